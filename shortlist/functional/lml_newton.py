@@ -1,0 +1,212 @@
+"""Newton's method for the LML root: ``s`` with ``sum_j e_j / (e_j + s) = k``.
+
+Two forms of the equation are nearly linear, each where the other is flat:
+
+- the log-odds of the mean of p, away from plateaus. It needs the sums of p and of p squared.
+- on a plateau, where the sum of p rounds to ``k`` long before ``s`` is known, the log-ratio of two sums of
+  positive terms: p over the labels with p < 1/2, and 1 - p over the others. It needs the split sums.
+
+The per-row scalars of the eager version are numpy arrays in float64: on a few hundred values a numpy call costs a
+fraction of a tensor operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_BLOCK = 1 << 18
+"""Entries that one thread works on at a time, so that the buffers stay in its cache."""
+
+_MAX_STEPS = 12
+"""Steps before a row is left to the exact solver."""
+
+_STEEP = 0.03
+"""The least slope, as a share of k, at which the plain sum of p is trusted: it knows s to eps * k / slope."""
+
+
+_PROBIT = 1.7
+"""The logistic function is close to the normal distribution function of this deviation."""
+
+
+class _Limits(NamedTuple):
+    """Where the method may be trusted, by dtype."""
+
+    step: float  # a Newton step this small leaves an error of about its square
+    smallest: float  # below this scale exp(x - max x) has lost its digits
+    underflow: float  # what may be missing of an exponential, over the error of the root that it may cause
+    lift: float  # p is held times this factor: subnormal squares would be correct but slow
+
+
+_LIMITS = {
+    torch.float32: _Limits(step=3e-4, smallest=1e-26, underflow=1.2e-38 / 1e-6, lift=2.0**50),
+    torch.float64: _Limits(step=3e-8, smallest=1e-260, underflow=2.3e-308 / 1e-15, lift=2.0**300),
+}
+
+
+def newton_blocks(
+    x: Tensor, k: Tensor, temperature: float, *, buffer: Tensor | None = None
+) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, Tensor]]:
+    """Solve the rows of ``x`` ``(rows, n)`` in blocks, on the CPU.
+
+    Yields:
+        The rows of a block, their pivots (largest entries), exponentials and scales, and the indices of the rows
+        left unsettled.
+    """
+    size = max(1, _BLOCK * torch.get_num_threads() // x.shape[-1])
+    for start in range(0, x.shape[0], size):
+        block = slice(start, start + size)
+        pivot = x[block].amax(-1, keepdim=True)
+        work = torch.empty_like(x[block]) if buffer is None else buffer[block]
+        with np.errstate(all="ignore"):
+            e, scale, settled = _newton_block(x[block], k[block], pivot, temperature, work)
+        left = torch.from_numpy(np.flatnonzero(~settled) + start)
+        yield block, pivot, e, scale, left
+
+
+def _newton_block(
+    x: Tensor, k: Tensor, pivot: Tensor, temperature: float, buffer: Tensor
+) -> tuple[Tensor, Tensor, np.ndarray]:
+    limits, n = _LIMITS[x.dtype], x.shape[-1]
+    e = x - pivot
+    if temperature != 1:
+        e.div_(temperature)
+    mean = _column(e.sum(-1, keepdim=True)) / n
+    variance = _column(torch.linalg.vector_norm(e, dim=-1, keepdim=True)) ** 2 / n - mean * mean
+    e.exp_()
+    wanted = _column(k)
+    largest = _column(e.sum(-1, keepdim=True)) / wanted  # p < e / s, so the root lies below
+    # Were the row normal, the mean of sigmoid would be close to a normal distribution function.
+    guess = mean - np.sqrt(variance + _PROBIT**2) * _column(torch.special.ndtri(k / n))
+    first = np.fmin(np.exp(np.minimum(np.maximum(guess, -50), 50)), largest)
+    scale = torch.from_numpy(first).to(x.dtype)
+
+    s, step, slope = _mean_newton(e, buffer, scale, first, largest, wanted, limits)
+    settled = (np.abs(step) <= limits.step) & (slope > _STEEP * wanted)
+    if not settled.all():
+        s, step, slope = _split_newton(e, buffer, scale, largest, wanted, limits)
+        settled = np.abs(step) <= limits.step
+    return e, scale, settled & (s > limits.smallest) & (n * limits.underflow < s * slope)
+
+
+def _column(values: Tensor) -> np.ndarray:
+    return values.numpy().astype(np.float64)
+
+
+def _mean_newton(
+    e: Tensor,
+    p: Tensor,
+    scale: Tensor,
+    s: np.ndarray,
+    largest: np.ndarray,
+    k: np.ndarray,
+    limits: _Limits,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Steps on the log-odds of the mean until all are small or on a plateau.
+
+    Moves ``scale`` in place; returns it in float64 with the last step and slope.
+    """
+    n, lower = e.shape[-1], 1 / limits.lift
+    sums = e.new_empty(2, *scale.shape)
+    total_out, norm_out = sums
+    lifted = sums.numpy()
+    odds, target, flat = k / (n - k), scale.numpy(), _STEEP * k
+    for _ in range(_MAX_STEPS):
+        torch.add(scale * lower, e, alpha=lower, out=p)
+        torch.div(e, p, out=p)
+        torch.sum(p, -1, keepdim=True, out=total_out)
+        torch.linalg.vector_norm(p, dim=-1, keepdim=True, out=norm_out)
+        total, norm = lifted * lower
+        slope = np.maximum(total - norm * norm, 1e-6 * total)
+        rest = n - total
+        step = np.log(odds * rest / total) * (total * rest) / (n * slope)
+        s = np.minimum(s * np.exp(-np.minimum(np.maximum(step, -4), 4)), largest)
+        target[:] = s
+        if ((np.abs(step) <= limits.step) | (slope < flat)).all():
+            break
+    return s, step, slope
+
+
+def _split_newton(
+    e: Tensor, buffer: Tensor, scale: Tensor, largest: np.ndarray, k: np.ndarray, limits: _Limits
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As ``_mean_newton``, by the split sums: safe on plateaus, at twice the cost."""
+    n, target = e.shape[-1], scale.numpy()
+    s = _column(scale)
+    low, high = np.full_like(s, limits.smallest), largest
+    small = torch.empty_like(e)
+    for _ in range(_MAX_STEPS):
+        sums = _split_sums(e, scale, buffer, small, limits.lift)
+        new, low, high = _split_step(np, s, (low, high), sums, k, n)
+        step, s = np.log(new / s), new
+        target[:] = s
+        if ((np.abs(step) <= limits.step) | ~(s > 2 * limits.smallest)).all():
+            break
+    return s, step, sums[3]
+
+
+def _split_sums(e: Tensor, s: Tensor, side: Tensor, small: Tensor, lift: float) -> tuple[np.ndarray, ...]:
+    torch.add(s / lift, e, alpha=1 / lift, out=side)
+    torch.minimum(e, s, out=small).div_(side)  # min(p, 1 - p), lifted
+    torch.gt(e, s, out=side)
+    count = _column(side.sum(-1, keepdim=True))
+    above = _column(side.mul_(small).sum(-1, keepdim=True)) / lift
+    both = _column(small.sum(-1, keepdim=True)) / lift
+    square = (_column(torch.linalg.vector_norm(small, dim=-1, keepdim=True)) / lift) ** 2
+    return both - above, above, count, both - square
+
+
+def _split_step(xp: ModuleType, s: Any, bracket: tuple[Any, Any], sums: tuple[Any, ...], k: Any, n: int) -> Any:
+    """One safeguarded step, on numpy arrays or tensors (``xp``): the new scale and its bracket.
+
+    ``sums`` are, over the row: p where p < 1/2 (``below``), 1 - p elsewhere (``above``), the number of the
+    latter (``count``), and p (1 - p). The log-ratio form is used on plateaus, the log-odds form elsewhere.
+    """
+    low, high = bracket
+    below, above, count, slope = sums
+    excess = (below - above) + (count - k)
+    mean_step = (xp.log1p(-excess / (n - k)) - xp.log1p(excess / k)) * (
+        (k + excess) * (n - k - excess) / (n * slope)
+    )
+    left = below + (count - k) * (count > k)
+    right = above + (k - count) * (count < k)
+    unsettled = below + above
+    ratio_step = xp.log(right / left) * unsettled / (slope * (below / left + above / right))
+    step = xp.where(unsettled < 0.5, ratio_step, mean_step)
+    low, high = xp.where(excess >= 0, s, low), xp.where(excess <= 0, s, high)
+    new = s * xp.exp(-step)
+    inside = (new >= low) & (new <= high)
+    return xp.where(inside, new, xp.maximum(xp.sqrt(low) * xp.sqrt(high), s * 1e-7)), low, high
+
+
+def newton_compiled(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The split form for a compiler, which fuses each step into one pass: ``e``, pivot, scale, settled or not."""
+    limits, n = _LIMITS[x.dtype], x.shape[-1]
+    pivot = x.amax(-1, keepdim=True)
+    z = (x - pivot) / temperature
+    e = z.exp()
+    largest = e.sum(-1, keepdim=True) / k
+    mean, square = z.mean(-1, keepdim=True), z.square().mean(-1, keepdim=True)
+    guess = mean - (square - mean.square() + _PROBIT**2).sqrt() * torch.special.ndtri(k / n)
+    first = torch.fmin(guess.clamp(-50, 50).exp(), largest)
+
+    def unsettled(i: Tensor, s: Tensor, low: Tensor, high: Tensor, change: Tensor, slope: Tensor) -> Tensor:
+        return ((change > limits.step) & (s > 2 * limits.smallest)).any() & (i < _MAX_STEPS)
+
+    def step(i: Tensor, s: Tensor, low: Tensor, high: Tensor, change: Tensor, slope: Tensor) -> tuple[Tensor, ...]:
+        inverse = 1 / (e + s)
+        p, rest, on_top = e * inverse, s * inverse, e > s
+        parts = torch.where(on_top, 0, p), torch.where(on_top, rest, 0), torch.where(on_top, 1.0, 0.0), p * rest
+        sums = tuple(part.sum(-1, keepdim=True) for part in parts)
+        new, low, high = _split_step(torch, s, (low, high), sums, k, n)
+        return i + 1, new.clone(), low.clone(), high.clone(), (new / s).log().abs(), sums[3]
+
+    one = torch.ones_like(first)
+    start = torch.zeros((), dtype=torch.int64), first, one * limits.smallest, largest, one, 2 * one
+    _, s, _, _, change, slope = torch.while_loop(unsettled, step, start)
+    return e, pivot, s, (change <= limits.step) & (s > limits.smallest) & (n * limits.underflow < s * slope)

@@ -1,0 +1,102 @@
+"""What every projection shares: logits as rows of floats, one ``k`` per row."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+class Rows(NamedTuple):
+    """Logits with the label axis last, in a precision fit for solving, and ``k`` as a column beside them."""
+
+    logits: Tensor
+    k: Tensor
+
+    def restore(self, result: Tensor, like: Tensor, dim: int) -> Tensor:
+        """Bring ``result`` back to the axis order and dtype of ``like``."""
+        return result.movedim(-1, dim).to(like.dtype)
+
+
+def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None) -> Rows:
+    """Check the arguments that all projections share and bring them to one shape.
+
+    Args:
+        logits: any shape with at least one axis, floating.
+        k: a number in [0, n], or a tensor with one value per row: the shape of ``logits`` without ``dim``
+            (or with size 1 there), or anything that broadcasts to it.
+        dim: the label axis.
+        mask: bool, broadcastable to ``logits``; ``False`` marks an absent label.
+    """
+    _check_logits(logits, dim)
+    if mask is not None:
+        logits = _without_absent(logits, mask)
+    rows = logits.movedim(dim, -1)
+    if rows.dtype in HALF:
+        rows = rows.float()
+    return Rows(rows, _k_column(k, logits, rows, dim))
+
+
+def check_temperature(temperature: float) -> float:
+    """``temperature`` as a positive finite float."""
+    if isinstance(temperature, Tensor):
+        raise TypeError("`temperature` must be a number; divide the logits by a tensor to learn one.")
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"`temperature` must be positive and finite; got {temperature}.")
+    return float(temperature)
+
+
+def _check_logits(logits: Tensor, dim: int) -> None:
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+        raise TypeError(f"`logits` must be a floating tensor; got {kind}.")
+    if logits.ndim == 0:
+        raise ValueError("`logits` must have a label axis; got a tensor without dimensions.")
+    if not -logits.ndim <= dim < logits.ndim:
+        raise ValueError(f"`dim` must lie in [{-logits.ndim}, {logits.ndim - 1}]; got {dim}.")
+
+
+def _without_absent(logits: Tensor, mask: Tensor) -> Tensor:
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"`mask` must be a bool tensor, False where a label is absent; got {kind}.")
+    try:
+        fits = torch.broadcast_shapes(mask.shape, logits.shape) == logits.shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"`mask` must broadcast to the shape of `logits` {tuple(logits.shape)}; got {tuple(mask.shape)}."
+        )
+    return logits.masked_fill(~mask, -math.inf)
+
+
+def _k_column(k: float | Tensor, logits: Tensor, rows: Tensor, dim: int) -> Tensor:
+    """``k`` in the dtype of ``rows``, with a trailing axis of size 1."""
+    n = rows.shape[-1]
+    if not isinstance(k, Tensor):
+        if not 0 <= k <= n:
+            raise ValueError(f"`k` must lie in [0, {n}]; got {k}.")
+        return rows.new_full((1,) * rows.ndim, k)
+    if k.dtype == torch.bool or k.is_complex():
+        raise TypeError(f"`k` must be a number or a real tensor; got {k.dtype}.")
+    if k.device != rows.device and k.ndim == 0:
+        k = k.to(rows.device)
+    if k.ndim == logits.ndim and logits.ndim > 0 and k.shape[dim] == 1:
+        column = k.movedim(dim, -1)
+    else:
+        column = k.unsqueeze(-1)
+    row_shape = rows.shape[:-1]
+    try:
+        fits = torch.broadcast_shapes(column.shape[:-1], row_shape) == row_shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"`k` must be a number or have one value per row, shape {tuple(row_shape)}; got {tuple(k.shape)}."
+        )
+    return column.reshape((1,) * (rows.ndim - column.ndim) + column.shape).to(rows.dtype)

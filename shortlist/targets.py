@@ -1,0 +1,440 @@
+"""The one contract for labels: four forms, told apart by type and never by value.
+
+===================  ================  ================  ===============================================
+form                 shape             dtype             meaning
+===================  ================  ================  ===============================================
+class indices        ``(*rows,)``      int64             exactly one label per row
+index lists          ``(*rows, m)``    int64             the labels of the row; -1, only trailing, pads
+multi-hot            ``(*rows, n)``    bool or floating  1 present, 0 absent, negative unknown
+sparse (COO or CSR)  ``(rows, n)``     bool or floating  the same, and what is not stored is absent
+===================  ================  ================  ===============================================
+
+Class indices and index lists share a dtype, so the number of row dimensions (``row_dims``, by default one)
+decides between them. `target_form` looks at types and shapes only. `check_target` and the ``to_...``
+conversions read the values and raise ValueError with the row that breaks a rule. `sum_over_positives`,
+`count_positives` and `unknown_mask` are for use inside losses: they trust the values, never wait for the
+device and compile with ``fullgraph=True`` (but torch compiles nothing that takes a sparse tensor). Results
+stay on the device of the target.
+"""
+
+import math
+import warnings
+from enum import Enum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class TargetForm(Enum):
+    """The four forms that labels may take."""
+
+    CLASS_INDICES = "class indices"
+    INDEX_LISTS = "index lists"
+    MULTI_HOT = "multi-hot"
+    SPARSE = "sparse"
+
+
+def target_form(target: Tensor, num_labels: int, *, row_dims: int = 1) -> TargetForm:
+    """Tell the form of ``target`` from its dtype, layout and shape.
+
+    Reads no values, so it never waits for a device and works under ``torch.compile`` and ``torch.func.vmap``
+    (which, mapped over all rows, leaves ``row_dims=0``).
+
+    Args:
+        target: labels in one of the four forms.
+        num_labels: n, the number of labels.
+        row_dims: how many leading dimensions are rows: those of the logits but the last.
+
+    Returns:
+        The form.
+
+    Raises:
+        TypeError: for a dtype or layout that belongs to no form.
+        ValueError: for a wrong number of dimensions or a wrong last size.
+
+    Example:
+        >>> target_form(torch.tensor([2, 0]), 3)
+        <TargetForm.CLASS_INDICES: 'class indices'>
+        >>> target_form(torch.tensor([2, 0]), 3, row_dims=0)
+        <TargetForm.INDEX_LISTS: 'index lists'>
+    """
+    if not isinstance(target, Tensor):
+        raise TypeError(f"`target` must be a torch.Tensor; got {type(target).__name__}.")
+    if num_labels < 0:
+        raise ValueError(f"`num_labels` must be at least 0; got {num_labels}.")
+    if row_dims < 0:
+        raise ValueError(f"`row_dims` must be at least 0; got {row_dims}.")
+    sparse = target.layout in (torch.sparse_coo, torch.sparse_csr)
+    if not sparse and target.layout != torch.strided:
+        raise TypeError(f"`target` must be dense, sparse COO or sparse CSR; got layout {target.layout}.")
+    shape = tuple(target.shape)
+    if target.dtype == torch.int64 and not sparse:
+        if len(shape) not in (row_dims, row_dims + 1):
+            raise ValueError(
+                f"an int64 `target` must have {row_dims} (class indices) or {row_dims + 1} (index lists) "
+                f"dimensions; got shape {shape}."
+            )
+        return TargetForm.CLASS_INDICES if len(shape) == row_dims else TargetForm.INDEX_LISTS
+    if target.dtype != torch.bool and not target.is_floating_point():
+        raise TypeError(
+            "`target` must be int64 for indices, and bool or floating for multi-hots, sparse ones included; "
+            f"got {target.dtype}."
+        )
+    if len(shape) != row_dims + 1 or shape[-1] != num_labels:
+        raise ValueError(
+            f"a multi-hot `target` must have {row_dims + 1} dimensions, the last of size {num_labels}; "
+            f"got shape {shape}."
+        )
+    if sparse and (row_dims != 1 or target.dense_dim() != 0):
+        raise ValueError(
+            "a sparse `target` must have 1 row dimension and 0 dense ones; "
+            f"got {row_dims} and {target.dense_dim()}."
+        )
+    return TargetForm.SPARSE if sparse else TargetForm.MULTI_HOT
+
+
+def check_target(target: Tensor, num_labels: int, *, row_dims: int = 1) -> TargetForm:
+    """Tell the form of ``target`` and check its values; this waits for the device.
+
+    Refused are labels outside [0, n), a label after a -1, the same label twice in a row, and multi-hot values
+    other than 0, 1 and the negatives: soft targets, which `sum_over_positives` weighs, do not pass.
+
+    Args:
+        target, num_labels, row_dims: as in `target_form`.
+
+    Returns:
+        The form.
+
+    Raises:
+        ValueError: for a value, naming its row; else as `target_form`.
+
+    Example:
+        >>> check_target(torch.tensor([[2, 0], [1, -1]]), 3)
+        <TargetForm.INDEX_LISTS: 'index lists'>
+        >>> check_target(torch.tensor([0, 1, 2, 12]), 10)
+        Traceback (most recent call last):
+        ValueError: `target` row 3: label 12 must lie in [0, 10).
+    """
+    form = target_form(target, num_labels, row_dims=row_dims)
+    _checked_entries(target, num_labels, row_dims)
+    return form
+
+
+def to_class_indices(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor:
+    """Convert labels to class indices; ValueError unless each row has one positive and nothing unknown.
+
+    Args:
+        target, num_labels, row_dims: as in `target_form`.
+
+    Returns:
+        ``(*rows,)`` int64.
+
+    Example:
+        >>> to_class_indices(torch.tensor([[False, True], [True, False]]), 2)
+        tensor([1, 0])
+    """
+    entries = _checked_entries(target, num_labels, row_dims)
+    _refuse_unknown(entries, "class indices")
+    counts = _counts(entries)
+    wrong = (counts != 1).nonzero()
+    if len(wrong):
+        row = int(wrong[0])
+        name, count = _row_name(row, entries.row_shape), int(counts[row])
+        raise ValueError(f"`target` row {name}: exactly one label must be positive; got {count}.")
+    return entries.labels.reshape(entries.row_shape)
+
+
+def to_index_lists(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor:
+    """Convert labels to padded index lists; ValueError if one is unknown.
+
+    Args:
+        target, num_labels, row_dims: as in `target_form`.
+
+    Returns:
+        ``(*rows, m)`` int64: ascending labels padded with -1; m is the largest number of labels in a row.
+
+    Example:
+        >>> to_index_lists(torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]), 3)
+        tensor([[ 0,  2],
+                [ 1, -1]])
+    """
+    entries = _checked_entries(target, num_labels, row_dims)
+    _refuse_unknown(entries, "index lists")
+    counts = _counts(entries)
+    width = int(counts.max()) if len(counts) else 0
+    first = counts.cumsum(0) - counts
+    slots = torch.arange(len(entries.rows), device=target.device) - first[entries.rows]
+    lists = torch.full((len(counts), width), -1, device=target.device)
+    lists[entries.rows, slots] = entries.labels
+    return lists.reshape(*entries.row_shape, width)
+
+
+def to_multi_hot(
+    target: Tensor, num_labels: int, *, row_dims: int = 1, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Convert labels to a dense multi-hot.
+
+    Args:
+        target, num_labels, row_dims: as in `target_form`.
+        dtype: floating, or bool if no label is unknown.
+
+    Returns:
+        ``(*rows, n)``: 1 for present, 0 for absent, -1 for unknown.
+
+    Example:
+        >>> to_multi_hot(torch.tensor([[2, 0], [1, -1]]), 3)
+        tensor([[1., 0., 1.],
+                [0., 1., 0.]])
+    """
+    entries = _checked_entries(target, num_labels, row_dims)
+    values = _hot_values(entries, dtype)
+    hot = values.new_zeros(math.prod(entries.row_shape), num_labels)
+    hot[entries.rows, entries.labels] = values
+    return hot.reshape(*entries.row_shape, num_labels)
+
+
+def to_sparse(
+    target: Tensor,
+    num_labels: int,
+    *,
+    dtype: torch.dtype = torch.float32,
+    layout: torch.layout = torch.sparse_coo,
+) -> Tensor:
+    """Convert labels to a sparse multi-hot; from index forms, without a dense one in between.
+
+    Args:
+        target, num_labels: as in `target_form`; there must be one row dimension.
+        dtype: floating, or bool if no label is unknown.
+        layout: ``torch.sparse_coo`` (then coalesced) or ``torch.sparse_csr``.
+
+    Returns:
+        ``(rows, n)``; stores 1 for present and -1 for unknown, nothing else.
+
+    Example:
+        >>> to_sparse(torch.tensor([2, 0]), 3)
+        tensor(indices=tensor([[0, 1],
+                               [2, 0]]),
+               values=tensor([1., 1.]),
+               size=(2, 3), nnz=2, layout=torch.sparse_coo)
+    """
+    if layout not in (torch.sparse_coo, torch.sparse_csr):
+        raise TypeError(f"`layout` must be torch.sparse_coo or torch.sparse_csr; got {layout}.")
+    entries = _checked_entries(target, num_labels, row_dims=1)
+    values = _hot_values(entries, dtype)
+    indices = torch.stack([entries.rows, entries.labels])
+    size = (*entries.row_shape, num_labels)
+    # The indices are checked, and torch warns unless told so or asked to check again.
+    coo = torch.sparse_coo_tensor(indices, values, size, is_coalesced=True, check_invariants=False)
+    if layout == torch.sparse_coo:
+        return coo
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+        return coo.to_sparse_csr()
+
+
+def sum_over_positives(values: Tensor, target: Tensor) -> Tensor:
+    """Sum of each row's values at its positive labels, in O(labels) for index and sparse forms.
+
+    Labels that are absent, unknown or padding contribute 0 whatever their value, infinities included, and get
+    gradient 0. Floating multi-hots weigh: where a soft target is 0.3, the sum takes 0.3 times the value. Some
+    losses want that; `check_target` refuses soft targets, this function does not look.
+
+    Args:
+        values: ``(*rows, n)``, floating.
+        target: labels in any form, for the same rows and n.
+
+    Returns:
+        ``(*rows,)`` with the dtype of ``values``, twice differentiable in them.
+
+    Raises:
+        TypeError: for ``values`` that are not floating; else as `target_form`.
+        ValueError: for rows that differ; else as `target_form`.
+
+    Example:
+        >>> values = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, -torch.inf]])
+        >>> sum_over_positives(values, torch.tensor([[2, 0], [1, -1]]))
+        tensor([ 5., 16.])
+        >>> sum_over_positives(values, torch.tensor([[0.5, 0.5, 0.0], [1.0, -1.0, 0.0]]))
+        tensor([1.5000, 8.0000])
+    """
+    if not values.is_floating_point():
+        raise TypeError(f"`values` must be floating; got {values.dtype}.")
+    if values.dim() == 0:
+        raise ValueError("`values` must have at least 1 dimension, the labels; got 0.")
+    row_shape, num_labels = values.shape[:-1], values.shape[-1]
+    form = target_form(target, num_labels, row_dims=len(row_shape))
+    if target.shape[: len(row_shape)] != row_shape:
+        raise ValueError(
+            f"`target` must have the rows of `values`, {tuple(row_shape)}; got shape {tuple(target.shape)}."
+        )
+    if form is TargetForm.CLASS_INDICES:
+        return values.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    if form is TargetForm.INDEX_LISTS:
+        if num_labels == 0:  # The padding reads label 0, so there must be one.
+            return values.sum(-1)
+        return values.gather(-1, target.clamp(min=0)).masked_fill(target < 0, 0).sum(-1)
+    if form is TargetForm.SPARSE:
+        rows, labels, weights = _stored(target)
+        return values.new_zeros(row_shape).index_add(0, rows, _weigh(values[rows, labels], weights))
+    return _weigh(values, target).sum(-1)
+
+
+def count_positives(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor:
+    """Count each row's positive labels; in soft targets, all that are above 0.
+
+    Args:
+        target, num_labels, row_dims: as in `target_form`.
+
+    Returns:
+        ``(*rows,)`` int64.
+
+    Example:
+        >>> count_positives(torch.tensor([[2, 0], [1, -1]]), 3)
+        tensor([2, 1])
+    """
+    form = target_form(target, num_labels, row_dims=row_dims)
+    if form is TargetForm.CLASS_INDICES:
+        return torch.ones_like(target)
+    if form is TargetForm.INDEX_LISTS:
+        return (target >= 0).sum(-1)
+    if form is TargetForm.SPARSE:
+        rows, _, values = _stored(target)
+        return rows.new_zeros(target.shape[0]).index_add(0, rows, (values > 0).long())
+    return (target > 0).sum(-1)
+
+
+def unknown_mask(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor | None:
+    """Tell which labels are unknown.
+
+    Args:
+        target, num_labels, row_dims: as in `target_form`.
+
+    Returns:
+        ``(*rows, n)`` bool, dense also for the sparse form; None if the type cannot say "unknown": class
+        indices, index lists, and bool of either layout.
+
+    Example:
+        >>> unknown_mask(torch.tensor([[1.0, -1.0, 0.0]]), 3)
+        tensor([[False,  True, False]])
+        >>> unknown_mask(torch.tensor([2, 0]), 3) is None
+        True
+    """
+    form = target_form(target, num_labels, row_dims=row_dims)
+    if not target.is_floating_point():
+        return None
+    if form is TargetForm.MULTI_HOT:
+        return target < 0
+    rows, labels, values = _stored(target)
+    mask = torch.zeros(target.shape, dtype=torch.bool, device=target.device)
+    return mask.index_put((rows, labels), values < 0)
+
+
+def _weigh(values: Tensor, weights: Tensor) -> Tensor:
+    weights = weights.to(values.dtype).clamp(min=0)
+    # Filled before the product, because 0 * inf is NaN.
+    return values.masked_fill(weights <= 0, 0) * weights
+
+
+def _stored(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows, labels and values that a sparse tensor stores, in its own order."""
+    if target.layout == torch.sparse_coo:
+        # The public accessors need a coalesced tensor, and coalescing waits for the device.
+        rows, labels = target._indices()
+        return rows, labels, target._values()
+    labels = target.col_indices().long()
+    rows = torch.arange(target.shape[0], device=target.device)
+    row_sizes = target.crow_indices().diff()
+    return rows.repeat_interleave(row_sizes, output_size=len(labels)), labels, target.values()
+
+
+class _Entries(NamedTuple):
+    """Labels one by one: flat row, label, and value (positive: present, negative: unknown)."""
+
+    row_shape: torch.Size
+    rows: Tensor
+    labels: Tensor
+    values: Tensor
+
+    def take(self, which: Tensor) -> "_Entries":
+        return _Entries(self.row_shape, self.rows[which], self.labels[which], self.values[which])
+
+
+def _checked_entries(target: Tensor, num_labels: int, row_dims: int) -> _Entries:
+    """All present and unknown labels, sorted by row and then by label."""
+    entries = _read(target, target_form(target, num_labels, row_dims=row_dims), target.shape[:row_dims])
+    # Two stable sorts, because one by row * n + label can overflow.
+    entries = entries.take(entries.labels.argsort(stable=True))
+    entries = entries.take(entries.rows.argsort(stable=True))
+    _, rows, labels, values = entries
+    _refuse(entries, (labels < 0) | (labels >= num_labels), f"must lie in [0, {num_labels}).")
+    repeated = (rows[1:] == rows[:-1]) & (labels[1:] == labels[:-1])
+    _refuse(entries, repeated, "must not occur twice.")
+    other = ~((values == 0) | (values == 1) | (values < 0))
+    _refuse(entries, other, "must have value 0, 1 or negative; got {value}.")
+    return entries.take(values != 0)
+
+
+def _read(target: Tensor, form: TargetForm, row_shape: torch.Size) -> _Entries:
+    """All labels that may be present or unknown, in any order, with the checks that only one form needs."""
+    if form is TargetForm.SPARSE:
+        _check_sparse_rows(target)
+        return _Entries(row_shape, *_stored(target))
+    num_rows = math.prod(row_shape)
+    if form is TargetForm.CLASS_INDICES:
+        labels, rows = target.reshape(num_rows), torch.arange(num_rows, device=target.device)
+        return _Entries(row_shape, rows, labels, torch.ones_like(labels))
+    table = target.reshape(num_rows, target.shape[-1])
+    if form is TargetForm.MULTI_HOT:
+        rows, labels = table.nonzero(as_tuple=True)
+        return _Entries(row_shape, rows, labels, table[rows, labels])
+    padding = table == -1
+    rows, slots = (~padding).nonzero(as_tuple=True)
+    labels = table[rows, slots]
+    entries = _Entries(row_shape, rows, labels, torch.ones_like(labels))
+    _refuse(entries, padding.cumsum(-1)[rows, slots] > 0, "must not come after -1, which only pads.")
+    return entries
+
+
+def _check_sparse_rows(target: Tensor) -> None:
+    """Check row numbers (COO) or row pointers (CSR); torch, by default, does not."""
+    if target.layout == torch.sparse_coo:
+        rows = target._indices()[0]
+        outside = rows[(rows < 0) | (rows >= target.shape[0])]
+        if len(outside):
+            raise ValueError(f"`target` row {int(outside[0])}: the row must lie in [0, {target.shape[0]}).")
+    else:
+        pointers, end = target.crow_indices(), len(target.col_indices())
+        if pointers[0] != 0 or pointers[-1] != end or (pointers.diff() < 0).any():
+            raise ValueError(f"`target` row pointers must rise from 0 to {end}; got {pointers}.")
+
+
+def _refuse(entries: _Entries, bad: Tensor, rule: str) -> None:
+    """Raise for the first bad entry; ``rule`` may hold ``{value}``."""
+    if bad.any():
+        i = int(bad.nonzero()[0])
+        row = _row_name(int(entries.rows[i]), entries.row_shape)
+        rule = rule.format(value=entries.values[i].item())
+        raise ValueError(f"`target` row {row}: label {int(entries.labels[i])} {rule}")
+
+
+def _refuse_unknown(entries: _Entries, form: str) -> None:
+    _refuse(entries, entries.values < 0, f"must not be unknown (negative) to become {form}; got {{value}}.")
+
+
+def _row_name(row: int, row_shape: torch.Size) -> str:
+    index = tuple(int(place) for place in torch.unravel_index(torch.tensor(row), row_shape))
+    return str(index[0] if len(index) == 1 else index)
+
+
+def _counts(entries: _Entries) -> Tensor:
+    return torch.bincount(entries.rows, minlength=math.prod(entries.row_shape))
+
+
+def _hot_values(entries: _Entries, dtype: torch.dtype) -> Tensor:
+    """The values 1 and -1 of a multi-hot."""
+    if dtype != torch.bool and not dtype.is_floating_point:
+        raise TypeError(f"`dtype` must be bool or floating; got {dtype}.")
+    if dtype == torch.bool:
+        _refuse_unknown(entries, "bool")
+    return torch.where(entries.values > 0, 1, -1).to(dtype)
