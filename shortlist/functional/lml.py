@@ -79,7 +79,7 @@ def log_lml(
 
     Example:
         >>> log_lml(torch.tensor([2.0, 0.0, -300.0]), k=1)
-        tensor([-3.1326e-01, -1.3133e+00, -3.0100e+02])
+        tensor([  -0.3133,   -1.3133, -301.0000])
     """
     rows = as_rows(logits, k, dim=dim, mask=mask)
     return rows.restore(_LogLml.run(rows.logits, rows.k, check_temperature(temperature)), logits, dim)

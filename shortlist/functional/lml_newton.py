@@ -44,8 +44,8 @@ class _Limits(NamedTuple):
 
 
 _LIMITS = {
-    torch.float32: _Limits(step=3e-4, smallest=1e-26, underflow=1.2e-38 / 1e-6, lift=2.0**50),
-    torch.float64: _Limits(step=3e-8, smallest=1e-260, underflow=2.3e-308 / 1e-15, lift=2.0**300),
+    torch.float32: _Limits(step=1e-3, smallest=1e-26, underflow=1.2e-38 / 1e-6, lift=2.0**50),
+    torch.float64: _Limits(step=1e-7, smallest=1e-260, underflow=2.3e-308 / 1e-15, lift=2.0**300),
 }
 
 
@@ -161,7 +161,9 @@ def _split_sums(e: Tensor, s: Tensor, side: Tensor, small: Tensor, lift: float) 
     return both - above, above, count, both - square
 
 
-def _split_step(xp: ModuleType, s: Any, bracket: tuple[Any, Any], sums: tuple[Any, ...], k: Any, n: int) -> Any:
+def _split_step(
+    xp: ModuleType, s: Any, bracket: tuple[Any, Any], sums: tuple[Any, ...], k: Any, n: int
+) -> Any:
     """One safeguarded step, on numpy arrays or tensors (``xp``): the new scale and its bracket.
 
     ``sums`` are, over the row: p where p < 1/2 (``below``), 1 - p elsewhere (``above``), the number of the
@@ -198,10 +200,17 @@ def newton_compiled(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, T
     def unsettled(i: Tensor, s: Tensor, low: Tensor, high: Tensor, change: Tensor, slope: Tensor) -> Tensor:
         return ((change > limits.step) & (s > 2 * limits.smallest)).any() & (i < _MAX_STEPS)
 
-    def step(i: Tensor, s: Tensor, low: Tensor, high: Tensor, change: Tensor, slope: Tensor) -> tuple[Tensor, ...]:
+    def step(
+        i: Tensor, s: Tensor, low: Tensor, high: Tensor, change: Tensor, slope: Tensor
+    ) -> tuple[Tensor, ...]:
         inverse = 1 / (e + s)
         p, rest, on_top = e * inverse, s * inverse, e > s
-        parts = torch.where(on_top, 0, p), torch.where(on_top, rest, 0), torch.where(on_top, 1.0, 0.0), p * rest
+        parts = (
+            torch.where(on_top, 0, p),
+            torch.where(on_top, rest, 0),
+            torch.where(on_top, 1.0, 0.0),
+            p * rest,
+        )
         sums = tuple(part.sum(-1, keepdim=True) for part in parts)
         new, low, high = _split_step(torch, s, (low, high), sums, k, n)
         return i + 1, new.clone(), low.clone(), high.clone(), (new / s).log().abs(), sums[3]

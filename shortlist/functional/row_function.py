@@ -47,5 +47,3 @@ class RowFunction(Function):
                 return result, (0,) * len(result) if isinstance(result, tuple) else 0
 
         cls.everywhere = Everywhere
-
-

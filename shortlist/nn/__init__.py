@@ -1,0 +1,21 @@
+"""Modules: thin, they delegate to ``shortlist.functional``."""
+
+from shortlist.nn.projections import (
+    LML,
+    ConstrainedSoftmax,
+    LMLBudget,
+    LogLML,
+    SparseTop,
+    SparseTopBudget,
+    Sparsemax,
+)
+
+__all__ = [
+    "LML",
+    "ConstrainedSoftmax",
+    "LMLBudget",
+    "LogLML",
+    "SparseTop",
+    "SparseTopBudget",
+    "Sparsemax",
+]

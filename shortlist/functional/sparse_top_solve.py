@@ -1,0 +1,160 @@
+"""The threshold of sparse-top: ``l`` with ``sum_j clip(x_j / T - l, 0, 1) = k``.
+
+The sum is piecewise linear in ``l``, so Newton's method ends on the exact answer once it meets the right piece: 3-8
+steps on realistic rows. The threshold is held as ``base / T + offset``, with ``base`` a number of the input's dtype
+near it, so that no offset of ``x`` costs digits of ``p``. Rows that do not settle are solved from their sorted
+breakpoints.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist.functional.blocks import column, row_blocks
+
+_MAX_STEPS = 16
+
+_REACH = 16.0
+"""How far from the first guess the threshold may lie: further off, ``x - guess`` would lose digits."""
+
+_RAMP = 1 / 12
+"""Variance of a uniform variable: clip(x, 0, 1) is its distribution function."""
+
+
+def solve_sparse_top(x: Tensor, k: Tensor, temperature: float) -> Tensor:
+    """``clip(x / T - l, 0, 1)`` for ``x`` ``(..., n)`` and ``k`` broadcastable to ``(..., 1)``."""
+    k = k.expand(*x.shape[:-1], 1)
+    if x.numel() == 0:
+        return x.clone()
+    if x.device.type != "cpu" or torch.compiler.is_exporting():
+        return _clipped(x, *_exact(x, k, temperature), temperature)
+    return _sparse_top_cpu(x, k, temperature)
+
+
+@torch.library.custom_op("shortlist::sparse_top_cpu", mutates_args=())
+def _sparse_top_cpu(x: Tensor, k: Tensor, temperature: float) -> Tensor:
+    """One opaque call: its steps depend on the data, which a compiler cannot follow."""
+    rows, rows_k = x.reshape(-1, x.shape[-1]), k.reshape(-1, 1)
+    p = torch.empty_like(rows)
+    for block in row_blocks(rows):
+        with np.errstate(all="ignore"):
+            unsettled = _newton(rows[block], rows_k[block], temperature, p[block])
+        left = torch.from_numpy(unsettled + block.start)
+        if left.numel():
+            p[left] = _clipped(rows[left], *_exact(rows[left], rows_k[left], temperature), temperature)
+    return p.view(x.shape)
+
+
+@_sparse_top_cpu.register_fake
+def _(x: Tensor, k: Tensor, temperature: float) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def _clipped(x: Tensor, base: Tensor, offset: Tensor, temperature: float) -> Tensor:
+    shifted = x.clamp(max=torch.finfo(x.dtype).max) - base
+    return (shifted / temperature - offset).clamp(0, 1)
+
+
+def _first_guess(x: Tensor, k: Tensor, temperature: float) -> Tensor:
+    """The threshold, times T, if the row were normal: its difference to a uniform variable would nearly be so."""
+    n = x.shape[-1]
+    mean = column(x.sum(-1, keepdim=True)) / n
+    square = column(torch.linalg.vector_norm(x, dim=-1, keepdim=True)) ** 2 / n
+    deviation = np.sqrt(np.maximum(square - mean**2, 0) + _RAMP * temperature**2)
+    guess = mean - 0.5 * temperature - deviation * column(torch.special.ndtri(k / n))
+    if not np.isfinite(guess).all():
+        guess = np.where(np.isfinite(guess), guess, column(x.amax(-1, keepdim=True)) - temperature)
+    return torch.from_numpy(guess).to(x.dtype)
+
+
+def _newton(x: Tensor, k: Tensor, temperature: float, p: Tensor) -> np.ndarray:
+    """Fill ``p``; returns the rows that are not settled. Settled rows leave the work once they are many."""
+    wanted = column(k)
+    tolerance = 8 * torch.finfo(x.dtype).eps * np.maximum(wanted, 1e-3)
+    z = x - _first_guess(x, k, temperature)
+    if temperature != 1:
+        z.div_(temperature)
+    offset = np.zeros_like(wanted)
+    low, high = offset - _REACH, offset + _REACH
+    rows, value, inside = np.arange(x.shape[0]), p, torch.empty_like(x)
+    for _ in range(_MAX_STEPS):
+        torch.sub(z, torch.from_numpy(offset).to(x.dtype), out=value).clamp_(0, 1)
+        total = column(value.sum(-1, keepdim=True))
+        excess = total - wanted
+        left = ~(np.abs(excess) <= tolerance)
+        if 2 * np.count_nonzero(left) <= left.size:
+            if value is not p:
+                p[rows] = value
+            kept = np.flatnonzero(left)
+            rows = rows[kept]
+            if not rows.size:
+                break
+            wanted, tolerance, offset, low, high, total, excess = (
+                part[kept] for part in (wanted, tolerance, offset, low, high, total, excess)
+            )
+            kept = torch.from_numpy(kept)
+            z, inside = (
+                z.index_select(0, kept),
+                torch.index_select(value, 0, kept, out=inside[: rows.size]).frac_(),
+            )
+            value = torch.empty_like(z) if value is p else value[: rows.size]
+        else:
+            torch.frac(value, out=inside)
+        slope = column(inside.ceil_().sum(-1, keepdim=True))
+        offset, low, high = _step(offset, low, high, total, wanted, slope)
+    return rows
+
+
+def _step(
+    offset: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    total: np.ndarray,
+    wanted: np.ndarray,
+    slope: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A safeguarded Newton step. In the tail the sum falls off like an exponential: from above its log is straighter."""
+    over = total > wanted
+    low, high = np.where(over, offset, low), np.where(over, high, offset)
+    new = offset + np.where(over, np.log(total / wanted) * total, total - wanted) / slope
+    bad = ~((new >= low) & (new <= high))
+    if bad.any():
+        new = np.where(bad, (np.maximum(low, high - 8) + np.minimum(high, low + 8)) / 2, new)
+    return new, low, high
+
+
+def _exact(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """``base`` and ``offset`` from the sorted breakpoints, in float64, without a data-dependent branch.
+
+    With b the entry of rank floor(k) + 1, the threshold lies in [b - 1, b]: whatever is further than 1 above b is
+    certain, whatever is further than 1 below it is out.
+    """
+    dtype, n = x.dtype, x.shape[-1]
+    wide = torch.float32 if x.device.type == "mps" else torch.float64
+    largest = torch.finfo(dtype).max
+    x, k = x.clamp(max=largest).to(wide), k.to(wide)
+    ordered = x.sort(dim=-1, descending=True).values
+    present = (ordered > -math.inf).sum(-1, keepdim=True)
+    none, everything = k <= 0, k >= present
+    rank = torch.where(everything, present - 1, k.nan_to_num().clamp(0, n - 1).long()).clamp(min=0)
+    base = torch.where(none, ordered[..., :1], ordered.gather(-1, rank)).clamp(min=-largest)
+    z = ((ordered - base) / temperature).clamp(-1.5, 1.5)
+
+    points, order = torch.cat([z, z - 1], dim=-1).sort(dim=-1, descending=True)
+    slope = torch.where(order < n, 1.0, -1.0).to(wide).cumsum(-1)[..., :-1]
+    sums = (slope * -points.diff(dim=-1)).cumsum(-1)
+    piece = (sums < k).sum(-1, keepdim=True).clamp(max=2 * n - 2)
+    offset = points.gather(-1, piece + 1) + (sums.gather(-1, piece) - k) / slope.gather(-1, piece).clamp(
+        min=1
+    )
+    for _ in range(2):  # rounding of the long sums
+        p = (z - offset).clamp(0, 1)
+        offset = offset + (p.sum(-1, keepdim=True) - k) / p.frac().ceil().sum(-1, keepdim=True).clamp(min=1)
+
+    offset = torch.where(none, largest / 4, torch.where(everything, -largest / 4, offset))
+    offset = torch.where((k >= 0) & (k <= n), offset, math.nan)
+    return base.to(dtype), offset.to(dtype)
