@@ -88,8 +88,7 @@ def target_form(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Target
         )
     if sparse and (row_dims != 1 or target.dense_dim() != 0):
         raise ValueError(
-            "a sparse `target` must have 1 row dimension and 0 dense ones; "
-            f"got {row_dims} and {target.dense_dim()}."
+            f"a sparse `target` must have 1 row dimension and 0 dense ones; got {row_dims} and {target.dense_dim()}."
         )
     return TargetForm.SPARSE if sparse else TargetForm.MULTI_HOT
 
@@ -170,9 +169,7 @@ def to_index_lists(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Ten
     return lists.reshape(*entries.row_shape, width)
 
 
-def to_multi_hot(
-    target: Tensor, num_labels: int, *, row_dims: int = 1, dtype: torch.dtype = torch.float32
-) -> Tensor:
+def to_multi_hot(target: Tensor, num_labels: int, *, row_dims: int = 1, dtype: torch.dtype = torch.float32) -> Tensor:
     """Convert labels to a dense multi-hot.
 
     Args:

@@ -133,7 +133,7 @@ def _raise_cap(x: Tensor, k: Tensor, temperature: float, p: Tensor) -> np.ndarra
     e.exp_()
     wanted = column(k)
     scale = wanted / column(e.sum(-1, keepdim=True))
-    capped = np.zeros_like(wanted)
+    capped, settled = np.zeros_like(wanted), np.zeros_like(wanted, dtype=bool)
     part = torch.empty_like(x)
     for _ in range(_MAX_STEPS):
         torch.mul(e, torch.from_numpy(scale).to(x.dtype), out=p).clamp_(max=1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from shortlist.functional.lml_dual import centred, solve_dual, solve_projection
+from shortlist.functional.lml_root import centred, solve_dual, solve_projection
 from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import as_rows, check_temperature
 

@@ -32,9 +32,7 @@ def exact_dual(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor
 
     upper, lower = at((taken + part).ceil() - 1), at(taken)
     none, everything = k <= 0, k >= present
-    pivot = torch.where(
-        none, ordered[..., :1], torch.where(everything, at(present - 1), upper / 2 + lower / 2)
-    )
+    pivot = torch.where(none, ordered[..., :1], torch.where(everything, at(present - 1), upper / 2 + lower / 2))
     pivot = pivot.clamp(min=-largest).to(dtype).to(wide)
     y, upper, lower = ((value - pivot) / temperature for value in (ordered, upper, lower))
 

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_BLOCK = 1 << 18
-"""Entries that one thread works on at a time, so that the buffers stay in its cache."""
+from shortlist.functional.blocks import column, row_blocks
 
 _MAX_STEPS = 12
 """Steps before a row is left to the exact solver."""
@@ -58,14 +57,12 @@ def newton_blocks(
         The rows of a block, their pivots (largest entries), exponentials and scales, and the indices of the rows
         left unsettled.
     """
-    size = max(1, _BLOCK * torch.get_num_threads() // x.shape[-1])
-    for start in range(0, x.shape[0], size):
-        block = slice(start, start + size)
+    for block in row_blocks(x):
         pivot = x[block].amax(-1, keepdim=True)
         work = torch.empty_like(x[block]) if buffer is None else buffer[block]
         with np.errstate(all="ignore"):
             e, scale, settled = _newton_block(x[block], k[block], pivot, temperature, work)
-        left = torch.from_numpy(np.flatnonzero(~settled) + start)
+        left = torch.from_numpy(np.flatnonzero(~settled) + block.start)
         yield block, pivot, e, scale, left
 
 
@@ -76,13 +73,13 @@ def _newton_block(
     e = x - pivot
     if temperature != 1:
         e.div_(temperature)
-    mean = _column(e.sum(-1, keepdim=True)) / n
-    variance = _column(torch.linalg.vector_norm(e, dim=-1, keepdim=True)) ** 2 / n - mean * mean
+    mean = column(e.sum(-1, keepdim=True)) / n
+    variance = column(torch.linalg.vector_norm(e, dim=-1, keepdim=True)) ** 2 / n - mean * mean
     e.exp_()
-    wanted = _column(k)
-    largest = _column(e.sum(-1, keepdim=True)) / wanted  # p < e / s, so the root lies below
+    wanted = column(k)
+    largest = column(e.sum(-1, keepdim=True)) / wanted  # p < e / s, so the root lies below
     # Were the row normal, the mean of sigmoid would be close to a normal distribution function.
-    guess = mean - np.sqrt(variance + _PROBIT**2) * _column(torch.special.ndtri(k / n))
+    guess = mean - np.sqrt(variance + _PROBIT**2) * column(torch.special.ndtri(k / n))
     first = np.fmin(np.exp(np.minimum(np.maximum(guess, -50), 50)), largest)
     scale = torch.from_numpy(first).to(x.dtype)
 
@@ -92,10 +89,6 @@ def _newton_block(
         s, step, slope = _split_newton(e, buffer, scale, largest, wanted, limits)
         settled = np.abs(step) <= limits.step
     return e, scale, settled & (s > limits.smallest) & (n * limits.underflow < s * slope)
-
-
-def _column(values: Tensor) -> np.ndarray:
-    return values.numpy().astype(np.float64)
 
 
 def _mean_newton(
@@ -116,6 +109,7 @@ def _mean_newton(
     total_out, norm_out = sums
     lifted = sums.numpy()
     odds, target, flat = k / (n - k), scale.numpy(), _STEEP * k
+    step = slope = np.full_like(s, np.inf)
     for _ in range(_MAX_STEPS):
         torch.add(scale * lower, e, alpha=lower, out=p)
         torch.div(e, p, out=p)
@@ -137,33 +131,32 @@ def _split_newton(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """As ``_mean_newton``, by the split sums: safe on plateaus, at twice the cost."""
     n, target = e.shape[-1], scale.numpy()
-    s = _column(scale)
+    s = column(scale)
     low, high = np.full_like(s, limits.smallest), largest
     small = torch.empty_like(e)
+    step = slope = np.full_like(s, np.inf)
     for _ in range(_MAX_STEPS):
         sums = _split_sums(e, scale, buffer, small, limits.lift)
         new, low, high = _split_step(np, s, (low, high), sums, k, n)
-        step, s = np.log(new / s), new
+        step, slope, s = np.log(new / s), sums[3], new
         target[:] = s
         if ((np.abs(step) <= limits.step) | ~(s > 2 * limits.smallest)).all():
             break
-    return s, step, sums[3]
+    return s, step, slope
 
 
 def _split_sums(e: Tensor, s: Tensor, side: Tensor, small: Tensor, lift: float) -> tuple[np.ndarray, ...]:
     torch.add(s / lift, e, alpha=1 / lift, out=side)
     torch.minimum(e, s, out=small).div_(side)  # min(p, 1 - p), lifted
     torch.gt(e, s, out=side)
-    count = _column(side.sum(-1, keepdim=True))
-    above = _column(side.mul_(small).sum(-1, keepdim=True)) / lift
-    both = _column(small.sum(-1, keepdim=True)) / lift
-    square = (_column(torch.linalg.vector_norm(small, dim=-1, keepdim=True)) / lift) ** 2
+    count = column(side.sum(-1, keepdim=True))
+    above = column(side.mul_(small).sum(-1, keepdim=True)) / lift
+    both = column(small.sum(-1, keepdim=True)) / lift
+    square = (column(torch.linalg.vector_norm(small, dim=-1, keepdim=True)) / lift) ** 2
     return both - above, above, count, both - square
 
 
-def _split_step(
-    xp: ModuleType, s: Any, bracket: tuple[Any, Any], sums: tuple[Any, ...], k: Any, n: int
-) -> Any:
+def _split_step(xp: ModuleType, s: Any, bracket: tuple[Any, Any], sums: tuple[Any, ...], k: Any, n: int) -> Any:
     """One safeguarded step, on numpy arrays or tensors (``xp``): the new scale and its bracket.
 
     ``sums`` are, over the row: p where p < 1/2 (``below``), 1 - p elsewhere (``above``), the number of the
@@ -172,9 +165,7 @@ def _split_step(
     low, high = bracket
     below, above, count, slope = sums
     excess = (below - above) + (count - k)
-    mean_step = (xp.log1p(-excess / (n - k)) - xp.log1p(excess / k)) * (
-        (k + excess) * (n - k - excess) / (n * slope)
-    )
+    mean_step = (xp.log1p(-excess / (n - k)) - xp.log1p(excess / k)) * ((k + excess) * (n - k - excess) / (n * slope))
     left = below + (count - k) * (count > k)
     right = above + (k - count) * (count < k)
     unsettled = below + above
@@ -200,9 +191,7 @@ def newton_compiled(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, T
     def unsettled(i: Tensor, s: Tensor, low: Tensor, high: Tensor, change: Tensor, slope: Tensor) -> Tensor:
         return ((change > limits.step) & (s > 2 * limits.smallest)).any() & (i < _MAX_STEPS)
 
-    def step(
-        i: Tensor, s: Tensor, low: Tensor, high: Tensor, change: Tensor, slope: Tensor
-    ) -> tuple[Tensor, ...]:
+    def step(i: Tensor, s: Tensor, low: Tensor, high: Tensor, change: Tensor, slope: Tensor) -> tuple[Tensor, ...]:
         inverse = 1 / (e + s)
         p, rest, on_top = e * inverse, s * inverse, e > s
         parts = (

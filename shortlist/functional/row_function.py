@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,9 +14,12 @@ class RowFunction(Function):
     """Base of the operators ``(x, k, *options) -> rows``, with ``x`` ``(..., n)`` and ``k`` ``(..., 1)``.
 
     A subclass defines ``forward``, ``setup_context``, ``backward`` and ``tangent`` (the forward derivative). The
-    compiler takes the class as it is; elsewhere ``run`` adds the forward-mode and batching rules, which the
-    compiler does not accept.
+    compiler takes the class as it is; elsewhere its twin ``everywhere`` adds the forward-mode and batching rules,
+    which the compiler does not accept.
     """
+
+    tangent: ClassVar[Callable[..., Any]]
+    everywhere: ClassVar[type[Function]]
 
     @classmethod
     def run(cls, x: Tensor, k: Tensor, *options: Any) -> Any:
@@ -26,14 +30,12 @@ class RowFunction(Function):
             return cls.apply(x, k, *options)
         return cls.everywhere.apply(x, k, *options)
 
-    everywhere: type[Function]
-
     def __init_subclass__(cls) -> None:
-        """Make the twin of ``cls`` that knows forward mode and ``vmap``."""
-        if "tangent" not in cls.__dict__:
+        """Make the twin, once per operator."""
+        if "tangent" not in vars(cls):
             return
 
-        class Everywhere(cls):  # type: ignore[valid-type, misc]
+        class Everywhere(cls):
             @staticmethod
             def jvp(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, *_: None) -> Any:
                 return cls.tangent(ctx, x_tangent, k_tangent)

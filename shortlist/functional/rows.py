@@ -38,7 +38,7 @@ def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None)
     rows = logits.movedim(dim, -1)
     if rows.dtype in HALF:
         rows = rows.float()
-    return Rows(rows, _k_column(k, logits, rows, dim))
+    return Rows(rows, _k_column(k, rows, dim))
 
 
 def check_temperature(temperature: float) -> float:
@@ -75,7 +75,7 @@ def _without_absent(logits: Tensor, mask: Tensor) -> Tensor:
     return logits.masked_fill(~mask, -math.inf)
 
 
-def _k_column(k: float | Tensor, logits: Tensor, rows: Tensor, dim: int) -> Tensor:
+def _k_column(k: float | Tensor, rows: Tensor, dim: int) -> Tensor:
     """``k`` in the dtype of ``rows``, with a trailing axis of size 1."""
     n = rows.shape[-1]
     if not isinstance(k, Tensor):
@@ -86,10 +86,7 @@ def _k_column(k: float | Tensor, logits: Tensor, rows: Tensor, dim: int) -> Tens
         raise TypeError(f"`k` must be a number or a real tensor; got {k.dtype}.")
     if k.device != rows.device and k.ndim == 0:
         k = k.to(rows.device)
-    if k.ndim == logits.ndim and logits.ndim > 0 and k.shape[dim] == 1:
-        column = k.movedim(dim, -1)
-    else:
-        column = k.unsqueeze(-1)
+    column = k.movedim(dim, -1) if k.ndim == rows.ndim and k.shape[dim] == 1 else k.unsqueeze(-1)
     row_shape = rows.shape[:-1]
     try:
         fits = torch.broadcast_shapes(column.shape[:-1], row_shape) == row_shape

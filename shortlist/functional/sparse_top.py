@@ -51,9 +51,7 @@ def sparse_top(
     return rows.restore(_SparseTop.run(rows.logits, rows.k, check_temperature(temperature)), logits, dim)
 
 
-def sparsemax(
-    logits: Tensor, *, dim: int = -1, temperature: float = 1.0, mask: Tensor | None = None
-) -> Tensor:
+def sparsemax(logits: Tensor, *, dim: int = -1, temperature: float = 1.0, mask: Tensor | None = None) -> Tensor:
     r"""Euclidean projection onto the probability simplex: :func:`sparse_top` with ``k = 1``.
 
     .. math:: p = \max\!\left(\frac{x - \lambda}{T}, 0\right), \quad \textstyle\sum_j p_j = 1
@@ -79,7 +77,8 @@ def sparsemax(
 
 class _SparseTop(RowFunction):
     """``x, k, T -> p``. With m the indicator of 0 < p < 1, the Jacobian in x is ``(diag(m) - m m^T / |m|) / T``,
-    in k it is ``m / |m|``."""
+    in k it is ``m / |m|``.
+    """
 
     @staticmethod
     def forward(x: Tensor, k: Tensor, temperature: float) -> Tensor:

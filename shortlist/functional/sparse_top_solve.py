@@ -117,7 +117,7 @@ def _step(
     wanted: np.ndarray,
     slope: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A safeguarded Newton step. In the tail the sum falls off like an exponential: from above its log is straighter."""
+    """A safeguarded Newton step; from above on the log of the sum, which falls off like an exponential."""
     over = total > wanted
     low, high = np.where(over, offset, low), np.where(over, high, offset)
     new = offset + np.where(over, np.log(total / wanted) * total, total - wanted) / slope
@@ -148,9 +148,7 @@ def _exact(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     slope = torch.where(order < n, 1.0, -1.0).to(wide).cumsum(-1)[..., :-1]
     sums = (slope * -points.diff(dim=-1)).cumsum(-1)
     piece = (sums < k).sum(-1, keepdim=True).clamp(max=2 * n - 2)
-    offset = points.gather(-1, piece + 1) + (sums.gather(-1, piece) - k) / slope.gather(-1, piece).clamp(
-        min=1
-    )
+    offset = points.gather(-1, piece + 1) + (sums.gather(-1, piece) - k) / slope.gather(-1, piece).clamp(min=1)
     for _ in range(2):  # rounding of the long sums
         p = (z - offset).clamp(0, 1)
         offset = offset + (p.sum(-1, keepdim=True) - k) / p.frac().ceil().sum(-1, keepdim=True).clamp(min=1)

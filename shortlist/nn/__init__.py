@@ -5,9 +5,9 @@ from shortlist.nn.projections import (
     ConstrainedSoftmax,
     LMLBudget,
     LogLML,
+    Sparsemax,
     SparseTop,
     SparseTopBudget,
-    Sparsemax,
 )
 
 __all__ = [

@@ -59,12 +59,12 @@ def solve_projection(x: Tensor, k: Tensor, temperature: float) -> Tensor:
         return centred(x, *solve_dual(x, k, temperature), temperature).sigmoid()
     if torch.compiler.is_compiling():
         e, _, s, settled = newton_compiled(x, k, temperature)
-        return torch.cond(
-            settled.all(),
-            lambda x, k, e, s: e / (e + s),
-            lambda x, k, e, s: centred(x, *exact_dual_op(x, k, temperature), temperature).sigmoid(),
-            (x, k, e, s),
-        )
+
+        def hard(x: Tensor, k: Tensor, e: Tensor, s: Tensor) -> Tensor:
+            pivot, delta = exact_dual_op(x, k, temperature)
+            return centred(x, pivot, delta, temperature).sigmoid()
+
+        return torch.cond(settled.all(), lambda x, k, e, s: e / (e + s), hard, (x, k, e, s))
     rows, rows_k = x.reshape(-1, x.shape[-1]), k.reshape(-1, 1)
     p = torch.empty_like(rows)
     for block, _, e, scale, left in newton_blocks(rows, rows_k, temperature, buffer=p):

@@ -1,0 +1,36 @@
+# Every target sets up what it needs in .venv; nothing has to be installed beforehand but Python 3.10 or newer.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: run test test-slow bench lint format clean
+.DELETE_ON_ERROR:
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch --editable '.[dev]'
+	@touch $@
+
+run: $(READY)  ## a tour of the projections, with a picture
+	$(BIN)/python examples/tour.py
+
+test: $(READY)  ## the test suite and the doctests
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(READY)  ## statistical and heavy tests
+	$(BIN)/python -m pytest -m slow
+
+bench: $(READY)  ## speed and memory as ratios, with the goal beside the result
+	$(BIN)/python -m benchmarks.projections
+
+lint: $(READY)  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv out .pytest_cache .ruff_cache .hypothesis

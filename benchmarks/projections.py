@@ -1,0 +1,218 @@
+"""Speed and memory of the projections as ratios: ``make bench``.
+
+Prints a table with the goal beside each result, writes ``benchmarks/results/projections.json`` and draws time
+against k and against the number of labels.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from benchmarks.published import BracketingLML, SortedSparseTop
+from benchmarks.side_by_side import forward_backward, machine, medians
+from shortlist.functional import lml, sparse_top
+
+RESULTS = Path(__file__).parent / "results"
+SHAPES = [(256, 100, 5), (256, 1000, 5), (256, 1000, 100), (8, 19_000, 20), (256, 10_000, 20)]
+SCALES = (1, 3, 10)
+GOALS: dict[str, tuple[str, float]] = {
+    "lml / softmax": ("≤", 8.0),
+    "Algorithm 1 / lml": ("≥", 20.0),
+    "compiled lml / softmax": ("≤", 3.5),
+    "sparse_top / softmax": ("≤", 6.0),
+    "sort-and-scan / sparse_top": ("≥", 3.0),
+}
+SOFTMAX_GOALS_FROM = 100_000
+"""Rows x labels from which the ratios to softmax have a goal: below, the fixed cost of a call dominates."""
+
+Op = Callable[[torch.Tensor], torch.Tensor]
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    """The yardstick."""
+    return torch.softmax(x, -1)
+
+
+def ops_for(k: int) -> dict[str, Op]:
+    """All contestants for one k; the compiled one is compiled anew."""
+    return {
+        "softmax": softmax,
+        "lml": lambda x: lml(x, k),
+        "compiled lml": torch.compile(lambda x: lml(x, k), fullgraph=True, dynamic=False),
+        "Algorithm 1": lambda x: BracketingLML.apply(x, k),
+        "sparse_top": lambda x: sparse_top(x, k),
+        "sort-and-scan": lambda x: SortedSparseTop.apply(x, k),
+    }
+
+
+def measure(shape: tuple[int, int, int], scale: int, ops: dict[str, Op]) -> dict[str, Any]:
+    """Median milliseconds, forward plus backward, and the ratios that have goals."""
+    rows, labels, k = shape
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.randn(rows, labels, generator=generator) * scale).requires_grad_()
+    upstream = torch.randn(rows, labels, generator=generator)
+    times = medians({name: forward_backward(op, x, upstream) for name, op in ops.items()})
+    ratios = {name: times[name.split(" / ")[0]] / times[name.split(" / ")[1]] for name in GOALS}
+    return {
+        "rows": rows,
+        "labels": labels,
+        "k": k,
+        "scale": scale,
+        "threads": torch.get_num_threads(),
+        "milliseconds": {name: 1000 * seconds for name, seconds in times.items()},
+        "ratios": ratios,
+    }
+
+
+def grid(progress: Progress) -> list[dict[str, Any]]:
+    """Every shape, scale and thread count."""
+    counts = sorted({1, os.cpu_count() or 1})
+    task = progress.add_task("side by side", total=len(counts) * len(SHAPES) * len(SCALES))
+    records = []
+    for threads in counts:
+        torch.set_num_threads(threads)
+        for shape in SHAPES:
+            torch.compiler.reset()
+            ops = ops_for(shape[2])
+            for scale in SCALES:
+                records.append(measure(shape, scale, ops))
+                progress.advance(task)
+    return records
+
+
+def scaling(progress: Progress) -> dict[str, list[dict[str, float]]]:
+    """Milliseconds against k at 64 x 10,000 and against the number of labels at 2,000,000 entries or one row."""
+    ops: dict[str, Callable[[int], Op]] = {
+        "softmax": lambda k: softmax,
+        "lml": lambda k: lambda x: lml(x, k),
+        "sparse_top": lambda k: lambda x: sparse_top(x, k),
+        "sort-and-scan": lambda k: lambda x: SortedSparseTop.apply(x, k),
+        "Algorithm 1": lambda k: lambda x: BracketingLML.apply(x, k),
+    }
+    against_k = [(64, 10_000, k) for k in (1, 3, 10, 30, 100, 300, 1000, 3000)]
+    against_n = [(max(1, 1_000_000 // n), n, 20) for n in (100, 1000, 10_000, 100_000, 1_000_000)]
+    task = progress.add_task("scaling", total=len(against_k) + len(against_n))
+    result: dict[str, list[dict[str, float]]] = {}
+    for name, shapes in {"k": against_k, "labels": against_n}.items():
+        points = []
+        for rows, labels, k in shapes:
+            generator = torch.Generator().manual_seed(0)
+            x = (torch.randn(rows, labels, generator=generator) * 3).requires_grad_()
+            upstream = torch.randn(rows, labels, generator=generator)
+            steps = {op: forward_backward(make(k), x, upstream) for op, make in ops.items()}
+            times = medians(steps, seconds=0.2, rounds=20)
+            points.append({"rows": rows, "labels": labels, "k": k} | {op: 1000 * t for op, t in times.items()})
+            progress.advance(task)
+        result[name] = points
+    return result
+
+
+def peak_copies(op: str, rows: int = 256, labels: int = 262_144) -> float:
+    """Peak memory beyond input and upstream gradient, in copies of the input: forward plus backward, own process."""
+    code = f"from benchmarks.projections import print_peak; print_peak({op!r}, {rows}, {labels})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def print_peak(op: str, rows: int, labels: int) -> None:
+    """The body of ``peak_copies``: ``ru_maxrss`` only ever grows, so each measurement needs a fresh process."""
+    ops: dict[str, Op] = {
+        "softmax": softmax,
+        "lml": lambda x: lml(x, 20),
+        "sparse_top": lambda x: sparse_top(x, 20),
+    }
+    ops[op](torch.randn(64, 4096, requires_grad=True)).sum().backward()
+    x = torch.randn(rows, labels).requires_grad_()
+    upstream = torch.randn(rows, labels)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    ops[op](x).backward(upstream)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print((peak - before) * 1024 / (x.numel() * x.element_size()))
+
+
+def has_goal(record: dict[str, Any], ratio: str) -> bool:
+    """Ratios to softmax count from 256 x 1000 (or as many labels) on."""
+    return "softmax" not in ratio or record["rows"] * record["labels"] > SOFTMAX_GOALS_FROM
+
+
+def met(ratio: str, value: float) -> bool:
+    """Whether a ratio meets its goal."""
+    sign, goal = GOALS[ratio]
+    return value <= goal if sign == "≤" else value >= goal
+
+
+def table(records: list[dict[str, Any]]) -> Table:
+    """One line per measurement; what misses its goal is red."""
+    view = Table(title="forward + backward, float32, medians side by side", title_justify="left")
+    for name in ("threads", "rows", "labels", "k", "scale", "softmax ms"):
+        view.add_column(name, justify="right")
+    for name, (sign, goal) in GOALS.items():
+        view.add_column(f"{name}\ngoal {sign} {goal:g}", justify="right")
+    for record in records:
+        cells = [str(record[name]) for name in ("threads", "rows", "labels", "k", "scale")]
+        cells.append(f"{record['milliseconds']['softmax']:.3f}")
+        for name, value in record["ratios"].items():
+            colour = "dim" if not has_goal(record, name) else "green" if met(name, value) else "red"
+            cells.append(f"[{colour}]{value:.1f}[/]")
+        view.add_row(*cells)
+    return view
+
+
+def draw(points: dict[str, list[dict[str, float]]], path: Path) -> None:
+    """Time against k and against the number of labels."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    names = ["Algorithm 1", "sort-and-scan", "sparse_top", "lml", "softmax"]
+    colours = ["#b5651d", "#c9a227", "#2a9d8f", "#264653", "#888888"]
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
+    panels = [("k", "k, labels wanted", "64 rows × 10,000 labels"), ("labels", "labels", "1,000,000 entries, k = 20")]
+    for axis, (key, label, title) in zip(axes, panels, strict=True):
+        for name, colour in zip(names, colours, strict=True):
+            axis.plot([p[key] for p in points[key]], [p[name] for p in points[key]], "o-", color=colour, label=name)
+        axis.set(xscale="log", yscale="log", xlabel=label, ylabel="milliseconds, forward + backward", title=title)
+        axis.grid(alpha=0.25, which="major")
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].legend(frameon=False, ncols=2, loc="center left", bbox_to_anchor=(0.0, 0.55))
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    """Measure, print, write, draw."""
+    console = Console(width=150)
+    with Progress(console=console, transient=True) as progress:
+        records = grid(progress)
+        torch.set_num_threads(1)
+        points = scaling(progress)
+        copies = {op: peak_copies(op) for op in ("softmax", "lml", "sparse_top")}
+    console.print(table(records))
+    console.print(
+        "peak memory beyond the input, in copies of it (goal ≤ 3):", {k: round(v, 2) for k, v in copies.items()}
+    )
+    goals = [(name, v) for record in records for name, v in record["ratios"].items() if has_goal(record, name)]
+    console.print(f"goals met: {sum(met(*goal) for goal in goals)} of {len(goals)}")
+    RESULTS.mkdir(exist_ok=True)
+    result = {"machine": machine(), "records": records, "scaling": points, "peak_copies": copies}
+    partial = RESULTS / "projections.json.partial"
+    partial.write_text(json.dumps(result, indent=1) + "\n")
+    partial.replace(RESULTS / "projections.json")
+    draw(points, RESULTS / "projections.png")
+    console.print(f"written: {RESULTS / 'projections.json'} and projections.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Every projection sums to k and agrees, entry by entry, with the reference."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.contracts import BY_NAME, EXACTLY_K, PER_LABEL, PROJECTIONS, WITH_K, Projection
+from tests.reference import HARD_ROWS
+
+DTYPES = [torch.float32, torch.float64]
+HALVES = [torch.float16, torch.bfloat16]
+SUM_TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-12}
+quick = settings(derandomize=True, deadline=None, max_examples=40)
+
+each_projection = pytest.mark.parametrize("projection", PROJECTIONS, ids=str)
+each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+
+
+def rounded(k: float, dtype: torch.dtype) -> float:
+    """``k`` as the operator sees it."""
+    return torch.tensor(k, dtype=dtype).item()
+
+
+def misses(projection: Projection, row: list[float], k: float, dtype: torch.dtype, temperature: float = 1):
+    logits, k = torch.tensor(row, dtype=dtype), rounded(k, dtype)
+    return projection.misses(logits, projection(logits, k, temperature=temperature), k, temperature)
+
+
+def hard_batch(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """All hard rows, filled up with absent labels, which change nothing."""
+    width = max(len(row) for _, row, _ in HARD_ROWS)
+    padded = [row + [-torch.inf] * (width - len(row)) for _, row, _ in HARD_ROWS]
+    return torch.tensor(padded, dtype=dtype), torch.tensor([k for _, _, k in HARD_ROWS], dtype=dtype)
+
+
+@pytest.mark.parametrize("n", [7, 1000, 100_000])
+@each_dtype
+@pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
+def test_probabilities_sum_to_k_from_a_few_labels_to_a_hundred_thousand(projection, dtype, n, fresh):
+    noise = torch.randn(n, generator=fresh, dtype=torch.float64)
+    for scale in (1, 3, 10, 30):
+        for k in sorted({1, 5, min(100, n), n / 2, n - 1, n / 3 + 0.123, 0.37}):
+            k = rounded(k, dtype)
+            probs = projection.probs((scale * noise).to(dtype), k)
+            total, wanted = probs.double().sum().item(), projection.wanted(k)
+            # exp(log p) rounds once more than p, in either dtype.
+            assert abs(total - wanted) <= SUM_TOLERANCE[dtype] * max(1, wanted), (scale, k)
+
+
+@pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
+@each_dtype
+def test_a_batch_of_rows_sums_to_the_k_of_each_row(projection, dtype, fresh):
+    logits = (10 * torch.randn(300, 2000, generator=fresh, dtype=torch.float64)).to(dtype)
+    k = (1 + 1998 * torch.rand(300, generator=fresh, dtype=torch.float64)).to(dtype)
+    wanted = k.double() if projection.takes_k else torch.ones(300, dtype=torch.float64)
+    error = (projection.probs(logits, k).double().sum(-1) - wanted).abs()
+    assert (error <= SUM_TOLERANCE[dtype] * wanted.clamp(min=1)).all()
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@each_projection
+def test_half_precision_is_solved_in_float32(projection, dtype, fresh):
+    logits = (5 * torch.randn(6, 300, generator=fresh)).to(dtype)
+    for k in (1, 7.5, torch.tensor([1, 2, 3.5, 100, 150.25, 299])):
+        assert torch.equal(projection(logits, k), projection(logits.float(), k).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("projection", WITH_K, ids=str)
+def test_k_is_not_rounded_to_the_half_precision_of_the_logits(projection, dtype, fresh):
+    logits = torch.randn(300, generator=fresh).to(dtype)
+    assert torch.equal(projection(logits, torch.tensor(4.0625 + 2**-12)), projection(logits, 4.0625 + 2**-12))
+    exact = projection(logits.float(), 4.0625 + 2**-12)
+    assert torch.equal(projection(logits, 4.0625 + 2**-12), exact.to(dtype))
+
+
+@each_dtype
+@each_projection
+def test_hard_rows_agree_with_the_reference(projection, dtype):
+    wrong = [(name, miss) for name, row, k in HARD_ROWS if (miss := misses(projection, row, k, dtype))]
+    assert not wrong
+
+
+@each_dtype
+@each_projection
+def test_hard_rows_in_one_batch_agree_with_the_reference(projection, dtype):
+    logits, k = hard_batch(dtype)
+    answers = projection(logits, k)
+    wrong = {}
+    for i, (name, row, _) in enumerate(HARD_ROWS):
+        answer = answers[i] if projection.is_dual else answers[i, : len(row)]
+        if miss := projection.misses(logits[i, : len(row)], answer, k[i].item()):
+            wrong[name] = miss
+    assert not wrong
+
+
+@pytest.mark.parametrize("temperature", [0.3, 2.5])
+@each_dtype
+@each_projection
+def test_a_temperature_divides_the_logits(projection, dtype, temperature):
+    rows = HARD_ROWS[::4]
+    wrong = [(name, miss) for name, row, k in rows if (miss := misses(projection, row, k, dtype, temperature))]
+    assert not wrong
+
+
+@each_dtype
+def test_a_log_keeps_the_relative_precision_of_what_is_missing_to_one(dtype):
+    log_lml, limits = BY_NAME["log_lml"], torch.finfo(dtype)
+    for name, row, k in HARD_ROWS:
+        logits, k = torch.tensor(row, dtype=dtype), rounded(k, dtype)
+        for got, want in zip(log_lml(logits, k).tolist(), log_lml.expected(row, k), strict=True):
+            if -0.1 < want < 0:
+                allowed = {torch.float32: 1e-5, torch.float64: 1e-10}[dtype]
+                allowed += 4 * limits.eps * float(abs(type(want)(-want).ln()))
+                assert abs(got - want) <= -want * allowed + 2 * limits.tiny, name
+
+
+wide = st.floats(allow_nan=False, allow_infinity=False, width=32)
+LOGITS = st.one_of(
+    st.lists(wide, min_size=1, max_size=12),
+    st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=20),
+    st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=20),
+    st.lists(st.sampled_from([0.0, 1.0, 1e-6, -60.0, 200.0]), min_size=1, max_size=20),
+    st.lists(st.sampled_from([0.0, -1.5, 3.25, -torch.inf]), min_size=1, max_size=9),
+)
+SHARES = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1))
+
+
+@each_projection
+@quick
+@given(row=LOGITS, share=SHARES, whole=st.booleans(), dtype=st.sampled_from(DTYPES))
+def test_random_rows_agree_with_the_reference(projection, row, share, whole, dtype):
+    k = share * len(row)
+    # Below the least normal number k itself has no digits left to keep.
+    k = float(round(k)) if whole else 0.0 if k < 1e-37 else k
+    assert not misses(projection, row, k, dtype)
+
+
+@each_projection
+@quick
+@given(
+    row=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=9),
+    share=st.floats(0.01, 1),
+)
+def test_rows_up_to_the_largest_float64_agree_with_the_reference(projection, row, share):
+    assert not misses(projection, row, share * len(row), torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, *HALVES], ids=str)
+@pytest.mark.parametrize("projection", PER_LABEL, ids=str)
+def test_probabilities_stay_in_the_unit_interval(projection, dtype):
+    for _, row, k in HARD_ROWS:
+        probs = projection.probs(torch.tensor(row).to(dtype), k)
+        assert ((probs >= 0) & (probs <= 1)).all()
