@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -127,19 +126,26 @@ def peak_copies(op: str, rows: int = 256, labels: int = 262_144) -> float:
 
 
 def print_peak(op: str, rows: int, labels: int) -> None:
-    """The body of ``peak_copies``: ``ru_maxrss`` only ever grows, so each measurement needs a fresh process."""
+    """The body of ``peak_copies``: a first call loads what stays loaded, the second is measured."""
     ops: dict[str, Op] = {
         "softmax": softmax,
         "lml": lambda x: lml(x, 20),
         "sparse_top": lambda x: sparse_top(x, 20),
     }
-    ops[op](torch.randn(64, 4096, requires_grad=True)).sum().backward()
     x = torch.randn(rows, labels).requires_grad_()
     upstream = torch.randn(rows, labels)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    ops[op](x).backward(upstream)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print((peak - before) * 1024 / (x.numel() * x.element_size()))
+    forward_backward(ops[op], x, upstream)()
+    x.grad = None
+    Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak starts anew
+    before = resident("VmRSS")
+    forward_backward(ops[op], x, upstream)()
+    print((resident("VmHWM") - before) / (x.numel() * x.element_size()))
+
+
+def resident(field: str) -> int:
+    """Bytes of resident memory: now (``VmRSS``) or at its peak (``VmHWM``)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 def has_goal(record: dict[str, Any], ratio: str) -> bool:
@@ -198,7 +204,9 @@ def main() -> None:
         records = grid(progress)
         torch.set_num_threads(1)
         points = scaling(progress)
-        copies = {op: peak_copies(op) for op in ("softmax", "lml", "sparse_top")}
+        copies = {}
+        if Path("/proc/self/clear_refs").exists():
+            copies = {op: peak_copies(op) for op in ("softmax", "lml", "sparse_top")}
     console.print(table(records))
     console.print(
         "peak memory beyond the input, in copies of it (goal ≤ 3):", {k: round(v, 2) for k, v in copies.items()}

@@ -106,24 +106,23 @@ def _mean_newton(
     """
     n, lower = e.shape[-1], 1 / limits.lift
     sums = e.new_empty(2, *scale.shape)
-    total_out, norm_out = sums
-    lifted = sums.numpy()
-    odds, target, flat = k / (n - k), scale.numpy(), _STEEP * k
+    total_out, norm_out = sums.unbind()
+    lifted, to_mean = sums.numpy(), np.array([lower / n, lower / n**0.5])[:, None, None]
+    odds, target, flat = k / (n - k), scale.numpy(), _STEEP / n * k
     step = slope = np.full_like(s, np.inf)
     for _ in range(_MAX_STEPS):
         torch.add(scale * lower, e, alpha=lower, out=p)
         torch.div(e, p, out=p)
         torch.sum(p, -1, keepdim=True, out=total_out)
         torch.linalg.vector_norm(p, dim=-1, keepdim=True, out=norm_out)
-        total, norm = lifted * lower
-        slope = np.maximum(total - norm * norm, 1e-6 * total)
-        rest = n - total
-        step = np.log(odds * rest / total) * (total * rest) / (n * slope)
-        s = np.minimum(s * np.exp(-np.minimum(np.maximum(step, -4), 4)), largest)
+        mean, norm = lifted * to_mean
+        slope, rest = mean - norm * norm, 1 - mean
+        step = np.log(odds * rest / mean) * (mean * rest / slope)
+        s = np.minimum(s * np.exp(np.fmin(np.fmax(-step, -4), 4)), largest)
         target[:] = s
-        if ((np.abs(step) <= limits.step) | (slope < flat)).all():
+        if not ((np.abs(step) > limits.step) & (slope > flat)).any():
             break
-    return s, step, slope
+    return s, step, slope * n
 
 
 def _split_newton(

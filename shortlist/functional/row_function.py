@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -34,6 +35,8 @@ class RowFunction(Function):
         """Make the twin, once per operator."""
         if "tangent" not in vars(cls):
             return
+        # `apply` asks for the signature at every call; kept here, the answer costs nothing.
+        cls.forward.__signature__ = inspect.signature(cls.forward)  # pyright: ignore[reportFunctionMemberAccess]
 
         class Everywhere(cls):
             @staticmethod

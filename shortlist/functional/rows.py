@@ -19,7 +19,7 @@ class Rows(NamedTuple):
 
     def restore(self, result: Tensor, like: Tensor, dim: int) -> Tensor:
         """Bring ``result`` back to the axis order and dtype of ``like``."""
-        return result.movedim(-1, dim).to(like.dtype)
+        return _moved(result, -1, dim).to(like.dtype)
 
 
 def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None) -> Rows:
@@ -35,7 +35,7 @@ def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None)
     _check_logits(logits, dim)
     if mask is not None:
         logits = _without_absent(logits, mask)
-    rows = logits.movedim(dim, -1)
+    rows = _moved(logits, dim, -1)
     if rows.dtype in HALF:
         rows = rows.float()
     return Rows(rows, _k_column(k, rows, dim))
@@ -48,6 +48,11 @@ def check_temperature(temperature: float) -> float:
     if not 0 < temperature < math.inf:
         raise ValueError(f"`temperature` must be positive and finite; got {temperature}.")
     return float(temperature)
+
+
+def _moved(x: Tensor, source: int, to: int) -> Tensor:
+    """``movedim`` that leaves alone what stays: it would add a node to the graph."""
+    return x if source % x.ndim == to % x.ndim else x.movedim(source, to)
 
 
 def _check_logits(logits: Tensor, dim: int) -> None:

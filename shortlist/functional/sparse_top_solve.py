@@ -59,33 +59,39 @@ def _clipped(x: Tensor, base: Tensor, offset: Tensor, temperature: float) -> Ten
     return (shifted / temperature - offset).clamp(0, 1)
 
 
-def _first_guess(x: Tensor, k: Tensor, temperature: float) -> Tensor:
-    """The threshold, times T, if the row were normal: its difference to a uniform variable would nearly be so."""
+def _first_guess(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, np.ndarray]:
+    """The threshold, times T, if the row were normal, and how fast the log of the sum would fall beside it.
+
+    The sum is n times the probability that a label exceeds the threshold plus a uniform variable, and the difference
+    of a normal and a uniform variable is nearly normal.
+    """
     n = x.shape[-1]
     mean = column(x.sum(-1, keepdim=True)) / n
     square = column(torch.linalg.vector_norm(x, dim=-1, keepdim=True)) ** 2 / n
     deviation = np.sqrt(np.maximum(square - mean**2, 0) + _RAMP * temperature**2)
-    guess = mean - 0.5 * temperature - deviation * column(torch.special.ndtri(k / n))
+    quantile, share = column(torch.special.ndtri(k / n)), column(k) / n
+    guess = mean - 0.5 * temperature - deviation * quantile
     if not np.isfinite(guess).all():
         guess = np.where(np.isfinite(guess), guess, column(x.amax(-1, keepdim=True)) - temperature)
-    return torch.from_numpy(guess).to(x.dtype)
+    rate = np.exp(-0.5 * quantile**2) / math.sqrt(2 * math.pi) / share * (temperature / deviation)
+    return torch.from_numpy(guess).to(x.dtype), rate
 
 
 def _newton(x: Tensor, k: Tensor, temperature: float, p: Tensor) -> np.ndarray:
     """Fill ``p``; returns the rows that are not settled. Settled rows leave the work once they are many."""
     wanted = column(k)
     tolerance = 8 * torch.finfo(x.dtype).eps * np.maximum(wanted, 1e-3)
-    z = x - _first_guess(x, k, temperature)
+    guess, rate = _first_guess(x, k, temperature)
+    z = x - guess
     if temperature != 1:
         z.div_(temperature)
     offset = np.zeros_like(wanted)
     low, high = offset - _REACH, offset + _REACH
-    rows, value, inside = np.arange(x.shape[0]), p, torch.empty_like(x)
+    rows, value = np.arange(x.shape[0]), p
     for _ in range(_MAX_STEPS):
         torch.sub(z, torch.from_numpy(offset).to(x.dtype), out=value).clamp_(0, 1)
         total = column(value.sum(-1, keepdim=True))
-        excess = total - wanted
-        left = ~(np.abs(excess) <= tolerance)
+        left = ~(np.abs(total - wanted) <= tolerance)
         if 2 * np.count_nonzero(left) <= left.size:
             if value is not p:
                 p[rows] = value
@@ -93,19 +99,14 @@ def _newton(x: Tensor, k: Tensor, temperature: float, p: Tensor) -> np.ndarray:
             rows = rows[kept]
             if not rows.size:
                 break
-            wanted, tolerance, offset, low, high, total, excess = (
-                part[kept] for part in (wanted, tolerance, offset, low, high, total, excess)
+            wanted, tolerance, rate, offset, low, high, total = (
+                part[kept] for part in (wanted, tolerance, rate, offset, low, high, total)
             )
             kept = torch.from_numpy(kept)
-            z, inside = (
-                z.index_select(0, kept),
-                torch.index_select(value, 0, kept, out=inside[: rows.size]).frac_(),
-            )
-            value = torch.empty_like(z) if value is p else value[: rows.size]
-        else:
-            torch.frac(value, out=inside)
-        slope = column(inside.ceil_().sum(-1, keepdim=True))
-        offset, low, high = _step(offset, low, high, total, wanted, slope)
+            z, value = z.index_select(0, kept), value.index_select(0, kept)
+        # The number of labels strictly between 0 and 1; what `value` held is computed again by the next step.
+        slope = column(value.frac_().ceil_().sum(-1, keepdim=True))
+        offset, low, high = _step(offset, low, high, total, wanted, slope, rate)
     return rows
 
 
@@ -116,14 +117,18 @@ def _step(
     total: np.ndarray,
     wanted: np.ndarray,
     slope: np.ndarray,
+    rate: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A safeguarded Newton step; from above on the log of the sum, which falls off like an exponential."""
     over = total > wanted
     low, high = np.where(over, offset, low), np.where(over, high, offset)
-    new = offset + np.where(over, np.log(total / wanted) * total, total - wanted) / slope
-    bad = ~((new >= low) & (new <= high))
-    if bad.any():
-        new = np.where(bad, (np.maximum(low, high - 8) + np.minimum(high, low + 8)) / 2, new)
+    log_ratio = np.log(np.maximum(total, 0.5) / wanted)
+    new = offset + np.where(over, log_ratio * total, total - wanted) / slope
+    for other in (offset + log_ratio / rate, (low + high) / 2):
+        bad = ~((new > low) & (new < high))
+        if not bad.any():
+            break
+        new = np.where(bad, other, new)
     return new, low, high
 
 

@@ -67,7 +67,7 @@ def _draw_root(axis: Any) -> None:
         root = lml_dual(logits, k).item()
         axis.plot([nu[0], root, root], [k, k, 0], color="#b5651d", linewidth=1, linestyle=":")
         axis.plot(root, k, "o", color="#b5651d")
-        axis.annotate(f"k = {k}", (root, k), textcoords="offset points", xytext=(8, -4))
+        axis.annotate(f"k = {k}", (root, k), textcoords="offset points", xytext=(-8, 6), ha="right")
     axis.set(xlabel="shift ν of all logits", ylabel="labels taken", title="LML: where the sigmoids sum to k")
     axis.spines[["top", "right"]].set_visible(False)
 

@@ -1,0 +1,108 @@
+"""Compiled projections answer as the eager ones, on easy rows and on rows that need the exact solver."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.contracts import POTENTIALS, PROJECTIONS, Projection
+
+# The compiler of torch uses what torch deprecates: it instantiates autograd functions and scripts modules.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning"),
+]
+
+SHAPE = (8, 40)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_earlier_compilations():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def easy_rows() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return 3 * torch.randn(SHAPE, generator=generator), torch.linspace(1, 20, SHAPE[0])
+
+
+def hard_rows() -> tuple[Tensor, Tensor]:
+    """A gap of 1000, absent labels, ties, a giant, an offset, one present label, none, and an ordinary row."""
+    rows, k = easy_rows()
+    rows[0, :3] += 1e3
+    rows[1, ::2] = -math.inf
+    rows[2] = 0.7
+    rows[3, 5] = 1e30
+    rows[4] += 1e5
+    rows[5, 1:] = -math.inf
+    rows[6] = -math.inf
+    k[0], k[1], k[5] = 3, 5.5, 1
+    return rows, k
+
+
+def value_and_gradients(function, logits: Tensor, k: Tensor, upstream: Tensor) -> list[Tensor]:
+    logits, k = logits.clone().requires_grad_(), k.clone().requires_grad_()
+    value = function(logits, k)
+    inputs = [logits, k] if k.grad_fn is None and _depends(value, k) else [logits]
+    return [value.detach(), *torch.autograd.grad(value, inputs, upstream[: value.shape[0]].expand(value.shape))]
+
+
+def _depends(value: Tensor, k: Tensor) -> bool:
+    return torch.autograd.grad(value.sum(), k, retain_graph=True, allow_unused=True)[0] is not None
+
+
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=str)
+def test_the_compiled_operator_agrees_with_the_eager_one(projection: Projection):
+    def run(logits: Tensor, k: Tensor) -> Tensor:
+        return projection(logits, k)
+
+    compiled = torch.compile(run, fullgraph=True, dynamic=False)
+    generator = torch.Generator().manual_seed(1)
+    upstream = torch.rand(SHAPE[0] if projection.is_dual else SHAPE, generator=generator) + 0.5
+    for rows, k in (easy_rows(), hard_rows()):
+        # In float32 the last digits of an offset of 1e5 are 0.01; the projection itself keeps all digits.
+        scale = max(1.0, rows[rows.isfinite()].abs().max().item() if projection.is_dual else 1.0)
+        names = ("value", "gradient in the logits", "gradient in k")
+        eager = value_and_gradients(run, rows, k, upstream)
+        fused = value_and_gradients(compiled, rows, k, upstream)
+        assert len(eager) == len(fused)
+        for name, a, b in zip(names, eager, fused, strict=False):
+            assert torch.allclose(a, b, rtol=1e-4, atol=2e-6 * scale, equal_nan=True), name
+
+
+@pytest.mark.parametrize("case", POTENTIALS, ids=str)
+def test_the_compiled_loss_agrees_with_the_eager_one(case):
+    from shortlist.functional import fenchel_young_loss
+
+    rows, _ = easy_rows()
+    rows[0, 5:9] = -math.inf
+    target = rows.topk(case.positives(3)).indices
+
+    def run(logits: Tensor) -> Tensor:
+        return fenchel_young_loss(logits, target, case.potential(3))
+
+    results = []
+    for function in (run, torch.compile(run, fullgraph=True, dynamic=False)):
+        logits = rows.clone().requires_grad_()
+        loss = function(logits)
+        results.append((loss.detach(), torch.autograd.grad(loss.sum(), logits)[0]))
+    for eager, fused in zip(*results, strict=True):
+        assert torch.allclose(eager, fused, rtol=1e-4, atol=1e-5)
+
+
+def test_a_compiled_training_step_with_mask_and_temperature_agrees_with_the_eager_one():
+    from shortlist.nn import LML
+
+    layer = LML(torch.nn.Parameter(torch.tensor(3.0)), dim=0, temperature=0.7)
+    rows, _ = easy_rows()
+    mask = rows < 4
+    results = []
+    for module in (layer, torch.compile(layer, fullgraph=True, dynamic=False)):
+        logits = rows.clone().requires_grad_()
+        loss = module(logits, mask).square().sum()
+        results.append((loss.detach(), *torch.autograd.grad(loss, (logits, layer.k))))
+    for eager, fused in zip(*results, strict=True):
+        assert torch.allclose(eager, fused, rtol=1e-4, atol=1e-6)
