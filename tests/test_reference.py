@@ -53,9 +53,7 @@ def binary_entropy(p):
 OBJECTIVES = {
     lml: lambda row, p: sum(x * v + binary_entropy(v) for x, v in zip(row, p, strict=True)),
     sparse_top: lambda row, p: sum(x * v + v * (1 - v) / 2 for x, v in zip(row, p, strict=True)),
-    constrained_softmax: lambda row, p: sum(
-        x * v - v * MP.log(v) for x, v in zip(row, p, strict=True) if v > 0
-    ),
+    constrained_softmax: lambda row, p: sum(x * v - v * MP.log(v) for x, v in zip(row, p, strict=True) if v > 0),
 }
 
 
@@ -144,9 +142,7 @@ def test_with_one_wanted_sparse_top_is_sparsemax_and_constrained_softmax_is_soft
     assert close(sparse_top(row, 1), sparsemax(row))
     assert close(constrained_softmax(row, 1), [w / MP.fsum(weights) for w in weights])
     assert close([sparse_top_potential(row, 1)], [sparsemax_potential(row)])
-    assert close(
-        [OBJECTIVES[constrained_softmax](row, constrained_softmax(row, 1))], [softmax_potential(row)]
-    )
+    assert close([OBJECTIVES[constrained_softmax](row, constrained_softmax(row, 1))], [softmax_potential(row)])
 
 
 def test_sparse_top_equals_sparsemax_on_hard_rows():

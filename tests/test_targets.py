@@ -89,9 +89,7 @@ def same(left: Tensor, right: Tensor) -> bool:
 
 
 class TestTheFormFollowsFromTheType:
-    @pytest.mark.parametrize(
-        "dtype", [torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64]
-    )
+    @pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64])
     def test_bool_and_floating_tensors_are_multi_hots(self, dtype):
         assert target_form(torch.zeros(2, 3, dtype=dtype), 3) is TargetForm.MULTI_HOT
         assert target_form(torch.zeros(2, 3, dtype=dtype).to_sparse(), 3) is TargetForm.SPARSE
@@ -113,9 +111,7 @@ class TestTheFormFollowsFromTheType:
         assert target_form(table, 2) is TargetForm.MULTI_HOT
         assert target_form(table.long(), 2) is TargetForm.INDEX_LISTS
 
-    @pytest.mark.parametrize(
-        "dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.complex64], ids=str
-    )
+    @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.complex64], ids=str)
     def test_other_dtypes_are_refused_with_what_to_use(self, dtype):
         rule = f"int64 for indices, and bool or floating for multi-hots, sparse ones included; got {dtype}"
         with pytest.raises(TypeError, match=rule):
@@ -140,9 +136,7 @@ class TestTheFormFollowsFromTheType:
 
     @pytest.mark.parametrize("shape", [(), (2, 3, 4)])
     def test_indices_with_a_wrong_number_of_dimensions_are_refused(self, shape):
-        with pytest.raises(
-            ValueError, match=r"1 \(class indices\) or 2 \(index lists\) dimensions; got shape \("
-        ):
+        with pytest.raises(ValueError, match=r"1 \(class indices\) or 2 \(index lists\) dimensions; got shape \("):
             target_form(torch.zeros(shape, dtype=torch.int64), 3)
 
     @pytest.mark.parametrize("shape", [(3,), (2, 4), (2, 2, 3)])
@@ -283,9 +277,7 @@ class TestConversions:
             to_multi_hot(torch.tensor([0]), 3, dtype=torch.int64)
         with pytest.raises(TypeError, match=r"`dtype` must be bool or floating; got torch.int32"):
             to_sparse(torch.tensor([0]), 3, dtype=torch.int32)
-        with pytest.raises(
-            TypeError, match=r"`layout` must be torch.sparse_coo or torch.sparse_csr; got torch.str"
-        ):
+        with pytest.raises(TypeError, match=r"`layout` must be torch.sparse_coo or torch.sparse_csr; got torch.str"):
             to_sparse(torch.tensor([0]), 3, layout=torch.strided)
 
 
@@ -320,9 +312,7 @@ class TestBadValuesAreNamedByRow:
     def test_multi_hot_values_that_say_nothing(self, value):
         hot = torch.tensor([[0.0, 1.0, -1.0], [1.0, 0.0, value]])
         for target in (hot, hot.double(), hot.half(), hot.to_sparse()):
-            with pytest.raises(
-                ValueError, match=f"row 1: label 2 must have value 0, 1 or negative; got {value}"
-            ):
+            with pytest.raises(ValueError, match=f"row 1: label 2 must have value 0, 1 or negative; got {value}"):
                 check_target(target, 3)
 
     def test_sparse_indices_outside_the_tensor(self):
@@ -493,9 +483,7 @@ class TestInsideLosses:
         coo = torch.sparse_coo_tensor(torch.stack([indices, indices]), stored, (4, 3), check_invariants=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            csr = torch.sparse_csr_tensor(
-                indices.new_zeros(5), indices, stored, (4, 3), check_invariants=False
-            )
+            csr = torch.sparse_csr_tensor(indices.new_zeros(5), indices, stored, (4, 3), check_invariants=False)
         hot = torch.zeros(4, 3, device="meta")
         for target in (indices, indices[:, None], hot, hot.bool(), coo, csr):
             results = [sum_over_positives(hot, target), count_positives(target, 3), unknown_mask(target, 3)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -83,8 +81,9 @@ def _at_most_all(k: float | Tensor, logits: Tensor, dim: int) -> float | Tensor:
     """A budget of more than n labels is a budget of n."""
     if not isinstance(logits, Tensor) or not -logits.ndim <= dim < logits.ndim:
         return k  # `as_rows` says what is wrong
-    n = logits.shape[dim]
-    return k.clamp(max=n) if isinstance(k, Tensor) else (n if k > n and k != math.inf else min(k, n))
+    if isinstance(k, Tensor):
+        return k.clamp(max=logits.shape[dim]) if k.is_floating_point() or k.dtype == torch.int64 else k
+    return min(k, logits.shape[dim])
 
 
 def _spend(free: Tensor, bound: Tensor, k: Tensor) -> Tensor:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, softplus
+from torch.nn.functional import pad
 
 from shortlist.functional.blocks import column, row_blocks
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import as_rows, check_temperature
+from shortlist.functional.rows import as_rows, at_most_finite, check_temperature, log_sigmoid
 
 _MAX_STEPS = 12
 
@@ -98,8 +98,8 @@ def _free(p: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _capped(x: Tensor, pivot: Tensor, delta: Tensor, temperature: float) -> Tensor:
-    shifted = x.clamp(max=torch.finfo(x.dtype).max) - pivot
-    return (shifted / temperature + delta).clamp(max=0).exp()
+    shifted = at_most_finite(x) - pivot
+    return torch.minimum(shifted / temperature + delta, delta.new_zeros(())).exp()
 
 
 @torch.library.custom_op("shortlist::constrained_softmax_cpu", mutates_args=())
@@ -152,7 +152,7 @@ def _exact(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     dtype, n = x.dtype, x.shape[-1]
     wide = torch.float32 if x.device.type == "mps" else torch.float64
     largest = torch.finfo(dtype).max
-    x, k = x.clamp(max=largest).to(wide), k.to(wide)
+    x, k = at_most_finite(x).to(wide), k.to(wide)
     ordered = x.sort(dim=-1, descending=True).values
     present = (ordered > -math.inf).sum(-1, keepdim=True)
     none, everything = k <= 0, k >= present
@@ -160,12 +160,15 @@ def _exact(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     pivot = torch.where(none, ordered[..., :1], ordered.gather(-1, rank)).clamp(min=-largest)
     y = (ordered - pivot) / temperature
 
-    # With the first j labels at 1, the others share k - j; the first j whose next label stays below 1 is right.
-    tail = y.clamp(max=largest / 4).flip(-1).logcumsumexp(-1).flip(-1)
+    # With the first j labels at 1 the others share k - j; once the next label stays below 1, so do all after it.
+    # Labels far above the pivot are at 1 whatever their distance; the bound keeps their sum finite.
+    y = torch.minimum(y, y.new_full((), math.log(torch.finfo(wide).max) - 100))
+    tail = y.exp().flip(-1).cumsum(-1).flip(-1).log()
     after = pad(tail[..., 1:], (0, 1), value=-math.inf)
     share = (k - torch.arange(n, device=x.device)).clamp(min=0).log()
-    capped = (share > softplus(after - y)).to(torch.int64).cumprod(-1).sum(-1, keepdim=True).clamp(max=n - 1)
+    capped = (share > -log_sigmoid(y - after)).sum(-1, keepdim=True).clamp(max=n - 1)
     delta = share.gather(-1, capped) - tail.gather(-1, capped)
     delta = torch.where(none, -math.inf, torch.where(everything, largest / 4, delta))
-    delta = torch.where((k >= 0) & (k <= n), delta, math.nan)
+    valid = (k >= 0) & (k <= n) & ~ordered[..., :1].isnan()  # NaN sorts first
+    delta = torch.where(valid, delta, math.nan)
     return pivot.to(dtype), delta.to(dtype)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
-from shortlist.functional.lml import lml_dual
+from shortlist.functional.lml import lml, lml_dual
+from shortlist.functional.lml_root import centred, solve_dual
+from shortlist.functional.row_function import RowFunction
+from shortlist.functional.rows import as_rows, log_sigmoid
 from shortlist.functional.sparse_top import sparse_top
 from shortlist.targets import sum_over_positives, unknown_mask
 
@@ -60,7 +63,7 @@ class SigmoidPotential:
 
     def __call__(self, logits: Tensor, /) -> Tensor:
         """One value per row."""
-        return softplus(_solvable(logits)).sum(-1).to(logits.dtype)
+        return -log_sigmoid(-_solvable(logits)).sum(-1).to(logits.dtype)  # softplus drops its tail above 20
 
 
 @dataclass(frozen=True)
@@ -79,16 +82,41 @@ class LMLPotential:
     k: float | Tensor
 
     def __call__(self, logits: Tensor, /) -> Tensor:
-        r"""``sum_j log(1 + exp(x_j + nu)) - k nu``, one value per row."""
-        x = _solvable(logits)
-        peak = x.detach().amax(-1, keepdim=True)
-        peak = torch.where(peak.isfinite(), peak, 0)
-        centred = x - peak  # large offsets would drown the digits of nu
-        nu = lml_dual(centred, self.k)
-        inner = nu.isfinite()
-        nu = torch.where(inner, nu, 0)
-        value = softplus(centred + nu.unsqueeze(-1)).sum(-1) + self.k * (peak.squeeze(-1) - nu)
-        return torch.where(inner, value, _all_or_nothing(x, self.k)).to(logits.dtype)
+        r"""``x . p`` plus the binary entropy of the projection ``p``, one value per row."""
+        rows = as_rows(logits, self.k, dim=-1, mask=None)
+        return _LMLValue.run(rows.logits, rows.k).squeeze(-1).to(logits.dtype)
+
+
+class _LMLValue(RowFunction):
+    """``x, k -> max_p x . p + H_b(p)``; the gradient is p in x and minus the dual root in k."""
+
+    @staticmethod
+    def forward(x: Tensor, k: Tensor) -> Tensor:
+        y = centred(x, *solve_dual(x, k, 1.0), 1.0)
+        p, size = y.sigmoid(), y.abs()
+        # Both parts of the entropy are positive: log(1 + exp(-|y|)) and |y| / (1 + exp|y|).
+        tail = torch.where(size < math.inf, size * (-size).sigmoid(), 0)
+        entropy = tail - log_sigmoid(size)
+        return (torch.where(p > 0, x, 0) * p + entropy).sum(-1, keepdim=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+        x, k = ctx.saved_tensors
+        to_k = -gradient * lml_dual(x, k).unsqueeze(-1) if ctx.needs_input_grad[1] else None
+        return gradient * lml(x, k), None if to_k is None else to_k.sum_to_size(k.shape)
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None) -> Tensor:
+        x, k = ctx.saved_tensors
+        moved = torch.zeros_like(x[..., :1])
+        if x_tangent is not None:
+            moved = (lml(x, k) * x_tangent).sum(-1, keepdim=True)
+        return moved if k_tangent is None else moved - k_tangent * lml_dual(x, k).unsqueeze(-1)
 
 
 @dataclass(frozen=True)
@@ -116,9 +144,3 @@ class SparsemaxPotential:
 
 def _solvable(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-
-
-def _all_or_nothing(x: Tensor, k: float | Tensor) -> Tensor:
-    """The potential where every present label is taken, or none."""
-    wanted = torch.as_tensor(k, dtype=x.dtype, device=x.device)
-    return torch.where(x > -torch.inf, x, 0).sum(-1) * (wanted > 0)

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from shortlist.functional.lml_root import centred, solve_dual, solve_projection
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import as_rows, check_temperature
+from shortlist.functional.rows import as_rows, check_temperature, log_sigmoid
 
 
 def lml(
@@ -82,7 +81,11 @@ def log_lml(
         tensor([  -0.3133,   -1.3133, -301.0000])
     """
     rows = as_rows(logits, k, dim=dim, mask=mask)
-    return rows.restore(_LogLml.run(rows.logits, rows.k, check_temperature(temperature)), logits, dim)
+    temperature = check_temperature(temperature)
+    pivot, delta = _Dual.run(rows.logits, rows.k, temperature)
+    y = centred(rows.logits, pivot, delta, temperature)
+    # Where p is 0 the derivative of logsigmoid is 1, but nothing there can move.
+    return rows.restore(torch.where(y == -math.inf, -math.inf, log_sigmoid(y)), logits, dim)
 
 
 def lml_dual(
@@ -128,57 +131,26 @@ class _Lml(RowFunction):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.k_shape, ctx.temperature = inputs[1].shape, inputs[2]
-        ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
+        x, k, ctx.temperature = inputs
+        ctx.save_for_backward(output, *((x, k) if k.requires_grad else ()))
+        ctx.save_for_forward(output, x, k)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        (p,) = ctx.saved_tensors
-        to_x, to_k = _weighted_centring(p, gradient)
-        to_k = to_k.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
+        p, *inputs = ctx.saved_tensors
+        to_x, to_k = _weighted_centring(p, gradient), None
+        if ctx.needs_input_grad[1]:
+            x, k = inputs
+            to_k = (_share(x, k, ctx.temperature) * gradient).sum(-1, keepdim=True).sum_to_size(k.shape)
         return _over(to_x, ctx.temperature), to_k, None
 
     @staticmethod
-    def tangent(ctx: Any, x: Tensor | None, k: Tensor | None) -> Tensor:
-        (p,) = ctx.saved_tensors
-        moved = torch.zeros_like(p) if x is None else _over(_weighted_centring(p, x)[0], ctx.temperature)
-        if k is None:
-            return moved
-        q = p * (1 - p)
-        return moved + q * (k / _positive(q.sum(-1, keepdim=True)))
-
-
-class _LogLml(RowFunction):
-    """``x, k, T -> log p``. The Jacobian in x is ``(1 - p_i) (delta_ij - q_j / sum q) / T``."""
-
-    @staticmethod
-    def forward(x: Tensor, k: Tensor, temperature: float) -> Tensor:
-        return logsigmoid(centred(x, *solve_dual(x, k, temperature), temperature))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.k_shape, ctx.temperature = inputs[1].shape, inputs[2]
-        ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        (log_p,) = ctx.saved_tensors
-        rest, share, total_log = _log_slopes(log_p)
-        weighted = gradient * rest
-        total = weighted.sum(-1, keepdim=True)
-        to_k = (total * _exp(-total_log)).sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
-        return _over(weighted - share * total, ctx.temperature), to_k, None
-
-    @staticmethod
-    def tangent(ctx: Any, x: Tensor | None, k: Tensor | None) -> Tensor:
-        (log_p,) = ctx.saved_tensors
-        rest, share, total_log = _log_slopes(log_p)
-        moved = torch.zeros_like(log_p)
-        if x is not None:
-            moved = _over(rest * (x - (share * x).sum(-1, keepdim=True)), ctx.temperature)
-        return moved if k is None else moved + rest * (k * _exp(-total_log))
+    def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None) -> Tensor:
+        p, x, k = ctx.saved_tensors
+        moved = torch.zeros_like(p)
+        if x_tangent is not None:
+            moved = _over(_weighted_centring(p, x_tangent), ctx.temperature)
+        return moved if k_tangent is None else moved + _share(x, k, ctx.temperature) * k_tangent
 
 
 class _Dual(RowFunction):
@@ -198,42 +170,44 @@ class _Dual(RowFunction):
 
     @staticmethod
     def backward(ctx: Any, _: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        share, per_k = _Dual._slopes(ctx)
-        to_k = (gradient * per_k).sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
+        x, pivot, delta = ctx.saved_tensors
+        share, per_k = _log_slopes(x, pivot, delta, ctx.temperature)
+        to_k = _finite(gradient * per_k).sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
         return _over(-gradient * share, ctx.temperature), to_k, None
 
     @staticmethod
-    def tangent(ctx: Any, x: Tensor | None, k: Tensor | None) -> tuple[None, Tensor]:
-        share, per_k = _Dual._slopes(ctx)
-        moved = torch.zeros_like(per_k)
-        if x is not None:
-            moved = moved - _over((share * x).sum(-1, keepdim=True), ctx.temperature)
-        return None, moved if k is None else moved + k * per_k
-
-    @staticmethod
-    def _slopes(ctx: Any) -> tuple[Tensor, Tensor]:
-        """``q / sum q`` and ``1 / sum q``, in log space; zero where all labels are taken or none."""
+    def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None) -> tuple[None, Tensor]:
         x, pivot, delta = ctx.saved_tensors
-        inner = delta.abs() < torch.finfo(delta.dtype).max / 8
-        y = centred(x, pivot, torch.where(inner, delta, 0), ctx.temperature)
-        q_log = logsigmoid(y) + logsigmoid(-y)
-        return q_log.softmax(-1) * inner, _exp(-q_log.logsumexp(-1, keepdim=True)) * inner
+        share, per_k = _log_slopes(x, pivot, delta, ctx.temperature)
+        moved = torch.zeros_like(per_k)
+        if x_tangent is not None:
+            moved = moved - _over((share * x_tangent).sum(-1, keepdim=True), ctx.temperature)
+        return None, moved if k_tangent is None else moved + _finite(k_tangent * per_k)
 
 
-def _weighted_centring(p: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """``q (values - mean)`` and ``mean``, the mean of ``values`` with weights ``q = p (1 - p)``."""
+def _weighted_centring(p: Tensor, values: Tensor) -> Tensor:
+    """``q (values - mean)``, with the mean of ``values`` by the weights ``q = p (1 - p)``."""
     multiply = torch.mul if torch.is_grad_enabled() else Tensor.mul_  # in place where autograd does not watch
     q = multiply(1 - p, p)
     mean = (q * values).sum(-1, keepdim=True) / _positive(q.sum(-1, keepdim=True))
-    return multiply(values - mean, q), mean
+    return multiply(values - mean, q)
 
 
-def _log_slopes(log_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """From log p: ``1 - p`` (0 for absent labels), ``q / sum q`` and ``log sum q``, exact when q underflows."""
-    limits = torch.finfo(log_p.dtype)
-    rest = -torch.expm1(log_p) * (log_p > -math.inf)
-    q_log = log_p.clamp(min=limits.min / 4) + rest.clamp(min=limits.tiny).log()
-    return rest, q_log.softmax(-1), q_log.logsumexp(-1, keepdim=True)
+def _share(x: Tensor, k: Tensor, temperature: float) -> Tensor:
+    """``q / sum q``, the derivative of p in k, exact where q underflows."""
+    pivot, delta = _Dual.run(x, k, temperature)
+    return _log_slopes(x, pivot, delta, temperature)[0]
+
+
+def _log_slopes(x: Tensor, pivot: Tensor, delta: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """``q / sum q`` and ``1 / sum q``, in log space; zero where all labels are taken or none."""
+    limits = torch.finfo(delta.dtype)
+    inner = delta.abs() < limits.max / 8
+    y = centred(x, pivot, torch.where(inner, delta, 0), temperature)
+    q_log = (log_sigmoid(y) + log_sigmoid(-y)).clamp(min=limits.min / 4)
+    largest = math.log(limits.max) - 1
+    per_k = (-q_log.logsumexp(-1, keepdim=True)).clamp(max=largest).exp()
+    return q_log.softmax(-1) * inner, per_k * inner
 
 
 def _positive(total: Tensor) -> Tensor:
@@ -241,9 +215,10 @@ def _positive(total: Tensor) -> Tensor:
     return total.clamp(min=torch.finfo(total.dtype).tiny)
 
 
-def _exp(values: Tensor) -> Tensor:
-    """``exp`` that stops at the largest finite number."""
-    return values.clamp(max=math.log(torch.finfo(values.dtype).max)).exp()
+def _finite(values: Tensor) -> Tensor:
+    """What overflowed, as the largest finite number."""
+    largest = torch.finfo(values.dtype).max
+    return values.clamp(-largest, largest)
 
 
 def _over(values: Tensor, temperature: float) -> Tensor:

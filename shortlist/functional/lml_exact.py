@@ -6,10 +6,14 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
-_STEPS = 40
-"""Safeguarded steps; the bracket is at most about 80 wide, so bisection alone gains 2^40."""
+from shortlist.functional.rows import at_most_finite, log_sigmoid
+
+_STEPS = 32
+"""Safeguarded steps; the bracket is at most about 80 wide, so bisection alone gains 2^32."""
+
+_SMALL = 1e-12
+"""The search ends when no step is larger, relative to 1 plus the root."""
 
 
 def exact_dual(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -21,7 +25,7 @@ def exact_dual(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor
     dtype, n = x.dtype, x.shape[-1]
     wide = torch.float32 if x.device.type == "mps" else torch.float64
     largest = torch.finfo(dtype).max
-    x, k = x.clamp(max=largest).to(wide), k.to(wide)
+    x, k = at_most_finite(x).to(wide), k.to(wide)
     ordered = x.sort(dim=-1, descending=True).values
     present = (ordered > -math.inf).sum(-1, keepdim=True).to(wide)
     taken = k.nan_to_num().clamp(0, n).floor()  # labels on the upper side: the first in order
@@ -34,11 +38,13 @@ def exact_dual(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor
     none, everything = k <= 0, k >= present
     pivot = torch.where(none, ordered[..., :1], torch.where(everything, at(present - 1), upper / 2 + lower / 2))
     pivot = pivot.clamp(min=-largest).to(dtype).to(wide)
-    y, upper, lower = ((value - pivot) / temperature for value in (ordered, upper, lower))
+    far = torch.finfo(wide).max / 16  # sums of such numbers stay finite
+    y, upper, lower = (((value - pivot) / temperature).clamp(-far, far) for value in (ordered, upper, lower))
 
     delta = _root(y, upper, lower, taken, part, present)
     delta = torch.where(none, -math.inf, torch.where(everything, largest / 4, delta))
-    delta = torch.where((k >= 0) & (k <= n), delta, math.nan)
+    valid = (k >= 0) & (k <= n) & ~ordered[..., :1].isnan()  # NaN sorts first
+    delta = torch.where(valid, delta, math.nan)
     return pivot.to(dtype), delta.to(dtype)
 
 
@@ -63,8 +69,9 @@ def _root(y: Tensor, upper: Tensor, lower: Tensor, taken: Tensor, part: Tensor, 
     low = torch.logit(share / (present - (taken + part).ceil() + 1)) - upper
     high = torch.logit((taken + part) / (taken + 1)) - lower
     d = torch.where(part > 0, low, (low + high) / 2)
+    look = y.device.type == "cpu" and not torch.compiler.is_exporting()
     for _ in range(_STEPS):
-        p_log, rest_log = logsigmoid(y + d), logsigmoid(-y - d)
+        p_log, rest_log = log_sigmoid(y + d), log_sigmoid(-y - d)
         rising = torch.where(on_top, -math.inf, p_log)
         falling = torch.where(on_top, rest_log, -math.inf)
         left = rising.logsumexp(-1, keepdim=True)
@@ -73,5 +80,8 @@ def _root(y: Tensor, upper: Tensor, lower: Tensor, taken: Tensor, part: Tensor, 
         slope = ((rising + rest_log - left).exp() + (falling + p_log - right).exp()).sum(-1, keepdim=True)
         low, high = torch.where(gap >= 0, d, low), torch.where(gap <= 0, d, high)
         new = d + gap / slope
-        d = torch.where((new >= low) & (new <= high), new, (low + high) / 2)
+        new = torch.where((new >= low) & (new <= high), new, (low + high) / 2)
+        d, step = new, (new - d).abs()
+        if look and not bool((step > _SMALL * (1 + d.abs())).any()):
+            break
     return d

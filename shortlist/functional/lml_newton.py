@@ -33,6 +33,10 @@ _PROBIT = 1.7
 """The logistic function is close to the normal distribution function of this deviation."""
 
 
+_CEILING = 60.0
+"""Log-odds above which p is 1 in any precision."""
+
+
 class _Limits(NamedTuple):
     """Where the method may be trusted, by dtype."""
 
@@ -88,7 +92,7 @@ def _newton_block(
     if not settled.all():
         s, step, slope = _split_newton(e, buffer, scale, largest, wanted, limits)
         settled = np.abs(step) <= limits.step
-    return e, scale, settled & (s > limits.smallest) & (n * limits.underflow < s * slope)
+    return e, scale, settled & (s > 10 * limits.smallest) & (n * limits.underflow < s * slope)
 
 
 def _mean_newton(
@@ -176,16 +180,23 @@ def _split_step(xp: ModuleType, s: Any, bracket: tuple[Any, Any], sums: tuple[An
     return xp.where(inside, new, xp.maximum(xp.sqrt(low) * xp.sqrt(high), s * 1e-7)), low, high
 
 
-def newton_compiled(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The split form for a compiler, which fuses each step into one pass: ``e``, pivot, scale, settled or not."""
+def newton_compiled(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The split form for a compiler, which fuses each step into one pass.
+
+    Returns:
+        The pivot, a first ``delta``, ``e = exp((x - pivot) / T + delta)``, its scale, and whether a row is settled.
+    """
     limits, n = _LIMITS[x.dtype], x.shape[-1]
     pivot = x.amax(-1, keepdim=True)
     z = (x - pivot) / temperature
-    e = z.exp()
+    present = z > -torch.inf
+    count = present.sum(-1, keepdim=True)
+    mean = torch.where(present, z, 0).sum(-1, keepdim=True) / count
+    variance = torch.where(present, z * z, 0).sum(-1, keepdim=True) / count - mean * mean
+    delta = (variance + _PROBIT**2).sqrt() * torch.special.ndtri(k / count) - mean
+    # Centred there, exponentials neither underflow nor overflow where they matter.
+    e = (z + delta).clamp(max=_CEILING).exp()
     largest = e.sum(-1, keepdim=True) / k
-    mean, square = z.mean(-1, keepdim=True), z.square().mean(-1, keepdim=True)
-    guess = mean - (square - mean.square() + _PROBIT**2).sqrt() * torch.special.ndtri(k / n)
-    first = torch.fmin(guess.clamp(-50, 50).exp(), largest)
 
     def unsettled(i: Tensor, s: Tensor, low: Tensor, high: Tensor, change: Tensor, slope: Tensor) -> Tensor:
         return ((change > limits.step) & (s > 2 * limits.smallest)).any() & (i < _MAX_STEPS)
@@ -193,17 +204,14 @@ def newton_compiled(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, T
     def step(i: Tensor, s: Tensor, low: Tensor, high: Tensor, change: Tensor, slope: Tensor) -> tuple[Tensor, ...]:
         inverse = 1 / (e + s)
         p, rest, on_top = e * inverse, s * inverse, e > s
-        parts = (
-            torch.where(on_top, 0, p),
-            torch.where(on_top, rest, 0),
-            torch.where(on_top, 1.0, 0.0),
-            p * rest,
-        )
+        parts = torch.where(on_top, 0, p), torch.where(on_top, rest, 0), torch.where(on_top, 1.0, 0.0), p * rest
         sums = tuple(part.sum(-1, keepdim=True) for part in parts)
         new, low, high = _split_step(torch, s, (low, high), sums, k, n)
         return i + 1, new.clone(), low.clone(), high.clone(), (new / s).log().abs(), sums[3]
 
-    one = torch.ones_like(first)
+    one = torch.ones_like(mean)
+    first = torch.minimum(one, largest)
     start = torch.zeros((), dtype=torch.int64), first, one * limits.smallest, largest, one, 2 * one
     _, s, _, _, change, slope = torch.while_loop(unsettled, step, start)
-    return e, pivot, s, (change <= limits.step) & (s > limits.smallest) & (n * limits.underflow < s * slope)
+    settled = (change <= limits.step) & (s > 10 * limits.smallest) & (n * limits.underflow < s * slope)
+    return pivot, delta, e, s, settled

@@ -15,6 +15,10 @@ from torch import Tensor
 
 from shortlist.functional.lml_exact import exact_dual, exact_dual_op
 from shortlist.functional.lml_newton import newton_blocks, newton_compiled
+from shortlist.functional.rows import at_most_finite
+
+_HARMLESS = 1e-4
+"""At scales below, the exponentials of labels with a tiny p may have underflowed: p is computed from its log-odds."""
 
 
 def solve_dual(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -36,12 +40,12 @@ def solve_dual(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor
     if not _may_look(x):
         return exact_dual(x, k, temperature)
     if torch.compiler.is_compiling():
-        _, pivot, s, settled = newton_compiled(x, k, temperature)
+        pivot, delta, _, s, settled = newton_compiled(x, k, temperature)
         return torch.cond(
             settled.all(),
-            lambda x, k, pivot, s: (pivot.clone(), -s.log()),
-            lambda x, k, pivot, s: exact_dual_op(x, k, temperature),
-            (x, k, pivot, s),
+            lambda x, k, pivot, delta, s: (pivot.clone(), delta - s.log()),
+            lambda x, k, pivot, delta, s: exact_dual_op(x, k, temperature),
+            (x, k, pivot, delta, s),
         )
     rows, rows_k = x.reshape(-1, x.shape[-1]), k.reshape(-1, 1)
     pivot, delta = torch.empty_like(rows_k), torch.empty_like(rows_k)
@@ -58,7 +62,7 @@ def solve_projection(x: Tensor, k: Tensor, temperature: float) -> Tensor:
     if x.numel() == 0 or not _may_look(x):
         return centred(x, *solve_dual(x, k, temperature), temperature).sigmoid()
     if torch.compiler.is_compiling():
-        e, _, s, settled = newton_compiled(x, k, temperature)
+        _, _, e, s, settled = newton_compiled(x, k, temperature)
 
         def hard(x: Tensor, k: Tensor, e: Tensor, s: Tensor) -> Tensor:
             pivot, delta = exact_dual_op(x, k, temperature)
@@ -67,8 +71,11 @@ def solve_projection(x: Tensor, k: Tensor, temperature: float) -> Tensor:
         return torch.cond(settled.all(), lambda x, k, e, s: e / (e + s), hard, (x, k, e, s))
     rows, rows_k = x.reshape(-1, x.shape[-1]), k.reshape(-1, 1)
     p = torch.empty_like(rows)
-    for block, _, e, scale, left in newton_blocks(rows, rows_k, temperature, buffer=p):
-        torch.div(e, torch.add(e, scale, out=p[block]), out=p[block])
+    for block, pivot, e, scale, left in newton_blocks(rows, rows_k, temperature, buffer=p):
+        if scale.min() > _HARMLESS:
+            torch.div(e, torch.add(e, scale, out=p[block]), out=p[block])
+        else:
+            torch.sub(rows[block], pivot, out=p[block]).div_(temperature).sub_(scale.log()).sigmoid_()
         if left.numel():
             y = centred(rows[left], *exact_dual(rows[left], rows_k[left], temperature), temperature)
             p[left] = y.sigmoid()
@@ -77,7 +84,7 @@ def solve_projection(x: Tensor, k: Tensor, temperature: float) -> Tensor:
 
 def centred(x: Tensor, pivot: Tensor, delta: Tensor, temperature: float) -> Tensor:
     """``(x - pivot) / T + delta``: the log-odds of the projection. +inf counts as the largest finite number."""
-    return (x.clamp(max=torch.finfo(x.dtype).max) - pivot) / temperature + delta
+    return (at_most_finite(x) - pivot) / temperature + delta
 
 
 def _may_look(x: Tensor) -> bool:

@@ -36,7 +36,7 @@ class RowFunction(Function):
         if "tangent" not in vars(cls):
             return
         # `apply` asks for the signature at every call; kept here, the answer costs nothing.
-        cls.forward.__signature__ = inspect.signature(cls.forward)  # pyright: ignore[reportFunctionMemberAccess]
+        cls.forward.__signature__ = inspect.signature(cls.forward)
 
         class Everywhere(cls):
             @staticmethod

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -39,6 +40,18 @@ def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None)
     if rows.dtype in HALF:
         rows = rows.float()
     return Rows(rows, _k_column(k, rows, dim))
+
+
+def at_most_finite(x: Tensor) -> Tensor:
+    """``x`` with +inf as the largest finite number. (ONNX would read ``clamp(max=...)`` as a bound on -inf too.)"""
+    return torch.minimum(x, x.new_full((), torch.finfo(x.dtype).max))
+
+
+def log_sigmoid(y: Tensor) -> Tensor:
+    """``log sigmoid(y)``, also where an exporter would write the logarithm of an underflowed sigmoid."""
+    if torch.compiler.is_exporting():
+        return torch.minimum(y, y.new_zeros(())) - (-y.abs()).exp().log1p()
+    return logsigmoid(y)
 
 
 def check_temperature(temperature: float) -> float:

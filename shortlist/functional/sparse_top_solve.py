@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.blocks import column, row_blocks
+from shortlist.functional.rows import at_most_finite
 
 _MAX_STEPS = 16
 
@@ -55,7 +56,7 @@ def _(x: Tensor, k: Tensor, temperature: float) -> Tensor:
 
 
 def _clipped(x: Tensor, base: Tensor, offset: Tensor, temperature: float) -> Tensor:
-    shifted = x.clamp(max=torch.finfo(x.dtype).max) - base
+    shifted = at_most_finite(x) - base
     return (shifted / temperature - offset).clamp(0, 1)
 
 
@@ -80,7 +81,7 @@ def _first_guess(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, np.n
 def _newton(x: Tensor, k: Tensor, temperature: float, p: Tensor) -> np.ndarray:
     """Fill ``p``; returns the rows that are not settled. Settled rows leave the work once they are many."""
     wanted = column(k)
-    tolerance = 8 * torch.finfo(x.dtype).eps * np.maximum(wanted, 1e-3)
+    tolerance = 8 * torch.finfo(x.dtype).eps * np.clip(wanted, 1e-3, x.shape[-1])
     guess, rate = _first_guess(x, k, temperature)
     z = x - guess
     if temperature != 1:
@@ -125,7 +126,7 @@ def _step(
     log_ratio = np.log(np.maximum(total, 0.5) / wanted)
     new = offset + np.where(over, log_ratio * total, total - wanted) / slope
     for other in (offset + log_ratio / rate, (low + high) / 2):
-        bad = ~((new > low) & (new < high))
+        bad = ~((new >= low) & (new <= high))
         if not bad.any():
             break
         new = np.where(bad, other, new)
@@ -141,7 +142,7 @@ def _exact(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     dtype, n = x.dtype, x.shape[-1]
     wide = torch.float32 if x.device.type == "mps" else torch.float64
     largest = torch.finfo(dtype).max
-    x, k = x.clamp(max=largest).to(wide), k.to(wide)
+    x, k = at_most_finite(x).to(wide), k.to(wide)
     ordered = x.sort(dim=-1, descending=True).values
     present = (ordered > -math.inf).sum(-1, keepdim=True)
     none, everything = k <= 0, k >= present
@@ -159,5 +160,6 @@ def _exact(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         offset = offset + (p.sum(-1, keepdim=True) - k) / p.frac().ceil().sum(-1, keepdim=True).clamp(min=1)
 
     offset = torch.where(none, largest / 4, torch.where(everything, -largest / 4, offset))
-    offset = torch.where((k >= 0) & (k <= n), offset, math.nan)
+    valid = (k >= 0) & (k <= n) & ~ordered[..., :1].isnan()  # NaN sorts first
+    offset = torch.where(valid, offset, math.nan)
     return base.to(dtype), offset.to(dtype)

@@ -40,13 +40,12 @@ def hard_batch(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
 def test_probabilities_sum_to_k_from_a_few_labels_to_a_hundred_thousand(projection, dtype, n, fresh):
     noise = torch.randn(n, generator=fresh, dtype=torch.float64)
+    ks = sorted({1, 5, min(100, n), n / 2, n - 1, n / 3 + 0.123, 0.37}) if projection.takes_k else [1]
     for scale in (1, 3, 10, 30):
-        for k in sorted({1, 5, min(100, n), n / 2, n - 1, n / 3 + 0.123, 0.37}):
+        for k in ks:
             k = rounded(k, dtype)
-            probs = projection.probs((scale * noise).to(dtype), k)
-            total, wanted = probs.double().sum().item(), projection.wanted(k)
-            # exp(log p) rounds once more than p, in either dtype.
-            assert abs(total - wanted) <= SUM_TOLERANCE[dtype] * max(1, wanted), (scale, k)
+            total = projection.probs((scale * noise).to(dtype), k).double().sum().item()
+            assert abs(total - k) <= SUM_TOLERANCE[dtype] * max(1, k), (scale, k)
 
 
 @pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
@@ -57,6 +56,27 @@ def test_a_batch_of_rows_sums_to_the_k_of_each_row(projection, dtype, fresh):
     wanted = k.double() if projection.takes_k else torch.ones(300, dtype=torch.float64)
     error = (projection.probs(logits, k).double().sum(-1) - wanted).abs()
     assert (error <= SUM_TOLERANCE[dtype] * wanted.clamp(min=1)).all()
+
+
+@pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
+@each_dtype
+def test_rows_of_mixed_spread_in_one_batch_sum_to_the_k_of_each_row(projection, dtype, fresh):
+    """Easy rows end the work early, hard ones prolong it: neither may pass for solved when it is not."""
+    scales = torch.tensor([1.0, 10, 100, 300], dtype=torch.float64).repeat(200)[:, None]
+    logits = scales * torch.randn(800, 100, generator=fresh, dtype=torch.float64)
+    logits[::7, :3] += 1000
+    k = 50 * torch.rand(800, generator=fresh, dtype=torch.float64)
+    k[::5] = k[::5].round()
+    k[3::50] = 0
+    logits, k = logits.to(dtype), k.to(dtype)
+    wanted = k.double() if projection.takes_k else torch.ones(800, dtype=torch.float64)
+    error = (
+        torch.stack(
+            [projection.probs(*part).double().sum(-1) for part in zip(logits.split(50), k.split(50), strict=True)]
+        ).flatten()
+        - wanted
+    )
+    assert (error.abs() <= SUM_TOLERANCE[dtype] * wanted.clamp(min=1)).all()
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)

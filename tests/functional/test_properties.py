@@ -9,9 +9,7 @@ from torch import Tensor
 from tests.contracts import BY_NAME, EXACTLY_K, PER_LABEL, PROJECTIONS, WITH_K, Projection
 
 quick = settings(derandomize=True, deadline=None, max_examples=25)
-VALUES = st.one_of(
-    st.floats(-50, 50, width=32), st.integers(-3, 3).map(float), st.sampled_from([-1e3, 0.0, 1e3])
-)
+VALUES = st.one_of(st.floats(-50, 50, width=32), st.integers(-3, 3).map(float), st.sampled_from([-1e3, 0.0, 1e3]))
 ROWS = st.lists(VALUES, min_size=2, max_size=16)
 SHARES = st.floats(0.02, 0.98)
 SHIFT_INVARIANT = [projection for projection in PROJECTIONS if not projection.budget]
