@@ -189,11 +189,10 @@ def newton_compiled(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, T
     limits, n = _LIMITS[x.dtype], x.shape[-1]
     pivot = x.amax(-1, keepdim=True)
     z = (x - pivot) / temperature
-    present = z > -torch.inf
-    count = present.sum(-1, keepdim=True)
-    mean = torch.where(present, z, 0).sum(-1, keepdim=True) / count
-    variance = torch.where(present, z * z, 0).sum(-1, keepdim=True) / count - mean * mean
-    delta = (variance + _PROBIT**2).sqrt() * torch.special.ndtri(k / count) - mean
+    seen = z.clamp(min=-_CEILING)  # absent labels and outliers must not spoil the guess
+    mean = seen.mean(-1, keepdim=True)
+    variance = (seen * seen).mean(-1, keepdim=True) - mean * mean
+    delta = (variance + _PROBIT**2).sqrt() * torch.special.ndtri(k / n) - mean
     # Centred there, exponentials neither underflow nor overflow where they matter.
     e = (z + delta).clamp(max=_CEILING).exp()
     largest = e.sum(-1, keepdim=True) / k

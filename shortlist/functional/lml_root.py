@@ -75,7 +75,8 @@ def solve_projection(x: Tensor, k: Tensor, temperature: float) -> Tensor:
         if scale.min() > _HARMLESS:
             torch.div(e, torch.add(e, scale, out=p[block]), out=p[block])
         else:
-            torch.sub(rows[block], pivot, out=p[block]).div_(temperature).sub_(scale.log()).sigmoid_()
+            y = torch.sub(rows[block], pivot, out=p[block])
+            (y if temperature == 1 else y.div_(temperature)).sub_(scale.log()).sigmoid_()
         if left.numel():
             y = centred(rows[left], *exact_dual(rows[left], rows_k[left], temperature), temperature)
             p[left] = y.sigmoid()
