@@ -66,8 +66,9 @@ def _root(y: Tensor, upper: Tensor, lower: Tensor, taken: Tensor, part: Tensor, 
     """
     on_top = torch.arange(y.shape[-1], device=y.device) < taken
     share = torch.where(part > 0, part, 1.0)
-    low = torch.logit(share / (present - (taken + part).ceil() + 1)) - upper
-    high = torch.logit((taken + part) / (taken + 1)) - lower
+    # With ties the root lies on its bound; one unit of room lets Newton's method come to it from both sides.
+    low = torch.logit(share / (present - (taken + part).ceil() + 1)) - upper - 1
+    high = torch.logit((taken + part) / (taken + 1)) - lower + 1
     d = torch.where(part > 0, low, (low + high) / 2)
     look = y.device.type == "cpu" and not torch.compiler.is_exporting()
     for _ in range(_STEPS):

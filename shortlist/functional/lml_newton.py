@@ -41,14 +41,14 @@ class _Limits(NamedTuple):
     """Where the method may be trusted, by dtype."""
 
     step: float  # a Newton step this small leaves an error of about its square
-    smallest: float  # below this scale exp(x - max x) has lost its digits
+    smallest: float  # below this scale, exponentials or their lowered sums have lost digits
     underflow: float  # what may be missing of an exponential, over the error of the root that it may cause
     lift: float  # p is held times this factor: subnormal squares would be correct but slow
 
 
 _LIMITS = {
-    torch.float32: _Limits(step=1e-3, smallest=1e-26, underflow=1.2e-38 / 1e-6, lift=2.0**50),
-    torch.float64: _Limits(step=1e-7, smallest=1e-260, underflow=2.3e-308 / 1e-15, lift=2.0**300),
+    torch.float32: _Limits(step=1e-3, smallest=1e-20, underflow=1.2e-38 / 1e-6, lift=2.0**50),
+    torch.float64: _Limits(step=1e-9, smallest=1e-200, underflow=2.3e-308 / 1e-15, lift=2.0**300),
 }
 
 

@@ -22,6 +22,9 @@ _MAX_STEPS = 16
 _REACH = 16.0
 """How far from the first guess the threshold may lie: further off, ``x - guess`` would lose digits."""
 
+_MANY = 16
+"""From this k on, the rounding of the sum is felt in single probabilities."""
+
 _RAMP = 1 / 12
 """Variance of a uniform variable: clip(x, 0, 1) is its distribution function."""
 
@@ -44,6 +47,8 @@ def _sparse_top_cpu(x: Tensor, k: Tensor, temperature: float) -> Tensor:
     for block in row_blocks(rows):
         with np.errstate(all="ignore"):
             unsettled = _newton(rows[block], rows_k[block], temperature, p[block])
+            if rows_k[block].max() > _MANY:
+                _polish(p[block], rows_k[block])
         left = torch.from_numpy(unsettled + block.start)
         if left.numel():
             p[left] = _clipped(rows[left], *_exact(rows[left], rows_k[left], temperature), temperature)
@@ -109,6 +114,16 @@ def _newton(x: Tensor, k: Tensor, temperature: float, p: Tensor) -> np.ndarray:
         slope = column(value.frac_().ceil_().sum(-1, keepdim=True))
         offset, low, high = _step(offset, low, high, total, wanted, slope, rate)
     return rows
+
+
+def _polish(p: Tensor, k: Tensor) -> None:
+    """Correct ``p`` in place by what a sum over many ones has rounded away: ones are counted, not added up."""
+    inside = p.frac()
+    part = column(inside.sum(-1, keepdim=True))
+    ones = np.rint(column(p.sum(-1, keepdim=True)) - part)
+    slope = np.maximum(column(inside.ceil_().sum(-1, keepdim=True)), 1)
+    shift = (part + (ones - column(k))) / slope
+    p.sub_(inside.mul_(torch.from_numpy(shift).to(p.dtype))).clamp_(0, 1)
 
 
 def _step(

@@ -1,0 +1,48 @@
+"""The fast solvers and the sorting ones test each other, on batches of unlike rows."""
+
+import math
+
+import pytest
+import torch
+
+from shortlist.functional import constrained_softmax, lml, sparse_top
+from shortlist.functional.constrained_softmax import _capped
+from shortlist.functional.constrained_softmax import _exact as exact_constrained_softmax
+from shortlist.functional.lml_exact import exact_dual
+from shortlist.functional.lml_root import centred
+from shortlist.functional.sparse_top_solve import _clipped
+from shortlist.functional.sparse_top_solve import _exact as exact_sparse_top
+
+
+def mixed_batch(seed):
+    """Rows of one kind with spreads from 0.01 to 1000, and as many labels wanted as each likes."""
+    g = torch.Generator().manual_seed(seed)
+    rows, n = (int(torch.randint(1, high, (), generator=g)) for high in (80, 400))
+    x, chance = torch.randn(rows, n, generator=g), torch.rand(rows, n, generator=g)
+    x = [x, chance, x.round(), torch.where(chance < 0.05, x + 5, 0.3 * x), x / (chance + 1e-3), x.sign()][seed % 6]
+    x = x * 10 ** (5 * torch.rand(rows, 1, generator=g) - 2)
+    if seed % 4 == 0:
+        x = x.masked_fill(chance > 0.7, -math.inf)
+    k, whole, few = torch.rand(rows, 1, generator=g) * n, *torch.rand(2, rows, 1, generator=g)
+    k = torch.where(whole < 0.6, k.round(), k)
+    return x, torch.where(few < 0.4, k.clamp(max=5), k), (1.0, 0.3, 2.0)[seed % 3]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=str)
+def test_fast_and_sorting_solvers_agree_on_mixed_batches(dtype, tolerance):
+    for seed in range(120):
+        x, k, temperature = mixed_batch(seed)
+        x, k = x.to(dtype), k.to(dtype)
+        wide, wide_k = x.double(), k.double()
+
+        exact = centred(wide, *exact_dual(wide, wide_k, temperature), temperature).sigmoid()
+        logs = exact.clamp(min=1e-300).log().abs()
+        allowed = exact * (tolerance + 8 * torch.finfo(dtype).eps * logs) + 100 * torch.finfo(dtype).tiny
+        assert ((lml(x, k, temperature=temperature) - exact).abs() <= allowed).all(), seed
+
+        exact = _clipped(wide, *exact_sparse_top(wide, wide_k, temperature), temperature)
+        assert torch.allclose(sparse_top(x, k, temperature=temperature).double(), exact, rtol=0, atol=2 * tolerance)
+
+        exact = _capped(wide, *exact_constrained_softmax(wide, wide_k, temperature), temperature)
+        answer = constrained_softmax(x, k, temperature=temperature).double()
+        assert torch.allclose(answer, exact, rtol=0, atol=2 * tolerance), seed
