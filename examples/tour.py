@@ -77,7 +77,7 @@ def rounded(values: torch.Tensor) -> str:
 
 def main() -> None:
     """The tour."""
-    console = Console(width=120, highlight=False)
+    console = Console(width=140, highlight=False)
     compare(console)
     stress(console)
     learn(console)
