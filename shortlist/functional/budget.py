@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 import torch
 from torch import Tensor
 
@@ -83,7 +85,7 @@ def _at_most_all(k: float | Tensor, logits: Tensor, dim: int) -> float | Tensor:
         return k  # `as_rows` says what is wrong
     if isinstance(k, Tensor):
         return k.clamp(max=logits.shape[dim]) if k.is_floating_point() or k.dtype == torch.int64 else k
-    return min(k, logits.shape[dim])
+    return min(k, logits.shape[dim]) if isinstance(k, Real) else k
 
 
 def _spend(free: Tensor, bound: Tensor, k: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import NamedTuple
 
 import torch
@@ -97,6 +98,8 @@ def _k_column(k: float | Tensor, rows: Tensor, dim: int) -> Tensor:
     """``k`` in the dtype of ``rows``, with a trailing axis of size 1."""
     n = rows.shape[-1]
     if not isinstance(k, Tensor):
+        if not isinstance(k, Real | torch.SymInt | torch.SymFloat):
+            raise TypeError(f"`k` must be a number or a real tensor; got {type(k).__name__}.")
         if not 0 <= k <= n:
             raise ValueError(f"`k` must lie in [0, {n}]; got {k}.")
         return rows.new_full((1,) * rows.ndim, k)

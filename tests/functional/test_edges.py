@@ -184,6 +184,8 @@ REFUSED = {
         torch.ones(2, 10),
         {},
     ),
+    "k text": (TypeError, "`k` must be a number or a real tensor; got str.", TEN, "3", {}),
+    "k missing": (TypeError, "`k` must be a number or a real tensor; got NoneType.", TEN, None, {}),
     "k bool": (
         TypeError,
         "`k` must be a number or a real tensor; got torch.bool.",

@@ -90,6 +90,14 @@ def test_the_jacobian_of_lml_agrees_with_the_reference_on_hard_rows(dtype):
     assert not wrong
 
 
+BEYOND_LOG_ODDS = (
+    "giant outlier above, k = 1",
+    "giant outlier below, k = 20",
+    "outlier near the end of float32, k = 1",
+)
+"""Rows whose root lies midway in a huge gap: log-odds of that size cannot tell neighbouring labels apart."""
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_the_derivative_of_lml_in_k_agrees_with_the_reference_on_hard_rows(dtype):
     """Its entries q / Σq sum to 1 however far p is saturated: a label more is a label more."""
@@ -98,7 +106,7 @@ def test_the_derivative_of_lml_in_k_agrees_with_the_reference_on_hard_rows(dtype
     for name, row, k in HARD_ROWS:
         logits, k = torch.tensor(row, dtype=dtype), torch.tensor(k, dtype=dtype)
         nu = BY_NAME["lml_dual"].expected(row, k.item())[0]
-        if not MP.isfinite(nu) or "outlier" in name:  # log-odds of 1e29 cannot tell their neighbours apart
+        if not MP.isfinite(nu) or name in BEYOND_LOG_ODDS:
             continue
         odds = [MP.exp(MP.mpf(x) + nu) if math.isfinite(x) else MP.mpf(0) for x in row]
         q = [o / (1 + o) ** 2 for o in odds]
