@@ -272,7 +272,7 @@ def sum_over_positives(values: Tensor, target: Tensor) -> Tensor:
             return values.sum(-1)
         return values.gather(-1, target.clamp(min=0)).masked_fill(target < 0, 0).sum(-1)
     if form is TargetForm.SPARSE:
-        rows, labels, weights = _stored(target)
+        rows, labels, weights = stored_entries(target)
         return values.new_zeros(row_shape).index_add(0, rows, _weigh(values[rows, labels], weights))
     return _weigh(values, target).sum(-1)
 
@@ -296,7 +296,7 @@ def count_positives(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Te
     if form is TargetForm.INDEX_LISTS:
         return (target >= 0).sum(-1)
     if form is TargetForm.SPARSE:
-        rows, _, values = _stored(target)
+        rows, _, values = stored_entries(target)
         return rows.new_zeros(target.shape[0]).index_add(0, rows, (values > 0).long())
     return (target > 0).sum(-1)
 
@@ -322,7 +322,7 @@ def unknown_mask(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tenso
         return None
     if form is TargetForm.MULTI_HOT:
         return target < 0
-    rows, labels, values = _stored(target)
+    rows, labels, values = stored_entries(target)
     mask = torch.zeros(target.shape, dtype=torch.bool, device=target.device)
     return mask.index_put((rows, labels), values < 0)
 
@@ -333,7 +333,7 @@ def _weigh(values: Tensor, weights: Tensor) -> Tensor:
     return values.masked_fill(weights <= 0, 0) * weights
 
 
-def _stored(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def stored_entries(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Rows, labels and values that a sparse tensor stores, in its own order."""
     if target.layout == torch.sparse_coo:
         # The public accessors need a coalesced tensor, and coalescing waits for the device.
@@ -376,7 +376,7 @@ def _read(target: Tensor, form: TargetForm, row_shape: torch.Size) -> _Entries:
     """All labels that may be present or unknown, in any order, with the checks that only one form needs."""
     if form is TargetForm.SPARSE:
         _check_sparse_rows(target)
-        return _Entries(row_shape, *_stored(target))
+        return _Entries(row_shape, *stored_entries(target))
     num_rows = math.prod(row_shape)
     if form is TargetForm.CLASS_INDICES:
         labels, rows = target.reshape(num_rows), torch.arange(num_rows, device=target.device)

@@ -11,10 +11,9 @@ from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
-from mpmath import MPContext
 
-MP = MPContext()
-MP.dps = 80
+from tests.multiprecision import MP
+from tests.reference_losses import *  # noqa: F403 -- the losses are offered here too
 
 
 def _sigmoid(z):

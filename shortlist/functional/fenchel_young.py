@@ -12,7 +12,7 @@ from torch import Tensor
 from shortlist.functional.lml import lml, lml_dual
 from shortlist.functional.lml_root import centred, solve_dual
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import as_rows, log_sigmoid
+from shortlist.functional.rows import as_rows, log_sigmoid, solvable
 from shortlist.functional.sparse_top import sparse_top
 from shortlist.targets import sum_over_positives, unknown_mask
 
@@ -63,7 +63,7 @@ class SigmoidPotential:
 
     def __call__(self, logits: Tensor, /) -> Tensor:
         """One value per row."""
-        return -log_sigmoid(-_solvable(logits)).sum(-1).to(logits.dtype)  # softplus drops its tail above 20
+        return -log_sigmoid(-solvable(logits)).sum(-1).to(logits.dtype)  # softplus drops its tail above 20
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class SoftmaxPotential:
 
     def __call__(self, logits: Tensor, /) -> Tensor:
         """One value per row."""
-        return _solvable(logits).logsumexp(-1).to(logits.dtype)
+        return solvable(logits).logsumexp(-1).to(logits.dtype)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class SparseTopPotential:
 
     def __call__(self, logits: Tensor, /) -> Tensor:
         r"""``x . p + sum_j p_j (1 - p_j) / 2`` at the projection ``p``, one value per row."""
-        x = _solvable(logits)
+        x = solvable(logits)
         p = sparse_top(x, self.k)
         present = torch.where(p > 0, x, 0)  # -inf times 0
         return (present * p + p * (1 - p) / 2).sum(-1).to(logits.dtype)
@@ -141,6 +141,3 @@ class SparsemaxPotential:
         """One value per row."""
         return SparseTopPotential(1)(logits)
 
-
-def _solvable(logits: Tensor) -> Tensor:
-    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shortlist.functional.lml_root import centred, solve_dual, solve_projection
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import as_rows, check_temperature, log_sigmoid
+from shortlist.functional.rows import as_rows, check_temperature, holds, log_sigmoid
 
 
 def lml(
@@ -122,6 +122,11 @@ def lml_dual(
     return nu.squeeze(-1).to(logits.dtype)
 
 
+def dual_parts(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """``(pivot, delta)`` with ``p = sigmoid((x - pivot) / T + delta)``, under every transform; ``delta`` learns."""
+    return _Dual.run(x, k, temperature)
+
+
 class _Lml(RowFunction):
     """``x, k, T -> p``. The Jacobian in x is ``(diag(q) - q q^T / sum q) / T``, in k it is ``q / sum q``."""
 
@@ -200,10 +205,14 @@ def _share(x: Tensor, k: Tensor, temperature: float) -> Tensor:
 
 
 def _log_slopes(x: Tensor, pivot: Tensor, delta: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """``q / sum q`` and ``1 / sum q``, in log space; zero where all labels are taken or none."""
+    """``q / sum q`` and ``1 / sum q``, in log space if q underflows; zero where all labels are taken or none."""
     limits = torch.finfo(delta.dtype)
     inner = delta.abs() < limits.max / 8
     y = centred(x, pivot, torch.where(inner, delta, 0), temperature)
+    q = y.sigmoid() * (-y).sigmoid()
+    total = q.sum(-1, keepdim=True)
+    if holds((total > limits.tiny / limits.eps).all()):
+        return q * (inner / total), inner / total
     q_log = (log_sigmoid(y) + log_sigmoid(-y)).clamp(min=limits.min / 4)
     largest = math.log(limits.max) - 1
     per_k = (-q_log.logsumexp(-1, keepdim=True)).clamp(max=largest).exp()

@@ -21,7 +21,7 @@ class Rows(NamedTuple):
 
     def restore(self, result: Tensor, like: Tensor, dim: int) -> Tensor:
         """Bring ``result`` back to the axis order and dtype of ``like``."""
-        return _moved(result, -1, dim).to(like.dtype)
+        return moved(result, -1, dim).to(like.dtype)
 
 
 def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None) -> Rows:
@@ -34,12 +34,10 @@ def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None)
         dim: the label axis.
         mask: bool, broadcastable to ``logits``; ``False`` marks an absent label.
     """
-    _check_logits(logits, dim)
+    check_logits(logits, dim)
     if mask is not None:
         logits = _without_absent(logits, mask)
-    rows = _moved(logits, dim, -1)
-    if rows.dtype in HALF:
-        rows = rows.float()
+    rows = solvable(moved(logits, dim, -1))
     return Rows(rows, _k_column(k, rows, dim))
 
 
@@ -64,12 +62,8 @@ def check_temperature(temperature: float) -> float:
     return float(temperature)
 
 
-def _moved(x: Tensor, source: int, to: int) -> Tensor:
-    """``movedim`` that leaves alone what stays: it would add a node to the graph."""
-    return x if source % x.ndim == to % x.ndim else x.movedim(source, to)
-
-
-def _check_logits(logits: Tensor, dim: int) -> None:
+def check_logits(logits: Tensor, dim: int = -1) -> None:
+    """Refuse what is no floating tensor with a label axis."""
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
         raise TypeError(f"`logits` must be a floating tensor; got {kind}.")
@@ -77,6 +71,41 @@ def _check_logits(logits: Tensor, dim: int) -> None:
         raise ValueError("`logits` must have a label axis; got a tensor without dimensions.")
     if not -logits.ndim <= dim < logits.ndim:
         raise ValueError(f"`dim` must lie in [{-logits.ndim}, {logits.ndim - 1}]; got {dim}.")
+
+
+def solvable(logits: Tensor) -> Tensor:
+    """``logits`` in a precision fit for solving: half precision as float32."""
+    return logits.float() if logits.dtype in HALF else logits
+
+
+def may_look(x: Tensor) -> bool:
+    """Whether reading a value costs nothing and may steer the work: on the CPU, and not for a compiler."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def holds(condition: Tensor | bool) -> bool:
+    """Whether ``condition`` is known to hold; False where reading it would wait or a transform hides it."""
+    if isinstance(condition, bool):
+        return condition
+    if not may_look(condition):
+        return False
+    try:
+        return bool(condition)
+    except RuntimeError:  # under vmap
+        return False
+
+
+def finite_logsumexp(x: Tensor, dim: int = -1) -> Tensor:
+    """``log sum exp`` along ``dim``; over nothing but -inf, the lowest finite number, and a gradient of 0."""
+    limits = torch.finfo(x.dtype)
+    pivot = x.detach().amax(dim, keepdim=True).clamp(min=limits.min / 4)
+    total = (x - pivot).exp().sum(dim)
+    return total.clamp(min=limits.tiny).log() + pivot.squeeze(dim)
+
+
+def moved(x: Tensor, source: int, to: int) -> Tensor:
+    """``movedim`` that leaves alone what stays: it would add a node to the graph."""
+    return x if source % x.ndim == to % x.ndim else x.movedim(source, to)
 
 
 def _without_absent(logits: Tensor, mask: Tensor) -> Tensor:

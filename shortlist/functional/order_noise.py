@@ -1,0 +1,270 @@
+"""Where the k-th largest of ``x + epsilon Z`` lies, for many draws of ``Z``, drawing only the noise that matters.
+
+The ``width`` leading labels of a row get ordinary noise. Each other label has noise above a level ``z`` with a small
+probability ``q``; which ones do is a Bernoulli process, drawn by its gaps, and only those get a value, from the
+normal distribution above ``z``. All labels that got none lie below ``bound = x_[width] + epsilon z``. If the k-th
+largest of what was drawn reaches the bound, it is the k-th largest of all. If not, which is rare, the missing noise
+is drawn too, from the normal distribution below ``z``. So the law is exact for every choice of ``width`` and ``q``;
+the choice decides the speed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from shortlist.functional.rows import may_look
+
+_RARE = torch.tensor([1 / 128, 1 / 64, 1 / 32, 1 / 8], dtype=torch.float64)
+_LEVELS = -torch.special.ndtri(_RARE)
+"""Probabilities ``q`` to choose from, and the noise that is exceeded so rarely."""
+
+_SPARSE_COST = 7.0
+"""How much more a drawn exceedance costs than the noise of a leading label."""
+
+_ENTRIES = 1 << 16
+"""Least number of noised values held at a time."""
+
+
+def noised_places(
+    x: Tensor, k: int, epsilon: float, samples: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """The places of the k-th largest of ``x + epsilon Z`` and their noise, ``(..., samples)`` each."""
+    if torch.compiler.is_compiling():
+        return _draw_all(x.detach(), k, epsilon, samples, generator)
+    return _Places.apply(x.detach(), k, epsilon, samples, generator)
+
+
+class _Places(Function):
+    """A Function, so that numpy sees plain numbers under every transform."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, k: int, epsilon: float, samples: int, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
+        if not may_look(x) or x.numel() == 0:
+            return _draw_all(x, k, epsilon, samples, generator)
+        rows = x.reshape(-1, x.shape[-1])
+        places, noise = _draw_what_matters(rows, k, epsilon, samples, generator)
+        return places.view(*x.shape[:-1], samples), noise.view(*x.shape[:-1], samples)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(*output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
+        return (None,) * 5
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[None, None]:
+        return None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, *options: Any) -> tuple[Any, tuple[int, int]]:
+        return _Places.apply(x.movedim(in_dims[0], 0), *options), (0, 0)
+
+
+def _draw_all(
+    x: Tensor, k: int, epsilon: float, samples: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    places, values = [], []
+    for _ in range(samples):
+        noise = torch.randn(x.shape, dtype=x.dtype, device=x.device, generator=generator)
+        place = (x + epsilon * noise).topk(k).indices[..., -1:]
+        places.append(place)
+        values.append(noise.gather(-1, place))
+    return torch.cat(places, -1), torch.cat(values, -1)
+
+
+class _Plan(NamedTuple):
+    """How to draw: ``width`` leading labels always, the others with probability ``rare``, that is above ``level``."""
+
+    width: int
+    rare: float
+    level: float
+
+
+def _draw_what_matters(
+    x: Tensor, k: int, epsilon: float, samples: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    rows, n = x.shape
+    plan = _plan(x, k, epsilon)
+    places = torch.empty(rows, samples, dtype=torch.int64)
+    values = x.new_empty(rows, samples)
+    # The values held at a time are a fraction of the logits, however many samples there are.
+    per_pair = plan.width + math.ceil(2 * plan.rare * n)
+    pairs = max(_ENTRIES, rows * n // 2) // per_pair + 1
+    row_step, sample_step = max(1, pairs // samples), min(samples, pairs)
+    rng = np.random.Generator(np.random.SFC64(_seed(generator)))
+    for start in range(0, rows, row_step):
+        block = slice(start, start + row_step)
+        for first in range(0, samples, sample_step):
+            some = slice(first, min(first + sample_step, samples))
+            place, value = _draw_block(x[block], k, epsilon, some.stop - first, plan, rng)
+            places[block, some], values[block, some] = torch.from_numpy(place), torch.from_numpy(value)
+    return places, values
+
+
+def _seed(generator: torch.Generator | None) -> int:
+    return int(torch.randint(1 << 62, (), generator=generator))
+
+
+def _plan(x: Tensor, k: int, epsilon: float) -> _Plan:
+    """The cheapest plan that settles almost every draw, judged by a few rows."""
+    rows, n = x.shape
+    best, cost = _Plan(n, 0.0, math.inf), 0.7 * n
+    widths = [width for width in (int((k + 4) * 1.4**i) for i in range(24)) if width < n / 2]
+    few = torch.from_numpy(-np.sort(-x[:: max(1, rows // 4)][:4].numpy(), axis=-1))
+    leads = few[:, [width - 1 for width in widths]]
+    bounds = leads + epsilon * _LEVELS.to(x.dtype)[:, None, None]
+    # How many labels are expected above the bound, by plan and row.
+    above = torch.erfc((bounds[..., None] - few[:, None]) / (epsilon * math.sqrt(2))).sum(-1) / 2
+    fewest = above.nan_to_num(0).amin(1)
+    for rare, level, counts in zip(_RARE.tolist(), _LEVELS.tolist(), fewest.tolist(), strict=True):
+        for width, count in zip(widths, counts, strict=True):
+            price = width + _SPARSE_COST * rare * n
+            if count >= k + 3.5 * math.sqrt(k) + 2 and price < cost:
+                best, cost = _Plan(width, rare, level), price
+    return best
+
+
+def _draw_block(
+    x: Tensor,
+    k: int,
+    epsilon: float,
+    samples: int,
+    plan: _Plan,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Places and noise of the k-th largest, ``(rows, samples)`` each."""
+    rows, n = x.shape
+    width, logits, pairs = plan.width, x.numpy(), rows * samples
+    noise = _normal(rng, (rows, samples, width), x.dtype)
+    pair = np.arange(pairs)
+    if width == n:
+        _, place = _kth(torch.add(x[:, None], noise, alpha=epsilon).numpy().reshape(pairs, n), k)
+        return place.reshape(rows, samples), noise.numpy().reshape(pairs, n)[pair, place].reshape(rows, samples)
+
+    head = np.argpartition(logits, n - width, axis=-1)[:, n - width :]
+    leading = np.take_along_axis(logits, head, -1)
+    bound = leading.min(-1) + epsilon * plan.level
+    hits = _exceedances(logits, head, samples, plan, rng)
+    labels, extra = _beside(hits, logits, bound, epsilon, pairs)
+    values = x.new_empty(rows, samples, width + extra.shape[1])
+    torch.add(torch.from_numpy(leading)[:, None], noise, alpha=epsilon, out=values[..., :width])
+    values, noise = values.numpy().reshape(pairs, -1), noise.numpy().reshape(pairs, -1)
+    values[:, width:] = extra
+
+    value, column = _kth(values, k)
+    row, leads = pair // samples, column < width
+    inside, outside = np.minimum(column, width - 1), np.maximum(column - width, 0)
+    place = np.where(leads, head[row, inside], labels[pair, outside])
+    z = np.where(leads, noise[pair, inside], (value - logits[row, place]) / epsilon)
+    unsettled = np.flatnonzero(~(value >= bound[row]))
+    if len(unsettled):
+        drawn = _Drawn(head, noise, hits)
+        place[unsettled], z[unsettled] = _draw_rest(logits, drawn, unsettled, k, epsilon, samples, plan, rng)
+    return place.reshape(rows, samples), z.reshape(rows, samples)
+
+
+class _Hits(NamedTuple):
+    """Labels that do not lead and have noise above the level, one by one, ordered by pair of row and sample."""
+
+    pair: np.ndarray
+    row: np.ndarray
+    label: np.ndarray
+    noise: np.ndarray
+
+
+def _exceedances(
+    logits: np.ndarray, head: np.ndarray, samples: int, plan: _Plan, rng: np.random.Generator
+) -> _Hits:
+    rows, n = logits.shape
+    cells, per_step = rows * samples * n, -math.log1p(-plan.rare)
+    ends, last = [], -1
+    while last < cells:
+        count = int((cells - last) * plan.rare * 1.02 + 5 * math.sqrt(cells * plan.rare)) + 16
+        gaps = (rng.standard_exponential(count) / per_step).astype(np.int64) + 1  # geometric
+        ends.append(np.cumsum(gaps) + last)
+        last = int(ends[-1][-1])
+    cell = np.concatenate(ends) if len(ends) > 1 else ends[0]
+    cell = cell[: np.searchsorted(cell, cells)]
+    pair, label = np.divmod(cell, n)
+    row = pair // samples
+    leads = np.zeros(logits.shape, dtype=bool)
+    np.put_along_axis(leads, head, True, -1)
+    other = ~leads[row, label]
+    pair, row, label = pair[other], row[other], label[other]
+    # P(Z > z) = u at z = sqrt(2) erfinv(1 - 2 u); u is uniform below `rare`.
+    noise = torch.erfinv(torch.from_numpy(1 - 2 * plan.rare * (1 - rng.random(len(pair))))).mul_(math.sqrt(2))
+    return _Hits(pair, row, label, noise.numpy().astype(logits.dtype))
+
+
+def _beside(
+    hits: _Hits, logits: np.ndarray, bound: np.ndarray, epsilon: float, pairs: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and values of the hits above the bound, a padded line for each pair."""
+    value = logits[hits.row, hits.label] + logits.dtype.type(epsilon) * hits.noise
+    reaching = value >= bound[hits.row]
+    pair, value = hits.pair[reaching], value[reaching]
+    counts = np.bincount(pair, minlength=pairs)
+    slot = np.arange(len(pair)) - (np.cumsum(counts) - counts)[pair]
+    shape = (pairs, max(1, int(counts.max(initial=0))))
+    labels, values = np.zeros(shape, dtype=np.int64), np.full(shape, -np.inf, dtype=logits.dtype)
+    labels[pair, slot], values[pair, slot] = hits.label[reaching], value
+    return labels, values
+
+
+class _Drawn(NamedTuple):
+    """The noise drawn so far: of the leading labels, and of others above the level."""
+
+    head: np.ndarray
+    noise: np.ndarray
+    hits: _Hits
+
+
+def _draw_rest(
+    logits: np.ndarray,
+    drawn: _Drawn,
+    unsettled: np.ndarray,
+    k: int,
+    epsilon: float,
+    samples: int,
+    plan: _Plan,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Complete the noise of some pairs: what was not drawn lies below the level."""
+    n, row = logits.shape[1], unsettled // samples
+    below = rng.random((len(unsettled), n)) * (1 - plan.rare)
+    everything = torch.special.ndtri(torch.from_numpy(below)).numpy().astype(logits.dtype)
+    np.put_along_axis(everything, drawn.head[row], drawn.noise[unsettled], -1)
+    line = np.full(len(drawn.noise), -1)
+    line[unsettled] = np.arange(len(unsettled))
+    mine = line[drawn.hits.pair] >= 0
+    everything[line[drawn.hits.pair[mine]], drawn.hits.label[mine]] = drawn.hits.noise[mine]
+    _, place = _kth(logits[row] + logits.dtype.type(epsilon) * everything, k)
+    return place, everything[np.arange(len(place)), place]
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Normal numbers; in float32 by the inverse of the distribution function at 24 random bits, twice as fast."""
+    if dtype != torch.float32:
+        return torch.from_numpy(rng.standard_normal(shape))
+    count = math.prod(shape)
+    bits = torch.from_numpy(rng.integers(-(1 << 63), 1 << 63, count + 1 >> 1).view(np.int32)[:count])
+    # The middles of 2^24 equal parts of (-1, 1): exact in float32, and never an end.
+    middles = bits.bitwise_right_shift_(8).to(dtype).mul_(2.0**-23).add_(2.0**-24)
+    return middles.erfinv_().mul_(math.sqrt(2)).view(shape)
+
+
+def _kth(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k-th largest value of each line, and its place. (numpy selects values much faster than places.)"""
+    split = values.shape[1] - k
+    kth = np.partition(values, split, axis=-1)[:, split]
+    return kth, (values == kth[:, None]).argmax(-1)

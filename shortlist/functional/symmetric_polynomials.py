@@ -1,0 +1,130 @@
+"""Elementary symmetric polynomials of exponentials, in log space.
+
+A shift ``v`` turns the exponentials into probabilities ``p = sigmoid(x + v)``, and
+
+    S_k = P(k labels) * exp(-k v) * prod_j (1 + exp(x_j + v))
+
+where ``P`` counts independent labels that are present with probability ``p``. This holds for every ``v``; with
+``k - 1/2`` labels expected (the dual of the LML projection), both ``P(k)`` and ``P(k - 1)`` are far from underflow.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist.functional.lml import dual_parts
+from shortlist.functional.lml_root import centred, solve_dual
+from shortlist.functional.order import whole_k
+from shortlist.functional.polynomial_tree import tree_anywhere, tree_cpu
+from shortlist.functional.row_function import RowFunction
+from shortlist.functional.rows import check_logits, log_sigmoid, may_look, moved, solvable
+
+
+def log_elementary_symmetric(x: Tensor, k: int, *, dim: int = -1) -> Tensor:
+    r"""Logarithm of the elementary symmetric polynomial of degree ``k`` of the exponentials of ``x``.
+
+    .. math:: \log S_k, \qquad S_k = \sum_{|A| = k} \prod_{j \in A} e^{x_j}
+
+    the sum over all sets of ``k`` labels. Its gradient is the probability that a label is in a set drawn with
+    probability proportional to its product, so it sums to ``k``.
+
+    Args:
+        x: any shape, floating; ``-inf`` marks an absent label. float16 and bfloat16 are computed in float32.
+        k: the degree, a whole number in [0, n].
+        dim: the label axis.
+
+    Returns:
+        The shape of ``x`` without ``dim`` (float32 for half precision); ``-inf`` where fewer than ``k`` labels are
+        present, with a gradient of 0. Differentiable any number of times.
+
+    Example:
+        >>> log_elementary_symmetric(torch.tensor([1.0, 2.0, 3.0]).log(), 2).exp()
+        tensor(11.0000)
+
+    References:
+        Berrada, Zisserman, Kumar, "Smooth Loss Functions for Deep Top-k Classification", 2018, for the product tree.
+    """
+    check_logits(x, dim)
+    k = whole_k(k, x.shape[dim], lowest=0)
+    rows = moved(solvable(x), dim, -1)
+    if k == 0:
+        return rows[..., :0].sum(-1)
+    return _log_coefficient(rows, k, ratio=False)
+
+
+def log_symmetric_ratio(x: Tensor, k: int) -> Tensor:
+    """``log S_k - log S_(k-1)`` of ``x`` ``(..., n)``; ``-inf``, with gradient 0, where less than k are present."""
+    return _log_coefficient(x, k, ratio=True)
+
+
+def _log_coefficient(x: Tensor, k: int, *, ratio: bool) -> Tensor:
+    expected = x.new_full((1,) * x.ndim, k - 0.5)
+    value, _ = _LogCoefficient.run(x, expected, k, ratio, x.requires_grad)
+    return value.squeeze(-1)
+
+
+class _LogCoefficient(RowFunction):
+    """``x -> log S_k`` or ``log (S_k / S_(k-1))``, and the derivatives if they will be wanted."""
+
+    @staticmethod
+    def forward(x: Tensor, expected: Tensor, k: int, ratio: bool, differentiate: bool) -> tuple[Tensor, Tensor]:
+        pivot, delta = solve_dual(x, expected, 1.0)
+        enough = (x > -math.inf).sum(-1, keepdim=True) >= k
+        # Where the labels do not suffice, any finite numbers do.
+        delta = torch.where(enough, delta, 0)
+        y = centred(x, pivot, delta, 1.0)
+        c0, c1 = (-y).sigmoid(), y.sigmoid()
+        if may_look(x) and not torch.compiler.is_exporting():
+            flat = c0.reshape(-1, c0.shape[-1]), c1.reshape(-1, c1.shape[-1])
+            high, low, slopes = tree_cpu(*flat, k, ratio=ratio, derivatives=differentiate)
+            high, low = high.view(enough.shape), low.view(enough.shape)
+            slopes = tuple(slope.view(x.shape) if differentiate else slope for slope in slopes)
+        else:
+            high, low, slopes = tree_anywhere(c0, c1, k, ratio=ratio)
+            high, low = high.unsqueeze(-1), low.unsqueeze(-1)
+        if ratio:
+            value = high.log() - low.log() + (pivot - delta)
+        else:
+            value = high.log() - log_sigmoid(-y).sum(-1, keepdim=True) + k * (pivot - delta)
+        derivative = _by_logit(c0, c1, *slopes, ratio=ratio) * enough if differentiate else x.new_empty(0)
+        return torch.where(enough, value, -math.inf), derivative
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        x, ctx.expected, ctx.k, ctx.ratio, ctx.differentiate = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(x, output[1])
+        ctx.save_for_forward(x, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
+        return gradient * _derivative(ctx), None, None, None, None
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor, _: None) -> tuple[Tensor, None]:
+        return (_derivative(ctx) * x_tangent).sum(-1, keepdim=True), None
+
+
+def _derivative(ctx: Any) -> Tensor:
+    """The derivative by the logits: as computed on the way, or differentiable itself where that may be wanted."""
+    x, known = ctx.saved_tensors
+    if ctx.differentiate and not torch.is_grad_enabled():
+        return known
+    y = centred(x, *dual_parts(x.detach(), ctx.expected, 1.0), 1.0)
+    enough = (x > -math.inf).sum(-1, keepdim=True) >= ctx.k
+    y = torch.where(enough, y, 0)
+    c0, c1 = (-y).sigmoid(), y.sigmoid()
+    return _by_logit(c0, c1, *tree_anywhere(c0, c1, ctx.k, ratio=ctx.ratio)[2], ratio=ctx.ratio) * enough
+
+
+def _by_logit(c0: Tensor, c1: Tensor, by0: Tensor, by1: Tensor, *, ratio: bool) -> Tensor:
+    """The derivative by the logit of ``c1``, from those by ``c0`` and ``c1``.
+
+    It is ``c1 by1``. Of a ratio, it is ``-c0 by0`` as well, and the difference of the two slopes keeps the digits of
+    both: one where c1 is near 0, the other where it is near 1.
+    """
+    return (by1 - by0) * c0 * c1 if ratio else by1 * c1

@@ -1,0 +1,270 @@
+"""What all losses promise alike: reductions, weights, error messages, precision and what is left out."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.contracts_losses import LOSSES, Loss, random_hot
+
+INF = math.inf
+HALVES = [torch.float16, torch.bfloat16]
+N = 6
+ONE_CLASS = [loss for loss in LOSSES if loss.one_class]
+SETS = [loss for loss in LOSSES if not loss.one_class]
+WHOLE_K = [loss for loss in LOSSES if loss.takes_k and loss.function.__name__ not in ("lml_nll", "average_k")]
+
+each_loss = pytest.mark.parametrize("loss", LOSSES, ids=str)
+each_half = pytest.mark.parametrize("dtype", HALVES, ids=str)
+
+
+def batch(loss: Loss, generator: torch.Generator, *, unknown: float = 0.0, rows: int = 5) -> tuple[Tensor, Tensor]:
+    logits = 2 * torch.randn(rows, N, generator=generator, dtype=torch.float64)
+    return logits, random_hot(loss, rows, N, generator, unknown=unknown)
+
+
+def value_and_gradient(loss: Loss, logits: Tensor, target: Tensor, k: float = 2, **options) -> tuple[Tensor, Tensor]:
+    logits = logits.clone().requires_grad_()
+    value = loss(logits, target, k, **options)
+    return value.detach(), torch.autograd.grad(value.sum(), logits)[0]
+
+
+def shape_of_values(loss: Loss, logits: Tensor) -> torch.Size:
+    if loss.entrywise:
+        return logits.shape
+    return logits.shape[-1:] if loss.options.get("kind") == "class" else logits.shape[:-1]
+
+
+@each_loss
+def test_none_gives_one_value_each_and_sum_adds_them(loss, fresh):
+    logits, hot = batch(loss, fresh, unknown=0.2)
+    values = loss(logits, hot, reduction="none")
+    assert values.shape == shape_of_values(loss, logits)
+    total = loss(logits, hot, reduction="sum")
+    assert total.shape == ()
+    assert torch.allclose(total, values.sum(), rtol=1e-12)
+
+
+@each_loss
+def test_the_mean_is_the_default_and_that_of_equal_rows_is_their_value(loss, fresh):
+    logits, hot = batch(loss, fresh)
+    assert torch.equal(loss(logits, hot), loss(logits, hot, reduction="mean"))
+    values = loss(logits, hot, reduction="none")
+    if loss.options.get("kind") == "class":
+        counted = (hot.amax(0) > 0) & (hot.amin(0) < 1)
+        values = values[counted]
+    assert torch.allclose(loss(logits, hot), values.mean(), rtol=1e-12)
+
+
+@each_loss
+def test_no_weight_means_a_weight_of_one(loss, fresh):
+    logits, hot = batch(loss, fresh, unknown=0.2)
+    ones = torch.ones(N, dtype=torch.float64)
+    for reduction in ("none", "sum", "mean"):
+        plain, weighted = (
+            value_and_gradient(loss, logits, hot, weight=weight, reduction=reduction) for weight in (None, ones)
+        )
+        assert all(torch.allclose(a, b, rtol=1e-12, atol=1e-14) for a, b in zip(plain, weighted, strict=True))
+
+
+@each_loss
+def test_the_scale_of_the_weights_matters_only_to_sums(loss, fresh):
+    logits, hot = batch(loss, fresh)
+    weight = torch.rand(N, generator=fresh, dtype=torch.float64) + 0.5
+    mean, scaled = (loss(logits, hot, weight=w) for w in (weight, 4 * weight))
+    if loss.function.__name__ == "two_way" or (loss.one_class and not loss.mean):
+        assert torch.allclose(scaled, mean, rtol=1e-12)
+    elif not (loss.takes_expected or loss.partner):
+        assert torch.allclose(scaled, 4 * mean, rtol=1e-12)
+
+
+@each_loss
+def test_a_class_of_weight_zero_is_not_trained_on(loss, fresh):
+    logits, hot = batch(loss, fresh)
+    if loss.one_class:
+        value, slope = value_and_gradient(loss, logits, hot, weight=torch.zeros(N, dtype=torch.float64))
+        assert value == 0
+        assert (slope == 0).all()
+    else:
+        assert loss(logits, hot, weight=torch.zeros(N, dtype=torch.float64)).isfinite()
+
+
+@pytest.mark.parametrize("reduction", ["average", "", None, "Mean"])
+@each_loss
+def test_another_reduction_is_refused(loss, reduction, fresh):
+    with pytest.raises(ValueError, match="`reduction` must"):
+        loss(*batch(loss, fresh), reduction=reduction)
+
+
+@each_loss
+def test_a_weight_of_another_shape_or_type_is_refused(loss, fresh):
+    for shape in [(N - 1,), (N + 1,), (1, N), (1,), ()]:
+        with pytest.raises(ValueError, match="`weight` must"):
+            loss(*batch(loss, fresh), weight=torch.ones(shape))
+    for weight in (torch.ones(N, dtype=torch.int64), torch.ones(N, dtype=torch.bool), [1.0] * N, 2.0):
+        with pytest.raises(TypeError, match="`weight` must"):
+            loss(*batch(loss, fresh), weight=weight)
+
+
+@pytest.mark.parametrize("k", [0, -1, N + 1, 1.5, math.nan, INF])
+@pytest.mark.parametrize("loss", WHOLE_K, ids=str)
+def test_a_number_of_labels_that_cannot_be_is_refused(loss, k, fresh):
+    with pytest.raises((ValueError, TypeError), match="`k` must"):
+        loss(*batch(loss, fresh), k)
+
+
+@pytest.mark.parametrize("k", ["2", None, [2]])
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss.takes_k], ids=str)
+def test_a_number_of_labels_that_is_no_number_is_refused(loss, k, fresh):
+    with pytest.raises(TypeError, match="`k` must"):
+        loss(*batch(loss, fresh), k)
+
+
+@pytest.mark.parametrize(("name", "k"), [("lml_nll", 0), ("lml_nll", N + 1), ("average_k", 0.5), ("average_k", N)])
+def test_a_fractional_number_of_labels_outside_its_range_is_refused(name, k, fresh):
+    loss = next(loss for loss in LOSSES if loss.function.__name__ == name)
+    with pytest.raises(ValueError, match="`k` must"):
+        loss(*batch(loss, fresh), k)
+
+
+@each_loss
+def test_labels_of_another_type_or_shape_are_refused(loss, fresh):
+    logits, hot = batch(loss, fresh)
+    with pytest.raises(TypeError, match="`target` must be int64"):
+        loss(logits, hot.int())
+    with pytest.raises(TypeError, match=r"`target` must be a torch\.Tensor"):
+        loss(logits, [0, 1, 2, 3, 4])
+    for wrong in (hot[:, :-1], hot[0], hot[None], torch.zeros(1, 5, 2, dtype=torch.int64)):
+        with pytest.raises(ValueError, match="`target`"):
+            loss(logits, wrong)
+    for wrong in (hot[:-1], torch.zeros(4, dtype=torch.int64), torch.zeros(3, 1, dtype=torch.int64)):
+        with pytest.raises(ValueError, match="`target` must have the rows"):
+            loss(logits, wrong)
+
+
+@each_loss
+def test_logits_must_be_floating_and_have_a_label_axis(loss):
+    with pytest.raises(TypeError, match="`logits` must be a floating tensor"):
+        loss(torch.zeros(3, N, dtype=torch.int64), torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(ValueError, match="`logits` must have"):
+        loss(torch.tensor(1.0), torch.tensor(0))
+
+
+@pytest.mark.parametrize("loss", ONE_CLASS, ids=str)
+def test_two_classes_in_a_row_are_refused_where_one_is_true(loss, fresh):
+    logits, hot = batch(loss, fresh)
+    hot[3] = 0
+    hot[3, [0, 2]] = 1
+    for wrong in (hot, hot.bool(), hot.to_sparse()):
+        with pytest.raises(ValueError, match="row 3"):
+            loss(logits, wrong)
+    with pytest.raises(ValueError, match="`target`"):
+        loss(logits, torch.tensor([[0, 1]] * 5))
+
+
+@each_loss
+def test_options_are_keyword_only(loss, fresh):
+    logits, hot = batch(loss, fresh)
+    args = [logits, *([loss.second(logits)] if loss.partner else []), hot]
+    args += [2] if loss.takes_k or loss.takes_expected else []
+    with pytest.raises(TypeError, match="positional argument"):
+        loss.function(*args, 1.0)
+
+
+@each_loss
+def test_unknown_labels_matter_to_nothing_and_get_no_gradient(loss, fresh):
+    logits, hot = batch(loss, fresh, unknown=0.5)
+    unknown = hot < 0
+    assert unknown.any()
+    for reduction in ("none", "mean"):
+        value, slope = value_and_gradient(loss, logits, hot, reduction=reduction)
+        assert (slope[unknown] == 0).all()
+        for other in (logits + 5 * unknown, logits.masked_fill(unknown, 1e4), logits.masked_fill(unknown, -INF)):
+            moved, moved_slope = value_and_gradient(loss, other, hot, reduction=reduction)
+            assert torch.allclose(value, moved, rtol=1e-9, atol=1e-12)
+            assert torch.allclose(slope, moved_slope, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("spoiled", [math.nan, INF])
+@each_loss
+def test_not_even_a_nan_of_an_unknown_label_matters(loss, spoiled, fresh):
+    logits, hot = batch(loss, fresh, unknown=0.5)
+    value, slope = value_and_gradient(loss, logits, hot, reduction="none")
+    again, again_slope = value_and_gradient(loss, logits.masked_fill(hot < 0, spoiled), hot, reduction="none")
+    assert torch.allclose(value, again, rtol=1e-9, atol=1e-12)
+    assert torch.allclose(slope, again_slope, rtol=1e-9, atol=1e-12)
+
+
+@each_half
+@each_loss
+def test_half_precision_is_computed_and_answered_in_float32(loss, dtype, fresh):
+    logits, hot = batch(loss, fresh, unknown=0.2)
+    logits, hot, weight = logits.to(dtype), hot.to(dtype), torch.linspace(0.5, 2, N)
+    for reduction in ("none", "sum", "mean"):
+        options = {"reduction": reduction, "weight": weight}
+        partner = loss.second(logits).float()
+        value, slope = value_and_gradient(loss, logits, hot, **options)
+        exact, exact_slope = value_and_gradient(loss, logits.float(), hot, partner=partner, **options)
+        assert value.dtype == torch.float32
+        assert slope.dtype == dtype
+        assert torch.equal(value, exact)
+        assert torch.equal(slope, exact_slope.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@each_loss
+def test_the_loss_has_the_dtype_of_the_logits_whatever_that_of_labels_and_weights(loss, dtype, fresh):
+    logits, hot = batch(loss, fresh)
+    for other in (torch.float16, torch.float32, torch.float64):
+        value, slope = value_and_gradient(loss, logits.to(dtype), hot.to(other), weight=torch.ones(N, dtype=other))
+        assert value.dtype == slope.dtype == dtype
+
+
+EXTREMES = {
+    "far apart": [1.0, 0.0, -1.0, 0.9999, 3e-4, -2e-4],
+    "all high": [1.0, 0.9, 1.0, 0.8, 1.0, 0.7],
+    "all low": [-1.0, -0.9, -1.0, -0.8, -1.0, -0.7],
+    "one above": [1.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+    "one below": [0.0, 0.0, -1.0, 0.0, 0.0, 0.0],
+    "two ends": [1.0, -1.0, 1.0, -1.0, 1.0, -1.0],
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+@pytest.mark.parametrize(
+    ("dtype", "size"), [(torch.float32, 1e4), (torch.float16, 6e4), (torch.bfloat16, 6e4)], ids=str
+)
+@each_loss
+def test_huge_logits_give_the_right_value_and_finite_gradients(loss, dtype, size, name):
+    """Each is as wrong as float32 sums of that many terms of that size must be, and no more."""
+    logits = (size * torch.tensor([EXTREMES[name]] * N, dtype=torch.float64)).to(dtype)
+    hot = torch.eye(N) if loss.one_class else (torch.arange(N)[:, None] > torch.arange(N)).float()
+    for k in (1, 3):
+        value, slope = value_and_gradient(loss, logits, hot, k, reduction="none")
+        assert slope.isfinite().all()
+        expected = loss.expected(logits, hot, k)
+        flat = [float(v) for line in expected for v in line] if loss.entrywise else [float(v) for v in expected]
+        expected = torch.tensor(flat, dtype=torch.float64).reshape(value.shape)
+        rounding = 10 * torch.finfo(torch.float32).eps * max(size, 1)
+        assert torch.allclose(value.double(), expected, rtol=1e-5, atol=rounding), k
+
+
+@pytest.mark.parametrize("dtype", [*HALVES, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("logit", [-300.0, -30.0, -20.7, -8.0, 0.0, 8.0, 20.7, 30.0, 300.0])
+@each_loss
+def test_gradients_are_finite_at_every_distance(loss, dtype, logit):
+    logits = torch.zeros(N, N, dtype=dtype).fill_diagonal_(logit)
+    slope = value_and_gradient(loss, logits, torch.eye(N), reduction="sum")[1]
+    assert slope.isfinite().all()
+
+
+@pytest.mark.parametrize("distance", [30.0, 300.0])
+@each_loss
+def test_a_hard_miss_is_still_pulled_up(loss, distance):
+    logits = torch.zeros(N, N).fill_diagonal_(-distance)
+    slope = value_and_gradient(loss, logits, torch.eye(N), 1, reduction="sum")[1]
+    if loss.function.__name__ == "rml":  # ramps are flat beyond their floor: that is what makes them robust
+        assert (slope.diagonal() <= 0).all()
+    else:
+        assert (slope.diagonal() <= -0.1).all()

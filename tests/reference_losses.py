@@ -1,0 +1,355 @@
+"""Each loss from its formula: for one row, or for the whole batch where the loss couples its rows.
+
+A row is a sequence of floats, its labels are a set of positives and a set of unknown labels; what is in neither
+is absent. ``weight`` is a sequence with one number per label. Subsets are enumerated and ranks are counted, so
+rows must be short. Answers are numbers of ``MP``.
+"""
+
+from functools import wraps
+from itertools import combinations
+
+from tests.multiprecision import MP
+
+
+def _without(row, unknown):
+    """The row with its unknown labels out of the competition."""
+    return [MP.ninf if j in unknown else MP.mpf(x) for j, x in enumerate(row)]
+
+
+def _negatives(row, positives, unknown):
+    return [j for j in range(len(row)) if j not in positives and j not in unknown]
+
+
+def _weights(weight, row):
+    return [MP.mpf(1)] * len(row) if weight is None else [MP.mpf(w) for w in weight]
+
+
+def _positive_part(x):
+    return max(MP.mpf(0), x)
+
+
+def _of_class(margin, y):
+    """A margin is one number for all classes, or one for each."""
+    return MP.mpf(margin[y] if hasattr(margin, "__len__") else margin)
+
+
+def _nll(x):
+    """-log σ(x), with all digits in both tails."""
+    return MP.log1p(MP.exp(-MP.mpf(x)))
+
+
+def _descending(values):
+    return sorted(values, reverse=True)
+
+
+def one_class(loss):
+    """Give ``loss(row, y, ...)`` the signature of a set: weighted by its class, 0 for a row without one."""
+
+    @wraps(loss)
+    def on_set(row, positives, unknown=frozenset(), *args, weight=None, **options):
+        if not positives:
+            return MP.mpf(0)
+        (y,) = positives
+        return _weights(weight, row)[y] * loss(_without(row, unknown), y, *args, **options)
+
+    return on_set
+
+
+@one_class
+def cross_entropy(row, y):
+    return MP.log(MP.fsum(MP.exp(x) for x in row)) - row[y]
+
+
+@one_class
+def focal(row, y, gamma=2):
+    p = MP.exp(row[y]) / MP.fsum(MP.exp(x) for x in row)
+    rest = MP.fsum(MP.exp(x) for j, x in enumerate(row) if j != y) / MP.fsum(MP.exp(x) for x in row)
+    return rest ** MP.mpf(gamma) * -MP.log(p)
+
+
+@one_class
+def ldam(row, y, margin, scale=30):
+    shifted = [MP.mpf(scale) * (x - (_of_class(margin, y) if j == y else 0)) for j, x in enumerate(row)]
+    return MP.log(MP.fsum(MP.exp(x) for x in shifted)) - shifted[y]
+
+
+def margins_from_counts(counts, largest=0.5):
+    """C / count^¼ with the C that makes the margin of the rarest class ``largest``; no examples: ``largest``."""
+    seen = [MP.root(c, 4) for c in counts if c > 0]
+    return [MP.mpf(largest) * (min(seen) / MP.root(c, 4) if c > 0 else 1) for c in counts]
+
+
+@one_class
+def truncated_topk_entropy(row, y, k):
+    kept = _descending(x for j, x in enumerate(row) if j != y)[k - 1 :]
+    return MP.log1p(MP.fsum(MP.exp(x - row[y]) for x in kept))
+
+
+@one_class
+def topk_hinge(row, y, k, kind="calibrated", margin=1):
+    others = _descending(x for j, x in enumerate(row) if j != y)
+    everyone = _descending(row)
+    if kind == "convex":
+        raised = _descending(x + (0 if j == y else MP.mpf(margin)) for j, x in enumerate(row))
+        return _positive_part(MP.fsum(raised[:k]) / k - row[y])
+    if k == len(row):
+        return MP.mpf(0)
+    rival = others[k - 1] if kind == "plain" else everyone[k]
+    return _positive_part(MP.mpf(margin) + rival - row[y])
+
+
+@one_class
+def smooth_topk_svm(row, y, k, temperature=1, margin=1):
+    """τ log Σ over all k-subsets, the margin added to those without y, minus τ log Σ over those with y."""
+    others = [x for j, x in enumerate(row) if j != y and x > MP.ninf]
+    without = [MP.fsum(chosen) / k for chosen in combinations(others, k)]
+    containing = [(MP.fsum(chosen) + row[y]) / k for chosen in combinations(others, k - 1)]
+    if not without:
+        return MP.mpf(0)
+    if temperature == 0:
+        return _positive_part(MP.mpf(margin) + max(without) - max(containing))
+    tau = MP.mpf(temperature)
+    wrong = MP.fsum(MP.exp((MP.mpf(margin) + mean) / tau) for mean in without)
+    right = MP.fsum(MP.exp(mean / tau) for mean in containing)
+    return tau * MP.log(wrong + right) - tau * MP.log(right)
+
+
+def kth_largest(row, k):
+    return _descending(MP.mpf(x) for x in row)[k - 1]
+
+
+def noised_kth_largest(row, k, noise, epsilon=1):
+    """``noise`` has one line per sample."""
+    values = [kth_largest([MP.mpf(x) + MP.mpf(epsilon) * z for x, z in zip(row, z, strict=True)], k) for z in noise]
+    return MP.fsum(values) / len(values)
+
+
+@one_class
+def noised_topk(row, y, k, noise, epsilon=1, margin=1, scale=1):
+    if k == len(row):
+        return MP.mpf(0)
+    rival = noised_kth_largest(row, k + 1, noise, epsilon)
+    return _positive_part(MP.mpf(scale) * (_of_class(margin, y) + rival - row[y]))
+
+
+def log_elementary_symmetric(row, k):
+    """log Σ over all k-subsets of e^(their sum)."""
+    return MP.log(MP.fsum(MP.exp(MP.fsum(map(MP.mpf, chosen))) for chosen in combinations(row, k)))
+
+
+def log_elementary_symmetric_by_recurrence(row, k):
+    """S_j of one more number z is S_j + z S_{j-1}: n·k steps instead of all subsets."""
+    sums = [MP.mpf(1)] + [MP.mpf(0)] * k
+    for z in (MP.exp(MP.mpf(x)) for x in row):
+        for j in range(k, 0, -1):
+            sums[j] += z * sums[j - 1]
+    return MP.log(sums[k])
+
+
+def inclusion_probabilities(row, k):
+    """Share of each label among the k-subsets weighted by e^(their sum): the gradient of log S_k."""
+    subsets = list(combinations(range(len(row)), k))
+    weights = [MP.exp(MP.fsum(MP.mpf(row[j]) for j in chosen)) for chosen in subsets]
+    total = MP.fsum(weights)
+    return [
+        MP.fsum(w for w, chosen in zip(weights, subsets, strict=True) if j in chosen) / total for j in range(len(row))
+    ]
+
+
+def lml_nll(row, positives, unknown=frozenset(), k=1, weight=None):
+    from tests.reference import log_lml  # late, because that module offers this one's names
+
+    log_p, w = log_lml(_without(row, unknown), k), _weights(weight, row)
+    return -MP.fsum(w[j] * log_p[j] for j in positives)
+
+
+def multilabel_truncated_topk_entropy(row, positives, unknown=frozenset(), k=1, weight=None):
+    w = _weights(weight, row)
+    rivals = _descending(MP.mpf(row[j]) for j in _negatives(row, positives, unknown))[max(0, k - len(positives)) :]
+    return MP.fsum(w[i] * MP.log1p(MP.fsum(MP.exp(x - MP.mpf(row[i])) for x in rivals)) for i in positives)
+
+
+def _two_way_term(line, positives, negatives, positive_temperature, negative_temperature, margin):
+    tp, tn = MP.mpf(positive_temperature), MP.mpf(negative_temperature)
+    up = tn * MP.log(MP.fsum(MP.exp(MP.mpf(line[j]) / tn) for j in negatives))
+    down = tp * MP.log(MP.fsum(MP.exp(-MP.mpf(line[i]) / tp) for i in positives))
+    return MP.log1p(MP.exp(up + down + MP.mpf(margin)))
+
+
+def _two_way_terms(lines, positives, unknown, options):
+    """One value per line; None where a positive or a known negative is lacking."""
+    terms = []
+    for line, present, unclear in zip(lines, positives, unknown, strict=True):
+        absent = _negatives(line, present, unclear)
+        terms.append(_two_way_term(line, present, absent, *options) if present and absent else None)
+    return terms
+
+
+def _columns(sets, n):
+    return [{i for i, labels in enumerate(sets) if c in labels} for c in range(n)]
+
+
+def _weighted_mean(terms, weights):
+    pairs = [(t, w) for t, w in zip(terms, weights, strict=True) if t is not None]
+    return MP.fsum(t * w for t, w in pairs) / MP.fsum(w for _, w in pairs) if pairs else MP.mpf(0)
+
+
+def _two_way_parts(rows, positives, unknown, weight, options):
+    n = len(rows[0])
+    samples = _two_way_terms(rows, positives, unknown, options)
+    classes = _two_way_terms(list(zip(*rows, strict=True)), _columns(positives, n), _columns(unknown, n), options)
+    by_class = _weights(weight, rows[0])
+    by_row = [MP.fsum(by_class[j] for j in present) / len(present) if present else 0 for present in positives]
+    return samples, by_row, classes, by_class
+
+
+def two_way(
+    rows, positives, unknown, kind="two-way", positive_temperature=4, negative_temperature=1, margin=0, weight=None
+):
+    """Values of the whole batch without a reduction; weights are a matter of `two_way_mean` alone."""
+    options = (positive_temperature, negative_temperature, margin)
+    samples, _, classes, by_class = _two_way_parts(rows, positives, unknown, weight, options)
+    if kind == "class":
+        return [t or MP.mpf(0) for t in classes]
+    shared = _weighted_mean(classes, by_class) if kind == "two-way" else 0
+    return [(t or MP.mpf(0)) + shared for t in samples]
+
+
+def two_way_mean(
+    rows, positives, unknown, kind="two-way", positive_temperature=4, negative_temperature=1, margin=0, weight=None
+):
+    """Mean over the rows that count plus mean over the classes that count, or one of the two."""
+    options = (positive_temperature, negative_temperature, margin)
+    samples, by_row, classes, by_class = _two_way_parts(rows, positives, unknown, weight, options)
+    means = {"sample": _weighted_mean(samples, by_row), "class": _weighted_mean(classes, by_class)}
+    return sum(means.values()) if kind == "two-way" else means[kind]
+
+
+def sparse_top_loss(row, positives, unknown=frozenset(), weight=None):
+    from tests.reference import sparse_top  # late, because that module offers this one's names
+
+    if not positives:
+        return MP.mpf(0)
+    row, size = _without(row, unknown), len(positives)
+    probs = sparse_top([float(x) for x in row], size)
+    pairs = list(zip(row, probs, strict=True))
+    full = MP.fsum(x - MP.mpf(1) / 2 for x, p in pairs if p == 1)
+    between = MP.fsum(x**2 - (x - p) ** 2 for x, p in pairs if 0 < p < 1) / 2
+    value = -MP.fsum(row[j] for j in positives) + full + between + MP.mpf(size) / 2
+    return value * MP.fsum(_weights(weight, row)[j] for j in positives) / size
+
+
+def sparsemax_loss(row, positives, unknown=frozenset(), weight=None):
+    if len(positives) > 1:
+        raise ValueError("one class only")
+    return sparse_top_loss(row, positives, unknown, weight)
+
+
+def _entries(row, positives, unknown, weight, positive, negative):
+    w = _weights(weight, row)
+    return [
+        MP.mpf(0) if j in unknown else w[j] * (positive if j in positives else negative)(MP.mpf(x))
+        for j, x in enumerate(row)
+    ]
+
+
+def bce(row, positives, unknown=frozenset(), weight=None):
+    return _entries(row, positives, unknown, weight, _nll, lambda x: _nll(-x))
+
+
+def asymmetric(row, positives, unknown=frozenset(), gamma_positive=0, gamma_negative=4, clip=0.05, weight=None):
+    def positive(x):
+        return (1 / (1 + MP.exp(x))) ** MP.mpf(gamma_positive) * _nll(x)
+
+    def negative(x):
+        shifted = _positive_part(1 / (1 + MP.exp(-x)) - MP.mpf(clip))
+        # 1 - p + clip, because 1 - (p - clip) would lose the digits of a p close to 1.
+        loss = -MP.log(min(MP.mpf(1), 1 / (1 + MP.exp(x)) + MP.mpf(clip)))
+        return loss if gamma_negative == 0 else shifted ** MP.mpf(gamma_negative) * loss
+
+    return _entries(row, positives, unknown, weight, positive, negative)
+
+
+def _rank_weight(row, i, negatives, margin):
+    rank = sum(MP.mpf(margin) - MP.mpf(row[i]) + MP.mpf(row[j]) > 0 for j in negatives)
+    return MP.fsum(MP.mpf(1) / s for s in range(1, rank + 1))
+
+
+def warp(row, positives, unknown=frozenset(), margin=1, weight=None):
+    total, w, negatives = MP.mpf(0), _weights(weight, row), _negatives(row, positives, unknown)
+    for i in positives:
+        for j in negatives:
+            hinge = _positive_part(MP.mpf(margin) - MP.mpf(row[i]) + MP.mpf(row[j]))
+            total += w[i] * _rank_weight(row, i, negatives, margin) * hinge
+    return total
+
+
+def rml(row, positives, unknown=frozenset(), floor=-0.8, balance=2, weight=None):
+    def ramp(t):
+        return min(1 - MP.mpf(floor), _positive_part(1 - t))
+
+    total, w, negatives = MP.mpf(0), _weights(weight, row), _negatives(row, positives, unknown)
+    for i in positives:
+        for j in negatives:
+            total += w[i] * _rank_weight(row, i, negatives, 1) * ramp(MP.mpf(row[i]) - MP.mpf(row[j]))
+    for j in [*positives, *negatives]:
+        total += MP.mpf(balance) * w[j] * ramp(MP.mpf(row[j]) if j in positives else -MP.mpf(row[j]))
+    return total
+
+
+def assume_negative(row, positives, unknown=frozenset(), weight=None):
+    w, n = _weights(weight, row), len(row)
+    observed = MP.fsum(w[j] * _nll(row[j]) for j in positives)
+    assumed = MP.fsum(w[j] * _nll(-row[j]) for j in _negatives(row, positives, unknown))
+    return observed + (assumed / (n - 1) if n > 1 else 0)
+
+
+def expected_positive(rows, positives, unknown, expected=1, beta=1, weight=None):
+    known = [MP.exp(-_nll(x)) for row, u in zip(rows, unknown, strict=True) for j, x in enumerate(row) if j not in u]
+    penalty = MP.mpf(beta) * (MP.fsum(known) / len(rows) - MP.mpf(expected)) ** 2
+    return [
+        MP.fsum(_weights(weight, row)[j] * _nll(row[j]) for j in present) + penalty
+        for row, present in zip(rows, positives, strict=True)
+    ]
+
+
+def _soft_cross_entropy(row, soft_logits, unknown):
+    """Mean over known labels of the cross-entropy from σ(soft logits) to σ(logits)."""
+    known = [j for j in range(len(row)) if j not in unknown]
+    terms = []
+    for j in known:
+        share = 1 / (1 + MP.exp(-MP.mpf(soft_logits[j])))
+        terms.append(share * _nll(row[j]) + (1 - share) * _nll(-row[j]))
+    return MP.fsum(terms) / len(known) if known else MP.mpf(0)
+
+
+def role(rows, estimates, positives, unknown, expected=1, beta=1, weight=None):
+    ours = expected_positive(rows, positives, unknown, expected, beta, weight)
+    theirs = expected_positive(estimates, positives, unknown, expected, beta, weight)
+    crossed = [
+        _soft_cross_entropy(row, theta, unclear) + _soft_cross_entropy(theta, row, unclear)
+        for row, theta, unclear in zip(rows, estimates, unknown, strict=True)
+    ]
+    return [(a + b + c) / 2 for a, b, c in zip(ours, theirs, crossed, strict=True)]
+
+
+def average_k(rows, proposals, positives, unknown, k=2, alpha=1, weight=None):
+    """Rows must have one class each; a fractional (k - 1)·rows is rounded."""
+    n, w = len(rows[0]), _weights(weight, rows[0])
+    pairs = []
+    for i, proposal in enumerate(proposals):
+        left = _without(proposal, unknown[i])
+        mass = MP.fsum(MP.exp(x) for x in left)
+        pairs += [(MP.exp(left[j]) / mass, i, j) for j in _negatives(proposal, positives[i], unknown[i])]
+    chosen = {(i, j) for _, i, j in sorted(pairs, reverse=True)[: round((k - 1) * len(rows))]}
+    values = []
+    for i, (row, proposal) in enumerate(zip(rows, proposals, strict=True)):
+        (y,) = positives[i]
+        value = cross_entropy(proposal, {y}, unknown[i], weight=weight) + w[y] * _nll(row[y])
+        for j in _negatives(row, positives[i], unknown[i]):
+            if (i, j) in chosen:
+                value += MP.mpf(alpha) / (MP.mpf(k) - 1) * w[j] * _nll(row[j])
+            else:
+                value += MP.mpf(alpha) / (n - MP.mpf(k)) * w[j] * _nll(-row[j])
+        values.append(value)
+    return values
