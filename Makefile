@@ -22,6 +22,7 @@ test-slow: $(READY)  ## statistical and heavy tests
 
 bench: $(READY)  ## speed and memory as ratios, with the goal beside the result
 	$(BIN)/python -m benchmarks.projections
+	$(BIN)/python -m benchmarks.losses
 
 lint: $(READY)  ## style and types
 	$(BIN)/ruff check .

@@ -6,10 +6,7 @@ against k and against the number of labels.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.published import BracketingLML, SortedSparseTop
-from benchmarks.side_by_side import forward_backward, machine, medians
+from benchmarks.side_by_side import PEAK_RESET, Step, forward_backward, machine, medians, peak_copies, write_json
 from shortlist.functional import lml, sparse_top
 
 RESULTS = Path(__file__).parent / "results"
@@ -62,7 +59,7 @@ def measure(shape: tuple[int, int, int], scale: int, ops: dict[str, Op]) -> dict
     generator = torch.Generator().manual_seed(0)
     x = (torch.randn(rows, labels, generator=generator) * scale).requires_grad_()
     upstream = torch.randn(rows, labels, generator=generator)
-    times = medians({name: forward_backward(op, x, upstream) for name, op in ops.items()})
+    times = medians({name: forward_backward(op, x, upstream=upstream) for name, op in ops.items()})
     ratios = {name: times[name.split(" / ")[0]] / times[name.split(" / ")[1]] for name in GOALS}
     return {
         "rows": rows,
@@ -110,7 +107,7 @@ def scaling(progress: Progress) -> dict[str, list[dict[str, float]]]:
             generator = torch.Generator().manual_seed(0)
             x = (torch.randn(rows, labels, generator=generator) * 3).requires_grad_()
             upstream = torch.randn(rows, labels, generator=generator)
-            steps = {op: forward_backward(make(k), x, upstream) for op, make in ops.items()}
+            steps = {op: forward_backward(make(k), x, upstream=upstream) for op, make in ops.items()}
             times = medians(steps, seconds=0.2, rounds=20)
             points.append({"rows": rows, "labels": labels, "k": k} | {op: 1000 * t for op, t in times.items()})
             progress.advance(task)
@@ -118,34 +115,15 @@ def scaling(progress: Progress) -> dict[str, list[dict[str, float]]]:
     return result
 
 
-def peak_copies(op: str, rows: int = 256, labels: int = 262_144) -> float:
-    """Peak memory beyond input and upstream gradient, in copies of the input: forward plus backward, own process."""
-    code = f"from benchmarks.projections import print_peak; print_peak({op!r}, {rows}, {labels})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return float(done.stdout)
-
-
-def print_peak(op: str, rows: int, labels: int) -> None:
-    """The body of ``peak_copies``: a first call loads what stays loaded, the second is measured."""
+def peak_step(op: str, rows: int, labels: int) -> tuple[Step, torch.Tensor]:
+    """Forward plus backward of one op, and its input."""
     ops: dict[str, Op] = {
         "softmax": softmax,
         "lml": lambda x: lml(x, 20),
         "sparse_top": lambda x: sparse_top(x, 20),
     }
     x = torch.randn(rows, labels).requires_grad_()
-    upstream = torch.randn(rows, labels)
-    forward_backward(ops[op], x, upstream)()
-    x.grad = None
-    Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak starts anew
-    before = resident("VmRSS")
-    forward_backward(ops[op], x, upstream)()
-    print((resident("VmHWM") - before) / (x.numel() * x.element_size()))
-
-
-def resident(field: str) -> int:
-    """Bytes of resident memory: now (``VmRSS``) or at its peak (``VmHWM``)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+    return forward_backward(ops[op], x, upstream=torch.randn(rows, labels)), x
 
 
 def has_goal(record: dict[str, Any], ratio: str) -> bool:
@@ -205,18 +183,17 @@ def main() -> None:
         torch.set_num_threads(1)
         points = scaling(progress)
         copies = {}
-        if Path("/proc/self/clear_refs").exists():
-            copies = {op: peak_copies(op) for op in ("softmax", "lml", "sparse_top")}
+        if PEAK_RESET.exists():
+            copies = {
+                op: peak_copies("benchmarks.projections", op, 256, 262_144) for op in ("softmax", "lml", "sparse_top")
+            }
     console.print(table(records))
     shown = ", ".join(f"{name} {value:.2f}" for name, value in copies.items())
     console.print(f"peak memory beyond the input, output included, in copies of the input (goal ≤ 3): {shown}")
     goals = [(name, v) for record in records for name, v in record["ratios"].items() if has_goal(record, name)]
     console.print(f"goals met: {sum(met(*goal) for goal in goals)} of {len(goals)}")
-    RESULTS.mkdir(exist_ok=True)
     result = {"machine": machine(), "records": records, "scaling": points, "peak_copies": copies}
-    partial = RESULTS / "projections.json.partial"
-    partial.write_text(json.dumps(result, indent=1) + "\n")
-    partial.replace(RESULTS / "projections.json")
+    write_json(result, RESULTS / "projections.json")
     draw(points, RESULTS / "projections.png")
     console.print(f"written: {RESULTS / 'projections.json'} and projections.png")
 

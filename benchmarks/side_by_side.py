@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 
 Step = Callable[[], object]
+
+PEAK_RESET = Path("/proc/self/clear_refs")
+"""Linux: writing 5 here lets the peak of the resident memory start anew. Without it there is no measuring of peaks."""
+
+RETURNED_FROM = 1 << 16
+"""Bytes from which a freed block goes back to the system, so that no call finds room left over by an earlier one."""
 
 
 def medians(steps: dict[str, Step], *, seconds: float = 0.4, rounds: int = 60) -> dict[str, float]:
@@ -33,14 +44,55 @@ def medians(steps: dict[str, Step], *, seconds: float = 0.4, rounds: int = 60) -
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def forward_backward(op: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, upstream: torch.Tensor) -> Step:
-    """One call and its gradient."""
+def forward_backward(
+    op: Callable[..., torch.Tensor], *inputs: torch.Tensor, upstream: torch.Tensor | None = None
+) -> Step:
+    """One call and its gradient; only the result of one number needs no ``upstream``."""
 
     def step() -> None:
-        x.grad = None
-        op(x).backward(upstream)
+        for x in inputs:
+            x.grad = None
+        op(*inputs).backward(upstream)
 
     return step
+
+
+def peak_copies(module: str, *arguments: str | int) -> float:
+    """Peak memory of a step beyond what it starts from, in copies of its input, in a process of its own.
+
+    ``module.peak_step(*arguments)`` gives the step and the input.
+    """
+    code = (
+        f"from {module} import peak_step; from benchmarks.side_by_side import print_peak; "
+        f"print_peak(*peak_step{arguments!r})"
+    )
+    limits = {name: str(RETURNED_FROM) for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")}
+    command = [sys.executable, "-c", code]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | limits).stdout)
+
+
+def print_peak(step: Step, x: torch.Tensor) -> None:
+    """The body of ``peak_copies``: a first call loads what stays loaded, the second is measured."""
+    step()
+    x.grad = None
+    PEAK_RESET.write_text("5")
+    before = resident("VmRSS")
+    step()
+    print((resident("VmHWM") - before) / (x.numel() * x.element_size()))
+
+
+def resident(field: str) -> int:
+    """Bytes of resident memory: now (``VmRSS``) or at its peak (``VmHWM``)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def write_json(result: dict[str, Any], path: Path) -> None:
+    """The whole result or none of it."""
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(result, indent=1) + "\n")
+    partial.replace(path)
 
 
 def machine() -> dict[str, str | int]:

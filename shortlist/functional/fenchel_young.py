@@ -140,4 +140,3 @@ class SparsemaxPotential:
     def __call__(self, logits: Tensor, /) -> Tensor:
         """One value per row."""
         return SparseTopPotential(1)(logits)
-

@@ -18,7 +18,7 @@ from shortlist.functional.observed import Observed, observed
 from shortlist.functional.reduction import Reduction, check_reduction, check_weight
 from shortlist.functional.rows import log_sigmoid, may_look
 
-_BLOCK = 1 << 16
+BLOCK = 1 << 16
 """Entries that one thread works on at a time."""
 
 _FEW = 8
@@ -86,8 +86,8 @@ def asymmetric(
         tensor([[0.1269, 0.0006, 0.0000]])
 
     References:
-        Ridnik, Ben-Baruch, Zamir, Noy, Friedman, Protter, Zelnik-Manor, "Asymmetric Loss For Multi-Label
-        Classification", 2021, eq. 4-7.
+        Ben-Baruch, Ridnik, Zamir, Noy, Friedman, Protter, Zelnik-Manor, "Asymmetric Loss For Multi-Label
+        Classification", 2021.
     """
     options = (
         check_number("gamma_positive", gamma_positive, at_least=0),
@@ -215,10 +215,10 @@ def _by_blocks(
 ) -> tuple[Tensor, Tensor]:
     """Value and slope: negatives a few rows at a time, so that all steps stay in the cache; positives are few."""
     shape, n = x.shape, x.shape[-1]
-    x, absent = x.reshape(-1, n), absent.reshape(-1, n)
+    x, absent = x.reshape(-1, n).contiguous(), absent.reshape(-1, n)
     slope = torch.empty_like(x)
     value = x.new_empty(len(x), 1) if summed else torch.empty_like(x)
-    size = max(1, _BLOCK * torch.get_num_threads() // n)
+    size = max(1, BLOCK * torch.get_num_threads() // n)
     for start in range(0, len(x), size):
         block = slice(start, start + size)
         term, rate = _negative_side(x[block], gamma_negative, clip)

@@ -104,7 +104,7 @@ def smooth_topk_svm(
 
     Example:
         >>> smooth_topk_svm(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([2]), k=2)
-        tensor(1.7467)
+        tensor(1.3950)
 
     References:
         Berrada, Zisserman, Kumar, "Smooth Loss Functions for Deep Top-k Classification", 2018.
@@ -177,7 +177,5 @@ def noised_topk(
     room = class_margin(margin, rows.index, rows.logits)
     if k == logits.shape[-1]:
         return reduce_rows(own * 0, reduction, share=rows.share)
-    rival = noised_kth_largest(
-        rows.logits, k + 1, epsilon=epsilon, samples=samples, generator=generator, noise=noise
-    )
+    rival = noised_kth_largest(rows.logits, k + 1, epsilon=epsilon, samples=samples, generator=generator, noise=noise)
     return reduce_rows((scale * (room + rival - own)).relu(), reduction, share=rows.share)

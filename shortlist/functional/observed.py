@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shortlist.functional.reduction import check_weight
 from shortlist.functional.rows import check_logits, holds, solvable
-from shortlist.targets import TargetForm, stored_entries, target_form, unknown_mask
+from shortlist.targets import TargetForm, stored_entries, target_form
 
 _INDICES = (TargetForm.CLASS_INDICES, TargetForm.INDEX_LISTS)
 
@@ -34,7 +34,7 @@ class OneClass(NamedTuple):
 class Observed(NamedTuple):
     """Rows with any number of positives, as numbers 0 and 1 (or soft targets between)."""
 
-    logits: Tensor  # (*rows, n), float32 or float64
+    logits: Tensor  # (*rows, n), float32 or float64; 0 where a label is unknown
     present: Tensor  # (*rows, n), same dtype
     absent: Tensor  # (*rows, n), same dtype; what is neither is unknown
 
@@ -66,19 +66,12 @@ def one_class(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> O
 
 def observed(logits: Tensor, target: Tensor) -> Observed:
     """Read ``target``, in any form, as dense masks."""
-    form = check_rows(logits, target)
     x = solvable(logits)
-    if form is TargetForm.MULTI_HOT:
-        hot = target.to(x.dtype)
-    elif form is TargetForm.SPARSE:
-        rows, labels, values = stored_entries(target)
-        hot = torch.zeros_like(x).index_put((rows, labels), values.to(x.dtype))
-    else:
-        hot = _hot(target.unsqueeze(-1) if form is TargetForm.CLASS_INDICES else target, x)
+    hot = _hot(target, x, check_rows(logits, target))
     if not target.is_floating_point() or holds(hot.numel() == 0 or hot.amin() >= 0):
         return Observed(x, hot, 1 - hot)
     present = hot.clamp(min=0)
-    return Observed(x, present, hot.sign().clamp(max=0) + (1 - present))
+    return Observed(x.masked_fill(hot < 0, 0), present, hot.sign().clamp(max=0) + (1 - present))
 
 
 class Positives(NamedTuple):
@@ -95,25 +88,31 @@ class Positives(NamedTuple):
 
 
 def positives(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Positives:
-    """Pick the positives: in O(labels) from index forms, all labels with shares from multi-hots."""
+    """Pick the positives: in O(labels) from index forms, and from multi-hots where reading them is free."""
     form = check_rows(logits, target)
     x = solvable(logits)
     weight = check_weight(weight, x)
-    if form not in _INDICES or x.shape[-1] == 0:
-        share = observed(x, target).present
-        return Positives(x, share if weight is None else share * weight)
-    lists = target.unsqueeze(-1) if form is TargetForm.CLASS_INDICES else target
-    index = lists.clamp(min=0)
-    share = (lists >= 0).to(x.dtype)
+    if form in _INDICES and x.shape[-1]:
+        lists = target.unsqueeze(-1) if form is TargetForm.CLASS_INDICES else target
+        index, share = lists.clamp(min=0), (lists >= 0).to(x.dtype)
+    else:
+        hot = _hot(target, x, form).clamp(min=0)
+        lists = _lists(hot)
+        if lists is None:
+            return Positives(x, hot if weight is None else hot * weight)
+        index = lists.clamp(min=0)
+        share = hot.gather(-1, index) * (lists >= 0)
     return Positives(x.gather(-1, index), share if weight is None else share * weight[index])
 
 
 def without_unknown(logits: Tensor, target: Tensor) -> Tensor:
     """The logits with -inf for unknown labels, in a precision fit for solving."""
-    check_rows(logits, target)
-    unknown = unknown_mask(target, logits.shape[-1], row_dims=logits.ndim - 1)
+    form = check_rows(logits, target)
     x = solvable(logits)
-    return x if unknown is None or holds(~unknown.any()) else x.masked_fill(unknown, -math.inf)
+    if not target.is_floating_point():
+        return x
+    hot = target.to_dense() if form is TargetForm.SPARSE else target
+    return x if holds(hot.numel() == 0 or hot.amin() >= 0) else x.masked_fill(hot < 0, -math.inf)
 
 
 def check_rows(logits: Tensor, target: Tensor) -> TargetForm:
@@ -149,11 +148,30 @@ def _hot_class(hot: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     return positive.to(x.dtype).argmax(-1, keepdim=True), counted
 
 
-def _hot(lists: Tensor, x: Tensor) -> Tensor:
-    """A multi-hot of index lists; padding writes a 0 to label 0, so the larger value wins."""
+def _hot(target: Tensor, x: Tensor, form: TargetForm) -> Tensor:
+    """``target`` as a dense multi-hot in the dtype of ``x``, unknown labels negative."""
+    if form is TargetForm.MULTI_HOT:
+        return target.to(x.dtype)
+    if form is TargetForm.SPARSE:
+        rows, labels, values = stored_entries(target)
+        return torch.zeros_like(x).index_put((rows, labels), values.to(x.dtype))
     if x.shape[-1] == 0:
         return torch.zeros_like(x)
+    lists = target.unsqueeze(-1) if form is TargetForm.CLASS_INDICES else target
+    # Padding writes a 0 to label 0, so the larger value wins.
     return torch.zeros_like(x).scatter_reduce(-1, lists.clamp(min=0), (lists >= 0).to(x.dtype), "amax")
+
+
+def _lists(hot: Tensor) -> Tensor | None:
+    """Index lists of the positives of a dense multi-hot, or None where its values may not or need not be read."""
+    counts = (hot > 0).sum(-1)
+    if hot.numel() == 0 or not holds((counts <= hot.shape[-1] // 8).all()):
+        return None
+    flat = counts.reshape(-1)
+    rows, labels = (hot > 0).reshape(len(flat), -1).nonzero().unbind(-1)
+    slots = torch.arange(len(rows)) - (flat.cumsum(0) - flat)[rows]
+    lists = torch.full((len(flat), int(flat.max())), -1).index_put((rows, slots), labels)
+    return lists.view(*counts.shape, -1)
 
 
 def _refuse(wrong: Tensor, rule: str, target: Tensor) -> None:

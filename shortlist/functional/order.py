@@ -146,4 +146,6 @@ def _check_noise(
     if generator is not None:
         raise ValueError("`generator` has no use beside `noise`; give one of them.")
     if noise.ndim != x.ndim + 1 or noise.shape[1:] != x.shape or len(noise) == 0:
-        raise ValueError(f"`noise` must have the shape (samples, {', '.join(map(str, x.shape))}); got {tuple(noise.shape)}.")
+        raise ValueError(
+            f"`noise` must have the shape (samples, {', '.join(map(str, x.shape))}); got {tuple(noise.shape)}."
+        )

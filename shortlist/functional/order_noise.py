@@ -182,9 +182,7 @@ class _Hits(NamedTuple):
     noise: np.ndarray
 
 
-def _exceedances(
-    logits: np.ndarray, head: np.ndarray, samples: int, plan: _Plan, rng: np.random.Generator
-) -> _Hits:
+def _exceedances(logits: np.ndarray, head: np.ndarray, samples: int, plan: _Plan, rng: np.random.Generator) -> _Hits:
     rows, n = logits.shape
     cells, per_step = rows * samples * n, -math.log1p(-plan.rare)
     ends, last = [], -1

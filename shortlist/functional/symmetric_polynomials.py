@@ -16,12 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.functional.label_count import label_count
+from shortlist.functional.label_count_tree import label_count_tree
 from shortlist.functional.lml import dual_parts
 from shortlist.functional.lml_root import centred, solve_dual
 from shortlist.functional.order import whole_k
-from shortlist.functional.polynomial_tree import tree_anywhere, tree_cpu
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import check_logits, log_sigmoid, may_look, moved, solvable
+from shortlist.functional.rows import check_logits, holds, log_sigmoid, may_look, moved, solvable
 
 
 def log_elementary_symmetric(x: Tensor, k: int, *, dim: int = -1) -> Tensor:
@@ -46,7 +47,7 @@ def log_elementary_symmetric(x: Tensor, k: int, *, dim: int = -1) -> Tensor:
         tensor(11.0000)
 
     References:
-        Berrada, Zisserman, Kumar, "Smooth Loss Functions for Deep Top-k Classification", 2018, for the product tree.
+        Berrada, Zisserman, Kumar, "Smooth Loss Functions for Deep Top-k Classification", 2018, for the tree of products.
     """
     check_logits(x, dim)
     k = whole_k(k, x.shape[dim], lowest=0)
@@ -73,25 +74,22 @@ class _LogCoefficient(RowFunction):
     @staticmethod
     def forward(x: Tensor, expected: Tensor, k: int, ratio: bool, differentiate: bool) -> tuple[Tensor, Tensor]:
         pivot, delta = solve_dual(x, expected, 1.0)
-        enough = (x > -math.inf).sum(-1, keepdim=True) >= k
-        # Where the labels do not suffice, any finite numbers do.
-        delta = torch.where(enough, delta, 0)
-        y = centred(x, pivot, delta, 1.0)
-        c0, c1 = (-y).sigmoid(), y.sigmoid()
+        enough = _enough(x, k)
+        y = _usable(centred(x, pivot, delta, 1.0), enough)
+        p, rest = y.sigmoid(), (-y).sigmoid()
         if may_look(x) and not torch.compiler.is_exporting():
-            flat = c0.reshape(-1, c0.shape[-1]), c1.reshape(-1, c1.shape[-1])
-            high, low, slopes = tree_cpu(*flat, k, ratio=ratio, derivatives=differentiate)
+            flat = p.reshape(-1, p.shape[-1]), rest.reshape(-1, p.shape[-1])
+            high, low, slopes = label_count(*flat, k, ratio=ratio, derivatives=differentiate)
             high, low = high.view(enough.shape), low.view(enough.shape)
-            slopes = tuple(slope.view(x.shape) if differentiate else slope for slope in slopes)
+            slopes = slopes.view(x.shape) if differentiate else slopes
         else:
-            high, low, slopes = tree_anywhere(c0, c1, k, ratio=ratio)
+            high, low, slopes = label_count_tree(p, rest, k, ratio=ratio)
             high, low = high.unsqueeze(-1), low.unsqueeze(-1)
         if ratio:
             value = high.log() - low.log() + (pivot - delta)
         else:
             value = high.log() - log_sigmoid(-y).sum(-1, keepdim=True) + k * (pivot - delta)
-        derivative = _by_logit(c0, c1, *slopes, ratio=ratio) * enough if differentiate else x.new_empty(0)
-        return torch.where(enough, value, -math.inf), derivative
+        return torch.where(enough, value, -math.inf), slopes * enough if differentiate else x.new_empty(0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -114,17 +112,18 @@ def _derivative(ctx: Any) -> Tensor:
     x, known = ctx.saved_tensors
     if ctx.differentiate and not torch.is_grad_enabled():
         return known
-    y = centred(x, *dual_parts(x.detach(), ctx.expected, 1.0), 1.0)
-    enough = (x > -math.inf).sum(-1, keepdim=True) >= ctx.k
-    y = torch.where(enough, y, 0)
-    c0, c1 = (-y).sigmoid(), y.sigmoid()
-    return _by_logit(c0, c1, *tree_anywhere(c0, c1, ctx.k, ratio=ctx.ratio)[2], ratio=ctx.ratio) * enough
+    enough = _enough(x, ctx.k)
+    y = _usable(centred(x, *dual_parts(x.detach(), ctx.expected, 1.0), 1.0), enough)
+    return label_count_tree(y.sigmoid(), (-y).sigmoid(), ctx.k, ratio=ctx.ratio)[2] * enough
 
 
-def _by_logit(c0: Tensor, c1: Tensor, by0: Tensor, by1: Tensor, *, ratio: bool) -> Tensor:
-    """The derivative by the logit of ``c1``, from those by ``c0`` and ``c1``.
+def _enough(x: Tensor, k: int) -> Tensor:
+    """Whether a row has k labels, ``(..., 1)``."""
+    if holds(x.numel() > 0 and x.amin() > -math.inf):
+        return torch.ones_like(x[..., :1], dtype=torch.bool)
+    return (x > -math.inf).sum(-1, keepdim=True) >= k
 
-    It is ``c1 by1``. Of a ratio, it is ``-c0 by0`` as well, and the difference of the two slopes keeps the digits of
-    both: one where c1 is near 0, the other where it is near 1.
-    """
-    return (by1 - by0) * c0 * c1 if ratio else by1 * c1
+
+def _usable(y: Tensor, enough: Tensor) -> Tensor:
+    """``y`` with finite numbers, whichever, in the rows whose labels do not suffice."""
+    return y if holds(enough.all()) else torch.where(enough, y, 0)

@@ -148,7 +148,7 @@ def test_logits_must_be_floating_and_have_a_label_axis(loss):
     with pytest.raises(TypeError, match="`logits` must be a floating tensor"):
         loss(torch.zeros(3, N, dtype=torch.int64), torch.zeros(3, dtype=torch.int64))
     with pytest.raises(ValueError, match="`logits` must have"):
-        loss(torch.tensor(1.0), torch.tensor(0))
+        loss(torch.tensor(1.0), torch.tensor(0), 1, **({"noise": torch.zeros(1)} if loss.takes_noise else {}))
 
 
 @pytest.mark.parametrize("loss", ONE_CLASS, ids=str)

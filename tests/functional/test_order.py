@@ -154,18 +154,28 @@ def rows_to_noise(n: int, shape: str) -> Tensor:
     row = torch.randn(n, generator=generator)
     if shape == "peaked":
         row[:5] += torch.tensor([12.0, 10, 9, 8.5, 8])
-    return row if shape != "flat" else torch.zeros(n)
+    return {"flat": 0, "wide": 8}.get(shape, 1) * row
 
 
-def check_distribution(n: int, k: int, epsilon: float, shape: str, draws: int) -> None:
-    """Compare mean, spread, distribution function and places of draws with those of a plain simulation."""
+def check_distribution(n: int, k: int, epsilon: float, shape: str, draws: int, beside: str | None = None) -> None:
+    """Compare mean, spread, distribution function and places of draws with those of a plain simulation.
+
+    Draws come from batches of 250 equal rows, or, beside four times as many rows of another shape, of 62.
+    """
     row = rows_to_noise(n, shape)
+    batch = row.expand(250, n)
+    if beside:
+        other = rows_to_noise(n, beside)
+        batch = torch.stack([other, other, other, row, other]).repeat(62, 1)
+    asked = (batch == row).all(-1)
     drawn = []
     slope = torch.zeros(n)
     generator = torch.Generator().manual_seed(1)
-    for _ in range(draws // 250):
-        x = row.expand(250, n).clone().requires_grad_()
+    while sum(map(len, drawn)) < draws:
+        x = batch.clone().requires_grad_()
         value = noised_kth_largest(x, k, epsilon=epsilon, samples=1, generator=generator)
+        left = draws - sum(map(len, drawn))
+        value = value[asked][:left]
         drawn.append(value.detach().double())
         slope += torch.autograd.grad(value.sum(), x)[0].sum(0)
     drawn = torch.cat(drawn)
@@ -189,6 +199,12 @@ def check_distribution(n: int, k: int, epsilon: float, shape: str, draws: int) -
 @pytest.mark.parametrize(("n", "k"), [(12, 3), (1000, 6)])
 def test_drawn_noise_has_the_distribution_of_plain_simulation(n, k, epsilon, shape):
     check_distribution(n, k, epsilon, shape, draws=1000)
+
+
+@pytest.mark.parametrize(("shape", "beside"), [("flat", "peaked"), ("peaked", "flat"), ("wide", "flat")])
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 20.0])
+def test_rows_of_another_shape_in_the_batch_do_not_change_the_distribution(epsilon, shape, beside):
+    check_distribution(1000, 6, epsilon, shape, draws=1000, beside=beside)
 
 
 @pytest.mark.slow

@@ -1,0 +1,141 @@
+"""The law of how many labels are present, when each is present by itself with its own probability.
+
+``P(j labels)`` is a coefficient of ``prod_i (1 - p_i + p_i t)``. On the circle ``t = exp(i angle)`` the product is a
+characteristic function, and the coefficients are its Fourier sum over N angles. Near the mean that sum loses no
+digits, and few angles suffice: N must exceed the width of the law (Bennett's inequality bounds what is folded back),
+and angles at which the product has vanished are skipped. For labels with small p the logarithm of a factor is a short
+power series, so that sums of powers of p serve all angles at once; the others are multiplied out. The cost is a few
+passes over the labels whatever k is.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_BLOCK = 1 << 17
+"""Entries per block of rows, so that its buffers stay in cache."""
+
+_RADIUS = 1 / 8
+"""Where ``p |t - 1|`` is below, the logarithm of a factor is expanded in powers of it."""
+
+_LIFT = {np.dtype(np.float32): 2.0**100, np.dtype(np.float64): 2.0**500}
+"""Powers of p are held times this: subnormal numbers would be correct but slow."""
+
+
+def label_count(p: Tensor, rest: Tensor, k: int, *, ratio: bool, derivatives: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Probabilities of k and k - 1 labels, on the CPU, where the expected number lies between the two.
+
+    Args:
+        p: ``(rows, n)``, the probability of each label, float32 or float64.
+        rest: ``(rows, n)``, ``1 - p``.
+        k: at least 1 and at most n.
+        ratio: differentiate the logarithm of the ratio of the two, else of the first.
+        derivatives: whether to compute them.
+
+    Returns:
+        The two probabilities, ``(rows,)``, and the derivatives by the log-odds of p, ``(rows, n)`` (or empty).
+    """
+    rows, n = p.shape
+    high, low = p.new_empty(rows), p.new_empty(rows)
+    slopes = torch.empty_like(p) if derivatives else p.new_empty(0)
+    size = max(1, _BLOCK // max(n, 1))
+    with np.errstate(all="ignore"):
+        for start in range(0, rows, size):
+            block = slice(start, start + size)
+            own, other = p[block].numpy(), rest[block].numpy()
+            first, second = _block(own, other, k, ratio, slopes[block].numpy() if derivatives else None)
+            high[block], low[block] = torch.from_numpy(first), torch.from_numpy(second)
+    return high, low, slopes
+
+
+def _block(
+    p: np.ndarray, rest: np.ndarray, k: int, ratio: bool, slopes: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The two probabilities of a block of rows; writes the derivatives to ``slopes``."""
+    q = p * rest
+    angles, count = _angles(q.sum(-1, dtype=np.float64), p.shape[-1], p.dtype)
+    w = np.expm1(1j * angles)
+    farthest = float(np.abs(w).max())
+    light, heavy = p, None
+    if p.max(initial=0) * farthest > _RADIUS:
+        heavy = np.nonzero(p > _RADIUS / farthest)
+        light = p.copy()
+        light[heavy] = 0
+    terms = _terms(light.max(initial=0) * farthest, k, p.dtype)
+    degrees = np.arange(1, terms + 1)[:, None]
+    product = np.exp(_power_sums(light, terms) @ (-((-w) ** degrees) / degrees))
+    if heavy is not None:
+        factors = 1 + p[heavy][:, None].astype(np.float64) * w
+        starts = np.searchsorted(heavy[0], np.arange(len(p)))
+        filled = np.flatnonzero(np.diff(starts, append=len(factors)))
+        product[filled] *= np.multiply.reduceat(factors, starts[filled], axis=0)
+
+    # The Fourier sum, at k and at k - 1; the angles come in conjugate pairs.
+    at_high = product * np.exp(-1j * k * angles)
+    at_low = at_high * (1 + w)
+    high, low = ((1 + 2 * part.real.sum(-1)) / count for part in (at_high, at_low))
+    if slopes is not None:
+        share = at_high / high[:, None] - (at_low / low[:, None] if ratio else 0)
+        _slopes(p, q, light, heavy, share * (2 / count), w, terms, slopes)
+        if not ratio:
+            slopes += p
+    return high, low
+
+
+def _angles(variance: np.ndarray, n: int, dtype: np.dtype) -> tuple[np.ndarray, int]:
+    """The angles in (0, pi) that count, and how many there are on the whole circle."""
+    widest = float(variance.max(initial=0))
+    needed = -math.log(np.finfo(dtype).eps) + 2 * math.log(2 + widest)
+    reach = 1.0
+    # P(more than `reach` off the mean) < exp(-variance h(reach / variance)), h(u) = (1 + u) log(1 + u) - u
+    while reach < n and (widest + reach) * math.log1p(reach / max(widest, 1e-30)) - reach < needed:
+        reach += 1
+    half = (min(int(reach), n) + 2) // 2
+    count = 2 * half + 1
+    angles = 2 * math.pi / count * np.arange(1, half + 1)
+    alive = variance.min(initial=widest) * (1 - np.cos(angles)) < needed
+    return angles[: max(1, int(alive.sum()))], count
+
+
+def _terms(radius: float, k: int, dtype: np.dtype) -> int:
+    """How many powers make the rest of the series negligible."""
+    if radius == 0:
+        return 1
+    return max(2, math.ceil(math.log(np.finfo(dtype).eps / (2 * k)) / math.log(min(radius, 0.9))))
+
+
+def _power_sums(light: np.ndarray, terms: int) -> np.ndarray:
+    """Sums of the powers of p over the labels, ``(rows, terms)``."""
+    lift = _LIFT[light.dtype]
+    power = light * light.dtype.type(lift)
+    sums = [power.sum(-1)]
+    for _ in range(terms - 1):
+        power *= light
+        sums.append(power.sum(-1))
+    return np.stack(sums, -1).astype(np.float64) / lift
+
+
+def _slopes(
+    p: np.ndarray,
+    q: np.ndarray,
+    light: np.ndarray,
+    heavy: tuple[np.ndarray, ...] | None,
+    share: np.ndarray,
+    w: np.ndarray,
+    terms: int,
+    out: np.ndarray,
+) -> None:
+    """``p (1 - p) Re sum share w / (1 + p w)`` over the angles: the change by the log-odds of each label."""
+    powers = (share @ (w[:, None] * (-w[:, None]) ** np.arange(terms))).real.astype(p.dtype)
+    np.multiply(light, powers[:, -1:], out=out)
+    for j in range(terms - 2, 0, -1):
+        out += powers[:, j : j + 1]
+        out *= light
+    out += powers[:, :1]
+    if heavy is not None:
+        out[heavy] = (share[heavy[0]] * w / (1 + p[heavy][:, None].astype(np.float64) * w)).real.sum(-1)
+    out *= q

@@ -1,0 +1,325 @@
+"""Positives above negatives: the two-way contrast, and rank-weighted hinges over all pairs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from shortlist.functional.losses_binary import BLOCK, LabelFunction, check_number
+from shortlist.functional.observed import Observed, observed
+from shortlist.functional.reduction import Reduction, check_reduction, check_weight, reduce_rows
+from shortlist.functional.rows import log_sigmoid, may_look
+
+Kind = Literal["two-way", "sample", "class"]
+"""Whether labels compete within a row, rows within a class, or both."""
+
+
+def two_way(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    kind: Kind = "two-way",
+    positive_temperature: float = 4.0,
+    negative_temperature: float = 1.0,
+    margin: float = 0.0,
+    weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Contrast between the lowest positive and the highest negative, along rows, along classes, or both.
+
+    .. math:: \ell = \log\left(1 + e^{u}\right), \quad u = T_N \log \sum_{j \in N} e^{x_j / T_N}
+              + T_P \log \sum_{i \in P} e^{-x_i / T_P} + \text{margin}
+
+    Sample-wise, P and N are the positives and the known negatives of a row; class-wise, the rows in which a class is
+    present and absent, all leading dimensions taken together. The two-way loss is the sum of both means. Rows and
+    classes that lack a positive or a negative are left out. A constant added to all logits changes nothing.
+
+    Args:
+        logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label.
+        target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out, and what is above 0
+            counts as present.
+        kind: ``"two-way"``, ``"sample"`` or ``"class"``.
+        positive_temperature: ``T_P``; the smaller, the more the lowest positive counts alone.
+        negative_temperature: ``T_N``, the same for the highest negative.
+        margin: how far apart the two must be for half a point.
+        weight: ``(n,)``: a class counts by its weight, a row by the mean weight of its positives.
+        reduction: ``"mean"`` over the rows that count plus mean over the classes that count; ``"none"`` gives one
+            value per row (for ``"class"``, per class), 0 where left out, times its weight, and the two-way loss adds
+            the class-wise mean to every row; ``"sum"`` their sum.
+
+    Returns:
+        One number, or one value per row or class; float32 or float64.
+
+    Example:
+        >>> logits = torch.tensor([[2.0, -1.0, 0.5], [-1.0, 1.0, 0.0]])
+        >>> two_way(logits, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), reduction="none", kind="sample")
+        tensor([0.2413, 0.4076])
+        >>> two_way(logits, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]))
+        tensor(0.4122)
+
+    References:
+        Kobayashi, "Two-way Multi-Label Loss", 2023, eq. 14-15.
+    """
+    if kind not in get_args(Kind):
+        raise ValueError(f'`kind` must be "two-way", "sample" or "class"; got {kind!r}.')
+    check_reduction(reduction)
+    options = (
+        _check_positive("positive_temperature", positive_temperature),
+        _check_positive("negative_temperature", negative_temperature),
+        check_number("margin", margin),
+    )
+    labels = observed(logits, target)
+    weight = check_weight(weight, labels.logits)
+    if kind == "class":
+        return _class_wise(labels, options, weight, reduction)
+    samples = _sample_wise(labels, options, weight, reduction)
+    if kind == "sample":
+        return samples
+    classes = _class_wise(labels, options, weight, "mean")
+    return samples + classes * (math.prod(logits.shape[:-1]) if reduction == "sum" else 1)
+
+
+def warp(
+    logits: Tensor, target: Tensor, *, margin: float = 1.0, weight: Tensor | None = None, reduction: Reduction = "mean"
+) -> Tensor:
+    r"""Hinge over all pairs of a positive and a negative, each positive weighted by its exact rank.
+
+    .. math:: \ell = \sum_{i \in Y} L(r_i) \sum_{j \in N} (\text{margin} - x_i + x_j)_+, \quad
+              L(r) = \sum_{s=1}^{r} \frac{1}{s}
+
+    with :math:`r_i` the number of negatives that violate the margin of positive i. Ranks are counted, not sampled, in
+    :math:`O(n \log n)` per row, and are constants for the gradient.
+
+    Args:
+        logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label.
+        target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out, and what is above 0
+            counts as present.
+        margin: by how much a positive should exceed each negative; at least 0.
+        weight: ``(n,)``, multiplies the terms of each positive.
+        reduction: ``"mean"`` over the rows, ``"sum"`` or ``"none"``.
+
+    Returns:
+        One number, or one value per row; float32 or float64. Piecewise linear, with jumps where a rank changes.
+
+    Example:
+        >>> warp(torch.tensor([[1.0, 0.5, -2.0, 0.25]]), torch.tensor([[0]]))
+        tensor(1.1250)
+
+    References:
+        Weston, Bengio, Usunier, "WSABIE: Scaling Up To Large Vocabulary Image Annotation", 2011.
+        Gong, Jia, Leung, Toshev, Ioffe, "Deep Convolutional Ranking for Multilabel Image Annotation", 2014.
+    """
+    margin = check_number("margin", margin, at_least=0)
+    pairs = _pairs(observed(logits, target), weight)
+    rank, hinge = pairs.hinge(margin)
+    return reduce_rows(pairs.total(rank, hinge), reduction)
+
+
+def rml(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    floor: float = -0.8,
+    balance: float = 2.0,
+    weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Robust multi-label ranking: rank-weighted ramps, which wrong labels cannot pull without bound.
+
+    .. math:: \ell = \sum_{i \in Y} L(r_i) \sum_{j \in N} R(x_i - x_j)
+              + \text{balance} \sum_{l \in Y \cup N} R(y_l x_l), \quad R(t) = \min(1 - \text{floor}, (1 - t)_+)
+
+    with :math:`y_l = \pm 1`, and :math:`r_i` and L as in :func:`warp` with a margin of 1.
+
+    Args:
+        logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label.
+        target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out, and what is above 0
+            counts as present.
+        floor: where the ramp ends: what lies further on the wrong side costs no more; below 1.
+        balance: how much the binary terms count; at least 0.
+        weight: ``(n,)``, multiplies the ranking terms of each positive and the binary term of each label.
+        reduction: ``"mean"`` over the rows, ``"sum"`` or ``"none"``.
+
+    Returns:
+        One number, or one value per row; float32 or float64. Piecewise linear, with jumps where a rank changes.
+
+    Example:
+        >>> rml(torch.tensor([[1.0, 0.5, -2.0, 0.25]]), torch.tensor([[0]]))
+        tensor(6.6250)
+
+    References:
+        Cevikalp, Benligiray, Gerek, Saribas, "Semi-Supervised Robust Deep Neural Networks for Multi-Label
+        Classification", 2019.
+    """
+    floor = check_number("floor", floor, below=1)
+    balance = check_number("balance", balance, at_least=0)
+    labels = observed(logits, target)
+    pairs = _pairs(labels, weight)
+    rank, hinge = pairs.hinge(1.0)
+    ranking = pairs.total(rank, hinge - pairs.hinge(floor)[1])
+    x, present, absent = labels
+    # Of -inf the ramps are 0 and their largest value, so that no product is NaN.
+    ramps = (1 - x).clamp(0, 1 - floor) * present.ceil() + (1 + x).clamp(0, 1 - floor) * absent.floor()
+    weight = check_weight(weight, x)
+    binary = (ramps if weight is None else ramps * weight).sum(-1)
+    return reduce_rows(ranking + balance * binary, reduction)
+
+
+class _Contrast(LabelFunction):
+    """``x, present, absent, axis, T_P, T_N -> u, counted, slope`` along an axis, -1 or -2, of ``x`` ``(rows, n)``.
+
+    The slope of u is the softmax of the negatives minus that of the positives.
+    """
+
+    @staticmethod
+    def forward(
+        x: Tensor, present: Tensor, absent: Tensor, axis: int, *temperatures: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if not may_look(x):
+            return _contrast(x, present, absent, axis, *temperatures)
+        lines = -1 if axis == -2 else -2
+        size = max(1, BLOCK * torch.get_num_threads() * x.shape[lines] // x.numel())
+        slope = torch.empty_like(x)
+        parts = []
+        for a, b, c, out in zip(*(t.split(size, lines) for t in (x, present, absent, slope)), strict=True):
+            u, counted, part_slope = _contrast(a, b, c, axis, *temperatures)
+            out.copy_(part_slope)
+            parts.append((u, counted))
+        u, counted = (torch.cat(part, -1) for part in zip(*parts, strict=True))
+        return u, counted, slope
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.axis, *ctx.temperatures = inputs[3:]
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs[:3], output[2])
+        ctx.save_for_forward(*inputs[:3])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, present, absent, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            slope = _contrast(x, present, absent, ctx.axis, *ctx.temperatures)[2]
+        return gradient.unsqueeze(ctx.axis) * slope, None, None, None, None, None
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor, *_: Tensor | None) -> tuple[Tensor, None, None]:
+        x, present, absent = ctx.saved_tensors
+        slope = _contrast(x, present, absent, ctx.axis, *ctx.temperatures)[2]
+        return (x_tangent * slope).sum(ctx.axis), None, None
+
+
+def _contrast(
+    x: Tensor, present: Tensor, absent: Tensor, axis: int, positive_temperature: float, negative_temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``T_N lse(x_N / T_N) + T_P lse(-x_P / T_P)``, where there are both (else 0), whether there are, and its slope."""
+    bound = math.sqrt(torch.finfo(x.dtype).max)
+    x = x.clamp(-bound, bound)
+    low, low_part, low_soft = _soft_top(-x, present.ceil(), axis, positive_temperature)
+    high, high_part, high_soft = _soft_top(x, absent.floor(), axis, negative_temperature)
+    counted = torch.minimum(low, high) > -2 * bound
+    # The largest negative minus the smallest positive first: a shift of all logits leaves it as it is.
+    u = torch.where(counted, (high + low) + (high_part + low_part), 0)
+    return u, counted.to(x.dtype), high_soft - low_soft
+
+
+def _soft_top(x: Tensor, members: Tensor, axis: int, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest member, what ``T lse(x / T)`` adds to it, and the softmax of the members."""
+    far = torch.finfo(x.dtype).max / 4 * min(1.0, temperature)
+    x = torch.add(x, members - 1, alpha=far)
+    soft = (x if temperature == 1 else x / temperature).softmax(axis)
+    return x.amax(axis), -temperature * soft.amax(axis).log(), soft
+
+
+def _along(labels: Observed, axis: int, options: tuple[float, float, float]) -> tuple[Tensor, Tensor]:
+    """The contrast of each row (axis -1) or class (-2) of a matrix, and whether it counts."""
+    *temperatures, margin = options
+    if labels.logits.numel() == 0:
+        values = labels.logits.sum(axis)
+        return values, torch.zeros_like(values)
+    u, counted, _ = _Contrast.run(*labels, axis, *temperatures)
+    return -log_sigmoid(-(u + margin)), counted
+
+
+def _matrix(labels: Observed) -> Observed:
+    return Observed(*(part.reshape(-1, part.shape[-1]) for part in labels))
+
+
+def _sample_wise(
+    labels: Observed, options: tuple[float, float, float], weight: Tensor | None, reduction: Reduction
+) -> Tensor:
+    rows = labels.logits.shape[:-1]
+    values, share = (part.reshape(rows) for part in _along(_matrix(labels), -1, options))
+    if weight is not None:
+        members = labels.present.ceil()
+        share = share * (members * weight).sum(-1) / members.sum(-1).clamp(min=1)
+    return reduce_rows(values, reduction, share=share)
+
+
+def _class_wise(
+    labels: Observed, options: tuple[float, float, float], weight: Tensor | None, reduction: Reduction
+) -> Tensor:
+    values, share = _along(_matrix(labels), -2, options)
+    return reduce_rows(values, reduction, share=share if weight is None else share * weight)
+
+
+class _Pairs(NamedTuple):
+    """The positives of each row against all its negatives, in float64."""
+
+    own: Tensor  # (*rows, m): the logits of the positives
+    share: Tensor  # (*rows, m): how much each counts, 0 for padding
+    keys: Tensor  # (*rows, n): minus the logits of the negatives, ascending, then inf
+    sums: Tensor  # (*rows, n + 1): the sum of the 0, 1, 2, ... largest negatives
+    dtype: torch.dtype
+
+    def hinge(self, margin: float) -> tuple[Tensor, Tensor]:
+        """For each positive, how many negatives violate the margin, and by how much altogether."""
+        threshold = margin - self.own
+        rank = torch.searchsorted(self.keys, threshold.detach().contiguous())
+        return rank, rank * threshold + self.sums.gather(-1, rank)
+
+    def total(self, rank: Tensor, terms: Tensor) -> Tensor:
+        """The sum of the ``terms`` of the positives, weighted by 1 + 1/2 + ... + 1/rank."""
+        steps = torch.arange(1, self.sums.shape[-1], device=rank.device, dtype=terms.dtype)
+        harmonic = pad(steps.reciprocal().cumsum(0), (1, 0))
+        return (self.share * harmonic[rank] * terms).sum(-1).to(self.dtype)
+
+
+def _pairs(labels: Observed, weight: Tensor | None) -> _Pairs:
+    x, present, absent = labels
+    negative = (absent >= 1) & (x > -math.inf)
+    order = _ascending(torch.where(negative, -x, math.inf).detach())
+    ranked = torch.where(negative, x, 0).gather(-1, order).double()
+    keys = torch.where(negative.gather(-1, order), -ranked.detach(), math.inf)
+    sums = pad(ranked.cumsum(-1), (1, 0))
+    share, places = present.ceil().topk(_most(present), -1)
+    own = torch.where(share > 0, x.gather(-1, places), 0).double()
+    weight = check_weight(weight, x)
+    return _Pairs(own, share if weight is None else share * weight[places], keys, sums, x.dtype)
+
+
+def _most(present: Tensor) -> int:
+    """How many positives a row has at most, where looking is free; else the number of labels."""
+    try:
+        return int((present > 0).sum(-1).max()) if may_look(present) and present.numel() else present.shape[-1]
+    except RuntimeError:  # under vmap
+        return present.shape[-1]
+
+
+def _ascending(x: Tensor) -> Tensor:
+    """The order of each row; numpy finds it several times faster than torch, where it may look."""
+    try:
+        return torch.from_numpy(np.argsort(x.numpy(), -1)) if may_look(x) else x.argsort(-1)
+    except RuntimeError:  # under vmap
+        return x.argsort(-1)
+
+
+def _check_positive(name: str, value: float) -> float:
+    if check_number(name, value) <= 0:
+        raise ValueError(f"`{name}` must be positive; got {value}.")
+    return float(value)
