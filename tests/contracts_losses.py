@@ -19,7 +19,7 @@ EXPECTED = 1.7
 class Loss:
     """A loss that all tests call as ``loss(logits, target, k)``, with the rest of its arguments filled in.
 
-    The reference takes one row, or all rows where `couples_rows`. A second tensor of logits (`partner`) and
+    The reference takes one row, or all rows where `couples_rows` (and for two-way, of any kind). A second tensor of logits (`partner`) and
     noise are made from the shape of the logits alone, without chance; the noise is the same for every row.
     """
 
@@ -95,7 +95,7 @@ class Loss:
         options = self._filled(logits, options)
         for name, value in options.items():
             options[name] = value.tolist() if isinstance(value, Tensor) else value
-        if self.couples_rows:
+        if self.couples_rows or self.reference is reference.two_way:
             second = [self.second(logits).tolist()] if self.partner else []
             return self.reference(rows, *second, positives, unknown, *self._numbers(k), **options)
         values = []

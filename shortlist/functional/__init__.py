@@ -12,9 +12,12 @@ from shortlist.functional.fenchel_young import (
     fenchel_young_loss,
 )
 from shortlist.functional.lml import lml, lml_dual, log_lml
+from shortlist.functional.losses_average_k import average_k
 from shortlist.functional.losses_binary import asymmetric, bce
 from shortlist.functional.losses_hinge import noised_topk, smooth_topk_svm, topk_hinge
 from shortlist.functional.losses_projection import lml_nll, sparse_top_loss, sparsemax_loss
+from shortlist.functional.losses_ranking import rml, two_way, warp
+from shortlist.functional.losses_single_positive import assume_negative, expected_positive, role
 from shortlist.functional.losses_softmax import (
     cross_entropy,
     focal,
@@ -34,10 +37,13 @@ __all__ = [
     "SoftmaxPotential",
     "SparseTopPotential",
     "SparsemaxPotential",
+    "assume_negative",
     "asymmetric",
+    "average_k",
     "bce",
     "constrained_softmax",
     "cross_entropy",
+    "expected_positive",
     "fenchel_young_loss",
     "focal",
     "kth_largest",
@@ -52,6 +58,8 @@ __all__ = [
     "multilabel_truncated_topk_entropy",
     "noised_kth_largest",
     "noised_topk",
+    "rml",
+    "role",
     "smooth_topk_svm",
     "sparse_top",
     "sparse_top_budget",
@@ -60,4 +68,6 @@ __all__ = [
     "sparsemax_loss",
     "topk_hinge",
     "truncated_topk_entropy",
+    "two_way",
+    "warp",
 ]

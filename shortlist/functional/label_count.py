@@ -11,6 +11,7 @@ passes over the labels whatever k is.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,37 +27,51 @@ _LIFT = {np.dtype(np.float32): 2.0**100, np.dtype(np.float64): 2.0**500}
 """Powers of p are held times this: subnormal numbers would be correct but slow."""
 
 
-def label_count(p: Tensor, rest: Tensor, k: int, *, ratio: bool, derivatives: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities of k and k - 1 labels, on the CPU, where the expected number lies between the two.
+class Law(NamedTuple):
+    """What is known of the number of labels in each row."""
+
+    high: Tensor  # (rows, 1): probability of k
+    low: Tensor  # (rows, 1): probability of k - 1
+    log_none: Tensor  # (rows, 1): logarithm of the probability of 0; not set for a ratio, which has no use for it
+    slopes: Tensor  # (rows, n): derivatives by the log-odds of each label; empty if not wanted
+
+
+def label_count(x: Tensor, pivot: Tensor, delta: Tensor, k: int, *, ratio: bool, derivatives: bool) -> Law:
+    """The law of the number of labels on the CPU, where ``k - 1/2`` labels are expected.
 
     Args:
-        p: ``(rows, n)``, the probability of each label, float32 or float64.
-        rest: ``(rows, n)``, ``1 - p``.
+        x: ``(rows, n)``, float32 or float64; the log-odds of the labels are ``x - pivot + delta``.
+        pivot: ``(rows, 1)``.
+        delta: ``(rows, 1)``.
         k: at least 1 and at most n.
-        ratio: differentiate the logarithm of the ratio of the two, else of the first.
+        ratio: differentiate the logarithm of the ratio of the two probabilities, else of the first.
         derivatives: whether to compute them.
-
-    Returns:
-        The two probabilities, ``(rows,)``, and the derivatives by the log-odds of p, ``(rows, n)`` (or empty).
     """
-    rows, n = p.shape
-    high, low = p.new_empty(rows), p.new_empty(rows)
-    slopes = torch.empty_like(p) if derivatives else p.new_empty(0)
-    size = max(1, _BLOCK // max(n, 1))
+    high, low, log_none = (torch.empty_like(pivot) for _ in range(3))
+    slopes = torch.empty_like(x) if derivatives else x.new_empty(0)
+    size = max(1, _BLOCK // max(x.shape[-1], 1))
     with np.errstate(all="ignore"):
-        for start in range(0, rows, size):
+        for start in range(0, len(x), size):
             block = slice(start, start + size)
-            own, other = p[block].numpy(), rest[block].numpy()
-            first, second = _block(own, other, k, ratio, slopes[block].numpy() if derivatives else None)
-            high[block], low[block] = torch.from_numpy(first), torch.from_numpy(second)
-    return high, low, slopes
+            y = torch.sub(x[block], pivot[block]).add_(delta[block]).numpy()
+            odds = np.exp(-np.abs(y))  # of the less likely side
+            side = 1 / (1 + odds)
+            if not ratio:
+                log_none[block, 0] = torch.from_numpy(np.log(side).sum(-1) - np.maximum(y, 0).sum(-1))
+            p, q = np.where(y > 0, side, odds * side), odds * side * side
+            spoiled = np.isnan(q.sum(-1))
+            if spoiled.any():  # NaN stays in its own row, and steers nothing
+                p[spoiled] = q[spoiled] = 0
+            first, second = _block(p, q, k, ratio, slopes[block].numpy() if derivatives else None)
+            first[spoiled] = np.nan
+            high[block, 0], low[block, 0] = torch.from_numpy(first), torch.from_numpy(second)
+    return Law(high, low, log_none, slopes)
 
 
 def _block(
-    p: np.ndarray, rest: np.ndarray, k: int, ratio: bool, slopes: np.ndarray | None
+    p: np.ndarray, q: np.ndarray, k: int, ratio: bool, slopes: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The two probabilities of a block of rows; writes the derivatives to ``slopes``."""
-    q = p * rest
+    """The two probabilities of a block of rows, from p and ``q = p (1 - p)``; writes the derivatives to ``slopes``."""
     angles, count = _angles(q.sum(-1, dtype=np.float64), p.shape[-1], p.dtype)
     w = np.expm1(1j * angles)
     farthest = float(np.abs(w).max())

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.functional.losses_binary import binary_terms, check_number
+from shortlist.functional.binary_terms import binary_terms
+from shortlist.functional.losses_binary import check_number
 from shortlist.functional.losses_single_positive import check_partner
 from shortlist.functional.observed import one_class
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
@@ -66,8 +67,8 @@ def average_k(
     weight = check_weight(weight, x)
     log_p = z.log_softmax(-1)
     chosen = _candidates(log_p.detach().scatter(-1, index, -math.inf), share, k - 1).to(x.dtype)
-    present = (chosen * (alpha / max(k - 1, 1e-9))).scatter(-1, index, 1)
-    absent = ((1 - chosen) * (alpha / (n - k))).scatter(-1, index, 0)
+    present = (chosen * (alpha / (k - 1) if k > 1 else 0)).scatter_(-1, index, 1)
+    absent = (1 - chosen).mul_(alpha / (n - k)).scatter_(-1, index, 0)
     entropy = -log_p.gather(-1, index).squeeze(-1)
     if weight is not None:
         present, absent, entropy = present * weight, absent * weight, entropy * weight[index.squeeze(-1)]

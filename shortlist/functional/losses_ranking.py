@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from shortlist.functional.losses_binary import BLOCK, LabelFunction, check_number
+from shortlist.functional.contrast import contrast
+from shortlist.functional.losses_binary import check_number
 from shortlist.functional.observed import Observed, observed
 from shortlist.functional.reduction import Reduction, check_reduction, check_weight, reduce_rows
 from shortlist.functional.rows import log_sigmoid, may_look
@@ -170,79 +171,13 @@ def rml(
     return reduce_rows(ranking + balance * binary, reduction)
 
 
-class _Contrast(LabelFunction):
-    """``x, present, absent, axis, T_P, T_N -> u, counted, slope`` along an axis, -1 or -2, of ``x`` ``(rows, n)``.
-
-    The slope of u is the softmax of the negatives minus that of the positives.
-    """
-
-    @staticmethod
-    def forward(
-        x: Tensor, present: Tensor, absent: Tensor, axis: int, *temperatures: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        if not may_look(x):
-            return _contrast(x, present, absent, axis, *temperatures)
-        lines = -1 if axis == -2 else -2
-        size = max(1, BLOCK * torch.get_num_threads() * x.shape[lines] // x.numel())
-        slope = torch.empty_like(x)
-        parts = []
-        for a, b, c, out in zip(*(t.split(size, lines) for t in (x, present, absent, slope)), strict=True):
-            u, counted, part_slope = _contrast(a, b, c, axis, *temperatures)
-            out.copy_(part_slope)
-            parts.append((u, counted))
-        u, counted = (torch.cat(part, -1) for part in zip(*parts, strict=True))
-        return u, counted, slope
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.axis, *ctx.temperatures = inputs[3:]
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs[:3], output[2])
-        ctx.save_for_forward(*inputs[:3])
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, present, absent, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            slope = _contrast(x, present, absent, ctx.axis, *ctx.temperatures)[2]
-        return gradient.unsqueeze(ctx.axis) * slope, None, None, None, None, None
-
-    @staticmethod
-    def tangent(ctx: Any, x_tangent: Tensor, *_: Tensor | None) -> tuple[Tensor, None, None]:
-        x, present, absent = ctx.saved_tensors
-        slope = _contrast(x, present, absent, ctx.axis, *ctx.temperatures)[2]
-        return (x_tangent * slope).sum(ctx.axis), None, None
-
-
-def _contrast(
-    x: Tensor, present: Tensor, absent: Tensor, axis: int, positive_temperature: float, negative_temperature: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """``T_N lse(x_N / T_N) + T_P lse(-x_P / T_P)``, where there are both (else 0), whether there are, and its slope."""
-    bound = math.sqrt(torch.finfo(x.dtype).max)
-    x = x.clamp(-bound, bound)
-    low, low_part, low_soft = _soft_top(-x, present.ceil(), axis, positive_temperature)
-    high, high_part, high_soft = _soft_top(x, absent.floor(), axis, negative_temperature)
-    counted = torch.minimum(low, high) > -2 * bound
-    # The largest negative minus the smallest positive first: a shift of all logits leaves it as it is.
-    u = torch.where(counted, (high + low) + (high_part + low_part), 0)
-    return u, counted.to(x.dtype), high_soft - low_soft
-
-
-def _soft_top(x: Tensor, members: Tensor, axis: int, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The largest member, what ``T lse(x / T)`` adds to it, and the softmax of the members."""
-    far = torch.finfo(x.dtype).max / 4 * min(1.0, temperature)
-    x = torch.add(x, members - 1, alpha=far)
-    soft = (x if temperature == 1 else x / temperature).softmax(axis)
-    return x.amax(axis), -temperature * soft.amax(axis).log(), soft
-
-
 def _along(labels: Observed, axis: int, options: tuple[float, float, float]) -> tuple[Tensor, Tensor]:
     """The contrast of each row (axis -1) or class (-2) of a matrix, and whether it counts."""
     *temperatures, margin = options
     if labels.logits.numel() == 0:
         values = labels.logits.sum(axis)
         return values, torch.zeros_like(values)
-    u, counted, _ = _Contrast.run(*labels, axis, *temperatures)
+    u, counted = contrast(*labels, axis, *temperatures)
     return -log_sigmoid(-(u + margin)), counted
 
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from shortlist.functional.observed import observed, one_class, positives
+from shortlist.functional.observed import observed, one_class, positives, without_unknown
 from shortlist.functional.order import largest, whole_k
 from shortlist.functional.reduction import Reduction, reduce_rows
 from shortlist.functional.rows import finite_logsumexp, log_sigmoid
@@ -213,14 +213,14 @@ def multilabel_truncated_topk_entropy(
     References:
         Amos, Koltun, Kolter, "The Limited Multi-Label Projection Layer", 2019, appendix B.
     """
-    k = whole_k(k, logits.shape[-1] if logits.ndim else 0)
-    picked = positives(logits, target, weight)
-    seen = observed(logits, target)
+    known = without_unknown(logits, target)
+    k = whole_k(k, logits.shape[-1])
+    picked, present = positives(known, target, weight), observed(known, target).present.sign()
     # A finite penalty: -inf would be NaN where the mask is 0.
-    rest = seen.logits + (seen.absent.sign() - 1) * (torch.finfo(seen.logits.dtype).max / 4)
+    rest = known - present * (torch.finfo(known.dtype).max / 4)
     if k > 1:
         leading = largest_in_order(rest, k - 1)
-        spare = (k - (seen.present > 0).sum(-1, keepdim=True)).clamp(min=0)
+        spare = (k - present.sum(-1, keepdim=True)).clamp(min=0)
         dropped = torch.arange(k - 1, device=leading.device) < spare
         rest = rest.scatter(-1, leading, torch.where(dropped, -math.inf, rest.gather(-1, leading)))
     terms = _softplus(finite_logsumexp(rest).unsqueeze(-1) - picked.logits)

@@ -47,7 +47,8 @@ def log_elementary_symmetric(x: Tensor, k: int, *, dim: int = -1) -> Tensor:
         tensor(11.0000)
 
     References:
-        Berrada, Zisserman, Kumar, "Smooth Loss Functions for Deep Top-k Classification", 2018, for the tree of products.
+        Berrada, Zisserman, Kumar, "Smooth Loss Functions for Deep Top-k
+        Classification", 2018 (for a tree of products).
     """
     check_logits(x, dim)
     k = whole_k(k, x.shape[dim], lowest=0)
@@ -75,21 +76,20 @@ class _LogCoefficient(RowFunction):
     def forward(x: Tensor, expected: Tensor, k: int, ratio: bool, differentiate: bool) -> tuple[Tensor, Tensor]:
         pivot, delta = solve_dual(x, expected, 1.0)
         enough = _enough(x, k)
-        y = _usable(centred(x, pivot, delta, 1.0), enough)
-        p, rest = y.sigmoid(), (-y).sigmoid()
         if may_look(x) and not torch.compiler.is_exporting():
-            flat = p.reshape(-1, p.shape[-1]), rest.reshape(-1, p.shape[-1])
-            high, low, slopes = label_count(*flat, k, ratio=ratio, derivatives=differentiate)
-            high, low = high.view(enough.shape), low.view(enough.shape)
-            slopes = slopes.view(x.shape) if differentiate else slopes
+            flat = x.reshape(-1, x.shape[-1]), pivot.reshape(-1, 1), torch.where(enough, delta, 0).reshape(-1, 1)
+            law = label_count(*flat, k, ratio=ratio, derivatives=differentiate)
+            high, low, log_none = (part.view(enough.shape) for part in law[:3])
+            slopes = law.slopes.view(x.shape) if differentiate else law.slopes
         else:
-            high, low, slopes = label_count_tree(p, rest, k, ratio=ratio)
-            high, low = high.unsqueeze(-1), low.unsqueeze(-1)
-        if ratio:
-            value = high.log() - low.log() + (pivot - delta)
-        else:
-            value = high.log() - log_sigmoid(-y).sum(-1, keepdim=True) + k * (pivot - delta)
-        return torch.where(enough, value, -math.inf), slopes * enough if differentiate else x.new_empty(0)
+            y = torch.where(enough, centred(x, pivot, delta, 1.0), 0)
+            high, low, slopes = label_count_tree(y.sigmoid(), (-y).sigmoid(), k, ratio=ratio)
+            high, low, log_none = high.unsqueeze(-1), low.unsqueeze(-1), log_sigmoid(-y).sum(-1, keepdim=True)
+        value = high.log() + (-low.log() if ratio else -log_none)
+        value = value + (1 if ratio else k) * (pivot - delta)
+        if not differentiate:
+            return torch.where(enough, value, -math.inf), x.new_empty(0)
+        return torch.where(enough, value, -math.inf), slopes if holds(enough.all()) else slopes.where(enough, 0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -113,17 +113,10 @@ def _derivative(ctx: Any) -> Tensor:
     if ctx.differentiate and not torch.is_grad_enabled():
         return known
     enough = _enough(x, ctx.k)
-    y = _usable(centred(x, *dual_parts(x.detach(), ctx.expected, 1.0), 1.0), enough)
+    y = torch.where(enough, centred(x, *dual_parts(x.detach(), ctx.expected, 1.0), 1.0), 0)
     return label_count_tree(y.sigmoid(), (-y).sigmoid(), ctx.k, ratio=ctx.ratio)[2] * enough
 
 
 def _enough(x: Tensor, k: int) -> Tensor:
     """Whether a row has k labels, ``(..., 1)``."""
-    if holds(x.numel() > 0 and x.amin() > -math.inf):
-        return torch.ones_like(x[..., :1], dtype=torch.bool)
-    return (x > -math.inf).sum(-1, keepdim=True) >= k
-
-
-def _usable(y: Tensor, enough: Tensor) -> Tensor:
-    """``y`` with finite numbers, whichever, in the rows whose labels do not suffice."""
-    return y if holds(enough.all()) else torch.where(enough, y, 0)
+    return (x != -math.inf).sum(-1, keepdim=True, dtype=torch.int32) >= k

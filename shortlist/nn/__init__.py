@@ -1,21 +1,56 @@
 """Modules: thin, they delegate to ``shortlist.functional``."""
 
-from shortlist.nn.projections import (
-    LML,
-    ConstrainedSoftmax,
-    LMLBudget,
-    LogLML,
-    Sparsemax,
-    SparseTop,
-    SparseTopBudget,
+from shortlist.nn.losses_noised import NoisedTopK
+from shortlist.nn.losses_one_class import (
+    LDAM,
+    CrossEntropy,
+    Focal,
+    SmoothTopKSVM,
+    SparsemaxLoss,
+    TopKHinge,
+    TruncatedTopKEntropy,
 )
+from shortlist.nn.losses_sets import (
+    BCE,
+    LMLNLL,
+    RML,
+    WARP,
+    AssumeNegative,
+    Asymmetric,
+    ExpectedPositive,
+    MultilabelTruncatedTopKEntropy,
+    SparseTopLoss,
+    TwoWay,
+)
+from shortlist.nn.losses_two_parts import ROLE, AverageK
+from shortlist.nn.projections import LML, ConstrainedSoftmax, LMLBudget, LogLML, Sparsemax, SparseTop, SparseTopBudget
 
 __all__ = [
+    "BCE",
+    "LDAM",
     "LML",
+    "LMLNLL",
+    "RML",
+    "ROLE",
+    "WARP",
+    "AssumeNegative",
+    "Asymmetric",
+    "AverageK",
     "ConstrainedSoftmax",
+    "CrossEntropy",
+    "ExpectedPositive",
+    "Focal",
     "LMLBudget",
     "LogLML",
+    "MultilabelTruncatedTopKEntropy",
+    "NoisedTopK",
+    "SmoothTopKSVM",
     "SparseTop",
     "SparseTopBudget",
+    "SparseTopLoss",
     "Sparsemax",
+    "SparsemaxLoss",
+    "TopKHinge",
+    "TruncatedTopKEntropy",
+    "TwoWay",
 ]

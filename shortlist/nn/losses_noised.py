@@ -14,7 +14,7 @@ class NoisedTopK(Loss):
     """Calibrated top-k hinge smoothed by noise; tensor margins are saved with the module.
 
     The arguments are those of :func:`shortlist.functional.noised_topk`. In training every call draws new noise, from
-    the ``generator`` given to the call or from torch's own. In evaluation every call draws the same.
+    ``generator`` or from torch's own. In evaluation every call draws the same.
 
     Args:
         k: how many labels the answer holds.
@@ -22,6 +22,7 @@ class NoisedTopK(Loss):
         samples: how often noise is drawn.
         margin: a number, or one per class: see :func:`shortlist.functional.margins_from_counts`.
         scale: a positive factor; larger than 1 for cosines.
+        generator: makes the noise of training reproducible.
         weight: one factor per class.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
@@ -40,15 +41,16 @@ class NoisedTopK(Loss):
         samples: int = 10,
         margin: float | Tensor = 1.0,
         scale: float = 1.0,
+        generator: torch.Generator | None = None,
         weight: Tensor | None = None,
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(
             k=k, epsilon=epsilon, samples=samples, margin=margin, scale=scale, weight=weight, reduction=reduction
         )
+        self.generator = generator
 
-    def forward(self, logits: Tensor, target: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of ``logits`` for the classes ``target``."""
-        if not self.training and generator is None:
-            generator = torch.Generator(logits.device).manual_seed(0)
+        generator = self.generator if self.training else torch.Generator(logits.device).manual_seed(0)
         return F.noised_topk(logits, target, generator=generator, **self.arguments())

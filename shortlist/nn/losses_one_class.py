@@ -17,7 +17,7 @@ class CrossEntropy(Loss):
 
     Example:
         >>> CrossEntropy()(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([1]))
-        VALUE
+        tensor(1.4952)
     """
 
     def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
@@ -35,7 +35,7 @@ class Focal(Loss):
 
     Example:
         >>> Focal(gamma=1.0)(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([1]))
-        VALUE
+        tensor(1.1600)
     """
 
     def __init__(self, *, gamma: float = 2.0, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
@@ -53,7 +53,7 @@ class LDAM(Loss):
 
     Example:
         >>> LDAM(margin=0.5, scale=1.0)(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([1]))
-        VALUE
+        tensor(1.9028)
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class TruncatedTopKEntropy(Loss):
 
     Example:
         >>> TruncatedTopKEntropy(2)(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([1]))
-        VALUE
+        tensor(0.5550)
     """
 
     def __init__(self, k: int, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
@@ -96,7 +96,7 @@ class TopKHinge(Loss):
 
     Example:
         >>> TopKHinge(2)(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([1]))
-        VALUE
+        tensor(0.5000)
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class SmoothTopKSVM(Loss):
 
     Example:
         >>> SmoothTopKSVM(2)(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([1]))
-        VALUE
+        tensor(1.1369)
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class SparsemaxLoss(Loss):
 
     Example:
         >>> SparsemaxLoss()(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([1]))
-        VALUE
+        tensor(1.0000)
     """
 
     def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from shortlist import functional as F
+from shortlist.functional.losses_ranking import Kind
 from shortlist.functional.reduction import Reduction
 from shortlist.nn.loss import Loss
 
@@ -16,7 +17,7 @@ class LMLNLL(Loss):
 
     Example:
         >>> LMLNLL(2)(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
-        VALUE
+        tensor(1.0056)
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class MultilabelTruncatedTopKEntropy(Loss):
 
     Example:
         >>> MultilabelTruncatedTopKEntropy(2)(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
-        VALUE
+        tensor(1.4040)
     """
 
     def __init__(self, k: int, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
@@ -59,7 +60,7 @@ class SparseTopLoss(Loss):
 
     Example:
         >>> SparseTopLoss()(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
-        VALUE
+        tensor(0.5625)
     """
 
     def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
@@ -77,13 +78,13 @@ class TwoWay(Loss):
 
     Example:
         >>> TwoWay(kind="sample")(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
-        VALUE
+        tensor(2.7833)
     """
 
     def __init__(
         self,
         *,
-        kind: F.TwoWayKind = "two-way",
+        kind: Kind = "two-way",
         positive_temperature: float = 4.0,
         negative_temperature: float = 1.0,
         margin: float = 0.0,
@@ -111,7 +112,7 @@ class BCE(Loss):
 
     Example:
         >>> BCE()(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
-        VALUE
+        tensor(0.5569)
     """
 
     def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
@@ -129,7 +130,7 @@ class Asymmetric(Loss):
 
     Example:
         >>> Asymmetric()(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
-        VALUE
+        tensor(0.2119)
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class WARP(Loss):
 
     Example:
         >>> WARP()(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
-        VALUE
+        tensor(1.5000)
     """
 
     def __init__(self, *, margin: float = 1.0, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
@@ -175,7 +176,7 @@ class RML(Loss):
 
     Example:
         >>> RML()(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
-        VALUE
+        tensor(6.1000)
     """
 
     def __init__(
@@ -195,7 +196,7 @@ class AssumeNegative(Loss):
 
     Example:
         >>> AssumeNegative()(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
-        VALUE
+        tensor(1.1432)
     """
 
     def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
@@ -213,7 +214,7 @@ class ExpectedPositive(Loss):
 
     Example:
         >>> ExpectedPositive(2.0)(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
-        VALUE
+        tensor(0.8543)
     """
 
     def __init__(

@@ -19,7 +19,7 @@ class AverageK(Loss):
     Example:
         >>> logits, proposals = torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[1.0, 0.0, 0.5, 0.0]])
         >>> AverageK(2)(logits, proposals, torch.tensor([0]))
-        VALUE
+        tensor(2.2654)
     """
 
     def __init__(

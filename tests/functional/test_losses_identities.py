@@ -282,7 +282,7 @@ def test_warp_of_one_positive_and_one_negative_is_a_hinge(fresh):
 
 def test_assume_negative_is_binary_cross_entropy_with_weights(logits, classes):
     truth = torch.eye(N, dtype=torch.float64)[classes]
-    weights = torch.where(truth > 0, 1.0, 1 / (N - 1))
+    weights = truth + (1 - truth) / (N - 1)
     expected = binary_cross_entropy_with_logits(logits, truth, weights, reduction="none").sum(-1)
     assert close(F.assume_negative(logits, classes, reduction="none"), expected)
 

@@ -1,0 +1,104 @@
+"""Tables and figure of the losses' measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+OURS, PUBLISHED, GOAL = "#264653", "#b5651d", "#2a9d8f"
+
+
+def coloured(value: float, goal: float | None) -> str:
+    """Red if it misses its goal, dim if it has none."""
+    colour = "dim" if goal is None else "green" if value <= goal else "red"
+    return f"[{colour}]{value:.1f}[/]"
+
+
+def speed_table(records: list[dict[str, Any]]) -> Table:
+    """One line per loss and k, in three parts: with a published rival, with a goal, and the others."""
+    lines: dict[tuple[str, int | None], list[dict[str, Any]]] = {}
+    for entry in records:
+        lines.setdefault((entry["loss"], entry["k"]), []).append(entry)
+    view = Table(title_justify="left")
+    view.add_column("loss")
+    for name in ("k", "goal ≤"):
+        view.add_column(name, justify="right")
+    for scale in dict.fromkeys(entry["scale"] for entry in records):
+        for name in ("milliseconds", "ratio", "published / ours"):
+            view.add_column(f"{name}\nscale {scale}", justify="right")
+    parts: dict[str, list[list[dict[str, Any]]]] = {}
+    for entries in lines.values():
+        first = entries[0]
+        part = first["loss"] if "published_over_ours" in first else "goal" if first["goal"] else "other"
+        parts.setdefault(part, []).append(entries)
+    for part in parts.values():
+        for entries in part:
+            view.add_row(*_cells(entries))
+        view.add_section()
+    return view
+
+
+def _cells(entries: list[dict[str, Any]]) -> list[str]:
+    loss, k, goal = (entries[0][name] for name in ("loss", "k", "goal"))
+    cells = [loss, "" if k is None else str(k), "" if goal is None else f"{goal:g}"]
+    for entry in entries:
+        rival = entry.get("published_over_ours")
+        cells += [f"{entry['milliseconds']:.2f}", coloured(entry["ratio"], goal), f"{rival:.1f}" if rival else ""]
+    return cells
+
+
+def peak_table(found: list[dict[str, Any]]) -> Table:
+    """One line per shape, k and number of samples."""
+    title = "noised_topk, forward: peak memory beyond the input, in copies of the logits"
+    view = Table(title=title, title_justify="left")
+    names = ("rows", "labels", "k", "samples")
+    for name in (*names, "goal ≤", "copies"):
+        view.add_column(name, justify="right")
+    for case in found:
+        view.add_row(*[str(case[name]) for name in names], f"{case['goal']:g}", coloured(case["copies"], case["goal"]))
+    return view
+
+
+def draw(records: list[dict[str, Any]], path: Path) -> None:
+    """Ratios against k, one panel for each loss with a published rival; a band spans the scales of the logits."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rivals = [entry for entry in records if "published_over_ours" in entry]
+    names = list(dict.fromkeys(entry["loss"] for entry in rivals))
+    figure, axes = plt.subplots(1, len(names), figsize=(11, 3.8), sharey=True, constrained_layout=True)
+    for axis, name in zip(axes, names, strict=True):
+        _panel(axis, [entry for entry in rivals if entry["loss"] == name])
+        axis.set_title(name, fontsize=10.5)
+    axes[0].set_ylabel("time / time of cross-entropy")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _panel(axis: Any, entries: list[dict[str, Any]]) -> None:
+    ks = sorted({entry["k"] for entry in entries})
+    places = range(len(ks))
+
+    def line(colour: str, label: str, factor: str | None) -> None:
+        ratios = [
+            [entry["ratio"] * (entry[factor] if factor else 1) for entry in entries if entry["k"] == k] for k in ks
+        ]
+        low, high = [min(some) for some in ratios], [max(some) for some in ratios]
+        axis.fill_between(places, low, high, color=colour, alpha=0.25, linewidth=0)
+        middle = [(a * b) ** 0.5 for a, b in zip(low, high, strict=True)]
+        axis.plot(places, middle, "o-", color=colour, label=label, markersize=5)
+
+    line(PUBLISHED, "published manner", "published_over_ours")
+    line(OURS, "shortlist", None)
+    goals = [next(entry["goal"] for entry in entries if entry["k"] == k) for k in ks]
+    axis.plot(places, goals, "_", color=GOAL, markersize=22, markeredgewidth=2.5, label="goal: at most")
+    axis.set(yscale="log", xlabel="k", xlim=(-0.5, len(ks) - 0.5))
+    axis.set_xticks(places, [str(k) for k in ks])
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.grid(alpha=0.25, which="major", axis="y")
+    axis.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,126 @@
+"""The highest negative against the lowest positive, both softened, along the rows or the columns of a matrix."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist.functional.label_function import BLOCK, LabelFunction
+from shortlist.functional.rows import may_look
+
+
+def contrast(
+    x: Tensor, present: Tensor, absent: Tensor, axis: int, positive_temperature: float, negative_temperature: float
+) -> tuple[Tensor, Tensor]:
+    """``T_N lse(x_N / T_N) + T_P lse(-x_P / T_P)`` along an axis, -1 or -2, of ``(rows, n)``.
+
+    Members are positive where ``present`` is above 0, negative where ``absent`` is 1. Returns the value, 0 where
+    either is lacking, and 1 where there are both, else 0.
+    """
+    return _Contrast.run(x, present, absent, axis, positive_temperature, negative_temperature)[:2]
+
+
+class _Contrast(LabelFunction):
+    """``x, present, absent, axis, T_P, T_N -> value, counted, slope``.
+
+    The slope is the softmax of the negatives minus that of the positives.
+    """
+
+    @staticmethod
+    def forward(
+        x: Tensor, present: Tensor, absent: Tensor, axis: int, positive_temperature: float, negative_temperature: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if may_look(x):
+            return _by_blocks(x, present, absent, axis, positive_temperature, negative_temperature)
+        return _dense(x, present, absent, axis, positive_temperature, negative_temperature)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.axis, *ctx.temperatures = inputs[3:]
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs[:3], output[2])
+        ctx.save_for_forward(*inputs[:3])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, present, absent, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            slope = _dense(x, present, absent, ctx.axis, *ctx.temperatures)[2]
+        return gradient.unsqueeze(ctx.axis) * slope, None, None, None, None, None
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor, *_: Tensor | None) -> tuple[Tensor, None, None]:
+        x, present, absent = ctx.saved_tensors
+        slope = _dense(x, present, absent, ctx.axis, *ctx.temperatures)[2]
+        return (x_tangent * slope).sum(ctx.axis), None, None
+
+
+def _dense(
+    x: Tensor, present: Tensor, absent: Tensor, axis: int, positive_temperature: float, negative_temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    low, low_part, low_soft = _soft_top(-x, present.ceil(), axis, positive_temperature)
+    high, high_part, high_soft = _soft_top(x, absent, axis, negative_temperature)
+    return *_joined(low, low_part, high, high_part), high_soft - low_soft
+
+
+def _by_blocks(
+    x: Tensor, present: Tensor, absent: Tensor, axis: int, positive_temperature: float, negative_temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, with the negatives in cache-sized blocks of lines and the positives, being few, one by one."""
+    lines = -1 if axis == -2 else -2
+    size = max(1, BLOCK * torch.get_num_threads() * x.shape[lines] // x.numel())
+    slope = torch.empty(x.shape, dtype=x.dtype)
+    parts = []
+    for some, out, members in zip(*(t.split(size, lines) for t in (x, slope, absent)), strict=True):
+        high, high_part, soft = _soft_top(some, members, axis, negative_temperature)
+        out.copy_(soft)
+        parts.append((high, high_part))
+    high, high_part = (torch.cat(part, -1) for part in zip(*parts, strict=True))
+    places = torch.from_numpy(np.flatnonzero(present.detach().numpy() > 0))
+    low, low_part, soft = _few_soft_top(-x.reshape(-1)[places], _line(places, x, axis), high, positive_temperature)
+    slope.view(-1).index_add_(0, places, soft, alpha=-1)
+    return *_joined(low, low_part, high, high_part), slope
+
+
+def _joined(low: Tensor, low_part: Tensor, high: Tensor, high_part: Tensor) -> tuple[Tensor, Tensor]:
+    counted = torch.minimum(low, high) > -2 * _bound(low)
+    # The largest negative minus the smallest positive first: a shift of all logits leaves it as it is.
+    return torch.where(counted, (high + low) + (high_part + low_part), 0), counted.to(low.dtype)
+
+
+def _soft_top(x: Tensor, members: Tensor, axis: int, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest member, what ``T lse(x / T)`` adds to it, and the softmax of the members."""
+    bound = _bound(x)
+    x = torch.add(x.clamp(-bound, bound), members - 1, alpha=_far(x, temperature))
+    soft = (x if temperature == 1 else x / temperature).softmax(axis)
+    return x.amax(axis), -temperature * soft.amax(axis).log(), soft
+
+
+def _few_soft_top(x: Tensor, line: Tensor, like: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for members given one by one, with the line of each; answers for all lines as in ``like``."""
+    bound = _bound(x)
+    x = x.clamp(-bound, bound)
+    top = torch.full_like(like, -_far(x, temperature)).view(-1).scatter_reduce_(0, line, x, "amax")
+    power = (x - top[line]).div_(temperature).exp_()
+    total = torch.zeros_like(top).index_add_(0, line, power)
+    return top.view(like.shape), (temperature * total.clamp(min=1).log()).view(like.shape), power / total[line]
+
+
+def _line(places: Tensor, x: Tensor, axis: int) -> Tensor:
+    """The line, row or column, of each place in the flattened ``x``."""
+    rows, n = x.shape[-2:]
+    return places // n if axis == -1 else places // (rows * n) * n + places % n
+
+
+def _bound(x: Tensor) -> float:
+    """More than any logit; infinite ones count as this much."""
+    return math.sqrt(torch.finfo(x.dtype).max)
+
+
+def _far(x: Tensor, temperature: float) -> float:
+    """How far down no member is, finite also over the temperature."""
+    return torch.finfo(x.dtype).max / 4 * min(1.0, temperature)
