@@ -51,10 +51,9 @@ def _cells(entries: list[dict[str, Any]]) -> list[str]:
 
 def peak_table(found: list[dict[str, Any]]) -> Table:
     """One line per shape, k and number of samples."""
-    title = "noised_topk, forward: peak memory beyond the input, in copies of the logits"
-    view = Table(title=title, title_justify="left")
+    view = Table(title="noised_topk, forward: peak memory beyond the input", title_justify="left")
     names = ("rows", "labels", "k", "samples")
-    for name in (*names, "goal ≤", "copies"):
+    for name in (*names, "goal ≤", "copies of logits"):
         view.add_column(name, justify="right")
     for case in found:
         view.add_row(*[str(case[name]) for name in names], f"{case['goal']:g}", coloured(case["copies"], case["goal"]))
@@ -74,14 +73,17 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
     for axis, name in zip(axes, names, strict=True):
         _panel(axis, [entry for entry in rivals if entry["loss"] == name])
         axis.set_title(name, fontsize=10.5)
-    axes[0].set_ylabel("time / time of cross-entropy")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    axes[0].set_ylabel("time / time of cross-entropy,\nforward + backward")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
 
 def _panel(axis: Any, entries: list[dict[str, Any]]) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
     ks = sorted({entry["k"] for entry in entries})
+    scales = " to ".join(str(scale) for scale in sorted({entry["scale"] for entry in entries}))
     places = range(len(ks))
 
     def line(colour: str, label: str, factor: str | None) -> None:
@@ -95,10 +97,13 @@ def _panel(axis: Any, entries: list[dict[str, Any]]) -> None:
 
     line(PUBLISHED, "published manner", "published_over_ours")
     line(OURS, "shortlist", None)
+    axis.fill_between([], [], [], color="#888888", alpha=0.25, linewidth=0, label=f"logits of scale {scales}")
     goals = [next(entry["goal"] for entry in entries if entry["k"] == k) for k in ks]
-    axis.plot(places, goals, "_", color=GOAL, markersize=22, markeredgewidth=2.5, label="goal: at most")
+    axis.plot(places, goals, "_", color=GOAL, markersize=18, markeredgewidth=2.5, zorder=1, label="goal: at most")
     axis.set(yscale="log", xlabel="k", xlim=(-0.5, len(ks) - 0.5))
     axis.set_xticks(places, [str(k) for k in ks])
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axis.yaxis.set_major_formatter("{x:g}")
-    axis.grid(alpha=0.25, which="major", axis="y")
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.grid(alpha=0.25, axis="y")
     axis.spines[["top", "right"]].set_visible(False)

@@ -19,8 +19,9 @@ EXPECTED = 1.7
 class Loss:
     """A loss that all tests call as ``loss(logits, target, k)``, with the rest of its arguments filled in.
 
-    The reference takes one row, or all rows where `couples_rows` (and for two-way, of any kind). A second tensor of logits (`partner`) and
-    noise are made from the shape of the logits alone, without chance; the noise is the same for every row.
+    The reference takes one row, or all rows where `couples_rows` (that of two-way always does). A second tensor of
+    logits (`partner`) and noise are made from the shape of the logits alone, without chance; the noise is the same
+    for every row.
     """
 
     function: Callable[..., Tensor]
@@ -41,6 +42,8 @@ class Loss:
     """Whether it has second derivatives other than 0."""
     detaches: bool = False
     """Whether it holds some of its terms constant, so that finite differences see more than its gradient."""
+    cancels: bool = False
+    """Whether it subtracts logits or probabilities, so that a small value does not keep its relative digits."""
     counts_absent: bool = False
     """Whether a row without positives still has a value other than 0."""
 
@@ -52,11 +55,6 @@ class Loss:
         if self.partner:
             args.insert(1, self.second(logits) if partner is None else partner)
         return self.function(*args, *self._numbers(k), **self._filled(logits, options))
-
-    def row(self, logits: Tensor, target: Tensor, k: float = 2, **options) -> Tensor:
-        """Return one value per row, summing the entries where there is one for each."""
-        values = self(logits, target, k, reduction="none", **options)
-        return values.sum(-1) if self.entrywise else values
 
     def layer(self, logits: Tensor, k: float = 2, **options) -> torch.nn.Module:
         """Return the module with these options; for `role`, with its second tensor as its estimates."""
@@ -162,7 +160,14 @@ FORMS = {
 
 def _hinge(kind: str) -> Loss:
     return Loss(
-        F.topk_hinge, nn.TopKHinge, reference.topk_hinge, {"kind": kind}, one_class=True, takes_k=True, smooth=False
+        F.topk_hinge,
+        nn.TopKHinge,
+        reference.topk_hinge,
+        {"kind": kind},
+        one_class=True,
+        takes_k=True,
+        smooth=False,
+        cancels=True,
     )
 
 
@@ -193,8 +198,9 @@ LOSSES = [
         takes_k=True,
         takes_noise=True,
         smooth=False,
+        cancels=True,
     ),
-    Loss(F.sparsemax_loss, nn.SparsemaxLoss, reference.sparsemax_loss, one_class=True),
+    Loss(F.sparsemax_loss, nn.SparsemaxLoss, reference.sparsemax_loss, one_class=True, cancels=True),
     Loss(F.lml_nll, nn.LMLNLL, reference.lml_nll, takes_k=True),
     Loss(
         F.multilabel_truncated_topk_entropy,
@@ -205,11 +211,19 @@ LOSSES = [
     _two_way("two-way"),
     _two_way("sample"),
     _two_way("class"),
-    Loss(F.sparse_top_loss, nn.SparseTopLoss, reference.sparse_top_loss),
+    Loss(F.sparse_top_loss, nn.SparseTopLoss, reference.sparse_top_loss, cancels=True),
     Loss(F.bce, nn.BCE, reference.bce, mean="entries", entrywise=True, counts_absent=True),
-    Loss(F.asymmetric, nn.Asymmetric, reference.asymmetric, mean="entries", entrywise=True, counts_absent=True),
-    Loss(F.warp, nn.WARP, reference.warp, smooth=False),
-    Loss(F.rml, nn.RML, reference.rml, smooth=False, counts_absent=True),
+    Loss(
+        F.asymmetric,
+        nn.Asymmetric,
+        reference.asymmetric,
+        mean="entries",
+        entrywise=True,
+        counts_absent=True,
+        cancels=True,
+    ),
+    Loss(F.warp, nn.WARP, reference.warp, smooth=False, cancels=True),
+    Loss(F.rml, nn.RML, reference.rml, smooth=False, cancels=True, counts_absent=True),
     Loss(F.assume_negative, nn.AssumeNegative, reference.assume_negative, counts_absent=True),
     Loss(
         F.expected_positive,

@@ -15,6 +15,9 @@ from torch import Tensor
 from shortlist.functional.label_function import BLOCK, LabelFunction
 from shortlist.functional.rows import log_sigmoid, may_look
 
+_RARE = 16
+"""One entry in this many may be positive for the positives to be picked one by one."""
+
 _FEW = 8
 """Up to this whole exponent a power is a handful of products; beyond it, an exponential of a logarithm."""
 
@@ -80,22 +83,27 @@ def _by_blocks(
     x: Tensor, present: Tensor, absent: Tensor, summed: bool, gamma_positive: float, gamma_negative: float, clip: float
 ) -> tuple[Tensor, Tensor]:
     shape, n = x.shape, x.shape[-1]
-    x, absent = x.reshape(-1, n).contiguous(), absent.reshape(-1, n)
+    x, present, absent = (t.detach().reshape(-1, n).contiguous() for t in (x, present, absent))
     slope = torch.empty_like(x)
     value = x.new_empty(len(x), 1) if summed else torch.empty_like(x)
+    places = torch.from_numpy(np.flatnonzero(present.numpy() != 0))
+    many = len(places) * _RARE > x.numel()
     size = max(1, BLOCK * torch.get_num_threads() // n)
     for start in range(0, len(x), size):
         block = slice(start, start + size)
         term, rate = _negative_side(x[block], gamma_negative, clip)
         torch.mul(rate, absent[block], out=slope[block])
         term.mul_(absent[block])
+        if many:
+            extra, rate = _positive_side(x[block], gamma_positive)
+            slope[block].addcmul_(rate, present[block])
+            term.addcmul_(extra, present[block])
         value[block] = term.sum(-1, keepdim=True) if summed else term
-    scale = present.detach().reshape(-1)
-    places = torch.from_numpy(np.flatnonzero(scale.numpy() != 0))
-    term, rate = _positive_side(x.view(-1)[places], gamma_positive)
-    scale = scale[places]
-    slope.view(-1).index_add_(0, places, rate.mul_(scale))
-    value.view(-1).index_add_(0, places // n if summed else places, term.mul_(scale))
+    if not many:
+        term, rate = _positive_side(x.view(-1)[places], gamma_positive)
+        scale = present.view(-1)[places]
+        slope.view(-1).index_add_(0, places, rate.mul_(scale))
+        value.view(-1).index_add_(0, places // n if summed else places, term.mul_(scale))
     return value.view(shape[:-1] if summed else shape), slope.view(shape)
 
 

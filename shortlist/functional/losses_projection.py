@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from shortlist.functional.lml import dual_parts
 from shortlist.functional.lml_root import centred
 from shortlist.functional.observed import observed, one_class, positives, without_unknown
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
+from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import as_rows, check_temperature, log_sigmoid
 from shortlist.functional.sparse_top import sparse_top
 from shortlist.functional.sparse_top_solve import solve_sparse_top
@@ -93,9 +93,9 @@ def sparse_top_loss(
     known = without_unknown(logits, target)
     weight = check_weight(weight, known)
     hot = observed(known, target).present
-    values = _SparseTopExcess.apply(known, hot)
+    values = _SparseTopExcess.run(known, hot)
     if weight is not None:
-        values = values * (hot @ weight) / hot.sum(-1).clamp(min=1)
+        values = values * (hot * weight).sum(-1) / hot.sum(-1).clamp(min=1)
     return reduce_rows(values, reduction)
 
 
@@ -122,10 +122,10 @@ def sparsemax_loss(
     """
     rows = one_class(logits, target, weight)
     hot = torch.zeros_like(rows.logits).scatter(-1, rows.index, 1.0)
-    return reduce_rows(_SparseTopExcess.apply(rows.logits, hot), reduction, share=rows.share)
+    return reduce_rows(_SparseTopExcess.run(rows.logits, hot), reduction, share=rows.share)
 
 
-class _SparseTopExcess(Function):
+class _SparseTopExcess(RowFunction):
     """``x, y -> (p - y) . x + p . (1 - p) / 2`` with ``p = sparse_top(x, sum y)``; the gradient in x is ``p - y``."""
 
     @staticmethod
@@ -139,6 +139,7 @@ class _SparseTopExcess(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
@@ -146,9 +147,6 @@ class _SparseTopExcess(Function):
         return gradient.unsqueeze(-1) * (sparse_top(x, hot.sum(-1)) - hot), None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, int | None], x: Tensor, hot: Tensor) -> tuple[Tensor, int]:
-        both = (
-            tensor.movedim(dim, 0) if dim is not None else tensor.expand(info.batch_size, *tensor.shape)
-            for tensor, dim in zip((x, hot), in_dims, strict=True)
-        )
-        return _SparseTopExcess.apply(*both), 0
+    def tangent(ctx: Any, x_tangent: Tensor, _: None) -> Tensor:
+        x, hot = ctx.saved_tensors
+        return ((sparse_top(x, hot.sum(-1)) - hot) * x_tangent).sum(-1)

@@ -26,10 +26,10 @@ VECTORS = [
 
 
 def fixed_noise(scores: Tensor) -> Tensor:
-    """Two draws in every order of the classes, so that the noise prefers none of them."""
+    """One draw in every order of the classes, so that the noise prefers none of them."""
     n = scores.shape[-1]
-    draws = torch.randn(2, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    noise = torch.cat([draws[:, list(order)] for order in permutations(range(n))])
+    draw = torch.randn(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noise = torch.stack([draw[list(order)] for order in permutations(range(n))])
     return noise.reshape(len(noise), *[1] * (scores.dim() - 1), n).expand(len(noise), *scores.shape)
 
 
@@ -52,7 +52,7 @@ def expectation(loss: Callable[..., Tensor], scores: Tensor, probs: Tensor, k: i
     return (loss(scores.unsqueeze(-2).expand(*scores.shape, n), target, k, reduction="none") * probs).sum(-1)
 
 
-def minimiser(loss: Callable[..., Tensor], probs: Tensor, k: int, steps: int = 300) -> tuple[Tensor, Tensor]:
+def minimiser(loss: Callable[..., Tensor], probs: Tensor, k: int, steps: int = 200) -> tuple[Tensor, Tensor]:
     """Best scores for each vector of probabilities, from a start in every order of the classes."""
     n = probs.shape[-1]
     starts = torch.tensor(list(permutations(range(n))), dtype=torch.float64)[:24] / 2
