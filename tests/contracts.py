@@ -156,5 +156,6 @@ POTENTIALS = [
     ),
 ]
 
-LOSSES = [F.fenchel_young_loss]
+POTENTIAL_LOSSES = [F.fenchel_young_loss]
+"""Losses of a potential; those of labels alone are in contracts_losses.py."""
 PROTOCOLS = [F.Potential]

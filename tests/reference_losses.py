@@ -206,13 +206,13 @@ def _two_way_parts(rows, positives, unknown, weight, options):
 def two_way(
     rows, positives, unknown, kind="two-way", positive_temperature=4, negative_temperature=1, margin=0, weight=None
 ):
-    """Values of the whole batch without a reduction; weights are a matter of `two_way_mean` alone."""
+    """Values of the whole batch without a reduction, times the weight of their row or class."""
     options = (positive_temperature, negative_temperature, margin)
-    samples, _, classes, by_class = _two_way_parts(rows, positives, unknown, weight, options)
+    samples, by_row, classes, by_class = _two_way_parts(rows, positives, unknown, weight, options)
     if kind == "class":
-        return [t or MP.mpf(0) for t in classes]
+        return [(t or MP.mpf(0)) * w for t, w in zip(classes, by_class, strict=True)]
     shared = _weighted_mean(classes, by_class) if kind == "two-way" else 0
-    return [(t or MP.mpf(0)) + shared for t in samples]
+    return [(t or MP.mpf(0)) * w + shared for t, w in zip(samples, by_row, strict=True)]
 
 
 def two_way_mean(
@@ -334,22 +334,22 @@ def role(rows, estimates, positives, unknown, expected=1, beta=1, weight=None):
 
 
 def average_k(rows, proposals, positives, unknown, k=2, alpha=1, weight=None):
-    """Rows must have one class each; a fractional (k - 1)·rows is rounded."""
+    """Rows without a class propose nothing and are left out; a fractional number of candidates is rounded."""
     n, w = len(rows[0]), _weights(weight, rows[0])
+    counted = [i for i, present in enumerate(positives) if present]
     pairs = []
-    for i, proposal in enumerate(proposals):
-        left = _without(proposal, unknown[i])
+    for i in counted:
+        left = _without(proposals[i], unknown[i])
         mass = MP.fsum(MP.exp(x) for x in left)
-        pairs += [(MP.exp(left[j]) / mass, i, j) for j in _negatives(proposal, positives[i], unknown[i])]
-    chosen = {(i, j) for _, i, j in sorted(pairs, reverse=True)[: round((k - 1) * len(rows))]}
-    values = []
-    for i, (row, proposal) in enumerate(zip(rows, proposals, strict=True)):
-        (y,) = positives[i]
-        value = cross_entropy(proposal, {y}, unknown[i], weight=weight) + w[y] * _nll(row[y])
+        pairs += [(MP.exp(left[j]) / mass, i, j) for j in _negatives(left, positives[i], unknown[i])]
+    chosen = {(i, j) for _, i, j in sorted(pairs, reverse=True)[: round((k - 1) * len(counted))]}
+    values = [MP.mpf(0)] * len(rows)
+    for i in counted:
+        (y,), row = positives[i], rows[i]
+        values[i] = cross_entropy(proposals[i], {y}, unknown[i], weight=weight) + w[y] * _nll(row[y])
         for j in _negatives(row, positives[i], unknown[i]):
             if (i, j) in chosen:
-                value += MP.mpf(alpha) / (MP.mpf(k) - 1) * w[j] * _nll(row[j])
+                values[i] += MP.mpf(alpha) / (MP.mpf(k) - 1) * w[j] * _nll(row[j])
             else:
-                value += MP.mpf(alpha) / (n - MP.mpf(k)) * w[j] * _nll(-row[j])
-        values.append(value)
+                values[i] += MP.mpf(alpha) / (n - MP.mpf(k)) * w[j] * _nll(-row[j])
     return values

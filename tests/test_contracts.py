@@ -1,11 +1,16 @@
-"""The lists of contracts.py are complete: an export that no shared test sees fails here."""
+"""The lists of contracts.py and contracts_losses.py are complete: an export that no shared test sees fails here."""
 
 from types import ModuleType
 
 import pytest
 
 from shortlist import functional, nn
-from tests.contracts import LOSSES, POTENTIALS, PROJECTIONS, PROTOCOLS
+from tests import reference
+from tests.contracts import POTENTIAL_LOSSES, POTENTIALS, PROJECTIONS, PROTOCOLS
+from tests.contracts_losses import BLOCKS, LOSSES, OPTIONS
+
+NAMED = [(entry.op, entry.module) for entry in PROJECTIONS if entry.module]
+NAMED += list({(entry.function, entry.module): None for entry in LOSSES})
 
 
 def public_names(module: ModuleType) -> set[str]:
@@ -22,18 +27,30 @@ def test_every_public_name_is_exported_in_order(module):
 
 def test_every_export_of_functional_has_a_contract():
     listed = [str(entry) for entry in PROJECTIONS + POTENTIALS]
-    listed += [entry.__name__ for entry in LOSSES + PROTOCOLS]
+    listed += [entry.__name__ for entry in POTENTIAL_LOSSES + PROTOCOLS + BLOCKS]
+    listed += {entry.function.__name__ for entry in LOSSES}
     assert sorted(listed) == sorted(functional.__all__)
 
 
 def test_every_export_of_nn_has_a_contract():
-    listed = [entry.module.__name__ for entry in PROJECTIONS if entry.module]
+    listed = [module.__name__ for _, module in NAMED]
     assert sorted(listed) == sorted(nn.__all__)
 
 
-@pytest.mark.parametrize("projection", [entry for entry in PROJECTIONS if entry.module], ids=str)
-def test_a_module_is_named_for_its_function(projection):
-    assert projection.module.__name__.lower() == projection.op.__name__.replace("_", "")
+def test_every_loss_and_every_block_has_a_reference_of_its_name():
+    for function in [*(entry.function for entry in LOSSES), *BLOCKS]:
+        assert callable(getattr(reference, function.__name__))
+    for entry in LOSSES:
+        assert entry.reference is getattr(reference, entry.function.__name__)
+
+
+def test_options_are_listed_for_losses_that_exist():
+    assert set(OPTIONS) <= {entry.function.__name__ for entry in LOSSES}
+
+
+@pytest.mark.parametrize(("function", "module"), NAMED, ids=lambda item: item.__name__)
+def test_a_module_is_named_for_its_function(function, module):
+    assert module.__name__.lower() == function.__name__.replace("_", "")
 
 
 @pytest.mark.parametrize("name", [*functional.__all__, *nn.__all__])

@@ -44,10 +44,19 @@ class _Terms(LabelFunction):
     """``x, present, absent, summed, γ+, γ-, clip -> value, slope``; the slope has one number per entry."""
 
     @staticmethod
-    def forward(x: Tensor, present: Tensor, absent: Tensor, summed: bool, *options: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        x: Tensor,
+        present: Tensor,
+        absent: Tensor,
+        summed: bool,
+        gamma_positive: float,
+        gamma_negative: float,
+        clip: float,
+    ) -> tuple[Tensor, Tensor]:
+        # All parameters by name: the compiler counts them to see that there is no context among them.
         if may_look(x) and x.numel():
-            return _by_blocks(x, present, absent, summed, *options)
-        (positive, positive_slope), (negative, negative_slope) = _sides(x, *options)
+            return _by_blocks(x, present, absent, summed, gamma_positive, gamma_negative, clip)
+        (positive, positive_slope), (negative, negative_slope) = _sides(x, gamma_positive, gamma_negative, clip)
         value = present * positive + absent * negative
         slope = present * positive_slope + absent * negative_slope
         return value.sum(-1) if summed else value, slope
@@ -56,11 +65,14 @@ class _Terms(LabelFunction):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         ctx.summed, *ctx.options = inputs[3:]
         ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # else zeros are made for the slope
         ctx.save_for_backward(*inputs[:3], output[1])
         ctx.save_for_forward(*inputs[:3])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        if gradient is None:
+            return (None,) * 7
         x, present, absent, slope = ctx.saved_tensors
         gradient = gradient.unsqueeze(-1) if ctx.summed else gradient
         to_labels = None, None
@@ -132,19 +144,31 @@ def _negative_side(x: Tensor, gamma: float, clip: float) -> tuple[Tensor, Tensor
 
 
 def _clipped_side(x: Tensor, gamma: float, clip: float) -> tuple[Tensor, Tensor]:
-    q, limits = _step(-x, "sigmoid"), torch.finfo(x.dtype)
+    q = _step(-x, "sigmoid")
+    if gamma not in range(1, _FEW + 1):
+        return _clipped_side_of_any_power(q, gamma, clip)
+    rest = _step(q + clip, "clamp", None, 1)
+    shifted = 1 - rest
+    over_rest = rest.reciprocal()
+    loss = over_rest.log()
+    rate = _step(_step(over_rest, "mul", shifted), "add", gamma * loss)
+    slope = _step(_step(1 - q, "mul", q), "mul", rate)
+    if gamma > 1:
+        lower = _power(shifted, int(gamma) - 1)
+        slope, shifted = _step(slope, "mul", lower), lower * shifted
+    return _step(loss, "mul", shifted), slope
+
+
+def _clipped_side_of_any_power(q: Tensor, gamma: float, clip: float) -> tuple[Tensor, Tensor]:
+    """The same without ``p_m^(γ - 1)``, which below a gamma of 1 is infinite at the clip."""
+    limits = torch.finfo(q.dtype)
     # With 1 - p_m rounded and short of 1, log(1 - p_m) / p_m has all its digits, and is finite up to the clip.
-    rest = _step(q + clip, "clamp", None, 1 - limits.eps / 2)
-    ratio = _step(rest.log(), "div", rest - 1)
-    shifted = _step(1 - clip - q, "relu")
-    if gamma in range(1, _FEW + 1):
-        fade = _power(shifted, int(gamma))
-    else:
-        # At a gamma of 0 the slope still jumps from 0 at the clip.
-        fade = _step((gamma * shifted.clamp(min=limits.tiny).log()).exp(), "mul", shifted.sign())
-    rate = _step(gamma * ratio, "add", _step(rest, "reciprocal"))
-    slope = _step(_step(_step(1 - q, "mul", q), "mul", fade), "mul", rate)
-    return _step(_step(ratio, "mul", shifted), "mul", fade), slope
+    rest = (q + clip).clamp(max=1 - limits.eps / 2)
+    ratio = rest.log() / (rest - 1)
+    shifted = (1 - clip - q).relu()
+    # At a gamma of 0 the slope still jumps from 0 at the clip.
+    fade = (gamma * shifted.clamp(min=limits.tiny).log()).exp() * shifted.sign()
+    return fade * shifted * ratio, (1 - q) * q * fade * (gamma * ratio + 1 / rest)
 
 
 def _power(base: Tensor, exponent: int) -> Tensor:

@@ -12,78 +12,100 @@ from torch import Tensor
 from shortlist.functional.label_function import BLOCK, LabelFunction
 from shortlist.functional.rows import may_look
 
+Pair = tuple[Tensor, Tensor]
+
 
 def contrast(
-    x: Tensor, present: Tensor, absent: Tensor, axis: int, positive_temperature: float, negative_temperature: float
-) -> tuple[Tensor, Tensor]:
-    """``T_N lse(x_N / T_N) + T_P lse(-x_P / T_P)`` along an axis, -1 or -2, of ``(rows, n)``.
+    x: Tensor, present: Tensor, absent: Tensor, axes: tuple[int, ...], temperatures: tuple[float, float]
+) -> list[Pair]:
+    """``T_N lse(x_N / T_N) + T_P lse(-x_P / T_P)`` along each of the axes, -1 or -2, of ``(rows, n)``.
 
-    Members are positive where ``present`` is above 0, negative where ``absent`` is 1. Returns the value, 0 where
-    either is lacking, and 1 where there are both, else 0.
+    Members are positive where ``present`` is above 0, negative where ``absent`` is 1; the temperatures are those of
+    positives and negatives. For each axis, returns the values, 0 where either is lacking, and 1 where there are both,
+    else 0.
     """
-    return _Contrast.run(x, present, absent, axis, positive_temperature, negative_temperature)[:2]
+    results = _Contrast.run(x, present, absent, axes, temperatures)
+    return list(zip(results[: len(axes)], results[len(axes) : 2 * len(axes)], strict=True))
 
 
 class _Contrast(LabelFunction):
-    """``x, present, absent, axis, T_P, T_N -> value, counted, slope``.
+    """``x, present, absent, axes, temperatures -> values, ..., counted, ..., slopes, ...``, one of each per axis.
 
-    The slope is the softmax of the negatives minus that of the positives.
+    A slope is the softmax of the negatives minus that of the positives.
     """
 
     @staticmethod
     def forward(
-        x: Tensor, present: Tensor, absent: Tensor, axis: int, positive_temperature: float, negative_temperature: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        if may_look(x):
-            return _by_blocks(x, present, absent, axis, positive_temperature, negative_temperature)
-        return _dense(x, present, absent, axis, positive_temperature, negative_temperature)
+        x: Tensor, present: Tensor, absent: Tensor, axes: tuple[int, ...], temperatures: tuple[float, float]
+    ) -> tuple[Tensor, ...]:
+        solve = _by_blocks if may_look(x) else _dense
+        parts = solve(x, present, absent, axes, temperatures)
+        return tuple(part for kind in zip(*parts, strict=True) for part in kind)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.axis, *ctx.temperatures = inputs[3:]
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs[:3], output[2])
+        ctx.axes, ctx.temperatures = inputs[3:]
+        count = len(ctx.axes)
+        ctx.mark_non_differentiable(*output[count:])
+        ctx.set_materialize_grads(False)  # else zeros are made for the slopes
+        ctx.save_for_backward(*inputs[:3], *output[2 * count :])
         ctx.save_for_forward(*inputs[:3])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, present, absent, slope = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, present, absent, *slopes = ctx.saved_tensors
         if torch.is_grad_enabled():
-            slope = _dense(x, present, absent, ctx.axis, *ctx.temperatures)[2]
-        return gradient.unsqueeze(ctx.axis) * slope, None, None, None, None, None
+            slopes = [part[2] for part in _dense(x, present, absent, ctx.axes, ctx.temperatures)]
+        add = Tensor.addcmul if torch.is_grad_enabled() else Tensor.addcmul_
+        total = None
+        for gradient, slope, axis in zip(gradients, slopes, ctx.axes, strict=False):
+            if gradient is not None:
+                gradient = gradient.unsqueeze(axis)
+                total = gradient * slope if total is None else add(total, gradient, slope)
+        return total, None, None, None, None
 
     @staticmethod
-    def tangent(ctx: Any, x_tangent: Tensor, *_: Tensor | None) -> tuple[Tensor, None, None]:
+    def tangent(ctx: Any, x_tangent: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
         x, present, absent = ctx.saved_tensors
-        slope = _dense(x, present, absent, ctx.axis, *ctx.temperatures)[2]
-        return (x_tangent * slope).sum(ctx.axis), None, None
+        parts = _dense(x, present, absent, ctx.axes, ctx.temperatures)
+        moved = ((x_tangent * slope).sum(axis) for axis, (_, _, slope) in zip(ctx.axes, parts, strict=True))
+        return (*moved, *[None] * (2 * len(parts)))
 
 
 def _dense(
-    x: Tensor, present: Tensor, absent: Tensor, axis: int, positive_temperature: float, negative_temperature: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    low, low_part, low_soft = _soft_top(-x, present.ceil(), axis, positive_temperature)
-    high, high_part, high_soft = _soft_top(x, absent, axis, negative_temperature)
-    return *_joined(low, low_part, high, high_part), high_soft - low_soft
+    x: Tensor, present: Tensor, absent: Tensor, axes: tuple[int, ...], temperatures: tuple[float, float]
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    positive_temperature, negative_temperature = temperatures
+    parts = []
+    for axis in axes:
+        low, low_part, low_soft = _soft_top(-x, present.ceil(), axis, positive_temperature)
+        high, high_part, high_soft = _soft_top(x, absent, axis, negative_temperature)
+        parts.append((*_joined(low, low_part, high, high_part), high_soft - low_soft))
+    return parts
 
 
 def _by_blocks(
-    x: Tensor, present: Tensor, absent: Tensor, axis: int, positive_temperature: float, negative_temperature: float
-) -> tuple[Tensor, Tensor, Tensor]:
+    x: Tensor, present: Tensor, absent: Tensor, axes: tuple[int, ...], temperatures: tuple[float, float]
+) -> list[tuple[Tensor, Tensor, Tensor]]:
     """The same, with the negatives in cache-sized blocks of lines and the positives, being few, one by one."""
-    lines = -1 if axis == -2 else -2
-    size = max(1, BLOCK * torch.get_num_threads() * x.shape[lines] // x.numel())
-    slope = torch.empty(x.shape, dtype=x.dtype)
-    parts = []
-    for some, out, members in zip(*(t.split(size, lines) for t in (x, slope, absent)), strict=True):
-        high, high_part, soft = _soft_top(some, members, axis, negative_temperature)
-        out.copy_(soft)
-        parts.append((high, high_part))
-    high, high_part = (torch.cat(part, -1) for part in zip(*parts, strict=True))
+    positive_temperature, negative_temperature = temperatures
     places = torch.from_numpy(np.flatnonzero(present.detach().numpy() > 0))
-    low, low_part, soft = _few_soft_top(-x.reshape(-1)[places], _line(places, x, axis), high, positive_temperature)
-    slope.view(-1).index_add_(0, places, soft, alpha=-1)
-    return *_joined(low, low_part, high, high_part), slope
+    own = -x.reshape(-1)[places]
+    parts = []
+    for axis in axes:
+        lines = -1 if axis == -2 else -2
+        size = max(1, BLOCK * torch.get_num_threads() * x.shape[lines] // x.numel())
+        slope = torch.empty(x.shape, dtype=x.dtype)
+        tops = []
+        for some, members, out in zip(*(t.split(size, lines) for t in (x, absent, slope)), strict=True):
+            *top, soft = _soft_top(some, members, axis, negative_temperature)
+            out.copy_(soft)
+            tops.append(top)
+        high, high_part = (torch.cat(part, -1) for part in zip(*tops, strict=True))
+        low, low_part, soft = _few_soft_top(own, _line(places, x, axis), high, positive_temperature)
+        slope.view(-1).index_add_(0, places, soft, alpha=-1)
+        parts.append((*_joined(low, low_part, high, high_part), slope))
+    return parts
 
 
 def _joined(low: Tensor, low_part: Tensor, high: Tensor, high_part: Tensor) -> tuple[Tensor, Tensor]:

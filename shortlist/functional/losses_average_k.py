@@ -66,32 +66,37 @@ def average_k(
     x, (z, index, share) = one_class(logits, target).logits, one_class(proposals, target)
     weight = check_weight(weight, x)
     log_p = z.log_softmax(-1)
-    chosen = _candidates(log_p.detach().scatter(-1, index, -math.inf), share, k - 1).to(x.dtype)
-    present = (chosen * (alpha / (k - 1) if k > 1 else 0)).scatter_(-1, index, 1)
-    absent = (1 - chosen).mul_(alpha / (n - k)).scatter_(-1, index, 0)
+    scales = (alpha / (k - 1) if k > 1 else 0.0, alpha / (n - k))
+    present, absent = (part.to(x.dtype) for part in _split(log_p.detach(), index, share, k - 1, *scales))
     entropy = -log_p.gather(-1, index).squeeze(-1)
     if weight is not None:
         present, absent, entropy = present * weight, absent * weight, entropy * weight[index.squeeze(-1)]
     return reduce_rows(entropy + binary_terms(x, present, absent), reduction, share=share)
 
 
-def _candidates(scores: Tensor, share: Tensor | None, each: float) -> Tensor:
-    """1 at the largest scores of the batch, ``each`` per row that counts on average, and 0 elsewhere."""
-    most = round(each * math.prod(scores.shape[:-1]))
-    if most == 0:
-        return torch.zeros_like(scores)
-    wanted = None
+def _split(
+    log_p: Tensor, index: Tensor, share: Tensor | None, each: float, chosen: float, other: float
+) -> tuple[Tensor, Tensor]:
+    """The weights of the entries as positives and as negatives.
+
+    The true ones are positives that weigh 1. Of the rest, the most likely in the whole batch, ``each`` per row that
+    counts on average, are positives that weigh ``chosen``, and the others negatives that weigh ``other``.
+    """
+    scores, shape = log_p.scatter(-1, index, -math.inf), log_p.shape
+    most, wanted = round(each * math.prod(shape[:-1])), None
     if share is not None:
         scores = torch.where((share > 0).unsqueeze(-1), scores, -math.inf)
         wanted = (each * (share > 0).sum().double()).round().long()
     flat = scores.reshape(-1)
     try:
         if may_look(flat):
-            places = _first_largest(flat.numpy(), most if wanted is None else int(wanted))
-            return torch.zeros_like(flat).index_fill_(0, torch.from_numpy(places), 1).view(scores.shape)
+            places = torch.from_numpy(_first_largest(flat.numpy(), most if wanted is None else int(wanted)))
+            present = torch.zeros_like(flat).index_fill_(0, places, chosen).view(shape).scatter_(-1, index, 1)
+            return present, torch.full_like(flat, other).index_fill_(0, places, 0).view(shape).scatter_(-1, index, 0)
     except RuntimeError:  # under vmap
         pass
-    return _first_largest_mask(flat, most, wanted).to(scores.dtype).reshape(scores.shape)
+    mask = _first_largest_mask(flat, most, wanted).to(log_p.dtype).reshape(shape)
+    return (chosen * mask).scatter(-1, index, 1), (other * (1 - mask)).scatter(-1, index, 0)
 
 
 def _first_largest(values: np.ndarray, count: int) -> np.ndarray:
@@ -109,6 +114,8 @@ def _first_largest(values: np.ndarray, count: int) -> np.ndarray:
 
 def _first_largest_mask(values: Tensor, most: int, wanted: Tensor | None) -> Tensor:
     """The same as a mask, without looking at a value; ``wanted``, at most ``most``, tells how many."""
+    if most == 0:
+        return torch.zeros_like(values, dtype=torch.bool)
     wanted = torch.full((), most, device=values.device) if wanted is None else wanted.clamp(0, most)
     threshold = values.topk(most).values.gather(0, (wanted - 1).clamp(min=0).unsqueeze(0))
     above, tied = values > threshold, values == threshold

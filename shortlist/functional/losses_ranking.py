@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from shortlist.functional.contrast import contrast
+from shortlist.functional.contrast import Pair, contrast
 from shortlist.functional.losses_binary import check_number
 from shortlist.functional.observed import Observed, observed
 from shortlist.functional.reduction import Reduction, check_reduction, check_weight, reduce_rows
@@ -76,12 +76,14 @@ def two_way(
     )
     labels = observed(logits, target)
     weight = check_weight(weight, labels.logits)
+    axes = {"two-way": (-1, -2), "sample": (-1,), "class": (-2,)}[kind]
+    parts = _contrasts(labels, axes, *options)
     if kind == "class":
-        return _class_wise(labels, options, weight, reduction)
-    samples = _sample_wise(labels, options, weight, reduction)
+        return _class_wise(parts[0], weight, reduction)
+    samples = _sample_wise(parts[0], labels, weight, reduction)
     if kind == "sample":
         return samples
-    classes = _class_wise(labels, options, weight, "mean")
+    classes = _class_wise(parts[1], weight, "mean")
     return samples + classes * (math.prod(logits.shape[:-1]) if reduction == "sum" else 1)
 
 
@@ -171,35 +173,28 @@ def rml(
     return reduce_rows(ranking + balance * binary, reduction)
 
 
-def _along(labels: Observed, axis: int, options: tuple[float, float, float]) -> tuple[Tensor, Tensor]:
-    """The contrast of each row (axis -1) or class (-2) of a matrix, and whether it counts."""
-    *temperatures, margin = options
-    if labels.logits.numel() == 0:
-        values = labels.logits.sum(axis)
-        return values, torch.zeros_like(values)
-    u, counted = contrast(*labels, axis, *temperatures)
-    return -log_sigmoid(-(u + margin)), counted
+def _contrasts(
+    labels: Observed, axes: tuple[int, ...], positive_temperature: float, negative_temperature: float, margin: float
+) -> list[Pair]:
+    """The losses of the rows (axis -1) and the classes (-2), and whether each counts."""
+    x, present, absent = (part.reshape(-1, part.shape[-1]) for part in labels)
+    if x.numel() == 0:
+        sums = [x.sum(axis) for axis in axes]
+        return [(zeros, torch.zeros_like(zeros)) for zeros in sums]
+    parts = contrast(x, present, absent, axes, (positive_temperature, negative_temperature))
+    return [(-log_sigmoid(-(value + margin)), counted) for value, counted in parts]
 
 
-def _matrix(labels: Observed) -> Observed:
-    return Observed(*(part.reshape(-1, part.shape[-1]) for part in labels))
-
-
-def _sample_wise(
-    labels: Observed, options: tuple[float, float, float], weight: Tensor | None, reduction: Reduction
-) -> Tensor:
-    rows = labels.logits.shape[:-1]
-    values, share = (part.reshape(rows) for part in _along(_matrix(labels), -1, options))
+def _sample_wise(part: Pair, labels: Observed, weight: Tensor | None, reduction: Reduction) -> Tensor:
+    values, share = (each.reshape(labels.logits.shape[:-1]) for each in part)
     if weight is not None:
         members = labels.present.ceil()
         share = share * (members * weight).sum(-1) / members.sum(-1).clamp(min=1)
     return reduce_rows(values, reduction, share=share)
 
 
-def _class_wise(
-    labels: Observed, options: tuple[float, float, float], weight: Tensor | None, reduction: Reduction
-) -> Tensor:
-    values, share = _along(_matrix(labels), -2, options)
+def _class_wise(part: Pair, weight: Tensor | None, reduction: Reduction) -> Tensor:
+    values, share = part
     return reduce_rows(values, reduction, share=share if weight is None else share * weight)
 
 

@@ -11,6 +11,8 @@ the choice decides the speed.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +22,7 @@ from torch.autograd import Function
 
 from shortlist.functional.rows import may_look
 
-_RARE = torch.tensor([1 / 128, 1 / 64, 1 / 32, 1 / 8], dtype=torch.float64)
-_LEVELS = -torch.special.ndtri(_RARE)
+_RARE = [(rare, -NormalDist().inv_cdf(rare)) for rare in (1 / 128, 1 / 64, 1 / 32, 1 / 8)]
 """Probabilities ``q`` to choose from, and the noise that is exceeded so rarely."""
 
 _SPARSE_COST = 7.0
@@ -119,18 +120,20 @@ def _plan(x: Tensor, k: int, epsilon: float) -> _Plan:
     """The cheapest plan that settles almost every draw, judged by a few rows."""
     rows, n = x.shape
     best, cost = _Plan(n, 0.0, math.inf), 0.7 * n
-    widths = [width for width in (int((k + 4) * 1.4**i) for i in range(24)) if width < n / 2]
+    widths = [width for width in (int((k + 4) * 1.4**i) for i in range(40)) if width < n / 2]
     few = torch.from_numpy(-np.sort(-x[:: max(1, rows // 4)][:4].numpy(), axis=-1))
-    leads = few[:, [width - 1 for width in widths]]
-    bounds = leads + epsilon * _LEVELS.to(x.dtype)[:, None, None]
-    # How many labels are expected above the bound, by plan and row.
-    above = torch.erfc((bounds[..., None] - few[:, None]) / (epsilon * math.sqrt(2))).sum(-1) / 2
-    fewest = above.nan_to_num(0).amin(1)
-    for rare, level, counts in zip(_RARE.tolist(), _LEVELS.tolist(), fewest.tolist(), strict=True):
-        for width, count in zip(widths, counts, strict=True):
-            price = width + _SPARSE_COST * rare * n
-            if count >= k + 3.5 * math.sqrt(k) + 2 and price < cost:
-                best, cost = _Plan(width, rare, level), price
+
+    def settles(width: int, level: float) -> bool:
+        bound = few[:, width - 1 : width] + epsilon * level
+        above = torch.erfc((bound - few) / (epsilon * math.sqrt(2))).sum(-1) / 2  # labels expected there
+        return bool(above.nan_to_num(0).min() >= k + 3 * math.sqrt(k) + 1)
+
+    for rare, level in _RARE:
+        affordable = [width for width in widths if width + _SPARSE_COST * rare * n < cost]
+        # The wider, the lower the bound: the first width that settles is found by halving.
+        place = bisect_left(affordable, True, key=lambda width, level=level: settles(width, level))
+        if place < len(affordable):
+            best, cost = _Plan(affordable[place], rare, level), affordable[place] + _SPARSE_COST * rare * n
     return best
 
 
@@ -154,8 +157,10 @@ def _draw_block(
     head = np.argpartition(logits, n - width, axis=-1)[:, n - width :]
     leading = np.take_along_axis(logits, head, -1)
     bound = leading.min(-1) + epsilon * plan.level
-    hits = _exceedances(logits, head, samples, plan, rng)
-    labels, extra = _beside(hits, logits, bound, epsilon, pairs)
+    hits = _exceedances(rows, n, samples, plan, rng)
+    tail = logits.copy()
+    np.put_along_axis(tail, head, -np.inf, -1)
+    labels, extra = _beside(hits, tail, bound, epsilon, samples)
     values = x.new_empty(rows, samples, width + extra.shape[1])
     torch.add(torch.from_numpy(leading)[:, None], noise, alpha=epsilon, out=values[..., :width])
     values, noise = values.numpy().reshape(pairs, -1), noise.numpy().reshape(pairs, -1)
@@ -174,48 +179,43 @@ def _draw_block(
 
 
 class _Hits(NamedTuple):
-    """Labels that do not lead and have noise above the level, one by one, ordered by pair of row and sample."""
+    """Noise above the level, one by one, ordered by pair of row and sample; also of labels that lead."""
 
     pair: np.ndarray
-    row: np.ndarray
     label: np.ndarray
     noise: np.ndarray
 
 
-def _exceedances(logits: np.ndarray, head: np.ndarray, samples: int, plan: _Plan, rng: np.random.Generator) -> _Hits:
-    rows, n = logits.shape
-    cells, per_step = rows * samples * n, -math.log1p(-plan.rare)
+def _exceedances(rows: int, n: int, samples: int, plan: _Plan, rng: np.random.Generator) -> _Hits:
+    cells, per_step = rows * samples * n, -1 / math.log1p(-plan.rare)
     ends, last = [], -1
     while last < cells:
         count = int((cells - last) * plan.rare * 1.02 + 5 * math.sqrt(cells * plan.rare)) + 16
-        gaps = (rng.standard_exponential(count) / per_step).astype(np.int64) + 1  # geometric
+        gaps = (rng.standard_exponential(count) * per_step).astype(np.int64) + 1  # geometric
         ends.append(np.cumsum(gaps) + last)
         last = int(ends[-1][-1])
     cell = np.concatenate(ends) if len(ends) > 1 else ends[0]
     cell = cell[: np.searchsorted(cell, cells)]
-    pair, label = np.divmod(cell, n)
-    row = pair // samples
-    leads = np.zeros(logits.shape, dtype=bool)
-    np.put_along_axis(leads, head, True, -1)
-    other = ~leads[row, label]
-    pair, row, label = pair[other], row[other], label[other]
+    pair = cell // n
     # P(Z > z) = u at z = sqrt(2) erfinv(1 - 2 u); u is uniform below `rare`.
-    noise = torch.erfinv(torch.from_numpy(1 - 2 * plan.rare * (1 - rng.random(len(pair))))).mul_(math.sqrt(2))
-    return _Hits(pair, row, label, noise.numpy().astype(logits.dtype))
+    uniform = torch.from_numpy(rng.random(len(cell))).mul_(2 * plan.rare).add_(1 - 2 * plan.rare)
+    return _Hits(pair, cell - pair * n, uniform.erfinv_().mul_(math.sqrt(2)).numpy())
 
 
 def _beside(
-    hits: _Hits, logits: np.ndarray, bound: np.ndarray, epsilon: float, pairs: int
+    hits: _Hits, tail: np.ndarray, bound: np.ndarray, epsilon: float, samples: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and values of the hits above the bound, a padded line for each pair."""
-    value = logits[hits.row, hits.label] + logits.dtype.type(epsilon) * hits.noise
-    reaching = value >= bound[hits.row]
-    pair, value = hits.pair[reaching], value[reaching]
-    counts = np.bincount(pair, minlength=pairs)
+    """Labels and values of the hits above the bound, a padded line per pair; ``tail`` is -inf at the leading labels."""
+    rows, n = tail.shape
+    row = hits.pair // samples
+    value = (tail.take(row * n + hits.label) + epsilon * hits.noise).astype(tail.dtype)
+    reaching = np.flatnonzero(value >= bound.take(row))
+    pair = hits.pair[reaching]
+    counts = np.bincount(pair, minlength=rows * samples)
     slot = np.arange(len(pair)) - (np.cumsum(counts) - counts)[pair]
-    shape = (pairs, max(1, int(counts.max(initial=0))))
-    labels, values = np.zeros(shape, dtype=np.int64), np.full(shape, -np.inf, dtype=logits.dtype)
-    labels[pair, slot], values[pair, slot] = hits.label[reaching], value
+    shape = (rows * samples, max(1, int(counts.max(initial=0))))
+    labels, values = np.zeros(shape, dtype=np.int64), np.full(shape, -np.inf, dtype=tail.dtype)
+    labels[pair, slot], values[pair, slot] = hits.label[reaching], value[reaching]
     return labels, values
 
 
@@ -241,11 +241,11 @@ def _draw_rest(
     n, row = logits.shape[1], unsettled // samples
     below = rng.random((len(unsettled), n)) * (1 - plan.rare)
     everything = torch.special.ndtri(torch.from_numpy(below)).numpy().astype(logits.dtype)
-    np.put_along_axis(everything, drawn.head[row], drawn.noise[unsettled], -1)
     line = np.full(len(drawn.noise), -1)
     line[unsettled] = np.arange(len(unsettled))
     mine = line[drawn.hits.pair] >= 0
     everything[line[drawn.hits.pair[mine]], drawn.hits.label[mine]] = drawn.hits.noise[mine]
+    np.put_along_axis(everything, drawn.head[row], drawn.noise[unsettled], -1)  # last: a hit may lead
     _, place = _kth(logits[row] + logits.dtype.type(epsilon) * everything, k)
     return place, everything[np.arange(len(place)), place]
 

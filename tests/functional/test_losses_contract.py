@@ -15,6 +15,18 @@ ONE_CLASS = [loss for loss in LOSSES if loss.one_class]
 SETS = [loss for loss in LOSSES if not loss.one_class]
 WHOLE_K = [loss for loss in LOSSES if loss.takes_k and loss.function.__name__ not in ("lml_nll", "average_k")]
 
+ROUGH = [{"gamma_positive": g, "gamma_negative": g, "clip": clip} for g in (0.5, 1.0, 3.0) for clip in (0.0, 0.2)]
+SHARP = {
+    "focal": [{"gamma": 0.5}, {"gamma": 0.0}, {"gamma": 5.0}],
+    "ldam": [{"scale": 30.0, "margin": 0.5}],
+    "smooth_topk_svm": [{"temperature": 0.01}, {"temperature": 0}, {"temperature": 100.0}],
+    "noised_topk": [{"epsilon": 100.0}, {"epsilon": 0.0}, {"scale": 30.0}],
+    "two_way": [{"positive_temperature": 0.01, "negative_temperature": 0.01}, {"negative_temperature": 100.0}],
+    "asymmetric": ROUGH,
+    "rml": [{"floor": -100.0}],
+}
+"""Options with steep, flat or vanishing slopes."""
+
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=str)
 each_half = pytest.mark.parametrize("dtype", HALVES, ids=str)
 
@@ -257,6 +269,21 @@ def test_gradients_are_finite_at_every_distance(loss, dtype, logit):
     logits = torch.zeros(N, N, dtype=dtype).fill_diagonal_(logit)
     slope = value_and_gradient(loss, logits, torch.eye(N), reduction="sum")[1]
     assert slope.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [
+        pytest.param(loss, options, id=f"{loss}-{i}")
+        for loss in LOSSES
+        for i, options in enumerate(SHARP.get(loss.function.__name__, []))
+    ],
+)
+def test_gradients_are_finite_at_every_distance_with_other_options(loss, options):
+    for logit in (-300.0, -20.7, 0.0, 20.7, 300.0):
+        for dtype in (torch.float16, torch.float32, torch.float64):
+            logits = torch.zeros(N, N, dtype=dtype).fill_diagonal_(logit)
+            assert value_and_gradient(loss, logits, torch.eye(N), **options)[1].isfinite().all(), (logit, dtype)
 
 
 @pytest.mark.parametrize("distance", [30.0, 300.0])

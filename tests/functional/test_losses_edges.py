@@ -72,7 +72,7 @@ def test_a_batch_of_which_nothing_is_known_has_no_gradient(loss, fresh):
             assert (value == 0).all()
 
 
-@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss.function.__name__ != "average_k"], ids=str)
+@each_loss
 def test_a_row_of_which_nothing_is_known_agrees_with_the_reference(loss, fresh):
     logits, hot = batch(loss, fresh)
     hot[1] = -1

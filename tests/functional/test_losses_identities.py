@@ -11,8 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.functional import cross_entropy as torch_cross_entropy
 
 from shortlist import functional as F
-from tests import reference
-from tests.contracts_losses import LOSSES, label_sets
+from tests.contracts_losses import LOSSES
 
 N = 8
 quick = settings(derandomize=True, deadline=None, max_examples=25)
@@ -292,9 +291,3 @@ def test_the_focus_of_the_asymmetric_loss_ignores_easy_negatives_below_the_clip(
     values = F.asymmetric(logits, torch.tensor([[0.0, 0.0, 1.0]]), clip=0.05, reduction="none")
     assert (values[0, :2] == 0).all()
     assert (slope(values, logits)[0][0, :2] == 0).all()
-
-
-def test_two_way_rows_of_the_reference_average_to_its_mean(logits, hot):
-    positives, unknown = label_sets(hot)
-    rows = reference.two_way(logits.tolist(), positives, unknown)
-    assert float(sum(rows) / 6) == pytest.approx(float(reference.two_way_mean(logits.tolist(), positives, unknown)))
