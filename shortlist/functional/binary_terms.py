@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.functional.label_function import BLOCK, LabelFunction
+from shortlist.functional.blocks import BLOCK
+from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import log_sigmoid, may_look
 
 _RARE = 16
@@ -40,7 +41,7 @@ def binary_terms(
     return _Terms.run(x, present, absent, summed, gamma_positive, gamma_negative, clip)[0]
 
 
-class _Terms(LabelFunction):
+class _Terms(RowFunction):
     """``x, present, absent, summed, γ+, γ-, clip -> value, slope``; the slope has one number per entry."""
 
     @staticmethod

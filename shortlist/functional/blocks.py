@@ -10,6 +10,10 @@ _BLOCK = 1 << 18
 """Entries that one thread works on at a time, so that a few buffers of that size stay in its cache."""
 
 
+BLOCK = 1 << 16
+"""The same for operators with many buffers."""
+
+
 def row_blocks(x: Tensor) -> list[slice]:
     """Slices that cut the rows of ``x`` ``(rows, n)`` into blocks."""
     size = max(1, _BLOCK * torch.get_num_threads() // x.shape[-1])

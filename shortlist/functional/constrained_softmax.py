@@ -83,7 +83,7 @@ class _ConstrainedSoftmax(RowFunction):
         return free * (gradient - mean) / ctx.temperature, to_k, None
 
     @staticmethod
-    def tangent(ctx: Any, x: Tensor | None, k: Tensor | None) -> Tensor:
+    def tangent(ctx: Any, x: Tensor | None, k: Tensor | None, _: None) -> Tensor:
         free, total = _free(ctx.saved_tensors[0])
         moved = torch.zeros_like(free)
         if x is not None:

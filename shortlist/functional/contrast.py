@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.functional.label_function import BLOCK, LabelFunction
+from shortlist.functional.blocks import BLOCK
+from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import may_look
 
 Pair = tuple[Tensor, Tensor]
@@ -28,7 +29,7 @@ def contrast(
     return list(zip(results[: len(axes)], results[len(axes) : 2 * len(axes)], strict=True))
 
 
-class _Contrast(LabelFunction):
+class _Contrast(RowFunction):
     """``x, present, absent, axes, temperatures -> values, ..., counted, ..., slopes, ...``, one of each per axis.
 
     A slope is the softmax of the negatives minus that of the positives.
@@ -109,7 +110,7 @@ def _by_blocks(
 
 
 def _joined(low: Tensor, low_part: Tensor, high: Tensor, high_part: Tensor) -> tuple[Tensor, Tensor]:
-    counted = torch.minimum(low, high) > -2 * _bound(low)
+    counted = ~(torch.minimum(low, high) <= -2 * _bound(low))  # NaN counts, and stays NaN
     # The largest negative minus the smallest positive first: a shift of all logits leaves it as it is.
     return torch.where(counted, (high + low) + (high_part + low_part), 0), counted.to(low.dtype)
 

@@ -92,7 +92,7 @@ def _block(
     # The Fourier sum, at k and at k - 1; the angles come in conjugate pairs.
     at_high = product * np.exp(-1j * k * angles)
     at_low = at_high * (1 + w)
-    high, low = ((1 + 2 * part.real.sum(-1)) / count for part in (at_high, at_low))
+    high, low = ((1 + 2 * np.real(part).sum(-1)) / count for part in (at_high, at_low))
     if slopes is not None:
         share = at_high / high[:, None] - (at_low / low[:, None] if ratio else 0)
         _slopes(p, q, light, heavy, share * (2 / count), w, terms, slopes)

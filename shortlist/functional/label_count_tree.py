@@ -45,7 +45,8 @@ def _tree(c0: Tensor, c1: Tensor, k: int, ratio: bool) -> tuple[Tensor, Tensor, 
         by_a = (_toeplitz(b, above.shape[-1] - 1) * above.unsqueeze(-2)).sum(-1)
         by_b = (_toeplitz(a, above.shape[-1] - 1) * above.unsqueeze(-2)).sum(-1)
         above = torch.cat([by_a, by_b], -2)
-    return high, low, *above[..., :n, :].unbind(-1)
+    by0, by1 = above[..., :n, :].unbind(-1)
+    return high, low, by0, by1
 
 
 def _toeplitz(b: Tensor, degree: int) -> Tensor:

@@ -150,7 +150,7 @@ class _Lml(RowFunction):
         return _over(to_x, ctx.temperature), to_k, None
 
     @staticmethod
-    def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None) -> Tensor:
+    def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, _: None) -> Tensor:
         p, x, k = ctx.saved_tensors
         moved = torch.zeros_like(p)
         if x_tangent is not None:
@@ -181,7 +181,7 @@ class _Dual(RowFunction):
         return _over(-gradient * share, ctx.temperature), to_k, None
 
     @staticmethod
-    def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None) -> tuple[None, Tensor]:
+    def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, _: None) -> tuple[None, Tensor]:
         x, pivot, delta = ctx.saved_tensors
         share, per_k = _log_slopes(x, pivot, delta, ctx.temperature)
         moved = torch.zeros_like(per_k)

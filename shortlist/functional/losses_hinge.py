@@ -144,7 +144,8 @@ def noised_topk(
               \hat\tau = \tfrac1M \sum_m (x + \varepsilon Z_m)_{[k+1]}
 
     The balanced form has the margin 1 and the scale 1; the imbalanced one, for cosines, has
-    :func:`margins_from_counts` and a larger scale.
+    :func:`margins_from_counts` and a larger scale. Noise as large as the margin may leave the loss at 0 for scores that
+    are all equal: keep ``epsilon`` well below the margin where few classes compete.
 
     Args:
         logits: as for :func:`topk_hinge`.

@@ -134,7 +134,7 @@ class _SparseTopExcess(RowFunction):
         # p and y have the same sum, so any shift is free; this one keeps the digits that count, and the zero exact.
         limits = torch.finfo(x.dtype)
         shifted = (x - x.amax(-1, keepdim=True).clamp(min=limits.min / 4)).clamp(min=limits.min / 4)
-        return ((p - hot) * shifted + p * (1 - p) / 2).sum(-1)
+        return ((p - hot) * shifted + p * (1 - p) / 2).sum(-1).clamp(min=0)  # rounding aside, it is never negative
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from shortlist.functional.order_noise import noised_places
+from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import check_logits, may_look, moved, solvable
 
 
@@ -94,7 +94,7 @@ def noised_kth_largest(
 
 def largest(x: Tensor, k: int) -> Tensor:
     """Indices of the ``k`` largest along the last axis, ``(..., k)``; the last of them is the k-th."""
-    return _Largest.apply(x.detach(), k) if not torch.compiler.is_compiling() else x.topk(k).indices
+    return _Largest.run(x.detach(), k)
 
 
 def whole_k(k: int, n: int, *, lowest: int = 1, name: str = "k") -> int:
@@ -106,8 +106,8 @@ def whole_k(k: int, n: int, *, lowest: int = 1, name: str = "k") -> int:
     return int(k) if isinstance(k, int) else k
 
 
-class _Largest(Function):
-    """``x, k -> indices``; a Function, so that numpy sees plain numbers under every transform."""
+class _Largest(RowFunction):
+    """``x, k -> indices``."""
 
     @staticmethod
     def forward(x: Tensor, k: int) -> Tensor:
@@ -127,12 +127,8 @@ class _Largest(Function):
         return None, None
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor | None) -> None:
+    def tangent(ctx: Any, *tangents: Tensor | None) -> None:
         return None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, k: int) -> tuple[Tensor, int]:
-        return _Largest.apply(x.movedim(in_dims[0], 0), k), 0
 
 
 def _check_noise(

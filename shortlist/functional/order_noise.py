@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
+from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import may_look
 
 _RARE = [(rare, -NormalDist().inv_cdf(rare)) for rare in (1 / 128, 1 / 64, 1 / 32, 1 / 8)]
@@ -36,13 +36,11 @@ def noised_places(
     x: Tensor, k: int, epsilon: float, samples: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
     """The places of the k-th largest of ``x + epsilon Z`` and their noise, ``(..., samples)`` each."""
-    if torch.compiler.is_compiling():
-        return _draw_all(x.detach(), k, epsilon, samples, generator)
-    return _Places.apply(x.detach(), k, epsilon, samples, generator)
+    return _Places.run(x.detach(), k, epsilon, samples, generator)
 
 
-class _Places(Function):
-    """A Function, so that numpy sees plain numbers under every transform."""
+class _Places(RowFunction):
+    """``x, k, ... -> places, noise``."""
 
     @staticmethod
     def forward(
@@ -63,12 +61,8 @@ class _Places(Function):
         return (None,) * 5
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[None, None]:
+    def tangent(ctx: Any, *tangents: Tensor | None) -> tuple[None, None]:
         return None, None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, *options: Any) -> tuple[Any, tuple[int, int]]:
-        return _Places.apply(x.movedim(in_dims[0], 0), *options), (0, 0)
 
 
 def _draw_all(

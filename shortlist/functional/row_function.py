@@ -1,4 +1,4 @@
-"""How a row-wise operator with its own derivative meets autograd, ``torch.func`` and the compiler."""
+"""How an operator with its own derivative meets autograd, ``torch.func`` and the compiler."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from torch.autograd import Function
 
 
 class RowFunction(Function):
-    """Base of the operators ``(x, k, *options) -> rows``, with ``x`` ``(..., n)`` and ``k`` ``(..., 1)``.
+    """Base of the operators along the last axes of their tensors, such as ``x`` ``(..., n)`` and ``k`` ``(..., 1)``.
 
-    A subclass defines ``forward``, ``setup_context``, ``backward`` and ``tangent`` (the forward derivative). The
-    compiler takes the class as it is; elsewhere its twin ``everywhere`` adds the forward-mode and batching rules,
-    which the compiler does not accept.
+    A subclass defines ``forward``, ``setup_context``, ``backward`` and ``tangent`` (the forward derivative), all
+    counting axes from the last. The compiler takes the class as it is; elsewhere its twin ``everywhere`` adds the
+    forward-mode and batching rules, which the compiler does not accept. In ``forward`` every tensor is plain, so that
+    numpy may look at it.
     """
 
     tangent: ClassVar[Callable[..., Any]]
     everywhere: ClassVar[type[Function]]
 
     @classmethod
-    def run(cls, x: Tensor, k: Tensor, *options: Any) -> Any:
+    def run(cls, *arguments: Any) -> Any:
         """Apply the operator in whatever mode the caller is."""
         if torch.compiler.is_exporting():
-            return cls.forward(x, k, *options)
-        if torch.compiler.is_compiling():
-            return cls.apply(x, k, *options)
-        return cls.everywhere.apply(x, k, *options)
+            return cls.forward(*arguments)
+        operator = cls if torch.compiler.is_compiling() else cls.everywhere
+        return operator.apply(*arguments)
 
     def __init_subclass__(cls) -> None:
         """Make the twin, once per operator."""
@@ -40,15 +40,21 @@ class RowFunction(Function):
 
         class Everywhere(cls):
             @staticmethod
-            def jvp(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, *_: None) -> Any:
-                return cls.tangent(ctx, x_tangent, k_tangent)
+            def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
+                return cls.tangent(ctx, *tangents)
 
             @staticmethod
-            def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, k: Tensor, *options: Any) -> Any:
-                x_dim, k_dim = in_dims[:2]
-                x = x.expand(info.batch_size, *x.shape) if x_dim is None else x.movedim(x_dim, 0)
-                k = k.unsqueeze(0) if k_dim is None else k.movedim(k_dim, 0)
-                result = Everywhere.apply(x, k, *options)
+            def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
+                result = Everywhere.apply(
+                    *(
+                        _batched(argument, dim, info.batch_size) if isinstance(argument, Tensor) else argument
+                        for argument, dim in zip(arguments, in_dims, strict=True)
+                    )
+                )
                 return result, (0,) * len(result) if isinstance(result, tuple) else 0
 
         cls.everywhere = Everywhere
+
+
+def _batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
+    return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)

@@ -99,7 +99,7 @@ class _SparseTop(RowFunction):
         return to_x if ctx.temperature == 1 else to_x / ctx.temperature, to_k, None
 
     @staticmethod
-    def tangent(ctx: Any, x: Tensor | None, k: Tensor | None) -> Tensor:
+    def tangent(ctx: Any, x: Tensor | None, k: Tensor | None, _: None) -> Tensor:
         inside, count = _inside(ctx.saved_tensors[0])
         moved = torch.zeros_like(inside)
         if x is not None:

@@ -103,7 +103,7 @@ class _LogCoefficient(RowFunction):
         return gradient * _derivative(ctx), None, None, None, None
 
     @staticmethod
-    def tangent(ctx: Any, x_tangent: Tensor, _: None) -> tuple[Tensor, None]:
+    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor, None]:
         return (_derivative(ctx) * x_tangent).sum(-1, keepdim=True), None
 
 
