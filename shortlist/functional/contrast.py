@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.functional.blocks import BLOCK
 from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import may_look
 
@@ -39,7 +38,7 @@ class _Contrast(RowFunction):
     def forward(
         x: Tensor, present: Tensor, absent: Tensor, axes: tuple[int, ...], temperatures: tuple[float, float]
     ) -> tuple[Tensor, ...]:
-        solve = _by_blocks if may_look(x) else _dense
+        solve = _by_places if may_look(x) else _dense
         parts = solve(x, present, absent, axes, temperatures)
         return tuple(part for kind in zip(*parts, strict=True) for part in kind)
 
@@ -85,24 +84,23 @@ def _dense(
     return parts
 
 
-def _by_blocks(
+def _by_places(
     x: Tensor, present: Tensor, absent: Tensor, axes: tuple[int, ...], temperatures: tuple[float, float]
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """The same, with the negatives in cache-sized blocks of lines and the positives, being few, one by one."""
+    """The same, where values may be looked at: those who are no negatives, being few, are put aside one by one."""
     positive_temperature, negative_temperature = temperatures
-    places = torch.from_numpy(np.flatnonzero(present.detach().numpy() > 0))
+    places, others = (
+        torch.from_numpy(np.flatnonzero(which)) for which in (present.detach().numpy() > 0, absent.detach().numpy() < 1)
+    )
+    bound = _bound(x)
     own = -x.reshape(-1)[places]
+    rest = x.clone() if x.abs().amax() <= bound else x.clamp(-bound, bound)
+    rest.view(-1).index_fill_(0, others, -_far(x, negative_temperature))
+    scaled = rest if negative_temperature == 1 else rest / negative_temperature
     parts = []
     for axis in axes:
-        lines = -1 if axis == -2 else -2
-        size = max(1, BLOCK * torch.get_num_threads() * x.shape[lines] // x.numel())
-        slope = torch.empty(x.shape, dtype=x.dtype)
-        tops = []
-        for some, members, out in zip(*(t.split(size, lines) for t in (x, absent, slope)), strict=True):
-            *top, soft = _soft_top(some, members, axis, negative_temperature)
-            out.copy_(soft)
-            tops.append(top)
-        high, high_part = (torch.cat(part, -1) for part in zip(*tops, strict=True))
+        slope = scaled.softmax(axis)
+        high, high_part = rest.amax(axis), -negative_temperature * slope.amax(axis).log()
         low, low_part, soft = _few_soft_top(own, _line(places, x, axis), high, positive_temperature)
         slope.view(-1).index_add_(0, places, soft, alpha=-1)
         parts.append((*_joined(low, low_part, high, high_part), slope))

@@ -13,7 +13,7 @@ from shortlist.functional.losses_binary import check_number
 from shortlist.functional.losses_single_positive import check_partner
 from shortlist.functional.observed import one_class
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
-from shortlist.functional.rows import check_logits, may_look
+from shortlist.functional.rows import check_logits, finite_logsumexp, may_look
 
 
 def average_k(
@@ -65,10 +65,11 @@ def average_k(
     k, alpha = check_number("k", k, at_least=1, below=n), check_number("alpha", alpha, at_least=0)
     x, (z, index, share) = one_class(logits, target).logits, one_class(proposals, target)
     weight = check_weight(weight, x)
-    log_p = z.log_softmax(-1)
+    total = finite_logsumexp(z)
+    log_p = z.detach() - total.detach().unsqueeze(-1)
     scales = (alpha / (k - 1) if k > 1 else 0.0, alpha / (n - k))
-    present, absent = (part.to(x.dtype) for part in _split(log_p.detach(), index, share, k - 1, *scales))
-    entropy = -log_p.gather(-1, index).squeeze(-1)
+    present, absent = (part.to(x.dtype) for part in _split(log_p, index, share, k - 1, *scales))
+    entropy = total - z.gather(-1, index).squeeze(-1)
     if weight is not None:
         present, absent, entropy = present * weight, absent * weight, entropy * weight[index.squeeze(-1)]
     return reduce_rows(entropy + binary_terms(x, present, absent), reduction, share=share)
