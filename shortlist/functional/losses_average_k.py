@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.binary_terms import binary_terms
+from shortlist.functional.excess import rival_excess
 from shortlist.functional.losses_binary import check_number
 from shortlist.functional.losses_single_positive import check_partner
 from shortlist.functional.observed import one_class
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
-from shortlist.functional.rows import check_logits, finite_logsumexp, may_look
+from shortlist.functional.rows import check_logits, log_sigmoid, may_look
 
 
 def average_k(
@@ -65,11 +66,11 @@ def average_k(
     k, alpha = check_number("k", k, at_least=1, below=n), check_number("alpha", alpha, at_least=0)
     x, (z, index, share) = one_class(logits, target).logits, one_class(proposals, target)
     weight = check_weight(weight, x)
-    total = finite_logsumexp(z)
-    log_p = z.detach() - total.detach().unsqueeze(-1)
+    entropy = -log_sigmoid(-rival_excess(z, index))
+    # The softmax of the true class is exp(-entropy), so all others follow.
+    log_p = z.detach() - (z.detach().gather(-1, index) + entropy.detach().unsqueeze(-1))
     scales = (alpha / (k - 1) if k > 1 else 0.0, alpha / (n - k))
     present, absent = (part.to(x.dtype) for part in _split(log_p, index, share, k - 1, *scales))
-    entropy = total - z.gather(-1, index).squeeze(-1)
     if weight is not None:
         present, absent, entropy = present * weight, absent * weight, entropy * weight[index.squeeze(-1)]
     return reduce_rows(entropy + binary_terms(x, present, absent), reduction, share=share)
@@ -83,7 +84,7 @@ def _split(
     The true ones are positives that weigh 1. Of the rest, the most likely in the whole batch, ``each`` per row that
     counts on average, are positives that weigh ``chosen``, and the others negatives that weigh ``other``.
     """
-    scores, shape = log_p.scatter(-1, index, -math.inf), log_p.shape
+    scores, shape = log_p.scatter_(-1, index, -math.inf), log_p.shape
     most, wanted = round(each * math.prod(shape[:-1])), None
     if share is not None:
         scores = torch.where((share > 0).unsqueeze(-1), scores, -math.inf)

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from shortlist.functional.excess import rival_excess
 from shortlist.functional.observed import observed, one_class, positives, without_unknown
 from shortlist.functional.order import largest, whole_k
 from shortlist.functional.reduction import Reduction, reduce_rows
@@ -35,9 +36,7 @@ def cross_entropy(
         tensor(0.3490)
     """
     rows = one_class(logits, target, weight)
-    # log(1 + sum of the others over the true one) keeps the digits of a tiny loss.
-    excess = finite_logsumexp(rows.others()) - rows.true_logit()
-    return reduce_rows(_softplus(excess), reduction, share=rows.share)
+    return reduce_rows(_softplus(rival_excess(rows.logits, rows.index)), reduction, share=rows.share)
 
 
 def focal(
@@ -72,7 +71,7 @@ def focal(
     if not 0 <= gamma < math.inf:
         raise ValueError(f"`gamma` must be at least 0 and finite; got {gamma}.")
     rows = one_class(logits, target, weight)
-    excess = finite_logsumexp(rows.others()) - rows.true_logit()
+    excess = rival_excess(rows.logits, rows.index)
     return reduce_rows((-gamma * _softplus(-excess)).exp() * _softplus(excess), reduction, share=rows.share)
 
 
@@ -110,8 +109,8 @@ def ldam(
     """
     check_scale(scale)
     rows = one_class(logits, target, weight)
-    own = rows.true_logit() - class_margin(margin, rows.index, rows.logits)
-    excess = finite_logsumexp(scale * rows.others()) - scale * own
+    room = class_margin(margin, rows.index, rows.logits)
+    excess = rival_excess(scale * rows.logits, rows.index) + scale * room
     return reduce_rows(_softplus(excess), reduction, share=rows.share)
 
 
@@ -177,10 +176,8 @@ def truncated_topk_entropy(
     """
     rows = one_class(logits, target, weight)
     k = whole_k(k, logits.shape[-1])
-    rest = rows.others()
-    if k > 1:
-        rest = rest.scatter(-1, largest(rest, k - 1), -math.inf)
-    return reduce_rows(_softplus(finite_logsumexp(rest) - rows.true_logit()), reduction, share=rows.share)
+    dropped = largest(rows.others().detach(), k - 1) if k > 1 else None
+    return reduce_rows(_softplus(rival_excess(rows.logits, rows.index, dropped)), reduction, share=rows.share)
 
 
 def multilabel_truncated_topk_entropy(

@@ -95,7 +95,8 @@ def _draw_what_matters(
     # The values held at a time are a fraction of the logits, however many samples there are.
     per_pair = plan.width + math.ceil(2 * plan.rare * n)
     pairs = max(_ENTRIES, rows * n // 2) // per_pair + 1
-    row_step, sample_step = max(1, pairs // samples), min(samples, pairs)
+    # Some steps need a few copies of their rows: not of all of them, unless there are few entries.
+    row_step, sample_step = max(1, min(pairs // samples, max(_ENTRIES // n, rows // 4))), min(samples, pairs)
     rng = np.random.Generator(np.random.SFC64(_seed(generator)))
     for start in range(0, rows, row_step):
         block = slice(start, start + row_step)
