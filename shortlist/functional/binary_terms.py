@@ -6,11 +6,13 @@ positive term only where it counts.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from shortlist.functional.blocks import BLOCK
 from shortlist.functional.row_function import RowFunction
@@ -90,6 +92,71 @@ class _Terms(RowFunction):
         rates = present * positive_slope + absent * negative_slope, positive, negative
         moved = sum((t * rate for t, rate in zip(tangents, rates, strict=False) if t is not None), torch.zeros_like(x))
         return moved.sum(-1) if ctx.summed else moved, None
+
+
+def few_binary_terms(
+    x: Tensor,
+    places: Tensor,
+    values: Tensor,
+    background: float,
+    gamma_positive: float = 0.0,
+    gamma_negative: float = 0.0,
+    clip: float = 0.0,
+) -> Tensor:
+    """``binary_terms``, summed, of a plain CPU tensor where all but a few entries are negatives of one weight.
+
+    Args:
+        x: ``(*rows, n)``.
+        places: the other entries, as indices into the flattened ``x``, each once.
+        values: their weights as positives; 0 for entries that are neither.
+        background: the weight of the negatives.
+        gamma_positive, gamma_negative, clip: as in ``binary_terms``.
+    """
+    return _FewTerms.apply(x, places, values, background, gamma_positive, gamma_negative, clip)[0]
+
+
+class _FewTerms(Function):
+    """The operator of ``few_binary_terms``: ``-> value, slope``."""
+
+    @staticmethod
+    def forward(x: Tensor, places: Tensor, values: Tensor, background: float, *options: float) -> tuple[Tensor, Tensor]:
+        gamma_positive, gamma_negative, clip = options
+        n = x.shape[-1]
+        own = x.reshape(-1)[places]
+        # A negative at -inf has neither value nor slope.
+        rest = x.reshape(-1, n).clone(memory_format=torch.contiguous_format)
+        rest.view(-1).index_fill_(0, places, -math.inf)
+        slope, value = rest, x.new_empty(len(rest))
+        size = max(1, BLOCK * torch.get_num_threads() // n)
+        for start in range(0, len(rest), size):
+            block = slice(start, start + size)
+            term, rate = _negative_side(rest[block], gamma_negative, clip)
+            torch.sum(term, -1, out=value[block])
+            torch.mul(rate, background, out=slope[block])
+        value.mul_(background)
+        term, rate = _positive_side(own, gamma_positive)
+        slope.view(-1).index_copy_(0, places, rate.mul_(values))
+        value.index_add_(0, places // n, term.mul_(values))
+        return value.view(x.shape[:-1]), slope.view(x.shape)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        x, places, values, ctx.background, *ctx.options = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, places, values, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        if gradient is None:
+            return (None,) * 7
+        x, places, values, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            (_, positive), (_, negative) = _sides(x, *ctx.options)
+            present = x.new_zeros(x.numel()).index_copy(0, places, values).view(x.shape)
+            absent = x.new_full((x.numel(),), ctx.background).index_fill(0, places, 0).view(x.shape)
+            slope = present * positive + absent * negative
+        return gradient.unsqueeze(-1) * slope, *(None,) * 6
 
 
 def _by_blocks(

@@ -54,33 +54,37 @@ def label_count(x: Tensor, pivot: Tensor, delta: Tensor, k: int, *, ratio: bool,
         for start in range(0, len(x), size):
             block = slice(start, start + size)
             y = torch.sub(x[block], pivot[block]).add_(delta[block]).numpy()
-            odds = np.exp(-np.abs(y))  # of the less likely side
-            side = 1 / (1 + odds)
+            odds = np.abs(y)
+            np.exp(np.negative(odds, out=odds), out=odds)  # of the less likely side
+            side = np.reciprocal(odds + 1)
             if not ratio:
                 log_none[block, 0] = torch.from_numpy(np.log(side).sum(-1) - np.maximum(y, 0).sum(-1))
-            p, q = np.where(y > 0, side, odds * side), odds * side * side
-            spoiled = np.isnan(q.sum(-1))
+            less = np.multiply(odds, side, out=odds)
+            p, q = np.where(y > 0, side, less), np.multiply(less, side, out=side)
+            variance = q.sum(-1)
+            spoiled = np.isnan(variance)
             if spoiled.any():  # NaN stays in its own row, and steers nothing
-                p[spoiled] = q[spoiled] = 0
-            first, second = _block(p, q, k, ratio, slopes[block].numpy() if derivatives else None)
+                p[spoiled] = q[spoiled] = variance[spoiled] = 0
+            first, second = _block(p, q, variance, k, ratio, slopes[block].numpy() if derivatives else None)
             first[spoiled] = np.nan
             high[block, 0], low[block, 0] = torch.from_numpy(first), torch.from_numpy(second)
     return Law(high, low, log_none, slopes)
 
 
 def _block(
-    p: np.ndarray, q: np.ndarray, k: int, ratio: bool, slopes: np.ndarray | None
+    p: np.ndarray, q: np.ndarray, variance: np.ndarray, k: int, ratio: bool, slopes: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The two probabilities of a block of rows, from p and ``q = p (1 - p)``; writes the derivatives to ``slopes``."""
-    angles, count = _angles(q.sum(-1, dtype=np.float64), p.shape[-1], p.dtype)
+    angles, count = _angles(variance, p.shape[-1], p.dtype)
     w = np.expm1(1j * angles)
     farthest = float(np.abs(w).max())
-    light, heavy = p, None
-    if p.max(initial=0) * farthest > _RADIUS:
+    light, heavy, largest = p, None, float(p.max(initial=0))
+    if largest * farthest > _RADIUS:
         heavy = np.nonzero(p > _RADIUS / farthest)
         light = p.copy()
         light[heavy] = 0
-    terms = _terms(light.max(initial=0) * farthest, k, p.dtype)
+        largest = float(light.max())
+    terms = _terms(largest * farthest, k, p.dtype)
     degrees = np.arange(1, terms + 1)[:, None]
     product = np.exp(_power_sums(light, terms) @ (-((-w) ** degrees) / degrees))
     if heavy is not None:

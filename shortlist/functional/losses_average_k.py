@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.functional.binary_terms import binary_terms
+from shortlist.functional.binary_terms import binary_terms, few_binary_terms
 from shortlist.functional.excess import rival_excess
 from shortlist.functional.losses_binary import check_number
 from shortlist.functional.losses_single_positive import check_partner
 from shortlist.functional.observed import one_class
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
-from shortlist.functional.rows import check_logits, log_sigmoid, may_look
+from shortlist.functional.rows import check_logits, is_plain, log_sigmoid
 
 
 def average_k(
@@ -69,36 +69,29 @@ def average_k(
     entropy = -log_sigmoid(-rival_excess(z, index))
     # The softmax of the true class is exp(-entropy), so all others follow.
     log_p = z.detach() - (z.detach().gather(-1, index) + entropy.detach().unsqueeze(-1))
-    scales = (alpha / (k - 1) if k > 1 else 0.0, alpha / (n - k))
-    present, absent = (part.to(x.dtype) for part in _split(log_p, index, share, k - 1, *scales))
+    log_p.scatter_(-1, index, -math.inf)
+    chosen, other = alpha / (k - 1) if k > 1 else 0.0, alpha / (n - k)
+    most, wanted = round((k - 1) * math.prod(log_p.shape[:-1])), None
+    if share is not None:
+        log_p = torch.where((share > 0).unsqueeze(-1), log_p, -math.inf)
+        wanted = ((k - 1) * (share > 0).sum().double()).round().long()
+    if weight is None and is_plain(x) and is_plain(log_p):
+        places = _first_largest(log_p.numpy().reshape(-1), most if wanted is None else int(wanted))
+        binary = few_binary_terms(x, *_with_true(places, index, chosen, x), other)
+        return reduce_rows(entropy + binary, reduction, share=share)
+    mask = _first_largest_mask(log_p.reshape(-1), most, wanted).to(x.dtype).reshape(x.shape)
+    present, absent = (chosen * mask).scatter(-1, index, 1), (other * (1 - mask)).scatter(-1, index, 0)
     if weight is not None:
         present, absent, entropy = present * weight, absent * weight, entropy * weight[index.squeeze(-1)]
     return reduce_rows(entropy + binary_terms(x, present, absent), reduction, share=share)
 
 
-def _split(
-    log_p: Tensor, index: Tensor, share: Tensor | None, each: float, chosen: float, other: float
-) -> tuple[Tensor, Tensor]:
-    """The weights of the entries as positives and as negatives.
-
-    The true ones are positives that weigh 1. Of the rest, the most likely in the whole batch, ``each`` per row that
-    counts on average, are positives that weigh ``chosen``, and the others negatives that weigh ``other``.
-    """
-    scores, shape = log_p.scatter_(-1, index, -math.inf), log_p.shape
-    most, wanted = round(each * math.prod(shape[:-1])), None
-    if share is not None:
-        scores = torch.where((share > 0).unsqueeze(-1), scores, -math.inf)
-        wanted = (each * (share > 0).sum().double()).round().long()
-    flat = scores.reshape(-1)
-    try:
-        if may_look(flat):
-            places = torch.from_numpy(_first_largest(flat.numpy(), most if wanted is None else int(wanted)))
-            present = torch.zeros_like(flat).index_fill_(0, places, chosen).view(shape).scatter_(-1, index, 1)
-            return present, torch.full_like(flat, other).index_fill_(0, places, 0).view(shape).scatter_(-1, index, 0)
-    except RuntimeError:  # under vmap
-        pass
-    mask = _first_largest_mask(flat, most, wanted).to(log_p.dtype).reshape(shape)
-    return (chosen * mask).scatter(-1, index, 1), (other * (1 - mask)).scatter(-1, index, 0)
+def _with_true(places: np.ndarray, index: Tensor, chosen: float, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The candidates and the true classes as places in the flattened ``x``, with their weights."""
+    true = index.reshape(-1) + torch.arange(0, x.numel(), x.shape[-1])
+    weights = x.new_ones(len(places) + len(true))
+    weights[: len(places)] = chosen
+    return torch.cat([torch.from_numpy(places), true]), weights
 
 
 def _first_largest(values: np.ndarray, count: int) -> np.ndarray:

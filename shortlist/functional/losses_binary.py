@@ -8,8 +8,8 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from shortlist.functional.binary_terms import binary_terms
-from shortlist.functional.observed import Observed, observed
+from shortlist.functional.binary_terms import binary_terms, few_binary_terms
+from shortlist.functional.observed import few_marked, observed
 from shortlist.functional.reduction import Reduction, check_reduction, check_weight
 
 
@@ -36,7 +36,7 @@ def bce(logits: Tensor, target: Tensor, *, weight: Tensor | None = None, reducti
     References:
         Good, "Rational Decisions", 1952.
     """
-    return _entries(observed(logits, target), (), weight, reduction)
+    return _entries(logits, target, (0.0, 0.0, 0.0), weight, reduction)
 
 
 def asymmetric(
@@ -82,7 +82,7 @@ def asymmetric(
         check_number("gamma_negative", gamma_negative, at_least=0),
         check_number("clip", clip, at_least=0, below=1),
     )
-    return _entries(observed(logits, target), options, weight, reduction)
+    return _entries(logits, target, options, weight, reduction)
 
 
 def check_number(name: str, value: float, *, at_least: float = -math.inf, below: float = math.inf) -> float:
@@ -98,10 +98,16 @@ def check_number(name: str, value: float, *, at_least: float = -math.inf, below:
     return float(value)
 
 
-def _entries(labels: Observed, options: tuple[float, ...], weight: Tensor | None, reduction: Reduction) -> Tensor:
+def _entries(
+    logits: Tensor, target: Tensor, options: tuple[float, float, float], weight: Tensor | None, reduction: Reduction
+) -> Tensor:
     """Reduce one value per entry, as torch does: weights do not change the divisor of the mean."""
     check_reduction(reduction)
-    x, present, absent = labels
+    few = few_marked(logits, target) if weight is None and reduction != "none" else None
+    if few is not None:
+        values, known = few_binary_terms(few.logits, few.places, few.values.clamp(min=0), 1.0, *options), few.known
+        return values.sum() if reduction == "sum" else values.sum() / max(known, 1)
+    x, present, absent = observed(logits, target)
     weight = check_weight(weight, x)
     weighted = (present, absent) if weight is None else (present * weight, absent * weight)
     values = binary_terms(x, *weighted, *options, summed=reduction != "none")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from shortlist.functional.reduction import check_weight
-from shortlist.functional.rows import check_logits, holds, solvable
+from shortlist.functional.rows import check_logits, holds, is_plain, solvable
 from shortlist.targets import TargetForm, stored_entries, target_form
 
 _INDICES = (TargetForm.CLASS_INDICES, TargetForm.INDEX_LISTS)
@@ -103,6 +104,33 @@ def positives(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> P
         index = lists.clamp(min=0)
         share = hot.gather(-1, index) * (lists >= 0)
     return Positives(x.gather(-1, index), share if weight is None else share * weight[index])
+
+
+class FewMarked(NamedTuple):
+    """Rows in which all but a few entries are absent labels."""
+
+    logits: Tensor  # (*rows, n), float32 or float64
+    places: Tensor  # (m,): the other entries, as indices into the flattened logits
+    values: Tensor  # (m,): 1 for present, negative for unknown
+
+    @property
+    def known(self) -> int:
+        """How many entries are not unknown."""
+        return self.logits.numel() - int((self.values < 0).sum())
+
+
+def few_marked(logits: Tensor, target: Tensor) -> FewMarked | None:
+    """Read ``target`` by what is not absent, or None where that is not free, not little, or soft."""
+    form = check_rows(logits, target)
+    x = solvable(logits)
+    if not is_plain(x) or not is_plain(target) or x.numel() == 0:
+        return None
+    hot = _hot(target, x, form).reshape(-1)
+    places = torch.from_numpy(np.flatnonzero(hot.detach().numpy()))
+    values = hot[places]
+    if len(places) * 16 > x.numel() or target.requires_grad or ((values > 0) & (values != 1)).any():
+        return None
+    return FewMarked(x, places, values)
 
 
 def without_unknown(logits: Tensor, target: Tensor) -> Tensor:

@@ -83,6 +83,17 @@ def may_look(x: Tensor) -> bool:
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
+def is_plain(x: Tensor) -> bool:
+    """Whether numpy may look at ``x``: on the CPU, and under no compiler and no transform."""
+    if not may_look(x) or x.layout != torch.strided:
+        return False
+    try:
+        x.detach().numpy()
+    except RuntimeError:  # under a transform
+        return False
+    return True
+
+
 def holds(condition: Tensor | bool) -> bool:
     """Whether ``condition`` is known to hold; False where reading it would wait or a transform hides it."""
     if isinstance(condition, bool):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from shortlist.functional.lml import dual_parts
 from shortlist.functional.lml_root import centred, solve_dual
 from shortlist.functional.order import whole_k
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import check_logits, holds, log_sigmoid, may_look, moved, solvable
+from shortlist.functional.rows import check_logits, holds, is_plain, log_sigmoid, may_look, moved, solvable
 
 
 def log_elementary_symmetric(x: Tensor, k: int, *, dim: int = -1) -> Tensor:
@@ -119,4 +120,7 @@ def _derivative(ctx: Any) -> Tensor:
 
 def _enough(x: Tensor, k: int) -> Tensor:
     """Whether a row has k labels, ``(..., 1)``."""
-    return (x != -math.inf).sum(-1, keepdim=True, dtype=torch.int32) >= k
+    if is_plain(x):  # numpy counts several times faster
+        present = x.detach().numpy() != -np.inf
+        return torch.from_numpy(present.view(np.uint8).sum(-1, dtype=np.int32, keepdims=True) >= k)
+    return (x != -math.inf).sum(-1, keepdim=True) >= k
