@@ -139,15 +139,14 @@ def side_by_side(progress: Progress) -> list[dict[str, Any]]:
         data = batch(scale)
         yardstick = yardstick_step(data)
         for i, k in enumerate(KS):
-            steps = {rival.name: loss_step(rival.ours, data.logits, data.classes, k) for rival in RIVALS}
-            times = medians(yardstick | steps)
             for rival in RIVALS:
+                times = medians(yardstick | {rival.name: loss_step(rival.ours, data.logits, data.classes, k)})
                 entry = record(rival.name, k, scale, rival.goals[i], times)
                 records.append(entry | against_published(rival, data, k))
             progress.advance(task)
-        steps = steps_without_rival(data)
-        times = medians(yardstick | steps)
-        records += [record(name, AT_K.get(name), scale, GOALS.get(name), times) for name in steps]
+        for name, step in steps_without_rival(data).items():
+            times = medians(yardstick | {name: step})
+            records.append(record(name, AT_K.get(name), scale, GOALS.get(name), times))
         progress.advance(task)
     return records
 

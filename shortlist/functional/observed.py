@@ -126,7 +126,7 @@ def few_marked(logits: Tensor, target: Tensor) -> FewMarked | None:
     if not is_plain(x) or not is_plain(target) or x.numel() == 0:
         return None
     hot = _hot(target, x, form).reshape(-1)
-    places = torch.from_numpy(np.flatnonzero(hot.detach().numpy()))
+    places = torch.from_numpy(np.flatnonzero(hot.detach().numpy() != 0))
     values = hot[places]
     if len(places) * 16 > x.numel() or target.requires_grad or ((values > 0) & (values != 1)).any():
         return None
