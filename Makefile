@@ -14,8 +14,8 @@ $(READY): pyproject.toml constraints.txt
 run: $(READY)  ## a tour of the projections, with a picture
 	$(BIN)/python examples/tour.py
 
-test: $(READY)  ## the test suite and the doctests
-	$(BIN)/python -m pytest -m "not slow"
+test: $(READY)  ## the test suite and the doctests, a process with one thread for each core
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --numprocesses auto
 
 test-slow: $(READY)  ## statistical and heavy tests
 	$(BIN)/python -m pytest -m slow
