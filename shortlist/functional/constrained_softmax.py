@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from shortlist.functional.blocks import column, row_blocks
+from shortlist.functional.centring import centred_gradient, centred_tangent, keep_projection
 from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import as_rows, at_most_finite, check_temperature, log_sigmoid
 
@@ -69,26 +70,15 @@ class _ConstrainedSoftmax(RowFunction):
             return _capped(x, *_exact(x, k, temperature), temperature)
         return _constrained_softmax_cpu(x, k, temperature)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.k_shape, ctx.temperature = inputs[1].shape, inputs[2]
-        ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
+    setup_context = staticmethod(keep_projection)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        free, total = _free(ctx.saved_tensors[0])
-        mean = (free * gradient).sum(-1, keepdim=True) / total
-        to_k = mean.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
-        return free * (gradient - mean) / ctx.temperature, to_k, None
+        return centred_gradient(ctx, *_free(ctx.saved_tensors[0]), gradient)
 
     @staticmethod
     def tangent(ctx: Any, x: Tensor | None, k: Tensor | None, _: None) -> Tensor:
-        free, total = _free(ctx.saved_tensors[0])
-        moved = torch.zeros_like(free)
-        if x is not None:
-            moved = free * (x - (free * x).sum(-1, keepdim=True) / total) / ctx.temperature
-        return moved if k is None else moved + free * (k / total)
+        return centred_tangent(ctx, *_free(ctx.saved_tensors[0]), x, k)
 
 
 def _free(p: Tensor) -> tuple[Tensor, Tensor]:

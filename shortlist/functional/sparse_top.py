@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from shortlist.functional.centring import centred_gradient, centred_tangent, keep_projection
 from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import as_rows, check_temperature
 from shortlist.functional.sparse_top_solve import solve_sparse_top
@@ -84,27 +84,15 @@ class _SparseTop(RowFunction):
     def forward(x: Tensor, k: Tensor, temperature: float) -> Tensor:
         return solve_sparse_top(x, k, temperature)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.k_shape, ctx.temperature = inputs[1].shape, inputs[2]
-        ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
+    setup_context = staticmethod(keep_projection)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        inside, count = _inside(ctx.saved_tensors[0])
-        mean = (inside * gradient).sum(-1, keepdim=True) / count
-        to_k = mean.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
-        to_x = (gradient - mean).mul_(inside)
-        return to_x if ctx.temperature == 1 else to_x / ctx.temperature, to_k, None
+        return centred_gradient(ctx, *_inside(ctx.saved_tensors[0]), gradient)
 
     @staticmethod
     def tangent(ctx: Any, x: Tensor | None, k: Tensor | None, _: None) -> Tensor:
-        inside, count = _inside(ctx.saved_tensors[0])
-        moved = torch.zeros_like(inside)
-        if x is not None:
-            moved = inside * (x - (inside * x).sum(-1, keepdim=True) / count) / ctx.temperature
-        return moved if k is None else moved + inside * (k / count)
+        return centred_tangent(ctx, *_inside(ctx.saved_tensors[0]), x, k)
 
 
 def _inside(p: Tensor) -> tuple[Tensor, Tensor]:
