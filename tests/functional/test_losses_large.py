@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
+from shortlist import functional as F
 from tests.contracts_losses import EXPECTED, LOSSES, Loss
 
 ROWS, N = 12, 300
@@ -220,3 +221,22 @@ def test_long_rows_agree_with_the_plain_formula_in_value_and_gradient(loss, scal
         got, got_slope = value_and_gradient(lambda x, k=k: loss(x, hot, k, reduction="none"), logits.to(dtype))
         assert (got - expected).abs().max() <= TOLERANCE[dtype] * expected.abs().max(), k
         assert (got_slope - slope).abs().max() <= TOLERANCE[dtype] * slope.abs().max(), k
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_smooth_svm_holds_for_ten_thousand_labels_and_sets_of_a_hundred(dtype):
+    n, k = 10_000, 100
+    x = 3 * torch.randn(n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x[7] = 4.0
+    rest = torch.cat([x[:7], x[8:]]) / k
+    log_sums = torch.full((k + 1,), -torch.inf, dtype=torch.float64)
+    log_sums[0] = 0
+    for value in rest:  # the polynomials with one more label each
+        log_sums[1:] = torch.logaddexp(log_sums[1:], log_sums[:-1] + value)
+    expected = softplus(1 + log_sums[k] - log_sums[k - 1] - x[7] / k)
+    logits = x.to(dtype).unsqueeze(0).requires_grad_()
+    loss = F.smooth_topk_svm(logits, torch.tensor([7]), k)
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5 if dtype == torch.float32 else 1e-9, atol=0)
+    loss.backward()
+    assert logits.grad.isfinite().all()
+    assert abs(logits.grad.sum()) < 1e-6  # what the true class loses, its rivals gain
