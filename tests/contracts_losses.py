@@ -282,3 +282,20 @@ OPTIONS = {
     "average_k": [{"alpha": 0.0}, {"alpha": 2.5}],
 }
 """Other than default options by function, for rows of seven labels where they hold a tensor."""
+
+
+N = 6
+"""Labels of a small batch."""
+
+
+def batch(loss: Loss, generator: torch.Generator, *, unknown: float = 0.0, rows: int = 5) -> tuple[Tensor, Tensor]:
+    """Draw a few rows with labels that suit the loss."""
+    logits = 2 * torch.randn(rows, N, generator=generator, dtype=torch.float64)
+    return logits, random_hot(loss, rows, N, generator, unknown=unknown)
+
+
+def value_and_gradient(loss: Loss, logits: Tensor, target: Tensor, k: float = 2, **options) -> tuple[Tensor, Tensor]:
+    """Return the loss and its gradient in the logits."""
+    logits = logits.clone().requires_grad_()
+    value = loss(logits, target, k, **options)
+    return value.detach(), torch.autograd.grad(value.sum(), logits)[0]

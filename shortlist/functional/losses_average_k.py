@@ -10,9 +10,9 @@ from torch import Tensor
 
 from shortlist.functional.binary_terms import binary_terms, few_binary_terms
 from shortlist.functional.excess import rival_excess
-from shortlist.functional.losses_binary import check_number
 from shortlist.functional.losses_single_positive import check_partner
 from shortlist.functional.observed import one_class
+from shortlist.functional.options import check_number
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
 from shortlist.functional.rows import check_logits, is_plain, log_sigmoid
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from numbers import Real
-
-import torch
 from torch import Tensor
 
 from shortlist.functional.binary_terms import binary_terms, few_binary_terms
 from shortlist.functional.observed import few_marked, observed
+from shortlist.functional.options import check_number
 from shortlist.functional.reduction import Reduction, check_reduction, check_weight
 
 
@@ -83,19 +80,6 @@ def asymmetric(
         check_number("clip", clip, at_least=0, below=1),
     )
     return _entries(logits, target, options, weight, reduction)
-
-
-def check_number(name: str, value: float, *, at_least: float = -math.inf, below: float = math.inf) -> float:
-    """``value`` as a finite float, checked to lie in [``at_least``, ``below``)."""
-    if not isinstance(value, Real | torch.SymInt | torch.SymFloat):
-        raise TypeError(f"`{name}` must be a number; got {type(value).__name__}.")
-    if not at_least <= value < below or value == -math.inf:
-        if below < math.inf:
-            rule = f"lie in [{at_least:g}, {below:g})" if at_least > -math.inf else f"be below {below:g}"
-        else:
-            rule = f"be finite and at least {at_least:g}" if at_least > -math.inf else "be finite"
-        raise ValueError(f"`{name}` must {rule}; got {value}.")
-    return float(value)
 
 
 def _entries(

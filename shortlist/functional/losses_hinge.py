@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from shortlist.functional.losses_softmax import check_scale, class_margin
+from shortlist.functional.losses_softmax import class_margin
 from shortlist.functional.observed import one_class
+from shortlist.functional.options import check_number, check_positive
 from shortlist.functional.order import kth_largest, largest, noised_kth_largest, whole_k
 from shortlist.functional.reduction import Reduction, reduce_rows
 from shortlist.functional.rows import log_sigmoid
@@ -59,6 +59,7 @@ def topk_hinge(
     """
     if kind not in get_args(HingeKind):
         raise ValueError(f'`kind` must be "calibrated", "plain" or "convex"; got {kind!r}.')
+    margin = check_number("margin", margin)
     rows = one_class(logits, target, weight)
     k, own = whole_k(k, logits.shape[-1]), rows.true_logit()
     if kind == "convex":
@@ -109,8 +110,7 @@ def smooth_topk_svm(
     References:
         Berrada, Zisserman, Kumar, "Smooth Loss Functions for Deep Top-k Classification", 2018.
     """
-    if not 0 <= temperature < math.inf:
-        raise ValueError(f"`temperature` must be at least 0 and finite; got {temperature}.")
+    temperature, margin = check_number("temperature", temperature, at_least=0), check_number("margin", margin)
     rows = one_class(logits, target, weight)
     k, own = whole_k(k, logits.shape[-1]), rows.true_logit()
     if k == logits.shape[-1]:
@@ -172,7 +172,7 @@ def noised_topk(
     References:
         Garcin, Servajean, Joly, Salmon, "Stochastic smoothing of the top-K calibrated hinge loss", 2022.
     """
-    check_scale(scale)
+    scale = check_positive("scale", scale)
     rows = one_class(logits, target, weight)
     k, own = whole_k(k, logits.shape[-1]), rows.true_logit()
     room = class_margin(margin, rows.index, rows.logits)

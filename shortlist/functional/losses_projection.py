@@ -93,7 +93,7 @@ def sparse_top_loss(
     known = without_unknown(logits, target)
     weight = check_weight(weight, known)
     hot = observed(known, target).present
-    values = _SparseTopExcess.run(known, hot)
+    values = _SparseTopExcess.run(known, hot)[0]
     if weight is not None:
         values = values * (hot * weight).sum(-1) / hot.sum(-1).clamp(min=1)
     return reduce_rows(values, reduction)
@@ -122,31 +122,39 @@ def sparsemax_loss(
     """
     rows = one_class(logits, target, weight)
     hot = torch.zeros_like(rows.logits).scatter(-1, rows.index, 1.0)
-    return reduce_rows(_SparseTopExcess.run(rows.logits, hot), reduction, share=rows.share)
+    return reduce_rows(_SparseTopExcess.run(rows.logits, hot)[0], reduction, share=rows.share)
 
 
 class _SparseTopExcess(RowFunction):
-    """``x, y -> (p - y) . x + p . (1 - p) / 2`` with ``p = sparse_top(x, sum y)``; the gradient in x is ``p - y``."""
+    """``x, y -> (p - y) . x + p . (1 - p) / 2, p - y`` with ``p = sparse_top(x, sum y)``: the loss and its gradient."""
 
     @staticmethod
-    def forward(x: Tensor, hot: Tensor) -> Tensor:
+    def forward(x: Tensor, hot: Tensor) -> tuple[Tensor, Tensor]:
         p = solve_sparse_top(x, hot.sum(-1, keepdim=True), 1.0)
         # p and y have the same sum, so any shift is free; this one keeps the digits that count, and the zero exact.
         limits = torch.finfo(x.dtype)
         shifted = (x - x.amax(-1, keepdim=True).clamp(min=limits.min / 4)).clamp(min=limits.min / 4)
-        return ((p - hot) * shifted + p * (1 - p) / 2).sum(-1).clamp(min=0)  # rounding aside, it is never negative
+        excess = p - hot
+        # Rounding aside, it is never negative.
+        return (excess * shifted + p * (1 - p) / 2).sum(-1).clamp(min=0), excess
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # else zeros are made for the second output
+        ctx.save_for_backward(*inputs, output[1])
         ctx.save_for_forward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        x, hot = ctx.saved_tensors
-        return gradient.unsqueeze(-1) * (sparse_top(x, hot.sum(-1)) - hot), None
+    def backward(ctx: Any, gradient: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, None]:
+        if gradient is None:
+            return None, None
+        x, hot, excess = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            excess = sparse_top(x, hot.sum(-1)) - hot
+        return gradient.unsqueeze(-1) * excess, None
 
     @staticmethod
-    def tangent(ctx: Any, x_tangent: Tensor, _: None) -> Tensor:
+    def tangent(ctx: Any, x_tangent: Tensor, _: None) -> tuple[Tensor, None]:
         x, hot = ctx.saved_tensors
-        return ((sparse_top(x, hot.sum(-1)) - hot) * x_tangent).sum(-1)
+        return ((sparse_top(x, hot.sum(-1)) - hot) * x_tangent).sum(-1), None

@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from shortlist.functional.contrast import Pair, contrast
-from shortlist.functional.losses_binary import check_number
 from shortlist.functional.observed import Observed, observed
+from shortlist.functional.options import check_number, check_positive
 from shortlist.functional.reduction import Reduction, check_reduction, check_weight, reduce_rows
-from shortlist.functional.rows import log_sigmoid, may_look
+from shortlist.functional.rows import is_plain, log_sigmoid
 
-Kind = Literal["two-way", "sample", "class"]
+TwoWayKind = Literal["two-way", "sample", "class"]
 """Whether labels compete within a row, rows within a class, or both."""
 
 
@@ -24,7 +24,7 @@ def two_way(
     logits: Tensor,
     target: Tensor,
     *,
-    kind: Kind = "two-way",
+    kind: TwoWayKind = "two-way",
     positive_temperature: float = 4.0,
     negative_temperature: float = 1.0,
     margin: float = 0.0,
@@ -66,12 +66,12 @@ def two_way(
     References:
         Kobayashi, "Two-way Multi-Label Loss", 2023, eq. 14-15.
     """
-    if kind not in get_args(Kind):
+    if kind not in get_args(TwoWayKind):
         raise ValueError(f'`kind` must be "two-way", "sample" or "class"; got {kind!r}.')
     check_reduction(reduction)
     options = (
-        _check_positive("positive_temperature", positive_temperature),
-        _check_positive("negative_temperature", negative_temperature),
+        check_positive("positive_temperature", positive_temperature),
+        check_positive("negative_temperature", negative_temperature),
         check_number("margin", margin),
     )
     labels = observed(logits, target)
@@ -235,21 +235,9 @@ def _pairs(labels: Observed, weight: Tensor | None) -> _Pairs:
 
 def _most(present: Tensor) -> int:
     """How many positives a row has at most, where looking is free; else the number of labels."""
-    try:
-        return int((present > 0).sum(-1).max()) if may_look(present) and present.numel() else present.shape[-1]
-    except RuntimeError:  # under vmap
-        return present.shape[-1]
+    return int((present > 0).sum(-1).max()) if is_plain(present) and present.numel() else present.shape[-1]
 
 
 def _ascending(x: Tensor) -> Tensor:
     """The order of each row; numpy finds it several times faster than torch, where it may look."""
-    try:
-        return torch.from_numpy(np.argsort(x.numpy(), -1)) if may_look(x) else x.argsort(-1)
-    except RuntimeError:  # under vmap
-        return x.argsort(-1)
-
-
-def _check_positive(name: str, value: float) -> float:
-    if check_number(name, value) <= 0:
-        raise ValueError(f"`{name}` must be positive; got {value}.")
-    return float(value)
+    return torch.from_numpy(np.argsort(x.numpy(), -1)) if is_plain(x) else x.argsort(-1)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.binary_terms import binary_terms
-from shortlist.functional.losses_binary import check_number
 from shortlist.functional.observed import Observed, observed, positives
+from shortlist.functional.options import check_number
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
 from shortlist.functional.rows import check_logits, log_sigmoid
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from shortlist.functional.excess import rival_excess
 from shortlist.functional.observed import observed, one_class, positives, without_unknown
+from shortlist.functional.options import check_number, check_positive
 from shortlist.functional.order import largest, whole_k
 from shortlist.functional.reduction import Reduction, reduce_rows
 from shortlist.functional.rows import finite_logsumexp, log_sigmoid
@@ -68,8 +69,7 @@ def focal(
     References:
         Lin, Goyal, Girshick, He, Dollár, "Focal Loss for Dense Object Detection", 2017.
     """
-    if not 0 <= gamma < math.inf:
-        raise ValueError(f"`gamma` must be at least 0 and finite; got {gamma}.")
+    gamma = check_number("gamma", gamma, at_least=0)
     rows = one_class(logits, target, weight)
     excess = rival_excess(rows.logits, rows.index)
     return reduce_rows((-gamma * _softplus(-excess)).exp() * _softplus(excess), reduction, share=rows.share)
@@ -107,7 +107,7 @@ def ldam(
     References:
         Cao, Wei, Gaidon, Arechiga, Ma, "Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss", 2019.
     """
-    check_scale(scale)
+    scale = check_positive("scale", scale)
     rows = one_class(logits, target, weight)
     room = class_margin(margin, rows.index, rows.logits)
     excess = rival_excess(scale * rows.logits, rows.index) + scale * room
@@ -135,8 +135,7 @@ def margins_from_counts(counts: Tensor, *, largest: float = 0.5) -> Tensor:
         raise TypeError(f"`counts` must be a tensor with one number per class; got {kind}.")
     if bool((counts < 0).any()):
         raise ValueError(f"`counts` must be at least 0; got {counts.min().item()}.")
-    if not 0 < largest < math.inf:
-        raise ValueError(f"`largest` must be positive and finite; got {largest}.")
+    largest = check_positive("largest", largest)
     floating = counts if counts.is_floating_point() else counts.to(torch.get_default_dtype())
     seen = torch.where(floating > 0, floating, math.inf)
     rarest = seen.amin() if len(seen) else floating.new_ones(())
@@ -227,21 +226,13 @@ def multilabel_truncated_topk_entropy(
 def class_margin(margin: float | Tensor, index: Tensor, logits: Tensor) -> Tensor | float:
     """The margin of each row's class, ``(*rows,)``, or the number that holds for all."""
     if not isinstance(margin, Tensor):
-        if not math.isfinite(margin):
-            raise ValueError(f"`margin` must be finite; got {margin}.")
-        return margin
+        return check_number("margin", margin)
     if margin.shape != logits.shape[-1:]:
         raise ValueError(
             f"`margin` must be a number or have one value per label, shape {tuple(logits.shape[-1:])}; "
             f"got {tuple(margin.shape)}."
         )
     return margin.to(logits.dtype)[index.squeeze(-1)]
-
-
-def check_scale(scale: float) -> None:
-    """Refuse what is no positive finite number."""
-    if not 0 < scale < math.inf:
-        raise ValueError(f"`scale` must be positive and finite; got {scale}.")
 
 
 def largest_in_order(x: Tensor, k: int) -> Tensor:

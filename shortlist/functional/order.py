@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.functional.options import check_number
 from shortlist.functional.order_noise import noised_places
 from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import check_logits, may_look, moved, solvable
@@ -134,8 +135,7 @@ class _Largest(RowFunction):
 def _check_noise(
     x: Tensor, epsilon: float, samples: int, generator: torch.Generator | None, noise: Tensor | None
 ) -> None:
-    if not 0 <= epsilon < float("inf"):
-        raise ValueError(f"`epsilon` must be at least 0 and finite; got {epsilon}.")
+    check_number("epsilon", epsilon, at_least=0)
     whole_k(samples, 1 << 62, name="samples")
     if noise is None:
         return

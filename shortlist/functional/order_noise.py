@@ -28,7 +28,7 @@ _RARE = [(rare, -NormalDist().inv_cdf(rare)) for rare in (1 / 128, 1 / 64, 1 / 3
 _SPARSE_COST = 7.0
 """How much more a drawn exceedance costs than the noise of a leading label."""
 
-_ENTRIES = 1 << 16
+_ENTRIES = 1 << 14
 """Least number of noised values held at a time."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from shortlist import functional as F
-from shortlist.functional.losses_ranking import Kind
+from shortlist.functional.losses_ranking import TwoWayKind
 from shortlist.functional.reduction import Reduction
 from shortlist.nn.loss import Loss
 
@@ -84,7 +84,7 @@ class TwoWay(Loss):
     def __init__(
         self,
         *,
-        kind: Kind = "two-way",
+        kind: TwoWayKind = "two-way",
         positive_temperature: float = 4.0,
         negative_temperature: float = 1.0,
         margin: float = 0.0,

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.contracts_losses import LOSSES, Loss, random_hot
+from tests.contracts_losses import LOSSES, Loss, N, batch, value_and_gradient
 
 INF = math.inf
 HALVES = [torch.float16, torch.bfloat16]
-N = 6
 ONE_CLASS = [loss for loss in LOSSES if loss.one_class]
 SETS = [loss for loss in LOSSES if not loss.one_class]
 WHOLE_K = [loss for loss in LOSSES if loss.takes_k and loss.function.__name__ not in ("lml_nll", "average_k")]
@@ -29,17 +28,6 @@ SHARP = {
 
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=str)
 each_half = pytest.mark.parametrize("dtype", HALVES, ids=str)
-
-
-def batch(loss: Loss, generator: torch.Generator, *, unknown: float = 0.0, rows: int = 5) -> tuple[Tensor, Tensor]:
-    logits = 2 * torch.randn(rows, N, generator=generator, dtype=torch.float64)
-    return logits, random_hot(loss, rows, N, generator, unknown=unknown)
-
-
-def value_and_gradient(loss: Loss, logits: Tensor, target: Tensor, k: float = 2, **options) -> tuple[Tensor, Tensor]:
-    logits = logits.clone().requires_grad_()
-    value = loss(logits, target, k, **options)
-    return value.detach(), torch.autograd.grad(value.sum(), logits)[0]
 
 
 def shape_of_values(loss: Loss, logits: Tensor) -> torch.Size:

@@ -4,28 +4,15 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
-from tests.contracts_losses import LOSSES, Loss, random_hot
+from tests.contracts_losses import LOSSES, N, batch, random_hot, value_and_gradient
 
 INF = math.inf
-N = 6
 ONE_CLASS = [loss for loss in LOSSES if loss.one_class]
 SETS = [loss for loss in LOSSES if not loss.one_class]
 ROW_BY_ROW = [loss for loss in LOSSES if not loss.couples_rows]
 
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=str)
-
-
-def batch(loss: Loss, generator: torch.Generator, *, unknown: float = 0.0, rows: int = 5) -> tuple[Tensor, Tensor]:
-    logits = 2 * torch.randn(rows, N, generator=generator, dtype=torch.float64)
-    return logits, random_hot(loss, rows, N, generator, unknown=unknown)
-
-
-def value_and_gradient(loss: Loss, logits: Tensor, target: Tensor, k: float = 2, **options) -> tuple[Tensor, Tensor]:
-    logits = logits.clone().requires_grad_()
-    value = loss(logits, target, k, **options)
-    return value.detach(), torch.autograd.grad(value.sum(), logits)[0]
 
 
 @each_loss

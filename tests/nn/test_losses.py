@@ -1,9 +1,7 @@
 """Loss modules store options, delegate to the function of the same name, and survive saving, copying and moving."""
 
 import copy
-import io
 import math
-import pickle
 
 import pytest
 import torch
@@ -12,6 +10,7 @@ from torch import Tensor, nn
 from shortlist import functional as F
 from shortlist.nn import LDAM, LMLNLL, ROLE, AverageK, ExpectedPositive, NoisedTopK
 from tests.contracts_losses import EXPECTED, LOSSES, MARGINS, OPTIONS, Loss, random_hot
+from tests.nn.saving import copies
 
 N = len(MARGINS)
 SCALARS = [
@@ -38,18 +37,6 @@ def still(loss: Loss) -> dict[str, float]:
 
 def weights() -> Tensor:
     return torch.linspace(0.5, 2, N)
-
-
-def copies(layer: nn.Module) -> dict[str, nn.Module]:
-    """The layer through each way of saving it whole."""
-    buffer = io.BytesIO()
-    torch.save(layer, buffer)
-    buffer.seek(0)
-    return {
-        "pickle": pickle.loads(pickle.dumps(layer)),
-        "deepcopy": copy.deepcopy(layer),
-        "torch.save": torch.load(buffer, weights_only=False),
-    }
 
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])

@@ -1,14 +1,13 @@
 """Modules store options, delegate to the function of the same name, and survive saving and copying."""
 
 import copy
-import io
-import pickle
 
 import pytest
 import torch
 from torch import nn
 
 from tests.contracts import BY_NAME, PROJECTIONS
+from tests.nn.saving import copies
 
 MODULES = [projection for projection in PROJECTIONS if projection.module]
 WITH_K = [projection for projection in MODULES if projection.takes_k]
@@ -20,18 +19,6 @@ each_with_k = pytest.mark.parametrize("projection", WITH_K, ids=str)
 @pytest.fixture
 def logits() -> torch.Tensor:
     return torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0))
-
-
-def copies(layer: nn.Module) -> dict[str, nn.Module]:
-    """The layer through each way of saving it whole."""
-    buffer = io.BytesIO()
-    torch.save(layer, buffer)
-    buffer.seek(0)
-    return {
-        "pickle": pickle.loads(pickle.dumps(layer)),
-        "deepcopy": copy.deepcopy(layer),
-        "torch.save": torch.load(buffer, weights_only=False),
-    }
 
 
 @each_module
