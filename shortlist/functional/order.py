@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.options import check_number
-from shortlist.functional.order_noise import noised_places
+from shortlist.functional.order_noise import noised_mean
 from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import check_logits, may_look, moved, solvable
 
@@ -82,14 +82,13 @@ def noised_kth_largest(
     k = whole_k(k, x.shape[dim])
     _check_noise(x, epsilon, samples, generator, noise)
     rows = moved(solvable(x), dim, -1)
-    if noise is not None:
-        drawn = moved(noise.to(rows.dtype), dim if dim < 0 else dim + 1, -1)
-        places = torch.stack([largest(rows + epsilon * z, k)[..., -1] for z in drawn], -1)
-        values = drawn.movedim(0, -2).gather(-1, places.unsqueeze(-1)).squeeze(-1)
-    elif epsilon == 0:
+    if epsilon == 0:
         return rows.gather(-1, largest(rows, k)[..., -1:]).squeeze(-1)
-    else:
-        places, values = noised_places(rows, k, epsilon, samples, generator)
+    if noise is None:
+        return noised_mean(rows, k, epsilon, samples, generator)
+    drawn = moved(noise.to(rows.dtype), dim if dim < 0 else dim + 1, -1)
+    places = torch.stack([largest(rows + epsilon * z, k)[..., -1] for z in drawn], -1)
+    values = drawn.movedim(0, -2).gather(-1, places.unsqueeze(-1)).squeeze(-1)
     return (rows.gather(-1, places) + epsilon * values).mean(-1)
 
 

@@ -32,15 +32,13 @@ _ENTRIES = 1 << 14
 """Least number of noised values held at a time."""
 
 
-def noised_places(
-    x: Tensor, k: int, epsilon: float, samples: int, generator: torch.Generator | None
-) -> tuple[Tensor, Tensor]:
-    """The places of the k-th largest of ``x + epsilon Z`` and their noise, ``(..., samples)`` each."""
-    return _Places.run(x.detach(), k, epsilon, samples, generator)
+def noised_mean(x: Tensor, k: int, epsilon: float, samples: int, generator: torch.Generator | None) -> Tensor:
+    """The mean over samples of the k-th largest of ``x + epsilon Z``, ``(...)``."""
+    return _NoisedMean.run(x, k, epsilon, samples, generator)[0]
 
 
-class _Places(RowFunction):
-    """``x, k, ... -> places, noise``."""
+class _NoisedMean(RowFunction):
+    """``x, k, ... -> mean, share``; the share of the draws in which a label was the k-th is the gradient."""
 
     @staticmethod
     def forward(
@@ -48,33 +46,37 @@ class _Places(RowFunction):
     ) -> tuple[Tensor, Tensor]:
         if not may_look(x) or x.numel() == 0:
             return _draw_all(x, k, epsilon, samples, generator)
-        rows = x.reshape(-1, x.shape[-1])
-        places, noise = _draw_what_matters(rows, k, epsilon, samples, generator)
-        return places.view(*x.shape[:-1], samples), noise.view(*x.shape[:-1], samples)
+        mean, share = _draw_what_matters(x.detach().reshape(-1, x.shape[-1]), k, epsilon, samples, generator)
+        return mean.view(x.shape[:-1]), share.view(x.shape)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(*output)
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # else zeros are made for the share
+        ctx.save_for_backward(output[1])
+        ctx.save_for_forward(output[1])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
-        return (None,) * 5
+    def backward(ctx: Any, gradient: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        (share,) = ctx.saved_tensors
+        return None if gradient is None else gradient.unsqueeze(-1) * share, None, None, None, None
 
     @staticmethod
-    def tangent(ctx: Any, *tangents: Tensor | None) -> tuple[None, None]:
-        return None, None
+    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor, None]:
+        (share,) = ctx.saved_tensors
+        return (share * x_tangent).sum(-1), None
 
 
 def _draw_all(
     x: Tensor, k: int, epsilon: float, samples: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    places, values = [], []
+    mean, share = torch.zeros_like(x[..., :1]), torch.zeros_like(x)
     for _ in range(samples):
         noise = torch.randn(x.shape, dtype=x.dtype, device=x.device, generator=generator)
         place = (x + epsilon * noise).topk(k).indices[..., -1:]
-        places.append(place)
-        values.append(noise.gather(-1, place))
-    return torch.cat(places, -1), torch.cat(values, -1)
+        mean = mean + (x.gather(-1, place) + epsilon * noise.gather(-1, place)) / samples
+        share = share.scatter_add(-1, place, torch.full_like(mean, 1 / samples))
+    return mean.squeeze(-1), share
 
 
 class _Plan(NamedTuple):
@@ -90,8 +92,7 @@ def _draw_what_matters(
 ) -> tuple[Tensor, Tensor]:
     rows, n = x.shape
     plan = _plan(x, k, epsilon)
-    places = torch.empty(rows, samples, dtype=torch.int64)
-    values = x.new_empty(rows, samples)
+    mean, share = x.new_zeros(rows), torch.zeros_like(x)
     # The values held at a time are a fraction of the logits, however many samples there are.
     per_pair = plan.width + math.ceil(2 * plan.rare * n)
     pairs = max(_ENTRIES, rows * n // 2) // per_pair + 1
@@ -101,10 +102,11 @@ def _draw_what_matters(
     for start in range(0, rows, row_step):
         block = slice(start, start + row_step)
         for first in range(0, samples, sample_step):
-            some = slice(first, min(first + sample_step, samples))
-            place, value = _draw_block(x[block], k, epsilon, some.stop - first, plan, rng)
-            places[block, some], values[block, some] = torch.from_numpy(place), torch.from_numpy(value)
-    return places, values
+            count = min(sample_step, samples - first)
+            place, noise = (torch.from_numpy(part) for part in _draw_block(x[block], k, epsilon, count, plan, rng))
+            mean[block] += (x[block].gather(-1, place) + epsilon * noise).sum(-1) / samples
+            share[block].scatter_add_(-1, place, x.new_full((1, 1), 1 / samples).expand(place.shape))
+    return mean, share
 
 
 def _seed(generator: torch.Generator | None) -> int:
