@@ -1,0 +1,5 @@
+"""``python -m shortlist``."""
+
+from shortlist.cli import main
+
+raise SystemExit(main())

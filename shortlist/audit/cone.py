@@ -1,0 +1,203 @@
+r"""The point of a convex hull nearest to the origin, by an active-set method on orthogonal factors.
+
+For unit rows :math:`a_i` solve :math:`\min_{\lambda \ge 0} \|B^\top \lambda - e\|` with rows :math:`b_i = (a_i, 1)` and
+:math:`e = (0, 1)`. If the residual vanishes, :math:`\sum_i \lambda_i a_i = 0` shows that no vector has all
+:math:`a_i \cdot v > 0`. If not, the residual is :math:`(-x, \cdot)` and :math:`x`, the nearest point, is such a vector:
+of all unit vectors its direction has the largest smallest margin.
+
+The residual is kept as a *unit* vector that is made orthogonal again to the passive rows in every step. Its margins are
+then right to a few units of rounding even when the nearest point is 1e-13 away from the origin, where the
+combination itself has lost all its digits to cancellation.
+
+References:
+    Wolfe, "Finding the nearest point in a polytope", Mathematical Programming 11, 1976; Lawson and Hanson, "Solving
+    Least Squares Problems", 1974, chapter 23.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shortlist.audit.compiled import compiled
+from shortlist.audit.system import Array, Indices
+
+FEASIBLE, VANISHED, STALLED = 0, 1, 2
+UNIT = 2.0**-53
+
+
+class Cone:
+    """State of the method: the pool of rows, the passive ones among them, and the residual.
+
+    Args:
+        dim: length of a row.
+        capacity: rows of the pool to make room for.
+    """
+
+    def __init__(self, dim: int, capacity: int) -> None:
+        size = dim + 1
+        self.pool: Array = np.empty((capacity, size))
+        self.index: Indices = np.empty(capacity, dtype=np.int64)
+        self.length = 0
+        self.residual: Array = np.eye(1, size, dim)[0]
+        self._orthogonal: Array = np.zeros((size, size))
+        self._triangle: Array = np.zeros((size, size))
+        self._weights: Array = np.zeros(size)
+        self._passive: Indices = np.zeros(size, dtype=np.int64)
+        self._count = 0
+
+    def add(self, rows: Array, index: Indices) -> None:
+        """Put rows (with their signs) into the pool."""
+        end = self.length + len(rows)
+        if end > len(self.pool):
+            room = np.empty((2 * end - len(self.pool), self.pool.shape[1]))
+            self.pool = np.vstack([self.pool, room])
+            self.index = np.concatenate([self.index, np.empty(len(room), dtype=np.int64)])
+        self.pool[self.length : end, :-1] = rows
+        self.pool[self.length : end, -1] = 1.0
+        self.index[self.length : end] = index
+        self.length = end
+
+    def solve(self, share: float) -> int:
+        """Go on until every margin in the pool is at least ``share`` of the best one, or the combination vanishes."""
+        status, self._count, self.residual = _advance(
+            self.pool[: self.length],
+            self._orthogonal,
+            self._triangle,
+            self._weights,
+            self._passive,
+            self._count,
+            self.residual,
+            share,
+        )
+        return status
+
+    @property
+    def direction(self) -> Array:
+        """The nearest point, as a direction of length about one."""
+        return -self.residual[:-1]
+
+    @property
+    def support(self) -> Indices:
+        """Which rows the combination uses."""
+        return self.index[self._passive[: self._count]]
+
+    @property
+    def weights(self) -> Array:
+        """The combination's positive weights."""
+        return self._weights[: self._count]
+
+
+@compiled
+def _advance(
+    pool: Array,
+    orthogonal: Array,
+    triangle: Array,
+    weights: Array,
+    passive: Indices,
+    count: int,
+    residual: Array,
+    share: float,
+) -> tuple[int, int, Array]:
+    size = pool.shape[1]
+    # No unit vector has a larger smallest margin than the residual's last entry: below this none could be verified.
+    noise = max(8.0, 0.5 * size) * UNIT
+    for _ in range(50 * size):
+        if count == size or residual[size - 1] <= noise:
+            return VANISHED, count, residual
+        gain = np.dot(pool, residual)
+        entering = np.argmax(gain)
+        if gain[entering] <= max(noise, (1.0 - share) * residual[size - 1]):
+            return FEASIBLE, count, residual
+        if not _append(orthogonal, triangle, pool[entering], count):
+            return STALLED, count, residual
+        passive[count] = entering
+        weights[count] = 0.0
+        count += 1
+        target = _back_substitute(triangle, orthogonal[:count, size - 1].copy())
+        if target[count - 1] <= 0.0:
+            # Only rounding can do this: the newcomer has a positive gain.
+            return STALLED, count - 1, residual
+        while target.min() <= 0.0:
+            leaving, step = _blocking(weights[:count], target)
+            weights[:count] += step * (target - weights[:count])
+            _remove(orthogonal, triangle, leaving, count)
+            weights[leaving : count - 1] = weights[leaving + 1 : count].copy()
+            passive[leaving : count - 1] = passive[leaving + 1 : count].copy()
+            count -= 1
+            target = _back_substitute(triangle, orthogonal[:count, size - 1].copy())
+        weights[:count] = target
+        residual = _orthogonal_residual(orthogonal[:count])
+    return STALLED, count, residual
+
+
+@compiled
+def _append(orthogonal: Array, triangle: Array, row: Array, count: int) -> bool:
+    """One more column of the factors; false when the row lies in the span of the others."""
+    basis = orthogonal[:count]
+    first = np.dot(basis, row)
+    rest = row - np.dot(first, basis)
+    second = np.dot(basis, rest)
+    rest = rest - np.dot(second, basis)
+    length = np.sqrt(np.dot(rest, rest))
+    if length <= 64.0 * UNIT:
+        return False
+    triangle[count, :count] = first + second
+    triangle[count, count] = length
+    orthogonal[count] = rest / length
+    return True
+
+
+@compiled
+def _back_substitute(triangle: Array, values: Array) -> Array:
+    """Solve with the upper triangle, whose columns are stored as rows."""
+    for j in range(len(values) - 1, -1, -1):
+        values[j] /= triangle[j, j]
+        values[:j] -= values[j] * triangle[j, :j]
+    return values
+
+
+@compiled
+def _blocking(weights: Array, target: Array) -> tuple[int, float]:
+    """Which weight reaches zero first on the way to ``target``, and after what part of the way."""
+    leaving, step = 0, 2.0
+    for j in range(len(weights)):
+        if target[j] <= 0.0:
+            part = weights[j] / max(weights[j] - target[j], 1e-300)
+            if part < step:
+                leaving, step = j, part
+    return leaving, step
+
+
+@compiled
+def _remove(orthogonal: Array, triangle: Array, gone: int, count: int) -> None:
+    """Drop a column of the factors and rotate what is left back to a triangle."""
+    for i in range(gone, count - 1):
+        triangle[i, : i + 2] = triangle[i + 1, : i + 2]
+    for i in range(gone, count - 1):
+        length = np.hypot(triangle[i, i], triangle[i, i + 1])
+        c, s = triangle[i, i] / length, triangle[i, i + 1] / length
+        above = triangle[i : count - 1, i].copy()
+        below = triangle[i : count - 1, i + 1].copy()
+        triangle[i : count - 1, i] = c * above + s * below
+        triangle[i : count - 1, i + 1] = c * below - s * above
+        row = c * orthogonal[i] + s * orthogonal[i + 1]
+        orthogonal[i + 1] = c * orthogonal[i + 1] - s * orthogonal[i]
+        orthogonal[i] = row
+
+
+@compiled
+def _orthogonal_residual(basis: Array) -> Array:
+    """The part of (0, …, 0, 1) orthogonal to the basis, of length one, orthogonal to rounding however short it was.
+
+    Zero when nothing orthogonal is left but rounding that lies in the basis' own span.
+    """
+    size = basis.shape[1]
+    residual = np.zeros(size)
+    residual[size - 1] = 1.0
+    for _ in range(5):
+        residual = residual - np.dot(np.dot(basis, residual), basis)
+        length = np.sqrt(np.dot(residual, residual))
+        residual = residual / max(length, 1e-300)
+        if length > 0.5:
+            return residual
+    return np.zeros(size)

@@ -1,0 +1,195 @@
+"""Curves of argmaxability: share against the radius, share against the dimension, radius against labels and slack."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from shortlist.audit.counting import cumulative_binomials, log10_share
+from shortlist.audit.run import audit
+from shortlist.functional import dft_matrix
+
+
+class EpsilonCurve(NamedTuple):
+    """What `epsilon_curve` returns: the abscissae, the shares, and how many sets were left out as undecided."""
+
+    epsilons: NDArray[np.float64]
+    share: NDArray[np.float64]
+    undecided: int
+
+
+def epsilon_curve(radii: ArrayLike, epsilons: ArrayLike | None = None) -> EpsilonCurve:
+    r"""Share of the label sets that are ε-argmaxable: output even where the features move by ε.
+
+    .. math:: s(\varepsilon) = \frac{|\{l : r_l \ge \varepsilon,\; r_l > 0\}|}{|\{l : r_l \text{ is known}\}|}
+
+    so that :math:`s(0)` is the share of argmaxable sets: those of radius 0 never count.
+
+    Args:
+        radii: Chebyshev radii, any shape, as in ``AuditReport.radii``: 0 for unargmaxable, NaN for undecided.
+        epsilons: where to evaluate, finite and at least 0, any order. By default 0 and every positive radius that
+            occurs, which are all the steps of the curve.
+
+    Returns:
+        ``(epsilons, share, undecided)``. The share is among the decided sets, NaN if there is none; the whole share
+        lies between ``share * decided / total`` and that plus ``undecided / total``.
+
+    Example:
+        >>> epsilon_curve([0.0, 0.5, 2.0, 2.0, float("nan")])
+        EpsilonCurve(epsilons=array([0. , 0.5, 2. ]), share=array([0.75, 0.75, 0.5 ]), undecided=1)
+
+    References:
+        Grivas, Vergari, Lopez, "Taming the sigmoid bottleneck", 2024, definition 3.
+    """
+    values = np.asarray(radii, dtype=np.float64).ravel()
+    wrong = np.flatnonzero((values < 0) | np.isinf(values))
+    if len(wrong):
+        raise ValueError(f"`radii` must be finite and at least 0, or NaN; got {values[wrong[0]]} at {wrong[0]}.")
+    known = np.sort(values[~np.isnan(values)])
+    positive = known[known > 0]
+    places = np.unique(np.append(0.0, positive)) if epsilons is None else np.asarray(epsilons, dtype=np.float64)
+    if not (np.isfinite(places) & (places >= 0)).all():
+        raise ValueError(f"`epsilons` must be finite and at least 0; got {epsilons}.")
+    enough = len(positive) - np.searchsorted(positive, places, side="left")
+    share = enough / len(known) if len(known) else np.full(places.shape, np.nan)
+    return EpsilonCurve(places, share, len(values) - len(known))
+
+
+def share_by_dimension(num_labels: int, dims: Sequence[int] | None = None) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    r"""Base-10 logarithm of the share of the ``2^n`` assignments that is argmaxable, for each dimension ``d``.
+
+    .. math:: \log_{10}\, 2^{1-n} \sum_{j<d} \binom{n-1}{j}
+
+    Args:
+        num_labels: n, at least 1.
+        dims: the dimensions, at least 0; by default 1, 2, ..., n.
+
+    Returns:
+        ``(dims, log10_shares)``, two arrays of one length. The logarithms are right where the shares underflow.
+
+    Example:
+        >>> dims, log10_shares = share_by_dimension(1000, [100, 500, 1000])
+        >>> [f"{value:.4g}" for value in log10_shares]
+        ['-161.9', '-0.301', '0']
+
+    References:
+        Grivas, Vergari, Lopez, "Taming the sigmoid bottleneck", 2024, figure 2.
+    """
+    num_labels = operator.index(num_labels)
+    if num_labels < 1:
+        raise ValueError(f"`num_labels` must be at least 1; got {num_labels}.")
+    wanted = range(1, num_labels + 1) if dims is None else [operator.index(dim) for dim in dims]
+    for dim in wanted:
+        if dim < 0:
+            raise ValueError(f"`dims` must be at least 0; got {dim}.")
+    # One pass over the sums serves all dimensions, and only the logarithms are kept: the sums are n bits each.
+    shares = {0: -np.inf}
+    asked = {min(dim, num_labels) for dim in wanted}
+    for last, total in enumerate(cumulative_binomials(num_labels - 1)):
+        if last + 1 in asked:
+            shares[last + 1] = log10_share(2 * total, num_labels)
+    return np.array(wanted, dtype=np.int64), np.array([shares[min(dim, num_labels)] for dim in wanted])
+
+
+@dataclass(frozen=True)
+class RadiusQuantiles:
+    """What `radius_quantiles` returns.
+
+    Attributes:
+        k: how many labels each set has, and the degree of the DFT.
+        quantile: which quantile ``radii`` holds.
+        num_labels: the numbers of labels, one per row of ``radii``.
+        slacks: the numbers of slack columns, one per column of ``radii``.
+        radii: ``(len(num_labels), len(slacks))``; NaN where no set was decided.
+        undecided: how many sets were left out in each.
+    """
+
+    k: int
+    quantile: float
+    num_labels: tuple[int, ...]
+    slacks: tuple[int, ...]
+    radii: NDArray[np.float64]
+    undecided: NDArray[np.int64]
+
+
+def radius_quantiles(
+    num_labels: Sequence[int],
+    slacks: Sequence[int],
+    k: int,
+    *,
+    quantile: float = 0.01,
+    num_sets: int = 1000,
+    seed: int = 0,
+    jobs: int | None = None,
+) -> RadiusQuantiles:
+    r"""Quantile of the Chebyshev radius over random sets of ``k`` labels, for DFT layers with random slack.
+
+    The layer is :math:`[F\; S]`, ``F`` the DFT matrix of degree ``k`` and the slack :math:`S_{ij} \sim N(0, 1/n)`,
+    the scale of the entries of ``F``. Labels and slack are drawn anew for each number of labels; a larger slack extends
+    a smaller one, and all are asked for the same sets, so along the slacks the radius of a set differs by the columns
+    added alone.
+
+    Args:
+        num_labels: the numbers of labels, each at least ``2k + 1``.
+        slacks: the numbers of slack columns, each at least 0.
+        k: how many labels a set has, at least 1.
+        quantile: in [0, 1]; 0.01 is the radius that 1% of the sets do not exceed.
+        num_sets: how many sets to draw.
+        seed: of the sets and of the slack.
+        jobs: passed on to `audit`.
+
+    Returns:
+        The quantiles, each the radius of one of the sets. Regions too thin for a witness in float64 count with the
+        radius of the trigonometric polynomial that the theorem names, a lower bound.
+
+    Example:
+        >>> found = radius_quantiles([16, 64], [0, 4], k=1, num_sets=20)
+        >>> found.radii.shape, bool((found.radii[0] > found.radii[1]).all())
+        ((2, 2), True)
+
+    References:
+        Grivas, Vergari, Lopez, "Taming the sigmoid bottleneck", 2024, figure 5.
+    """
+    _check_plan(num_labels, slacks, k, quantile=quantile, num_sets=num_sets)
+    radii = np.empty((len(num_labels), len(slacks)))
+    undecided = np.zeros((len(num_labels), len(slacks)), dtype=np.int64)
+    for row, n in enumerate(num_labels):
+        generator = np.random.default_rng([seed, n])
+        sets = torch.from_numpy(_random_sets(generator, n, k, num_sets))
+        slack_columns = generator.standard_normal((max(slacks, default=0), n)).T / np.sqrt(n)
+        fixed = dft_matrix(n, k, dtype=torch.float64).numpy()
+        for column, slack in enumerate(slacks):
+            weight = np.concatenate([fixed, slack_columns[:, :slack]], axis=1)
+            found = audit(weight, sets, jobs=jobs, dft=k).radii
+            known = found[~np.isnan(found)]
+            undecided[row, column] = len(found) - len(known)
+            radii[row, column] = np.quantile(known, quantile, method="inverted_cdf") if len(known) else np.nan
+    return RadiusQuantiles(k, quantile, tuple(num_labels), tuple(slacks), radii, undecided)
+
+
+def _random_sets(generator: np.random.Generator, n: int, k: int, num_sets: int) -> NDArray[np.int64]:
+    """``num_sets`` uniform sets of ``k`` of ``n`` labels, as sorted index lists."""
+    rows = [np.sort(generator.choice(n, size=k, replace=False)) for _ in range(num_sets)]
+    return np.array(rows, dtype=np.int64).reshape(num_sets, k)
+
+
+def _check_plan(num_labels: Sequence[int], slacks: Sequence[int], k: int, *, quantile: float, num_sets: int) -> None:
+    """Refuse the plan before the first long computation."""
+    if k < 1:
+        raise ValueError(f"`k` must be at least 1; got {k}.")
+    for n in num_labels:
+        if n < 2 * k + 1:
+            raise ValueError(f"`num_labels` must be at least 2k + 1 = {2 * k + 1}; got {n}.")
+    for slack in slacks:
+        if slack < 0:
+            raise ValueError(f"`slacks` must be at least 0; got {slack}.")
+    if not 0 <= quantile <= 1:
+        raise ValueError(f"`quantile` must lie in [0, 1]; got {quantile}.")
+    if num_sets < 1:
+        raise ValueError(f"`num_sets` must be at least 1; got {num_sets}.")

@@ -1,0 +1,156 @@
+"""What is audited: a matrix, a module that has one, or a file; and the label sets asked about."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shortlist.audit.system import Array, Indices, Mode, System
+from shortlist.extras import require
+from shortlist.targets import to_index_lists
+
+Layer = Tensor | np.ndarray | nn.Module | str | Path
+LabelSets = Tensor | np.ndarray | Sequence[Iterable[int]]
+
+
+def read_system(
+    layer: Layer, bias: Tensor | np.ndarray | None, *, mode: Mode, key: str | None, dft: int | None
+) -> System:
+    """Read weight and bias, check them, and pose the question.
+
+    Raises:
+        ValueError: names what is wrong: a shape, the first row that is not finite, a Fourier matrix that is none.
+    """
+    if mode not in ("sign", "top-k"):
+        raise ValueError(f'`mode` must be "sign" or "top-k"; got {mode!r}.')
+    if isinstance(layer, str | Path):
+        weight = _checked("weight", read_array(layer, key), 2)
+    elif isinstance(layer, nn.Module):
+        degree = getattr(layer, "dft_degree", None)
+        dft = degree if dft is None else dft
+        weight = _checked("weight", _module_weight(layer), 2)
+        bias = getattr(layer, "bias", None) if bias is None else bias
+    else:
+        weight = _checked("weight", layer, 2)
+    if min(weight.shape) == 0:
+        raise ValueError(f"`weight` must have at least one label and one feature; got shape {weight.shape}.")
+    offset = None if bias is None else _checked("bias", bias, 1)
+    if offset is not None and len(offset) != len(weight):
+        raise ValueError(f"`bias` must have one entry per label, {len(weight)}; got {len(offset)}.")
+    system = System(weight, offset, mode, dft)
+    if dft is not None and not system.is_fourier:
+        raise ValueError(f"`dft` is {dft}, but the first {2 * dft + 1} columns of `weight` are no such Fourier matrix.")
+    return system
+
+
+def _module_weight(module: nn.Module) -> Tensor:
+    explicit: Callable[[torch.dtype], Tensor] | None = getattr(module, "explicit_weight", None)
+    if explicit is not None:
+        return explicit(torch.float64)
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"`weight` must be a matrix or a module that has one; {type(module).__name__} has no `weight`.")
+    return weight
+
+
+def _checked(name: str, values: object, dims: int) -> Array:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        # numpy has no bfloat16, and float64 holds every floating type exactly.
+        values = (values.double() if values.is_floating_point() else values).numpy()
+    array = np.asarray(values)
+    if array.ndim != dims:
+        raise ValueError(f"`{name}` must have {dims} dimension{'s' * (dims > 1)}; got shape {array.shape}.")
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"`{name}` must hold real numbers; got {array.dtype}.")
+    array = array.astype(np.float64)
+    wrong = np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, dims))))
+    if len(wrong):
+        raise ValueError(f"`{name}` must be finite; row {wrong[0]} is not ({len(wrong)} in all).")
+    return array
+
+
+def read_array(path: str | Path, key: str | None) -> Any:
+    """One array of a ``.safetensors``, ``.npz`` or ``.npy`` file; without ``key``, the only matrix there."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"`{path}` is not a file.")
+    try:
+        if path.suffix == ".safetensors":
+            return _from_safetensors(path, key)
+        if path.suffix in (".npz", ".npy"):
+            return _from_numpy(path, key)
+    except (OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"`{path}` cannot be read: {error}.") from error
+    raise ValueError(f"`{path}` must end in .safetensors, .npz or .npy.")
+
+
+def _from_safetensors(path: Path, key: str | None) -> Tensor:
+    safetensors = require("safetensors", extra="audit")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            dims = {name: len(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no mapping
+            return file.get_tensor(_choose(path, dims, key))
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"`{path}` cannot be read: {error}.") from error
+
+
+def _from_numpy(path: Path, key: str | None) -> np.ndarray:
+    try:
+        # Opened here, since numpy leaves a file that it cannot read open.
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return loaded
+            arrays = {name: loaded[name] for name in loaded.files}
+    except ValueError as error:
+        raise ValueError(f"`{path}` cannot be read: {error}.") from error
+    return arrays[_choose(path, {name: array.ndim for name, array in arrays.items()}, key)]
+
+
+def _choose(path: Path, dims: dict[str, int], key: str | None) -> str:
+    names = ", ".join(sorted(dims)) or "no array"
+    if key is not None:
+        if key not in dims:
+            raise ValueError(f"`{path}` has no array {key!r}; it holds {names}.")
+        return key
+    matrices = [name for name, dim in dims.items() if dim == 2]
+    if len(matrices) != 1:
+        raise ValueError(f"`{path}` must hold just one matrix when no key chooses; it holds {names}.")
+    return matrices[0]
+
+
+def read_label_sets(label_sets: LabelSets, num_labels: int) -> list[Indices]:
+    """Each set as sorted label indices.
+
+    Raises:
+        ValueError: names the set whose label is out of range or stands twice.
+    """
+    if isinstance(label_sets, np.ndarray):
+        label_sets = torch.from_numpy(label_sets)
+    if isinstance(label_sets, Tensor):
+        lists = to_index_lists(label_sets, num_labels).cpu().numpy()
+        return [np.sort(row[row >= 0]) for row in lists]
+    return [_one_set(position, labels, num_labels) for position, labels in enumerate(label_sets)]
+
+
+def _one_set(position: int, labels: Iterable[int], num_labels: int) -> Indices:
+    values = np.asarray(list(labels))
+    if values.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise TypeError(f"`label_sets` must hold whole numbers; set {position} does not.")
+    values = np.sort(values.astype(np.int64))
+    outside = values[(values < 0) | (values >= num_labels)]
+    if len(outside):
+        raise ValueError(f"`label_sets` must hold labels in [0, {num_labels - 1}]; set {position} has {outside[0]}.")
+    twice = values[1:][values[1:] == values[:-1]]
+    if len(twice):
+        raise ValueError(f"`label_sets` must hold a label once per set; set {position} has {twice[0]} twice.")
+    return values

@@ -1,0 +1,210 @@
+"""The answer of an audit: verdicts, radii and certificates, with their checks, saved whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shortlist.audit.bounds import radius_below
+from shortlist.audit.certificates import Certificate, Witness, holds
+from shortlist.audit.decide import Decision
+from shortlist.audit.encoding import VERDICTS, decode_array, decode_decision, encode_array, encode_decision
+from shortlist.audit.system import Array, Indices, System
+from shortlist.files import replacing
+
+_FORMAT = "shortlist audit"
+_VERSION = 1
+
+
+class SizeRow(NamedTuple):
+    """One line of the table: sets of one size, how many of each verdict, the smallest radius of the argmaxable ones."""
+
+    size: int
+    argmaxable: int
+    unargmaxable: int
+    undecided: int
+    smallest_radius: float
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """Verdicts on label sets, in the order in which they were asked.
+
+    Attributes:
+        system: the layer and the question.
+        label_sets: sorted labels of each set.
+        decisions: verdict, certificate, bounds of the radius and reason of each set.
+        names: of the labels, or None.
+        survives: for each floating type, the share of argmaxable sets whose witness keeps its signs when layer
+            and vector are rounded to it; empty when no set is argmaxable.
+    """
+
+    system: System
+    label_sets: list[Indices]
+    decisions: list[Decision]
+    names: list[str] | None
+    survives: dict[str, float]
+
+    def __len__(self) -> int:
+        return len(self.decisions)
+
+    @property
+    def verdicts(self) -> NDArray[np.str_]:
+        """``(sets,)`` of ``"argmaxable"``, ``"unargmaxable"`` or ``"undecided"``."""
+        return np.array([decision.verdict for decision in self.decisions], dtype="<U12")
+
+    @property
+    def radius_bounds(self) -> Array:
+        """``(sets, 2)``: the radius lies between these, certified. Both are 0 for unargmaxable sets."""
+        return np.array([(decision.low, decision.high) for decision in self.decisions]).reshape(-1, 2)
+
+    @property
+    def radii(self) -> Array:
+        """``(sets,)``: Chebyshev radius with features bounded by 1e4, as achieved; NaN where undecided."""
+        return np.where(self.verdicts == "undecided", np.nan, self.radius_bounds[:, 0])
+
+    @property
+    def centres(self) -> Array:
+        """``(sets, d)``: the vectors that achieve the radii; NaN where there is none. One more column in top-k mode."""
+        centres = np.full((len(self), self.system.features.shape[1]), np.nan)
+        for index, certificate in enumerate(self.certificates):
+            if isinstance(certificate, Witness):
+                centres[index] = certificate.vector
+        return centres
+
+    @property
+    def certificates(self) -> list[Certificate | None]:
+        """What proves each verdict; None where undecided."""
+        return [decision.certificate for decision in self.decisions]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why a set is undecided; empty otherwise."""
+        return [decision.reason for decision in self.decisions]
+
+    def counts(self) -> dict[str, int]:
+        """How many sets have each verdict."""
+        return {verdict: int(np.count_nonzero(self.verdicts == verdict)) for verdict in VERDICTS}
+
+    def table(self) -> list[SizeRow]:
+        """One row per set size, ascending."""
+        sizes = np.array([len(labels) for labels in self.label_sets], dtype=np.int64)
+        verdicts, radii = self.verdicts, self.radii
+        rows = []
+        for size in np.unique(sizes):
+            here = sizes == size
+            number = {verdict: int(np.count_nonzero(verdicts[here] == verdict)) for verdict in VERDICTS}
+            argmaxable = radii[here & (verdicts == "argmaxable")]
+            smallest = float(argmaxable.min()) if len(argmaxable) else float("nan")
+            rows.append(SizeRow(int(size), **number, smallest_radius=smallest))
+        return rows
+
+    def worst(self, count: int = 5) -> list[int]:
+        """Positions of the sets to look at first: impossible ones, then undecided ones, then the thinnest."""
+        rank = {"unargmaxable": 0, "undecided": 1, "argmaxable": 2}
+        order = sorted(
+            range(len(self)),
+            key=lambda index: (
+                rank[self.decisions[index].verdict],
+                self.decisions[index].low,
+                len(self.label_sets[index]),
+                index,
+            ),
+        )
+        return order[:count]
+
+    def labels_of(self, index: int) -> list[str]:
+        """Names of the labels of one set, or their numbers."""
+        labels = self.label_sets[index].tolist()
+        return [self.names[label] if self.names is not None else str(label) for label in labels]
+
+    def verify(self) -> list[int]:
+        """Check every certificate from scratch, without a solver; return the positions of those that fail.
+
+        Checked are the signs of every witness and the radius that it achieves, the positivity of every combination,
+        and for the theorem the columns of the layer and the sign changes of the set. The upper bounds of radii
+        below the optimum were certified when they were computed and are not stored with their proof.
+        """
+        wrong, seen = [], {}
+        for index, (labels, decision) in enumerate(zip(self.label_sets, self.decisions, strict=True)):
+            key = (labels.tobytes(), id(decision))
+            if key not in seen:
+                seen[key] = self._holds(labels, decision)
+            if not seen[key]:
+                wrong.append(index)
+        return wrong
+
+    def _holds(self, labels: Indices, decision: Decision) -> bool:
+        if not holds(self.system, labels, decision.verdict, decision.certificate):
+            return False
+        if not isinstance(decision.certificate, Witness):
+            return True
+        reached = radius_below(self.system, self.system.signs(labels), decision.certificate.vector)
+        return decision.low <= reached * (1 + 1e-12)
+
+    def save(self, path: str | Path) -> None:
+        """Write the whole report, the layer included, as one JSON file."""
+        system = self.system
+        content = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "mode": system.mode,
+            "weight": encode_array(system.weight),
+            "bias": encode_array(system.bias),
+            "dft": system.dft,
+            "names": self.names,
+            "survives": self.survives,
+            "counts": self.counts(),
+            "sets": [
+                {"labels": labels.tolist(), **encode_decision(decision)}
+                for labels, decision in zip(self.label_sets, self.decisions, strict=True)
+            ],
+        }
+        with replacing(path) as partial:
+            partial.write_text(json.dumps(content))
+
+    @classmethod
+    def load(cls, path: str | Path) -> AuditReport:
+        """Read a report that `save` wrote.
+
+        Raises:
+            ValueError: one sentence, when the file is damaged, of another kind or of a newer version.
+        """
+        try:
+            content: Any = json.loads(Path(path).read_text())
+        except (OSError, ValueError) as error:
+            raise ValueError(f"`{path}` cannot be read: {error}.") from error
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            raise ValueError(f"`{path}` is not an audit report.")
+        if content.get("version") != _VERSION:
+            raise ValueError(f"`{path}` has version {content.get('version')}; this release reads {_VERSION}.")
+        try:
+            return cls._decode(content)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
+
+    @classmethod
+    def _decode(cls, content: dict[str, Any]) -> AuditReport:
+        weight, bias = decode_array(content["weight"]), decode_array(content["bias"])
+        if weight is None or weight.ndim != 2 or content["mode"] not in ("sign", "top-k"):
+            raise ValueError("no layer")
+        if bias is not None and bias.shape != weight.shape[:1]:
+            raise ValueError("bias and weight do not fit")
+        sets = [_labels(entry["labels"], len(weight)) for entry in content["sets"]]
+        decisions = [decode_decision(entry) for entry in content["sets"]]
+        survives = {str(name): float(share) for name, share in content["survives"].items()}
+        system = System(weight, bias, content["mode"], content["dft"])
+        return cls(system, sets, decisions, content["names"], survives)
+
+
+def _labels(values: Sequence[int], num_labels: int) -> Indices:
+    labels = np.array(values, dtype=np.int64)
+    if labels.ndim != 1 or (len(labels) and not (labels.min() >= 0 and labels.max() < num_labels)):
+        raise ValueError(f"labels {values} do not fit {num_labels} rows")
+    return labels

@@ -1,0 +1,37 @@
+"""The command line: ``shortlist COMMAND …``, one file per command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from shortlist import __version__
+from shortlist.cli import audit
+
+__all__ = ["main"]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one sentence what is wrong, and where help is."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`.\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; a user's mistake is answered in one sentence, never a traceback."""
+    parser = _Parser(prog="shortlist", description="Models that answer with a set of labels.")
+    parser.add_argument("--version", action="version", version=f"shortlist {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    audit.add_command(commands)
+    options = parser.parse_args(arguments)
+    try:
+        return options.run(options)
+    except KeyboardInterrupt:
+        sys.stderr.write("\nshortlist: interrupted.\n")
+        return 130
+    except (ValueError, TypeError, ImportError, OSError) as error:
+        sys.stderr.write(f"shortlist: {error}\n")
+        return 2
