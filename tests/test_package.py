@@ -16,7 +16,7 @@ ROOT = PACKAGE.parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
-    {"targets", "extras"},
+    {"targets", "extras", "files"},
     {"functional"},
     {"nn", "metrics", "sets", "audit", "data"},
     {"train", "report"},

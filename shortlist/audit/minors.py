@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shortlist.audit.rational import whole_numbers
+
 _MOST_MINORS = 1_000_000
 # Exact determinants take about d^4 steps on long integers: half a second at d = 64.
 _MOST_COLUMNS = 64
@@ -118,7 +120,7 @@ def _minor_signs(matrix: NDArray[np.float64]) -> Iterator[list[int]]:
     # A power of two per row changes no sign and no digit, and keeps the determinants within the range of float64.
     _, exponents = np.frexp(np.abs(matrix).max(axis=1, keepdims=True))
     scaled = np.ldexp(matrix, -exponents)
-    exact = _integer_rows(matrix)
+    exact = [whole_numbers(row) for row in matrix]
     choices = itertools.combinations(range(len(matrix)), d)
     while block := list(itertools.islice(choices, max(1, _BLOCK * 16 // d**2))):
         signs = _float_signs(scaled[np.array(block)]).tolist()
@@ -153,16 +155,6 @@ def _float_signs(minors: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.where(clear, np.sign(determinant) * (1 - 2 * (swaps % 2)), 0).astype(np.int64)
 
 
-def _integer_rows(matrix: NDArray[np.float64]) -> list[list[int]]:
-    """Each row times the power of two that makes it whole."""
-    rows = []
-    for row in matrix.tolist():
-        ratios = [value.as_integer_ratio() for value in row]
-        scale = max(denominator for _, denominator in ratios)
-        rows.append([numerator * (scale // denominator) for numerator, denominator in ratios])
-    return rows
-
-
 def _exact_sign(rows: list[list[int]]) -> int:
     """Sign of the determinant of whole numbers."""
     rank, sign = _eliminate(rows)
@@ -171,7 +163,7 @@ def _exact_sign(rows: list[list[int]]) -> int:
 
 def _rows_independent(matrix: NDArray[np.float64]) -> bool:
     """Whether the rank, in exact arithmetic, is the number of rows."""
-    return _eliminate(_integer_rows(matrix))[0] == len(matrix)
+    return _eliminate([whole_numbers(row) for row in matrix])[0] == len(matrix)
 
 
 def _eliminate(rows: list[list[int]]) -> tuple[int, int]:

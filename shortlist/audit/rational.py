@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from math import gcd, lcm
+from math import gcd
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def vanishes_exactly(rows: Array) -> Array | None:
     count = len(rows)
     if not 0 < count <= _MOST_ROWS:
         return None
-    pivots, table = _eliminate([_integers(column) for column in rows.T if column.any()], count)
+    pivots, table = _eliminate([whole_numbers(column) for column in rows.T if column.any()], count)
     free = [column for column in range(count) if column not in pivots]
     if len(free) != 1:
         return None
@@ -31,11 +31,11 @@ def vanishes_exactly(rows: Array) -> Array | None:
     return np.array([float(value / total) for value in solution])
 
 
-def _integers(values: Array) -> list[int]:
-    """The same numbers times a power of two that makes them whole."""
+def whole_numbers(values: Array) -> list[int]:
+    """The same numbers times the power of two that makes them whole."""
     ratios = [value.as_integer_ratio() for value in values.tolist()]
-    common = lcm(*(denominator for _, denominator in ratios))
-    return [numerator * (common // denominator) for numerator, denominator in ratios]
+    scale = max(denominator for _, denominator in ratios)
+    return [numerator * (scale // denominator) for numerator, denominator in ratios]
 
 
 def _eliminate(lines: list[list[int]], width: int) -> tuple[list[int], list[list[int]]]:

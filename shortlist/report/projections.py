@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from shortlist.extras import require
 from shortlist.functional import constrained_softmax, lml, lml_dual, sparse_top
+from shortlist.report.saving import new_figure, save_figure
 
 _COLOURS = {"lml": "#264653", "constrained softmax": "#b5651d", "sparse-top": "#2a9d8f"}
 _OTHERS = torch.tensor([1.5, 0.5, 0.0, -0.5, -1.5])
@@ -24,20 +24,12 @@ def draw_projections(path: str | Path) -> Path:
     Returns:
         ``path``, once the file is complete.
     """
-    matplotlib = require("matplotlib", extra="report")
-    matplotlib.use("Agg")
-    plt = require("matplotlib.pyplot", extra="report")
-    path = Path(path)
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), constrained_layout=True)
+    figure = new_figure(13, 4.2)
+    axes = figure.subplots(1, 3)
     _draw_response(axes[0])
     _draw_root(axes[1])
     _draw_polytope(axes[2])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    figure.savefig(partial, format=path.suffix.lstrip(".") or "png", dpi=150)
-    plt.close(figure)
-    partial.replace(path)
-    return path
+    return save_figure(figure, path)
 
 
 def _draw_response(axis: Any) -> None:

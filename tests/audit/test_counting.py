@@ -1,0 +1,146 @@
+"""Counts of assignments against enumeration, sampling and identities."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+
+from shortlist.audit import audit
+from shortlist.audit.counting import (
+    count_alternating,
+    count_argmaxable,
+    count_k_active,
+    cumulative_binomials,
+    log10_share,
+)
+
+
+def assignments(num_labels):
+    return list(itertools.product([0, 1], repeat=num_labels))
+
+
+def regions_of_lines(weight, bias=None):
+    """Assignments, as numbers in binary, that a layer with two features shows on a fine sample of the plane."""
+    angles = np.linspace(0, 2 * np.pi, 20_001)
+    if bias is None:
+        points = np.stack([np.cos(angles), np.sin(angles)])
+    else:
+        grid = np.linspace(-30, 30, 601)
+        points = np.stack([part.ravel() for part in np.meshgrid(grid, grid)])
+        points = np.concatenate([points, 1e5 * np.stack([np.cos(angles), np.sin(angles)])], axis=1)
+    logits = weight @ points + (0 if bias is None else bias[:, None])
+    return np.unique(2 ** np.arange(len(weight)) @ (logits > 0))
+
+
+@pytest.mark.parametrize("num_labels", [1, 2, 3, 5, 8])
+def test_the_lines_of_two_features_cut_as_many_sectors_as_counted(num_labels):
+    angles = np.pi * (np.arange(num_labels) + 0.3) / num_labels
+    weight = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    assert len(regions_of_lines(weight)) == count_argmaxable(num_labels, 2)
+
+
+def test_lines_that_miss_the_origin_cut_as_many_regions_as_counted_with_a_bias():
+    weight = np.array([[1.0, 0.2], [-0.5, 1.0], [0.8, 0.9], [1.0, -1.0]])
+    bias = np.array([1.0, -2.0, 3.0, 0.5])
+    for num_labels in range(1, 5):
+        found = regions_of_lines(weight[:num_labels], bias[:num_labels])
+        assert len(found) == count_argmaxable(num_labels, 2, bias=True)
+
+
+@pytest.mark.parametrize(("num_labels", "dim"), [(1, 1), (4, 1), (5, 2), (6, 3), (6, 5), (5, 5), (4, 6)])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_the_auditor_finds_as_many_assignments_as_counted(num_labels, dim, with_bias):
+    generator = np.random.default_rng([num_labels, dim])
+    weight = generator.standard_normal((num_labels, dim))
+    bias = generator.standard_normal(num_labels) if with_bias else None
+    sets = [np.flatnonzero(active).tolist() for active in assignments(num_labels)]
+    verdicts = audit(weight, sets, bias, radius=False, jobs=1).verdicts
+    assert "undecided" not in verdicts
+    assert (verdicts == "argmaxable").sum() == count_argmaxable(num_labels, dim, bias=with_bias)
+
+
+@pytest.mark.parametrize("num_labels", range(9))
+def test_assignments_with_few_active_labels_are_counted(num_labels):
+    for k in range(num_labels + 1):
+        assert count_k_active(num_labels, k) == sum(sum(active) <= k for active in assignments(num_labels))
+
+
+@pytest.mark.parametrize("num_labels", range(1, 9))
+def test_assignments_with_few_sign_changes_are_counted(num_labels):
+    signs = np.array(assignments(num_labels))
+    changes = (signs[:, 1:] != signs[:, :-1]).sum(axis=1)
+    around = changes + (signs[:, 0] != signs[:, -1])
+    for most in range(num_labels + 2):
+        assert count_alternating(num_labels, most) == (changes <= most).sum()
+        if most % 2 == 0:
+            assert count_alternating(num_labels, most) == (around <= most).sum()
+
+
+@pytest.mark.parametrize("num_labels", [1, 2, 7, 40, 333])
+def test_counts_obey_their_identities(num_labels):
+    n = num_labels
+    everything = 2**n
+    assert count_argmaxable(n, 0) == 0
+    assert count_argmaxable(n, 0, bias=True) == 1
+    assert count_argmaxable(n, 1) == 2
+    assert count_argmaxable(n, n) == count_argmaxable(n, n + 5) == count_argmaxable(n, n, bias=True) == everything
+    assert count_k_active(n, n) == everything
+    for dim in range(1, n):
+        # Cover's recursion: a new hyperplane cuts the regions that meet it, which are those of one dimension less.
+        assert count_argmaxable(n + 1, dim) == count_argmaxable(n, dim) + count_argmaxable(n, dim - 1)
+        # A bias is one more feature that is held positive: half of the regions of that layer with one more label.
+        assert 2 * count_argmaxable(n, dim, bias=True) == count_argmaxable(n + 1, dim + 1)
+        # Complements: what d dimensions reach, n - d cannot.
+        assert count_argmaxable(n, dim) + count_argmaxable(n, n - dim) == everything
+    for k in range((n - 1) // 2 + 1):
+        assert count_k_active(n, k) <= count_alternating(n, 2 * k) == count_argmaxable(n, 2 * k + 1)
+
+
+def test_no_label_leaves_one_assignment():
+    assert count_argmaxable(0, 0) == count_argmaxable(0, 3) == count_k_active(0, 0) == count_alternating(0, 0) == 1
+
+
+def test_sums_of_binomials_follow_the_definition():
+    for n in (0, 1, 2, 9, 70):
+        sums = list(cumulative_binomials(n))
+        assert sums == [sum(math.comb(n, j) for j in range(m + 1)) for m in range(n + 1)]
+
+
+def test_numbers_of_fixed_width_do_not_overflow():
+    assert count_argmaxable(np.int64(200), np.int32(300)) == 2**200
+    assert log10_share(2**199, np.int64(200)) == pytest.approx(-math.log10(2), rel=1e-15)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 50, 400, 499, 500, 501, 600, 900, 990, 998, 999, 1000])
+def test_the_logarithm_of_the_share_is_right_to_the_last_digits(dim):
+    count = count_argmaxable(1000, dim)
+    with mpmath.workdps(400):
+        exact = mpmath.log10(mpmath.mpf(count) / mpmath.mpf(2) ** 1000)
+        assert abs(log10_share(count, 1000) - exact) <= 4e-16 * abs(exact)
+
+
+def test_a_share_below_the_smallest_float_has_a_logarithm():
+    assert Fraction(2, 2**20_000) == Fraction(count_argmaxable(20_000, 1), 2**20_000)
+    assert log10_share(count_argmaxable(20_000, 1), 20_000) == pytest.approx(-19_999 * math.log10(2), rel=1e-15)
+    assert log10_share(0, 20_000) == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: count_argmaxable(-1, 2), ValueError, r"`num_labels` must be at least 0; got -1\."),
+        (lambda: count_argmaxable(3, -2), ValueError, r"`dim` must be at least 0; got -2\."),
+        (lambda: count_argmaxable(3, 1.5), TypeError, r"`dim` must be a whole number; got float\."),
+        (lambda: count_k_active(10, 11), ValueError, r"`k` must lie in \[0, 10\]; got 11\."),
+        (lambda: count_k_active(10, -1), ValueError, r"`k` must be at least 0; got -1\."),
+        (lambda: count_alternating(10, -1), ValueError, r"`changes` must be at least 0; got -1\."),
+        (lambda: log10_share(9, 3), ValueError, r"`count` must lie in \[0, 2\*\*3\]; got more\."),
+        (lambda: log10_share(-1, 3), ValueError, r"`count` must be at least 0; got -1\."),
+    ],
+)
+def test_a_wrong_number_is_named(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

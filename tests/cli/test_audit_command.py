@@ -1,0 +1,203 @@
+"""``shortlist audit``: tables, exit codes, one sentence for every mistake, and work that is never lost."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from shortlist.audit import AuditReport, audit
+from shortlist.cli import main
+
+WEIGHT = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A layer of three labels, four sets in text (the last one empty), and names."""
+    monkeypatch.chdir(tmp_path)
+    save_file({"head.weight": WEIGHT, "head.bias": torch.tensor([0.5, -0.5, 0.25])}, "layer.safetensors")
+    np.savez("layer.npz", weight=WEIGHT.numpy(), other=np.zeros((2, 2)))
+    Path("sets.txt").write_text("0 2\n2\n0, 1, 2\n\n")
+    Path("names.txt").write_text("red fox\nowl\nred deer\n")
+    return tmp_path
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    code = main(["audit", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_a_table_counts_verdicts_by_set_size_and_the_worst_sets_are_named(folder, capsys):
+    code, out, err = run(capsys, "layer.safetensors", "sets.txt", "--names", "names.txt", "--worst", "1")
+    assert code == 1
+    assert err == ""
+    assert "3 of 4 sets can be output by this layer of 3 labels × 2 features." in out
+    assert "set 1: unargmaxable, no input gives it: red deer" in out
+    assert "red fox" not in out
+    cells = [line.split("│")[1:-1] for line in out.splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in row[:4]] for row in cells] == [
+        ["0", "1", "·", "·"],
+        ["1", "·", "1", "·"],
+        ["2", "1", "·", "·"],
+        ["3", "1", "·", "·"],
+    ]
+
+
+def test_the_exit_code_is_zero_when_every_set_can_be_output(folder, capsys):
+    Path("sets.txt").write_text("0 2\n1 2\n")
+    assert run(capsys, "layer.safetensors", "sets.txt")[0] == 0
+
+
+def test_the_report_is_saved_verified_and_equal_to_that_of_the_library(folder, capsys):
+    code, out, _ = run(capsys, "layer.safetensors", "sets.txt", "--json", "out/report.json")
+    assert code == 1
+    assert "out/report.json" in out
+    assert [path.name for path in Path("out").iterdir()] == ["report.json"]
+    saved, direct = AuditReport.load("out/report.json"), audit(WEIGHT, [[0, 2], [2], [0, 1, 2], []])
+    assert saved.verdicts.tolist() == direct.verdicts.tolist()
+    assert saved.radii.tolist() == direct.radii.tolist()
+    assert run(capsys, "--verify", "out/report.json")[:2] == (
+        0,
+        "All 4 certificates hold; 0 sets are undecided and have none.\n",
+    )
+
+
+def test_a_forged_certificate_is_found_and_named(folder, capsys):
+    run(capsys, "layer.safetensors", "sets.txt", "--json", "report.json")
+    content = json.loads(Path("report.json").read_text())
+    content["sets"][2]["certificate"]["vector"][0] *= -1
+    Path("report.json").write_text(json.dumps(content))
+    assert run(capsys, "--verify", "report.json")[:2] == (1, "1 of 4 certificates fail: set 2.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--bias", "head.bias"], audit(WEIGHT, [[0, 2], [2], [0, 1, 2], []], torch.tensor([0.5, -0.5, 0.25]))),
+        (["--mode", "top-k"], audit(WEIGHT, [[0, 2], [2], [0, 1, 2], []], mode="top-k")),
+        (["--no-radius"], audit(WEIGHT, [[0, 2], [2], [0, 1, 2], []], radius=False)),
+        (["--jobs", "1", "--key", "head.weight"], audit(WEIGHT, [[0, 2], [2], [0, 1, 2], []])),
+    ],
+    ids=["bias", "top-k", "no radius", "jobs and key"],
+)
+def test_every_option_asks_what_the_library_asks(folder, capsys, arguments, expected):
+    run(capsys, "layer.safetensors", "sets.txt", "--json", "report.json", *arguments)
+    saved = AuditReport.load("report.json")
+    assert saved.verdicts.tolist() == expected.verdicts.tolist()
+    np.testing.assert_array_equal(saved.radius_bounds, expected.radius_bounds)
+
+
+@pytest.mark.parametrize("ending", ["json", "npz", "csv", "names"])
+def test_label_sets_come_in_many_files(folder, capsys, ending):
+    path = f"sets.{ending}"
+    if ending == "json":
+        Path(path).write_text("[[0, 2], [2], [0, 1, 2], []]")
+    elif ending == "npz":
+        np.savez(path, labels=np.array([[0, 2, -1], [2, -1, -1], [0, 1, 2], [-1, -1, -1]]))
+    elif ending == "csv":
+        Path(path).write_text("0,2\n2\n0;1;2\n\n")
+    else:
+        Path(path).write_text("red fox, red deer\nred deer\nowl\tred fox\tred deer\n\n")
+    run(capsys, "layer.safetensors", path, "--names", "names.txt", "--json", "report.json")
+    assert [labels.tolist() for labels in AuditReport.load("report.json").label_sets] == [[0, 2], [2], [0, 1, 2], []]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("0 1\n2 2\n", "`sets.txt` line 2: a label must stand once; 2 stands twice."),
+        ("0 1\n\n3\n", "`sets.txt` line 3: labels must lie in [0, 2]; got 3."),
+        ("0 -1\n", "`sets.txt` line 1: labels must lie in [0, 2]; got -1."),
+        ("0 owl\n", "`sets.txt` line 1: 'owl' is no label; names need a file of names."),
+        ("0 1.5\n", "`sets.txt` line 1: '1.5' is no label; names need a file of names."),
+        (b"\xff\xfe\x00", "`sets.txt` is not text"),
+    ],
+)
+def test_a_wrong_label_is_named_with_its_line(folder, capsys, content, message):
+    path = Path("sets.txt")
+    path.write_bytes(content) if isinstance(content, bytes) else path.write_text(content)
+    code, out, err = run(capsys, "layer.safetensors", "sets.txt")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"shortlist: {message}")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.npz", "sets.txt"], "`missing.npz` is not a file."),
+        (["layer.safetensors", "missing.txt"], "`missing.txt` is not a file."),
+        (["sets.txt", "sets.txt"], "`sets.txt` must end in .safetensors, .npz or .npy."),
+        (
+            ["layer.npz", "sets.txt"],
+            "`layer.npz` must hold just one matrix when no key chooses; it holds other, weight.",
+        ),
+        (["layer.npz", "sets.txt", "--key", "x"], "`layer.npz` has no array 'x'; it holds other, weight."),
+        (
+            ["layer.safetensors", "sets.txt", "--dft", "0"],
+            "`dft` is 0, but the first 1 columns of `weight` are no such",
+        ),
+        (["layer.safetensors", "sets.txt", "--jobs", "0"], "`jobs` must be a whole number"),
+        (["layer.safetensors"], "audit needs WEIGHTS and LABELS, or --verify FILE"),
+        (["--verify", "sets.txt"], "`sets.txt` cannot be read"),
+        (["--verify", "missing.json"], "`missing.json` cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence_and_exit_code_two(folder, capsys, arguments, message):
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"shortlist: {message}")
+    assert err.count("\n") == 1
+
+
+def test_a_name_that_stands_twice_is_refused_with_its_line(folder, capsys):
+    Path("names.txt").write_text("owl\nfox\nowl\n")
+    code, _, err = run(capsys, "layer.safetensors", "sets.txt", "--names", "names.txt")
+    assert code == 2
+    assert err == "shortlist: `names.txt` line 3 repeats the name of line 1: 'owl'.\n"
+
+
+def test_an_unknown_option_is_one_sentence(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["audit", "--frobnicate"])
+    assert stop.value.code == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "--frobnicate" in err
+
+
+def test_an_interrupted_audit_goes_on_from_its_file(folder, capsys, monkeypatch):
+    from shortlist.audit import run as engine
+
+    original, calls = engine.examine, []
+
+    def interrupted(system, active, radius):
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(active.tolist())
+        return original(system, active, radius)
+
+    monkeypatch.setattr(engine, "examine", interrupted)
+    code, _, err = run(capsys, "layer.safetensors", "sets.txt", "--json", "report.json", "--jobs", "1")
+    assert code == 130
+    assert err.count("\n") <= 2
+    assert not Path("report.json").exists()
+    assert len(Path("report.json.progress").read_text().splitlines()) == 3
+    monkeypatch.setattr(engine, "examine", lambda *given: calls.append(given[1].tolist()) or original(*given))
+    assert run(capsys, "layer.safetensors", "sets.txt", "--json", "report.json", "--jobs", "1")[0] == 1
+    assert sorted(calls) == [[], [0, 1, 2], [0, 2], [2]]
+    assert not Path("report.json.progress").exists()
+
+
+def test_the_installed_command_shows_help_with_examples():
+    run = subprocess.run(
+        [sys.executable, "-m", "shortlist", "audit", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "examples:" in run.stdout
+    assert "exit code:" in run.stdout
