@@ -1,0 +1,83 @@
+"""Sets that miss the true label at a given rate on average."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist.sets.conformal import conformal_threshold, inside_with_ties
+from shortlist.sets.rule import Draw, Link, SetRule, check_alpha
+from shortlist.targets import to_class_indices
+
+
+class AverageError(SetRule):
+    r"""Split conformal prediction: all labels whose score reaches that of most true labels.
+
+    .. math:: C(x) = \{l : s_l(x) \ge t\}, \quad
+              t = \text{the } \lceil (N+1)(1-\alpha) \rceil \text{-th largest } s_{y_i}(x_i)
+
+    For exchangeable data the true label is inside with probability between :math:`1 - \alpha` and
+    :math:`1 - \alpha + 1 / (N + 1)`, whatever the model and however its scores tie: ties at the threshold are
+    decided at random, with the exact probability. Among rules with that guarantee, and for scores that are the true
+    probabilities, the sets are the smallest on average.
+
+    Args:
+        alpha: how often the true label may be missing, in (0, 1).
+        link, min_size: as in `SetRule`.
+
+    Example:
+        >>> scores = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+        >>> rule = AverageError(0.2).fit(scores, torch.tensor([0, 0, 1, 0]), from_logits=False)
+        >>> rule.predict(torch.tensor([[0.5, 0.7]])).sizes
+        tensor([1])
+
+    References:
+        Sadinle, Lei, Wasserman, "Least ambiguous set-valued classifiers with bounded error levels", 2019; Vovk,
+        Gammerman, Shafer, "Algorithmic Learning in a Random World", 2005.
+    """
+
+    threshold: Tensor
+    tie_share: Tensor
+
+    def __init__(self, alpha: float, *, link: Link = "softmax", min_size: int = 0) -> None:
+        self.alpha = check_alpha(alpha)
+        super().__init__(link=link, min_size=min_size)
+
+    def options(self) -> dict[str, Any]:
+        return {"alpha": self.alpha}
+
+    def _clear(self) -> None:
+        self.register_buffer("threshold", torch.tensor(-torch.inf, dtype=torch.float64))
+        self.register_buffer("tie_share", torch.tensor(1.0, dtype=torch.float64))
+        self._true: list[Tensor] = []
+
+    def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
+        return read_classes(labels, rows, self.num_labels)
+
+    def _observe(self, values: Tensor, labels: Any) -> None:
+        self._true.append(values.gather(1, labels[:, None])[:, 0])
+
+    def _settle(self) -> dict[str, Any]:
+        true = torch.cat(self._true)
+        threshold, share = conformal_threshold(true, self.alpha)
+        self.threshold.fill_(threshold)
+        self.tie_share.fill_(share)
+        achieved = float((true < threshold).double().mean())
+        return {"constraint": "average error", "wanted": self.alpha, "achieved": achieved}
+
+    def _forget(self) -> None:
+        self._true = []
+
+    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
+        uniform = None if draw is None else draw.uniform(values.shape)
+        return inside_with_ties(values, self.threshold.to(values.dtype), self.tie_share, uniform)
+
+
+def read_classes(labels: Tensor, rows: int, num_labels: int | None) -> Tensor:
+    """One true class per row of scores."""
+    classes = to_class_indices(labels.cpu(), num_labels or 0)
+    if len(classes) != rows:
+        raise ValueError(f"`labels` must have one row per row of scores, {rows}; got {len(classes)}.")
+    return classes

@@ -1,0 +1,103 @@
+"""Sets that collect labels until their mass is enough: adaptive, for errors that should not hide in hard examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist.functional.options import check_number
+from shortlist.sets.average_error import read_classes
+from shortlist.sets.conformal import conformal_threshold, inside_with_ties
+from shortlist.sets.rule import Draw, Link, SetRule, check_alpha
+
+
+class PointwiseError(SetRule):
+    r"""Adaptive prediction sets: the best labels until their probabilities sum to a calibrated level (APS, RAPS).
+
+    .. math:: S_l(x) = \sum_{j : \text{before } l} p_j + U p_l + \eta\,(\text{rank}_l - \text{free})_+, \quad
+              C(x) = \{l : S_l(x) \le q\}
+
+    With the true probabilities and q = 1 - alpha the true label of *every* example is inside with probability
+    1 - alpha; the calibrated q keeps that on average for any model. U is one uniform number per row, or 1 without
+    randomisation (larger sets, no chance).
+
+    Args:
+        alpha: how often the true label may be missing, in (0, 1).
+        randomized: draw U; ``forward`` takes U = 1 in any case.
+        penalty: :math:`\eta`, per label beyond ``free``: shorter sets on hard examples (RAPS).
+        free: labels without penalty.
+        link, min_size: as in `SetRule`. Sets may be empty when randomised; ``min_size=1`` forbids that.
+
+    Example:
+        >>> scores = torch.tensor([[0.9, 0.1, 0.0], [0.4, 0.3, 0.3], [0.5, 0.2, 0.3]])
+        >>> rule = PointwiseError(0.4, randomized=False).fit(scores, torch.tensor([0, 1, 2]), from_logits=False)
+        >>> rule.predict(torch.tensor([[0.6, 0.3, 0.1], [0.4, 0.35, 0.25]])).sizes
+        tensor([1, 2])
+
+    References:
+        Romano, Sesia, Candès, "Classification with valid and adaptive coverage", 2020; Angelopoulos, Bates, Malik,
+        Jordan, "Uncertainty sets for image classifiers using conformal prediction", 2021.
+    """
+
+    threshold: Tensor
+    tie_share: Tensor
+
+    def __init__(
+        self,
+        alpha: float,
+        *,
+        randomized: bool = True,
+        penalty: float = 0.0,
+        free: int = 0,
+        link: Link = "softmax",
+        min_size: int = 0,
+    ) -> None:
+        self.alpha = check_alpha(alpha)
+        self.randomized = bool(randomized)
+        self.penalty = check_number("penalty", penalty, at_least=0.0)
+        self.free = int(check_number("free", free, at_least=0))
+        super().__init__(link=link, min_size=min_size)
+
+    def options(self) -> dict[str, Any]:
+        return {"alpha": self.alpha, "randomized": self.randomized, "penalty": self.penalty, "free": self.free}
+
+    def _clear(self) -> None:
+        self.register_buffer("threshold", torch.tensor(-torch.inf, dtype=torch.float64))
+        self.register_buffer("tie_share", torch.tensor(1.0, dtype=torch.float64))
+        self._true: list[Tensor] = []
+        self._draw = Draw(None)
+
+    def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
+        return read_classes(labels, rows, self.num_labels)
+
+    def _observe(self, values: Tensor, labels: Any) -> None:
+        conformity = self._conformity(values, self._draw if self.randomized else None)
+        self._true.append(conformity.gather(1, labels[:, None])[:, 0])
+
+    def _settle(self) -> dict[str, Any]:
+        true = torch.cat(self._true)
+        threshold, share = conformal_threshold(true, self.alpha)
+        self.threshold.fill_(threshold)
+        self.tie_share.fill_(share)
+        achieved = float((true < threshold).double().mean())
+        return {"constraint": "error of every answer", "wanted": self.alpha, "achieved": achieved}
+
+    def _forget(self) -> None:
+        self._true = []
+
+    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
+        conformity = self._conformity(values, draw if self.randomized else None)
+        uniform = None if draw is None else draw.uniform(values.shape)
+        inside = inside_with_ties(conformity, self.threshold, self.tie_share, uniform)
+        return inside & (values > -torch.inf)
+
+    def _conformity(self, values: Tensor, draw: Draw | None) -> Tensor:
+        """Minus the mass up to each label, in float64: sums of rounded probabilities must not tie by accident."""
+        ordered, order = values.double().clamp(min=0.0).sort(dim=-1, descending=True, stable=True)
+        share = 1.0 if draw is None else draw.uniform((len(values), 1))
+        mass = ordered.cumsum(-1) - ordered + share * ordered
+        rank = torch.arange(1, values.shape[-1] + 1, device=values.device)
+        mass = mass + self.penalty * (rank - self.free).clamp(min=0)
+        return torch.zeros_like(mass).scatter(-1, order, -mass)

@@ -1,0 +1,190 @@
+"""The answers of a set rule: for each row some labels, best first, stored without the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist.targets import to_index_lists
+
+
+@dataclass(frozen=True)
+class PredictionSets:
+    """One set of labels per row, in compressed rows: memory grows with the labels inside, not with all labels.
+
+    Attributes:
+        indptr: ``(rows + 1,)`` int64; the labels of row i stand at ``indptr[i]`` up to ``indptr[i + 1]``.
+        labels: ``(total,)`` int64, within each row by descending score, equal scores by ascending label.
+        scores: ``(total,)`` floating, the score of each label that is inside.
+        num_labels: how many labels there are.
+        names: of the labels, or None.
+
+    Example:
+        >>> sets = PredictionSets.from_mask(torch.tensor([[True, False, True], [False, False, True]]))
+        >>> sets.sizes
+        tensor([2, 1])
+        >>> sets.contains(torch.tensor([1, 2]))
+        tensor([False,  True])
+        >>> sets[0]
+        [(0, 1.0), (2, 1.0)]
+    """
+
+    indptr: Tensor
+    labels: Tensor
+    scores: Tensor
+    num_labels: int
+    names: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_mask(
+        cls, mask: Tensor, scores: Tensor | None = None, *, names: Sequence[str] | None = None
+    ) -> PredictionSets:
+        """Read a dense ``(rows, n)`` bool mask; without scores every label inside scores 1."""
+        if mask.ndim != 2 or mask.dtype != torch.bool:
+            raise ValueError(f"`mask` must be bool with 2 dimensions; got {mask.dtype} {tuple(mask.shape)}.")
+        if scores is not None and scores.shape != mask.shape:
+            raise ValueError(f"`scores` must have the shape of `mask`, {tuple(mask.shape)}; got {tuple(scores.shape)}.")
+        mask = mask.cpu()
+        rows, labels = mask.nonzero(as_tuple=True)
+        values = torch.ones(len(rows)) if scores is None else scores.detach().cpu()[mask]
+        return cls.from_entries(rows, labels, values, mask.shape, names=names)
+
+    @classmethod
+    def from_entries(
+        cls, rows: Tensor, labels: Tensor, scores: Tensor, shape: Sequence[int], *, names: Sequence[str] | None = None
+    ) -> PredictionSets:
+        """Build from entries in any order, each at most once; ``shape`` is (rows, labels)."""
+        num_rows, num_labels = shape
+        if names is not None and len(names) != num_labels:
+            raise ValueError(f"`names` must have one entry per label, {num_labels}; got {len(names)}.")
+        # numpy has no bfloat16; a negated float64 orders all floating types.
+        order = torch.from_numpy(np.lexsort((labels.numpy(), -scores.double().numpy(), rows.numpy())))
+        counts = torch.bincount(rows, minlength=num_rows)
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return cls(indptr, labels[order], scores[order], num_labels, None if names is None else tuple(names))
+
+    @classmethod
+    def cat(cls, parts: Sequence[PredictionSets]) -> PredictionSets:
+        """The rows of several batches, one after the other."""
+        if not parts:
+            raise ValueError("`parts` must not be empty.")
+        first = parts[0]
+        for part in parts[1:]:
+            _check_same_labels(first, part)
+        sizes = torch.cat([part.sizes for part in parts])
+        indptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        labels, scores = (torch.cat([getattr(part, name) for part in parts]) for name in ("labels", "scores"))
+        return cls(indptr, labels, scores, first.num_labels, first.names)
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def sizes(self) -> Tensor:
+        """``(rows,)`` int64: how many labels each set has."""
+        return self.indptr.diff()
+
+    @property
+    def rows(self) -> Tensor:
+        """``(total,)`` int64: the row of each stored label."""
+        return torch.repeat_interleave(self.sizes)
+
+    @overload
+    def __getitem__(self, index: int) -> list[tuple[int | str, float]]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> PredictionSets: ...
+
+    def __getitem__(self, index: int | slice) -> list[tuple[int | str, float]] | PredictionSets:
+        """One row as (label or name, score), best first; or some of the rows."""
+        if isinstance(index, slice):
+            return self._take(torch.from_numpy(np.arange(len(self))[index].copy()))
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        index %= len(self)
+        inside = slice(int(self.indptr[index]), int(self.indptr[index + 1]))
+        labels = self.labels[inside].tolist()
+        named = labels if self.names is None else [self.names[label] for label in labels]
+        return list(zip(named, self.scores[inside].tolist(), strict=True))
+
+    def __iter__(self) -> Iterator[list[tuple[int | str, float]]]:
+        return (self[index] for index in range(len(self)))
+
+    def _take(self, rows: Tensor) -> PredictionSets:
+        sizes = self.sizes[rows]
+        indptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        places = torch.arange(int(indptr[-1])) + torch.repeat_interleave(self.indptr[rows] - indptr[:-1], sizes)
+        return PredictionSets(indptr, self.labels[places], self.scores[places], self.num_labels, self.names)
+
+    def contains(self, labels: Tensor) -> Tensor:
+        """``(rows,)`` bool: whether all labels of the row are inside; ``labels`` in a form of ``shortlist.targets``."""
+        lists = self._lists(labels)
+        return self._hits(lists) == (lists >= 0).sum(-1)
+
+    def count_hits(self, labels: Tensor) -> Tensor:
+        """``(rows,)`` int64: how many labels of the row are inside."""
+        return self._hits(self._lists(labels))
+
+    def _lists(self, labels: Tensor) -> Tensor:
+        lists = to_index_lists(labels.cpu(), self.num_labels)
+        if len(lists) != len(self):
+            raise ValueError(f"`labels` must have one row per set, {len(self)}; got {len(lists)}.")
+        return lists
+
+    def _hits(self, lists: Tensor) -> Tensor:
+        """Look the asked labels up among the stored ones, both as one sorted number per (row, label)."""
+        stored = (self.rows * self.num_labels + self.labels).sort().values
+        wanted = torch.arange(len(self))[:, None] * self.num_labels + lists
+        if not len(stored):
+            return torch.zeros(len(self), dtype=torch.int64)
+        place = torch.searchsorted(stored, wanted).clamp(max=len(stored) - 1)
+        return ((stored[place] == wanted) & (lists >= 0)).sum(-1)
+
+    def to_mask(self) -> Tensor:
+        """Dense ``(rows, n)`` bool."""
+        mask = torch.zeros(len(self), self.num_labels, dtype=torch.bool)
+        mask[self.rows, self.labels] = True
+        return mask
+
+    def to_csr(self) -> Tensor:
+        """Sparse CSR tensor of the scores, columns ascending in each row."""
+        order = (self.rows * self.num_labels + self.labels).argsort()
+        size = (len(self), self.num_labels)
+        return torch.sparse_csr_tensor(self.indptr, self.labels[order], self.scores[order], size=size)
+
+    def __or__(self, other: PredictionSets) -> PredictionSets:
+        """Labels in either; where both have a label its score is that of the left one."""
+        _check_same_rows(self, other)
+        fresh = ~self._has(other)
+        rows = torch.cat([self.rows, other.rows[fresh]])
+        labels = torch.cat([self.labels, other.labels[fresh]])
+        scores = torch.cat([self.scores, other.scores[fresh]])
+        return PredictionSets.from_entries(rows, labels, scores, (len(self), self.num_labels), names=self.names)
+
+    def __and__(self, other: PredictionSets) -> PredictionSets:
+        """Labels in both, with the scores of the left one."""
+        _check_same_rows(self, other)
+        both = other._has(self)
+        rows, labels, scores = self.rows[both], self.labels[both], self.scores[both]
+        return PredictionSets.from_entries(rows, labels, scores, (len(self), self.num_labels), names=self.names)
+
+    def _has(self, other: PredictionSets) -> Tensor:
+        """Which entries of ``other`` are also here."""
+        mine, theirs = (sets.rows * sets.num_labels + sets.labels for sets in (self, other))
+        return torch.isin(theirs, mine)
+
+
+def _check_same_labels(first: PredictionSets, second: PredictionSets) -> None:
+    if first.num_labels != second.num_labels:
+        raise ValueError(f"sets must have the same labels; got {first.num_labels} and {second.num_labels}.")
+
+
+def _check_same_rows(first: PredictionSets, second: PredictionSets) -> None:
+    _check_same_labels(first, second)
+    if len(first) != len(second):
+        raise ValueError(f"sets must have the same rows; got {len(first)} and {len(second)}.")

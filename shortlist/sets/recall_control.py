@@ -1,0 +1,102 @@
+"""Sets of several labels that miss a given share of the true ones on average."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist.sets.rule import Draw, Link, SetRule, check_alpha
+from shortlist.targets import to_index_lists
+
+
+class RecallControl(SetRule):
+    r"""Conformal risk control of the share of true labels that are missing.
+
+    .. math:: C(x) = \{l : s_l(x) \ge t\}, \quad t = \max\Big\{t : \tfrac{1}{N + 1} \Big(1 + \sum_i \big(1 -
+              \tfrac{|Y_i \cap C_t(x_i)|}{|Y_i|}\big)\Big) \le \alpha\Big\}
+
+    For exchangeable data :math:`E[1 - |Y \cap C| / |Y|] \le \alpha`. The threshold is exact: the risk only changes at
+    the scores of true labels, which are sorted; there is no grid. Rows without true labels have no recall and are left
+    out.
+
+    Args:
+        alpha: the share of true labels that may be missing, in (0, 1).
+        link, min_size: as in `SetRule`.
+
+    Example:
+        >>> scores = torch.tensor([[0.9, 0.8, 0.1], [0.2, 0.7, 0.6], [0.8, 0.1, 0.5]])
+        >>> rule = RecallControl(0.5).fit(scores, torch.tensor([[0, 1], [1, 2], [0, -1]]), from_logits=False)
+        >>> rule.predict(scores).sizes
+        tensor([2, 0, 1])
+
+    References:
+        Angelopoulos, Bates, Fisch, Lei, Schuster, "Conformal risk control", 2024.
+    """
+
+    threshold: Tensor
+
+    def __init__(self, alpha: float, *, link: Link = "sigmoid", min_size: int = 0) -> None:
+        self.alpha = check_alpha(alpha)
+        super().__init__(link=link, min_size=min_size)
+
+    def options(self) -> dict[str, Any]:
+        return {"alpha": self.alpha}
+
+    def _clear(self) -> None:
+        self.register_buffer("threshold", torch.tensor(-torch.inf, dtype=torch.float64))
+        self._true: list[Tensor] = []
+        self._counts: list[Tensor] = []
+        self._answered = 0
+
+    def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
+        return read_lists(labels, rows, self.num_labels)
+
+    def _observe(self, values: Tensor, labels: Any) -> None:
+        present = labels >= 0
+        counts = present.sum(-1)
+        self._answered += int((counts > 0).sum())
+        self._true.append(values.gather(1, labels.clamp(min=0))[present])
+        self._counts.append(counts[:, None].expand_as(labels)[present])
+
+    def _settle(self) -> dict[str, Any]:
+        true, counts = torch.cat(self._true), torch.cat(self._counts)
+        order = true.argsort()
+        true, counts = true[order], counts[order]
+        budget = Fraction(repr(self.alpha)) * (self._answered + 1) - 1
+        allowed = -1 if budget < 0 else _allowed(counts, budget)
+        # The first true label that may not be missing decides; labels that tie with it are inside too.
+        threshold = -torch.inf if allowed < 0 or not len(true) else float(true[min(allowed, len(true) - 1)])
+        self.threshold.fill_(threshold)
+        lost = float((1.0 / counts[true < threshold].double()).sum()) / max(1, self._answered)
+        return {"constraint": "average share of true labels missing", "wanted": self.alpha, "achieved": lost}
+
+    def _forget(self) -> None:
+        self._true, self._counts = [], []
+
+    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
+        return (values >= self.threshold.to(values.dtype)) & (values > -torch.inf)
+
+
+def _allowed(counts: Tensor, budget: Fraction) -> int:
+    """How many labels, lowest first, may be missing when each costs one over the labels of its row: exactly."""
+    sums = (1.0 / counts.double()).cumsum(0)
+    most = int((sums <= float(budget) * (1 + 1e-9) + 1e-9).sum())
+    while most and _cost(counts[:most]) > budget:
+        most -= 1
+    return most
+
+
+def _cost(counts: Tensor) -> Fraction:
+    sizes, times = counts.unique(return_counts=True)
+    return sum((Fraction(n, size) for size, n in zip(sizes.tolist(), times.tolist(), strict=True)), Fraction(0))
+
+
+def read_lists(labels: Tensor, rows: int, num_labels: int | None) -> Tensor:
+    """The true labels of each row of scores, padded with -1."""
+    lists = to_index_lists(labels.cpu(), num_labels or 0)
+    if len(lists) != rows:
+        raise ValueError(f"`labels` must have one row per row of scores, {rows}; got {len(lists)}.")
+    return lists

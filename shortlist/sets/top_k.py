@@ -1,0 +1,53 @@
+"""The k best labels, always."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from shortlist.sets.rule import Draw, Link, SetRule, first_labels
+
+
+class TopK(SetRule):
+    """Every answer has exactly ``k`` labels: those with the largest scores.
+
+    Equal scores are taken by ascending label. Fitting only learns how many labels there are and what scores mean.
+
+    Args:
+        k: how many labels, at least 1.
+        link, min_size: as in `SetRule`.
+
+    Example:
+        >>> rule = TopK(2).fit(torch.tensor([[0.1, 0.7, 0.2]]), from_logits=False)
+        >>> [label for label, _ in rule.predict(torch.tensor([[0.5, 0.1, 0.4]]))[0]]
+        [0, 2]
+    """
+
+    needs_labels: ClassVar[bool] = False
+
+    def __init__(self, k: int, *, link: Link = "softmax", min_size: int = 0) -> None:
+        if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+            raise ValueError(f"`k` must be a whole number, at least 1; got {k!r}.")
+        self.k = k
+        super().__init__(link=link, min_size=min_size)
+
+    def options(self) -> dict[str, Any]:
+        return {"k": self.k}
+
+    def _check_labels_count(self, num_labels: int) -> None:
+        super()._check_labels_count(num_labels)
+        if self.k > num_labels:
+            raise ValueError(f"`k` must be at most the number of labels, {num_labels}; got {self.k}.")
+
+    def _clear(self) -> None:
+        pass
+
+    def _observe(self, values: Tensor, labels: Any) -> None:
+        pass
+
+    def _settle(self) -> dict[str, Any]:
+        return {"constraint": "size", "wanted": self.k, "achieved": self.k}
+
+    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
+        return first_labels(values, self.k) & (values > -float("inf"))

@@ -1,0 +1,124 @@
+"""Error against average set size, for the three shapes that sets can take, in one pass over the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist.sets.average_k import AverageK
+from shortlist.sets.largest_scores import LargestScores
+from shortlist.sets.pointwise_error import PointwiseError
+from shortlist.sets.recall_control import read_lists
+from shortlist.sets.rule import Link
+
+
+class Tradeoff(NamedTuple):
+    """Curves of one set of scores.
+
+    Attributes:
+        sizes: ``(m,)`` average set sizes.
+        errors: for each rule ``(m,)`` shares of true labels that are missing, averaged over rows.
+    """
+
+    sizes: Tensor
+    errors: dict[str, Tensor]
+
+
+@torch.no_grad()
+def tradeoff(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    from_logits: bool,
+    link: Link = "softmax",
+    sizes: Sequence[float] | None = None,
+) -> Tradeoff:
+    """How the error falls as sets grow: the same number for every answer, one threshold, or enough mass.
+
+    Args:
+        scores: ``(N, n)``, logits or scores that are compared as they are.
+        labels: in a form of ``shortlist.targets``; with several per row, the error is the share that is missing. Rows
+            without labels are left out of the error, not of the size.
+        from_logits, link: as in `SetRule`.
+        sizes: average set sizes, positive; by default 1 to 20, or to the number of labels if that is less.
+
+    Returns:
+        ``"top-k"`` (between whole sizes, a mixture of the two), ``"average-k"`` (which is also the curve of
+        `AverageError`) and ``"aps"``, the sets of `PointwiseError` without chance. Ties are decided on average.
+
+    Example:
+        >>> scores = torch.tensor([[0.9, 0.1, 0.0], [0.4, 0.3, 0.3]])
+        >>> tradeoff(scores, torch.tensor([0, 2]), from_logits=False, sizes=[1, 1.5, 2]).errors["average-k"]
+        tensor([0.5000, 0.2500, 0.0000], dtype=torch.float64)
+    """
+    reader = PointwiseError(0.5, randomized=False, link=link)
+    reader._check_reading(scores, from_logits)
+    n = scores.shape[1]
+    lists = read_lists(labels, len(scores), n)
+    wanted = torch.tensor(list(range(1, min(20, n) + 1)) if sizes is None else list(sizes), dtype=torch.float64)
+    if not len(wanted) or not (wanted > 0).all() or wanted.max() > n:
+        raise ValueError(f"`sizes` must lie in (0, {n}]; got {wanted.tolist()}.")
+    counts = [AverageK(size).wanted(len(scores)) for size in wanted.tolist()]
+    curves = {"average-k": _Curve(n, max(counts)), "aps": _Curve(n, max(counts))}
+    ranks, start = [], 0
+    for values in reader._blocks(scores):
+        reader._check_finite(values, start)
+        block = lists[start : start + len(values)]
+        start += len(values)
+        curves["average-k"].add(values.double(), block)
+        curves["aps"].add(reader._conformity(values, None), block)
+        ranks.append(_beaten(values, block))
+    per_row = (lists >= 0).sum(-1)
+    weights = (1.0 / per_row.double().clamp(min=1))[:, None].expand_as(lists)[lists >= 0] / (per_row > 0).sum()
+    errors = {name: torch.stack([curve.error(m, weights) for m in counts]) for name, curve in curves.items()}
+    rank = torch.cat(ranks)
+    top = torch.stack([_top_error(rank, weights, size) for size in wanted.tolist()])
+    return Tradeoff(wanted, {"top-k": top, **errors})
+
+
+class _Curve:
+    """Values of all labels, of which the largest are kept, and of the true ones."""
+
+    def __init__(self, num_labels: int, most: int) -> None:
+        self._largest = LargestScores(num_labels)
+        self._most = most
+        self._true: list[Tensor] = []
+
+    def add(self, values: Tensor, lists: Tensor) -> None:
+        self._largest.add(values.numpy(), self._most + 1)
+        self._true.append(values.gather(1, lists.clamp(min=0))[lists >= 0])
+
+    def error(self, m: int, weights: Tensor) -> Tensor:
+        """Weight of the true values that are not among the m largest of all; ties count by their share."""
+        true = torch.cat(self._true)
+        if m == 0:
+            return weights.sum()
+        if m >= self._largest.total:
+            return weights[true == -torch.inf].sum()
+        cut = self._largest.cut(m)
+        if cut is None:
+            raise RuntimeError("the largest scores were not kept")
+        share = cut.inside / int(np.sum(cut.ties))
+        return weights[true < cut.value].sum() + (1.0 - share) * weights[true == cut.value].sum()
+
+
+def _beaten(values: Tensor, lists: Tensor) -> Tensor:
+    """For each true label: how many labels score higher, and how many the same."""
+    true = values.gather(1, lists.clamp(min=0))
+    ordered = values.sort(dim=-1).values
+    higher = values.shape[1] - torch.searchsorted(ordered, true, right=True)
+    same = values.shape[1] - torch.searchsorted(ordered, true, right=False) - higher
+    return torch.stack([higher, same], -1)[lists >= 0]
+
+
+def _top_error(ranks: Tensor, weights: Tensor, size: float) -> Tensor:
+    """Probability to be outside the ``size`` best, with ties at random."""
+    higher, same = ranks.double().unbind(-1)
+    whole = float(int(size))
+    inside = [((k - higher) / same).clamp(0.0, 1.0) for k in (whole, whole + 1)]
+    part = size - whole
+    return (weights * (1.0 - (1.0 - part) * inside[0] - part * inside[1])).sum()
