@@ -159,3 +159,35 @@ POTENTIALS = [
 POTENTIAL_LOSSES = [F.fenchel_young_loss]
 """Losses of a potential; those of labels alone are in contracts_losses.py."""
 PROTOCOLS = [F.Potential]
+
+DFT = [F.dft_matrix, F.dft_logits, F.sign_changes, F.dft_witness]
+"""What the DFT head is made of."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """An output layer, made as ``head(in_features, num_labels)`` with small sizes for the rest of its arguments."""
+
+    module: type[torch.nn.Module]
+    make: Callable[..., torch.nn.Module]
+    option: str = ""
+
+    def __str__(self) -> str:
+        return self.module.__name__ + self.option
+
+    def __call__(self, in_features: int = 5, num_labels: int = 9, **where) -> torch.nn.Module:
+        torch.manual_seed(0)
+        return self.make(in_features, num_labels, **where)
+
+
+HEADS = [
+    Head(nn.BottleneckHead, lambda *sizes, **where: nn.BottleneckHead(*sizes, 3, **where)),
+    Head(nn.DFTHead, lambda *sizes, **where: nn.DFTHead(*sizes, 2, **where)),
+    Head(nn.DFTHead, lambda *sizes, **where: nn.DFTHead(*sizes, 2, 3, **where), "-slack"),
+    Head(nn.CosineHead, nn.CosineHead),
+    Head(nn.CosineHead, lambda *sizes, **where: nn.CosineHead(*sizes, scale=4.0, learn_scale=True, **where), "-scale"),
+    Head(nn.TwoHead, nn.TwoHead.linear),
+]
+
+WITNESSES = [F.DFTWitness, nn.HeadWitness]
+"""What is found for label sets; the first belongs to functional, the second to nn."""

@@ -1,7 +1,10 @@
-"""Pure functions on tensors: projections, losses, and what they are built of."""
+"""Pure functions on tensors: projections, losses, metrics, and what they are built of."""
 
 from shortlist.functional.budget import lml_budget, sparse_top_budget
 from shortlist.functional.constrained_softmax import constrained_softmax
+from shortlist.functional.dft import dft_logits, dft_matrix
+from shortlist.functional.dft_runs import sign_changes
+from shortlist.functional.dft_witness import DFTWitness, dft_witness
 from shortlist.functional.fenchel_young import (
     LMLPotential,
     Potential,
@@ -26,11 +29,23 @@ from shortlist.functional.losses_softmax import (
     multilabel_truncated_topk_entropy,
     truncated_topk_entropy,
 )
+from shortlist.functional.metrics_accuracy import topk_accuracy
+from shortlist.functional.metrics_average_k import average_k_accuracy
+from shortlist.functional.metrics_average_precision import average_precision
+from shortlist.functional.metrics_binned import BinnedAveragePrecision, binned_average_precision
+from shortlist.functional.metrics_f1 import F1Counts, f1_counts, f1_score
+from shortlist.functional.metrics_places import hits_at_k
+from shortlist.functional.metrics_propensity import propensities, propensity_scored_precision_at_k
+from shortlist.functional.metrics_ranking import f1_at_k, ndcg_at_k, precision_at_k, recall_at_k
+from shortlist.functional.metrics_scene_graph import scene_graph_recall
 from shortlist.functional.order import kth_largest, noised_kth_largest
 from shortlist.functional.sparse_top import sparse_top, sparsemax
 from shortlist.functional.symmetric_polynomials import log_elementary_symmetric
 
 __all__ = [
+    "BinnedAveragePrecision",
+    "DFTWitness",
+    "F1Counts",
     "LMLPotential",
     "Potential",
     "SigmoidPotential",
@@ -40,12 +55,22 @@ __all__ = [
     "assume_negative",
     "asymmetric",
     "average_k",
+    "average_k_accuracy",
+    "average_precision",
     "bce",
+    "binned_average_precision",
     "constrained_softmax",
     "cross_entropy",
+    "dft_logits",
+    "dft_matrix",
+    "dft_witness",
     "expected_positive",
+    "f1_at_k",
+    "f1_counts",
+    "f1_score",
     "fenchel_young_loss",
     "focal",
+    "hits_at_k",
     "kth_largest",
     "ldam",
     "lml",
@@ -56,16 +81,24 @@ __all__ = [
     "log_lml",
     "margins_from_counts",
     "multilabel_truncated_topk_entropy",
+    "ndcg_at_k",
     "noised_kth_largest",
     "noised_topk",
+    "precision_at_k",
+    "propensities",
+    "propensity_scored_precision_at_k",
+    "recall_at_k",
     "rml",
     "role",
+    "scene_graph_recall",
+    "sign_changes",
     "smooth_topk_svm",
     "sparse_top",
     "sparse_top_budget",
     "sparse_top_loss",
     "sparsemax",
     "sparsemax_loss",
+    "topk_accuracy",
     "topk_hinge",
     "truncated_topk_entropy",
     "two_way",

@@ -1,5 +1,7 @@
 """Modules: thin, they delegate to ``shortlist.functional``."""
 
+from shortlist.nn.heads import BottleneckHead, CosineHead, TwoHead
+from shortlist.nn.heads_dft import DFTHead, HeadWitness
 from shortlist.nn.losses_noised import NoisedTopK
 from shortlist.nn.losses_one_class import (
     LDAM,
@@ -36,10 +38,14 @@ __all__ = [
     "AssumeNegative",
     "Asymmetric",
     "AverageK",
+    "BottleneckHead",
     "ConstrainedSoftmax",
+    "CosineHead",
     "CrossEntropy",
+    "DFTHead",
     "ExpectedPositive",
     "Focal",
+    "HeadWitness",
     "LMLBudget",
     "LogLML",
     "MultilabelTruncatedTopKEntropy",
@@ -52,5 +58,6 @@ __all__ = [
     "SparsemaxLoss",
     "TopKHinge",
     "TruncatedTopKEntropy",
+    "TwoHead",
     "TwoWay",
 ]

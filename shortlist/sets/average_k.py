@@ -76,12 +76,15 @@ class AverageK(SetRule):
     def _observe(self, values: Tensor, labels: Any) -> None:
         if self._largest is None:
             self._largest = LargestScores(values.shape[1])
+            self._dtype = values.dtype
         self._seen += len(values)
         total = self._expected or self.rows
         keep = self.wanted(total) + 1 if total else _RESERVE * self.wanted(self._seen) + 1024
         self._largest.add(values.numpy(), keep)
 
     def _settle(self) -> dict[str, Any]:
+        if self.rows not in (None, self._rows):
+            raise ValueError(f"`rows` must be the number of rows that come; it is {self.rows}, and {self._rows} came.")
         m = self.wanted(self._rows)
         if self._largest is not None and m > 0:
             if m >= self._largest.total:
@@ -97,7 +100,7 @@ class AverageK(SetRule):
                 "the batches differ too much to find the threshold in the scores kept; give `rows`, their total number."
             )
         if cut.inside == cut.ties.sum() and cut.below < cut.value:
-            self._set(_midpoint(cut), self.num_labels or 0, 0, 1)
+            self._set(_midpoint(cut, self._dtype), self.num_labels or 0, 0, 1)
             return
         filled = np.cumsum(cut.ties)
         label = int(np.searchsorted(filled, cut.inside, side="right"))
@@ -128,7 +131,7 @@ class AverageK(SetRule):
         return inside | (column & taken.unsqueeze(-1))
 
 
-def _midpoint(cut: Cut) -> float:
-    """Between the last score inside and the first outside; the former if the two are neighbours in single precision."""
-    middle = float(np.float32((cut.value + cut.below) / 2))
+def _midpoint(cut: Cut, dtype: torch.dtype) -> float:
+    """Between the last score inside and the first outside, in their own type; the former if the two are neighbours."""
+    middle = torch.tensor(cut.value / 2 + cut.below / 2, dtype=torch.float64).to(dtype).item()
     return middle if cut.below < middle <= cut.value else cut.value

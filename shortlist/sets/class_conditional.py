@@ -19,7 +19,7 @@ class ClassConditional(SetRule):
     A label is inside when its score reaches the threshold of its own class, so that every class is missed at
     most at the rate ``alpha``, and not rare classes more often than common ones. Classes with fewer than ``min_count``
     examples share one threshold, fitted on their examples together; their guarantee is for them as a group. When
-    these are too few as well, such a label is always inside.
+    these are too few as well, it is fitted on all examples.
 
     Args:
         alpha: how often the true label may be missing, in (0, 1).
@@ -92,7 +92,9 @@ class ClassConditional(SetRule):
         shares = torch.ones(num_labels, dtype=torch.float64)
         member = groups[classes]
         for group in groups.unique().tolist():
-            threshold, share = conformal_threshold(true[member == group], self.alpha)
+            own = true[member == group]
+            pooled = group < 0 and conformal_rank(len(own), self.alpha) > len(own)
+            threshold, share = conformal_threshold(true if pooled else own, self.alpha)
             thresholds[groups == group], shares[groups == group] = threshold, share
         self.thresholds, self.tie_shares = thresholds, shares
         missed = (true < thresholds[classes]).double()

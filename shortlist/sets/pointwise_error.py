@@ -10,7 +10,7 @@ from torch import Tensor
 from shortlist.functional.options import check_number
 from shortlist.sets.average_error import read_classes
 from shortlist.sets.conformal import conformal_threshold, inside_with_ties
-from shortlist.sets.rule import Draw, Link, SetRule, check_alpha
+from shortlist.sets.rule import Draw, Link, SetRule, best_first, check_alpha
 
 
 class PointwiseError(SetRule):
@@ -95,7 +95,7 @@ class PointwiseError(SetRule):
 
     def _conformity(self, values: Tensor, draw: Draw | None) -> Tensor:
         """Minus the mass up to each label, in float64: sums of rounded probabilities must not tie by accident."""
-        ordered, order = values.double().clamp(min=0.0).sort(dim=-1, descending=True, stable=True)
+        ordered, order = best_first(values.double().clamp(min=0.0))
         share = 1.0 if draw is None else draw.uniform((len(values), 1))
         mass = ordered.cumsum(-1) - ordered + share * ordered
         rank = torch.arange(1, values.shape[-1] + 1, device=values.device)

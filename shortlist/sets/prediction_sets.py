@@ -69,16 +69,17 @@ class PredictionSets:
         return cls(indptr, labels[order], scores[order], num_labels, None if names is None else tuple(names))
 
     @classmethod
-    def cat(cls, parts: Sequence[PredictionSets]) -> PredictionSets:
+    def cat(cls, sets: Sequence[PredictionSets]) -> PredictionSets:
         """The rows of several batches, one after the other."""
-        if not parts:
-            raise ValueError("`parts` must not be empty.")
-        first = parts[0]
-        for part in parts[1:]:
-            _check_same_labels(first, part)
-        sizes = torch.cat([part.sizes for part in parts])
+        if not sets:
+            raise ValueError("`sets` must not be empty.")
+        first = sets[0]
+        for other in sets[1:]:
+            _check_same_labels(first, other)
+        sizes = torch.cat([batch.sizes for batch in sets])
         indptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-        labels, scores = (torch.cat([getattr(part, name) for part in parts]) for name in ("labels", "scores"))
+        labels = torch.cat([batch.labels for batch in sets])
+        scores = torch.cat([batch.scores for batch in sets])
         return cls(indptr, labels, scores, first.num_labels, first.names)
 
     def __len__(self) -> int:
@@ -155,7 +156,8 @@ class PredictionSets:
         """Sparse CSR tensor of the scores, columns ascending in each row."""
         order = (self.rows * self.num_labels + self.labels).argsort()
         size = (len(self), self.num_labels)
-        return torch.sparse_csr_tensor(self.indptr, self.labels[order], self.scores[order], size=size)
+        values = self.scores[order]
+        return torch.sparse_csr_tensor(self.indptr, self.labels[order], values, size, check_invariants=False)
 
     def __or__(self, other: PredictionSets) -> PredictionSets:
         """Labels in either; where both have a label its score is that of the left one."""

@@ -63,14 +63,16 @@ class RecallControl(SetRule):
 
     def _settle(self) -> dict[str, Any]:
         true, counts = torch.cat(self._true), torch.cat(self._counts)
+        if not len(true):
+            raise ValueError("`labels` must have at least one positive; without one there is no recall.")
         order = true.argsort()
         true, counts = true[order], counts[order]
         budget = Fraction(repr(self.alpha)) * (self._answered + 1) - 1
         allowed = -1 if budget < 0 else _allowed(counts, budget)
         # The first true label that may not be missing decides; labels that tie with it are inside too.
-        threshold = -torch.inf if allowed < 0 or not len(true) else float(true[min(allowed, len(true) - 1)])
+        threshold = -torch.inf if allowed < 0 else float(true[min(allowed, len(true) - 1)])
         self.threshold.fill_(threshold)
-        lost = float((1.0 / counts[true < threshold].double()).sum()) / max(1, self._answered)
+        lost = float((1.0 / counts[true < threshold].double()).sum()) / self._answered
         return {"constraint": "average share of true labels missing", "wanted": self.alpha, "achieved": lost}
 
     def _forget(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -217,6 +217,13 @@ class SetRule(nn.Module, ABC):
                 self._buffers[name] = torch.empty_like(saved, device=buffer.device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SetRule:
+        # Thresholds move with a model to another device, but ``model.half()`` must not round them.
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = buffer.to(fn(buffer).device)
+        return self
+
     def extra_repr(self) -> str:
         """The options, for ``repr``."""
         shown = {**self.options(), "link": self.link, "min_size": self.min_size}
@@ -252,9 +259,17 @@ class SetRule(nn.Module, ABC):
             raise ValueError(f"{type(self).__name__} must be fitted before it predicts.")
 
 
+def best_first(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row by descending score, equal scores by ascending label, and the labels in that order."""
+    if torch.compiler.is_exporting():
+        # ONNX has no stable sort, but its top-k takes the lower of equal labels first.
+        return values.topk(values.shape[-1], dim=-1)
+    return values.sort(dim=-1, descending=True, stable=True)
+
+
 def first_labels(values: Tensor, k: int) -> Tensor:
     """Mask of the k best labels of each row; equal scores by ascending label."""
-    order = values.argsort(dim=-1, descending=True, stable=True)[..., :k]
+    order = best_first(values)[1][..., :k]
     return torch.zeros_like(values, dtype=torch.bool).scatter(-1, order, torch.ones_like(order, dtype=torch.bool))
 
 

@@ -54,7 +54,8 @@ def load_rule(path: str | Path) -> SetRule:
     try:
         content: Any = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
-        raise ValueError(f"`{path}` cannot be read: {error}.") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"`{path}` cannot be read: {reason}.") from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise ValueError(f"`{path}` is not a set rule.")
     if content.get("version") != _VERSION:

@@ -1,0 +1,39 @@
+"""Metrics over many batches and processes; they need the extra ``metrics``.
+
+Rules that all share: only the order of scores matters unless a threshold is given, and nothing is guessed from their
+values. Ties count by expectation over a random order. Labels of score ``-inf`` are never predicted. Unknown labels are
+left out of the ranking. Rows without a known positive are left out of means over rows and counted. Macro averages run
+over the classes that occur. What nothing was seen of is NaN.
+"""
+
+from shortlist.metrics.accuracy import ShotAccuracy, TopKAccuracy
+from shortlist.metrics.average_k import AverageKAccuracy
+from shortlist.metrics.average_precision import BinnedMeanAveragePrecision, MeanAveragePrecision
+from shortlist.metrics.f1 import MacroF1, MicroF1
+from shortlist.metrics.propensity import PropensityScoredPrecisionAtK
+from shortlist.metrics.ranking import F1AtK, NDCGAtK, PrecisionAtK, RankingMetrics, RecallAtK
+from shortlist.metrics.sampling import sampler_mask
+from shortlist.metrics.scene_graph import SceneGraphRecall
+from shortlist.metrics.sets import LabelSets, SetCoverage, SetSize, SizeStratifiedCoverage
+
+__all__ = [
+    "AverageKAccuracy",
+    "BinnedMeanAveragePrecision",
+    "F1AtK",
+    "LabelSets",
+    "MacroF1",
+    "MeanAveragePrecision",
+    "MicroF1",
+    "NDCGAtK",
+    "PrecisionAtK",
+    "PropensityScoredPrecisionAtK",
+    "RankingMetrics",
+    "RecallAtK",
+    "SceneGraphRecall",
+    "SetCoverage",
+    "SetSize",
+    "ShotAccuracy",
+    "SizeStratifiedCoverage",
+    "TopKAccuracy",
+    "sampler_mask",
+]

@@ -1,0 +1,167 @@
+"""Mean average precision over many batches: exact by keeping the scores, or binned in bounded memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist.functional.metrics_average_precision import By, average_precision, line_average_precision, mean_of_known
+from shortlist.functional.metrics_binned import (
+    BinnedAveragePrecision,
+    ScoreHistogram,
+    bin_edges,
+    histogram_average_precision,
+    score_histogram,
+)
+from shortlist.functional.metrics_labels import check_choice, labelled, refuse_nan
+from shortlist.functional.order import whole_k
+from shortlist.functional.rows import solvable
+from shortlist.metrics.accumulated import Accumulated, Kept
+
+
+class MeanAveragePrecision(Kept):
+    """:func:`~shortlist.functional.average_precision` over many batches, exactly.
+
+    By class the ranking runs over all rows, so **all scores are kept**: 4 bytes each (8 for float64), and 8 for each
+    positive. `BinnedMeanAveragePrecision` has bounded memory. By sample only two sums are kept.
+
+    Args:
+        by: ``"class"``: mean over the classes that occur; ``"sample"``: mean over the rows with a positive.
+        torchmetrics_options: as `torchmetrics.Metric` takes them.
+
+    Example:
+        >>> from shortlist.metrics import MeanAveragePrecision
+        >>> metric = MeanAveragePrecision()
+        >>> metric.update(torch.tensor([[0.9, 0.2], [0.8, 0.7]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        >>> metric.update(torch.tensor([[0.1, 0.6]]), torch.tensor([[1.0, 1.0]]))
+        >>> metric.compute()
+        tensor(0.9167, dtype=torch.float64)
+    """
+
+    scores: list[Tensor]
+    labels: list[Tensor]
+    row_sizes: list[Tensor]
+    num_labels: Tensor
+    total: Tensor
+    rows: Tensor
+    rows_without_positives: Tensor
+
+    def __init__(self, by: By = "class", **torchmetrics_options: Any) -> None:
+        check_choice("by", by, ("class", "sample"))
+        super().__init__("map", by, **torchmetrics_options)
+        self.by = by
+        if by == "class":
+            self.add_list("scores", None)  # row after row
+            self.add_list("labels", torch.int64)  # of the positives, row after row
+            self.add_list("row_sizes", torch.int64)  # how many positives each row has
+            self.add_state("num_labels", torch.tensor(0), dist_reduce_fx="max")
+        else:
+            self.add_sum("total")
+            self.add_sum("rows", dtype=torch.int64)
+        self.add_sum("rows_without_positives", dtype=torch.int64)
+
+    def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+        """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
+        if self.by == "sample":
+            values = average_precision(scores, target, by="sample", reduction="none", mask=mask)
+            counted = len(values) if mask is None else mask.sum()
+            known = ~values.isnan()
+            self.total = self.total + values[known].sum()
+            self.rows = self.rows + known.sum()
+            self.rows_without_positives = self.rows_without_positives + counted - known.sum()
+            return
+        data = labelled(scores, target, mask)
+        refuse_nan(data.scores)
+        n, seen = scores.shape[-1], int(self.num_labels)
+        if seen not in (0, n):
+            raise ValueError(f"`scores` must have the {seen} labels of the batches before; got {n}.")
+        self.num_labels = torch.full_like(self.num_labels, n)
+        positives = data.positives[data.counted]
+        self.keep("scores", solvable(data.scores if mask is None else data.scores[mask]).flatten().clone())
+        self.keep("labels", data.labels[data.counted[data.rows]])
+        self.keep("row_sizes", positives)
+        self.rows_without_positives = self.rows_without_positives + (positives == 0).sum()
+
+    def compute(self) -> Tensor:
+        """One number; NaN without a positive."""
+        return self.total / self.rows if self.by == "sample" else mean_of_known(self.values())
+
+    def values(self) -> Tensor:
+        """Average precision of each class seen by this process, ``(n,)``; NaN for those without positives.
+
+        Inside ``with metric.sync_context():``, of all processes.
+        """
+        if self.by == "sample":
+            raise ValueError('`by` must be "class" to have a value for each class; got "sample".')
+        labels, sizes = self.kept("labels"), self.kept("row_sizes")
+        x = self.kept("scores").reshape(len(sizes), int(self.num_labels))
+        return line_average_precision(x.T, labels, torch.repeat_interleave(sizes))
+
+
+class BinnedMeanAveragePrecision(Accumulated):
+    """:func:`~shortlist.functional.binned_average_precision` over many batches: labels × bins counts, twice.
+
+    The exact value lies between `bounds`.
+
+    Args:
+        num_labels: n.
+        bins: how many, at least 1.
+        limits: the bins are equally wide between these two scores, and the outer ones hold all beyond: (0, 1) for
+            probabilities. None: equally wide in ``sigmoid(score)``, for logits.
+        torchmetrics_options: as `torchmetrics.Metric` takes them.
+
+    Example:
+        >>> from shortlist.metrics import BinnedMeanAveragePrecision
+        >>> metric = BinnedMeanAveragePrecision(2, bins=100, limits=(0, 1))
+        >>> metric.update(torch.tensor([[0.9, 0.2], [0.8, 0.7]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        >>> metric.update(torch.tensor([[0.1, 0.6]]), torch.tensor([[1.0, 1.0]]))
+        >>> metric.compute()
+        tensor(0.9167, dtype=torch.float64)
+    """
+
+    known: Tensor
+    positive: Tensor
+    positives: Tensor
+    edges: Tensor
+
+    def __init__(
+        self,
+        num_labels: int,
+        *,
+        bins: int = 1000,
+        limits: tuple[float, float] | None = None,
+        **torchmetrics_options: Any,
+    ) -> None:
+        edges = bin_edges(bins, limits)
+        whole_k(num_labels, 1 << 62, name="num_labels")
+        super().__init__("binned-map", num_labels, bins, limits, **torchmetrics_options)
+        self.num_labels, self.bins, self.limits = num_labels, bins, limits
+        self.register_buffer("edges", edges, persistent=False)
+        self.add_sum("known", num_labels, bins, dtype=torch.int64)
+        self.add_sum("positive", num_labels, bins, dtype=torch.int64)
+        self.add_sum("positives", num_labels, dtype=torch.int64)
+
+    def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+        """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
+        counts = score_histogram(scores, target, self.edges, mask)
+        if scores.shape[-1] != self.num_labels:
+            raise self._wrong_size("scores", self.num_labels, scores.shape[-1])
+        self.known = self.known + counts.known
+        self.positive = self.positive + counts.positive
+        self.positives = self.positives + counts.positives
+
+    def compute(self) -> Tensor:
+        """One number; NaN without a positive."""
+        return mean_of_known(self.values().value)
+
+    @property
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """Two numbers between which the exact value lies; of this process, or in ``sync_context()`` of all."""
+        found = self.values()
+        return mean_of_known(found.lower), mean_of_known(found.upper)
+
+    def values(self) -> BinnedAveragePrecision:
+        """Value and bounds of each class, ``(n,)``; NaN for those without positives."""
+        return histogram_average_precision(ScoreHistogram(self.known, self.positive, self.positives))

@@ -1,0 +1,117 @@
+"""Micro and macro F1 over many batches, at a threshold or at k."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist.functional.metrics_f1 import F1Counts, check_rule, f1_counts, f1_of
+from shortlist.functional.order import whole_k
+from shortlist.metrics.accumulated import Accumulated
+
+
+class _F1(Accumulated):
+    hits: Tensor
+    predicted: Tensor
+    positives: Tensor
+    threshold: Tensor | None
+
+    def __init__(
+        self, family: str, threshold: float | Tensor | None, k: int | None, *shape: int, **torchmetrics_options: Any
+    ) -> None:
+        check_rule(threshold, k)
+        super().__init__(family, threshold, k, shape, **torchmetrics_options)
+        self.k = k
+        edge = None if threshold is None else torch.as_tensor(threshold, dtype=torch.float64).detach().clone()
+        self.register_buffer("threshold", edge, persistent=False)
+        for name in F1Counts._fields:
+            self.add_sum(name, *shape)
+
+    def _count(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> F1Counts:
+        return f1_counts(scores, target, threshold=self.threshold, k=self.k, mask=mask)
+
+    def _add(self, hits: Tensor, predicted: Tensor, positives: Tensor) -> None:
+        self.hits = self.hits + hits
+        self.predicted = self.predicted + predicted
+        self.positives = self.positives + positives
+
+
+class MicroF1(_F1):
+    """:func:`~shortlist.functional.f1_score` of all labels together, over many batches.
+
+    Args:
+        threshold: labels of at least this score are predicted; a number, or ``(n,)`` with one for each label.
+        k: instead of ``threshold``, the k best labels of each row are predicted.
+        torchmetrics_options: as `torchmetrics.Metric` takes them.
+
+    Example:
+        >>> from shortlist.metrics import MicroF1
+        >>> metric = MicroF1(threshold=0.5)
+        >>> metric(torch.tensor([[0.9, 0.6, 0.1], [0.2, 0.8, 0.7]]), torch.tensor([[0, -1], [1, 2]]))
+        tensor(0.8571, dtype=torch.float64)
+    """
+
+    def __init__(
+        self, *, threshold: float | Tensor | None = None, k: int | None = None, **torchmetrics_options: Any
+    ) -> None:
+        super().__init__("micro-f1", threshold, k, **torchmetrics_options)
+
+    def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+        """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
+        self._add(*(count.sum() for count in self._count(scores, target, mask)))
+
+    def compute(self) -> Tensor:
+        """One number; NaN if nothing was positive and nothing predicted."""
+        return f1_of(self.hits, self.predicted, self.positives)
+
+
+class MacroF1(_F1):
+    """Mean over the labels that occur of their :func:`~shortlist.functional.f1_score`, over many batches.
+
+    Args:
+        num_labels: n.
+        threshold: labels of at least this score are predicted; a number, or ``(n,)`` with one for each label.
+        k: instead of ``threshold``, the k best labels of each row are predicted.
+        torchmetrics_options: as `torchmetrics.Metric` takes them.
+
+    Example:
+        >>> from shortlist.metrics import MacroF1
+        >>> metric = MacroF1(4, threshold=0.5)
+        >>> metric(torch.tensor([[0.9, 0.6, 0.1, 0.0], [0.2, 0.8, 0.7, 0.0]]), torch.tensor([[0, -1], [1, 2]]))
+        tensor(0.8889, dtype=torch.float64)
+        >>> metric.absent
+        tensor([3])
+    """
+
+    def __init__(
+        self,
+        num_labels: int,
+        *,
+        threshold: float | Tensor | None = None,
+        k: int | None = None,
+        **torchmetrics_options: Any,
+    ) -> None:
+        whole_k(num_labels, 1 << 62, name="num_labels")
+        super().__init__("macro-f1", threshold, k, num_labels, **torchmetrics_options)
+        self.num_labels = num_labels
+
+    def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+        """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
+        counts = self._count(scores, target, mask)
+        if scores.shape[-1] != self.num_labels:
+            raise self._wrong_size("scores", self.num_labels, scores.shape[-1])
+        self._add(*counts)
+
+    def compute(self) -> Tensor:
+        """One number; NaN if no label occurred."""
+        return f1_of(self.hits, self.predicted, self.positives)[self.positives > 0].mean()
+
+    @property
+    def absent(self) -> Tensor:
+        """Labels that have not occurred so far, ascending; they are not in the average.
+
+        Of this process alone; inside ``with metric.sync_context():`` of all.
+        """
+        return (self.positives == 0).nonzero().squeeze(-1)

@@ -1,0 +1,237 @@
+"""Coverage and size of predicted sets, given as bool masks or as objects that know their sizes and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from shortlist.functional.metrics_accuracy import AVERAGES, Average, macro_mean
+from shortlist.functional.metrics_labels import check_choice, read_entries
+from shortlist.functional.order import whole_k
+from shortlist.metrics.accumulated import Accumulated
+
+
+@runtime_checkable
+class LabelSets(Protocol):
+    """One set of labels for each row."""
+
+    @property
+    def sizes(self) -> Tensor:
+        """``(B,)`` int64."""
+        ...
+
+    def contains(self, labels: Tensor, /) -> Tensor:
+        """``(B,)`` bool: whether the class of each row ``(B,)`` is inside."""
+        ...
+
+    def count_hits(self, labels: Tensor, /) -> Tensor:
+        """``(B,)`` int64: how many labels of each row, index lists ``(B, m)``, are inside."""
+        ...
+
+
+class SetCoverage(Accumulated):
+    r"""Share of the true labels of a row that are in its set, averaged over rows.
+
+    .. math:: \frac1B \sum_i \frac{|Y_i \cap S_i|}{|Y_i|}
+
+    For one class per row this is coverage. Rows without a (known) positive are left out.
+
+    Args:
+        average: ``"micro"`` over rows; ``"macro"`` (one class per row only) over the classes that occur: the mean of
+            class-conditional coverage.
+        num_labels: n, needed for ``"macro"``.
+        torchmetrics_options: as `torchmetrics.Metric` takes them.
+
+    Example:
+        >>> from shortlist.metrics import SetCoverage
+        >>> metric = SetCoverage()
+        >>> metric(torch.tensor([[True, True, False], [False, True, False]]), torch.tensor([0, 2]))
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    covered: Tensor
+    total: Tensor
+    rows_without_positives: Tensor
+
+    def __init__(
+        self, *, average: Average = "micro", num_labels: int | None = None, **torchmetrics_options: Any
+    ) -> None:
+        check_choice("average", average, AVERAGES)
+        if (average == "macro") == (num_labels is None):
+            raise ValueError(f'`num_labels` must be given for `average="macro"` and for no other; got {num_labels}.')
+        super().__init__("coverage", num_labels, **torchmetrics_options)
+        self.average, self.num_labels = average, num_labels
+        size = 1 if num_labels is None else whole_k(num_labels, 1 << 62, name="num_labels")
+        self.add_sum("covered", size)
+        self.add_sum("total", size, dtype=torch.int64)
+        self.add_sum("rows_without_positives", dtype=torch.int64)
+
+    def update(self, sets: Tensor | LabelSets, target: Tensor, mask: Tensor | None = None) -> None:
+        """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, labels in any form, optionally which rows count."""
+        rows, share, missing = covered_share(sets, target, mask)
+        if self.num_labels is None:
+            place = torch.zeros_like(rows)
+        elif target.dtype != torch.int64 or target.ndim != 1:
+            raise ValueError(f'`target` must be class indices for `average="macro"`; got shape {tuple(target.shape)}.')
+        else:
+            place = target[rows]
+            if len(place) and int(place.max()) >= self.num_labels:
+                raise ValueError(f"`target` must lie in [0, {self.num_labels}); got {int(place.max())}.")
+        self.covered = self.covered.index_add(0, place, share)
+        self.total = self.total + torch.bincount(place, minlength=len(self.total))
+        self.rows_without_positives = self.rows_without_positives + missing
+
+    def compute(self) -> Tensor:
+        """One number; NaN if no row had a positive."""
+        return macro_mean(self.covered, self.total)
+
+    def by_class(self) -> Tensor:
+        """Coverage of each class, ``(n,)`` for macro; NaN for classes that have not occurred."""
+        return self.covered / self.total
+
+
+class SetSize(Accumulated):
+    """Mean size of the sets, and how often each size occurred.
+
+    Args:
+        num_labels: n.
+        torchmetrics_options: as `torchmetrics.Metric` takes them.
+
+    Example:
+        >>> from shortlist.metrics import SetSize
+        >>> metric = SetSize(3)
+        >>> metric(torch.tensor([[True, True, False], [False, True, False]]))
+        tensor(1.5000, dtype=torch.float64)
+        >>> metric.histogram
+        tensor([0, 1, 1, 0])
+    """
+
+    higher_is_better = False
+    histogram: Tensor
+
+    def __init__(self, num_labels: int, **torchmetrics_options: Any) -> None:
+        whole_k(num_labels, 1 << 62, name="num_labels")
+        super().__init__("size", num_labels, **torchmetrics_options)
+        self.num_labels = num_labels
+        self.add_sum("histogram", num_labels + 1, dtype=torch.int64)
+
+    def update(self, sets: Tensor | LabelSets, mask: Tensor | None = None) -> None:
+        """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, and optionally which rows count."""
+        sizes = set_sizes(sets)
+        sizes = sizes if mask is None else sizes[check_rows(mask, len(sizes))]
+        if len(sizes) and int(sizes.max()) > self.num_labels:
+            raise ValueError(f"`sets` must have at most {self.num_labels} labels; got one of {int(sizes.max())}.")
+        self.histogram = self.histogram + torch.bincount(sizes, minlength=self.num_labels + 1)
+
+    def compute(self) -> Tensor:
+        """The mean; NaN without rows."""
+        sizes = torch.arange(len(self.histogram), dtype=torch.float64, device=self.histogram.device)
+        return (self.histogram * sizes).sum() / self.histogram.sum()
+
+
+class SizeStratifiedCoverage(Accumulated):
+    """Smallest coverage among groups of sets of similar size: it shows sets that are too small where it is hard.
+
+    Args:
+        edges: ascending sizes; a group has the sets from one edge to below the next, the last is open.
+        torchmetrics_options: as `torchmetrics.Metric` takes them.
+
+    Example:
+        >>> from shortlist.metrics import SizeStratifiedCoverage
+        >>> metric = SizeStratifiedCoverage()
+        >>> metric(torch.tensor([[True, True, False], [False, True, False]]), torch.tensor([0, 1]))
+        tensor(1., dtype=torch.float64)
+        >>> metric.by_size()
+        tensor([nan, 1., 1., nan, nan, nan], dtype=torch.float64)
+
+    References:
+        Angelopoulos, Bates, Malik, Jordan, "Uncertainty Sets for Image Classifiers using Conformal Prediction", 2021.
+    """
+
+    covered: Tensor
+    total: Tensor
+    rows_without_positives: Tensor
+    edges: Tensor
+
+    def __init__(self, edges: Sequence[int] = (0, 1, 2, 4, 11, 101), **torchmetrics_options: Any) -> None:
+        limits = [whole_k(edge, 1 << 62, lowest=0, name="edges") for edge in edges]
+        if not limits or limits[0] != 0 or sorted(set(limits)) != limits:
+            raise ValueError(f"`edges` must ascend from 0; got {tuple(edges)}.")
+        super().__init__("stratified coverage", limits, **torchmetrics_options)
+        self.register_buffer("edges", torch.tensor(limits), persistent=False)
+        self.add_sum("covered", len(limits))
+        self.add_sum("total", len(limits), dtype=torch.int64)
+        self.add_sum("rows_without_positives", dtype=torch.int64)
+
+    def update(self, sets: Tensor | LabelSets, target: Tensor, mask: Tensor | None = None) -> None:
+        """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, labels in any form, optionally which rows count."""
+        rows, share, missing = covered_share(sets, target, mask)
+        group = torch.searchsorted(self.edges, set_sizes(sets)[rows], right=True) - 1
+        self.covered = self.covered.index_add(0, group, share)
+        self.total = self.total + torch.bincount(group, minlength=len(self.total))
+        self.rows_without_positives = self.rows_without_positives + missing
+
+    def compute(self) -> Tensor:
+        """One number; NaN if no row had a positive."""
+        values = self.by_size()[self.total > 0]
+        return values.min() if len(values) else self.covered.sum() / 0
+
+    def by_size(self) -> Tensor:
+        """Coverage of each group; NaN for those without rows."""
+        return self.covered / self.total
+
+
+def set_sizes(sets: Tensor | LabelSets) -> Tensor:
+    """How many labels each set has, ``(B,)`` int64."""
+    if not isinstance(sets, Tensor):
+        if not isinstance(sets, LabelSets):
+            kind = type(sets).__name__
+            raise TypeError(f"`sets` must be a bool tensor or have `sizes`, `contains` and `count_hits`; got {kind}.")
+        return sets.sizes
+    if sets.dtype != torch.bool:
+        raise TypeError(f"`sets` must be a bool tensor; got {sets.dtype}.")
+    if sets.ndim != 2:
+        raise ValueError(f"`sets` must have the shape (rows, labels); got {tuple(sets.shape)}.")
+    return sets.sum(-1)
+
+
+def covered_share(sets: Tensor | LabelSets, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows that count and have a positive, the share of their positives that are inside, and how many have none."""
+    num_rows = len(set_sizes(sets))
+    if not isinstance(target, Tensor) or len(target) != num_rows:
+        got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
+        raise ValueError(f"`target` must have the {num_rows} rows of `sets`; got {got}.")
+    hits, positives = _hits_and_positives(sets, target)
+    counted = torch.ones_like(positives, dtype=torch.bool) if mask is None else check_rows(mask, num_rows)
+    rows = (counted & (positives > 0)).nonzero().squeeze(-1)
+    return rows, hits[rows].double() / positives[rows], (counted & (positives == 0)).sum()
+
+
+def check_rows(mask: Tensor, rows: int) -> Tensor:
+    """``mask``, checked to be a bool for each row."""
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (rows,):
+        got = f"{mask.dtype}, {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+        raise ValueError(f"`mask` must be bool with one value per row, shape ({rows},); got {got}.")
+    return mask
+
+
+def _hits_and_positives(sets: Tensor | LabelSets, target: Tensor) -> tuple[Tensor, Tensor]:
+    """How many positives of each row are inside, and how many there are."""
+    if not isinstance(sets, Tensor) and target.dtype == torch.int64:
+        if target.ndim == 1:
+            return sets.contains(target).long(), torch.ones_like(target)
+        return sets.count_hits(target), (target >= 0).sum(-1)
+    entries = read_entries(target, sets.shape[-1] if isinstance(sets, Tensor) else target.shape[-1])
+    positives = torch.bincount(entries.rows, minlength=len(target))
+    if isinstance(sets, Tensor):
+        inside = sets[entries.rows, entries.labels].long()
+        return torch.zeros_like(positives).index_add(0, entries.rows, inside), positives
+    # Sets take index lists, which say nothing of unknown labels: those are neither inside nor outside.
+    lists = entries.rows.new_full((len(target), int(positives.max()) if len(positives) else 0), -1)
+    first = positives.cumsum(0) - positives
+    slots = torch.arange(len(entries.rows), device=lists.device) - first[entries.rows]
+    lists[entries.rows, slots] = entries.labels
+    return sets.count_hits(lists), positives

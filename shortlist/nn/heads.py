@@ -1,0 +1,204 @@
+"""Output layers: from features to one logit per label, through a bottleneck, by cosines, or twice for average-K."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from shortlist.functional.options import check_positive
+from shortlist.functional.rows import solvable
+
+
+def check_size(name: str, value: int, *, at_least: int = 1) -> int:
+    """``value`` as a whole number of at least ``at_least``."""
+    if not isinstance(value, Integral):
+        raise TypeError(f"`{name}` must be a whole number; got {type(value).__name__}.")
+    if value < at_least:
+        raise ValueError(f"`{name}` must be at least {at_least}; got {value}.")
+    return int(value)
+
+
+def check_features(features: Tensor, in_features: int) -> None:
+    """Refuse features of another size than the layer was made for."""
+    if features.ndim == 0 or features.shape[-1] != in_features:
+        raise ValueError(f"`features` must have last size {in_features}; got shape {tuple(features.shape)}.")
+
+
+class BottleneckHead(nn.Module):
+    r"""Linear output layer of low rank.
+
+    .. math:: z = W (P e + b)
+
+    With fewer columns than labels, most combinations of signs are impossible for *every* input, and training does not
+    say which: :mod:`shortlist.audit` does. :class:`DFTHead` rules it out for sets of at most k labels.
+
+    Args:
+        in_features: size of e.
+        num_labels: n, rows of W (``weight``, a parameter).
+        bottleneck: d, columns of W and outputs of ``projection``, an ``nn.Linear``.
+        device: where the parameters are made.
+        dtype: their dtype.
+
+    Example:
+        >>> head = BottleneckHead(16, 1000, 8)
+        >>> head(torch.zeros(2, 3, 16)).shape
+        torch.Size([2, 3, 1000])
+        >>> head.weight.shape
+        torch.Size([1000, 8])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_labels: int,
+        bottleneck: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.num_labels = check_size("in_features", in_features), check_size("num_labels", num_labels)
+        self.bottleneck = check_size("bottleneck", bottleneck)
+        self.projection = nn.Linear(self.in_features, self.bottleneck, device=device, dtype=dtype)
+        self.weight = nn.Parameter(torch.empty(self.num_labels, self.bottleneck, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew, as ``nn.Linear`` does."""
+        self.projection.reset_parameters()
+        bound = 1 / math.sqrt(self.bottleneck)
+        nn.init.uniform_(self.weight, -bound, bound)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits ``(..., n)`` of ``features`` ``(..., in_features)``."""
+        check_features(features, self.in_features)
+        return linear(self.projection(features), self.weight)
+
+    def extra_repr(self) -> str:
+        """The sizes, for ``repr``."""
+        return f"in_features={self.in_features}, num_labels={self.num_labels}, bottleneck={self.bottleneck}"
+
+
+class CosineHead(nn.Module):
+    r"""Cosine between the features and one direction per label.
+
+    .. math:: z_i = s \, \frac{w_i}{\|w_i\|} \cdot \frac{e}{\|e\|}
+
+    For losses with margins, :class:`LDAM` and :class:`NoisedTopK`, which multiply by a scale of their own: hence the
+    default of 1, cosines in [-1, 1] up to rounding. Other losses need a larger scale to tell labels apart.
+
+    Args:
+        in_features: size of e. A vector of zeros has logits 0 and a finite gradient, as if its norm were 1. Norms
+            are computed in float32 or better and neither overflow nor underflow.
+        num_labels: n, rows of ``weight``.
+        scale: s, positive.
+        learn_scale: whether ``scale`` is a parameter, which starts at this value.
+        device: where the parameters are made.
+        dtype: their dtype.
+
+    Example:
+        >>> head = CosineHead(2, 2)
+        >>> head.load_state_dict({"weight": torch.tensor([[2.0, 0.0], [1.0, 1.0]])})
+        <All keys matched successfully>
+        >>> head(torch.tensor([5.0, 0.0])).detach()
+        tensor([1.0000, 0.7071])
+    """
+
+    scale: float | Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        num_labels: int,
+        *,
+        scale: float = 1.0,
+        learn_scale: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.num_labels = check_size("in_features", in_features), check_size("num_labels", num_labels)
+        self.first_scale = check_positive("scale", scale)
+        self.weight = nn.Parameter(torch.empty(self.num_labels, self.in_features, device=device, dtype=dtype))
+        self.scale = nn.Parameter(torch.empty((), device=device, dtype=dtype)) if learn_scale else self.first_scale
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw directions without preference; a learned scale starts again."""
+        nn.init.normal_(self.weight, std=1 / math.sqrt(self.in_features))
+        if isinstance(self.scale, Tensor):
+            nn.init.constant_(self.scale, self.first_scale)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits ``(..., n)`` of ``features`` ``(..., in_features)``."""
+        check_features(features, self.in_features)
+        cosines = linear(_unit(features), _unit(self.weight))
+        return cosines if isinstance(self.scale, float) and self.scale == 1 else cosines * self.scale
+
+    def extra_repr(self) -> str:
+        """The options, for ``repr``."""
+        scale = "learned" if isinstance(self.scale, Tensor) else self.scale
+        return f"in_features={self.in_features}, num_labels={self.num_labels}, scale={scale}"
+
+
+class TwoHead(nn.Module):
+    """Two heads on the same features, in the order in which :class:`AverageK` takes their logits.
+
+    Any two modules from features to logits will do. Only ``prediction`` is used to predict, and an audit is made of it;
+    ``proposal`` serves the training and can be left out afterwards.
+
+    Args:
+        prediction: gives the logits that predict.
+        proposal: gives those that propose candidates.
+
+    Example:
+        >>> head = TwoHead(BottleneckHead(16, 100, 8), torch.nn.Linear(16, 100))
+        >>> features, target = torch.randn(4, 16), torch.tensor([3, 1, 4, 15])
+        >>> AverageK(5)(*head(features), target).shape
+        torch.Size([])
+        >>> head.prediction(features).shape
+        torch.Size([4, 100])
+    """
+
+    def __init__(self, prediction: nn.Module, proposal: nn.Module) -> None:
+        super().__init__()
+        for name, head in (("prediction", prediction), ("proposal", proposal)):
+            if not isinstance(head, nn.Module):
+                raise TypeError(f"`{name}` must be a torch.nn.Module; got {type(head).__name__}.")
+        self.prediction, self.proposal = prediction, proposal
+
+    @classmethod
+    def linear(
+        cls,
+        in_features: int,
+        num_labels: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> TwoHead:
+        """Two layers ``nn.Linear``, as in the published method.
+
+        Example:
+            >>> [logits.shape for logits in TwoHead.linear(16, 100)(torch.zeros(4, 16))]
+            [torch.Size([4, 100]), torch.Size([4, 100])]
+        """
+        sizes = check_size("in_features", in_features), check_size("num_labels", num_labels)
+        return cls(*(nn.Linear(*sizes, device=device, dtype=dtype) for _ in range(2)))
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """``(logits, proposals)``, each ``(..., n)``."""
+        return self.prediction(features), self.proposal(features)
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """Rows of length 1, and zeros as they are."""
+    rows = solvable(vectors)
+    largest = rows.detach().abs().amax(-1, keepdim=True)
+    # Divided by its largest entry a vector has a norm of at least 1, so the squares are safe; being constant, the
+    # divisor cancels in the derivative. What is too small to divide by counts as zero.
+    rows = rows / torch.where(largest > math.sqrt(torch.finfo(rows.dtype).tiny), largest, 1)
+    return (rows * rows.square().sum(-1, keepdim=True).clamp(min=1).rsqrt()).to(vectors.dtype)

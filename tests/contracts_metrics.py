@@ -1,0 +1,267 @@
+"""Every public metric: its class, its function, its reference, and one way to call them all."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shortlist import functional as F
+from shortlist import metrics as M
+from tests import reference_metrics as reference
+from tests.contracts_losses import label_sets
+
+N = 5
+"""Labels of the small batches that the shared tests draw."""
+PROPENSITIES = torch.tensor([0.5, 0.25, 1.0, 0.125, 0.75], dtype=torch.float64)
+COUNTS = torch.tensor([500, 101, 100, 20, 19])
+KS = (1, 2, 5)
+
+
+@dataclass(frozen=True, eq=False)
+class MetricCase:
+    """A metric for rows of ``N`` labels, called as ``(scores, target)`` with the rest filled in.
+
+    Sets are the labels with a positive score; for scene graphs each row is an image of its own.
+    """
+
+    metric: Callable[[], M.accumulated.Accumulated]
+    function: Callable[..., Tensor] | None
+    reference: Callable[..., object]
+    option: str = ""
+    one_class: bool = False
+    takes_mask: bool = True
+    takes_sets: bool = False
+    takes_target: bool = True
+    is_graph: bool = False
+    rank_only: bool = True
+    """Whether the same order of scores gives the same value."""
+
+    def __str__(self) -> str:
+        return type(self.metric()).__name__ + self.option
+
+    def update(self, metric, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+        """Call the metric's update."""
+        metric.update(*self.arguments(scores, target), **({} if mask is None else {"mask": mask}))
+
+    def arguments(self, scores: Tensor, target: Tensor) -> tuple[Tensor, ...]:
+        """Return what update takes for these rows."""
+        first = scores > 0 if self.takes_sets else scores
+        if self.is_graph:
+            return first, target, torch.arange(len(scores))
+        return (first, target) if self.takes_target else (first,)
+
+    def expected(self, scores: Tensor, hot: Tensor) -> list[float]:
+        """Answer by the reference, as a flat list."""
+        positives, unknown = label_sets(hot)
+        rows = scores.double().tolist()
+        if self.takes_sets:
+            rows = [{j for j, score in enumerate(row) if score > 0} for row in rows]
+            value = self.reference(rows, positives) if self.takes_target else self.reference(rows)
+        else:
+            value = self.reference(rows, positives, unknown)
+        return [float(one) for one in (value if isinstance(value, list) else [value])]
+
+
+def flat(value: Tensor | dict[str, Tensor]) -> list[float]:
+    """The answer of a metric as a flat list."""
+    values = value.values() if isinstance(value, dict) else [value]
+    return [number for one in values for number in one.reshape(-1).tolist()]
+
+
+def at_ks(function: Callable[..., object]) -> Callable[..., list]:
+    """The reference at all of ``KS``."""
+    return lambda *rows: [function(*rows, k) for k in KS]
+
+
+def _all_rankings(*rows) -> list:
+    functions = (reference.precision_at_k, reference.recall_at_k, reference.f1_at_k, reference.ndcg_at_k)
+    return [function(*rows, k) for function in functions for k in KS]
+
+
+def _shots(rows, positives, unknown) -> list:
+    groups = [COUNTS < 20, (COUNTS >= 20) & (COUNTS <= 100), COUNTS > 100]
+    values = []
+    for group in groups:
+        inside = [i for i, y in enumerate(positives) if y and group[min(y)]]
+        chosen = [[lines[i] for i in inside] for lines in (rows, positives, unknown)]
+        values.append(reference.topk_accuracy(*chosen, 2, "macro"))
+    return values
+
+
+def _graph(**options) -> Callable[..., list]:
+    return lambda rows, positives, unknown: [
+        reference.scene_graph_recall(rows, positives, unknown, range(len(rows)), k, **options) for k in KS
+    ]
+
+
+METRICS = [
+    MetricCase(lambda: M.RankingMetrics(KS), None, _all_rankings),
+    MetricCase(
+        lambda: M.PrecisionAtK(KS), lambda *a, **o: F.precision_at_k(*a, KS, **o), at_ks(reference.precision_at_k)
+    ),
+    MetricCase(lambda: M.RecallAtK(KS), lambda *a, **o: F.recall_at_k(*a, KS, **o), at_ks(reference.recall_at_k)),
+    MetricCase(lambda: M.F1AtK(KS), lambda *a, **o: F.f1_at_k(*a, KS, **o), at_ks(reference.f1_at_k)),
+    MetricCase(lambda: M.NDCGAtK(KS), lambda *a, **o: F.ndcg_at_k(*a, KS, **o), at_ks(reference.ndcg_at_k)),
+    MetricCase(
+        lambda: M.PropensityScoredPrecisionAtK(PROPENSITIES, KS),
+        lambda *a, **o: F.propensity_scored_precision_at_k(*a, PROPENSITIES, KS, **o),
+        lambda *rows: [reference.propensity_scored_precision_at_k(*rows, PROPENSITIES.tolist(), k) for k in KS],
+    ),
+    MetricCase(
+        lambda: M.PropensityScoredPrecisionAtK(PROPENSITIES, 2, normalized=False),
+        lambda *a, **o: F.propensity_scored_precision_at_k(*a, PROPENSITIES, 2, normalized=False, **o),
+        lambda *rows: reference.propensity_scored_precision_at_k(*rows, PROPENSITIES.tolist(), 2, False),
+        "-plain",
+    ),
+    MetricCase(
+        lambda: M.TopKAccuracy(KS),
+        lambda *a, **o: F.topk_accuracy(*a, KS, **o),
+        at_ks(reference.topk_accuracy),
+        one_class=True,
+    ),
+    MetricCase(
+        lambda: M.TopKAccuracy(2, average="macro", num_labels=N),
+        lambda *a, **o: F.topk_accuracy(*a, 2, average="macro", **o),
+        lambda *rows: reference.topk_accuracy(*rows, 2, "macro"),
+        "-macro",
+        one_class=True,
+    ),
+    MetricCase(lambda: M.ShotAccuracy(COUNTS, 2), None, _shots, one_class=True),
+    MetricCase(
+        lambda: M.AverageKAccuracy(1.5),
+        lambda *a, **o: F.average_k_accuracy(*a, k=1.5, **o),
+        lambda *rows: reference.average_k_accuracy(*rows, 1.5),
+        one_class=True,
+    ),
+    MetricCase(
+        lambda: M.AverageKAccuracy(2.3, num_rows=12, average="macro"),
+        lambda *a, **o: F.average_k_accuracy(*a, k=2.3, average="macro", **o),
+        lambda *rows: reference.average_k_accuracy(*rows, 2.3, average="macro"),
+        "-bounded",
+        one_class=True,
+    ),
+    MetricCase(
+        lambda: M.AverageKAccuracy(threshold=0.5),
+        lambda *a, **o: F.average_k_accuracy(*a, threshold=0.5, **o),
+        lambda *rows: reference.average_k_accuracy(*rows, threshold=0.5),
+        "-threshold",
+        one_class=True,
+        rank_only=False,
+    ),
+    MetricCase(M.MeanAveragePrecision, F.average_precision, reference.average_precision),
+    MetricCase(
+        lambda: M.MeanAveragePrecision(by="sample"),
+        lambda *a, **o: F.average_precision(*a, by="sample", **o),
+        lambda *rows: reference.average_precision(*rows, by="sample"),
+        "-sample",
+    ),
+    MetricCase(
+        # Bins of one whole number each: exact for the scores that the shared tests draw.
+        lambda: M.BinnedMeanAveragePrecision(N, bins=16, limits=(-8.5, 7.5)),
+        lambda *a, **o: F.binned_average_precision(*a, bins=16, limits=(-8.5, 7.5), **o).value,
+        reference.average_precision,
+        rank_only=False,
+    ),
+    MetricCase(
+        lambda: M.MicroF1(threshold=0.5),
+        lambda *a, **o: F.f1_score(*a, threshold=0.5, **o),
+        lambda *rows: reference.f1_score(*rows, 0.5),
+        rank_only=False,
+    ),
+    MetricCase(
+        lambda: M.MicroF1(k=2),
+        lambda *a, **o: F.f1_score(*a, k=2, **o),
+        lambda *rows: reference.f1_score(*rows, k=2),
+        "-k",
+    ),
+    MetricCase(
+        lambda: M.MacroF1(N, threshold=torch.tensor([0.5, 1.0, -1.0, 0.0, 2.0])),
+        lambda *a, **o: F.f1_score(*a, threshold=torch.tensor([0.5, 1.0, -1.0, 0.0, 2.0]), average="macro", **o),
+        lambda rows, *sets: reference.f1_score(
+            [[x - t for x, t in zip(row, (0.5, 1.0, -1.0, 0.0, 2.0), strict=True)] for row in rows],
+            *sets,
+            0.0,
+            average="macro",
+        ),
+        rank_only=False,
+    ),
+    MetricCase(
+        lambda: M.MacroF1(N, k=2),
+        lambda *a, **o: F.f1_score(*a, k=2, average="macro", **o),
+        lambda *rows: reference.f1_score(*rows, k=2, average="macro"),
+        "-k",
+    ),
+    MetricCase(M.SetCoverage, None, reference.set_coverage, takes_sets=True, rank_only=False),
+    MetricCase(
+        lambda: M.SetSize(N),
+        None,
+        lambda sets: sum(map(len, sets)) / len(sets) if sets else math.nan,
+        takes_sets=True,
+        takes_target=False,
+        rank_only=False,
+    ),
+    MetricCase(
+        lambda: M.SizeStratifiedCoverage((0, 2, 3)),
+        None,
+        lambda *rows: reference.size_stratified_coverage(*rows, (0, 2, 3)),
+        takes_sets=True,
+        rank_only=False,
+    ),
+    *(
+        MetricCase(
+            lambda options=options: M.SceneGraphRecall(
+                KS, **options, num_labels=N if options.get("average") == "predicate" else None
+            ),
+            lambda scores, target, options=options: F.scene_graph_recall(
+                scores, target, torch.arange(len(scores)), KS, **options
+            ),
+            _graph(**options),
+            option,
+            takes_mask=False,
+            is_graph=True,
+        )
+        for option, options in {
+            "": {"constrained": False},
+            "-constrained": {"constrained": True},
+            "-predicate": {"constrained": False, "average": "predicate"},
+        }.items()
+    ),
+]
+
+FUNCTIONS = [
+    F.average_k_accuracy,
+    F.average_precision,
+    F.binned_average_precision,
+    F.f1_at_k,
+    F.f1_counts,
+    F.f1_score,
+    F.hits_at_k,
+    F.ndcg_at_k,
+    F.precision_at_k,
+    F.propensities,
+    F.propensity_scored_precision_at_k,
+    F.recall_at_k,
+    F.scene_graph_recall,
+    F.topk_accuracy,
+]
+METRIC_RESULTS = [F.BinnedAveragePrecision, F.F1Counts]
+"""Metrics as functions, and the tuples that some of them return."""
+NOT_METRICS = [M.LabelSets, M.sampler_mask]
+"""What shortlist.metrics exports beside metrics."""
+
+
+def draw(
+    case: MetricCase, rows: int, seed: int, *, unknown: float = 0.25, absent: float = 0.1
+) -> tuple[Tensor, Tensor]:
+    """Rows with many ties, some absent labels and, in the multi-hot, unknown labels and rows without positives."""
+    generator = torch.Generator().manual_seed(seed)
+    levels = int(torch.randint(1, 8, (), generator=generator))
+    scores = torch.randint(levels, (rows, N), generator=generator).double() - levels // 2
+    scores = scores.masked_fill(torch.rand(rows, N, generator=generator) < absent, -math.inf)
+    chosen = torch.rand(rows, N, generator=generator)
+    sizes = torch.randint(0, 2 if case.one_class else N, (rows, 1), generator=generator)
+    hot = (chosen.argsort(-1).argsort(-1) < sizes).double()
+    unclear = (torch.rand(rows, N, generator=generator) < unknown) & (hot == 0)
+    return scores, hot.masked_fill(unclear, -1.0)

@@ -1,0 +1,197 @@
+"""Every head: any leading dimensions, any precision, saved and copied, compiled, and under every loss and LML."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shortlist.nn import LML, AverageK, BottleneckHead, CosineHead, DFTHead, TwoHead
+from tests.contracts import HEADS
+from tests.contracts_losses import LOSSES, random_hot
+from tests.nn.saving import copies
+
+IN, N = 5, 9
+each_head = pytest.mark.parametrize("head", HEADS, ids=str)
+
+
+def features(*rows: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*rows, IN, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+def outputs(layer: nn.Module, *inputs: Tensor) -> tuple[Tensor, ...]:
+    """The logits of a head, or of both."""
+    result = layer(*inputs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def is_close(first: nn.Module, second: nn.Module, x: Tensor, **tolerance: float) -> bool:
+    return all(torch.allclose(a, b, **tolerance) for a, b in zip(outputs(first, x), outputs(second, x), strict=True))
+
+
+@each_head
+def test_any_leading_dimensions_give_the_logits_of_their_rows(head):
+    layer, x = head(), features(2, 3)
+    whole = outputs(layer, x)
+    for shape in ((), (6,), (2, 3), (0,), (2, 0), (1, 2, 3)):
+        rows = x[0, 0] if not shape else features(*shape)
+        for logits in outputs(layer, rows):
+            assert logits.shape == (*shape, N)
+            logits.sum().backward()
+    for logits, one in zip(whole, outputs(layer, x[1, 2]), strict=True):
+        assert torch.allclose(logits[1, 2], one, atol=1e-6)
+
+
+@each_head
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_head_works_in_every_precision(head, dtype):
+    wide, layer, x = head().double(), head().to(dtype), features(4)
+    for exact, logits in zip(outputs(wide, x.double()), outputs(layer, x.to(dtype)), strict=True):
+        assert logits.dtype == dtype
+        assert torch.allclose(logits.double(), exact, rtol=0, atol=40 * torch.finfo(dtype).eps)
+        logits.sum().backward(retain_graph=True)
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+    made = head(dtype=dtype)
+    assert all(parameter.dtype == dtype for parameter in made.parameters())
+    assert all(logits.isfinite().all() for logits in outputs(made, x.to(dtype)))
+
+
+@each_head
+def test_autocast_answers_in_its_precision_and_trains(head):
+    layer, x = head(), features(4)
+    with torch.autocast("cpu", torch.bfloat16):
+        short = outputs(layer, x)
+    for exact, logits in zip(outputs(layer, x), short, strict=True):
+        assert torch.allclose(logits.float(), exact, rtol=0, atol=0.1)
+    sum(logits.float().square().sum() for logits in short).backward()
+    assert all(p.grad.isfinite().all() and p.grad.dtype == torch.float32 for p in layer.parameters())
+
+
+@each_head
+def test_a_state_is_restored_and_copies_answer_alike(head):
+    layer, x = head(), features(3)
+    for name, again in copies(layer).items():
+        assert repr(again) == repr(layer), name
+        assert is_close(again, layer, x, rtol=0, atol=0), name
+    other = head()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.fill_(0.5)
+    assert not is_close(other, layer, x)
+    other.load_state_dict(layer.state_dict())
+    assert is_close(other, layer, x, rtol=0, atol=0)
+    assert set(layer.state_dict()) == {name for name, _ in layer.named_parameters()}
+
+
+@each_head
+def test_a_head_made_without_memory_can_be_filled_later(head):
+    source, x = head(), features(3)
+    layer = head(device="meta").to_empty(device="cpu")
+    layer.load_state_dict(source.state_dict())
+    assert is_close(layer, source, x, rtol=0, atol=0)
+
+
+@each_head
+def test_rows_may_be_mapped_over(head):
+    layer, x = head().double(), features(4, dtype=torch.float64)
+    mapped = outputs(torch.func.vmap(layer), x)
+    assert all(torch.allclose(one, logits) for one, logits in zip(mapped, outputs(layer, x), strict=True))
+
+
+@each_head
+def test_gradients_are_right(head):
+    layer, x = head().double(), features(3, dtype=torch.float64).requires_grad_()
+    names, values = zip(*layer.named_parameters(), strict=True)
+
+    def run(rows: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
+        state = dict(zip(names, parameters, strict=True))
+        result = torch.func.functional_call(layer, state, (rows,))
+        return result if isinstance(result, tuple) else (result,)
+
+    assert torch.autograd.gradcheck(run, (x, *values))
+    assert torch.autograd.gradgradcheck(run, (x, *values))
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@each_head
+def test_the_compiled_head_agrees_with_the_eager_one(head):
+    torch.compiler.reset()
+    layer, x = head(), features(4)
+    results = []
+    for module in (layer, torch.compile(layer, fullgraph=True, dynamic=False)):
+        logits = torch.cat(outputs(module, x))
+        slopes = torch.autograd.grad(logits.square().sum(), list(layer.parameters()))
+        results.append((logits.detach(), *slopes))
+    for eager, fused in zip(*results, strict=True):
+        assert torch.allclose(eager, fused, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@each_head
+def test_a_head_composes_with_every_loss(head, loss):
+    layer, x = head(), features(6)
+    target = random_hot(loss, 6, N, torch.Generator().manual_seed(2))
+    logits = outputs(layer, x)
+    if loss.partner and len(logits) == 2:
+        value = loss(logits[0], target, partner=logits[1])
+    else:
+        value = sum(loss(one, target) for one in logits)
+    assert value.isfinite()
+    value.backward()
+    for name, parameter in layer.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+@each_head
+def test_a_head_composes_with_lml(head):
+    layer = head()
+    probs = [LML(k=2)(logits) for logits in outputs(layer, features(6))]
+    assert all(torch.allclose(p.sum(-1), torch.full((6,), 2.0)) for p in probs)
+    sum((p * torch.arange(9.0)).sum() for p in probs).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+
+
+def test_a_bottleneck_is_two_products():
+    layer, x = BottleneckHead(IN, N, 3), features(4)
+    assert layer.weight.shape == (N, 3)
+    assert layer.projection.out_features == 3
+    assert torch.allclose(layer(x), layer.projection(x) @ layer.weight.T)
+    assert torch.linalg.matrix_rank(layer(features(50)), tol=1e-4) == 3
+    assert not hasattr(layer, "dft_degree")
+
+
+def test_two_heads_answer_in_the_order_that_average_k_takes():
+    torch.manual_seed(0)
+    prediction, proposal = DFTHead(IN, N, 2), CosineHead(IN, N)
+    layer, x, target = TwoHead(prediction, proposal), features(4), torch.tensor([0, 3, 8, 3])
+    logits, proposals = layer(x)
+    assert torch.equal(logits, prediction(x))
+    assert torch.equal(proposals, proposal(x))
+    assert AverageK(3)(*layer(x), target) == AverageK(3)(prediction(x), proposal(x), target)
+
+
+@each_head
+def test_features_of_another_size_are_refused(head):
+    if head.module is TwoHead:
+        return
+    with pytest.raises(ValueError, match=r"`features` must have last size 5; got shape \(2, 4\)\."):
+        head()(torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: BottleneckHead(0, 9, 3), ValueError, r"`in_features` must be at least 1; got 0\."),
+        (lambda: BottleneckHead(5, 0, 3), ValueError, r"`num_labels` must be at least 1; got 0\."),
+        (lambda: BottleneckHead(5, 9, 0), ValueError, r"`bottleneck` must be at least 1; got 0\."),
+        (lambda: BottleneckHead(5, 9, 2.5), TypeError, r"`bottleneck` must be a whole number; got float\."),
+        (lambda: DFTHead(5, 9, 5), ValueError, r"`k` must lie in \[0, 4\], so that 2k \+ 1 <= 9 labels; got 5\."),
+        (lambda: DFTHead(5, 9, 2, -1), ValueError, r"`slack` must be at least 0; got -1\."),
+        (lambda: DFTHead(0, 9, 2), ValueError, r"`in_features` must be at least 1; got 0\."),
+        (lambda: CosineHead(5, 9, scale=0), ValueError, r"`scale` must be positive; got 0\."),
+        (lambda: TwoHead(nn.Linear(2, 3), None), TypeError, r"`proposal` must be a torch.nn.Module; got NoneType\."),
+    ],
+)
+def test_wrong_sizes_are_named(make, error, text):
+    with pytest.raises(error, match=text):
+        make()
