@@ -1,6 +1,6 @@
-"""A short tour of the projections: from logits to "k labels", with a picture.
+"""A short tour: from logits to "k labels", what a layer can never say, and answers of the size that is wanted.
 
-Run by ``make run``; writes ``out/tour.png``.
+Run by ``make run``; writes two pictures to ``out``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from shortlist.audit import audit
 from shortlist.functional import LMLPotential, constrained_softmax, fenchel_young_loss, lml, lml_dual, sparse_top
-from shortlist.report.projections import draw_projections
+from shortlist.nn import BottleneckHead, DFTHead
+from shortlist.report import draw_lattice, draw_projections
+from shortlist.sets import AverageError, AverageK, TopK
 
 SPECIES = ["marsh orchid", "spotted orchid", "heath orchid", "bee orchid", "wood sage", "red clover", "daisy"]
 LOGITS = torch.tensor([3.1, 2.9, 2.2, 1.4, 0.3, -1.0, -2.5])
@@ -70,6 +73,51 @@ def learn(console: Console) -> None:
     )
 
 
+def impossible(console: Console) -> None:
+    """Two layers of the same width: which pairs of 40 labels can they never output?"""
+    torch.manual_seed(0)
+    pairs = [[i, j] for i in range(40) for j in range(i)]
+    heads = {
+        "bottleneck, 5 features": BottleneckHead(16, 40, 5),
+        "DFT, k = 2, 5 features": DFTHead(16, 40, 2),
+    }
+    view = Table(title="\nCan two of 40 labels be the answer? All 780 pairs, each with a proof", title_justify="left")
+    for name in ("layer", "can be output", "never", "smallest radius", "certificates that fail"):
+        view.add_column(name, justify="left" if name == "layer" else "right")
+    for name, head in heads.items():
+        report = audit(head, pairs)
+        counts = report.counts()
+        radii = report.radii[report.verdicts == "argmaxable"]
+        smallest = f"{radii.min():.3g}" if len(radii) else ""
+        view.add_row(name, str(counts["argmaxable"]), str(counts["unargmaxable"]), smallest, str(len(report.verify())))
+    console.print(view)
+
+
+def answer(console: Console) -> None:
+    """Easy and hard examples from a world with known probabilities; the rules differ in who gets how many labels."""
+    generator = torch.Generator().manual_seed(0)
+    sharpness = torch.tensor([0.9, 3.0])[torch.arange(4000) % 2]
+    probabilities = (torch.randn(4000, 50, generator=generator) * sharpness[:, None] * 2).softmax(-1)
+    classes = probabilities.multinomial(1, generator=generator)[:, 0]
+    fitted, fresh = slice(0, 2000), slice(2000, 4000)
+    rules = {"top-3": TopK(3), "average-3": AverageK(3), "10 % error on average": AverageError(0.1)}
+    view = Table(title="\nAnswers to 2000 new examples, half of them ambiguous", title_justify="left")
+    for name in ("rule", "labels, easy", "labels, ambiguous", "labels, all", "error"):
+        view.add_column(name, justify="left" if name == "rule" else "right")
+    for name, rule in rules.items():
+        rule.fit(probabilities[fitted], classes[fitted], from_logits=False)
+        sets = rule.predict(probabilities[fresh])
+        sizes, missed = sets.sizes.double(), 1 - sets.contains(classes[fresh]).double().mean()
+        view.add_row(
+            name,
+            f"{sizes[1::2].mean():.2f}",
+            f"{sizes[::2].mean():.2f}",
+            f"{sizes.mean():.2f}",
+            f"{100 * missed:.1f} %",
+        )
+    console.print(view)
+
+
 def rounded(values: torch.Tensor) -> str:
     """A row of numbers."""
     return "[" + ", ".join(f"{value:.4f}" for value in values.tolist()) + "]"
@@ -81,8 +129,12 @@ def main() -> None:
     compare(console)
     stress(console)
     learn(console)
-    path = draw_projections(Path("out") / "tour.png")
-    console.print(f"\nThe picture: {path}")
+    impossible(console)
+    answer(console)
+    out = Path("out")
+    weight = DFTHead(4, 6, 1).explicit_weight(torch.float64)
+    pictures = [draw_projections(out / "tour.png"), draw_lattice(weight, out / "lattice.png")]
+    console.print(f"\nThe pictures: {', '.join(map(str, pictures))}")
 
 
 if __name__ == "__main__":

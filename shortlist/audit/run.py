@@ -120,7 +120,9 @@ def examine(system: System, active: Indices, radius: bool) -> Decision:
 
 
 def _examine_chunk(system: System, chunk: list[Key], radius: bool) -> dict[Key, Decision]:
-    return {key: examine(system, np.array(key, dtype=np.int64), radius) for key in chunk}
+    # The products are too small to share among threads, which only wait for each other.
+    with require("threadpoolctl", extra="audit").threadpool_limits(1, user_api="blas"):
+        return {key: examine(system, np.array(key, dtype=np.int64), radius) for key in chunk}
 
 
 def _examine_all(system: System, waiting: list[Key], radius: bool, jobs: int | None) -> Iterator[dict[Key, Decision]]:

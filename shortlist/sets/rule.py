@@ -141,6 +141,7 @@ class SetRule(nn.Module, ABC):
     def forward(self, scores: Tensor) -> Tensor:
         """Dense bool mask of ``scores``' shape, without chance: labels that tie at a conformal threshold are inside."""
         self._check_fitted()
+        self._check_width(scores)
         values = self._values(scores.reshape(-1, scores.shape[-1]))
         return self._at_least(self._select(values, None), values).reshape(scores.shape)
 
@@ -242,8 +243,11 @@ class SetRule(nn.Module, ABC):
             self._check_labels_count(scores.shape[1])
         if from_logits != self.from_logits:
             raise ValueError(f"`from_logits` must stay what it was, {self.from_logits}; got {from_logits}.")
-        if scores.shape[1] != self.num_labels:
-            raise ValueError(f"`scores` must have {self.num_labels} labels as before; got {scores.shape[1]}.")
+        self._check_width(scores)
+
+    def _check_width(self, scores: Tensor) -> None:
+        if scores.shape[-1:] != (self.num_labels,):
+            raise ValueError(f"`scores` must have {self.num_labels} labels as before; got shape {tuple(scores.shape)}.")
 
     def _check_labels_count(self, num_labels: int) -> None:
         if self.min_size > num_labels:
