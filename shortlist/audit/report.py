@@ -121,8 +121,11 @@ class AuditReport:
 
     def labels_of(self, index: int) -> list[str]:
         """Names of the labels of one set, or their numbers."""
-        labels = self.label_sets[index].tolist()
-        return [self.names[label] if self.names is not None else str(label) for label in labels]
+        return [self.name_of(label) for label in self.label_sets[index].tolist()]
+
+    def name_of(self, label: int) -> str:
+        """Name of a label, or its number."""
+        return str(label) if self.names is None else self.names[label]
 
     def verify(self) -> list[int]:
         """Check every certificate from scratch, without a solver; return the positions of those that fail.

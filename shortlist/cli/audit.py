@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shortlist.audit import AuditReport, audit
+from shortlist.audit import AuditReport, Combination, audit
 from shortlist.audit.layer import read_array
 from shortlist.cli.label_file import read_label_file, read_names
 from shortlist.extras import require
@@ -23,6 +23,7 @@ exit code: 0 when every set can be output, 1 when some cannot or are undecided (
 fails), 2 when something could not be read. An audit with --json that was interrupted goes on where it stopped.
 """
 _MOST_SIZES = 15
+_MOST_CULPRITS = 4
 
 
 def add_command(commands: Any) -> None:
@@ -133,7 +134,15 @@ def _describe(report: AuditReport, index: int) -> str:
     labels = ", ".join(report.labels_of(index)) or "the empty set"
     detail = {
         "argmaxable": f"radius {decision.low:.3g}",
-        "unargmaxable": "no input gives it",
+        "unargmaxable": f"no input gives it{_because(report, decision.certificate)}",
         "undecided": decision.reason,
     }[decision.verdict]
     return f"set {index}: {decision.verdict}, {detail}: {labels}"
+
+
+def _because(report: AuditReport, certificate: object) -> str:
+    """A few rows that forbid a set are worth naming; a hundred are not."""
+    if not isinstance(certificate, Combination) or len(certificate.rows) > _MOST_CULPRITS:
+        return ""
+    names = [report.name_of(row) for row in certificate.rows.tolist() if row < report.system.num_labels]
+    return f" (the row of {names[0]} is zero)" if len(names) == 1 else f" (the rows of {', '.join(names)} exclude it)"

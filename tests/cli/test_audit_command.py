@@ -38,8 +38,8 @@ def test_a_table_counts_verdicts_by_set_size_and_the_worst_sets_are_named(folder
     assert code == 1
     assert err == ""
     assert "3 of 4 sets can be output by this layer of 3 labels × 2 features." in out
-    assert "set 1: unargmaxable, no input gives it: red deer" in out
-    assert "red fox" not in out
+    assert "set 1: unargmaxable, no input gives it (the rows of red deer, red fox, owl exclude it): red deer" in out
+    assert "set 0" not in out
     cells = [line.split("│")[1:-1] for line in out.splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row[:4]] for row in cells] == [
         ["0", "1", "·", "·"],
@@ -47,6 +47,14 @@ def test_a_table_counts_verdicts_by_set_size_and_the_worst_sets_are_named(folder
         ["2", "1", "·", "·"],
         ["3", "1", "·", "·"],
     ]
+
+
+def test_a_row_of_zeros_is_named_as_the_reason(folder, capsys):
+    np.save("zero.npy", np.array([[1.0, 2.0], [0.0, 0.0]]))
+    Path("sets.txt").write_text("0\n")
+    code, out, _ = run(capsys, "zero.npy", "sets.txt")
+    assert code == 1
+    assert "set 0: unargmaxable, no input gives it (the row of 1 is zero): 0" in out
 
 
 def test_the_exit_code_is_zero_when_every_set_can_be_output(folder, capsys):
