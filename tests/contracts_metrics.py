@@ -19,7 +19,7 @@ COUNTS = torch.tensor([500, 101, 100, 20, 19])
 KS = (1, 2, 5)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MetricCase:
     """A metric for rows of ``N`` labels, called as ``(scores, target)`` with the rest filled in.
 
@@ -40,6 +40,8 @@ class MetricCase:
 
     def __str__(self) -> str:
         return type(self.metric()).__name__ + self.option
+
+    __repr__ = __str__
 
     def update(self, metric, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
         """Call the metric's update."""

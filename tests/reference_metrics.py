@@ -145,11 +145,12 @@ def f1_counts(rows, positives, unknown, threshold=None, k=None):
     n = len(rows[0]) if rows else 0
     counts = [[Fraction(0)] * 3 for _ in range(n)]
     for row, y, u in zip(rows, positives, unknown, strict=True):
+        best = [set(order[:k]) for order in orders(known(row, u))]
         for j, score in known(row, u):
             if k is None:
                 chance = Fraction(score >= threshold and score > -math.inf)
             else:
-                chance = expected(row, u, lambda order, j=j: Fraction(j in order[:k]))
+                chance = Fraction(sum(j in chosen for chosen in best), len(best))
             for slot, amount in enumerate((chance * (j in y), chance, j in y)):
                 counts[j][slot] += amount
     return counts
@@ -208,7 +209,7 @@ def scene_graph_recall(rows, positives, unknown, image, k, constrained, missed=N
         if not truth and not lost:
             continue
         graphs = list(_graphs([rows[p] for p in mine], [unknown[p] for p in mine], constrained))
-        found = {triple: mean(Fraction(triple in order[:k]) for order in graphs) for triple in truth}
+        found = {triple: Fraction(sum(triple in order[:k] for order in graphs), len(graphs)) for triple in truth}
         recalls.append(sum(found.values()) / Fraction(len(truth) + len(lost)))
         for predicate in {j for _, j in truth} | set(lost):
             hits = sum(value for (_, j), value in found.items() if j == predicate)

@@ -23,6 +23,7 @@ from shortlist.audit.system import Array, Indices
 
 FEASIBLE, VANISHED, STALLED = 0, 1, 2
 UNIT = 2.0**-53
+_TRIES = 16
 
 
 class Cone:
@@ -105,29 +106,51 @@ def _advance(
         if count == size or residual[size - 1] <= noise:
             return VANISHED, count, residual
         gain = np.dot(pool, residual)
-        entering = np.argmax(gain)
-        if gain[entering] <= max(noise, (1.0 - share) * residual[size - 1]):
+        best = gain.max()
+        if best <= max(noise, (1.0 - share) * residual[size - 1]):
             return FEASIBLE, count, residual
-        if not _append(orthogonal, triangle, pool[entering], count):
-            return STALLED, count, residual
-        passive[count] = entering
-        weights[count] = 0.0
-        count += 1
-        target = _back_substitute(triangle, orthogonal[:count, size - 1].copy())
-        if target[count - 1] <= 0.0:
-            # Only rounding can do this: the newcomer has a positive gain.
-            return STALLED, count - 1, residual
-        while target.min() <= 0.0:
-            leaving, step = _blocking(weights[:count], target)
-            weights[:count] += step * (target - weights[:count])
-            _remove(orthogonal, triangle, leaving, count)
-            weights[leaving : count - 1] = weights[leaving + 1 : count].copy()
-            passive[leaving : count - 1] = passive[leaving + 1 : count].copy()
-            count -= 1
-            target = _back_substitute(triangle, orthogonal[:count, size - 1].copy())
-        weights[:count] = target
-        residual = _orthogonal_residual(orthogonal[:count])
+        # The rows that promise most are tried one after the other before the whole pool is looked at again.
+        promising = np.flatnonzero(gain > 0.7 * best)[:_TRIES]
+        rows = pool[promising]
+        for _ in range(_TRIES):
+            gain = np.dot(rows, residual)
+            entering = np.argmax(gain)
+            if gain[entering] <= 0.7 * best or gain[entering] <= noise:
+                break
+            if not _append(orthogonal, triangle, rows[entering], count):
+                return STALLED, count, residual
+            passive[count] = promising[entering]
+            weights[count] = 0.0
+            previous = count
+            count = _settle(orthogonal, triangle, weights, passive, count + 1)
+            if count < 0:
+                return STALLED, previous, residual
+            residual = _orthogonal_residual(orthogonal[:count])
+            if count == size or residual[size - 1] <= noise:
+                return VANISHED, count, residual
     return STALLED, count, residual
+
+
+@compiled
+def _settle(orthogonal: Array, triangle: Array, weights: Array, passive: Indices, count: int) -> int:
+    """Move to the least-squares weights, dropping rows whose weight reaches zero on the way; how many rows are left.
+
+    Negative when the newcomer, which has a positive gain, got no weight: only rounding can do that.
+    """
+    size = orthogonal.shape[1]
+    target = _back_substitute(triangle, orthogonal[:count, size - 1].copy())
+    if target[count - 1] <= 0.0:
+        return -1
+    while target.min() <= 0.0:
+        leaving, step = _blocking(weights[:count], target)
+        weights[:count] += step * (target - weights[:count])
+        _remove(orthogonal, triangle, leaving, count)
+        weights[leaving : count - 1] = weights[leaving + 1 : count].copy()
+        passive[leaving : count - 1] = passive[leaving + 1 : count].copy()
+        count -= 1
+        target = _back_substitute(triangle, orthogonal[:count, size - 1].copy())
+    weights[:count] = target
+    return count
 
 
 @compiled
@@ -141,7 +164,7 @@ def _append(orthogonal: Array, triangle: Array, row: Array, count: int) -> bool:
     length = np.sqrt(np.dot(rest, rest))
     if length <= 64.0 * UNIT:
         return False
-    triangle[count, :count] = first + second
+    triangle[:count, count] = first + second
     triangle[count, count] = length
     orthogonal[count] = rest / length
     return True
@@ -149,10 +172,13 @@ def _append(orthogonal: Array, triangle: Array, row: Array, count: int) -> bool:
 
 @compiled
 def _back_substitute(triangle: Array, values: Array) -> Array:
-    """Solve with the upper triangle, whose columns are stored as rows."""
-    for j in range(len(values) - 1, -1, -1):
-        values[j] /= triangle[j, j]
-        values[:j] -= values[j] * triangle[j, :j]
+    """Solve with the upper triangle, in place."""
+    count = len(values)
+    for i in range(count - 1, -1, -1):
+        rest = values[i]
+        for j in range(i + 1, count):
+            rest -= triangle[i, j] * values[j]
+        values[i] = rest / triangle[i, i]
     return values
 
 
@@ -171,18 +197,23 @@ def _blocking(weights: Array, target: Array) -> tuple[int, float]:
 @compiled
 def _remove(orthogonal: Array, triangle: Array, gone: int, count: int) -> None:
     """Drop a column of the factors and rotate what is left back to a triangle."""
+    for i in range(count):
+        for j in range(max(gone, i - 1), count - 1):
+            triangle[i, j] = triangle[i, j + 1]
     for i in range(gone, count - 1):
-        triangle[i, : i + 2] = triangle[i + 1, : i + 2]
-    for i in range(gone, count - 1):
-        length = np.hypot(triangle[i, i], triangle[i, i + 1])
-        c, s = triangle[i, i] / length, triangle[i, i + 1] / length
-        above = triangle[i : count - 1, i].copy()
-        below = triangle[i : count - 1, i + 1].copy()
-        triangle[i : count - 1, i] = c * above + s * below
-        triangle[i : count - 1, i + 1] = c * below - s * above
-        row = c * orthogonal[i] + s * orthogonal[i + 1]
-        orthogonal[i + 1] = c * orthogonal[i + 1] - s * orthogonal[i]
-        orthogonal[i] = row
+        length = np.hypot(triangle[i, i], triangle[i + 1, i])
+        c, s = triangle[i, i] / length, triangle[i + 1, i] / length
+        _rotate(triangle[i, i : count - 1], triangle[i + 1, i : count - 1], c, s)
+        _rotate(orthogonal[i], orthogonal[i + 1], c, s)
+
+
+@compiled
+def _rotate(first: Array, second: Array, c: float, s: float) -> None:
+    """A plane rotation of two rows; a plain loop, since temporary arrays would cost more than the rotation."""
+    for j in range(len(first)):
+        above, below = first[j], second[j]
+        first[j] = c * above + s * below
+        second[j] = c * below - s * above
 
 
 @compiled

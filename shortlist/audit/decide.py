@@ -49,15 +49,15 @@ def decide(system: System, active: Indices) -> Decision:
 
 
 def _pool(system: System, signs: Array, active: Indices) -> tuple[Cone, NDArray[np.bool_]]:
-    """The active rows, the bias' row, and the rows that a least-squares fit of the signs gets most wrong."""
+    """The active rows, if they are few, and those that a least-squares fit of the signs gets most wrong."""
     count, dim = system.unit.shape
     # An active label weighs more than an inactive one, else the fit of a short list is that of the empty one.
     emphasis = max(2.0, 0.1 * count / max(1, len(active)))
     guess = system.all_inactive + emphasis * system.spread[active].sum(axis=0)
     values = signs * (system.unit @ guess)
-    if len(active) <= count // 2:
-        values[signs > 0] = -np.inf
-    size = min(count, _START * dim + min(len(active), count // 2) + 1)
+    few = signs > 0 if len(active) <= dim else np.zeros(count, dtype=bool)
+    values[few] = -np.inf
+    size = min(count, _START * dim + np.count_nonzero(few))
     rows = np.argpartition(values, size - 1)[:size]
     cone = Cone(dim, min(count, 2 * size))
     cone.add(signs[rows, None] * system.unit[rows], rows)

@@ -74,8 +74,8 @@ def average_k_accuracy(
             ``-inf`` marks an absent label, which is in no set.
         target: one class per row, in any form of :mod:`shortlist.targets`; rows without a class are left out of
             everything, and unknown labels are in no set.
-        k: how many labels on average, in [0, n]; may be fractional, and is taken as it is written: 2.3 of 10 rows
-            are 23 labels.
+        k: how many labels on average, in [0, n]; may be fractional, and is taken as it is written: 0.29 labels for
+            each of 100 rows are 29.
         threshold: a number instead of ``k``.
         average: ``"micro"`` over rows, ``"macro"`` over the classes that occur; the threshold is the same for all.
         mask: ``(B,)`` bool, False where a row does not count.
@@ -124,7 +124,7 @@ def check_k(k: float, n: int) -> float:
 
 
 def set_budget(k: float, rows: int) -> int:
-    """⌊k · rows⌋ with ``k`` as it is written: in binary, 2.3 · 10 would be a little less than 23."""
+    """⌊k · rows⌋ with ``k`` as it is written: in binary, 0.29 · 100 is a little less than 29."""
     return math.floor(Fraction(str(k)) * rows)
 
 

@@ -16,6 +16,9 @@ By = Literal["class", "sample"]
 _BLOCK = 1 << 21
 """Entries that are sorted at a time; the buffers take some tens of megabytes."""
 
+_MANY = 64
+"""Wanted values of a line from which numpy, which goes on from one to the next, is faster than torch."""
+
 
 def average_precision(
     scores: Tensor,
@@ -60,8 +63,10 @@ def average_precision(
     check_choice("reduction", reduction, ("mean", "none"))
     data = labelled(scores, target, mask)
     refuse_nan(data.scores)
-    chosen = data.counted[data.rows]
-    rows, labels = data.rows[chosen], data.labels[chosen]
+    rows, labels = data.rows, data.labels
+    if mask is not None:
+        chosen = mask[rows]
+        rows, labels = rows[chosen], labels[chosen]
     if by == "class":
         # A row that does not count is one in which every label is absent.
         x = data.scores if mask is None else data.scores.masked_fill(~mask.unsqueeze(-1), -math.inf)
@@ -77,36 +82,54 @@ def mean_of_known(values: Tensor) -> Tensor:
 
 
 def line_average_precision(x: Tensor, lines: Tensor, places: Tensor) -> Tensor:
-    """Average precision of each line of ``x`` ``(L, m)`` with its positives at ``(lines, places)``; float64.
-
-    Lines are taken in the order of their numbers of positives, because the positives of a block are kept as a table.
-    """
+    """Average precision of each line of ``x`` ``(L, m)`` with its positives at ``(lines, places)``; float64."""
     counts = torch.bincount(lines, minlength=len(x))
     result = torch.full((len(x),), math.nan, dtype=torch.float64, device=x.device)
-    order = lines.argsort(stable=True)
-    lines, places = lines[order], places[order]
+    width = max(x.shape[-1], 1)
+    places = ascending(lines * width + places) - width * torch.repeat_interleave(counts)  # in the order of the lines
     first = counts.cumsum(0) - counts
-    by_count = counts.argsort(stable=True)[int((counts == 0).sum()) :]
-    size = max(1, _BLOCK // max(x.shape[-1], 1))
-    for start in range(0, len(by_count), size):
-        chosen = by_count[start : start + size]
-        block_counts = counts[chosen]
-        slot = torch.arange(int(block_counts[-1]), device=x.device)
-        real = slot < block_counts.unsqueeze(-1)
-        entry = (first[chosen].unsqueeze(-1) + slot).clamp(max=len(places) - 1)
-        table = solvable(x[chosen])
-        found = table.gather(-1, places[entry]).masked_fill(~real, -math.inf)
-        result[chosen] = _precision_sums(ascending(table), ascending(found)) / block_counts
+    size = max(1, _BLOCK // width)
+    for start in range(0, len(x), size):
+        table = solvable(x[start : start + size]).contiguous()
+        ordered, own = ascending(table), counts[start : start + size]
+        for chosen in _alike(own):
+            slot = torch.arange(int(own[chosen].max()), device=x.device)
+            entry = first[start + chosen].unsqueeze(-1) + slot
+            real = slot < own[chosen].unsqueeze(-1)
+            found = table[chosen].gather(-1, places[entry.clamp(max=len(places) - 1)]).masked_fill(~real, -math.inf)
+            result[start + chosen] = _precision_sums(ordered[chosen], ascending(found)) / own[chosen]
     return result
 
 
+def _alike(counts: Tensor) -> list[Tensor]:
+    """Lines with at least one positive, in groups in which no line has twice as many as another.
+
+    The positives of a group make a table, which then is at least half full.
+    """
+    doublings = counts.clamp(min=1).double().log2().floor().masked_fill(counts == 0, -1)
+    return [(doublings == level).nonzero().squeeze(-1) for level in doublings.unique().tolist() if level >= 0]
+
+
 def ascending(table: Tensor) -> Tensor:
-    """Each line sorted; numpy's sort is several times as fast as torch's."""
+    """Each line sorted; on the CPU numpy's sort is several times as fast as torch's."""
+    table = table.contiguous()
     return torch.from_numpy(np.sort(table.numpy(), axis=-1)) if is_plain(table) else table.sort(-1).values
 
 
 def _precision_sums(table: Tensor, found: Tensor) -> Tensor:
     """Sum of the precision at each of ``found`` in its line; both ascend, and ``-inf`` in ``found`` counts as 0."""
-    at_least = table.shape[-1] - torch.searchsorted(table, found)
-    positives_at_least = found.shape[-1] - torch.searchsorted(found, found)
+    at_least = table.shape[-1] - _places(table, found)
+    # Without ties the positives stand at their own places.
+    places = torch.arange(found.shape[-1], device=found.device).repeat(len(found), 1)
+    tied = (found[:, 1:] == found[:, :-1]).any(-1).nonzero().squeeze(-1)
+    places[tied] = _places(found[tied], found[tied])
+    positives_at_least = found.shape[-1] - places
     return (positives_at_least / at_least.double()).masked_fill(found == -math.inf, 0).sum(-1)
+
+
+def _places(table: Tensor, wanted: Tensor) -> Tensor:
+    """How many entries of each line of ``table`` lie below each of ``wanted``; both ascend."""
+    if wanted.shape[-1] < _MANY or len(table) == 0 or not is_plain(table):
+        return torch.searchsorted(table, wanted)
+    pairs = zip(table.numpy(), wanted.numpy(), strict=True)
+    return torch.from_numpy(np.stack([np.searchsorted(*pair) for pair in pairs]))

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.functional.metrics_average_precision import mean_of_known
+from shortlist.functional.metrics_average_precision import ascending, mean_of_known
 from shortlist.functional.metrics_labels import check_choice, labelled, refuse_nan
 from shortlist.functional.order import whole_k
 from shortlist.functional.rows import solvable
@@ -96,17 +96,23 @@ def score_histogram(scores: Tensor, target: Tensor, edges: Tensor, mask: Tensor 
     data = labelled(scores, target, mask)
     refuse_nan(data.scores)
     n, bins = scores.shape[-1], len(edges) + 1
-    x = solvable(data.scores)
-    cells = torch.bucketize(x, edges.to(x), right=True) + bins * torch.arange(n, device=x.device)
-    known = (x > -math.inf) & data.counted.unsqueeze(-1)
+    # A row that does not count is one in which every label is absent.
+    x = solvable(data.scores).masked_fill(~data.counted.unsqueeze(-1), -math.inf)
     chosen = data.counted[data.rows]
     rows, labels = data.rows[chosen], data.labels[chosen]
-    found = known[rows, labels]
-    all_known, positive = (
-        torch.bincount(cell, minlength=n * bins).reshape(n, bins)
-        for cell in (cells[known], cells[rows[found], labels[found]])
-    )
-    return ScoreHistogram(all_known, positive, torch.bincount(labels, minlength=n))
+    truth = x[rows, labels]
+    found = truth > -math.inf
+    cells = torch.bucketize(truth[found], edges.to(x), right=True) + bins * labels[found]
+    positive = torch.bincount(cells, minlength=n * bins).reshape(n, bins)
+    return ScoreHistogram(_counts(x.T, edges.to(x)), positive, torch.bincount(labels, minlength=n))
+
+
+def _counts(lines: Tensor, edges: Tensor) -> Tensor:
+    """How many scores above -inf of each line ``(n, B)`` lie from one edge to below the next, ``(n, bins)``."""
+    ordered = ascending(lines)  # and then look for the edges among the scores, for there are fewer
+    start = torch.searchsorted(ordered, ordered.new_full((len(lines), 1), -math.inf), right=True)
+    below = torch.searchsorted(ordered, edges.repeat(len(lines), 1))
+    return torch.cat([start, below, torch.full_like(start, lines.shape[-1])], -1).diff()
 
 
 def histogram_average_precision(counts: ScoreHistogram) -> BinnedAveragePrecision:

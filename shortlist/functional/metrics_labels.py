@@ -84,12 +84,14 @@ def read_entries(target: Tensor, num_labels: int) -> Entries:
     if form is TargetForm.SPARSE and may_look(target):
         check_target(target, n)  # its row numbers could be wrong, too
     rows, labels, values = _entries(target, form)
+    if target.dtype == torch.bool and form is TargetForm.MULTI_HOT:
+        return Entries(rows, labels, rows[:0], labels[:0])  # in order, and nothing can be wrong
     positive, unknown = values > 0, values < 0
     keys = _ascending(rows[positive] * n + labels[positive])
     if _is_wrong(target, form, n, labels, values, keys):
         check_target(target, n)
-    size = max(n, 1)
-    return Entries(keys.div(size, rounding_mode="floor"), keys % size, rows[unknown], labels[unknown])
+    found = keys.div(max(n, 1), rounding_mode="floor")
+    return Entries(found, keys - found * n, rows[unknown], labels[unknown])
 
 
 def check_scores(scores: Tensor) -> None:
@@ -167,9 +169,14 @@ def _nonzero(hot: Tensor) -> tuple[Tensor, Tensor]:
     if hot.numel() == 0 or hot.dtype == torch.bfloat16 or not is_plain(hot):
         rows, labels = hot.nonzero(as_tuple=True)
         return rows, labels
-    blocks = [np.flatnonzero(hot[block].numpy() != 0) + block.start * n for block in row_blocks(hot)]
-    rows, labels = np.divmod(np.concatenate(blocks), n)
-    return torch.from_numpy(rows), torch.from_numpy(labels)
+    present = hot.numpy()
+    if hot.dtype != torch.bool:
+        blocks = [np.flatnonzero(present[block] != 0) + block.start * n for block in row_blocks(hot)]
+    else:
+        blocks = [np.flatnonzero(present[block]) + block.start * n for block in row_blocks(hot)]
+    places = np.concatenate(blocks)
+    rows = places // n
+    return torch.from_numpy(rows), torch.from_numpy(places - rows * n)
 
 
 def _ascending(keys: Tensor) -> Tensor:

@@ -1,0 +1,141 @@
+"""Layers at the edge of what float64 tells apart: a verdict may be missing there, but none is wrong and none hangs."""
+
+import signal
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from numpy.random import Generator
+
+from shortlist.audit import audit
+from tests.audit.layers import Case, labels_where
+from tests.audit.reports import exact_check
+from tests.reference_audit import full_program, is_argmaxable
+
+Spoil = Callable[[Generator, np.ndarray, float], np.ndarray]
+
+
+@pytest.fixture(autouse=True)
+def patience() -> Iterator[None]:
+    """An audit that does not end would stop the whole suite; this is a thousand times what it needs."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError("the audit does not end")
+
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, 20)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def twins(rng: Generator, weight: np.ndarray, gap: float) -> np.ndarray:
+    """Rows that repeat another one, or its opposite, up to the gap."""
+    for _ in range(len(weight) // 2):
+        i, j = rng.choice(len(weight), 2, replace=False)
+        weight[i] = rng.choice([-1, 1]) * weight[j] * (1 + gap * rng.standard_normal(weight.shape[1]))
+    return weight
+
+
+def triple(rng: Generator, weight: np.ndarray, gap: float) -> np.ndarray:
+    """A row that two others cancel up to the gap."""
+    weight[0] = -rng.random() * weight[1] - rng.random() * weight[2] + gap * rng.standard_normal(weight.shape[1])
+    return weight
+
+
+def thirds(rng: Generator, weight: np.ndarray, gap: float) -> np.ndarray:
+    """Few values, rounded in the last bit."""
+    return np.round(3 * weight) / 3
+
+
+def columns(rng: Generator, weight: np.ndarray, gap: float) -> np.ndarray:
+    """Features of very different scales."""
+    return weight * 10.0 ** rng.integers(-12, 1, weight.shape[1])
+
+
+def line(rng: Generator, weight: np.ndarray, gap: float) -> np.ndarray:
+    """All rows on one line, up to the gap."""
+    return weight[:, :1] * rng.standard_normal(weight.shape[1]) + gap * weight
+
+
+KINDS: dict[str, Spoil] = {spoil.__name__: spoil for spoil in (twins, triple, thirds, columns, line)}
+
+
+def spoiled_case(kind: str, seed: int) -> Case:
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(3, 16)), int(rng.integers(1, 6))
+    weight = KINDS[kind](rng, rng.standard_normal((n, d)), 10.0 ** rng.integers(-17, -5))
+    scale = 10.0 ** rng.integers(-8, 4) * rng.integers(0, 2)
+    bias = scale * np.linalg.norm(weight, axis=1) * rng.standard_normal(n) if seed % 2 else None
+    sets = []
+    for _ in range(8):
+        vector = rng.standard_normal(d) * 10.0 ** rng.integers(-2, 3, d)
+        positive = weight @ vector + (0 if bias is None else bias) > 0
+        positive[rng.choice(n, int(rng.integers(0, 3)))] ^= True
+        sets.append(labels_where(positive))
+    return Case(weight, bias, "top-k" if seed % 3 == 2 else "sign", sets)
+
+
+def check(case: Case, *, radius: bool) -> None:
+    report = audit(case.weight, case.label_sets, case.bias, mode=case.mode, jobs=1, radius=radius)
+    assert report.verify() == []
+    for i, labels in enumerate(case.label_sets):
+        truth = "argmaxable" if is_argmaxable(case.weight, labels, case.bias, case.mode) else "unargmaxable"
+        assert report.verdicts[i] in (truth, "undecided")
+        exact_check(report, case, i)
+        low, high = report.radius_bounds[i]
+        assert 0 <= low <= high
+
+
+@pytest.mark.parametrize("radius", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_verdict_on_a_nearly_degenerate_layer_is_wrong(kind, seed, radius):
+    check(spoiled_case(kind, seed), radius=radius)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(1000, 2000, 100))
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_verdict_of_thousands_on_nearly_degenerate_layers_is_wrong(kind, start):
+    for seed in range(start, start + 100):
+        check(spoiled_case(kind, seed), radius=seed % 4 == 0)
+
+
+@pytest.mark.parametrize("power", range(1, 14))
+def test_the_radius_of_two_nearly_equal_rows_lies_between_its_bounds(power):
+    gap = 10.0**-power
+    weight = np.array([[1.0, gap], [1.0, 2 * gap]])
+    # Both sides are tight at the edge v_2 = -1e4 of the box.
+    radius = 1e4 * gap / np.linalg.norm(weight, axis=1).sum()
+    report = audit(weight, [[0]], jobs=1)
+    assert report.verdicts[0] == "argmaxable"
+    low, high = report.radius_bounds[0]
+    assert low <= radius * (1 + 1e-12)
+    assert high >= radius * (1 - 1e-12)
+    # Vectors of the box are known to 1e-12: that much of the radius rounding may take.
+    assert high - low <= 1e-6 * radius + 1e-10
+
+
+def test_a_badly_scaled_column_does_not_keep_the_radius_from_ending():
+    weight = np.array([[-0.036, 7.8e-10], [-0.069, 1.33e-8]])
+    report = audit(weight, [[0]], mode="top-k", jobs=1)
+    assert report.verdicts[0] == "argmaxable"
+    np.testing.assert_allclose(report.radii[0], full_program(weight, [0], None, "top-k").low, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["sign", "top-k"])
+@pytest.mark.parametrize("power", [-3, -6, -9, 3])
+def test_features_of_different_scales_keep_the_radius_of_the_full_program(power, mode):
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((40, 4)) * np.array([1.0, 10.0**power, 1.0, 10.0 ** (power / 2)])
+    sets = [labels_where(weight @ (rng.standard_normal(4) / np.abs(weight).max(0)) > 0) for _ in range(6)]
+    report = audit(weight, sets, mode=mode, jobs=1)
+    for i, labels in enumerate(sets):
+        program = full_program(weight, labels, None, mode)
+        assert report.verdicts[i] == "argmaxable"
+        if program.high - program.low < 1e-7 * program.low:
+            np.testing.assert_allclose(report.radii[i], program.low, rtol=1e-6)

@@ -1,0 +1,71 @@
+"""Every rule, with data to fit it on: contracts run over this list, and a test fails when an export is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shortlist.sets import (
+    AverageError,
+    AverageK,
+    ClassConditional,
+    PerLabelThreshold,
+    PointwiseError,
+    RecallControl,
+    SetRule,
+    TopK,
+)
+from tests.sets.worlds import long_tailed, multilabel, seeded
+
+LABELS = 6
+
+
+class Rule(NamedTuple):
+    """How a rule is made, and which labels its ``fit`` wants: none, a class per row, or a set per row."""
+
+    name: str
+    make: Callable[..., SetRule]
+    wants: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    def data(self, rows: int = 120, *, seed: int = 0, labels: int = LABELS) -> tuple[Tensor, Tensor | None]:
+        """Logits, and the labels that the rule wants."""
+        if self.wants == "sets":
+            return multilabel(rows, labels, seeded(seed), rate=0.3)
+        logits, classes = long_tailed(rows, labels, seeded(seed))
+        return logits, None if self.wants == "none" else classes
+
+    def fitted(self, *, from_logits: bool = True, rows: int = 120, seed: int = 0, **options: Any) -> SetRule:
+        """The rule fitted on its data; probabilities are what its own link makes of the logits."""
+        logits, labels = self.data(rows, seed=seed)
+        scores = logits if from_logits else self.probs(logits)
+        return self.make(**options).fit(scores, labels, from_logits=from_logits)
+
+    def probs(self, logits: Tensor) -> Tensor:
+        """What the default link makes of logits."""
+        return logits.sigmoid() if self.wants == "sets" else logits.softmax(-1)
+
+
+RULES = [
+    Rule("top-k", lambda **options: TopK(2, **options), "none"),
+    Rule("average-k", lambda **options: AverageK(2.3, **options), "none"),
+    Rule("average error", lambda **options: AverageError(0.2, **options), "classes"),
+    Rule("pointwise error", lambda **options: PointwiseError(0.2, **options), "classes"),
+    Rule("plain pointwise error", lambda **options: PointwiseError(0.2, randomized=False, **options), "classes"),
+    Rule("regularised", lambda **options: PointwiseError(0.2, penalty=0.05, free=1, **options), "classes"),
+    Rule("class-conditional", lambda **options: ClassConditional(0.2, **options), "classes"),
+    Rule("clustered", lambda **options: ClassConditional(0.2, clusters=2, **options), "classes"),
+    Rule("recall control", lambda **options: RecallControl(0.2, **options), "sets"),
+    Rule("f1 thresholds", lambda **options: PerLabelThreshold("f1", **options), "sets"),
+    Rule("average-size thresholds", lambda **options: PerLabelThreshold("average-size", k=1.5, **options), "sets"),
+]
+WITH_ALPHA = [AverageError, PointwiseError, ClassConditional, RecallControl]
+
+
+def state(rule: SetRule) -> dict[str, Tensor]:
+    return {name: value for name, value in rule.state_dict().items() if isinstance(value, torch.Tensor)}

@@ -1,0 +1,203 @@
+"""AverageK returns exactly ⌊K·N⌋ labels on its calibration set, at the stated threshold and whatever the ties."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shortlist.sets import AverageK
+from tests import reference_sets as reference
+from tests.sets.worlds import TIE_KINDS, seeded, tied_scores, with_absent
+
+thorough = settings(derandomize=True, deadline=None, max_examples=150)
+quick = settings(derandomize=True, deadline=None, max_examples=40)
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+KS = st.one_of(st.integers(0, 14), st.integers(0, 1400).map(lambda hundredths: hundredths / 100), st.floats(0, 14))
+
+each_kind = pytest.mark.parametrize("kind", TIE_KINDS)
+
+
+def entries(sets) -> set[tuple[int, int]]:
+    return {(int(i), int(j)) for i, j in sets.to_mask().nonzero()}
+
+
+def agrees(sets, rows: list[list[float]], k: float) -> None:
+    """Exactly the quota; surely those above; of the one label that is cut, the stated number in even steps."""
+    expected, found = reference.average_k(rows, k), entries(sets)
+    assert len(found) == expected.size
+    assert expected.inside <= found
+    rest = found - expected.inside
+    assert rest <= set(expected.candidates)
+    assert len(rest) == expected.wanted
+    for count in range(1, len(expected.candidates) + 1):
+        taken = len(rest & set(expected.candidates[:count]))
+        even = Fraction(count * expected.wanted, len(expected.candidates))
+        assert abs(taken - even) <= 1
+
+
+@thorough
+@given(
+    kind=st.sampled_from(TIE_KINDS),
+    rows=st.integers(1, 30),
+    labels=st.integers(1, 12),
+    k=KS,
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 1000),
+)
+def test_the_calibration_set_gets_exactly_its_quota_and_the_best_labels(kind, rows, labels, k, dtype, seed):
+    scores = tied_scores(kind, rows, labels, seeded(seed), dtype)
+    rule = AverageK(k).fit(scores, from_logits=False)
+    agrees(rule.predict(scores), scores.tolist(), k)
+
+
+@thorough
+@given(
+    kind=st.sampled_from(TIE_KINDS),
+    link=st.sampled_from(["softmax", "sigmoid"]),
+    rows=st.integers(1, 20),
+    labels=st.integers(4, 12),
+    k=KS,
+    dtype=st.sampled_from(DTYPES),
+    absent=st.booleans(),
+)
+def test_logits_give_exactly_the_quota_too_and_absent_labels_are_never_taken(
+    kind, link, rows, labels, k, dtype, absent
+):
+    logits = 20 * tied_scores(kind, rows, labels, seeded(rows), dtype) - 10
+    logits = with_absent(logits) if absent else logits
+    rule = AverageK(k, link=link).fit(logits, from_logits=True)
+    mask = rule.predict(logits).to_mask()
+    present = logits > -math.inf
+    assert not (mask & ~present).any()
+    assert mask.sum() == min(math.floor(reference.decimal(k) * rows), int(present.sum()))
+
+
+@each_kind
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_rows_may_be_many_and_the_ties_with_them(kind, dtype):
+    scores = tied_scores(kind, 499, 13, seeded(1), dtype)
+    for k in (0.003, 0.5, 2.29, 12.9999):
+        agrees(AverageK(k).fit(scores, from_logits=False).predict(scores), scores.tolist(), k)
+
+
+def test_k_is_read_as_it_is_written():
+    """Binary 0.29 · 100 and 1.1 · 10 · 11 fall beside the whole number."""
+    for k, rows in ((0.29, 100), (0.57, 100), (1.1, 10), (1.15, 100), (2.3, 110), (0.1, 30), (0.7, 10), (4.35, 100)):
+        scores = torch.rand(rows, 6, generator=seeded(rows))
+        size = AverageK(k).fit(scores, from_logits=False).predict(scores).sizes.sum()
+        assert size == math.floor(Fraction(str(k)) * rows), (k, rows)
+
+
+@quick
+@given(rows=st.integers(2, 25), labels=st.integers(2, 9), share=st.floats(0.05, 0.95), seed=st.integers(0, 500))
+def test_the_threshold_is_the_midpoint(rows, labels, share, seed):
+    scores = tied_scores("distinct", rows, labels, seeded(seed), torch.float64)
+    k = max(1, min(rows * labels - 1, round(share * rows * labels))) / rows
+    if math.floor(reference.decimal(k) * rows) < 1:
+        return
+    rule = AverageK(k).fit(scores, from_logits=False)
+    middle = float(reference.midpoint(scores.tolist(), k))
+    # The threshold may be rounded to float32, in which exported rules compare.
+    probe = torch.tensor([[middle * (1 + 2**-23)], [middle * (1 - 2**-23)]], dtype=torch.float64).repeat(1, labels)
+    assert rule.predict(probe).sizes.tolist() == [labels, 0]
+    assert rule(probe).tolist() == [[True] * labels, [False] * labels]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_neighbouring_floats_are_told_apart(dtype):
+    """Their midpoint is no float of that dtype: rounded down, it would take both."""
+    for start in (0.25, 0.3, 0.999):
+        low = torch.tensor(start, dtype=dtype)
+        high = torch.nextafter(low, torch.tensor(1.0, dtype=dtype))
+        higher = torch.nextafter(high, torch.tensor(1.0, dtype=dtype))
+        for pair in ((low, high), (high, higher)):
+            scores = torch.stack(pair).reshape(2, 1)
+            rule = AverageK(0.5).fit(scores, from_logits=False)
+            assert rule.predict(scores).sizes.tolist() == [0, 1]
+            assert rule(scores).flatten().tolist() == [False, True]
+
+
+@each_kind
+def test_no_label_and_all_labels_are_valid_quotas(kind):
+    scores = tied_scores(kind, 12, 5, seeded(2))
+    assert AverageK(0).fit(scores, from_logits=False).predict(scores).sizes.sum() == 0
+    assert not AverageK(0).fit(scores, from_logits=False)(scores).any()
+    for k in (5, 5.5, 6, 1000):
+        rule = AverageK(k).fit(scores, from_logits=False)
+        assert rule.predict(scores).to_mask().all()
+        assert rule(scores).all()
+
+
+@each_kind
+def test_a_quota_below_one_label_is_zero_labels(kind):
+    scores = tied_scores(kind, 10, 4, seeded(3))
+    assert AverageK(0.09).fit(scores, from_logits=False).predict(scores).sizes.sum() == 0
+    assert AverageK(0.1).fit(scores, from_logits=False).predict(scores).sizes.sum() == 1
+
+
+@each_kind
+def test_labels_change_nothing(kind):
+    scores = tied_scores(kind, 40, 6, seeded(4))
+    plain = AverageK(1.7).fit(scores, from_logits=False).predict(scores)
+    told = AverageK(1.7).fit(scores, torch.randint(6, (40,), generator=seeded(5)), from_logits=False).predict(scores)
+    assert torch.equal(plain.to_mask(), told.to_mask())
+
+
+@each_kind
+@pytest.mark.parametrize("min_size", [1, 2])
+def test_min_size_adds_the_best_labels_of_rows_that_lack_them_and_nothing_else(kind, min_size):
+    scores = tied_scores(kind, 50, 7, seeded(6))
+    plain = AverageK(1.4).fit(scores, from_logits=False).predict(scores).to_mask()
+    mask = AverageK(1.4, min_size=min_size).fit(scores, from_logits=False).predict(scores).to_mask()
+    for row, free, found in zip(scores.tolist(), plain, mask, strict=True):
+        best = torch.zeros(7, dtype=torch.bool)
+        best[list(reference.top_k(row, min_size))] = True
+        assert torch.equal(found, free | best)
+
+
+def test_prediction_is_deterministic_and_follows_its_rule_on_new_scores():
+    scores, new = (torch.rand(200, 9, generator=seeded(seed)) for seed in (7, 8))
+    rule = AverageK(2.5).fit(scores, from_logits=False)
+    threshold = float(reference.midpoint(scores.tolist(), 2.5))
+    expected = new >= threshold
+    for _ in range(2):
+        assert torch.equal(rule.predict(new).to_mask(), expected)
+        assert torch.equal(rule(new), expected)
+
+
+def test_the_evidence_says_what_was_reached():
+    scores = tied_scores("quantised", 100, 8, seeded(9))
+    rule = AverageK(2.29).fit(scores, from_logits=False)
+    assert rule.evidence["rows"] == 100
+    assert rule.evidence["labels"] == 8
+    assert any(value == pytest.approx(2.29) for value in rule.evidence.values() if isinstance(value, float))
+
+
+def test_the_order_statistic_is_exact_beyond_two_to_the_24():
+    """20 million scores, most of which a float32 index cannot count."""
+    rows, labels = 20_000, 1000
+    scores = torch.rand(rows, labels, generator=seeded(10), dtype=torch.float64)
+    flat = scores.numpy().ravel()
+    for k in (1.00005, 3):
+        m = math.floor(Fraction(str(k)) * rows)
+        low, high = np.partition(flat, (flat.size - m - 1, flat.size - m))[flat.size - m - 1 : flat.size - m + 1]
+        rule = AverageK(k).fit(scores, from_logits=False)
+        assert rule.predict(scores).sizes.sum() == m
+        probe = torch.tensor([[high], [low]], dtype=torch.float64).repeat(1, labels)
+        assert low < high
+        assert rule.predict(probe).sizes.tolist() == [labels, 0]
+
+
+def test_the_order_statistic_is_exact_beyond_two_to_the_24_with_ties():
+    """After the last label, which is 1, come 17,982,000 ties: three fifths of the first label, and no other."""
+    rows, labels = 18_000, 1000
+    scores = torch.zeros(rows, labels, dtype=torch.float16)
+    scores[:, -1] = 1
+    sets = AverageK(1.6).fit(scores, from_logits=False).predict(scores)
+    found = sets.to_mask()
+    assert found.sum(0)[[0, -1]].tolist() == [10_800, 18_000]
+    assert not found[:, 1:-1].any()
