@@ -23,6 +23,9 @@ test-slow: $(READY)  ## statistical and heavy tests
 bench: $(READY)  ## speed and memory as ratios, with the goal beside the result
 	$(BIN)/python -m benchmarks.projections
 	$(BIN)/python -m benchmarks.losses
+	$(BIN)/python -m benchmarks.audit
+	$(BIN)/python -m benchmarks.sets
+	$(BIN)/python -m benchmarks.metrics
 
 lint: $(READY)  ## style and types
 	$(BIN)/ruff check .

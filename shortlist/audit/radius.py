@@ -37,6 +37,8 @@ def largest_ball(system: System, signs: Array, witness: Array) -> Ball:
     best = Ball(witness, radius_below(system, signs, witness), float("inf"))
     while programme.solve():
         below = programme.distances(programme.point) - programme.radius
+        # A row that is in already is violated by rounding alone: adding it again would change nothing.
+        below[programme.rows] = np.inf
         wrong = min(np.count_nonzero(below < -_TOLERANCE), max(1, programme.dim // 2))
         if wrong == 0:
             return _better(best, system, signs, programme)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.sets.conformal import conformal_threshold, inside_with_ties
+from shortlist.sets.conformal import conformal_threshold, inside_with_ties, missing_share
 from shortlist.sets.rule import Draw, Link, SetRule, check_alpha
 from shortlist.targets import to_class_indices
 
@@ -64,7 +64,7 @@ class AverageError(SetRule):
         threshold, share = conformal_threshold(true, self.alpha)
         self.threshold.fill_(threshold)
         self.tie_share.fill_(share)
-        achieved = float((true < threshold).double().mean())
+        achieved = missing_share(true, threshold)
         return {"constraint": "average error", "wanted": self.alpha, "achieved": achieved}
 
     def _forget(self) -> None:

@@ -97,7 +97,7 @@ class ClassConditional(SetRule):
             threshold, share = conformal_threshold(true if pooled else own, self.alpha)
             thresholds[groups == group], shares[groups == group] = threshold, share
         self.thresholds, self.tie_shares = thresholds, shares
-        missed = (true < thresholds[classes]).double()
+        missed = ((true < thresholds[classes]) | (true == -torch.inf)).double()
         rates = torch.zeros(num_labels, dtype=torch.float64).index_add(0, classes, missed)
         counts = torch.bincount(classes, minlength=num_labels)
         worst = float((rates / counts.clamp(min=1)).max())

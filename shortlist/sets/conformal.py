@@ -29,6 +29,11 @@ def conformal_threshold(scores: Tensor, alpha: float) -> tuple[float, float]:
     return threshold, (rank - larger) / (equal + 1)
 
 
+def missing_share(scores: Tensor, threshold: float) -> float:
+    """Share of true labels outside: below the threshold, or absent and in no set."""
+    return float(((scores < threshold) | (scores == -math.inf)).double().mean())
+
+
 def conformal_rank(count: int, alpha: float) -> int:
     """``ceil((N + 1)(1 - alpha))`` with alpha read as written: 0.1 is a tenth, not the float next to it."""
     return math.ceil((count + 1) * (1 - Fraction(repr(alpha))))

@@ -33,6 +33,9 @@ class PerLabelThreshold(SetRule):
     a factor per label, :math:`(P_l + \kappa) / (E_l + \kappa)`, with :math:`E_l` the true examples that the curve
     expects; one threshold on these is a threshold per label on the scores.
 
+    Pooling takes scores to mean about the same for all labels, as calibrated probabilities do. Where they do not, say
+    because rare labels never score high, ``prior`` should be small or the scores calibrated first.
+
     All scores of the calibration data are held in memory while fitting.
 
     Args:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shortlist.functional.options import check_number
 from shortlist.sets.average_error import read_classes
-from shortlist.sets.conformal import conformal_threshold, inside_with_ties
+from shortlist.sets.conformal import conformal_threshold, inside_with_ties, missing_share
 from shortlist.sets.rule import Draw, Link, SetRule, best_first, check_alpha
 
 
@@ -67,13 +67,15 @@ class PointwiseError(SetRule):
         self.register_buffer("threshold", torch.tensor(-torch.inf, dtype=torch.float64))
         self.register_buffer("tie_share", torch.tensor(1.0, dtype=torch.float64))
         self._true: list[Tensor] = []
-        self._draw = Draw(None)
+        self._draw = Draw(0)
 
     def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
         return read_classes(labels, rows, self.num_labels)
 
     def _observe(self, values: Tensor, labels: Any) -> None:
         conformity = self._conformity(values, self._draw if self.randomized else None)
+        # An absent label, which no set holds, is worse than any that is there.
+        conformity = torch.where(values == -torch.inf, -torch.inf, conformity)
         self._true.append(conformity.gather(1, labels[:, None])[:, 0])
 
     def _settle(self) -> dict[str, Any]:
@@ -81,7 +83,7 @@ class PointwiseError(SetRule):
         threshold, share = conformal_threshold(true, self.alpha)
         self.threshold.fill_(threshold)
         self.tie_share.fill_(share)
-        achieved = float((true < threshold).double().mean())
+        achieved = missing_share(true, threshold)
         return {"constraint": "error of every answer", "wanted": self.alpha, "achieved": achieved}
 
     def _forget(self) -> None:

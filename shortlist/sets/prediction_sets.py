@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
@@ -156,8 +157,12 @@ class PredictionSets:
         """Sparse CSR tensor of the scores, columns ascending in each row."""
         order = (self.rows * self.num_labels + self.labels).argsort()
         size = (len(self), self.num_labels)
-        values = self.scores[order]
-        return torch.sparse_csr_tensor(self.indptr, self.labels[order], values, size, check_invariants=False)
+        with warnings.catch_warnings():
+            # The layout is stable enough for what is done with it here: it is built and handed over.
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+            return torch.sparse_csr_tensor(
+                self.indptr, self.labels[order], self.scores[order], size, check_invariants=False
+            )
 
     def __or__(self, other: PredictionSets) -> PredictionSets:
         """Labels in either; where both have a label its score is that of the left one."""

@@ -72,7 +72,8 @@ class RecallControl(SetRule):
         # The first true label that may not be missing decides; labels that tie with it are inside too.
         threshold = -torch.inf if allowed < 0 else float(true[min(allowed, len(true) - 1)])
         self.threshold.fill_(threshold)
-        lost = float((1.0 / counts[true < threshold].double()).sum()) / self._answered
+        outside = (true < threshold) | (true == -torch.inf)
+        lost = float((1.0 / counts[outside].double()).sum()) / self._answered
         return {"constraint": "average share of true labels missing", "wanted": self.alpha, "achieved": lost}
 
     def _forget(self) -> None:

@@ -22,14 +22,12 @@ _BLOCK = 1 << 20
 class Draw:
     """What a call of ``predict`` hands to its blocks: random numbers for ties, and how many quotas were used."""
 
-    def __init__(self, generator: torch.Generator | None) -> None:
-        self._generator = generator
+    def __init__(self, generator: torch.Generator | int) -> None:
+        self._generator = torch.Generator().manual_seed(generator) if isinstance(generator, int) else generator
         self.seen: Tensor | int = 0
 
     def uniform(self, shape: Sequence[int]) -> Tensor:
         """Numbers in [0, 1), in float64 so that two of them hardly ever coincide."""
-        if self._generator is None:
-            self._generator = torch.Generator().manual_seed(0)
         return torch.rand(*shape, dtype=torch.float64, generator=self._generator)
 
 
@@ -61,6 +59,7 @@ class SetRule(nn.Module, ABC):
         self.fitted = False
         self.evidence: dict[str, Any] = {}
         self._rows = 0
+        self._calls = 0
         self._expected: int | None = None
         self._clear()
 
@@ -116,15 +115,17 @@ class SetRule(nn.Module, ABC):
         Args:
             scores: ``(B, n)``, read as in ``fit``.
             names: of the labels.
-            generator: decides ties at a conformal threshold; by default one with a fixed seed, so that a call
-                repeated gives the same answer.
+            generator: decides ties at a conformal threshold. By default each call of a rule has its own fixed seed:
+                the first call after fitting or loading always gives the same answer, and calls are independent of each
+                other, as the guarantees need when rows come one at a time.
 
         Returns:
             One set per row, best label first.
         """
         self._check_fitted()
         self._check_reading(scores, bool(self.from_logits))
-        draw = Draw(generator)
+        draw = Draw(self._calls if generator is None else generator)
+        self._calls += 1
         parts, start = [], 0
         for block in self._blocks(scores):
             self._check_finite(block, start)
@@ -272,9 +273,11 @@ def best_first(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def first_labels(values: Tensor, k: int) -> Tensor:
-    """Mask of the k best labels of each row; equal scores by ascending label."""
-    order = best_first(values)[1][..., :k]
-    return torch.zeros_like(values, dtype=torch.bool).scatter(-1, order, torch.ones_like(order, dtype=torch.bool))
+    """Mask of the k best labels of each row, k at least 1; equal scores by ascending label."""
+    last = values.topk(k, dim=-1).values[..., -1:]
+    above, equal = values > last, values == last
+    # Of those that tie for the last place, as many as are wanted still; which ones `topk` took is not defined.
+    return above | (equal & (equal.cumsum(-1) <= k - above.sum(-1, keepdim=True)))
 
 
 def check_alpha(alpha: float) -> float:
