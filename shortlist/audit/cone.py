@@ -24,6 +24,8 @@ from shortlist.audit.system import Array, Indices
 FEASIBLE, VANISHED, STALLED = 0, 1, 2
 UNIT = 2.0**-53
 _TRIES = 16
+# A gap shorter than this is computed anew: kept up to date, it would have too few digits.
+_SHORT = 1e-6
 
 
 class Cone:
@@ -112,6 +114,8 @@ def _advance(
         # The rows that promise most are tried one after the other before the whole pool is looked at again.
         promising = np.flatnonzero(gain > 0.7 * best)[:_TRIES]
         rows = pool[promising]
+        # The residual's last entry is its length before it was made a unit vector. Here it is only kept up to date.
+        gap = residual * residual[size - 1]
         for _ in range(_TRIES):
             gain = np.dot(rows, residual)
             entering = np.argmax(gain)
@@ -122,25 +126,28 @@ def _advance(
             passive[count] = promising[entering]
             weights[count] = 0.0
             previous = count
-            count = _settle(orthogonal, triangle, weights, passive, count + 1)
+            count = _settle(orthogonal, triangle, weights, passive, count + 1, gap)
             if count < 0:
-                return STALLED, previous, residual
-            residual = _orthogonal_residual(orthogonal[:count])
-            if count == size or residual[size - 1] <= noise:
-                return VANISHED, count, residual
+                return STALLED, previous, _orthogonal_residual(orthogonal[:previous])
+            length = np.sqrt(np.dot(gap, gap))
+            if count == size or length < _SHORT:
+                break
+            residual = gap / length
+        residual = _orthogonal_residual(orthogonal[:count])
     return STALLED, count, residual
 
 
 @compiled
-def _settle(orthogonal: Array, triangle: Array, weights: Array, passive: Indices, count: int) -> int:
+def _settle(orthogonal: Array, triangle: Array, weights: Array, passive: Indices, count: int, gap: Array) -> int:
     """Move to the least-squares weights, dropping rows whose weight reaches zero on the way; how many rows are left.
 
-    Negative when the newcomer, which has a positive gain, got no weight: only rounding can do that.
+    ``gap``, what the rows leave of (0, …, 0, 1), follows. Negative when the newcomer, which has a positive gain, got no weight: only rounding can do that.
     """
     size = orthogonal.shape[1]
     target = _back_substitute(triangle, orthogonal[:count, size - 1].copy())
     if target[count - 1] <= 0.0:
         return -1
+    gap -= orthogonal[count - 1, size - 1] * orthogonal[count - 1]
     while target.min() <= 0.0:
         leaving, step = _blocking(weights[:count], target)
         weights[:count] += step * (target - weights[:count])
@@ -148,6 +155,7 @@ def _settle(orthogonal: Array, triangle: Array, weights: Array, passive: Indices
         weights[leaving : count - 1] = weights[leaving + 1 : count].copy()
         passive[leaving : count - 1] = passive[leaving + 1 : count].copy()
         count -= 1
+        gap += orthogonal[count, size - 1] * orthogonal[count]
         target = _back_substitute(triangle, orthogonal[:count, size - 1].copy())
     weights[:count] = target
     return count

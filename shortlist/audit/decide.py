@@ -13,7 +13,7 @@ from shortlist.audit.cone import FEASIBLE, VANISHED, Cone
 from shortlist.audit.system import UNIT_ROUNDOFF, Array, Indices, System
 
 # Rows per dimension that the pool starts with and grows by.
-_START, _GROWTH = 3, 1
+_START, _GROWTH = 5, 2
 # How much of the best margin a witness needs: the first value is quick, the second is for thin regions.
 _SHARES = (0.3, 0.99)
 
@@ -53,7 +53,7 @@ def _pool(system: System, signs: Array, active: Indices) -> tuple[Cone, NDArray[
     count, dim = system.unit.shape
     # An active label weighs more than an inactive one, else the fit of a short list is that of the empty one.
     emphasis = max(2.0, 0.1 * count / max(1, len(active)))
-    guess = system.all_inactive + emphasis * system.spread[active].sum(axis=0)
+    guess = np.where(signs > 0, emphasis - 1.0, -1.0) @ system.spread
     values = signs * (system.unit @ guess)
     few = signs > 0 if len(active) <= dim else np.zeros(count, dtype=bool)
     values[few] = -np.inf

@@ -149,12 +149,6 @@ class System:
         ridge = 1e-9 * np.trace(gram) / max(1, len(gram))
         return self.unit @ np.linalg.inv(gram + (ridge + 1e-300) * np.eye(len(gram)))
 
-    @cached_property
-    def all_inactive(self) -> Array:
-        """The least-squares fit of the empty set."""
-        signs = self.signs(np.empty(0, dtype=np.int64))
-        return signs @ self.spread
-
     def signs(self, active: Indices) -> Array:
         """+1 on the active labels (and on the row of the bias), -1 elsewhere."""
         signs = np.full(len(self.homogeneous), -1.0)
@@ -179,12 +173,10 @@ class System:
         _ = (
             self.scaled,
             self.offsets,
-            self.rank,
             self.lengths,
             self.rows,
             self.unit,
             self.dead,
             self.spread,
-            self.all_inactive,
         )
         return self
