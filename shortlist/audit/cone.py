@@ -141,7 +141,8 @@ def _advance(
 def _settle(orthogonal: Array, triangle: Array, weights: Array, passive: Indices, count: int, gap: Array) -> int:
     """Move to the least-squares weights, dropping rows whose weight reaches zero on the way; how many rows are left.
 
-    ``gap``, what the rows leave of (0, …, 0, 1), follows. Negative when the newcomer, which has a positive gain, got no weight: only rounding can do that.
+    ``gap``, what the rows leave of (0, …, 0, 1), follows. Negative when the newcomer, which has a positive gain, got no
+    weight: only rounding can do that.
     """
     size = orthogonal.shape[1]
     target = _back_substitute(triangle, orthogonal[:count, size - 1].copy())
