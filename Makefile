@@ -11,7 +11,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch --editable '.[dev]'
 	@touch $@
 
-run: $(READY)  ## a tour of the projections, with a picture
+run: $(READY)  ## a tour of what is here, with pictures
 	$(BIN)/python examples/tour.py
 
 test: $(READY)  ## the test suite and the doctests, a process with one thread for each core

@@ -95,7 +95,7 @@ def impossible(console: Console) -> None:
 
 def answer(console: Console) -> None:
     """Easy and hard examples from a world with known probabilities; the rules differ in who gets how many labels."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(3)
     sharpness = torch.tensor([0.9, 3.0])[torch.arange(4000) % 2]
     probabilities = (torch.randn(4000, 50, generator=generator) * sharpness[:, None] * 2).softmax(-1)
     classes = probabilities.multinomial(1, generator=generator)[:, 0]

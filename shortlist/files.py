@@ -1,11 +1,13 @@
-"""Files that are either there as a whole or not at all."""
+"""Files that are either there as a whole or not at all, and documents that say what they are."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -15,9 +17,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
     Whatever goes wrong before, the file that was there stays and no part of the new one does. Missing folders are made.
 
     Example:
-        >>> with replacing("/tmp/shortlist-doctest/note.txt") as partial:
-        ...     _ = partial.write_text("whole")
-        >>> Path("/tmp/shortlist-doctest/note.txt").read_text()
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     with replacing(f"{folder}/note.txt") as partial:
+        ...         _ = partial.write_text("whole")
+        ...     Path(f"{folder}/note.txt").read_text()
         'whole'
     """
     path = Path(path)
@@ -30,3 +34,21 @@ def replacing(path: str | Path) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def read_document(path: str | Path, *, kind: str, version: int) -> dict[str, Any]:
+    """Read a JSON document that names its kind under ``format`` and its ``version``.
+
+    Raises:
+        ValueError: one sentence, when it cannot be read, is of another kind or of another version.
+    """
+    try:
+        content: Any = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"`{path}` cannot be read: {reason}.") from error
+    if not isinstance(content, dict) or content.get("format") != kind:
+        raise ValueError(f"`{path}` is not a {kind}.")
+    if content.get("version") != version:
+        raise ValueError(f"`{path}` has version {content.get('version')}; this release reads {version}.")
+    return content

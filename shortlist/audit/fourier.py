@@ -30,8 +30,26 @@ def decide_by_fourier(system: System, active: Indices, k: int, open_decision: De
     if is_witness(system, signs, vector):
         low = radius_below(system, signs, vector)
         return Decision("argmaxable", Witness(vector), low, max(low, open_decision.high), "")
-    # The polynomial's radius is that of Fourier rows alone; other columns make the rows longer.
+    theorem = Theorem(k, changes, _exponent(system, k, float(polynomial.log10_radius[0])))
+    low = theorem_radius(theorem)
+    return Decision("argmaxable", theorem, low, max(low, open_decision.high), "")
+
+
+def _exponent(system: System, k: int, log10_radius: float) -> float:
+    """From Fourier rows alone and a box of one to the layer's own, which other columns make longer, and its box."""
     longer = system.norms.max() / math.sqrt((2 * k + 1) / system.num_labels)
-    exponent = float(polynomial.log10_radius[0]) + math.log10(BOX / longer)
-    low = 10.0**exponent if exponent > -300 else 0.0
-    return Decision("argmaxable", Theorem(k, changes, exponent), low, max(low, open_decision.high), "")
+    return log10_radius + math.log10(BOX / longer)
+
+
+def theorem_radius(theorem: Theorem) -> float:
+    """The radius that the theorem's polynomial achieves; 0 where that is too small for a number."""
+    return 10.0**theorem.log10_radius if theorem.log10_radius > -300 else 0.0
+
+
+def theorem_holds(system: System, active: Indices, theorem: Theorem) -> bool:
+    """Whether the radius that the theorem claims for an argmaxable set is that of its polynomial."""
+    if theorem.sign_changes > 2 * theorem.k:
+        return theorem.log10_radius == -math.inf
+    polynomial = dft_witness(torch.from_numpy(active)[None], system.num_labels, theorem.k)
+    expected = _exponent(system, theorem.k, float(polynomial.log10_radius[0]))
+    return abs(expected - theorem.log10_radius) <= 1e-6 * max(1.0, abs(expected))

@@ -29,6 +29,10 @@ def read_system(
     """
     if mode not in ("sign", "top-k"):
         raise ValueError(f'`mode` must be "sign" or "top-k"; got {mode!r}.')
+    if key is not None and not isinstance(layer, str | Path):
+        raise ValueError(f"`key` chooses among the arrays of a file, and `weight` is none; got {key!r}.")
+    if dft is not None and (not isinstance(dft, int) or dft < 0):
+        raise ValueError(f"`dft` must be a whole number, at least 0; got {dft!r}.")
     if isinstance(layer, str | Path):
         weight = _checked("weight", read_array(layer, key), 2)
     elif isinstance(layer, nn.Module):
@@ -91,6 +95,18 @@ def read_array(path: str | Path, key: str | None) -> Any:
     raise ValueError(f"`{path}` must end in .safetensors, .npz or .npy.")
 
 
+def array_names(path: str | Path) -> list[str]:
+    """Names of the arrays of a ``.safetensors`` or ``.npz`` file; none for others."""
+    path = Path(path)
+    if path.suffix == ".safetensors":
+        with require("safetensors", extra="audit").safe_open(path, framework="pt") as file:
+            return list(file.keys())
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as loaded:
+            return list(loaded.files)
+    return []
+
+
 def _from_safetensors(path: Path, key: str | None) -> Tensor:
     safetensors = require("safetensors", extra="audit")
     try:
@@ -107,6 +123,8 @@ def _from_numpy(path: Path, key: str | None) -> np.ndarray:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
+                if key is not None:
+                    raise ValueError(f"it is one array and has none called {key!r}")
                 return loaded
             arrays = {name: loaded[name] for name in loaded.files}
     except ValueError as error:
@@ -135,12 +153,21 @@ def read_label_sets(label_sets: LabelSets, num_labels: int) -> list[Indices]:
     if isinstance(label_sets, np.ndarray):
         label_sets = torch.from_numpy(label_sets)
     if isinstance(label_sets, Tensor):
-        lists = to_index_lists(label_sets, num_labels).cpu().numpy()
+        lists = _index_lists(label_sets, num_labels).cpu().numpy()
         return [np.sort(row[row >= 0]) for row in lists]
     return [_one_set(position, labels, num_labels) for position, labels in enumerate(label_sets)]
 
 
+def _index_lists(label_sets: Tensor, num_labels: int) -> Tensor:
+    try:
+        return to_index_lists(label_sets, num_labels)
+    except ValueError as error:
+        raise ValueError(str(error).replace("`target`", "`label_sets`")) from None
+
+
 def _one_set(position: int, labels: Iterable[int], num_labels: int) -> Indices:
+    if not isinstance(labels, Iterable):
+        raise TypeError(f"`label_sets` must hold sequences of labels; set {position} is {labels!r}.")
     values = np.asarray(list(labels))
     if values.size == 0:
         return np.empty(0, dtype=np.int64)

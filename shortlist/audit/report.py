@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist.audit.bounds import radius_below
-from shortlist.audit.certificates import Certificate, Witness, holds
+from shortlist.audit.certificates import Certificate, Theorem, Witness, holds
 from shortlist.audit.decide import Decision
 from shortlist.audit.encoding import VERDICTS, decode_array, decode_decision, encode_array, encode_decision
+from shortlist.audit.fourier import theorem_holds, theorem_radius
 from shortlist.audit.system import Array, Indices, System
-from shortlist.files import replacing
+from shortlist.files import read_document, replacing
 
-_FORMAT = "shortlist audit"
+_FORMAT = "shortlist audit report"
 _VERSION = 1
 
 
@@ -107,6 +108,8 @@ class AuditReport:
 
     def worst(self, count: int = 5) -> list[int]:
         """Positions of the sets to look at first: impossible ones, then undecided ones, then the thinnest."""
+        if count < 0:
+            raise ValueError(f"`count` must be at least 0; got {count}.")
         rank = {"unargmaxable": 0, "undecided": 1, "argmaxable": 2}
         order = sorted(
             range(len(self)),
@@ -131,8 +134,8 @@ class AuditReport:
         """Check every certificate from scratch, without a solver; return the positions of those that fail.
 
         Checked are the signs of every witness and the radius that it achieves, the positivity of every combination,
-        and for the theorem the columns of the layer and the sign changes of the set. The upper bounds of radii
-        below the optimum were certified when they were computed and are not stored with their proof.
+        and for the theorem the columns of the layer, the sign changes of the set and the radius of its polynomial.
+        Upper bounds of the radii of argmaxable sets were certified when they were computed; their proof is not stored.
         """
         wrong, seen = [], {}
         for index, (labels, decision) in enumerate(zip(self.label_sets, self.decisions, strict=True)):
@@ -146,10 +149,17 @@ class AuditReport:
     def _holds(self, labels: Indices, decision: Decision) -> bool:
         if not holds(self.system, labels, decision.verdict, decision.certificate):
             return False
-        if not isinstance(decision.certificate, Witness):
-            return True
-        reached = radius_below(self.system, self.system.signs(labels), decision.certificate.vector)
-        return decision.low <= reached * (1 + 1e-12)
+        if isinstance(decision.certificate, Witness):
+            reached = radius_below(self.system, self.system.signs(labels), decision.certificate.vector)
+        elif isinstance(decision.certificate, Theorem):
+            if not theorem_holds(self.system, labels, decision.certificate):
+                return False
+            reached = theorem_radius(decision.certificate)
+        else:
+            reached = 0.0
+        if decision.verdict == "unargmaxable" and decision.high != 0:
+            return False
+        return decision.low <= reached * (1 + 1e-12) and decision.low <= decision.high
 
     def save(self, path: str | Path) -> None:
         """Write the whole report, the layer included, as one JSON file."""
@@ -179,14 +189,7 @@ class AuditReport:
         Raises:
             ValueError: one sentence, when the file is damaged, of another kind or of a newer version.
         """
-        try:
-            content: Any = json.loads(Path(path).read_text())
-        except (OSError, ValueError) as error:
-            raise ValueError(f"`{path}` cannot be read: {error}.") from error
-        if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            raise ValueError(f"`{path}` is not an audit report.")
-        if content.get("version") != _VERSION:
-            raise ValueError(f"`{path}` has version {content.get('version')}; this release reads {_VERSION}.")
+        content = read_document(path, kind=_FORMAT, version=_VERSION)
         try:
             return cls._decode(content)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -199,11 +202,14 @@ class AuditReport:
             raise ValueError("no layer")
         if bias is not None and bias.shape != weight.shape[:1]:
             raise ValueError("bias and weight do not fit")
+        names = content["names"]
+        if names is not None and len(names) != len(weight):
+            raise ValueError(f"{len(names)} names do not fit {len(weight)} rows")
         sets = [_labels(entry["labels"], len(weight)) for entry in content["sets"]]
         decisions = [decode_decision(entry) for entry in content["sets"]]
         survives = {str(name): float(share) for name, share in content["survives"].items()}
         system = System(weight, bias, content["mode"], content["dft"])
-        return cls(system, sets, decisions, content["names"], survives)
+        return cls(system, sets, decisions, names, survives)
 
 
 def _labels(values: Sequence[int], num_labels: int) -> Indices:

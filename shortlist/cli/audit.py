@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.audit import AuditReport, Combination, audit
-from shortlist.audit.layer import read_array
+from shortlist.audit.layer import array_names, read_array
 from shortlist.cli.label_file import read_label_file, read_names
 from shortlist.extras import require
 
@@ -54,12 +54,15 @@ def add_command(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Audit a layer or verify a report."""
     if options.verify is not None:
+        if options.weights is not None or options.json is not None:
+            raise ValueError("--verify takes a saved report alone: it holds the layer and the sets.")
         return _verify(options)
     if options.weights is None or options.labels is None:
         raise ValueError("audit needs WEIGHTS and LABELS, or --verify FILE; see `shortlist audit --help`.")
     names = None if options.names is None else read_names(options.names)
     weight = read_array(options.weights, options.key)
     bias = None if options.bias is None else read_array(options.weights, options.bias)
+    _mention_bias(options)
     target = None if options.json is None else Path(options.json)
     progress = None if target is None else target.with_name(target.name + ".progress")
     report = audit(
@@ -79,6 +82,14 @@ def run(options: argparse.Namespace) -> int:
         progress.unlink()
     _print(report, options.worst, target)
     return 0 if report.counts()["argmaxable"] == len(report) else 1
+
+
+def _mention_bias(options: argparse.Namespace) -> None:
+    """A layer's bias lies beside its weight; leaving it out is a choice that should not be made by accident."""
+    key = options.key or ""
+    beside = f"{key.removesuffix('weight')}bias"
+    if options.bias is None and key.endswith("weight") and beside in array_names(options.weights):
+        sys.stderr.write(f"shortlist: the bias is left out; --bias {beside} adds it.\n")
 
 
 def _verify(options: argparse.Namespace) -> int:

@@ -123,7 +123,7 @@ def fft_is_cheaper(num_labels: int, k: int, rows: int | None) -> bool:
     Measured on one core of x86 with MKL, float32, forward and with gradient, n = 50 ... 100003, k = 1 ... 400, 1 to 256
     rows. Per row and label, the product takes 0.017 ns per column, the FFT 2 to 5 ns if n has no prime factor above 17
     and 5 to 20 ns if it has; to make the matrix takes about as long as the product with 350 rows. On that grid, timed
-    twice on a busy machine, 88 % of 644 choices were the faster way; the rest lost a factor of up to 4.6 in calls of
+    twice, 88 % of 644 choices were the faster way; the rest lost a factor of up to 4.6 in calls of
     less than 0.2 ms, and of up to 3.5 in longer ones. Accelerators were not measured.
     """
     columns, worth = 2 * k + 1, 160 if _is_smooth(num_labels) else 600 if num_labels < 2000 else 1100

@@ -1,7 +1,8 @@
 """Metrics over many batches and processes; they need the extra ``metrics``.
 
 Rules that all share: only the order of scores matters unless a threshold is given, and nothing is guessed from their
-values. Ties count by expectation over a random order. Labels of score ``-inf`` are never predicted. Unknown labels are
+values. Ties count by expectation over a random order; in average precision equal scores are one threshold, as in
+scikit-learn. Labels of score ``-inf`` are never predicted. Unknown labels are
 left out of the ranking. Rows without a known positive are left out of means over rows and counted. Macro averages run
 over the classes that occur. What nothing was seen of is NaN.
 """

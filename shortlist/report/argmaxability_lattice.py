@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from shortlist.audit import audit
+from shortlist.audit.layer import read_system
 from shortlist.extras import require
 from shortlist.report.saving import new_figure, save_figure
 
@@ -63,8 +64,7 @@ def lattice(weight: Tensor | NDArray[Any] | nn.Module, *, bias: Tensor | NDArray
     Returns:
         The lattice.
     """
-    values: Any = weight.weight if isinstance(weight, nn.Module) else weight
-    num_labels = len(values)
+    num_labels = read_system(weight, bias, mode="sign", key=None, dft=None).num_labels
     if num_labels > _MOST_LABELS:
         raise ValueError(f"`weight` must have at most {_MOST_LABELS} labels to draw all assignments; got {num_labels}.")
     signs, sets = all_assignments(num_labels)

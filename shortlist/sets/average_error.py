@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
-from shortlist.sets.conformal import conformal_threshold, inside_with_ties, missing_share
-from shortlist.sets.rule import Draw, Link, SetRule, check_alpha
-from shortlist.targets import to_class_indices
+from shortlist.sets.conformal import inside_with_ties
+from shortlist.sets.conformal_rule import ConformalRule
+from shortlist.sets.rule import Draw, Link
 
 
-class AverageError(SetRule):
+class AverageError(ConformalRule):
     r"""Split conformal prediction: all labels whose score reaches that of most true labels.
 
     .. math:: C(x) = \{l : s_l(x) \ge t\}, \quad
@@ -38,46 +37,17 @@ class AverageError(SetRule):
         Gammerman, Shafer, "Algorithmic Learning in a Random World", 2005.
     """
 
-    threshold: Tensor
-    tie_share: Tensor
+    constraint: ClassVar[str] = "average error"
 
     def __init__(self, alpha: float, *, link: Link = "softmax", min_size: int = 0) -> None:
-        self.alpha = check_alpha(alpha)
-        super().__init__(link=link, min_size=min_size)
+        super().__init__(alpha, link=link, min_size=min_size)
 
     def options(self) -> dict[str, Any]:
         return {"alpha": self.alpha}
 
-    def _clear(self) -> None:
-        self.register_buffer("threshold", torch.tensor(-torch.inf, dtype=torch.float64))
-        self.register_buffer("tie_share", torch.tensor(1.0, dtype=torch.float64))
-        self._true: list[Tensor] = []
-
-    def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
-        return read_classes(labels, rows, self.num_labels)
-
     def _observe(self, values: Tensor, labels: Any) -> None:
         self._true.append(values.gather(1, labels[:, None])[:, 0])
-
-    def _settle(self) -> dict[str, Any]:
-        true = torch.cat(self._true)
-        threshold, share = conformal_threshold(true, self.alpha)
-        self.threshold.fill_(threshold)
-        self.tie_share.fill_(share)
-        achieved = missing_share(true, threshold)
-        return {"constraint": "average error", "wanted": self.alpha, "achieved": achieved}
-
-    def _forget(self) -> None:
-        self._true = []
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
         uniform = None if draw is None else draw.uniform(values.shape)
         return inside_with_ties(values, self.threshold.to(values.dtype), self.tie_share, uniform)
-
-
-def read_classes(labels: Tensor, rows: int, num_labels: int | None) -> Tensor:
-    """One true class per row of scores."""
-    classes = to_class_indices(labels.cpu(), num_labels or 0)
-    if len(classes) != rows:
-        raise ValueError(f"`labels` must have one row per row of scores, {rows}; got {len(classes)}.")
-    return classes

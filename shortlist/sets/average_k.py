@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,9 +55,9 @@ class AverageK(SetRule):
 
     def __init__(self, k: float, *, rows: int | None = None, link: Link = "softmax", min_size: int = 0) -> None:
         self.k = check_number("k", k, at_least=0.0)
-        if rows is not None and (not isinstance(rows, int) or rows < 1):
+        if rows is not None and (not isinstance(rows, Integral) or rows < 1):
             raise ValueError(f"`rows` must be None or a whole number, at least 1; got {rows!r}.")
-        self.rows = rows
+        self.rows = None if rows is None else int(rows)
         super().__init__(link=link, min_size=min_size)
 
     def options(self) -> dict[str, Any]:

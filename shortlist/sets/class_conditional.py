@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from shortlist.sets.average_error import read_classes
 from shortlist.sets.clustering import group_by_quantiles
 from shortlist.sets.conformal import conformal_rank, conformal_threshold, inside_with_ties
+from shortlist.sets.conformal_rule import read_classes
 from shortlist.sets.rule import Draw, Link, SetRule, check_alpha
 
 
@@ -104,10 +106,8 @@ class ClassConditional(SetRule):
         return {"constraint": "error of each class", "wanted": self.alpha, "achieved": worst}
 
     def _fewest(self) -> int:
-        count = 1
-        while conformal_rank(count, self.alpha) > count:
-            count += 1
-        return count
+        """The least N with a rank within N: (N + 1) alpha must reach 1."""
+        return max(1, math.ceil(1 / Fraction(repr(self.alpha))) - 1)
 
     def _forget(self) -> None:
         self._true, self._classes = [], []

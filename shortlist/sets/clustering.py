@@ -33,9 +33,9 @@ def _k_means(points: Tensor, weights: Tensor, clusters: int) -> Tensor:
     start = torch.linspace(0, len(points) - 1, clusters).round().long()
     centres = points[by_median[start]]
     member = torch.zeros(len(points), dtype=torch.int64)
-    for _ in range(_ROUNDS):
+    for turn in range(_ROUNDS):
         nearest = torch.cdist(points, centres).argmin(-1)
-        if (nearest == member).all() and _ > 0:
+        if turn and (nearest == member).all():
             break
         member = nearest
         total = torch.zeros(clusters, dtype=torch.float64).index_add(0, member, weights)

@@ -29,8 +29,8 @@ class PerLabelThreshold(SetRule):
     with :math:`n_l` answers and :math:`P_l` true examples of the label, and tp, fp the pooled true and false answers
     per true example at t. A label without examples gets the pooled optimum, a frequent one its own.
 
-    ``"average-size"`` returns k labels on average: scores are calibrated by one increasing curve for all labels times
-    a factor per label, :math:`(P_l + \kappa) / (E_l + \kappa)`, with :math:`E_l` the true examples that the curve
+    ``"average-size"`` returns about k labels on average: scores are calibrated by one increasing curve for all labels
+    times a factor per label, :math:`(P_l + \kappa) / (E_l + \kappa)`, with :math:`E_l` the true examples that the curve
     expects; one threshold on these is a threshold per label on the scores.
 
     Pooling takes scores to mean about the same for all labels, as calibrated probabilities do. Where they do not, say
@@ -107,7 +107,7 @@ class PerLabelThreshold(SetRule):
         self.thresholds = torch.tensor(thresholds, dtype=torch.float64)
         answers = scores >= np.array(thresholds, dtype=scores.dtype)
         achieved = 2 * np.count_nonzero(answers & hot) / (np.count_nonzero(answers) + np.count_nonzero(hot))
-        return {"constraint": "F1 of each label", "wanted": 1.0, "achieved": float(achieved)}
+        return {"constraint": "F1 over all labels", "wanted": 1.0, "achieved": float(achieved)}
 
     def _best(self, scores: NDArray[Any], hot: NDArray[np.bool_], curve: PooledCurve, pooled: float) -> float:
         """The threshold of one label: at one of its own true scores, or the pooled optimum."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from numbers import Integral
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from shortlist.functional.options import check_number
-from shortlist.sets.average_error import read_classes
-from shortlist.sets.conformal import conformal_threshold, inside_with_ties, missing_share
-from shortlist.sets.rule import Draw, Link, SetRule, best_first, check_alpha
+from shortlist.sets.conformal import inside_with_ties
+from shortlist.sets.conformal_rule import ConformalRule
+from shortlist.sets.rule import Draw, Link, best_first, refuse_rows
 
 
-class PointwiseError(SetRule):
+class PointwiseError(ConformalRule):
     r"""Adaptive prediction sets: the best labels until their probabilities sum to a calibrated level (APS, RAPS).
 
     .. math:: S_l(x) = \sum_{j : \text{before } l} p_j + U p_l + \eta\,(\text{rank}_l - \text{free})_+, \quad
@@ -41,8 +42,7 @@ class PointwiseError(SetRule):
         Jordan, "Uncertainty sets for image classifiers using conformal prediction", 2021.
     """
 
-    threshold: Tensor
-    tie_share: Tensor
+    constraint: ClassVar[str] = "average error, with the mass of each answer"
 
     def __init__(
         self,
@@ -54,40 +54,31 @@ class PointwiseError(SetRule):
         link: Link = "softmax",
         min_size: int = 0,
     ) -> None:
-        self.alpha = check_alpha(alpha)
         self.randomized = bool(randomized)
         self.penalty = check_number("penalty", penalty, at_least=0.0)
-        self.free = int(check_number("free", free, at_least=0))
-        super().__init__(link=link, min_size=min_size)
+        if not isinstance(free, Integral) or free < 0:
+            raise ValueError(f"`free` must be a whole number, at least 0; got {free!r}.")
+        self.free = int(free)
+        super().__init__(alpha, link=link, min_size=min_size)
 
     def options(self) -> dict[str, Any]:
         return {"alpha": self.alpha, "randomized": self.randomized, "penalty": self.penalty, "free": self.free}
 
     def _clear(self) -> None:
-        self.register_buffer("threshold", torch.tensor(-torch.inf, dtype=torch.float64))
-        self.register_buffer("tie_share", torch.tensor(1.0, dtype=torch.float64))
-        self._true: list[Tensor] = []
-        self._draw = Draw(0)
+        super()._clear()
+        # Calls of predict count their seeds from 0: calibration must not share one with them.
+        self._draw = Draw(1 << 32)
 
-    def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
-        return read_classes(labels, rows, self.num_labels)
+    def _check_values(self, scores: Tensor) -> None:
+        super()._check_values(scores)
+        if not self.from_logits:
+            refuse_rows(scores, lambda block: (block < 0) & (block > -torch.inf), "must be masses, not negative")
 
     def _observe(self, values: Tensor, labels: Any) -> None:
         conformity = self._conformity(values, self._draw if self.randomized else None)
         # An absent label, which no set holds, is worse than any that is there.
         conformity = torch.where(values == -torch.inf, -torch.inf, conformity)
         self._true.append(conformity.gather(1, labels[:, None])[:, 0])
-
-    def _settle(self) -> dict[str, Any]:
-        true = torch.cat(self._true)
-        threshold, share = conformal_threshold(true, self.alpha)
-        self.threshold.fill_(threshold)
-        self.tie_share.fill_(share)
-        achieved = missing_share(true, threshold)
-        return {"constraint": "error of every answer", "wanted": self.alpha, "achieved": achieved}
-
-    def _forget(self) -> None:
-        self._true = []
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
         conformity = self._conformity(values, draw if self.randomized else None)

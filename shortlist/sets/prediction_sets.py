@@ -189,6 +189,8 @@ class PredictionSets:
 def _check_same_labels(first: PredictionSets, second: PredictionSets) -> None:
     if first.num_labels != second.num_labels:
         raise ValueError(f"sets must have the same labels; got {first.num_labels} and {second.num_labels}.")
+    if first.names is not None and second.names is not None and first.names != second.names:
+        raise ValueError("sets must have the same names of labels, or none; got two lists that differ.")
 
 
 def _check_same_rows(first: PredictionSets, second: PredictionSets) -> None:

@@ -99,7 +99,10 @@ def _cost(counts: Tensor) -> Fraction:
 
 def read_lists(labels: Tensor, rows: int, num_labels: int | None) -> Tensor:
     """The true labels of each row of scores, padded with -1."""
-    lists = to_index_lists(labels.cpu(), num_labels or 0)
+    try:
+        lists = to_index_lists(labels.cpu(), num_labels or 0)
+    except ValueError as error:
+        raise ValueError(str(error).replace("`target`", "`labels`")) from None
     if len(lists) != rows:
         raise ValueError(f"`labels` must have one row per row of scores, {rows}; got {len(lists)}.")
     return lists

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from shortlist.functional.options import check_number
 from shortlist.functional.rows import solvable
 from shortlist.sets.prediction_sets import PredictionSets
 
@@ -20,7 +22,7 @@ _BLOCK = 1 << 20
 
 
 class Draw:
-    """What a call of ``predict`` hands to its blocks: random numbers for ties, and how many quotas were used."""
+    """What a call of ``predict`` hands to its blocks: random numbers for ties, and how many rows tied so far."""
 
     def __init__(self, generator: torch.Generator | int) -> None:
         self._generator = torch.Generator().manual_seed(generator) if isinstance(generator, int) else generator
@@ -46,10 +48,10 @@ class SetRule(nn.Module, ABC):
         super().__init__()
         if link not in ("softmax", "sigmoid"):
             raise ValueError(f'`link` must be "softmax" or "sigmoid"; got {link!r}.')
-        if not isinstance(min_size, int) or min_size < 0:
+        if not isinstance(min_size, Integral) or min_size < 0:
             raise ValueError(f"`min_size` must be a whole number, at least 0; got {min_size!r}.")
         self.link: Link = link
-        self.min_size = min_size
+        self.min_size = int(min_size)
         self.reset()
 
     def reset(self) -> None:
@@ -68,7 +70,8 @@ class SetRule(nn.Module, ABC):
 
         Args:
             scores: ``(N, n)``, floating: logits, or scores that are compared as they are.
-            labels: the true labels in a form of ``shortlist.targets``; not used by rules that only count.
+            labels: the true labels in a form of ``shortlist.targets``, none unknown; not used by rules that only
+                count.
             from_logits: whether ``scores`` are logits. There is no default: it is said, never guessed. ``predict``
                 reads scores in the same way.
 
@@ -88,10 +91,10 @@ class SetRule(nn.Module, ABC):
         if self.needs_labels and labels is None:
             raise ValueError(f"`labels` must be given: {type(self).__name__} is fitted on true labels.")
         read = None if labels is None or not self.needs_labels else self._read_labels(labels, len(scores))
+        self._check_values(scores)
         start = 0
         for block in self._blocks(scores):
             stop = start + len(block)
-            self._check_finite(block, start)
             self._observe(block, None if read is None else read[start:stop])
             start = stop
         self._rows += len(scores)
@@ -124,11 +127,11 @@ class SetRule(nn.Module, ABC):
         """
         self._check_fitted()
         self._check_reading(scores, bool(self.from_logits))
+        self._check_values(scores)
         draw = Draw(self._calls if generator is None else generator)
         self._calls += 1
         parts, start = [], 0
         for block in self._blocks(scores):
-            self._check_finite(block, start)
             start += len(block)
             mask = self._at_least(self._select(block, draw), block)
             rows, labels = mask.nonzero(as_tuple=True)
@@ -240,8 +243,8 @@ class SetRule(nn.Module, ABC):
         if not isinstance(from_logits, bool):
             raise TypeError(f"`from_logits` must be True or False; got {from_logits!r}.")
         if self.from_logits is None:
-            self.from_logits, self.num_labels = from_logits, scores.shape[1]
             self._check_labels_count(scores.shape[1])
+            self.from_logits, self.num_labels = from_logits, scores.shape[1]
         if from_logits != self.from_logits:
             raise ValueError(f"`from_logits` must stay what it was, {self.from_logits}; got {from_logits}.")
         self._check_width(scores)
@@ -254,10 +257,9 @@ class SetRule(nn.Module, ABC):
         if self.min_size > num_labels:
             raise ValueError(f"`min_size` must be at most the number of labels, {num_labels}; got {self.min_size}.")
 
-    def _check_finite(self, values: Tensor, start: int) -> None:
-        wrong = (values.isnan() | (values == torch.inf)).any(-1).nonzero()
-        if len(wrong):
-            raise ValueError(f"`scores` must not be NaN or infinite; row {start + int(wrong[0])} is.")
+    def _check_values(self, scores: Tensor) -> None:
+        """Refuse scores before any of them has been taken in: a batch counts as a whole or not at all."""
+        refuse_rows(scores, lambda block: block.isnan() | (block == torch.inf), "must not be NaN or infinite")
 
     def _check_fitted(self) -> None:
         if not self.fitted:
@@ -280,9 +282,18 @@ def first_labels(values: Tensor, k: int) -> Tensor:
     return above | (equal & (equal.cumsum(-1) <= k - above.sum(-1, keepdim=True)))
 
 
+def refuse_rows(scores: Tensor, wrong: Callable[[Tensor], Tensor], rule: str) -> None:
+    """ValueError that names the first row with an entry for which ``wrong`` is true."""
+    rows = max(1, _BLOCK // max(1, scores.shape[-1]))
+    for start in range(0, len(scores), rows):
+        found = wrong(scores[start : start + rows]).any(-1).nonzero()
+        if len(found):
+            raise ValueError(f"`scores` {rule}; row {start + int(found[0])} breaks that.")
+
+
 def check_alpha(alpha: float) -> float:
     """An error rate strictly between 0 and 1."""
-    alpha = float(alpha)
+    alpha = check_number("alpha", alpha)
     if not 0 < alpha < 1:
         raise ValueError(f"`alpha` must lie strictly between 0 and 1; got {alpha}.")
     return alpha

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.files import replacing
+from shortlist.files import read_document, replacing
 from shortlist.sets.average_error import AverageError
 from shortlist.sets.average_k import AverageK
 from shortlist.sets.class_conditional import ClassConditional
@@ -48,18 +48,16 @@ def save_rule(rule: SetRule, path: str | Path) -> None:
 def load_rule(path: str | Path) -> SetRule:
     """Read a rule that ``save`` wrote.
 
+    Args:
+        path: the JSON file.
+
+    Returns:
+        The fitted rule, of the class that it was saved from.
+
     Raises:
         ValueError: one sentence, when the file is damaged, of another kind or of a newer version.
     """
-    try:
-        content: Any = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ValueError(f"`{path}` cannot be read: {reason}.") from error
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise ValueError(f"`{path}` is not a set rule.")
-    if content.get("version") != _VERSION:
-        raise ValueError(f"`{path}` has version {content.get('version')}; this release reads {_VERSION}.")
+    content = read_document(path, kind=_FORMAT, version=_VERSION)
     if content.get("kind") not in _KINDS:
         raise ValueError(f"`{path}` holds a rule of unknown kind {content.get('kind')!r}.")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -27,9 +28,9 @@ class TopK(SetRule):
     needs_labels: ClassVar[bool] = False
 
     def __init__(self, k: int, *, link: Link = "softmax", min_size: int = 0) -> None:
-        if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
             raise ValueError(f"`k` must be a whole number, at least 1; got {k!r}.")
-        self.k = k
+        self.k = int(k)
         super().__init__(link=link, min_size=min_size)
 
     def options(self) -> dict[str, Any]:

@@ -57,8 +57,11 @@ def tradeoff(
     """
     reader = PointwiseError(0.5, randomized=False, link=link)
     reader._check_reading(scores, from_logits)
+    reader._check_values(scores)
     n = scores.shape[1]
     lists = read_lists(labels, len(scores), n)
+    if not (lists >= 0).any():
+        raise ValueError(f"`labels` must hold at least one true label; got none in {len(lists)} rows.")
     wanted = torch.tensor(list(range(1, min(20, n) + 1)) if sizes is None else list(sizes), dtype=torch.float64)
     if not len(wanted) or not (wanted > 0).all() or wanted.max() > n:
         raise ValueError(f"`sizes` must lie in (0, {n}]; got {wanted.tolist()}.")
@@ -66,7 +69,6 @@ def tradeoff(
     curves = {"average-k": _Curve(n, max(counts)), "aps": _Curve(n, max(counts))}
     ranks, start = [], 0
     for values in reader._blocks(scores):
-        reader._check_finite(values, start)
         block = lists[start : start + len(values)]
         start += len(values)
         curves["average-k"].add(values.double(), block)

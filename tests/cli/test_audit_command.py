@@ -209,3 +209,17 @@ def test_the_installed_command_shows_help_with_examples():
     )
     assert "examples:" in run.stdout
     assert "exit code:" in run.stdout
+
+
+def test_a_bias_that_is_left_out_is_mentioned(folder, capsys):
+    assert run(capsys, "layer.safetensors", "sets.txt", "--key", "head.weight")[2] == (
+        "shortlist: the bias is left out; --bias head.bias adds it.\n"
+    )
+    assert run(capsys, "layer.safetensors", "sets.txt", "--key", "head.weight", "--bias", "head.bias")[2] == ""
+
+
+def test_verify_takes_nothing_else(folder, capsys):
+    run(capsys, "layer.safetensors", "sets.txt", "--json", "report.json")
+    code, _, err = run(capsys, "layer.safetensors", "--verify", "report.json")
+    assert code == 2
+    assert err == "shortlist: --verify takes a saved report alone: it holds the layer and the sets.\n"
