@@ -24,8 +24,7 @@ def radius_below(system: System, signs: Array, vector: Array) -> float:
     ratios, error = system.scaled, (size + 4) * UNIT_ROUNDOFF
     distance = signs[:n] * (ratios @ vector + system.offsets)
     bound = error * (np.linalg.norm(vector) + np.abs(system.offsets))
-    free = system.norms == 0
-    lowest = np.where(free, np.inf, distance - bound).min(initial=np.inf)
+    lowest = np.where(system.silent, np.inf, distance - bound).min(initial=np.inf)
     return float(max(0.0, lowest))
 
 

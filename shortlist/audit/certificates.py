@@ -95,7 +95,7 @@ def combine(system: System, signs: Array, support: Indices) -> Combination | Non
     if len(support) == rows.shape[1] + 1 > 1:
         weights, proof = _positive_solution(rows), "interval"
     else:
-        weights, proof = vanishes_exactly(rows), "exact"
+        weights, proof = vanishes_exactly(rows) if system.exact else None, "exact"
     if weights is None:
         return None
     support, weights = support[weights > 0], weights[weights > 0]

@@ -37,7 +37,8 @@ def decide_by_fourier(system: System, active: Indices, k: int, open_decision: De
 
 def _exponent(system: System, k: int, log10_radius: float) -> float:
     """From Fourier rows alone and a box of one to the layer's own, which other columns make longer, and its box."""
-    longer = system.norms.max() / math.sqrt((2 * k + 1) / system.num_labels)
+    exponents, lengths = system.scales
+    longer = np.ldexp(lengths, exponents).max() / math.sqrt((2 * k + 1) / system.num_labels)
     return log10_radius + math.log10(BOX / longer)
 
 

@@ -65,7 +65,7 @@ class _Programme:
         self._highs = require("highspy", extra="audit")
         self._signs, self._matrix, self._offsets = signs, system.scaled, system.offsets / BOX
         # A row of zeros says nothing about the vector: its logit is the bias whatever the input.
-        self._silent = system.norms == 0
+        self._silent = system.silent
         self.dim = self._matrix.shape[1]
         self.rows: Indices = np.empty(0, dtype=np.int64)
         self._solver = self._make()

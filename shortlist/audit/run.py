@@ -48,9 +48,11 @@ def audit(
     beyond rounding, or a positive combination of signed rows that vanishes, for this layer and for every layer
     within rounding of it. Where float64 holds neither, the verdict is ``"undecided"``, with the reason.
 
+    The features are those that the weight multiplies: for a head with a projection, the ones after it.
+
     Args:
-        weight: ``(n, d)`` matrix, an ``nn.Linear``, a head of ``shortlist.nn``, or a ``.safetensors``, ``.npz`` or
-            ``.npy`` file. A module brings its bias along.
+        weight: ``(n, d)`` matrix, an ``nn.Linear``, a head of ``shortlist.nn`` with one weight, or a file that ends in
+            ``.safetensors``, ``.npz`` or ``.npy``. A module brings its bias along.
         label_sets: labels in a form of ``shortlist.targets``, or a sequence of sequences of label indices. The
             empty set and repeated sets are valid questions.
         bias: ``(n,)``, added to the logits.

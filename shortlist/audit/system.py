@@ -64,41 +64,53 @@ class System:
         return np.hstack([self.weight, np.ones((self.num_labels, 1))])
 
     @cached_property
-    def norms(self) -> Array:
-        """Length of each row of ``features``: how far a step of length one can move its logit."""
-        largest = np.abs(self.features).max(axis=1, initial=0.0)
-        safe = np.where(largest > 0, largest, 1.0)
-        return largest * np.sqrt(np.square(self.features / safe[:, None]).sum(axis=1))
+    def scales(self) -> tuple[NDArray[np.int32], Array]:
+        """Length of each row of ``features`` as a power of two and a rest, so that no square can overflow."""
+        exponents = np.frexp(np.abs(self.features).max(axis=1))[1]
+        lengths = np.linalg.norm(np.ldexp(self.features, -exponents[:, None]), axis=1)
+        return exponents, np.where(lengths > 0, lengths, 1.0)
+
+    @cached_property
+    def silent(self) -> NDArray[np.bool_]:
+        """Rows of zeros, whose logit is the bias whatever the input."""
+        return np.asarray(~self.features.any(axis=1))
 
     @cached_property
     def scaled(self) -> Array:
-        """``features`` divided by ``norms``: rows whose product with a vector is a distance."""
-        return self.features / np.where(self.norms > 0, self.norms, 1.0)[:, None]
+        """``features`` divided by their lengths: rows whose product with a vector is a distance."""
+        exponents, lengths = self.scales
+        return np.ldexp(self.features, -exponents[:, None]) / lengths[:, None]
 
     @cached_property
     def offsets(self) -> Array:
-        """The bias divided by ``norms``; zeros without a bias."""
+        """The bias divided by the lengths of ``features``; zeros without a bias."""
         if self.bias is None:
             return np.zeros(self.num_labels)
-        return self.bias / np.where(self.norms > 0, self.norms, 1.0)
+        exponents, lengths = self.scales
+        return np.ldexp(self.bias, -exponents) / lengths
+
+    @cached_property
+    def augmented(self) -> Array:
+        """All rows: the bias as a last column, and one more row which says that its coordinate is positive."""
+        if self.bias is None:
+            return self.features
+        size = self.features.shape[1]
+        return np.vstack([np.hstack([self.features, self.bias[:, None]]), np.eye(1, size + 1, size)])
 
     @cached_property
     def homogeneous(self) -> Array:
-        """All rows, each times a power of two, which changes no sign: entries near one, nothing rounded."""
-        rows = self.features
-        if self.bias is not None:
-            rows = np.vstack([np.hstack([rows, self.bias[:, None]]), np.eye(1, rows.shape[1] + 1, rows.shape[1])])
-        exponent = np.frexp(np.abs(rows).max(axis=1, initial=0.0))[1]
-        return np.ldexp(rows, -exponent[:, None])
+        """All rows, each times a power of two, which changes no sign and, but for underflow, no digit."""
+        exponents = np.frexp(np.abs(self.augmented).max(axis=1, initial=0.0))[1]
+        return np.ldexp(self.augmented, -exponents[:, None])
 
     @cached_property
     def kept(self) -> Indices:
         """Columns that are not plainly spanned by others, so that proofs see the rank of the layer."""
         kept, seen = [], set()
         constant = False
-        columns = self.homogeneous.T
-        for index in range(len(columns)):
-            column = columns[index]
+        for index in range(self.augmented.shape[1]):
+            # A column that underflow emptied is not empty.
+            column = self.augmented[:, index]
             threshold = self.mode == "top-k" and index == self.weight.shape[1]
             sign = np.sign(column[np.argmax(column != 0)]) if column.any() else 0.0
             key = (sign * column + 0.0).tobytes()
@@ -120,6 +132,13 @@ class System:
     def rows(self) -> Array:
         """``homogeneous`` without the redundant columns, the others scaled; the proofs are about these."""
         return np.ascontiguousarray(np.ldexp(self.homogeneous[:, self.kept], -self.exponents))
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether scaling lost nothing to underflow, so that ``rows`` are those of the layer digit by digit."""
+        return bool(((self.homogeneous != 0) == (self.augmented != 0)).all()) and bool(
+            (np.abs(self.homogeneous)[self.homogeneous != 0] > 2.0**-1000).all()
+        )
 
     @cached_property
     def unit(self) -> Array:
@@ -159,9 +178,11 @@ class System:
     def to_vector(self, direction: Array) -> Array:
         """From coordinates of ``rows`` to the layer's own: to the box's edge, or divided by the bias' coordinate."""
         full = np.zeros(self.homogeneous.shape[1])
-        full[self.kept] = np.ldexp(direction, -self.exponents)
+        # The length of a direction means nothing: the largest power of two becomes one, so that none overflows.
+        full[self.kept] = np.ldexp(direction, self.exponents.min() - self.exponents)
         if self.bias is not None:
-            return full[:-1] / full[-1]
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                return full[:-1] / full[-1]
         return full * (BOX / np.abs(full).max())
 
     def to_direction(self, vector: Array) -> Array:

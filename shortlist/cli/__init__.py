@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -27,11 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     audit.add_command(commands)
     options = parser.parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal without the characters of a table gets question marks, not an error after all the work.
+        sys.stdout.reconfigure(errors="replace")
     try:
         return options.run(options)
     except KeyboardInterrupt:
         sys.stderr.write("\nshortlist: interrupted.\n")
         return 130
-    except (ValueError, TypeError, ImportError, OSError) as error:
+    except (ValueError, TypeError, ImportError, OSError, RecursionError) as error:
         sys.stderr.write(f"shortlist: {error}\n")
         return 2

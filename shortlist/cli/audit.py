@@ -61,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("audit needs WEIGHTS and LABELS, or --verify FILE; see `shortlist audit --help`.")
     names = None if options.names is None else read_names(options.names)
     weight = read_array(options.weights, options.key)
+    if weight.ndim != 2:
+        raise ValueError(f"`{options.weights}` must hold a matrix; got shape {tuple(weight.shape)}.")
     bias = None if options.bias is None else read_array(options.weights, options.bias)
     _mention_bias(options)
     target = None if options.json is None else Path(options.json)

@@ -31,7 +31,7 @@ def read_label_file(
             separated by commas, semicolons or tabs, or by blanks where a line has none of these.
         num_labels: labels are numbered from 0 to one less than this.
         key: which array of the file.
-        names: names of the labels; a file may then use them instead of numbers.
+        names: names of the labels; a file may then use them instead of numbers, and must if some are numbers.
 
     Raises:
         ValueError: names the file and the line.
@@ -44,6 +44,8 @@ def read_label_file(
         places = [(f"`{path}` entry {at}", labels) for at, labels in enumerate(_json(path))]
     else:
         places = [(f"`{path}` line {at}", _split(line, number_of)) for at, line in enumerate(_lines(path), start=1)]
+    if not places:
+        raise ValueError(f"`{path}` holds no label sets.")
     return [_numbers(place, labels, number_of, num_labels) for place, labels in places]
 
 
@@ -91,7 +93,9 @@ def _number(place: str, label: object, number_of: dict[str, int]) -> int:
         return number_of[label]
     if isinstance(label, int) and not isinstance(label, bool):
         return label
-    if isinstance(label, str) and re.fullmatch(r"-?\d+", label):
+    # A number that is no name is a mistake where names are numbers themselves, such as codes.
+    codes = any(name.isdigit() for name in number_of)
+    if isinstance(label, str) and re.fullmatch(r"-?\d+", label) and not codes:
         return int(label)
     hint = "" if number_of else "; names need a file of names"
     raise ValueError(f"{place}: {label!r} is no label{hint}.")

@@ -139,6 +139,10 @@ class CosineHead(nn.Module):
         cosines = linear(_unit(features), _unit(self.weight))
         return cosines if isinstance(self.scale, float) and self.scale == 1 else cosines * self.scale
 
+    def explicit_weight(self, dtype: torch.dtype) -> Tensor:
+        """The directions that features meet, ``(n, in_features)`` in ``dtype``: rows of length 1."""
+        return _unit(self.weight.detach().to(dtype))
+
     def extra_repr(self) -> str:
         """The options, for ``repr``."""
         scale = "learned" if isinstance(self.scale, Tensor) else self.scale

@@ -21,7 +21,8 @@ class ClassConditional(SetRule):
     A label is inside when its score reaches the threshold of its own class, so that every class is missed at
     most at the rate ``alpha``, and not rare classes more often than common ones. Classes with fewer than ``min_count``
     examples share one threshold, fitted on their examples together; their guarantee is for them as a group. When
-    these are too few as well, it is fitted on all examples.
+    these are too few as well, it is fitted on all examples, and says nothing about the rare classes themselves.
+    ``evidence["pooled_classes"]`` counts the classes without a guarantee of their own.
 
     Args:
         alpha: how often the true label may be missing, in (0, 1).
@@ -86,7 +87,7 @@ class ClassConditional(SetRule):
         if self.clusters is None:
             groups = torch.where(torch.bincount(classes, minlength=num_labels) >= fewest, torch.arange(num_labels), -1)
         else:
-            half = torch.arange(len(classes)) % 2 == 0
+            half = _every_other(classes)
             groups = group_by_quantiles(true[half], classes[half], num_labels, self.clusters, fewest)
             true, classes = true[~half], classes[~half]
         self.groups = groups
@@ -103,7 +104,8 @@ class ClassConditional(SetRule):
         rates = torch.zeros(num_labels, dtype=torch.float64).index_add(0, classes, missed)
         counts = torch.bincount(classes, minlength=num_labels)
         worst = float((rates / counts.clamp(min=1)).max())
-        return {"constraint": "error of each class", "wanted": self.alpha, "achieved": worst}
+        pooled = int((groups < 0).sum())
+        return {"constraint": "error of each class", "wanted": self.alpha, "achieved": worst, "pooled_classes": pooled}
 
     def _fewest(self) -> int:
         """The least N with a rank within N: (N + 1) alpha must reach 1."""
@@ -115,3 +117,13 @@ class ClassConditional(SetRule):
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
         uniform = None if draw is None else draw.uniform(values.shape)
         return inside_with_ties(values, self.thresholds.to(values.dtype), self.tie_shares, uniform)
+
+
+def _every_other(classes: Tensor) -> Tensor:
+    """Mask of every other example of each class, whatever the order of the rows."""
+    order = classes.argsort(stable=True)
+    counts = torch.bincount(classes)
+    first = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
+    mask = torch.zeros(len(classes), dtype=torch.bool)
+    mask[order] = (torch.arange(len(classes)) - first) % 2 == 0
+    return mask

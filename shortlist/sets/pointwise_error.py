@@ -11,6 +11,7 @@ from torch import Tensor
 from shortlist.functional.options import check_number
 from shortlist.sets.conformal import inside_with_ties
 from shortlist.sets.conformal_rule import ConformalRule
+from shortlist.sets.row_hash import uniform_of_rows
 from shortlist.sets.rule import Draw, Link, best_first, refuse_rows
 
 
@@ -21,12 +22,12 @@ class PointwiseError(ConformalRule):
               C(x) = \{l : S_l(x) \le q\}
 
     With the true probabilities and q = 1 - alpha the true label of *every* example is inside with probability
-    1 - alpha; the calibrated q keeps that on average for any model. U is one uniform number per row, or 1 without
-    randomisation (larger sets, no chance).
+    1 - alpha; the calibrated q keeps that on average for any model. U is one uniform number per row, a hash of its
+    scores, so that the same row always gets the same set; or 1 without randomisation (larger sets).
 
     Args:
         alpha: how often the true label may be missing, in (0, 1).
-        randomized: draw U; ``forward`` takes U = 1 in any case.
+        randomized: use U; ``forward`` takes U = 1 in any case.
         penalty: :math:`\eta`, per label beyond ``free``: shorter sets on hard examples (RAPS).
         free: labels without penalty.
         link, min_size: as in `SetRule`. Sets may be empty when randomised; ``min_size=1`` forbids that.
@@ -64,32 +65,27 @@ class PointwiseError(ConformalRule):
     def options(self) -> dict[str, Any]:
         return {"alpha": self.alpha, "randomized": self.randomized, "penalty": self.penalty, "free": self.free}
 
-    def _clear(self) -> None:
-        super()._clear()
-        # Calls of predict count their seeds from 0: calibration must not share one with them.
-        self._draw = Draw(1 << 32)
-
     def _check_values(self, scores: Tensor) -> None:
         super()._check_values(scores)
         if not self.from_logits:
             refuse_rows(scores, lambda block: (block < 0) & (block > -torch.inf), "must be masses, not negative")
 
     def _observe(self, values: Tensor, labels: Any) -> None:
-        conformity = self._conformity(values, self._draw if self.randomized else None)
+        conformity = self._conformity(values, randomized=self.randomized)
         # An absent label, which no set holds, is worse than any that is there.
         conformity = torch.where(values == -torch.inf, -torch.inf, conformity)
         self._true.append(conformity.gather(1, labels[:, None])[:, 0])
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        conformity = self._conformity(values, draw if self.randomized else None)
+        conformity = self._conformity(values, randomized=self.randomized and draw is not None)
         uniform = None if draw is None else draw.uniform(values.shape)
         inside = inside_with_ties(conformity, self.threshold, self.tie_share, uniform)
         return inside & (values > -torch.inf)
 
-    def _conformity(self, values: Tensor, draw: Draw | None) -> Tensor:
+    def _conformity(self, values: Tensor, *, randomized: bool) -> Tensor:
         """Minus the mass up to each label, in float64: sums of rounded probabilities must not tie by accident."""
         ordered, order = best_first(values.double().clamp(min=0.0))
-        share = 1.0 if draw is None else draw.uniform((len(values), 1))
+        share = uniform_of_rows(values)[:, None] if randomized else 1.0
         mass = ordered.cumsum(-1) - ordered + share * ordered
         rank = torch.arange(1, values.shape[-1] + 1, device=values.device)
         mass = mass + self.penalty * (rank - self.free).clamp(min=0)

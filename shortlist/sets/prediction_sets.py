@@ -14,7 +14,7 @@ from torch import Tensor
 from shortlist.targets import to_index_lists
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PredictionSets:
     """One set of labels per row, in compressed rows: memory grows with the labels inside, not with all labels.
 
@@ -61,10 +61,16 @@ class PredictionSets:
     ) -> PredictionSets:
         """Build from entries in any order, each at most once; ``shape`` is (rows, labels)."""
         num_rows, num_labels = shape
+        for name, values, bound in (("rows", rows, num_rows), ("labels", labels, num_labels)):
+            if len(values) and not (int(values.min()) >= 0 and int(values.max()) < bound):
+                raise ValueError(f"`{name}` must lie in [0, {bound}); got {int(values.min())} to {int(values.max())}.")
         if names is not None and len(names) != num_labels:
             raise ValueError(f"`names` must have one entry per label, {num_labels}; got {len(names)}.")
         # numpy has no bfloat16; a negated float64 orders all floating types.
         order = torch.from_numpy(np.lexsort((labels.numpy(), -scores.double().numpy(), rows.numpy())))
+        keys = (rows * num_labels + labels).sort().values
+        if (keys[1:] == keys[:-1]).any():
+            raise ValueError(f"a label must stand once in a row; {int((keys[1:] == keys[:-1]).sum())} stand twice.")
         counts = torch.bincount(rows, minlength=num_rows)
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         return cls(indptr, labels[order], scores[order], num_labels, None if names is None else tuple(names))
@@ -85,6 +91,20 @@ class PredictionSets:
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
+
+    def __eq__(self, other: object) -> bool:
+        """The same labels with the same scores, and the same names."""
+        if not isinstance(other, PredictionSets):
+            return NotImplemented
+        mine, theirs = ((sets.indptr, sets.labels, sets.scores) for sets in (self, other))
+        same = (self.num_labels, self.names) == (other.num_labels, other.names)
+        return same and all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __contains__(self, label: object) -> bool:
+        """Refused: a label is in the set of some row, and `contains` says of which."""
+        raise TypeError("`in` does not say which row is meant; use `contains`, or `in` on the labels of one row.")
 
     @property
     def sizes(self) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
@@ -21,15 +22,22 @@ Link = Literal["softmax", "sigmoid"]
 _BLOCK = 1 << 20
 
 
+def fresh_seed() -> int:
+    """A seed from the operating system."""
+    return int.from_bytes(os.urandom(8), "little") >> 1
+
+
 class Draw:
     """What a call of ``predict`` hands to its blocks: random numbers for ties, and how many rows tied so far."""
 
-    def __init__(self, generator: torch.Generator | int) -> None:
-        self._generator = torch.Generator().manual_seed(generator) if isinstance(generator, int) else generator
+    def __init__(self, generator: torch.Generator | None) -> None:
+        self._generator = generator
         self.seen: Tensor | int = 0
 
     def uniform(self, shape: Sequence[int]) -> Tensor:
         """Numbers in [0, 1), in float64 so that two of them hardly ever coincide."""
+        if self._generator is None:
+            self._generator = torch.Generator().manual_seed(fresh_seed())
         return torch.rand(*shape, dtype=torch.float64, generator=self._generator)
 
 
@@ -48,7 +56,7 @@ class SetRule(nn.Module, ABC):
         super().__init__()
         if link not in ("softmax", "sigmoid"):
             raise ValueError(f'`link` must be "softmax" or "sigmoid"; got {link!r}.')
-        if not isinstance(min_size, Integral) or min_size < 0:
+        if not isinstance(min_size, Integral) or isinstance(min_size, bool) or min_size < 0:
             raise ValueError(f"`min_size` must be a whole number, at least 0; got {min_size!r}.")
         self.link: Link = link
         self.min_size = int(min_size)
@@ -61,7 +69,6 @@ class SetRule(nn.Module, ABC):
         self.fitted = False
         self.evidence: dict[str, Any] = {}
         self._rows = 0
-        self._calls = 0
         self._expected: int | None = None
         self._clear()
 
@@ -118,9 +125,9 @@ class SetRule(nn.Module, ABC):
         Args:
             scores: ``(B, n)``, read as in ``fit``.
             names: of the labels.
-            generator: decides ties at a conformal threshold. By default each call of a rule has its own fixed seed:
-                the first call after fitting or loading always gives the same answer, and calls are independent of each
-                other, as the guarantees need when rows come one at a time.
+            generator: decides ties at a conformal threshold; nothing else is left to chance. By default one with a
+                fresh seed: one that started anew for every call would void the guarantee for rows that come one at a
+                time.
 
         Returns:
             One set per row, best label first.
@@ -128,8 +135,7 @@ class SetRule(nn.Module, ABC):
         self._check_fitted()
         self._check_reading(scores, bool(self.from_logits))
         self._check_values(scores)
-        draw = Draw(self._calls if generator is None else generator)
-        self._calls += 1
+        draw = Draw(generator)
         parts, start = [], 0
         for block in self._blocks(scores):
             start += len(block)

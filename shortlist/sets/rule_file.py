@@ -58,7 +58,7 @@ def load_rule(path: str | Path) -> SetRule:
         ValueError: one sentence, when the file is damaged, of another kind or of a newer version.
     """
     content = read_document(path, kind=_FORMAT, version=_VERSION)
-    if content.get("kind") not in _KINDS:
+    if not isinstance(content.get("kind"), str) or content["kind"] not in _KINDS:
         raise ValueError(f"`{path}` holds a rule of unknown kind {content.get('kind')!r}.")
     try:
         return _decode(content)
@@ -71,8 +71,10 @@ def _decode(content: dict[str, Any]) -> SetRule:
     buffers = {name: _decode_buffer(value) for name, value in content["fitted"].items()}
     if buffers.keys() != dict(rule.named_buffers()).keys():
         raise ValueError(f"thresholds {sorted(buffers)} do not belong to this kind")
-    if not isinstance(content["from_logits"], bool) or not isinstance(content["num_labels"], int):
+    if not isinstance(content["from_logits"], bool) or type(content["num_labels"]) is not int:
         raise TypeError("`from_logits` or `num_labels` is missing")
+    if content["num_labels"] < max(1, rule.min_size):
+        raise ValueError(f"`num_labels` is {content['num_labels']}")
     for name, buffer in buffers.items():
         if buffer.ndim and buffer.shape != (content["num_labels"],):
             raise ValueError(f"`{name}` has shape {tuple(buffer.shape)} for {content['num_labels']} labels")

@@ -72,7 +72,7 @@ def tradeoff(
         block = lists[start : start + len(values)]
         start += len(values)
         curves["average-k"].add(values.double(), block)
-        curves["aps"].add(reader._conformity(values, None), block)
+        curves["aps"].add(reader._conformity(values, randomized=False), block)
         ranks.append(_beaten(values, block))
     per_row = (lists >= 0).sum(-1)
     weights = (1.0 / per_row.double().clamp(min=1))[:, None].expand_as(lists)[lists >= 0] / (per_row > 0).sum()

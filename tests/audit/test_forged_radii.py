@@ -1,12 +1,13 @@
-"""A radius that no certificate backs is found by ``verify``, and options that mean nothing are refused."""
+"""A radius that no certificate backs is found by ``verify``; odd layers and options are met as they should be."""
 
 import json
 
 import numpy as np
 import pytest
+import torch
 
 from shortlist.audit import AuditReport, Theorem, audit
-from shortlist.nn import DFTHead
+from shortlist.nn import CosineHead, DFTHead
 from shortlist.report import draw_lattice
 
 
@@ -70,3 +71,27 @@ def test_a_layer_in_a_file_is_drawn_as_it_is(tmp_path):
     assert draw_lattice(tmp_path / "w.npy", tmp_path / "a.png").stat().st_size > 0
     with pytest.raises(ValueError, match="at most 8 labels to draw all assignments; got 9"):
         draw_lattice(np.eye(9), tmp_path / "b.png")
+
+
+def test_a_cosine_head_is_audited_as_it_computes():
+    head = CosineHead(2, 4)
+    head.load_state_dict({"weight": torch.tensor([[10.0, 0.0], [0.0, 10.0], [-10.0, -10.0], [1.0, 1.0]])})
+    report = audit(head, [[3]], mode="top-k")
+    assert report.verdicts.tolist() == ["argmaxable"]
+    vector = torch.from_numpy(report.centres[0, :2]).float()
+    assert int(head(vector).argmax()) == 3
+
+
+@pytest.mark.parametrize("power", [100, 150, 160, 170, 200, 300])
+def test_entries_of_extreme_range_are_never_judged_wrongly(power):
+    weight = np.array([[10.0**power, 10.0**-power], [-(10.0**power), 10.0**-power]])
+    report = audit(weight, [[0, 1], [0]], jobs=1)
+    assert report.verdicts[0] in ("argmaxable", "undecided")
+    assert report.verdicts[1] in ("argmaxable", "undecided")
+    assert report.verify() == []
+
+
+def test_large_entries_have_a_radius():
+    report = audit(np.full((50, 5), 1e308), [list(range(50)), [0]], jobs=1)
+    assert report.verdicts.tolist() == ["argmaxable", "unargmaxable"]
+    np.testing.assert_allclose(report.radii, [1e4 * 5**0.5, 0.0], rtol=1e-9)

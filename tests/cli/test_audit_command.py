@@ -1,6 +1,7 @@
 """``shortlist audit``: tables, exit codes, one sentence for every mistake, and work that is never lost."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -223,3 +224,31 @@ def test_verify_takes_nothing_else(folder, capsys):
     code, _, err = run(capsys, "layer.safetensors", "--verify", "report.json")
     assert code == 2
     assert err == "shortlist: --verify takes a saved report alone: it holds the layer and the sets.\n"
+
+
+def test_where_names_are_codes_a_number_that_is_no_name_is_refused(folder, capsys):
+    Path("names.txt").write_text("250\n401\n428\n")
+    Path("sets.txt").write_text("250 428\n")
+    assert run(capsys, "layer.safetensors", "sets.txt", "--names", "names.txt")[0] == 0
+    Path("sets.txt").write_text("0 2\n")
+    code, _, err = run(capsys, "layer.safetensors", "sets.txt", "--names", "names.txt")
+    assert code == 2
+    assert err == "shortlist: `sets.txt` line 1: '0' is no label.\n"
+
+
+def test_a_file_without_sets_or_without_a_matrix_is_refused(folder, capsys):
+    Path("empty.txt").write_text("")
+    assert run(capsys, "layer.safetensors", "empty.txt")[::2] == (2, "shortlist: `empty.txt` holds no label sets.\n")
+    np.save("scalar.npy", np.array(1.0))
+    assert run(capsys, "scalar.npy", "sets.txt")[::2] == (
+        2,
+        "shortlist: `scalar.npy` must hold a matrix; got shape ().\n",
+    )
+
+
+def test_a_terminal_without_box_characters_still_gets_the_table(folder):
+    arguments = [sys.executable, "-m", "shortlist", "audit", "layer.safetensors", "sets.txt"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(arguments, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 1
+    assert "3 of 4 sets can be output" in done.stdout
