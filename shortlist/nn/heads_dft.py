@@ -59,7 +59,8 @@ class DFTHead(nn.Module):
     the best features for given sets.
 
     Args:
-        in_features: size of e.
+        in_features: size of e. With fewer than ``2k + 1`` the projection does not reach all features; the guarantee,
+            and the verdicts of an audit, are about the features, reached or not.
         num_labels: n.
         k: how many labels a set may have; ``2k + 1 <= n``. Also kept as ``dft_degree``.
         slack: columns of S.
