@@ -1,0 +1,169 @@
+"""A dataset is inputs, labels and their names, whatever the format that it was read from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shortlist.data.groups import Groups, refuse_repeated
+from shortlist.data.inputs import Inputs
+from shortlist.data.target_rows import label_pairs, take_rows
+from shortlist.targets import target_form
+
+
+class Batch(NamedTuple):
+    """Some rows of a dataset."""
+
+    inputs: Any  # what the inputs give: a tensor, a sparse tensor, a list of texts
+    targets: Tensor
+    rows: Tensor
+
+
+class Example(NamedTuple):
+    """One row, for people."""
+
+    input: Any
+    labels: tuple[str, ...]
+    unknown: tuple[str, ...]
+    split: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows with inputs and labels.
+
+    Args:
+        inputs: the rows, read when they are asked for; see `Inputs`.
+        targets: the labels of all rows in one form of :mod:`shortlist.targets`.
+        label_names: the name of each label, each once.
+        label_groups: partitions of the labels, such as ``superclass`` or ``genus``.
+        row_groups: partitions of the rows, such as ``source``, ``image`` or ``year``.
+        split: which part each row belongs to, usually ``train``, ``val`` or ``test``; None if there are no parts.
+        clean_targets: the labels before noise was added or labels were hidden, for evaluation; None if ``targets``
+            are those.
+        name: for headings.
+
+    Example:
+        >>> from shortlist.data import Dataset, Features, Groups
+        >>> flowers = Dataset(
+        ...     Features(torch.eye(3)),
+        ...     torch.tensor([0, 1, 1]),
+        ...     ("daisy", "clover"),
+        ...     split=Groups.of(["train", "train", "test"]),
+        ... )
+        >>> len(flowers), flowers.num_labels, len(flowers.part("train"))
+        (3, 2, 2)
+        >>> flowers[2].labels
+        ('clover',)
+        >>> flowers.batch([2, 0]).targets
+        tensor([1, 0])
+    """
+
+    inputs: Inputs
+    targets: Tensor
+    label_names: tuple[str, ...]
+    label_groups: Mapping[str, Groups] = field(default_factory=dict)
+    row_groups: Mapping[str, Groups] = field(default_factory=dict)
+    split: Groups | None = None
+    clean_targets: Tensor | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        rows = len(self.inputs)
+        refuse_repeated(self.label_names, "label_names")
+        for argument, target in (("targets", self.targets), ("clean_targets", self.clean_targets)):
+            if target is None:
+                continue
+            target_form(target, self.num_labels)
+            if len(target) != rows:
+                raise ValueError(f"`{argument}` must have a row for each of {rows} inputs; got {len(target)}.")
+        _check_groups("label_groups", self.label_groups, self.num_labels, "labels")
+        _check_groups("row_groups", self.row_groups, rows, "rows")
+        if self.split is not None and len(self.split) != rows:
+            raise ValueError(f"`split` must have a member for each of {rows} rows; got {len(self.split)}.")
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.inputs)
+
+    @property
+    def num_labels(self) -> int:
+        """The number of labels, n."""
+        return len(self.label_names)
+
+    @property
+    def true_targets(self) -> Tensor:
+        """What to evaluate on: the clean labels where some were changed, else the labels."""
+        return self.targets if self.clean_targets is None else self.clean_targets
+
+    def batch(self, rows: Tensor | Sequence[int]) -> Batch:
+        """Read some rows, for a model: ``DataLoader(dataset, sampler=BatchSampler(...), batch_size=None)`` does."""
+        rows = self._rows(rows)
+        return Batch(self.inputs.batch(rows), take_rows(self.targets, rows), rows)
+
+    def __getitem__(self, row: int | Sequence[int] | Tensor) -> Any:
+        """Read one row, with names, as an `Example`; or several as a `Batch`."""
+        if not isinstance(row, int):
+            return self.batch(row)
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"`row` must lie in [{-len(self)}, {len(self) - 1}]; got {row}.")
+        at = torch.tensor([row % len(self)])
+        _, labels, present = label_pairs(take_rows(self.targets, at), self.num_labels)
+        names = [self.label_names[label] for label in labels.tolist()]
+        known = present.tolist()
+        part = -1 if self.split is None else int(self.split.index[at])
+        return Example(
+            self.inputs.batch(at)[0],
+            tuple(name for name, sure in zip(names, known, strict=True) if sure),
+            tuple(name for name, sure in zip(names, known, strict=True) if not sure),
+            self.split.names[part] if self.split is not None and part >= 0 else None,
+        )
+
+    def subset(self, rows: Tensor | Sequence[int]) -> Dataset:
+        """The dataset restricted to some rows, in their order; reads no inputs."""
+        rows = self._rows(rows)
+        return replace(
+            self,
+            inputs=self.inputs.take(rows),
+            targets=take_rows(self.targets, rows),
+            row_groups={name: groups.take(rows) for name, groups in self.row_groups.items()},
+            split=None if self.split is None else self.split.take(rows),
+            clean_targets=None if self.clean_targets is None else take_rows(self.clean_targets, rows),
+        )
+
+    def part(self, name: str) -> Dataset:
+        """The rows of one part of the split."""
+        return self.subset(self.part_rows(name))
+
+    def part_rows(self, name: str) -> Tensor:
+        """Ascending numbers of the rows of one part; of all rows where nothing is split and ``name`` is train."""
+        if self.split is not None:
+            return self.split.members(name)
+        if name != "train":
+            raise ValueError(f"`name` must be 'train' where a dataset has no split; got {name!r}.")
+        return torch.arange(len(self))
+
+    def label_counts(self, part: str | None = None) -> Tensor:
+        """In how many rows each label is present, ``(n,)`` int64; of one part, or of all rows."""
+        targets = self.targets if part is None else take_rows(self.targets, self.part_rows(part))
+        _, labels, present = label_pairs(targets, self.num_labels)
+        return torch.bincount(labels[present], minlength=self.num_labels)
+
+    def _rows(self, rows: Tensor | Sequence[int]) -> Tensor:
+        rows = torch.as_tensor(rows, dtype=torch.int64)
+        if rows.dim() != 1:
+            raise ValueError(f"`rows` must have 1 dimension; got {rows.dim()}.")
+        if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= len(self)):
+            worst = int(rows.min()) if int(rows.min()) < 0 else int(rows.max())
+            raise IndexError(f"`rows` must lie in [0, {len(self) - 1}]; got {worst}.")
+        return rows
+
+
+def _check_groups(argument: str, groups: Mapping[str, Groups], size: int, of: str) -> None:
+    for name, group in groups.items():
+        if len(group) != size:
+            raise ValueError(f"`{argument}` {name!r} must have a member for each of {size} {of}; got {len(group)}.")

@@ -1,0 +1,70 @@
+"""Sparse features: rows of a CSR matrix, of which a batch is a sparse tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist.data.inputs import fingerprint
+from shortlist.data.target_rows import csr, take_segments
+
+
+class SparseRows:
+    """Rows of a sparse matrix, held as CSR; a batch is a sparse CSR tensor ``(B, width)``.
+
+    Args:
+        crow: ``(N + 1,)`` int64, where each row begins.
+        columns: ``(entries,)`` int64 (or int32, to save memory).
+        values: ``(entries,)`` floating.
+        width: how many columns.
+
+    Example:
+        >>> rows = SparseRows(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.tensor([1.0, 2.0, 3.0]), 3)
+        >>> rows.batch(torch.tensor([1])).to_dense()
+        tensor([[2., 3., 0.]])
+    """
+
+    kind = "sparse features"
+
+    def __init__(self, crow: Tensor, columns: Tensor, values: Tensor, width: int) -> None:
+        if len(columns) != len(values):
+            raise ValueError(f"`columns` and `values` must have one length; got {len(columns)} and {len(values)}.")
+        if crow.dtype != torch.int64 or not len(crow) or crow[0] != 0 or crow[-1] != len(columns):
+            raise ValueError(f"`crow` must be int64 and go from 0 to {len(columns)}; got {crow}.")
+        self.crow, self.columns, self.values, self.width = crow, columns, values, width
+
+    @classmethod
+    def of_scipy(cls, matrix: Any) -> SparseRows:
+        """Take a scipy CSR matrix or array as it is; nothing is copied but the row pointers."""
+        crow = torch.from_numpy(np.asarray(matrix.indptr, dtype=np.int64))
+        return cls(crow, torch.from_numpy(matrix.indices), torch.from_numpy(matrix.data), matrix.shape[1])
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.crow) - 1
+
+    @property
+    def shape(self) -> tuple[int]:
+        """The shape of one row."""
+        return (self.width,)
+
+    def batch(self, rows: Tensor) -> Tensor:
+        """Read rows as a sparse CSR tensor."""
+        crow, places = take_segments(self.crow, rows)
+        return csr(crow, self.columns[places].long(), self.values[places], self.width)
+
+    def take(self, rows: Tensor) -> SparseRows:
+        """Some of the rows; copies their entries."""
+        crow, places = take_segments(self.crow, rows)
+        return SparseRows(crow, self.columns[places], self.values[places], self.width)
+
+    def fingerprints(self, rows: Tensor) -> list[bytes]:
+        """Content hashes of the stored entries in their order."""
+        bounds = self.crow
+        return [
+            fingerprint(self.columns[a:b].long().numpy().tobytes() + self.values[a:b].numpy().tobytes())
+            for a, b in zip(bounds[:-1][rows].tolist(), bounds[1:][rows].tolist(), strict=True)
+        ]

@@ -1,0 +1,127 @@
+"""Labels of all rows of a dataset: taken apart, put together, and taken by row."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist.targets import TargetForm, stored_entries, target_form
+
+
+class LabelPairs(NamedTuple):
+    """What is known to be present, or known to be unknown, one by one."""
+
+    rows: Tensor
+    labels: Tensor
+    present: Tensor  # bool; False for unknown
+
+
+def label_pairs(target: Tensor, num_labels: int) -> LabelPairs:
+    """List the present and the unknown labels of all rows, in O(labels) for index and sparse forms.
+
+    Args:
+        target: labels in any form of :mod:`shortlist.targets`, of one row dimension.
+        num_labels: n, the number of labels.
+
+    Returns:
+        Rows and labels, ``(entries,)`` int64, with a bool that is False for unknown labels; in the order of the rows
+        for all forms but an unsorted sparse COO.
+
+    Example:
+        >>> label_pairs(torch.tensor([[1.0, 0.0, -1.0], [0.0, 1.0, 0.0]]), 3)
+        LabelPairs(rows=tensor([0, 0, 1]), labels=tensor([0, 2, 1]), present=tensor([ True, False,  True]))
+    """
+    form = target_form(target, num_labels)
+    if form is TargetForm.CLASS_INDICES:
+        rows, labels = torch.arange(len(target)), target
+        return LabelPairs(rows, labels, torch.ones_like(rows, dtype=torch.bool))
+    if form is TargetForm.INDEX_LISTS:
+        rows, slots = (target >= 0).nonzero(as_tuple=True)
+        return LabelPairs(rows, target[rows, slots], torch.ones_like(rows, dtype=torch.bool))
+    if form is TargetForm.SPARSE:
+        rows, labels, values = stored_entries(target)
+    else:
+        rows, labels = target.nonzero(as_tuple=True)
+        values = target[rows, labels]
+    stored = values != 0
+    return LabelPairs(rows[stored], labels[stored], values[stored] > 0)
+
+
+def sparse_targets(
+    rows: Tensor | np.ndarray,
+    labels: Tensor | np.ndarray,
+    num_rows: int,
+    num_labels: int,
+    *,
+    present: Tensor | np.ndarray | None = None,
+) -> Tensor:
+    """Make a sparse multi-hot from (row, label) pairs in any order.
+
+    Args:
+        rows, labels: ``(entries,)`` whole numbers. A pair that is listed several times counts once, and as present if
+            one of them is.
+        num_rows: how many rows, those without labels included.
+        num_labels: n, the number of labels.
+        present: ``(entries,)`` bool, False for unknown labels; None if all are present.
+
+    Returns:
+        ``(rows, n)`` float32 in CSR form: 1 for present, -1 for unknown.
+
+    Example:
+        >>> sparse_targets(torch.tensor([1, 0, 1]), torch.tensor([2, 0, 2]), 2, 3).to_dense()
+        tensor([[1., 0., 0.],
+                [0., 0., 1.]])
+    """
+    row, label = np.asarray(rows, dtype=np.int64), np.asarray(labels, dtype=np.int64)
+    for name, values, size in (("rows", row, num_rows), ("labels", label, num_labels)):
+        if len(values) and (values.min() < 0 or values.max() >= size):
+            worst = values.min() if values.min() < 0 else values.max()
+            raise ValueError(f"`{name}` must lie in [0, {size}); got {worst}.")
+    known = np.ones(len(row), dtype=bool) if present is None else np.asarray(present, dtype=bool)
+    order = np.lexsort((~known, label, row))  # Of a repeated pair, a present one comes first.
+    row, label, known = row[order], label[order], known[order]
+    first = np.ones(len(row), dtype=bool)
+    first[1:] = (row[1:] != row[:-1]) | (label[1:] != label[:-1])
+    row, label, known = row[first], label[first], known[first]
+    crow = np.zeros(num_rows + 1, dtype=np.int64)
+    np.cumsum(np.bincount(row, minlength=num_rows), out=crow[1:])
+    values = np.where(known, np.float32(1), np.float32(-1))
+    return csr(torch.from_numpy(crow), torch.from_numpy(label), torch.from_numpy(values), num_labels)
+
+
+def csr(crow: Tensor, columns: Tensor, values: Tensor, width: int) -> Tensor:
+    """A sparse CSR tensor of trusted parts; torch warns that the layout is young, which is no news."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+        return torch.sparse_csr_tensor(crow, columns, values, (len(crow) - 1, width), check_invariants=False)
+
+
+def take_rows(target: Tensor, rows: Tensor) -> Tensor:
+    """Labels of some rows, in their order and with repeats, in the form that they have; COO becomes CSR.
+
+    Example:
+        >>> take_rows(torch.tensor([3, 1, 2]), torch.tensor([2, 0]))
+        tensor([2, 3])
+    """
+    if target.layout == torch.strided:
+        return target[rows]
+    if target.layout == torch.sparse_coo:
+        target = target.coalesce()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+            target = target.to_sparse_csr()
+    crow, places = take_segments(target.crow_indices(), rows)
+    return csr(crow, target.col_indices()[places], target.values()[places], target.shape[1])
+
+
+def take_segments(crow: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Row pointers of the chosen rows, and the places of their entries in the old order."""
+    starts, sizes = crow[:-1][rows], crow.diff()[rows]
+    chosen = torch.zeros(len(rows) + 1, dtype=torch.int64)
+    torch.cumsum(sizes, 0, out=chosen[1:])
+    offsets = torch.repeat_interleave(starts - chosen[:-1], sizes)
+    return chosen, torch.arange(int(chosen[-1])) + offsets
