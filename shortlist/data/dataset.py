@@ -147,6 +147,14 @@ class Dataset:
             raise ValueError(f"`name` must be 'train' where a dataset has no split; got {name!r}.")
         return torch.arange(len(self))
 
+    def label_group(self, name: str) -> Groups:
+        """One of the partitions of the labels; ValueError names those that there are."""
+        return _named("label_groups", self.label_groups, name)
+
+    def row_group(self, name: str) -> Groups:
+        """One of the partitions of the rows; ValueError names those that there are."""
+        return _named("row_groups", self.row_groups, name)
+
     def label_counts(self, part: str | None = None) -> Tensor:
         """In how many rows each label is present, ``(n,)`` int64; of one part, or of all rows."""
         targets = self.targets if part is None else take_rows(self.targets, self.part_rows(part))
@@ -161,6 +169,13 @@ class Dataset:
             worst = int(rows.min()) if int(rows.min()) < 0 else int(rows.max())
             raise IndexError(f"`rows` must lie in [0, {len(self) - 1}]; got {worst}.")
         return rows
+
+
+def _named(argument: str, groups: Mapping[str, Groups], name: str) -> Groups:
+    if name not in groups:
+        known = ", ".join(sorted(groups)) or "nothing"
+        raise ValueError(f"`{argument}` of the dataset must have {name!r}; there is {known}.")
+    return groups[name]
 
 
 def _check_groups(argument: str, groups: Mapping[str, Groups], size: int, of: str) -> None:

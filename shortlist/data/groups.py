@@ -74,6 +74,13 @@ class Groups:
         """The groups of some members, in their order; names stay, so a group may become empty."""
         return Groups(self.index[members], self.names)
 
+    def compact(self) -> Groups:
+        """The same without empty groups."""
+        full = (self.counts() > 0).nonzero().squeeze(-1)
+        number = torch.full((len(self.names) + 1,), -1)  # The last entry is for members without a group.
+        number[full] = torch.arange(len(full))
+        return Groups(number[self.index], tuple(self.names[group] for group in full.tolist()))
+
 
 def refuse_repeated(names: Sequence[str], argument: str) -> None:
     """Raise ValueError for the first name that stands twice."""

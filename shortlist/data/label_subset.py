@@ -1,0 +1,113 @@
+"""Fewer labels: chosen ones, frequent ones, or whole groups of similar ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist.data.dataset import Dataset
+from shortlist.data.draws import Draws
+from shortlist.data.noisy_labels import check_share
+from shortlist.data.splits import exact_share
+from shortlist.data.target_rows import label_pairs, sparse_targets
+from shortlist.targets import TargetForm, target_form
+
+
+def keep_labels(dataset: Dataset, labels: Tensor | Sequence[int]) -> Dataset:
+    """Keep some labels, numbered anew in the order given, and the rows that have one of them.
+
+    Rows that end without a label, present or unknown, are left out, unless they had none before. Groups without a label
+    vanish.
+
+    Args:
+        dataset: labels in any form.
+        labels: label numbers, each once.
+
+    Example:
+        >>> from shortlist.data import Dataset, Features, keep_labels
+        >>> three = Dataset(Features(torch.eye(3)), torch.tensor([0, 1, 2]), ("a", "b", "c"))
+        >>> two = keep_labels(three, [2, 0])
+        >>> two.label_names, two.targets.tolist()
+        (('c', 'a'), [1, 0])
+    """
+    labels = torch.as_tensor(labels, dtype=torch.int64)
+    if len(labels.unique()) != len(labels):
+        raise ValueError("`labels` must hold each label once.")
+    if len(labels) and (int(labels.min()) < 0 or int(labels.max()) >= dataset.num_labels):
+        raise ValueError(f"`labels` must lie in [0, {dataset.num_labels}); got {labels.tolist()[:5]}.")
+    number = torch.full((dataset.num_labels,), -1)
+    number[labels] = torch.arange(len(labels))
+    kept = _keeps_a_label(dataset.targets, number)
+    if dataset.clean_targets is not None and dataset.clean_targets.dim() == 1:
+        kept &= number[dataset.clean_targets] >= 0  # A class must remain to evaluate on.
+    rows = dataset.subset(kept.nonzero().squeeze(-1))
+    return replace(
+        rows,
+        targets=_renumber(rows.targets, number, len(labels)),
+        clean_targets=None if rows.clean_targets is None else _renumber(rows.clean_targets, number, len(labels)),
+        label_names=tuple(dataset.label_names[label] for label in labels.tolist()),
+        label_groups={name: groups.take(labels).compact() for name, groups in dataset.label_groups.items()},
+    )
+
+
+def frequent_labels(dataset: Dataset, min_count: int, *, part: str | None = None) -> Dataset:
+    """Keep the labels that are present in at least ``min_count`` rows, of one part or of all.
+
+    Example:
+        >>> from shortlist.data import Dataset, Features, frequent_labels
+        >>> frequent_labels(Dataset(Features(torch.eye(3)), torch.tensor([0, 1, 1]), ("a", "b")), 2).label_names
+        ('b',)
+    """
+    return keep_labels(dataset, (dataset.label_counts(part) >= min_count).nonzero().squeeze(-1))
+
+
+def sample_groups(
+    dataset: Dataset, share: float, *, groups: str = "genus", min_count: int = 5, seed: int = 0
+) -> Dataset:
+    """Keep whole groups of similar labels, chosen by chance, so that the ambiguity among their labels stays.
+
+    Args:
+        dataset: labels in any form.
+        share: which share of the groups, in [0, 1]; rounded up to a whole number of them.
+        groups: which of ``dataset.label_groups``.
+        min_count: labels of the chosen groups with fewer rows than this are left out: 5 keeps "more than 4 images".
+        seed: a whole number from 0; the result depends on nothing else.
+
+    Returns:
+        The labels of the chosen groups, in their order, and the rows that have one.
+
+    Example:
+        >>> from shortlist.data import Dataset, Features, Groups, sample_groups
+        >>> genus = {"genus": Groups(torch.tensor([0, 0, 1, 2]), ("Fedia", "Nyctaginia", "Pereskia"))}
+        >>> plants = Dataset(Features(torch.zeros(8, 1)), torch.arange(8) % 4, tuple("abcd"), label_groups=genus)
+        >>> sample_groups(plants, 0.3, min_count=1).label_names
+        ('c',)
+
+    References:
+        Garcin, "Set-valued classification", 2023, section 3.2.2.
+    """
+    check_share("share", share)
+    partition = dataset.label_group(groups)
+    order = Draws(seed, "groups").order(len(partition.names))
+    chosen = order[: exact_share(share, len(partition.names))]
+    inside = torch.from_numpy(np.isin(partition.index.numpy(), chosen))
+    return keep_labels(dataset, (inside & (dataset.label_counts() >= min_count)).nonzero().squeeze(-1))
+
+
+def _keeps_a_label(target: Tensor, number: Tensor) -> Tensor:
+    """Which rows still have a label, present or unknown, or never had one."""
+    rows, labels, _ = label_pairs(target, len(number))
+    none = torch.zeros(len(target), dtype=torch.bool)
+    return ~none.index_fill(0, rows, True) | none.index_fill(0, rows[number[labels] >= 0], True)
+
+
+def _renumber(target: Tensor, number: Tensor, num_labels: int) -> Tensor:
+    if target_form(target, len(number)) is TargetForm.CLASS_INDICES:
+        return number[target]
+    rows, labels, present = label_pairs(target, len(number))
+    kept = number[labels] >= 0
+    return sparse_targets(rows[kept], number[labels[kept]], len(target), num_labels, present=present[kept])

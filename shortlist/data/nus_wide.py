@@ -1,0 +1,153 @@
+"""NUS-WIDE: 81 concepts in pictures of Flickr, from one file of zeros and ones for each concept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from shortlist.data.dataset import Dataset
+from shortlist.data.groups import Groups
+from shortlist.data.images import ImageFiles, PathList
+from shortlist.data.source_files import need_file, need_folder, text_lines
+from shortlist.data.target_rows import sparse_targets
+
+PARTS = {"train": "Train", "test": "Test"}
+
+
+def read_nus_wide(
+    root: str | Path, *, images: str | Path | None = None, size: int | tuple[int, int] | None = None
+) -> Dataset:
+    r"""Read the ground truth of NUS-WIDE.
+
+    The layout is ``ConceptsList/Concepts81.txt`` (or ``Concepts81.txt``) with a concept in each line, and
+    ``ImageList/{Train,Test}Imagelist.txt`` with an image in each line, such as ``actor\0001_2124494179.jpg``; to line i
+    belongs line i, 0 or 1, of each ``Groundtruth/TrainTestLabels/Labels_{concept}_{Train,Test}.txt``. Where this folder
+    is missing, ``ImageList/Imagelist.txt`` goes with ``Groundtruth/AllLabels/Labels_{concept}.txt``, and the other lists
+    give the split only. The tags of users in ``NUS_WID_Tags`` are no ground truth and are not read.
+
+    Args:
+        root: the folder with these.
+        images: the folder that the lists of images refer to; by default ``Flickr`` in ``root``.
+        size: what `ImageFiles` makes of the images.
+
+    Returns:
+        Images with sparse targets, in the order of the lists, with the split into train and test.
+
+    Raises:
+        ValueError: names the file and the line that is not as it must be, or both files whose lines do not agree.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name, lines in {
+        ...         "ConceptsList/Concepts81.txt": ["airport", "animal"],
+        ...         "ImageList/Imagelist.txt": ["actor\\0001_1.jpg", "zoo\\0002_2.jpg", "zoo\\0003_3.jpg"],
+        ...         "Groundtruth/AllLabels/Labels_airport.txt": ["0", "0", "0"],
+        ...         "Groundtruth/AllLabels/Labels_animal.txt": ["0", "1", "1"],
+        ...     }.items():
+        ...         Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
+        ...         _ = Path(folder, name).write_text("\n".join(lines) + "\n")
+        ...     pictures = read_nus_wide(folder)
+        >>> pictures.label_counts().tolist(), pictures.inputs.path(1).name
+        ([0, 2], '0002_2.jpg')
+
+    References:
+        Chua et al., "NUS-WIDE: a real-world web image database from National University of Singapore", CIVR 2009.
+    """
+    root = need_folder(root)
+    concepts = _concepts(root)
+    truth = root / "Groundtruth"
+    by_part = truth / "TrainTestLabels"
+    lists = {part: root / "ImageList" / f"{called}Imagelist.txt" for part, called in PARTS.items()}
+    listed = {part: _image_names(file) for part, file in lists.items() if file.is_file()}
+    _refuse_shared(lists, listed)
+    if by_part.is_dir():
+        if not listed:
+            raise ValueError(f"`{root / 'ImageList'}` must hold `TrainImagelist.txt` or `TestImagelist.txt`; it does not.")
+        names = [name for part in listed.values() for name in part]
+        parts: list[str | None] = [part for part, own in listed.items() for _ in own]
+        blocks = [
+            (lists[part], len(own), [by_part / f"Labels_{concept}_{PARTS[part]}.txt" for concept in concepts])
+            for part, own in listed.items()
+        ]
+    else:
+        every = need_file(root / "ImageList" / "Imagelist.txt")
+        names = _image_names(every)
+        part_of = {name: part for part, own in listed.items() for name in own}
+        parts = [part_of.get(name) for name in names]
+        folder = need_folder(truth / "AllLabels")
+        blocks = [(every, len(names), [folder / f"Labels_{concept}.txt" for concept in concepts])]
+    rows, labels, first = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+    for image_list, count, files in blocks:
+        for label, file in enumerate(files):
+            present = _present(file, count, image_list)
+            rows.append(present + first)
+            labels.append(np.full(len(present), label))
+        first += count
+    folder = Path(images) if images is not None else root / "Flickr"
+    return Dataset(
+        ImageFiles(PathList([(str(folder), names)]), size=size),
+        sparse_targets(np.concatenate(rows), np.concatenate(labels), len(names), len(concepts)),
+        tuple(concepts),
+        split=Groups.of(parts, order=tuple(PARTS)) if listed else None,
+        name="NUS-WIDE",
+    )
+
+
+def _lines(file: Path) -> list[str]:
+    """Lines without the blanks at their ends; blank lines are allowed at the end of the file only."""
+    lines = [line.removeprefix("\ufeff").strip() for _, line in text_lines(file)]
+    while lines and not lines[-1]:
+        lines.pop()
+    if "" in lines:
+        raise ValueError(f"`{file}` line {lines.index('') + 1}: must not be blank.")
+    return lines
+
+
+def _refuse_repeated_lines(file: Path, lines: list[str], what: str) -> None:
+    if len(set(lines)) == len(lines):
+        return
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        if line in seen:
+            raise ValueError(f"`{file}` line {number}: {what} {line!r} must be listed once; it is on line {seen[line]}.")
+        seen[line] = number
+
+
+def _concepts(root: Path) -> list[str]:
+    file = root / "ConceptsList" / "Concepts81.txt"
+    file = file if file.is_file() else need_file(root / "Concepts81.txt")
+    concepts = _lines(file)
+    _refuse_repeated_lines(file, concepts, "concept")
+    return concepts
+
+
+def _image_names(file: Path) -> list[str]:
+    names = [line.replace("\\", "/") for line in _lines(file)]  # The lists were written on Windows.
+    _refuse_repeated_lines(file, names, "image")
+    return names
+
+
+def _refuse_shared(lists: dict[str, Path], listed: dict[str, list[str]]) -> None:
+    if len(listed) < 2:
+        return
+    train = set(listed["train"])
+    for number, name in enumerate(listed["test"], start=1):
+        if name in train:
+            raise ValueError(f"`{lists['test']}` line {number}: image {name!r} must not be in `{lists['train']}`, too.")
+
+
+def _present(file: Path, count: int, image_list: Path) -> np.ndarray:
+    """Numbers of the lines that are 1, in a file of ``count`` lines that are 0 or 1."""
+    text = need_file(file).read_bytes().replace(b"\r\n", b"\n")
+    codes = np.frombuffer(text if text.endswith(b"\n") else text + b"\n", dtype=np.uint8)
+    if len(codes) == 2 * count and (codes[1::2] == ord("\n")).all() and (codes[::2] | 1 == ord("1")).all():
+        return np.flatnonzero(codes[::2] == ord("1"))
+    lines = _lines(file)  # Blanks around the digits, or something wrong, which the slow way names.
+    for number, line in enumerate(lines, start=1):
+        if line not in ("0", "1"):
+            raise ValueError(f"`{file}` line {number}: must be 0 or 1; got {line!r:.60}.")
+    if len(lines) != count:
+        raise ValueError(f"`{file}` must have a line for each of the {count} images of `{image_list}`; got {len(lines)}.")
+    return np.flatnonzero(np.array(lines, dtype="U1") == "1")

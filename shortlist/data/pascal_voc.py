@@ -1,0 +1,219 @@
+"""Pascal VOC: which of twenty kinds of object an image shows, from one XML file for each image or from class lists."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from array import array
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from shortlist.data.dataset import Dataset
+from shortlist.data.groups import Groups
+from shortlist.data.images import ImageFiles, PathList
+from shortlist.data.source_files import need_folder, text_lines
+from shortlist.data.target_rows import sparse_targets
+
+PARTS = ("train", "val", "test")
+SUPERCLASSES = {
+    "person": ("person",),
+    "animal": ("bird", "cat", "cow", "dog", "horse", "sheep"),
+    "vehicle": ("aeroplane", "bicycle", "boat", "bus", "car", "motorbike", "train"),
+    "indoor": ("bottle", "chair", "diningtable", "pottedplant", "sofa", "tvmonitor"),
+}
+SUPERCLASS_OF = {name: above for above, names in SUPERCLASSES.items() for name in names}
+
+
+def read_voc(root: str | Path, *, size: int | tuple[int, int] | None = None) -> Dataset:
+    """Read Pascal VOC: a label is present with one object that is not difficult, and unknown with difficult ones only.
+
+    The layout is ``Annotations/{image}.xml``, ``ImageSets/Main/{train,val,test}.txt`` with an image in each line, and
+    ``JPEGImages/{image}.jpg``. A part of which no image has an XML file is read from
+    ``ImageSets/Main/{class}_{part}.txt``, with 1 for present, -1 for absent and 0 for difficult; a test part without
+    these, such as that of VOC2012, has labels that are not public, so all of them are unknown.
+
+    Rows are the images of train, val and test in the order of the lists, or all annotated images by name where there
+    are no lists. Labels are the 20 published names in the order of the alphabet, or the sorted names that occur if one
+    is not among them.
+
+    Args:
+        root: the folder ``VOC2012`` or its like, or the folder ``VOCdevkit`` if it holds a single one.
+        size: what `ImageFiles` makes of the images.
+
+    Returns:
+        Images with sparse targets, ``superclass`` as a group of labels if the names are the published ones, and the
+        parts as the split.
+
+    Raises:
+        ValueError: names the file and the line or object that is not as it must be.
+
+    Example:
+        >>> import tempfile
+        >>> xml = "<annotation><object><name>cow</name><difficult>0</difficult></object></annotation>"
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Path(folder, "Annotations").mkdir()
+        ...     _ = Path(folder, "Annotations", "2007_000464.xml").write_text(xml)
+        ...     voc = read_voc(folder)
+        ...     voc.num_labels, voc.label_names[int(voc.targets.col_indices())]
+        (20, 'cow')
+
+    References:
+        Everingham et al., "The Pascal visual object classes challenge", IJCV 2010;
+        http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html.
+    """
+    root = _voc_folder(need_folder(root))
+    annotated = {file.stem for file in (root / "Annotations").glob("*.xml")}
+    listed = _listed_images(root) or {None: sorted(annotated)}
+    labels = _Labels()
+    first = 0
+    for part, images in listed.items():
+        if part is None or not annotated.isdisjoint(images):
+            _read_part_xml(root, part, images, annotated, first, labels)
+        else:
+            _read_class_lists(root, part, images, first, labels)
+        first += len(images)
+    names, targets = labels.targets(first)
+    folder = str(root / "JPEGImages")
+    paths = PathList((folder, [f"{image}.jpg" for image in images]) for images in listed.values())
+    parts = [part for part, images in listed.items() for _ in images]
+    published = set(names) == set(SUPERCLASS_OF)
+    return Dataset(
+        ImageFiles(paths, size=size),
+        targets,
+        names,
+        label_groups={"superclass": Groups.of([SUPERCLASS_OF[name] for name in names])} if published else {},
+        split=None if None in listed else Groups.of(parts, order=PARTS),
+        name=f"Pascal {root.resolve().name}" if root.resolve().name.startswith("VOC") else "Pascal VOC",
+    )
+
+
+class _Labels:
+    """Labels of all images, gathered before it is clear which names there are."""
+
+    def __init__(self) -> None:
+        self.number_of: dict[str, int] = {}
+        self.rows, self.labels, self.present = array("q"), array("q"), array("b")
+        self.hidden_rows: list[range] = []  # of which nothing is known
+
+    def add(self, row: int, name: str, *, present: bool) -> None:
+        self.rows.append(row)
+        self.labels.append(self.number_of.setdefault(name, len(self.number_of)))
+        self.present.append(present)
+
+    def targets(self, num_rows: int) -> tuple[tuple[str, ...], torch.Tensor]:
+        published = set(self.number_of) <= set(SUPERCLASS_OF)
+        names = tuple(sorted(SUPERCLASS_OF if published else self.number_of))
+        place = np.array([names.index(name) for name in self.number_of], dtype=np.int64)
+        hidden = np.concatenate([np.empty(0, np.int64), *(np.arange(r.start, r.stop) for r in self.hidden_rows)])
+        rows = np.concatenate([np.array(self.rows), np.repeat(hidden, len(names))])
+        labels = np.concatenate([place[np.array(self.labels)], np.tile(np.arange(len(names)), len(hidden))])
+        present = np.concatenate([np.array(self.present, dtype=bool), np.zeros(len(labels) - len(self.rows), bool)])
+        return names, sparse_targets(rows, labels, num_rows, len(names), present=present)
+
+
+def _voc_folder(root: Path) -> Path:
+    """The folder itself, or the only one of a year within."""
+
+    def fits(folder: Path) -> bool:
+        return (folder / "Annotations").is_dir() or (folder / "ImageSets" / "Main").is_dir()
+
+    if fits(root):
+        return root
+    years = sorted(folder for folder in root.glob("VOC*") if fits(folder))
+    if len(years) == 1:
+        return years[0]
+    if years:
+        raise ValueError(f"`{root}` must hold one year; got {', '.join(folder.name for folder in years)}: pass one.")
+    inner = root / "VOCdevkit"
+    if inner.is_dir():
+        return _voc_folder(inner)
+    raise ValueError(f"`{root}` must hold `Annotations` or `ImageSets/Main`; it does not.")
+
+
+def _listed_images(root: Path) -> dict[str | None, list[str]]:
+    """The images of each part that has a list."""
+    listed: dict[str | None, list[str]] = {}
+    seen: dict[str, str] = {}
+    for part in PARTS:
+        file = root / "ImageSets" / "Main" / f"{part}.txt"
+        if not file.is_file():
+            continue
+        images = listed[part] = []
+        for number, image in _lines(file):
+            place = f"`{file}` line {number}"
+            if image in seen:
+                raise ValueError(f"{place}: image {image!r} must be listed once; it is in {seen[image]}, too.")
+            seen[image] = place
+            images.append(image)
+    return listed
+
+
+def _lines(file: Path) -> list[tuple[int, str]]:
+    """Number and content of the lines that are not blank."""
+    lines = [(number, line.removeprefix("\ufeff").strip()) for number, line in text_lines(file)]
+    return [(number, line) for number, line in lines if line]
+
+
+def _read_part_xml(
+    root: Path, part: str | None, images: list[str], annotated: set[str], first: int, labels: _Labels
+) -> None:
+    for row, image in enumerate(images, start=first):
+        file = root / "Annotations" / f"{image}.xml"
+        if image not in annotated:
+            raise ValueError(f"`{root / 'ImageSets' / 'Main' / f'{part}.txt'}`: image {image!r} has no `{file}`.")
+        annotation = _read_xml(file)
+        if annotation.tag != "annotation":
+            raise ValueError(f"`{file}`: must hold an <annotation>; got <{annotation.tag}>.")
+        # Parts of a body and the owner have names, too, so only direct children count.
+        for number, thing in enumerate(annotation.findall("object"), start=1):
+            name, difficult = (thing.findtext("name") or "").strip(), thing.findtext("difficult", "0").strip()
+            if not name:
+                raise ValueError(f"`{file}` object {number}: has no name.")
+            if difficult not in ("0", "1"):
+                raise ValueError(f"`{file}` object {number}: difficult must be 0 or 1; got {difficult!r:.60}.")
+            labels.add(row, name, present=difficult == "0")
+
+
+class _PlainTree(ET.TreeBuilder):
+    """A tree without a DOCTYPE, and so without entities that expand to gigabytes or to other files."""
+
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+        raise ValueError("it must not have a DOCTYPE")
+
+
+def _read_xml(file: Path) -> ET.Element:
+    parser = ET.XMLParser(target=_PlainTree())
+    try:
+        parser.feed(file.read_bytes())
+        return parser.close()
+    except (ET.ParseError, LookupError, ValueError) as error:  # An encoding that is unknown is a LookupError.
+        raise ValueError(f"`{file}` cannot be read as XML: {error}.") from error
+
+
+def _read_class_lists(root: Path, part: str, images: list[str], first: int, labels: _Labels) -> None:
+    main = root / "ImageSets" / "Main"
+    files = sorted(main.glob(f"*_{part}.txt"))
+    if not files and part == "test":
+        labels.hidden_rows.append(range(first, first + len(images)))
+        return
+    if not files and images:
+        raise ValueError(f"`{main / f'{part}.txt'}` lists images, but neither XML files nor class lists have their labels.")
+    row_of = {image: row for row, image in enumerate(images, start=first)}
+    for file in files:
+        name = file.stem.removesuffix(f"_{part}")
+        labels.number_of.setdefault(name, len(labels.number_of))  # A class may have no image.
+        listed: set[int] = set()
+        for number, line in _lines(file):
+            image, value = line.rsplit(maxsplit=1) if len(line.split()) > 1 else (line, "")
+            row = row_of.get(image)
+            if value not in ("1", "0", "-1"):
+                raise ValueError(f"`{file}` line {number}: must be an image and 1, 0 or -1; got {line!r:.60}.")
+            if row is None or row in listed:
+                rule = "be listed once" if row is not None else f"be one of `{part}.txt`"
+                raise ValueError(f"`{file}` line {number}: image {image!r} must {rule}.")
+            listed.add(row)
+            if value != "-1":
+                labels.add(row, name, present=value == "1")
+        if len(listed) != len(images):
+            raise ValueError(f"`{file}` must list the {len(images)} images of `{part}.txt`; got {len(listed)}.")

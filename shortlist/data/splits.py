@@ -1,0 +1,227 @@
+"""Splits into train, val and test: by class, by chance, by group, by year, or so that every label is on both sides."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import torch
+
+from shortlist.data.dataset import Dataset
+from shortlist.data.draws import Draws
+from shortlist.data.groups import Groups
+from shortlist.data.long_tails import rank_within
+from shortlist.data.one_class import all_classes
+from shortlist.data.target_rows import label_pairs
+
+PARTS = ("train", "val", "test")
+TRAIN, VAL, TEST = range(3)
+
+
+def split_per_class(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, seed: int = 0) -> Dataset:
+    r"""Split each class by itself: :math:`\lceil \text{val} \cdot n_c \rceil` and :math:`\lceil \text{test} \cdot n_c
+    \rceil` rows, the rest for training, and at least one row in each part that is asked for.
+
+    Shares are the decimal numbers that they are written as: 10% of 30 rows are 3, not 4 as the binary 0.1 has it.
+
+    Args:
+        dataset: one class per row, and at least three rows of each class that has any.
+        val, test: shares in [0, 1); 0 leaves the part out.
+        seed: a whole number from 0; the result depends on nothing else.
+
+    Returns:
+        The dataset with a new split.
+
+    Example:
+        >>> from shortlist.data import Dataset, Features, split_per_class
+        >>> plants = Dataset(Features(torch.zeros(34, 1)), torch.tensor([0] * 30 + [1] * 4), ("common", "rare"))
+        >>> [len(split_per_class(plants).part(part)) for part in ("train", "val", "test")]
+        [26, 4, 4]
+
+    References:
+        Garcin, "Set-valued classification", 2023, section 3.2.2.
+    """
+    _check_shares(val, test)
+    classes = all_classes(dataset, "split_per_class")
+    counts = np.bincount(classes, minlength=dataset.num_labels)
+    sizes_val = np.array([exact_share(val, count) for count in counts.tolist()])
+    sizes_test = np.array([exact_share(test, count) for count in counts.tolist()])
+    short = np.flatnonzero((counts > 0) & (sizes_val + sizes_test >= counts))
+    if len(short):
+        name, count = dataset.label_names[short[0]], counts[short[0]]
+        raise ValueError(f"`dataset` must have enough rows of each class for all parts; class {name!r} has {count}.")
+    rank = rank_within(classes, Draws(seed, "split per class").raw(len(classes)))
+    part = np.full(len(classes), TRAIN)
+    part[rank < (sizes_val + sizes_test)[classes]] = TEST
+    part[rank < sizes_val[classes]] = VAL
+    return _with_parts(dataset, part)
+
+
+def split_at_random(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, seed: int = 0) -> Dataset:
+    """Split rows by chance, with shares rounded up to whole rows.
+
+    Args:
+        dataset: labels in any form.
+        val, test: shares in [0, 1); 0 leaves the part out.
+        seed: a whole number from 0; the result depends on nothing else.
+
+    Example:
+        >>> from shortlist.data import Dataset, Features, split_at_random
+        >>> rows = Dataset(Features(torch.zeros(25, 1)), torch.zeros(25, dtype=torch.int64), ("only",))
+        >>> split_at_random(rows, val=0.2).split.counts()
+        tensor([17,  5,  3])
+    """
+    _check_shares(val, test)
+    order = Draws(seed, "split at random").order(len(dataset))
+    size_val, size_test = exact_share(val, len(dataset)), exact_share(test, len(dataset))
+    part = np.full(len(dataset), TRAIN)
+    part[order[: size_val + size_test]] = TEST
+    part[order[:size_val]] = VAL
+    return _with_parts(dataset, part)
+
+
+def split_by_group(dataset: Dataset, by: str, *, val: float = 0.1, test: float = 0.1, seed: int = 0) -> Dataset:
+    """Split by chance, but never a group: rows of one patient, source or image stay together.
+
+    Groups are taken in a random order; each goes to the part that lacks most rows. A row without a group is a group by
+    itself.
+
+    Args:
+        dataset: labels in any form.
+        by: which of ``dataset.row_groups``.
+        val, test, seed: as of `split_at_random`.
+
+    Example:
+        >>> from shortlist.data import Dataset, Features, Groups, split_by_group
+        >>> source = {"source": Groups(torch.arange(20) // 2, tuple("abcdefghij"))}
+        >>> rows = Dataset(Features(torch.zeros(20, 1)), torch.zeros(20, 1), ("only",), row_groups=source)
+        >>> split_by_group(rows, "source").split.counts()
+        tensor([16,  2,  2])
+    """
+    _check_shares(val, test)
+    groups = dataset.row_group(by)
+    group = groups.index.numpy().copy()
+    alone = group < 0
+    group[alone] = len(groups.names) + np.arange(alone.sum())
+    group = np.unique(group, return_inverse=True)[1]
+    sizes = np.bincount(group)
+    left = np.array([1 - val - test, val, test]) * len(dataset)
+    part_of_group = np.empty(len(sizes), dtype=np.int64)
+    for each in Draws(seed, "split by group").order(len(sizes)).tolist():
+        part = int(np.argmax(left))
+        part_of_group[each] = part
+        left[part] -= sizes[each]
+    return _with_parts(dataset, part_of_group[group])
+
+
+def split_by_year(dataset: Dataset, *, val_from: int, test_from: int, by: str = "year") -> Dataset:
+    """Train on the past, validate on what came next, test on the newest rows.
+
+    Args:
+        dataset: its ``row_groups[by]`` have whole numbers as names. A row without one goes to training.
+        val_from: the first year of validation.
+        test_from: the first year of test, not before ``val_from``.
+        by: which of ``dataset.row_groups``.
+
+    Example:
+        >>> from shortlist.data import Dataset, Features, Groups, split_by_year
+        >>> year = {"year": Groups.of([1977, 1979, 1978])}
+        >>> rows = Dataset(Features(torch.zeros(3, 1)), torch.zeros(3, 1), ("only",), row_groups=year)
+        >>> split_by_year(rows, val_from=1978, test_from=1979).split.index
+        tensor([0, 2, 1])
+    """
+    if test_from < val_from:
+        raise ValueError(f"`test_from` must not be before `val_from`, {val_from}; got {test_from}.")
+    groups = dataset.row_group(by)
+    try:
+        years = np.array([int(name) for name in groups.names] + [val_from - 1])
+    except ValueError as error:
+        raise ValueError(f"`by` must name groups that are whole numbers; {by!r} has {groups.names[:3]}.") from error
+    year = years[groups.index.numpy()]  # -1, no year, reads the last entry.
+    return _with_parts(dataset, (year >= val_from).astype(np.int64) + (year >= test_from))
+
+
+def split_covering_labels(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, seed: int = 0) -> Dataset:
+    """Split by chance, but with every label present in training and in test.
+
+    Else a set would count as one that a layer cannot say when in truth nobody taught it a label. Rare labels choose
+    their rows first; all other rows are dealt out by chance to reach the shares.
+
+    Args:
+        dataset: labels in any form; each label that occurs must be present in two rows.
+        val, test, seed: as of `split_at_random`, with ``test`` above 0.
+
+    Raises:
+        ValueError: when a label occurs once only, or when rare labels share their rows so that no order found works;
+            `frequent_labels` removes them.
+
+    Example:
+        >>> from shortlist.data import Dataset, Features, split_covering_labels
+        >>> rows = Dataset(Features(torch.zeros(20, 1)), torch.arange(20) % 10, tuple("abcdefghij"))
+        >>> split_covering_labels(rows, val=0, test=0.5).label_counts("test").tolist()
+        [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+
+    References:
+        Grivas, Vergari and Lopez, "Taming the sigmoid bottleneck", 2024, appendix H.
+    """
+    _check_shares(val, test)
+    rows, labels, present = (part.numpy() for part in label_pairs(dataset.targets, dataset.num_labels))
+    rows, labels = rows[present], labels[present]
+    counts = np.bincount(labels, minlength=dataset.num_labels)
+    if (counts == 1).any():
+        name = dataset.label_names[int(np.flatnonzero(counts == 1)[0])]
+        number = int((counts == 1).sum())
+        raise ValueError(f"`dataset` must have each label twice; {number} occur once, {name!r} for one.")
+    draws = Draws(seed, "split covering labels")
+    part = _cover(rows, labels, counts, len(dataset), draws)
+    missing = [_uncovered(part, rows, labels, counts, side) for side in (TRAIN, TEST)]
+    if any(len(each) for each in missing):
+        worst = missing[0] if len(missing[0]) else missing[1]
+        name = dataset.label_names[worst[0]]
+        raise ValueError(f"`dataset` has labels that cannot be on both sides at once, {name!r} for one.")
+    free = np.flatnonzero(part < 0)
+    free = free[draws.order(len(free))]
+    size_val = exact_share(val, len(dataset))
+    size_test = max(exact_share(test, len(dataset)) - int((part == TEST).sum()), 0)
+    part[free] = TRAIN
+    part[free[: size_val + size_test]] = TEST
+    part[free[:size_val]] = VAL
+    return _with_parts(dataset, part)
+
+
+def _cover(rows: np.ndarray, labels: np.ndarray, counts: np.ndarray, num_rows: int, draws: Draws) -> np.ndarray:
+    """Give each label, the rarest first, a row for training and one for test; -1 for rows nobody needed."""
+    by_label = np.lexsort((draws.raw(len(labels)), labels))
+    starts = np.cumsum(counts) - counts
+    part = np.full(num_rows, -1)
+    for label in np.argsort(counts, kind="stable").tolist():
+        own = rows[by_label[starts[label] : starts[label] + counts[label]]]
+        for side in (TEST, TRAIN):
+            if len(own) and not (part[own] == side).any():
+                free = own[part[own] < 0]
+                part[free[:1]] = side
+    return part
+
+
+def _uncovered(part: np.ndarray, rows: np.ndarray, labels: np.ndarray, counts: np.ndarray, side: int) -> np.ndarray:
+    there = np.bincount(labels[part[rows] == side], minlength=len(counts))
+    return np.flatnonzero((counts > 0) & (there == 0))
+
+
+def exact_share(share: float, count: int) -> int:
+    """``share * count`` rounded up, with the share taken as the decimal number that it is written as."""
+    return math.ceil(Fraction(repr(float(share))) * int(count))
+
+
+def _check_shares(val: float, test: float) -> None:
+    for name, value in (("val", val), ("test", test)):
+        if not 0 <= value < 1:
+            raise ValueError(f"`{name}` must lie in [0, 1); got {value}.")
+    if val + test >= 1:
+        raise ValueError(f"`val` and `test` must leave rows for training; got {val} and {test}.")
+
+
+def _with_parts(dataset: Dataset, part: np.ndarray) -> Dataset:
+    return replace(dataset, split=Groups(torch.from_numpy(part.astype(np.int64)), PARTS))

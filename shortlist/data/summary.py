@@ -1,0 +1,370 @@
+"""What is in a dataset, in figures: rows, labels, their frequencies, groups, gaps and duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from shortlist.data.dataset import Dataset
+from shortlist.data.draws import Draws
+from shortlist.data.duplicates import Duplicates, find_duplicates
+from shortlist.data.groups import Groups
+from shortlist.data.tally import Tally
+from shortlist.data.target_rows import label_pairs
+from shortlist.targets import target_form
+
+_FORMAT = "shortlist dataset summary"
+_VERSION = 1
+_MOST_NAMES = 10
+_TAILS = (0.5, 0.8, 0.9)
+# Few below 20, medium to 100, many above.
+_SHOTS = (("few", 0, 19), ("medium", 20, 100), ("many", 101, None))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of one part of the split; of those, the average number of labels, and how many labels occur at all."""
+
+    name: str
+    rows: int
+    labels_per_row: float
+    labels_seen: int
+
+
+@dataclass(frozen=True)
+class Names:
+    """How many labels are meant, and the names of the first ten."""
+
+    count: int
+    first: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Shots:
+    """Labels whose number of training examples lies in [low, high]; ``entries`` is the sum of those numbers."""
+
+    name: str
+    low: int
+    high: int | None
+    labels: int
+    entries: int
+
+
+@dataclass(frozen=True)
+class Training:
+    """Labels in the training part, or in all rows where there is no split.
+
+    ``imbalance`` is the largest number of examples of a label over the smallest but 0; None if no label has any.
+    """
+
+    rows: int
+    shots: tuple[Shots, ...]
+    imbalance: float | None
+    never: Names
+
+
+@dataclass(frozen=True)
+class GroupStructure:
+    """One partition of labels or rows: sizes of the groups that are not empty, the ten largest, and members in none.
+
+    ``rows`` tallies, for groups of labels, the rows that have a label of the group. ``across_parts`` counts, for groups
+    of rows, those with rows in more than one part of the split.
+    """
+
+    name: str
+    groups: int
+    without: int
+    sizes: Tally
+    largest: tuple[tuple[str, int], ...]
+    rows: Tally | None = None
+    across_parts: int | None = None
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Labels of which a row does not say whether they are present; ``share`` is of all pairs of a row and a label."""
+
+    entries: int
+    share: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Changed:
+    """How the labels differ from the clean ones: labels that were added, removed or hidden, and rows with any."""
+
+    rows: int
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True)
+class EqualRows:
+    """Rows of exactly the same input.
+
+    ``across_parts`` counts groups in more than one part of the split, ``leaked_rows`` rows outside the training part
+    that are also inside, ``different_labels`` groups whose labels disagree; ``first`` holds rows of the first groups.
+    """
+
+    groups: int
+    rows: int
+    across_parts: int
+    leaked_rows: int
+    different_labels: int
+    first: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class DatasetSummary:
+    """Figures of a dataset; see `summarise`.
+
+    ``labels_per_row`` and ``rows_per_label`` are exact tallies, ``lorenz`` and ``gini`` those of ``rows_per_label``.
+    ``density`` is the average share of the labels that a row has. ``tails`` pairs a share of the labels, the rarest,
+    with the share of all label entries that they hold. ``half`` is how many of the most frequent labels hold half.
+    """
+
+    name: str
+    rows: int
+    labels: int
+    inputs: str
+    input_shape: tuple[int, ...] | None
+    target_form: str
+    parts: tuple[Part, ...]
+    rows_without_part: int
+    labels_per_row: Tally
+    density: float
+    rows_without_labels: int
+    label_sets: int
+    rows_per_label: Tally
+    most_frequent: tuple[tuple[str, int], ...]
+    least_frequent: tuple[tuple[str, int], ...]
+    never_seen: Names
+    only_in_test: Names
+    lorenz: tuple[tuple[float, float], ...]
+    gini: float
+    tails: tuple[tuple[float, float], ...]
+    half: int
+    training: Training | None
+    label_groups: tuple[GroupStructure, ...]
+    row_groups: tuple[GroupStructure, ...]
+    unknown: Unknown
+    changed: Changed | None
+    duplicates: EqualRows | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers, texts, lists and dicts, with the name and the version of the format first."""
+        return {"format": _FORMAT, "version": _VERSION, **_plain(self)}
+
+
+def summarise(
+    dataset: Dataset, *, duplicates: bool = True, progress: Callable[[int, int], object] | None = None
+) -> DatasetSummary:
+    """Count what is in a dataset, in memory and time linear in its labels (but for sorts).
+
+    Args:
+        dataset: from any reader.
+        duplicates: look for rows of the same input, which reads all inputs once.
+        progress: of that, called with the number of rows that are done and of those to read.
+
+    Returns:
+        The figures; finite also for datasets without rows or labels. Shares of nothing are 0.
+
+    Example:
+        >>> from shortlist.data import Dataset, Features
+        >>> summary = summarise(Dataset(Features(torch.eye(4)), torch.tensor([0, 1, 0, 0]), ("oak", "elm", "ash")))
+        >>> summary.rows_per_label, summary.never_seen.first, round(summary.gini, 3)
+        (Tally(values=(0, 1, 3), times=(1, 1, 1)), ('ash',), 0.5)
+        >>> summary.training.imbalance
+        3.0
+
+    References:
+        Garcin, "Set-valued classification", 2023, section 3.2 (the Lorenz curve of species) and chapter 4 (labels of
+        few, medium and many training examples).
+    """
+    rows, labels = len(dataset), dataset.num_labels
+    present = _Entries.of(dataset, dataset.targets, present=True)
+    unknown = _Entries.of(dataset, dataset.targets, present=False)
+    counts = np.bincount(present.labels, minlength=labels)
+    row_sizes = np.bincount(present.rows, minlength=rows)
+    sets = _label_set_words(present, rows, labels)
+    split = dataset.split
+    part_counts = {} if split is None else {name: _part_counts(present, split, name, labels) for name in split.names}
+    tally = Tally.of(counts)
+    seen = np.flatnonzero(counts)
+    rarest = seen[np.argsort(counts[seen], kind="stable")]
+    commonest = seen[np.argsort(-counts[seen], kind="stable")]
+    shape = getattr(dataset.inputs, "shape", None)
+    return DatasetSummary(
+        name=dataset.name,
+        rows=rows,
+        labels=labels,
+        inputs=dataset.inputs.kind,
+        input_shape=None if shape is None else tuple(int(size) for size in shape),
+        target_form=target_form(dataset.targets, labels).value,
+        parts=_parts(split, part_counts),
+        rows_without_part=0 if split is None else int((split.index < 0).sum()),
+        labels_per_row=Tally.of(row_sizes),
+        density=len(present.rows) / (rows * labels) if rows and labels else 0.0,
+        rows_without_labels=int((row_sizes == 0).sum()),
+        label_sets=len(np.unique(sets)),
+        rows_per_label=tally,
+        most_frequent=_with_counts(dataset.label_names, counts, commonest[:_MOST_NAMES]),
+        least_frequent=_with_counts(dataset.label_names, counts, rarest[:_MOST_NAMES]),
+        never_seen=_names(dataset, counts == 0),
+        only_in_test=_names(dataset, (counts > 0) & (part_counts.get("test", -1) == counts)),
+        lorenz=tally.lorenz(),
+        gini=tally.gini(),
+        tails=tuple((share, tally.tail_share(share) if tally.total else 0.0) for share in _TAILS),
+        half=tally.fewest_for_half(),
+        training=_training(dataset, counts if split is None else part_counts.get("train")),
+        label_groups=tuple(_label_group(name, g, present) for name, g in dataset.label_groups.items()),
+        row_groups=tuple(_row_group(name, g, split) for name, g in dataset.row_groups.items()),
+        unknown=_unknown(unknown, rows, labels),
+        changed=_changed(dataset, present),
+        duplicates=_equal_rows(find_duplicates(dataset.inputs, progress=progress), split, sets) if duplicates else None,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Entries:
+    """Pairs of a row and a label, each once, by row and then by label."""
+
+    rows: np.ndarray
+    labels: np.ndarray
+    keys: np.ndarray
+
+    @classmethod
+    def of(cls, dataset: Dataset, targets: Any, *, present: bool) -> _Entries:
+        size = max(1, dataset.num_labels)
+        pairs = label_pairs(targets, dataset.num_labels)
+        wanted = pairs.present if present else ~pairs.present
+        rows, labels = pairs.rows[wanted].numpy(), pairs.labels[wanted].numpy()
+        outside = np.flatnonzero((labels < 0) | (labels >= dataset.num_labels))
+        if len(outside):
+            row, label = rows[outside[0]], labels[outside[0]]
+            raise ValueError(f"`targets` row {row}: label {label} must lie in [0, {dataset.num_labels}).")
+        keys = rows * size + labels
+        if (keys[1:] <= keys[:-1]).any():
+            keys = np.unique(keys)
+            rows, labels = keys // size, keys % size
+        return cls(rows, labels, keys)
+
+
+def _label_set_words(present: _Entries, rows: int, num_labels: int) -> np.ndarray:
+    """A word of 64 bits per row that tells sets of labels apart: the sum of random words of its labels, modulo 2^64.
+
+    Any two different sets have the same word with probability 2^-64.
+    """
+    words = Draws(0, "label sets").raw(num_labels)
+    sums = np.zeros(len(present.labels) + 1, dtype=np.uint64)
+    # Running sums wrap around, and so do their differences: exactly back.
+    np.cumsum(words[present.labels], out=sums[1:])
+    starts = np.searchsorted(present.rows, np.arange(rows + 1))
+    return sums[starts[1:]] - sums[starts[:-1]]
+
+
+def _part_counts(present: _Entries, split: Groups, name: str, num_labels: int) -> np.ndarray:
+    """In how many rows of a part each label is present."""
+    inside = split.index.numpy() == split.names.index(name)
+    return np.bincount(present.labels[inside[present.rows]], minlength=num_labels)
+
+
+def _parts(split: Groups | None, part_counts: dict[str, np.ndarray]) -> tuple[Part, ...]:
+    if split is None:
+        return ()
+    return tuple(
+        Part(name, rows, int(part_counts[name].sum()) / rows if rows else 0.0, int((part_counts[name] > 0).sum()))
+        for name, rows in zip(split.names, split.counts().tolist(), strict=True)
+    )
+
+
+def _training(dataset: Dataset, counts: np.ndarray | None) -> Training | None:
+    if counts is None:
+        return None
+    shots = []
+    for name, low, high in _SHOTS:
+        inside = (counts >= low) if high is None else (counts >= low) & (counts <= high)
+        shots.append(Shots(name, low, high, int(inside.sum()), int(counts[inside].sum())))
+    some = counts[counts > 0]
+    imbalance = int(some.max()) / int(some.min()) if len(some) else None
+    return Training(len(dataset.part_rows("train")), tuple(shots), imbalance, _names(dataset, counts == 0))
+
+
+def _names(dataset: Dataset, chosen: np.ndarray) -> Names:
+    places = np.flatnonzero(chosen)
+    return Names(len(places), tuple(dataset.label_names[place] for place in places[:_MOST_NAMES].tolist()))
+
+
+def _with_counts(names: tuple[str, ...], counts: np.ndarray, places: np.ndarray) -> tuple[tuple[str, int], ...]:
+    return tuple((names[place], int(counts[place])) for place in places.tolist())
+
+
+def _label_group(name: str, groups: Groups, present: _Entries) -> GroupStructure:
+    group = groups.index.numpy()[present.labels]
+    size = max(1, len(groups.names))
+    # A row counts once for a group, however many of its labels the row has.
+    pairs = np.unique((present.rows * size + group)[group >= 0])
+    rows = np.bincount(pairs % size, minlength=len(groups.names))
+    return _structure(name, groups, rows=Tally.of(rows[groups.counts().numpy() > 0]))
+
+
+def _row_group(name: str, groups: Groups, split: Groups | None) -> GroupStructure:
+    if split is None:
+        return _structure(name, groups)
+    size = max(1, len(split.names))
+    group, part = groups.index.numpy(), split.index.numpy()
+    pairs = np.unique((group * size + part)[(group >= 0) & (part >= 0)])
+    across = int((np.bincount(pairs // size, minlength=len(groups.names)) > 1).sum())
+    return _structure(name, groups, across_parts=across)
+
+
+def _structure(name: str, groups: Groups, **more: Any) -> GroupStructure:
+    counts = groups.counts().numpy()
+    order = np.argsort(-counts, kind="stable")
+    filled = order[counts[order] > 0]
+    without = int((groups.index < 0).sum())
+    largest = _with_counts(groups.names, counts, filled[:_MOST_NAMES])
+    return GroupStructure(name, len(filled), without, Tally.of(counts[filled]), largest, **more)
+
+
+def _unknown(unknown: _Entries, rows: int, labels: int) -> Unknown:
+    entries = len(unknown.rows)
+    return Unknown(entries, entries / (rows * labels) if entries else 0.0, len(np.unique(unknown.rows)))
+
+
+def _changed(dataset: Dataset, present: _Entries) -> Changed | None:
+    if dataset.clean_targets is None:
+        return None
+    clean = _Entries.of(dataset, dataset.clean_targets, present=True)
+    added = np.setdiff1d(present.keys, clean.keys, assume_unique=True)
+    removed = np.setdiff1d(clean.keys, present.keys, assume_unique=True)
+    rows = np.unique(np.concatenate([added, removed]) // max(1, dataset.num_labels))
+    return Changed(len(rows), len(added), len(removed))
+
+
+def _equal_rows(found: Duplicates, split: Groups | None, sets: np.ndarray) -> EqualRows:
+    rows, group = found.rows.numpy(), found.groups().numpy()
+    first = tuple(tuple(found[place][:_MOST_NAMES].tolist()) for place in range(min(len(found), _MOST_NAMES)))
+    different = len(np.unique(group[sets[rows] != sets[rows[found.starts[:-1].numpy()]][group]]))
+    across = leaked = 0
+    if split is not None:
+        part = split.index.numpy()[rows]
+        size = max(1, len(split.names))
+        pairs = np.unique((group * size + part)[part >= 0])
+        across = int((np.bincount(pairs // size) > 1).sum())
+        train = part == split.names.index("train") if "train" in split.names else np.zeros(len(part), dtype=bool)
+        trained = np.bincount(group[train], minlength=len(found)) > 0
+        leaked = int((trained[group] & ~train & (part >= 0)).sum())
+    return EqualRows(len(found), len(rows), across, leaked, different, first)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tally):
+        figures = {name: getattr(value, name) for name in ("mean", "median", "minimum", "maximum")}
+        return {**figures, "values": list(value.values), "times": list(value.times)}
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value

@@ -1,0 +1,234 @@
+"""Tables of CSV, JSON lines and Parquet, read in blocks of rows, each as columns."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import lzma
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shortlist.data.groups import refuse_repeated
+from shortlist.data.source_files import need_file
+from shortlist.extras import require
+
+BLOCK = 1024
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+
+_limit_lock = threading.Lock()
+
+
+class Block(NamedTuple):
+    """Some rows: the cells of each column, as a list or as a numpy array of numbers, and where each row stands."""
+
+    columns: dict[str, Any]
+    numbers: Sequence[int]
+    unit: str  # "`flowers.csv` line", which a number completes
+
+    def place(self, row: int) -> str:
+        """Name the file and the row, for an error."""
+        return f"{self.unit} {self.numbers[row]}"
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table that is not read yet: its columns, and how to get some of them in blocks."""
+
+    path: Path
+    columns: tuple[str, ...]
+    blocks: Callable[[Sequence[str]], Iterator[Block]]
+
+
+def open_table(path: str | Path, *, encoding: str = "utf-8") -> TableFile:
+    """Open a table; its ending, before ``.gz`` or ``.xz``, says what it is.
+
+    Args:
+        path: ``.csv`` and ``.tsv`` (first line names the columns), ``.jsonl`` and ``.ndjson`` (the first record does),
+            or ``.parquet``. Text may be packed: ``.csv.gz``, ``.jsonl.xz``.
+        encoding: of text, with the line ends of ASCII; a byte order mark is skipped in UTF-8.
+
+    Raises:
+        ValueError: names the file, and the line where it stops being a table.
+    """
+    path = need_file(path)
+    endings = [ending.lower() for ending in path.suffixes]
+    packed = bool(endings) and endings[-1] in (".gz", ".xz")
+    ending = (endings[-2:-1] or [""])[0] if packed else (endings or [""])[-1]
+    if ending == ".parquet" and not packed:
+        return _open_parquet(path)
+    if ending in (".csv", ".tsv"):
+        return _open_csv(path, "," if ending == ".csv" else "\t", encoding)
+    if ending in (".jsonl", ".ndjson"):
+        return _open_json(path, encoding)
+    raise ValueError(f"`{path}` must end in one of {', '.join(ENDINGS)} (text also in these and .gz or .xz).")
+
+
+def csv_records(path: Path, delimiter: str = ",", *, encoding: str = "utf-8") -> Iterator[tuple[int, list[str]]]:
+    """The line at which a row begins, from 1, and its cells, the header included; empty lines are skipped."""
+    reader = csv.reader(_lines(path, encoding), delimiter=delimiter, strict=True)
+    while True:
+        try:
+            with _long_fields():
+                records = list(islice(_numbered(reader), BLOCK))
+        except csv.Error as error:
+            raise ValueError(f"`{path}` line {reader.line_num} is not CSV: {error}.") from error
+        if not records:
+            return
+        yield from records
+
+
+def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
+    begin = 1
+    for cells in reader:
+        if cells:
+            yield begin, cells
+        begin = reader.line_num + 1
+
+
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """Lift the limit of 128 kB for a cell, which is one for the whole process, and put it back."""
+    with _limit_lock:
+        before = csv.field_size_limit(2**31 - 1)  # More does not fit a C long everywhere.
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
+
+
+def _lines(path: Path, encoding: str) -> Iterator[str]:
+    """Decode line by line, so that the line that is no text can be named; ends stay, for quoted cells hold them."""
+    opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix.lower(), open)
+    number = 0
+    try:
+        with opener(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                text = line.decode(encoding)
+                yield text.removeprefix("\ufeff") if number == 1 else text
+    except UnicodeDecodeError as error:
+        raise ValueError(f"`{path}` line {number} is not {encoding} text: {error.reason}.") from error
+    except LookupError as error:
+        raise ValueError(f"`encoding` must name an encoding; got {encoding!r}.") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        raise ValueError(f"`{path}` is damaged after line {number}: {str(error).rstrip('.')}.") from error
+
+
+def _open_csv(path: Path, delimiter: str, encoding: str) -> TableFile:
+    _, header = next(csv_records(path, delimiter, encoding=encoding), (0, None))
+    if header is None:
+        raise ValueError(f"`{path}` is empty.")
+    names = tuple(name.strip() for name in header)
+    _refuse_repeated(path, [name for name in names if name])
+
+    def blocks(columns: Sequence[str]) -> Iterator[Block]:
+        records = islice(csv_records(path, delimiter, encoding=encoding), 1, None)
+        wanted = [(column, names.index(column)) for column in columns]
+        for part in _parts(records):
+            for line, cells in part:
+                if len(cells) != len(names):
+                    raise ValueError(
+                        f"`{path}` line {line}: must have {len(names)} cells, as the header has; got {len(cells)}."
+                    )
+            values = {column: [cells[place] for _, cells in part] for column, place in wanted}
+            yield Block(values, [line for line, _ in part], f"`{path}` line")
+
+    return TableFile(path, names, blocks)
+
+
+def _json_records(path: Path, encoding: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(_lines(path, encoding), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
+            raise ValueError(f"`{path}` line {number} is not JSON: {reason}.") from error
+        if not isinstance(record, dict):
+            raise ValueError(f"`{path}` line {number}: must be an object with keys; got {type(record).__name__}.")
+        yield number, record
+
+
+def _open_json(path: Path, encoding: str) -> TableFile:
+    _, first = next(_json_records(path, encoding), (0, None))
+    if first is None:
+        raise ValueError(f"`{path}` is empty.")
+
+    def blocks(columns: Sequence[str]) -> Iterator[Block]:
+        for part in _parts(_json_records(path, encoding)):
+            values = {column: [record.get(column) for _, record in part] for column in columns}
+            yield Block(values, [number for number, _ in part], f"`{path}` line")
+
+    return TableFile(path, tuple(first), blocks)
+
+
+def _open_parquet(path: Path) -> TableFile:
+    parquet = require("pyarrow.parquet", extra="data")
+    arrow = require("pyarrow", extra="data")
+    try:
+        names = tuple(parquet.read_schema(path).names)
+    except (arrow.ArrowException, OSError) as error:
+        raise ValueError(f"`{path}` is not a Parquet file: {_first_line(error)}.") from error
+    _refuse_repeated(path, names)
+
+    def blocks(columns: Sequence[str]) -> Iterator[Block]:
+        start = 0
+        try:
+            with parquet.ParquetFile(path) as file:
+                for batch in file.iter_batches(batch_size=BLOCK, columns=list(columns)):
+                    values = {column: _cells(batch.column(column), arrow) for column in columns}
+                    yield Block(values, range(start, start + batch.num_rows), f"`{path}` row")
+                    start += batch.num_rows
+        except (arrow.ArrowException, OSError) as error:
+            raise ValueError(f"`{path}` is damaged after row {start}: {_first_line(error)}.") from error
+
+    return TableFile(path, names, blocks)
+
+
+def _cells(column: Any, arrow: Any) -> Any:
+    """A column of Parquet; numbers, and lists of as many numbers in each row, stay out of Python's hands."""
+    types = arrow.types
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    if column.null_count:
+        return column.to_pylist()
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+        return column.to_numpy(zero_copy_only=False)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        flat, sizes = column.flatten(), column.value_lengths()
+        whole = types.is_integer(kind.value_type) or types.is_floating(kind.value_type)
+        if whole and not flat.null_count and len(sizes) and len(sizes.unique()) == 1:
+            return flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+    return column.to_pylist()
+
+
+def _parts(records: Iterable[Any]) -> Iterator[list[Any]]:
+    records = iter(records)
+    while part := list(islice(records, BLOCK)):
+        yield part
+
+
+def _refuse_repeated(path: Path, names: Sequence[str]) -> None:
+    try:
+        refuse_repeated(names, "columns")
+    except ValueError as error:
+        raise ValueError(f"`{path}`: {error}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
+def cell_list(column: Any) -> list[Any]:
+    """The cells of a column as Python objects."""
+    return column.tolist() if isinstance(column, np.ndarray) else column

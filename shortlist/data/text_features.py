@@ -1,0 +1,75 @@
+"""Texts to sparse features, without a network: counted words, hashed or weighed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from shortlist.data.dataset import Dataset
+from shortlist.data.inputs import Texts
+from shortlist.data.sparse_rows import SparseRows
+from shortlist.extras import require
+
+
+def hashed_words(dataset: Dataset, *, num_features: int = 2**18, ngrams: int = 1) -> Dataset:
+    """Replace texts by hashed word counts of unit length; nothing is learned, so new texts need no vocabulary.
+
+    Args:
+        dataset: its inputs are `Texts`.
+        num_features: how many columns.
+        ngrams: up to how many words in a row are counted as one.
+
+    Returns:
+        The dataset with inputs of kind ``sparse features``, float32.
+
+    Example:
+        >>> from shortlist.data import Dataset, Texts, hashed_words
+        >>> texts = Dataset(Texts(["a red rose", "a rose"]), torch.tensor([0, 1]), ("red", "any"))
+        >>> hashed_words(texts, num_features=64).inputs.batch(torch.tensor([0, 1])).shape
+        torch.Size([2, 64])
+    """
+    text = require("sklearn.feature_extraction.text", extra="data")
+    hashing = text.HashingVectorizer(n_features=num_features, ngram_range=(1, ngrams), dtype=np.float32)
+    return _replaced(dataset, hashing.transform(_texts(dataset).texts))
+
+
+def tfidf_words(dataset: Dataset, *, num_features: int | None = 50_000, ngrams: int = 1, min_count: int = 2) -> Dataset:
+    """Replace texts by TF-IDF weights of unit length; vocabulary and weights come from the training rows alone.
+
+    Args:
+        dataset: its inputs are `Texts`.
+        num_features: keep the most frequent words only; None keeps all.
+        ngrams: up to how many words in a row are counted as one.
+        min_count: keep words that occur in at least this many training rows.
+
+    Returns:
+        The dataset with inputs of kind ``sparse features``, float32.
+
+    Example:
+        >>> from shortlist.data import Dataset, Texts, tfidf_words
+        >>> texts = Dataset(Texts(["red rose", "white rose"]), torch.tensor([0, 1]), ("red", "white"))
+        >>> tfidf_words(texts, min_count=1).inputs.batch(torch.tensor([0])).to_dense()
+        tensor([[0.8148, 0.5797, 0.0000]])
+    """
+    text = require("sklearn.feature_extraction.text", extra="data")
+    texts = _texts(dataset)
+    weights = text.TfidfVectorizer(
+        max_features=num_features, ngram_range=(1, ngrams), min_df=min_count, sublinear_tf=True, dtype=np.float32
+    )
+    try:
+        weights.fit(texts.batch(dataset.part_rows("train")))
+    except ValueError as error:
+        raise ValueError(f"`dataset` has no words that occur in {min_count} training rows.") from error
+    return _replaced(dataset, weights.transform(texts.texts))
+
+
+def _texts(dataset: Dataset) -> Texts:
+    if not isinstance(dataset.inputs, Texts):
+        raise TypeError(f"`dataset` must have texts as inputs; got {dataset.inputs.kind}.")
+    return dataset.inputs
+
+
+def _replaced(dataset: Dataset, matrix: Any) -> Dataset:
+    return replace(dataset, inputs=SparseRows.of_scipy(matrix))

@@ -1,0 +1,294 @@
+"""Visual Genome scene graphs in the VG-SGG layout: a row is a pair of objects, a label is a predicate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from shortlist.data.dataset import Dataset
+from shortlist.data.groups import Groups
+from shortlist.data.object_pairs import ObjectPairs
+from shortlist.data.source_files import need_file, need_folder, read_json, take
+from shortlist.data.target_rows import sparse_targets
+from shortlist.extras import require
+
+GRAPHS, NAMES, IMAGES = "VG-SGG.h5", "VG-SGG-dicts.json", "image_data.json"
+_SCALES = (1024, 512)  # Pixels of the longer side of an image; the file has boxes for both, the first is finer.
+_PARTS = ("train", "val", "test")  # As numbered in the file, of which the published one has no 1.
+_UNREADABLE_IMAGES = (1592, 1722, 4616, 4617)  # image_data.json lists them, VG-SGG.h5 leaves them out.
+
+
+def read_visual_genome(
+    root: str | Path,
+    *,
+    pairs: Literal["all", "related"] = "all",
+    val_images: int | None = None,
+    images: int | None = None,
+) -> Dataset:
+    """Read a folder with ``VG-SGG.h5``, ``VG-SGG-dicts.json`` and, if it is there, ``image_data.json``.
+
+    ==============================================  =============  ===================================================
+    in ``VG-SGG.h5``                                shape          whole numbers
+    ==============================================  =============  ===================================================
+    ``labels``                                      ``(M, 1)``     object class of each box, from 1
+    ``boxes_1024`` (or ``boxes_512``)               ``(M, 4)``     centre x, y, width, height; longer side 1024 (512)
+    ``relationships``                               ``(Q, 2)``     subject and object, numbers of boxes from 0
+    ``predicates``                                  ``(Q, 1)``     predicate of each relation, from 1
+    ``img_to_first_box``, ``img_to_last_box``       ``(images,)``  boxes of each image, the last included; -1 if none
+    ``img_to_first_rel``, ``img_to_last_rel``       ``(images,)``  the same for relations
+    ``split``                                       ``(images,)``  0 train, 1 validation, 2 test
+    ==============================================  =============  ===================================================
+
+    As usual, images without relations are left out, and the first training images are for validation.
+
+    Args:
+        root: the folder.
+        pairs: ``"all"`` for a row for each ordered pair of distinct objects of an image, most of them without a
+            label; ``"related"`` for a row for each pair that has one.
+        val_images: how many of the first training images become validation, besides those that the file marks; None
+            for 5000, as usual, but at most a tenth of the training images.
+        images: read at most this many images of each part of the file, the first; None for all.
+
+    Returns:
+        Inputs are `ObjectPairs` with boxes at the scale of the file (the centre is x1 + width // 2) and the names of
+        the classes as ``inputs.object_names``; without ``image_data.json``, images count as square. Targets are sparse:
+        several relations of a pair are several labels, repeated ones count once. ``row_groups["image"]`` has the image
+        id, or the number of the image in the file where there are no ids.
+
+    Raises:
+        ValueError: names the file and the row that breaks the layout.
+        ImportError: if h5py is missing.
+
+    References:
+        Krishna et al., "Visual Genome", 2017; Xu, Zhu, Choy, Fei-Fei, "Scene Graph Generation by Iterative Message
+        Passing", 2017 (layout and split); Zellers, Yatskar, Thomson, Choi, "Neural Motifs", 2018 (validation images).
+    """
+    if pairs not in ("all", "related"):
+        raise ValueError(f"`pairs` must be 'all' or 'related'; got {pairs!r}.")
+    for argument, value in (("val_images", val_images), ("images", images)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            raise ValueError(f"`{argument}` must be a whole number from 0 or None; got {value!r}.")
+    root = need_folder(root)
+    names = read_json(root / NAMES)
+    object_names = _names(names, "label", root / NAMES)
+    predicate_names = _names(names, "predicate", root / NAMES)
+    graphs = _read_graphs(root / GRAPHS)
+    _check_graphs(graphs, len(object_names), len(predicate_names))
+    ids, sizes = _read_images(root / IMAGES, graphs)
+    kept, part = _chosen_images(graphs, val_images, images)
+    inputs = _object_table(graphs, kept, sizes[kept], object_names)
+    subject, other, predicate = _relations(graphs, kept, inputs)
+    if pairs == "all":
+        rows = inputs.rows_of(subject, other)
+    else:
+        keys, inverse = torch.unique(subject * len(graphs.labels) + other, return_inverse=True)
+        ends = torch.stack([keys // max(1, len(graphs.labels)), keys % max(1, len(graphs.labels))], -1)
+        inputs = ObjectPairs(
+            inputs.classes, inputs.boxes, inputs.starts, inputs.image_size, object_names=object_names, pairs=ends
+        )
+        rows = inverse
+    image = inputs.images()
+    used = [name for i, name in enumerate(_PARTS) if (part == i).any()]
+    number = torch.tensor([used.index(name) if name in used else -1 for name in _PARTS])
+    return Dataset(
+        inputs,
+        sparse_targets(rows, predicate, len(inputs), len(predicate_names)),
+        predicate_names,
+        row_groups={"image": Groups(image, tuple(str(ids[i]) for i in kept))},
+        split=Groups(number[torch.from_numpy(part)][image], tuple(used)),
+        name="Visual Genome",
+    )
+
+
+@dataclass(frozen=True)
+class _Graphs:
+    """The arrays of ``VG-SGG.h5``, as int64."""
+
+    path: Path
+    scale: int
+    labels: np.ndarray
+    boxes: np.ndarray
+    relationships: np.ndarray
+    predicates: np.ndarray
+    first_box: np.ndarray
+    last_box: np.ndarray
+    first_rel: np.ndarray
+    last_rel: np.ndarray
+    split: np.ndarray
+
+
+def _names(record: Any, kind: str, path: Path) -> tuple[str, ...]:
+    """Names in the order of their numbers, which go from 1 without a gap."""
+    table = take(record, f"idx_to_{kind}", dict, f"`{path}`")
+    names = [take(table, str(i), str, f"`{path}` idx_to_{kind}") for i in range(1, len(table) + 1)]
+    back = take(record, f"{kind}_to_idx", dict, f"`{path}`")
+    for i, name in enumerate(names, start=1):  # A name with two numbers disagrees in one of them.
+        if back.get(name) != i:
+            got = f"{back.get(name)!r:.60}"
+            raise ValueError(f"`{path}` {kind}_to_idx: {name!r} must be {i}, as in idx_to_{kind}; got {got}.")
+    return tuple(names)
+
+
+def _read_graphs(path: Path) -> _Graphs:
+    h5py = require("h5py", extra="data")
+    need_file(path)
+    try:
+        with h5py.File(path, "r") as file:
+            scale = next((scale for scale in _SCALES if f"boxes_{scale}" in file), _SCALES[0])
+
+            def array(key: str, *shape: int | None) -> np.ndarray:
+                return _array(file, key, shape, path)
+
+            boxes = array(f"boxes_{scale}", None, 4)
+            relationships = array("relationships", None, 2)
+            split = array("split", None)
+            ends = {
+                end: array(f"img_to_{end}", len(split)) for end in ("first_box", "last_box", "first_rel", "last_rel")
+            }
+            labels, predicates = array("labels", len(boxes), 1)[:, 0], array("predicates", len(relationships), 1)[:, 0]
+            return _Graphs(path, scale, labels, boxes, relationships, predicates, split=split, **ends)
+    except (OSError, RuntimeError, KeyError) as error:
+        reason = str(error).strip("'\"").splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"`{path}` is not a whole HDF5 file: {reason.rstrip('.')}.") from error
+
+
+def _array(file: Any, key: str, shape: tuple[int | None, ...], path: Path) -> np.ndarray:
+    """Whole numbers of a shape, of which None is any size; ValueError if they are missing or of another."""
+    if key not in file:
+        raise ValueError(f"`{path}` has no {key!r}.")
+    data = file[key]
+    found = getattr(data, "shape", None)  # A group has none.
+    if found is None or data.dtype.kind not in "iu":
+        raise ValueError(f"`{path}` {key}: must be an array of whole numbers; got {getattr(data, 'dtype', 'a group')}.")
+    fits = len(found) == len(shape) and all(want is None or want == got for want, got in zip(shape, found, strict=True))
+    if not fits:
+        wanted = " x ".join("any" if want is None else str(want) for want in shape)
+        raise ValueError(f"`{path}` {key}: must have the shape {wanted}; got {' x '.join(map(str, found)) or 'none'}.")
+    return data[:].astype(np.int64)
+
+
+def _check_graphs(graphs: _Graphs, num_objects: int, num_predicates: int) -> None:
+    def refuse(bad: np.ndarray, key: str, rule: str, values: np.ndarray) -> None:
+        if bad.any():
+            row = int(bad.argmax())
+            raise ValueError(f"`{graphs.path}` {key} row {row}: {rule}; got {np.asarray(values[row]).tolist()}.")
+
+    for key, values, high in (
+        ("labels", graphs.labels, num_objects),
+        ("predicates", graphs.predicates, num_predicates),
+    ):
+        rule = f"must lie in [1, {high}], the numbers in `{NAMES}`"
+        refuse((values < 1) | (values > high), key, rule, values)
+    refuse((graphs.split < 0) | (graphs.split > 2), "split", "must be 0, 1 or 2", graphs.split)
+    corners = _corners(graphs.boxes)
+    outside = (graphs.boxes[:, 2:] < 1).any(1) | (corners < 0).any(1) | (corners > graphs.scale).any(1)
+    rule = f"the box (centre and size) must be at least 1 x 1 and inside the image of {graphs.scale} pixels"
+    refuse(outside, f"boxes_{graphs.scale}", rule, graphs.boxes)
+    for what, first, last, size in (
+        ("box", graphs.first_box, graphs.last_box, len(graphs.labels)),
+        ("rel", graphs.first_rel, graphs.last_rel, len(graphs.predicates)),
+    ):
+        none = (first == -1) & (last == -1)
+        bad = ~none & ((first < 0) | (last < first) | (last >= size))
+        rule = f"first and last must be -1 and -1, or in order and in [0, {size})"
+        ends = np.stack([first, last], 1)
+        refuse(bad, f"img_to_first_{what}", rule, ends)
+        reached = np.maximum.accumulate(np.concatenate([[-1], np.where(none, -1, last)]))[:-1]
+        rule = "must not begin within the range of an earlier image"
+        refuse(~none & (first <= reached), f"img_to_first_{what}", rule, ends)
+    image, row = _spread(graphs.first_rel, graphs.last_rel, np.arange(len(graphs.split)))
+    ends = graphs.relationships[row]
+    foreign = ((ends < graphs.first_box[image, None]) | (ends > graphs.last_box[image, None])).any(1)
+    if foreign.any():
+        at = int(foreign.argmax())
+        i, (subject, other) = image[at], ends[at]
+        raise ValueError(
+            f"`{graphs.path}` relationships row {row[at]}: must join boxes of image {i}, from {graphs.first_box[i]} to "
+            f"{graphs.last_box[i]}; got {subject} and {other}."
+        )
+    same = np.equal(graphs.relationships[:, 0], graphs.relationships[:, 1])
+    refuse(same, "relationships", "must join two different boxes", graphs.relationships)
+
+
+def _read_images(path: Path, graphs: _Graphs) -> tuple[np.ndarray, np.ndarray]:
+    """Id of each image, and its width and height at the scale of the boxes; numbers and squares without the file."""
+    count = len(graphs.split)
+    if not path.exists():
+        return np.arange(count), np.full((count, 2), graphs.scale, dtype=np.float32)
+    records = read_json(path)
+    if not isinstance(records, list):
+        raise ValueError(f"`{path}` must be a list of images; got {type(records).__name__}.")
+    table = np.zeros((len(records), 3), dtype=np.int64)
+    for row, record in enumerate(records):
+        place = f"`{path}` image {row}"
+        for column, key in enumerate(("image_id", "width", "height")):
+            value = take(record, key, int, place)
+            if not (0 if key == "image_id" else 1) <= value < 2**31:
+                raise ValueError(f"{place}: {key!r} must be a whole number above 0; got {value}.")
+            table[row, column] = value
+    if len(table) != count:
+        table = table[~np.isin(table[:, 0], _UNREADABLE_IMAGES)]
+    if len(table) != count:
+        raise ValueError(f"`{path}` must list the {count} images of `{graphs.path.name}`; got {len(records)}.")
+    if len(np.unique(table[:, 0])) != count:
+        ids, times = np.unique(table[:, 0], return_counts=True)
+        raise ValueError(f"`{path}`: each image must be listed once; 'image_id' {ids[times.argmax()]} is repeated.")
+    sizes = table[:, 1:] * (graphs.scale / table[:, 1:].max(1, keepdims=True, initial=1))
+    return table[:, 0], sizes.astype(np.float32)
+
+
+def _chosen_images(graphs: _Graphs, val_images: int | None, images: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the images that have relations and are wanted, ascending, and the part of each."""
+    related = graphs.first_rel >= 0
+    by_part = [np.flatnonzero(related & (graphs.split == part))[:images] for part in range(len(_PARTS))]
+    train = len(by_part[0])
+    if val_images is None:
+        val_images = min(5000, train // 10)
+    elif train and val_images >= train:
+        raise ValueError(f"`val_images` must leave some of {train} training images with relations; got {val_images}.")
+    part = graphs.split.copy()
+    part[by_part[0][:val_images]] = _PARTS.index("val")
+    kept = np.sort(np.concatenate(by_part))
+    return kept, part[kept]
+
+
+def _object_table(graphs: _Graphs, kept: np.ndarray, sizes: np.ndarray, names: tuple[str, ...]) -> ObjectPairs:
+    _, box = _spread(graphs.first_box, graphs.last_box, kept)
+    starts = np.zeros(len(kept) + 1, dtype=np.int64)
+    np.cumsum(graphs.last_box[kept] - graphs.first_box[kept] + 1, out=starts[1:])
+    return ObjectPairs(
+        torch.from_numpy(graphs.labels[box] - 1),
+        torch.from_numpy(_corners(graphs.boxes[box]).astype(np.float32)),
+        torch.from_numpy(starts),
+        torch.from_numpy(sizes),
+        object_names=names,
+    )
+
+
+def _relations(
+    graphs: _Graphs, kept: np.ndarray, inputs: ObjectPairs
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Subject and object, as numbers of objects in the table, and label of each relation of the kept images."""
+    image, row = _spread(graphs.first_rel, graphs.last_rel, kept)
+    moved = inputs.starts.numpy()[image] - graphs.first_box[kept[image]]
+    ends = torch.from_numpy(graphs.relationships[row] + moved[:, None])
+    return ends[:, 0], ends[:, 1], torch.from_numpy(graphs.predicates[row] - 1)
+
+
+def _spread(first: np.ndarray, last: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each row in the ranges of the images: the place of its image in ``images``, and its own number."""
+    first, last = first[images], last[images]
+    counts = np.where(first < 0, 0, last - first + 1)
+    place = np.repeat(np.arange(len(images)), counts)
+    begin = np.cumsum(counts) - counts
+    return place, np.arange(len(place)) + np.repeat(first - begin, counts)
+
+
+def _corners(boxes: np.ndarray) -> np.ndarray:
+    """Corners from centre and size; the layout rounds half a size down, so that whole numbers stay whole."""
+    low = boxes[:, :2] - boxes[:, 2:] // 2
+    return np.concatenate([low, low + boxes[:, 2:]], 1)

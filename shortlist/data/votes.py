@@ -1,0 +1,155 @@
+"""Labels from a crowd: votes weighed by what their users are known to know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class VoteResult(NamedTuple):
+    """What a crowd says of each item."""
+
+    labels: Tensor  # (items,) int64; -1 without votes
+    support: Tensor  # (items,) float64, the sum of the weights behind the label
+    valid: Tensor  # (items,) bool: the support passes the threshold
+    user_weights: Tensor  # (users,) float64
+    converged: bool  # False if weights and labels still changed after the last round
+
+
+def vote_weight(n: Tensor, *, b0: float = math.log(2.1)) -> Tensor:
+    r"""Weight of a user, :math:`w = n^{0.5} - n^{0.2} + b_0`, increasing from n = 1 on.
+
+    Args:
+        n: species observed plus distinct labels proposed, whole numbers from 0.
+        b0: the weight of a beginner. The text gives no value; log 2.1 is what the platform's authors published later.
+
+    Example:
+        >>> vote_weight(torch.tensor([1, 100, 10000]))
+        tensor([ 0.7419,  8.2301, 94.4324], dtype=torch.float64)
+
+    References:
+        Garcin, "Set-valued classification", 2023, section 3.8.1; Lefort et al., "Cooperative learning of Pl@ntNet's
+        artificial intelligence algorithm", 2024.
+    """
+    n = n.to(torch.float64)
+    return n**0.5 - n**0.2 + b0
+
+
+def aggregate_votes(
+    items: Tensor | Sequence[int],
+    users: Tensor | Sequence[int],
+    labels: Tensor | Sequence[int],
+    *,
+    authors: Tensor | Sequence[int] | None = None,
+    theta: float = 2.0,
+    b0: float = math.log(2.1),
+    max_rounds: int = 100,
+) -> VoteResult:
+    r"""Find the label of each item by a weighted majority, and whether it is valid.
+
+    .. math:: \hat y_i = \arg\max_k \sum_{u} w_u [y_i^u = k], \qquad
+        \text{valid if } \sum_u w_u [y_i^u = \hat y_i] > \theta
+
+    The weight of a user grows with n: the number of species of which they are the author of a valid item, plus the
+    number of distinct labels that they proposed. What is valid depends on the weights in turn, so both are found by
+    turns, from "nothing is valid" until nothing changes.
+
+    Args:
+        items: ``(votes,)`` which item each vote is about, from 0.
+        users: ``(votes,)`` who voted, from 0; once for each item.
+        labels: ``(votes,)`` for which label, from 0.
+        authors: ``(items,)`` who made each item, -1 for nobody known; None if nobody is.
+        theta: the threshold, which the support must exceed.
+        b0: as in `vote_weight`.
+        max_rounds: when to give up.
+
+    Returns:
+        Labels (of several with the same support, the one of the smallest number), support, validity and weights.
+
+    Example:
+        >>> result = aggregate_votes([0, 0, 0, 1], [0, 1, 2, 0], [4, 4, 7, 7], theta=1.4)
+        >>> result.labels, result.valid
+        (tensor([4, 7]), tensor([ True, False]))
+    """
+    item, user, label = (_numbers(name, x) for name, x in (("items", items), ("users", users), ("labels", labels)))
+    if not len(item) == len(user) == len(label):
+        raise ValueError(f"votes need one length of all; got {len(item)}, {len(user)} and {len(label)}.")
+    author = np.full(int(item.max()) + 1 if len(item) else 0, -1) if authors is None else _authors(authors, item)
+    _refuse_second_votes(item, user)
+    num_users = max([0, *(int(x.max()) + 1 for x in (user, author) if len(x))])
+    # Each (item, label) that somebody proposed is a candidate; votes point at candidates.
+    candidates, candidate = np.unique(np.stack([item, label]), axis=1, return_inverse=True)
+    candidate = candidate.reshape(-1)
+    proposed = np.unique(np.stack([user, label]), axis=1)
+    distinct = np.bincount(proposed[0], minlength=num_users)
+    observed, seen = np.zeros(num_users, dtype=np.int64), []
+    chosen, support, weight = np.empty(0, dtype=np.int64), np.empty(0), np.empty(0)
+    converged = False
+    for _ in range(max_rounds):
+        weight = vote_weight(torch.from_numpy(distinct + observed), b0=b0).numpy()
+        sums = np.bincount(candidate, weights=weight[user], minlength=candidates.shape[1])
+        chosen, support = _winners(candidates, sums, len(author))
+        seen.append(observed)
+        observed = _species_observed(author, chosen, support > theta, num_users)
+        if np.array_equal(observed, seen[-1]):
+            converged = True
+            break
+    return VoteResult(
+        torch.from_numpy(chosen),
+        torch.from_numpy(support),
+        torch.from_numpy(support > theta),
+        torch.from_numpy(weight),
+        converged,
+    )
+
+
+def _numbers(name: str, values: Tensor | Sequence[int]) -> np.ndarray:
+    array = torch.as_tensor(values, dtype=torch.int64).numpy()
+    if array.ndim != 1:
+        raise ValueError(f"`{name}` must have 1 dimension; got {array.ndim}.")
+    if len(array) and array.min() < 0:
+        raise ValueError(f"`{name}` vote {int(np.argmin(array))}: must be at least 0; got {array.min()}.")
+    return array
+
+
+def _authors(authors: Tensor | Sequence[int], item: np.ndarray) -> np.ndarray:
+    author = torch.as_tensor(authors, dtype=torch.int64).numpy()
+    if author.ndim != 1 or (len(item) and item.max() >= len(author)):
+        raise ValueError(f"`authors` must have an entry for each item; got shape {author.shape}.")
+    return author
+
+
+def _refuse_second_votes(item: np.ndarray, user: np.ndarray) -> None:
+    order = np.lexsort((user, item))
+    again = np.flatnonzero((np.diff(item[order]) == 0) & (np.diff(user[order]) == 0))
+    if len(again):
+        first, second = sorted(order[again[0] : again[0] + 2].tolist())
+        raise ValueError(
+            f"`users` must vote once for an item; votes {first} and {second} are both of user {user[first]} "
+            f"for item {item[first]}."
+        )
+
+
+def _winners(candidates: np.ndarray, sums: np.ndarray, num_items: int) -> tuple[np.ndarray, np.ndarray]:
+    """The candidate of each item with the largest sum."""
+    item, label = candidates
+    # Weights are summed in the order of the votes: equal sums of other orders may differ in the last bits.
+    order = np.lexsort((label, -np.round(sums, 9), item))
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = item[order][1:] != item[order][:-1]
+    best = order[first]
+    chosen, support = np.full(num_items, -1, dtype=np.int64), np.zeros(num_items)
+    chosen[item[best]], support[item[best]] = label[best], sums[best]
+    return chosen, support
+
+
+def _species_observed(author: np.ndarray, chosen: np.ndarray, valid: np.ndarray, num_users: int) -> np.ndarray:
+    """For each user, the number of distinct labels among the valid items that they made."""
+    counted = valid & (author >= 0)
+    pairs = np.unique(np.stack([author[counted], chosen[counted]]), axis=1)
+    return np.bincount(pairs[0], minlength=num_users)
