@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from shortlist import __version__
-from shortlist.cli import audit
+from shortlist.cli import audit, data
 
 __all__ = ["main"]
 
@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"shortlist {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     audit.add_command(commands)
+    data.add_command(commands)
     options = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal without the characters of a table gets question marks, not an error after all the work.

@@ -9,16 +9,18 @@ of what there is, and no predictor misses less than the one that takes the large
 those above one threshold for all x, so that k are taken on average (average-K).
 
 Gains come as one tensor, or as a function without arguments that gives the same blocks of rows at each call, from a
-seed or a file. Blocks are never kept. The average-K threshold is an exact order statistic of all gains, found in three
-passes: floats from 0 order like the whole numbers that their bits spell, and each pass counts 21 of the 63 bits. One
-more pass reads two numbers per row. So a million rows of a thousand labels need one block, 16 MB of counts and 16 bytes
-per row.
+seed or a file. Blocks are never kept. The average-K threshold is an exact order statistic of all gains: floats from 0
+order like the whole numbers that their bits spell, so one pass counts the gains by their first 16 bits, and a second
+one collects those that share them with the threshold and sorts these alone (were they too many, further bits are
+counted first, in up to three more passes). A last pass reads two numbers per row. So a million rows of a thousand
+labels need one block at a time, a million collected gains at most, and 16 bytes per row.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
 from numbers import Integral
 from typing import NamedTuple, TypeAlias
 
@@ -36,8 +38,8 @@ BLOCK_ENTRIES = 1 << 20
 _HELD_ENTRIES = 1 << 24
 """Up to so many gains (128 MB) are held; beyond, they are computed anew for each pass over them."""
 
-_DIGIT = 21
-"""Bits counted in a pass; three times this is all of a float64 but its sign."""
+_FEW_ENTRIES = 1 << 20
+"""So many gains, with their weights, may be collected and sorted."""
 
 
 class BayesRisk(NamedTuple):
@@ -238,6 +240,10 @@ class _Source:
             raise ValueError(f"`gains` must be floating (N, n); got shape {tuple(self.gains.shape)}.")
         return self.gains.split(max(1, BLOCK_ENTRIES // max(1, self.gains.shape[1])))
 
+    def budget(self, k: float) -> float:
+        """The weight of gains that make k on average, after one pass; k is read as written: 0.07 of 100 rows are 7."""
+        return float(Fraction(repr(float(k))) * (self.rows or 0)) if self.weights is None else k
+
     def by_row(self, captured: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """One number of each row, and the sum of its gains."""
         pairs = [(captured(block), block.sum(1)) for block, _ in self.blocks()]
@@ -246,26 +252,49 @@ class _Source:
 
 def _threshold(source: _Source, k: float) -> float:
     """The largest gain that gains of weight k reach, by its bits from the highest on."""
-    prefix, above = 0, 0.0
-    for shift in (2 * _DIGIT, _DIGIT, 0):
-        counts, rows = np.zeros(1 << _DIGIT), 0
+    prefix, above, shift = 0, 0.0, 64
+    few = False
+    while shift and not few:
+        shift -= 16
+        sizes, masses = np.zeros((2, 1 << 16))
         for block, weights in source.blocks():
             _checked_average(k, block)
-            rows += len(block)
-            bits = block.view(np.int64)
-            inside = (bits >> (shift + _DIGIT)) == prefix
-            digits = (bits[inside] >> shift) & ((1 << _DIGIT) - 1)
-            each = None if weights is None else np.repeat(weights, inside.sum(1))
-            found = np.bincount(digits, weights=each)
-            counts[: len(found)] += found
-        # Counts are whole numbers, and exact; weights are not, and may fall short of k by their rounding.
-        wanted = k * rows if source.weights is None else k
-        filled = np.flatnonzero(counts)[::-1]
-        reached = above + np.cumsum(counts[filled])
-        place = min(int(np.searchsorted(reached, wanted)), len(filled) - 1)
-        above = float(reached[place] - counts[filled[place]])
-        prefix = (prefix << _DIGIT) | int(filled[place])
+            bits, each = _inside(block, weights, prefix, shift + 16)
+            digits = (bits >> shift) & 0xFFFF
+            counts = np.bincount(digits, minlength=len(sizes))
+            sizes += counts
+            masses += counts if each is None else np.bincount(digits, weights=each, minlength=len(sizes))
+        filled = np.flatnonzero(sizes)[::-1]
+        place, above = _reach(masses[filled], above, source.budget(k))
+        prefix = (prefix << 16) | int(filled[place])
+        few = sizes[filled[place]] <= _FEW_ENTRIES
+    if shift:
+        pairs = [_inside(block, weights, prefix, shift) for block, weights in source.blocks()]
+        bits = np.concatenate([some for some, _ in pairs])
+        masses = np.concatenate([np.ones(len(some)) if each is None else each for some, each in pairs])
+        order = np.argsort(bits)[::-1]
+        place, _ = _reach(masses[order], above, source.budget(k))
+        prefix = int(bits[order[place]])
     return float(np.array(prefix, dtype=np.int64).view(np.float64))
+
+
+def _inside(
+    block: np.ndarray, weights: np.ndarray | None, prefix: int, shift: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Bits, and weights, of the gains that begin with ``prefix`` before the last ``shift`` bits."""
+    bits = block.view(np.int64)
+    if shift == 64:
+        return bits.ravel(), None if weights is None else np.repeat(weights, block.shape[1])
+    inside = (bits >> shift) == prefix
+    return bits[inside], None if weights is None else np.repeat(weights, inside.sum(1))
+
+
+def _reach(masses: np.ndarray, above: float, wanted: float) -> tuple[int, float]:
+    """The first place at which the masses and what is above them reach what is wanted, and what is above it then."""
+    reached = above + np.cumsum(masses)
+    # Counts are whole numbers and exact; weights are not, and may fall short by their rounding.
+    place = min(int(np.searchsorted(reached, wanted)), len(masses) - 1)
+    return place, float(reached[place - 1]) if place else above
 
 
 def _largest(block: np.ndarray, k: int) -> np.ndarray:

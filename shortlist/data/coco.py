@@ -53,7 +53,7 @@ def read_coco(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     file = pathlib.Path(folder, "instances_val2017.json")
         ...     _ = file.write_text(json.dumps({
-        ...         "images": [{"id": 139, "file_name": "000000000139.jpg"}, {"id": 285, "file_name": "000000000285.jpg"}],
+        ...         "images": [{"id": 139, "file_name": "139.jpg"}, {"id": 285, "file_name": "285.jpg"}],
         ...         "annotations": [{"id": 1, "image_id": 285, "category_id": 23}],
         ...         "categories": [{"id": 23, "name": "bear", "supercategory": "animal"}],
         ...     }))
@@ -70,8 +70,9 @@ def read_coco(
         differing = sorted({kind[0] for kind in set(one.categories).symmetric_difference(read[0].categories)})
         if differing:
             raise ValueError(f"`{file}` must have the categories of `{files[0]}`; id {differing[0]} differs.")
-    paths = PathList(
-        (str(_image_folder(file, images)), one.file_names) for file, one in zip(files, read, strict=True)
+    folders = [_image_folder(file, images) for file in files]
+    paths = PathList.of(
+        f"{folder}/{name}" for folder, one in zip(folders, read, strict=True) for name in one.file_names
     )
     parts: list[str | None] = []
     rows: list[np.ndarray] = []
@@ -235,5 +236,5 @@ def _numbers(path: Path, annotations: Sequence[Any], key: str, number_of: dict[i
         place = int(lost[0])
         called = _called(annotations[place], place)
         listed = {"image_id": "images", "category_id": "categories"}[key]
-        raise ValueError(f"`{path}` annotation {called}: {key} must be that of one of the {listed}; got {values[place]}.")
+        raise ValueError(f"`{path}` annotation {called}: {key} must be an id of the {listed}; got {values[place]}.")
     return numbers

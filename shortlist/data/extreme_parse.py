@@ -2,61 +2,26 @@
 
 Every byte that is no digit ends a run of digits. What may follow what is a table over neighbouring ends, so that one
 look-up checks a whole block, and eight digits are read at once by three multiplications inside a 64-bit word. A value
-``12.345`` is the whole number 12345 over a power of ten: up to 2^53 both are exact in float64, so their quotient is what
-``float`` gives. The few values that are written otherwise, or are too long, are read one by one. A block that breaks a
-rule is read again line by line, to name the line and the rule.
+``12.345`` is the whole number 12345 over a power of ten: up to 2^53 both are exact in float64, so their quotient is
+what ``float`` gives; so it is with exponents, up to 10^22. The few values that are written otherwise, or are too long,
+are read one by one. Of a block that breaks a rule nothing is said here but that it does: `extreme_lines` then names the
+line and the rule.
 """
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
-
 import numpy as np
+
+from shortlist.data.extreme_lines import NUMBER, RowBlock, column_type
 
 LEAD = 24
 """Bytes of a buffer before its text, because words are read backwards from the end of a number."""
 
-_NEWLINE, _BLANK, _COMMA, _COLON, _DOT, _MINUS, _OTHER = range(7)
+_NEWLINE, _BLANK, _COMMA, _COLON, _DOT, _MINUS, _EXPONENT, _SIGN, _OTHER = range(9)
+_KINDS = 9
 _FINE, _ODD, _WRONG = range(3)
 _MOST_DIGITS, _EXACT_DIGITS = 19, 15  # of a whole number that a 64-bit word holds, and that float64 holds
-_NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_INDEX = re.compile(rb"\d{1,18}")
-_BLANKS = re.compile(rb"[ \t\r]+")
-
-
-class RowBlock(NamedTuple):
-    """Consecutive rows; labels and columns ascend within a row."""
-
-    label_counts: np.ndarray  # (rows,) int64
-    labels: np.ndarray  # int64
-    counts: np.ndarray  # (rows,) int64, features of each row
-    columns: np.ndarray  # int32, or int64 where int32 is too small
-    values: np.ndarray
-
-    def part(self, first: int, last: int) -> RowBlock:
-        """Rows from ``first`` up to but without ``last``; nothing is copied."""
-        a, b = self.label_counts[:first].sum(), self.label_counts[:last].sum()
-        c, d = self.counts[:first].sum(), self.counts[:last].sum()
-        rows = slice(first, last)
-        return RowBlock(
-            self.label_counts[rows], self.labels[a:b], self.counts[rows], self.columns[c:d], self.values[c:d]
-        )
-
-
-def join_blocks(blocks: list[RowBlock]) -> RowBlock:
-    """Blocks one after the other; empties the list, so that no part is held twice for longer than needed."""
-    fields = [list(field) for field in zip(*blocks, strict=True)]
-    blocks.clear()
-    joined = []
-    while fields:
-        joined.append(np.concatenate(fields.pop(0)))
-    return RowBlock(*joined)
-
-
-def column_type(num_features: int) -> np.dtype:
-    """The smallest of int32 and int64 that numbers so many columns."""
-    return np.dtype(np.int32 if num_features <= 2**31 else np.int64)
+_MOST_POWER = 22  # of ten that float64 holds
 
 
 def parse_block(
@@ -72,6 +37,8 @@ def parse_block(
     """
     ends = np.flatnonzero((buffer[start:stop] - np.uint8(48)) > 9) + start
     kinds = _KIND.take(buffer.take(ends))
+    # A minus after the e of an exponent is another thing than one before a number.
+    kinds[1:][(kinds[1:] == _MINUS) & (kinds[:-1] == _EXPONENT)] = _SIGN
     sizes, codes, verdict = _look(ends, kinds, start)
     odd = np.empty(0, dtype=np.int64)
     if verdict == _ODD:
@@ -101,7 +68,7 @@ def _look(ends: np.ndarray, kinds: np.ndarray, start: int) -> tuple[np.ndarray, 
     """Digits before each end; a code for the end before, this end, and whether nothing is between; the worst rule."""
     sizes = np.diff(ends, prepend=start - 1) - 1
     codes = kinds * np.uint8(2) + (sizes == 0)
-    codes[1:] += kinds[:-1] * np.uint8(14)
+    codes[1:] += kinds[:-1] * np.uint8(2 * _KINDS)
     return sizes, codes, int(_RULE.take(codes).max(initial=_FINE))
 
 
@@ -157,32 +124,58 @@ def _values(
     whole[pointed] *= powers
     whole[pointed] += _whole_numbers(buffer, ends[last], places)
     exact = whole.astype(np.float64)
-    exact[pointed] /= powers.astype(np.float64)
-    exact[minus] *= -1
-    values = exact.astype(dtype)
-    if not len(odd) and digits.max(initial=0) <= _EXACT_DIGITS:
-        return values
     alone = digits > _MOST_DIGITS
+    if (kinds == _EXPONENT).any():
+        scale = np.zeros(len(first), dtype=np.int64)
+        scale[pointed] -= places
+        first[pointed] += 1
+        scale += _exponents(buffer, ends, kinds, sizes, first)
+        alone |= np.abs(scale) > _MOST_POWER
+        exact *= _EXACT_POWERS.take(scale, mode="clip")
+        exact /= _EXACT_POWERS.take(-scale, mode="clip")
+    else:
+        exact[pointed] /= powers.astype(np.float64)
+    exact[minus] *= -1
+    if digits.max(initial=0) > _EXACT_DIGITS:
+        # Above 2^53 the result is off by less than 2 units of float64. That changes its float32 only near the middle
+        # between two float32, where the lower 29 bits are about 2^28.
+        middle = np.abs((exact.view(np.int64) & ((1 << 29) - 1)) - (1 << 28)) <= 4
+        alone |= (whole >= 1 << 53) & (middle | (dtype != np.float32))
     alone[np.searchsorted(ends[colons], odd)] = True
-    # Above 2^53 the quotient is off by less than 2 units of float64. That changes its float32 only near the middle
-    # between two float32, where the lower 29 bits are about 2^28.
-    middle = np.abs((exact.view(np.int64) & ((1 << 29) - 1)) - (1 << 28)) <= 4
-    alone |= (whole >= 1 << 53) & (middle | (dtype != np.float32))
     rest = np.flatnonzero(alone)
-    spelled = _one_by_one(buffer, ends, kinds, colons[rest])
-    if spelled is None:
-        return None
+    if len(rest):
+        spelled = _one_by_one(buffer, ends, kinds, colons[rest])
+        if spelled is None:
+            return None
+        exact[rest] = spelled
     with np.errstate(over="ignore"):  # What is too large is infinite, and refused.
-        values[rest] = spelled
-    return values if np.isfinite(values[rest]).all() else None
+        values = exact.astype(dtype)
+    return values if np.isfinite(values).all() else None
+
+
+def _exponents(
+    buffer: np.ndarray, ends: np.ndarray, kinds: np.ndarray, sizes: np.ndarray, last: np.ndarray
+) -> np.ndarray:
+    """The powers of ten that numbers state whose digits go up to ``last``; any beyond 10^8 as something large."""
+    powers = np.zeros(len(last), dtype=np.int64)
+    raised = np.flatnonzero(kinds[last] == _EXPONENT)
+    at = last[raised] + 1
+    signed = kinds[at] == _SIGN
+    down = signed & (buffer.take(ends[at]) == ord("-"))
+    at += signed
+    size = sizes[at]
+    stated = _whole_numbers(buffer, ends[at], np.minimum(size, 8)).view(np.int64)
+    stated[size > 8] = 10**8
+    powers[raised] = np.where(down, -stated, stated)
+    return powers
 
 
 def _one_by_one(buffer: np.ndarray, ends: np.ndarray, kinds: np.ndarray, colons: np.ndarray) -> np.ndarray | None:
     stops = np.flatnonzero(kinds <= _BLANK)
     stops = ends[stops[np.searchsorted(stops, colons)]]
-    view = memoryview(buffer)
+    view = buffer.data
     texts = [bytes(view[a:b]) for a, b in zip((ends[colons] + 1).tolist(), stops.tolist(), strict=True)]
-    if not all(map(_NUMBER.fullmatch, texts)):
+    if not all(map(NUMBER.fullmatch, texts)):
         return None
     return np.array([float(text) for text in texts])
 
@@ -225,81 +218,26 @@ def _ascending(indices: np.ndarray, counts: np.ndarray) -> np.ndarray | slice | 
     return None if ((indices[1:] == indices[:-1]) & (rows[1:] == rows[:-1])).any() else order
 
 
-def parse_lines(
-    text: bytes, num_features: int, num_labels: int, dtype: np.dtype, *, path: object, line: int
-) -> RowBlock:
-    """Parse whole lines one by one, slowly; ValueError names the line, of which the first has the number ``line``."""
-    labels: list[int] = []
-    columns: list[int] = []
-    values: list[float] = []
-    label_counts: list[int] = []
-    counts: list[int] = []
-    for number, content in enumerate(text.removesuffix(b"\n").split(b"\n"), start=line):
-        try:
-            row_labels, row = _parse_line(content, num_features, num_labels, dtype)
-        except ValueError as error:
-            raise ValueError(f"`{path}` line {number}: {error}") from None
-        labels += sorted(row_labels)
-        columns += sorted(row)
-        values += [row[column] for column in sorted(row)]
-        label_counts.append(len(row_labels))
-        counts.append(len(row))
-    return RowBlock(
-        np.array(label_counts, dtype=np.int64),
-        np.array(labels, dtype=np.int64),
-        np.array(counts, dtype=np.int64),
-        np.array(columns, dtype=column_type(num_features)),
-        np.array(values, dtype=np.float64).astype(dtype),
-    )
-
-
-def _parse_line(
-    content: bytes, num_features: int, num_labels: int, dtype: np.dtype
-) -> tuple[list[int], dict[int, float]]:
-    words = [word for word in _BLANKS.split(content) if word]
-    labels: list[int] = []
-    row: dict[int, float] = {}
-    if words and not _BLANKS.match(content) and b":" not in words[0]:
-        for word in words.pop(0).split(b","):
-            label = _index(word, num_labels, "label")
-            if label in labels:
-                raise ValueError(f"label {label} must stand once; got it twice.")
-            labels.append(label)
-    for word in words:
-        index, colon, number = word.partition(b":")
-        if not colon:
-            raise ValueError(f"a feature must be written as index:value; got {_shown(word)}.")
-        column = _index(index, num_features, "feature")
-        if column in row:
-            raise ValueError(f"feature {column} must stand once; got it twice.")
-        with np.errstate(over="ignore"):
-            if not _NUMBER.fullmatch(number) or not np.isfinite(np.dtype(dtype).type(float(number))):
-                raise ValueError(f"the value of feature {column} must be a finite {dtype}; got {_shown(number)}.")
-        row[column] = float(number)
-    return labels, row
-
-
-def _index(word: bytes, bound: int, of: str) -> int:
-    if not _INDEX.fullmatch(word) or int(word) >= bound:
-        raise ValueError(f"{of} {_shown(word)} must be a whole number in [0, {bound}).")
-    return int(word)
-
-
-def _shown(word: bytes) -> str:
-    return repr(word[:40].decode("ascii", "backslashreplace"))
-
-
 def _kind_table() -> np.ndarray:
     table = np.full(256, _OTHER, dtype=np.uint8)
-    for characters, kind in (("\n", _NEWLINE), (" \t\r", _BLANK), (",", _COMMA), (":", _COLON), (".", _DOT)):
+    kinds = {
+        "\n": _NEWLINE,
+        " \t\r": _BLANK,
+        ",": _COMMA,
+        ":": _COLON,
+        ".": _DOT,
+        "-": _MINUS,
+        "eE": _EXPONENT,
+        "+": _SIGN,
+    }
+    for characters, kind in kinds.items():
         table[[ord(character) for character in characters]] = kind
-    table[ord("-")] = _MINUS
     return table
 
 
 def _rule_table() -> np.ndarray:
     """For the end before, this end and whether there is nothing between: fine, part of an odd value, or wrong."""
-    rule = np.full((7, 7, 2), _WRONG, dtype=np.uint8)
+    rule = np.full((_KINDS, _KINDS, 2), _WRONG, dtype=np.uint8)
     rule[_OTHER] = rule[:, _OTHER] = _ODD
     digits, nothing = 0, 1
     stops = [_NEWLINE, _BLANK]
@@ -308,17 +246,20 @@ def _rule_table() -> np.ndarray:
     rule[_COMMA, [*stops, _COMMA], digits] = _FINE
     rule[_BLANK, _COLON, digits] = _FINE
     rule[_BLANK, stops, nothing] = _FINE
-    for sign in (_COLON, _MINUS):
-        rule[sign, [*stops, _DOT], digits] = _FINE
-        rule[sign, _DOT, nothing] = _ODD
+    for before in (_COLON, _MINUS):
+        rule[before, [*stops, _DOT, _EXPONENT], digits] = _FINE
+        rule[before, _DOT, nothing] = _ODD
     rule[_COLON, _MINUS, nothing] = _FINE
-    rule[_DOT, stops, digits] = _FINE
-    rule[_DOT, stops, nothing] = _ODD
+    rule[_COLON, _SIGN, nothing] = rule[_SIGN, _DOT] = rule[_SIGN, _EXPONENT, digits] = _ODD
+    rule[_DOT, [*stops, _EXPONENT], digits] = _FINE
+    rule[_DOT, [*stops, _EXPONENT], nothing] = _ODD
+    rule[_EXPONENT, stops, digits] = rule[_SIGN, stops, digits] = _FINE
+    rule[_EXPONENT, _SIGN, nothing] = _FINE
     return rule.reshape(-1)
 
 
 def _label_table() -> np.ndarray:
-    ends = np.zeros((7, 7, 2), dtype=bool)
+    ends = np.zeros((_KINDS, _KINDS, 2), dtype=bool)
     for before in (_NEWLINE, _COMMA):
         ends[before, [_NEWLINE, _BLANK, _COMMA], 0] = True
     return ends.reshape(-1)
@@ -326,6 +267,7 @@ def _label_table() -> np.ndarray:
 
 _KIND, _RULE, _ENDS_LABEL = _kind_table(), _rule_table(), _label_table()
 _POWERS = np.array([10**power for power in range(_MOST_DIGITS + 1)], dtype=np.uint64)
+_EXACT_POWERS = np.array([float(10**power) for power in range(_MOST_POWER + 1)])
 # Of the eight bytes before an end, the first come first in memory, so in the low part of a little-endian word.
 _DIGITS = np.array([(0x0F0F0F0F0F0F0F0F << 8 * (8 - size)) & 0xFFFFFFFFFFFFFFFF for size in range(9)], dtype=np.uint64)
 _JOINS = tuple(

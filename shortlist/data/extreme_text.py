@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,20 +12,14 @@ import torch
 from torch import Tensor
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.extreme_parse import LEAD, RowBlock, column_type, join_blocks, parse_block, parse_lines
+from shortlist.data.extreme_blocks import Layout, read_layout, text_blocks
+from shortlist.data.extreme_lines import RowBlock, column_type, join_blocks, parse_lines
+from shortlist.data.extreme_parse import parse_block
 from shortlist.data.groups import Groups
 from shortlist.data.source_files import need_file, need_folder, text_lines
 from shortlist.data.sparse_rows import SparseRows
 from shortlist.data.target_rows import csr
 
-BLOCK_BYTES = 1 << 19
-"""So much text is parsed at once: long enough to forget the cost of a call, short enough for the processor's cache."""
-
-LONGEST_LINE = 1 << 28
-"""A file without a line end for so many bytes is of another format."""
-
-_BOM = b"\xef\xbb\xbf"
-_HEADER = re.compile(rb"[ \t]*(\d{1,18})[ \t]+(\d{1,18})[ \t]+(\d{1,18})[ \t\r]*\n?")
 _PART = re.compile(r"(?:.*[_-])?(train|test)\.txt(?:\.gz)?", re.IGNORECASE)
 _DTYPES = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
 
@@ -40,15 +32,6 @@ class TextChunk(NamedTuple):
     targets: Tensor  # (rows, n) sparse CSR
 
 
-class _Layout(NamedTuple):
-    """What the first line says, or the caller in its place."""
-
-    rows: int | None
-    num_features: int
-    num_labels: int
-    header_lines: int
-
-
 def read_extreme_text(
     path: str | Path,
     *,
@@ -58,12 +41,12 @@ def read_extreme_text(
     names: str | Path | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Dataset:
-    """Read a dataset of the Extreme Classification Repository.
+    r"""Read a dataset of the Extreme Classification Repository.
 
     The first line is ``rows features labels``; each further line is a row, ``label,label,... index:value index:value
     ...`` with indices from 0. A row without labels begins with a blank (or at once with a feature), an empty line is a
-    row without anything, and empty lines after the last row are none. Files that end in ``.gz`` are unpacked on the way.
-    Labels and features of a row may come in any order and are sorted.
+    row without anything, and empty lines after the last row are none. Files that end in ``.gz`` are unpacked on the
+    way. Labels and features of a row may come in any order and are sorted.
 
     Args:
         path: a file; or a folder with a ``train.txt`` (or ``..._train.txt``) and a ``test.txt`` likewise.
@@ -84,21 +67,21 @@ def read_extreme_text(
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
-        ...     _ = Path(folder, "train.txt").write_text("2 4 3\n0,2 1:0.5 3:2\n 0:1e-3\n")
+        ...     _ = Path(folder, "train.txt").write_text("2 4 3\n0,2 1:0.5 3:2\n 0:1e0\n")
         ...     tags = read_extreme_text(f"{folder}/train.txt")
         >>> tags[0].labels, tags.batch([0, 1]).inputs.to_dense()
         (('0', '2'), tensor([[0.0000, 0.5000, 0.0000, 2.0000],
-                             [0.0010, 0.0000, 0.0000, 0.0000]]))
+                             [1.0000, 0.0000, 0.0000, 0.0000]]))
 
     References:
         Bhatia et al., "The extreme classification repository: multi-label datasets and code", 2016.
     """
     number_type = _number_type(dtype)
     train, test = _files(path, test)
-    layout = _layout(train, num_features, num_labels)
+    layout = read_layout(train, num_features, num_labels)
     parts = [_row_blocks(train, layout, number_type)]
     if test is not None:
-        other = _layout(test, layout.num_features, layout.num_labels)
+        other = read_layout(test, layout.num_features, layout.num_labels)
         parts.append(_row_blocks(test, other, number_type))
     blocks: list[RowBlock] = []
     sizes = []
@@ -126,7 +109,7 @@ def stream_extreme_text(
     num_labels: int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Iterator[TextChunk]:
-    """Read one file of the Extreme Classification Repository some rows at a time, in memory that does not grow.
+    r"""Read one file of the Extreme Classification Repository some rows at a time, in memory that does not grow.
 
     Args:
         path: a file as in `read_extreme_text`, ``.gz`` included.
@@ -153,11 +136,11 @@ def stream_extreme_text(
         raise ValueError(f"`rows_per_chunk` must be at least 1; got {rows_per_chunk}.")
     number_type = _number_type(dtype)
     path = need_file(path)
-    layout = _layout(path, num_features, num_labels)
+    layout = read_layout(path, num_features, num_labels)
     return _chunks(_row_blocks(path, layout, number_type), layout, rows_per_chunk)
 
 
-def _chunks(blocks: Iterator[RowBlock], layout: _Layout, size: int) -> Iterator[TextChunk]:
+def _chunks(blocks: Iterator[RowBlock], layout: Layout, size: int) -> Iterator[TextChunk]:
     row, waiting = 0, 0
     held: list[RowBlock] = []
     for block in blocks:
@@ -174,11 +157,11 @@ def _chunks(blocks: Iterator[RowBlock], layout: _Layout, size: int) -> Iterator[
         yield TextChunk(row, *_tensors(join_blocks(held), layout))
 
 
-def _row_blocks(path: Path, layout: _Layout, dtype: np.dtype) -> Iterator[RowBlock]:
+def _row_blocks(path: Path, layout: Layout, dtype: np.dtype) -> Iterator[RowBlock]:
     """Parsed rows of one file; ValueError for the first bad line and for a wrong count of rows."""
     rows = 0
     bounds = layout.num_features, layout.num_labels, dtype
-    for buffer, start, stop in _text_blocks(path, layout.header_lines):
+    for buffer, start, stop in text_blocks(path, layout.header_lines):
         block = parse_block(buffer, start, stop, *bounds)
         line = 1 + layout.header_lines + rows
         if block is None:
@@ -187,9 +170,8 @@ def _row_blocks(path: Path, layout: _Layout, dtype: np.dtype) -> Iterator[RowBlo
             filled = np.flatnonzero(block.counts + block.label_counts)
             last = int(filled[-1]) + 1 if len(filled) else 0
             if rows + last > layout.rows:
-                raise ValueError(
-                    f"`{path}` line {line + layout.rows - rows}: the first line says {layout.rows} rows; got more."
-                )
+                first = line + int(filled[np.searchsorted(filled, layout.rows - rows)])
+                raise ValueError(f"`{path}` line {first}: the first line says {layout.rows} rows; got more.")
             block = block.part(0, layout.rows - rows)
         rows += len(block.counts)
         yield block
@@ -197,72 +179,7 @@ def _row_blocks(path: Path, layout: _Layout, dtype: np.dtype) -> Iterator[RowBlo
         raise ValueError(f"`{path}` ends after {rows} rows; its first line says {layout.rows}.")
 
 
-def _text_blocks(path: Path, header_lines: int) -> Iterator[tuple[np.ndarray, int, int]]:
-    """Whole lines: a buffer, and from where to where in it; the next step overwrites them."""
-    skip = header_lines
-    with _opened(path) as file:
-        raw = bytearray(LEAD + BLOCK_BYTES + 1)  # There is always room for a newline that the file lacks.
-        filled = LEAD
-        while True:
-            got = _filled(file, memoryview(raw)[filled:-1], path)
-            if not got and filled > LEAD and raw[filled - 1] != 10:
-                raw[filled], got = 10, 1
-            filled += got
-            stop = raw.rfind(b"\n", LEAD, filled) + 1
-            if stop:
-                start = LEAD + (len(_BOM) if raw.startswith(_BOM, LEAD) and skip else 0)
-                if skip:
-                    start, skip = raw.index(b"\n", start) + 1, 0
-                if start < stop:
-                    yield np.frombuffer(raw, dtype=np.uint8), start, stop
-                raw[LEAD : LEAD + filled - stop] = raw[stop:filled]
-                filled -= stop - LEAD
-            elif filled >= len(raw) - 1:
-                if len(raw) > LONGEST_LINE:
-                    raise ValueError(f"`{path}` has a line of more than {LONGEST_LINE} bytes, so it is no such file.")
-                raw = raw + bytearray(len(raw))
-            if not got:
-                return
-
-
-def _opened(path: Path) -> gzip.GzipFile:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # pyright: ignore[reportReturnType]
-
-
-def _filled(file: gzip.GzipFile, room: memoryview, path: Path) -> int:
-    try:
-        return file.readinto(room)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"`{path}` is damaged: {str(error).rstrip('.')}.") from error
-
-
-def _layout(path: Path, num_features: int | None, num_labels: int | None) -> _Layout:
-    for name, size in (("num_features", num_features), ("num_labels", num_labels)):
-        if size is not None and size < 0:
-            raise ValueError(f"`{name}` must be at least 0; got {size}.")
-    with _opened(path) as file:
-        room = bytearray(200)
-        first = bytes(room[: _filled(file, memoryview(room), path)]).removeprefix(_BOM)
-    if not first:
-        raise ValueError(f"`{path}` is empty.")
-    first = first[: first.find(b"\n") + 1] or first
-    header = _HEADER.fullmatch(first)
-    if header is None:
-        if num_features is None or num_labels is None:
-            shown = first[:40].decode("ascii", "backslashreplace").strip()
-            raise ValueError(
-                f"`{path}` line 1 must hold three whole numbers, of rows, features and labels, unless `num_features` "
-                f"and `num_labels` are given; got {shown!r}."
-            )
-        return _Layout(None, num_features, num_labels, 0)
-    rows, features, labels = (int(number) for number in header.groups())
-    for name, asked, stated in (("features", num_features, features), ("labels", num_labels, labels)):
-        if asked is not None and asked != stated:
-            raise ValueError(f"`{path}` line 1 says {stated} {name}; it must be {asked}.")
-    return _Layout(rows, features, labels, 1)
-
-
-def _tensors(block: RowBlock, layout: _Layout) -> tuple[SparseRows, Tensor]:
+def _tensors(block: RowBlock, layout: Layout) -> tuple[SparseRows, Tensor]:
     crow, label_crow = (
         torch.from_numpy(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)]))
         for counts in (block.counts, block.label_counts)
@@ -273,7 +190,7 @@ def _tensors(block: RowBlock, layout: _Layout) -> tuple[SparseRows, Tensor]:
     return inputs, csr(label_crow, labels, torch.ones(len(labels)), layout.num_labels)
 
 
-def _no_rows(layout: _Layout, dtype: np.dtype) -> RowBlock:
+def _no_rows(layout: Layout, dtype: np.dtype) -> RowBlock:
     none = np.empty(0, dtype=np.int64)
     return RowBlock(none, none, none, none.astype(column_type(layout.num_features)), none.astype(dtype))
 

@@ -46,7 +46,8 @@ class PathList:
         self.folders: list[str] = []
         blocks, sizes, counts = [], [np.zeros(1, dtype=np.int64)], []
         for folder, names in folders:
-            coded = [os.fsencode(name) for name in names]
+            # One call for a folder: no name holds a slash.
+            coded = os.fsencode("/".join(names)).split(b"/") if names else []
             self.folders.append(folder)
             counts.append(len(coded))
             sizes.append(np.fromiter(map(len, coded), dtype=np.int64, count=len(coded)))

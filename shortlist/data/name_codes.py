@@ -12,6 +12,9 @@ from torch import Tensor
 from shortlist.data.groups import Groups, refuse_repeated
 from shortlist.data.target_rows import sparse_targets
 
+PARTS = ("train", "val", "test")
+OTHER_PART_NAMES = {"validation": "val", "valid": "val", "dev": "val"}
+
 
 class NameCodes:
     """One name for each entry, kept as a number.
@@ -45,6 +48,11 @@ class NameCodes:
     def add(self, name: str | None) -> None:
         """Append an entry; None is no name, which becomes -1."""
         self._codes.append(-1 if name is None else self._number.setdefault(name, len(self._number)))
+
+    def extend(self, names: Iterable[str]) -> None:
+        """Append an entry for each name."""
+        number = self._number
+        self._codes.extend([number.setdefault(name, len(number)) for name in names])
 
     def settle(self) -> tuple[np.ndarray, tuple[str, ...]]:
         """The number of each entry, int64, and the names."""
@@ -95,8 +103,7 @@ class LabelSets:
     def add(self, labels: Iterable[str]) -> None:
         """Append a row; a label that is listed twice counts once."""
         before = len(self._labels)
-        for label in dict.fromkeys(labels):
-            self._labels.add(label)
+        self._labels.extend(dict.fromkeys(labels))
         self._sizes.append(len(self._labels) - before)
 
     def settle(self, *, min_count: int = 0) -> tuple[Tensor, tuple[str, ...]]:

@@ -23,8 +23,8 @@ def read_nus_wide(
     The layout is ``ConceptsList/Concepts81.txt`` (or ``Concepts81.txt``) with a concept in each line, and
     ``ImageList/{Train,Test}Imagelist.txt`` with an image in each line, such as ``actor\0001_2124494179.jpg``; to line i
     belongs line i, 0 or 1, of each ``Groundtruth/TrainTestLabels/Labels_{concept}_{Train,Test}.txt``. Where this folder
-    is missing, ``ImageList/Imagelist.txt`` goes with ``Groundtruth/AllLabels/Labels_{concept}.txt``, and the other lists
-    give the split only. The tags of users in ``NUS_WID_Tags`` are no ground truth and are not read.
+    is missing, ``ImageList/Imagelist.txt`` goes with ``Groundtruth/AllLabels/Labels_{concept}.txt``, and the other
+    lists give the split only. The tags of users in ``NUS_WID_Tags`` are no ground truth and are not read.
 
     Args:
         root: the folder with these.
@@ -64,7 +64,9 @@ def read_nus_wide(
     _refuse_shared(lists, listed)
     if by_part.is_dir():
         if not listed:
-            raise ValueError(f"`{root / 'ImageList'}` must hold `TrainImagelist.txt` or `TestImagelist.txt`; it does not.")
+            raise ValueError(
+                f"`{root / 'ImageList'}` must hold `TrainImagelist.txt` or `TestImagelist.txt`; it does not."
+            )
         names = [name for part in listed.values() for name in part]
         parts: list[str | None] = [part for part, own in listed.items() for _ in own]
         blocks = [
@@ -87,7 +89,7 @@ def read_nus_wide(
         first += count
     folder = Path(images) if images is not None else root / "Flickr"
     return Dataset(
-        ImageFiles(PathList([(str(folder), names)]), size=size),
+        ImageFiles(PathList.of(f"{folder}/{name}" for name in names), size=size),
         sparse_targets(np.concatenate(rows), np.concatenate(labels), len(names), len(concepts)),
         tuple(concepts),
         split=Groups.of(parts, order=tuple(PARTS)) if listed else None,
@@ -111,7 +113,7 @@ def _refuse_repeated_lines(file: Path, lines: list[str], what: str) -> None:
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         if line in seen:
-            raise ValueError(f"`{file}` line {number}: {what} {line!r} must be listed once; it is on line {seen[line]}.")
+            raise ValueError(f"`{file}` line {number}: {what} {line!r} must differ from that of line {seen[line]}.")
         seen[line] = number
 
 
@@ -149,5 +151,5 @@ def _present(file: Path, count: int, image_list: Path) -> np.ndarray:
         if line not in ("0", "1"):
             raise ValueError(f"`{file}` line {number}: must be 0 or 1; got {line!r:.60}.")
     if len(lines) != count:
-        raise ValueError(f"`{file}` must have a line for each of the {count} images of `{image_list}`; got {len(lines)}.")
+        raise ValueError(f"`{file}` must have as many lines as `{image_list}`, {count}; got {len(lines)}.")
     return np.flatnonzero(np.array(lines, dtype="U1") == "1")

@@ -105,7 +105,7 @@ class ObjectPairs:
         """Image, and numbers of the subject and the object, of each row; ``(B,)`` int64 each."""
         rows = chosen(self._rows, rows)
         if self.pairs is not None:
-            subject, other = self.pairs[rows].unbind(-1)
+            subject, other = self.pairs[rows].T.contiguous()
             return torch.searchsorted(self.starts[1:], subject, right=True), subject, other
         image = torch.searchsorted(self.pair_starts[1:], rows, right=True)
         first = self.starts[image]
@@ -122,7 +122,7 @@ class ObjectPairs:
 
     def rows_of(self, subject: Tensor, other: Tensor) -> Tensor:
         """The rows, among all pairs, of distinct objects of one image given by their numbers; undoes `members`."""
-        image = torch.searchsorted(self.starts[1:], subject, right=True)
+        image = torch.searchsorted(self.starts[1:], subject.contiguous(), right=True)
         first = self.starts[image]
         others = self.starts[image + 1] - first - 1
         return self.pair_starts[image] + (subject - first) * others + (other - first) - (other > subject).long()
@@ -246,7 +246,7 @@ def _check_values(inputs: ObjectPairs) -> None:
         raise ValueError(
             f"`pairs` row {row}: objects must lie in [0, {len(classes)}); got {inputs.pairs[row].tolist()}."
         )
-    image = torch.searchsorted(starts[1:], inputs.pairs, right=True)
+    image = torch.searchsorted(starts[1:], inputs.pairs.contiguous(), right=True)
     row = _first((image[:, 0] != image[:, 1]) | (inputs.pairs[:, 0] == inputs.pairs[:, 1]))
     if row is not None:
         raise ValueError(

@@ -75,7 +75,7 @@ def read_voc(root: str | Path, *, size: int | tuple[int, int] | None = None) -> 
         first += len(images)
     names, targets = labels.targets(first)
     folder = str(root / "JPEGImages")
-    paths = PathList((folder, [f"{image}.jpg" for image in images]) for images in listed.values())
+    paths = PathList.of(f"{folder}/{image}.jpg" for images in listed.values() for image in images)
     parts = [part for part, images in listed.items() for _ in images]
     published = set(names) == set(SUPERCLASS_OF)
     return Dataset(
@@ -161,7 +161,7 @@ def _read_part_xml(
     for row, image in enumerate(images, start=first):
         file = root / "Annotations" / f"{image}.xml"
         if image not in annotated:
-            raise ValueError(f"`{root / 'ImageSets' / 'Main' / f'{part}.txt'}`: image {image!r} has no `{file}`.")
+            _refuse_unannotated(root / "ImageSets" / "Main" / f"{part}.txt", image, file)
         annotation = _read_xml(file)
         if annotation.tag != "annotation":
             raise ValueError(f"`{file}`: must hold an <annotation>; got <{annotation.tag}>.")
@@ -173,6 +173,11 @@ def _read_part_xml(
             if difficult not in ("0", "1"):
                 raise ValueError(f"`{file}` object {number}: difficult must be 0 or 1; got {difficult!r:.60}.")
             labels.add(row, name, present=difficult == "0")
+
+
+def _refuse_unannotated(listing: Path, image: str, file: Path) -> None:
+    number = next(number for number, line in _lines(listing) if line == image)
+    raise ValueError(f"`{listing}` line {number}: image {image!r} has no `{file}`.")
 
 
 class _PlainTree(ET.TreeBuilder):
@@ -198,7 +203,7 @@ def _read_class_lists(root: Path, part: str, images: list[str], first: int, labe
         labels.hidden_rows.append(range(first, first + len(images)))
         return
     if not files and images:
-        raise ValueError(f"`{main / f'{part}.txt'}` lists images, but neither XML files nor class lists have their labels.")
+        raise ValueError(f"`{main / f'{part}.txt'}` lists images that have neither XML files nor class lists.")
     row_of = {image: row for row, image in enumerate(images, start=first)}
     for file in files:
         name = file.stem.removesuffix(f"_{part}")

@@ -155,10 +155,12 @@ def _packaged_file() -> Path:
 def _cached_citations(path: Path) -> list[Citation]:
     source = {"format": "shortlist citations", "version": _CACHE_VERSION, "file": FILE, "bytes": path.stat().st_size}
     cache = cache_folder() / "pubmed20n0014.jsonl.gz"
-    if cache.is_file():
+    try:
         lines = text_lines(cache)
-        if json.loads(next(lines)[1]) == source:
+        if json.loads(next(lines, (0, "null"))[1]) == source:
             return [Citation(*json.loads(line)) for _, line in lines]
+    except ValueError:  # Not there yet, or damaged: the package has it all.
+        pass
     citations = list(read_medline(path))
     with replacing(cache) as partial, gzip.open(partial, "wt", encoding="utf-8", compresslevel=3) as file:
         _write(file, source, citations)

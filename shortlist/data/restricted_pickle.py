@@ -218,7 +218,7 @@ def _unescaped(line: bytes) -> bytes:
 
     def meant(match: re.Match[bytes]) -> bytes:
         escape = match[1]
-        if escape[:1] == b"x":
+        if len(escape) == 3:
             return bytes([int(escape[1:], 16)])
         if escape not in _ESCAPES:
             raise _Refused("a string has an unknown escape")
@@ -376,8 +376,10 @@ class _Machine:
         self.stack[-1].extend(_plain(item) for item in items)
 
     def _tuple(self, items: list[Any]) -> None:
-        inert = any(isinstance(item, (_Name, _Dtype, _Arguments)) for item in items)
-        self.stack.append((_Arguments if inert else tuple)(_finished(item) for item in items))
+        if any(isinstance(item, (_Name, _Dtype, _Arguments)) for item in items):
+            self.stack.append(_Arguments(_finished(item) for item in items))
+        else:
+            self.stack.append(tuple(_plain(item) for item in items))
 
     def _set(self, items: list[Any]) -> None:
         target = self.stack[-1]

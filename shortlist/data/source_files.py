@@ -38,7 +38,9 @@ def text_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[i
     try:
         with opener(path, "rb") as file:
             for number, line in enumerate(file, start=1):
-                yield number, line.decode(encoding).rstrip("\r\n")
+                text = line.decode(encoding).rstrip("\r\n")
+                # Spreadsheets put a byte order mark in front.
+                yield number, text.removeprefix("\ufeff") if number == 1 else text
     except UnicodeDecodeError as error:
         raise ValueError(f"`{path}` line {number} is not {encoding} text: {error.reason}.") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -54,6 +56,8 @@ def read_json(path: str | Path) -> Any:
         raise ValueError(f"`{path}` line {error.lineno} is not JSON: {error.msg}.") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"`{path}` is not UTF-8 text: {error.reason}.") from error
+    except RecursionError as error:
+        raise ValueError(f"`{path}` is nested too deeply to be read.") from error
 
 
 def take(record: Any, key: str, kind: type | tuple[type, ...], place: str) -> Any:

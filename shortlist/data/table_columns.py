@@ -158,14 +158,14 @@ def _numbers(block: Block, column: str) -> np.ndarray:
     """The numbers of a column, ``(rows, width)`` float32."""
     cells = block.columns[column]
     try:
-        if isinstance(cells, list) and any(isinstance(cell, str) and "_" in cell for cell in cells):
+        if isinstance(cells, list) and "_" in "".join(cell for cell in cells if isinstance(cell, str)):
             raise ValueError  # Python reads 1_000 as a number, nobody else does.
         values = np.asarray(cells, dtype=np.float64)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         _refuse_cell(block, column)
         raise
     with np.errstate(over="ignore"):
-        values = values.reshape(len(cells), -1).astype(np.float32)
+        values = values.reshape(len(cells), math.prod(values.shape[1:])).astype(np.float32)
     wrong = np.argwhere(~np.isfinite(values))
     if len(wrong):
         row = int(wrong[0][0])
@@ -189,5 +189,5 @@ def _refuse_cell(block: Block, column: str) -> None:
 def _is_number(value: Any) -> bool:
     try:
         return "_" not in str(value) and math.isfinite(float(value))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return False

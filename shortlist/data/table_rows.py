@@ -176,7 +176,7 @@ def _open_parquet(path: Path) -> TableFile:
     arrow = require("pyarrow", extra="data")
     try:
         names = tuple(parquet.read_schema(path).names)
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"`{path}` is not a Parquet file: {_first_line(error)}.") from error
     _refuse_repeated(path, names)
 
@@ -188,7 +188,7 @@ def _open_parquet(path: Path) -> TableFile:
                     values = {column: _cells(batch.column(column), arrow) for column in columns}
                     yield Block(values, range(start, start + batch.num_rows), f"`{path}` row")
                     start += batch.num_rows
-        except (arrow.ArrowException, OSError) as error:
+        except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise ValueError(f"`{path}` is damaged after row {start}: {_first_line(error)}.") from error
 
     return TableFile(path, names, blocks)
@@ -205,10 +205,10 @@ def _cells(column: Any, arrow: Any) -> Any:
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
         return column.to_numpy(zero_copy_only=False)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        flat, sizes = column.flatten(), column.value_lengths()
+        flat, sizes = column.flatten(), require("pyarrow.compute", extra="data").list_value_length(column)
         whole = types.is_integer(kind.value_type) or types.is_floating(kind.value_type)
         if whole and not flat.null_count and len(sizes) and len(sizes.unique()) == 1:
-            return flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+            return flat.to_numpy(zero_copy_only=False).reshape(len(column), sizes[0].as_py())
     return column.to_pylist()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shortlist.data.dataset import Dataset
+from shortlist.data.name_codes import OTHER_PART_NAMES, PARTS
 from shortlist.data.table_columns import (
     ClassColumn,
     LabelColumns,
@@ -15,9 +16,6 @@ from shortlist.data.table_columns import (
     TextColumns,
 )
 from shortlist.data.table_rows import TableFile, open_table
-
-PARTS = ("train", "val", "test")
-VALIDATION = dict.fromkeys(("validation", "valid", "dev"), "val")
 
 
 def read_table(
@@ -33,18 +31,18 @@ def read_table(
     groups: Sequence[str] | None = None,
     encoding: str = "utf-8",
 ) -> Dataset:
-    """Read a table of texts or numbers with labels.
+    r"""Read a table of texts or numbers with labels.
 
     The ending says what the file is: ``.csv``, ``.tsv`` (quotes as in CSV), ``.jsonl`` or ``.ndjson``, these also in
-    ``.gz`` or ``.xz``, and ``.parquet`` (needs ``shortlist[data]``). The argument, never a value, says whether a row has
-    one class (``label``) or a set of labels (``labels``). The table is read into memory, numbers as float32. Errors
+    ``.gz`` or ``.xz``, and ``.parquet`` (needs ``shortlist[data]``). The argument, never a value, says whether a row
+    has one class (``label``) or a set of labels (``labels``). The table is read into memory, numbers as float32. Errors
     count lines of text from 1 and rows of Parquet from 0, as the dataset does.
 
     Args:
         path: the file.
         text: a column, or several, which are joined by a space; None for ``text`` if there is one.
-        features: columns of numbers, or a name like ``x_*`` for all that begin so; in JSON and Parquet a column may hold
-            lists of as many numbers in each row. None without texts for all columns that nothing else asks for.
+        features: columns of numbers, or a name like ``x_*`` for all that begin so; in JSON and Parquet a column may
+            hold lists of as many numbers in each row. None without texts for all columns that nothing else asks for.
         label: the column with the class of each row. None without ``labels`` for ``labels`` or ``label``, whichever
             there is.
         labels: one column with a set of labels: a list, or names between separators, where an empty cell is an empty
@@ -68,7 +66,7 @@ def read_table(
         >>> from tempfile import TemporaryDirectory
         >>> from shortlist.data.tables import read_table
         >>> with TemporaryDirectory() as folder:
-        ...     _ = Path(folder, "a.csv").write_text("text,labels,split\\nred rose,rose;red,train\\nold,,test\\n")
+        ...     _ = Path(folder, "a.csv").write_text("text,labels,split\nred rose,rose;red,train\nold,,test\n")
         ...     flowers = read_table(Path(folder, "a.csv"))
         >>> flowers[0]
         Example(input='red rose', labels=('red', 'rose'), unknown=(), split='train')
@@ -86,7 +84,9 @@ def read_table(
             raise ValueError(f"`{path}`: name the column of labels by `label` or `labels`; it has {_names(table)}.")
         label, labels = (found[0], None) if found == ["label"] else (None, found[0])
     target = _target_reader(table, label, labels, label_names, separator)
-    parts = NameColumn(_named(table, "split", _usual("split", table) if split is None else split), renamed=VALIDATION)
+    parts = NameColumn(
+        _named(table, "split", _usual("split", table) if split is None else [split]), renamed=OTHER_PART_NAMES
+    )
     names = _named(table, "groups", _usual("source", table) if groups is None else groups)
     members = [NameColumn([name]) for name in names]
     inputs = _input_reader(table, text, features, {*target.columns, *parts.columns, *names})
@@ -111,12 +111,14 @@ def _target_reader(
     separator: str,
 ) -> ClassColumn | LabelListColumn | LabelColumns:
     if label is not None:
-        return ClassColumn(*_named(table, "label", label), names)
+        return ClassColumn(_named(table, "label", [label])[0], names)
     if isinstance(labels, str) and not labels.endswith("*"):
-        return LabelListColumn(*_named(table, "labels", labels), names, separator)
+        return LabelListColumn(_named(table, "labels", labels)[0], names, separator)
     if names is not None:
         raise TypeError("`label_names` must not be given for labels in columns, which have the columns' names.")
     columns = _named(table, "labels", labels or ())
+    if not columns:
+        raise ValueError("`labels` must name at least one column; got none.")
     begin = len(labels) - 1 if isinstance(labels, str) else 0
     return LabelColumns(columns, [column[begin:] for column in columns])
 

@@ -73,6 +73,24 @@ class Tally:
         low, high = (self.values[bisect_right(until, place)] for place in ((members - 1) // 2, members // 2))
         return (low + high) / 2
 
+    def bins(self, most: int) -> list[tuple[int, int, int]]:
+        """At most ``most`` ranges of one width from the smallest to the largest number: first, last, and members.
+
+        Example:
+            >>> Tally((1, 2, 5), (10, 4, 1)).bins(3)
+            [(1, 2, 14), (3, 4, 0), (5, 6, 1)]
+        """
+        if most < 1:
+            raise ValueError(f"`most` must be at least 1; got {most}.")
+        if not self.values:
+            return []
+        width = -(-(self.maximum - self.minimum + 1) // most)
+        starts = range(self.minimum, self.maximum + 1, width)
+        members = [0] * len(starts)
+        for value, times in zip(self.values, self.times, strict=True):
+            members[(value - self.minimum) // width] += times
+        return [(start, start + width - 1, count) for start, count in zip(starts, members, strict=True)]
+
     def lorenz(self, *, points: int = 200) -> tuple[tuple[float, float], ...]:
         """The Lorenz curve: which share of the total the smallest share of the members holds.
 

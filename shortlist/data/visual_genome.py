@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.groups import Groups
@@ -78,6 +80,7 @@ def read_visual_genome(
     predicate_names = _names(names, "predicate", root / NAMES)
     graphs = _read_graphs(root / GRAPHS)
     _check_graphs(graphs, len(object_names), len(predicate_names))
+    _check_members(graphs)
     ids, sizes = _read_images(root / IMAGES, graphs)
     kept, part = _chosen_images(graphs, val_images, images)
     inputs = _object_table(graphs, kept, sizes[kept], object_names)
@@ -85,12 +88,9 @@ def read_visual_genome(
     if pairs == "all":
         rows = inputs.rows_of(subject, other)
     else:
-        keys, inverse = torch.unique(subject * len(graphs.labels) + other, return_inverse=True)
-        ends = torch.stack([keys // max(1, len(graphs.labels)), keys % max(1, len(graphs.labels))], -1)
-        inputs = ObjectPairs(
-            inputs.classes, inputs.boxes, inputs.starts, inputs.image_size, object_names=object_names, pairs=ends
-        )
-        rows = inverse
+        # Ascending rows of all pairs stand by image, subject and object, so they sort the related ones.
+        found, rows = torch.unique(inputs.rows_of(subject, other), return_inverse=True)
+        inputs = inputs.take(found)
     image = inputs.images()
     used = [name for i, name in enumerate(_PARTS) if (part == i).any()]
     number = torch.tensor([used.index(name) if name in used else -1 for name in _PARTS])
@@ -119,6 +119,12 @@ class _Graphs:
     first_rel: np.ndarray
     last_rel: np.ndarray
     split: np.ndarray
+
+    @cached_property
+    def corners(self) -> np.ndarray:
+        """Corners from centre and size; the layout rounds half a size down, so that whole numbers stay whole."""
+        low = self.boxes[:, :2] - self.boxes[:, 2:] // 2
+        return np.concatenate([low, low + self.boxes[:, 2:]], 1)
 
 
 def _names(record: Any, kind: str, path: Path) -> tuple[str, ...]:
@@ -172,9 +178,9 @@ def _array(file: Any, key: str, shape: tuple[int | None, ...], path: Path) -> np
 
 
 def _check_graphs(graphs: _Graphs, num_objects: int, num_predicates: int) -> None:
-    def refuse(bad: np.ndarray, key: str, rule: str, values: np.ndarray) -> None:
-        if bad.any():
-            row = int(bad.argmax())
+    def refuse(bad: ArrayLike, key: str, rule: str, values: np.ndarray) -> None:
+        if np.any(bad):
+            row = int(np.argmax(bad))
             raise ValueError(f"`{graphs.path}` {key} row {row}: {rule}; got {np.asarray(values[row]).tolist()}.")
 
     for key, values, high in (
@@ -184,7 +190,7 @@ def _check_graphs(graphs: _Graphs, num_objects: int, num_predicates: int) -> Non
         rule = f"must lie in [1, {high}], the numbers in `{NAMES}`"
         refuse((values < 1) | (values > high), key, rule, values)
     refuse((graphs.split < 0) | (graphs.split > 2), "split", "must be 0, 1 or 2", graphs.split)
-    corners = _corners(graphs.boxes)
+    corners = graphs.corners
     outside = (graphs.boxes[:, 2:] < 1).any(1) | (corners < 0).any(1) | (corners > graphs.scale).any(1)
     rule = f"the box (centre and size) must be at least 1 x 1 and inside the image of {graphs.scale} pixels"
     refuse(outside, f"boxes_{graphs.scale}", rule, graphs.boxes)
@@ -200,18 +206,26 @@ def _check_graphs(graphs: _Graphs, num_objects: int, num_predicates: int) -> Non
         reached = np.maximum.accumulate(np.concatenate([[-1], np.where(none, -1, last)]))[:-1]
         rule = "must not begin within the range of an earlier image"
         refuse(~none & (first <= reached), f"img_to_first_{what}", rule, ends)
-    image, row = _spread(graphs.first_rel, graphs.last_rel, np.arange(len(graphs.split)))
-    ends = graphs.relationships[row]
-    foreign = ((ends < graphs.first_box[image, None]) | (ends > graphs.last_box[image, None])).any(1)
+    same = ~np.diff(graphs.relationships, axis=1).any(1)
+    refuse(same, "relationships", "must join two different boxes", graphs.relationships)
+
+
+def _check_members(graphs: _Graphs) -> None:
+    """Relations join boxes of their own image, and all boxes and relations have one."""
+    every = np.arange(len(graphs.split))
+    image, row = _spread(graphs.first_rel, graphs.last_rel, every)
+    first, last, ends = graphs.first_box[image], graphs.last_box[image], graphs.relationships[row]
+    foreign = ((ends < first[:, None]) | (ends > last[:, None])).any(1)
     if foreign.any():
         at = int(foreign.argmax())
-        i, (subject, other) = image[at], ends[at]
         raise ValueError(
-            f"`{graphs.path}` relationships row {row[at]}: must join boxes of image {i}, from {graphs.first_box[i]} to "
-            f"{graphs.last_box[i]}; got {subject} and {other}."
+            f"`{graphs.path}` relationships row {row[at]}: must join boxes of image {image[at]}, from {first[at]} to "
+            f"{last[at]}; got {ends[at, 0]} and {ends[at, 1]}."
         )
-    same = np.equal(graphs.relationships[:, 0], graphs.relationships[:, 1])
-    refuse(same, "relationships", "must join two different boxes", graphs.relationships)
+    boxes = len(_spread(graphs.first_box, graphs.last_box, every)[0])
+    for key, size, held in (("labels", len(graphs.labels), boxes), ("predicates", len(graphs.predicates), len(row))):
+        if held != size:
+            raise ValueError(f"`{graphs.path}` {key}: all {size} rows must belong to an image; got {held} that do.")
 
 
 def _read_images(path: Path, graphs: _Graphs) -> tuple[np.ndarray, np.ndarray]:
@@ -222,14 +236,7 @@ def _read_images(path: Path, graphs: _Graphs) -> tuple[np.ndarray, np.ndarray]:
     records = read_json(path)
     if not isinstance(records, list):
         raise ValueError(f"`{path}` must be a list of images; got {type(records).__name__}.")
-    table = np.zeros((len(records), 3), dtype=np.int64)
-    for row, record in enumerate(records):
-        place = f"`{path}` image {row}"
-        for column, key in enumerate(("image_id", "width", "height")):
-            value = take(record, key, int, place)
-            if not (0 if key == "image_id" else 1) <= value < 2**31:
-                raise ValueError(f"{place}: {key!r} must be a whole number above 0; got {value}.")
-            table[row, column] = value
+    table = np.array([_image(record, row, path) for row, record in enumerate(records)], dtype=np.int64).reshape(-1, 3)
     if len(table) != count:
         table = table[~np.isin(table[:, 0], _UNREADABLE_IMAGES)]
     if len(table) != count:
@@ -239,6 +246,20 @@ def _read_images(path: Path, graphs: _Graphs) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"`{path}`: each image must be listed once; 'image_id' {ids[times.argmax()]} is repeated.")
     sizes = table[:, 1:] * (graphs.scale / table[:, 1:].max(1, keepdims=True, initial=1))
     return table[:, 0], sizes.astype(np.float32)
+
+
+def _image(record: Any, row: int, path: Path) -> tuple[int, int, int]:
+    """Id, width and height of an image."""
+    try:
+        image, width, height = record["image_id"], record["width"], record["height"]
+        whole = type(image) is type(width) is type(height) is int
+        if whole and min(image + 1, width, height) > 0 and max(image, width, height) < 2**31:
+            return image, width, height
+    except (KeyError, TypeError, IndexError):
+        pass  # What is wrong is said below, away from the many rows that are right.
+    place = f"`{path}` image {row}"
+    values = {key: take(record, key, int, place) for key in ("image_id", "width", "height")}
+    raise ValueError(f"{place}: id, width and height must be above 0 and below 2^31; got {list(values.values())}.")
 
 
 def _chosen_images(graphs: _Graphs, val_images: int | None, images: int | None) -> tuple[np.ndarray, np.ndarray]:
@@ -262,7 +283,7 @@ def _object_table(graphs: _Graphs, kept: np.ndarray, sizes: np.ndarray, names: t
     np.cumsum(graphs.last_box[kept] - graphs.first_box[kept] + 1, out=starts[1:])
     return ObjectPairs(
         torch.from_numpy(graphs.labels[box] - 1),
-        torch.from_numpy(_corners(graphs.boxes[box]).astype(np.float32)),
+        torch.from_numpy(graphs.corners[box].astype(np.float32)),
         torch.from_numpy(starts),
         torch.from_numpy(sizes),
         object_names=names,
@@ -286,9 +307,3 @@ def _spread(first: np.ndarray, last: np.ndarray, images: np.ndarray) -> tuple[np
     place = np.repeat(np.arange(len(images)), counts)
     begin = np.cumsum(counts) - counts
     return place, np.arange(len(place)) + np.repeat(first - begin, counts)
-
-
-def _corners(boxes: np.ndarray) -> np.ndarray:
-    """Corners from centre and size; the layout rounds half a size down, so that whole numbers stay whole."""
-    low = boxes[:, :2] - boxes[:, 2:] // 2
-    return np.concatenate([low, low + boxes[:, 2:]], 1)

@@ -17,24 +17,34 @@ from shortlist.data.groups import Groups
 from shortlist.data.inputs import Features
 from shortlist.functional.options import check_number, check_positive
 
+
 class AmbiguousWorld:
     r"""One true label among groups of look-alikes: the plant problem, small and with known probabilities.
 
     .. math:: P(y) \propto \operatorname{rank}(y)^{-\text{tail}}, \qquad x \mid y \sim N(\mu_y, I)
 
-    The means :math:`\mu_y` of a group scatter around its centre, each group with its own scatter: the ratio of the noise
-    to the typical distance between two means goes evenly, on a logarithmic scale, from the lower to the higher
+    The means :math:`\mu_y` of a group scatter around its centre, each group with its own scatter: the ratio of the
+    noise to the typical distance between two means goes evenly, on a logarithmic scale, from the lower to the higher
     ``ambiguity``. So one label is plausible in some regions and a dozen are in others, and answers of varying size pay.
     Sizes of groups go evenly, on a logarithmic scale, from the fewest to the most, and have nothing to do with
     ambiguity. Frequent and rare labels are spread over every group alike.
+
+    By default the least errors, from a million x with standard errors below 0.03, are in percent:
+
+    ==========  ====  ====  ====  ====
+    k              1     2     3     5
+    ==========  ====  ====  ====  ====
+    top-K       33.5  21.0  14.9   8.6
+    average-K   32.7  16.9  10.3   4.3
+    ==========  ====  ====  ====  ====
 
     Args:
         num_groups: how many groups, at least 1.
         labels_per_group: the fewest and the most labels of a group, at least 1. A single group has the most.
         dim: how many numbers make an x, at least 1.
-        ambiguity: noise over the typical (root-mean-square) distance of two means in a group, of the clearest and of the
-            most ambiguous group; positive. Two labels at ratio a are confused with probability
-            :math:`\Phi(-1 / 2a)`: 0.1 is clear, 2 is hopeless.
+        ambiguity: noise over the typical (root-mean-square) distance of two means in a group, of the clearest and of
+            the most ambiguous group; positive. Two equally frequent labels at ratio a are confused with probability
+            :math:`\Phi(-1 / 2a)`: 0.15 is clear, 2 is hopeless.
         tail: exponent of the long tail of label frequencies; 0 makes all labels equally frequent.
         separation: typical distance between the centres of two groups, in units of the noise; positive.
         seed: of the means and of which label is rare; a whole number from 0.
@@ -50,15 +60,14 @@ class AmbiguousWorld:
     Example:
         >>> from shortlist.data.world_ambiguous import AmbiguousWorld
         >>> world = AmbiguousWorld()
-        >>> world.num_labels, world.superclass.counts().min().item(), world.superclass.counts().max().item()
-        (0, 0, 0)
+        >>> world.num_labels, len(world.superclass.names)
+        (89, 20)
         >>> data = world.sample(1000, seed=1)
         >>> len(data.part("train")), world.probabilities(data.batch([0, 1]).inputs).shape
-        (600, torch.Size([2, 0]))
-        >>> [round(world.top_k_risk(k).value, 2) for k in (1, 2, 3, 5)]
-        []
-        >>> [round(world.average_k_risk(k).value, 2) for k in (1, 2, 3, 5)]
-        []
+        (600, torch.Size([2, 89]))
+        >>> better = world.advantage(3, num_samples=20_000)
+        >>> round(better.value, 3), better.standard_error < 0.001
+        (0.046, True)
     """
 
     def __init__(
@@ -73,13 +82,15 @@ class AmbiguousWorld:
         seed: int = 0,
     ) -> None:
         self.dim = need_whole("dim", dim, at_least=1)
-        self.tail = check_number("tail", tail, at_least=0.0)
+        self.tail = check_number("tail", tail, at_least=0.0, below=1000.0)
         self.separation = check_positive("separation", separation)
         self.seed = seed
         groups = need_whole("num_groups", num_groups, at_least=1)
-        fewest, most = (need_whole("labels_per_group", size, at_least=1) for size in labels_per_group)
-        sizes = _between(*_need_pair("labels_per_group", (fewest, most)), groups).round().astype(np.int64)
-        ambiguities = _between(*_need_pair("ambiguity", ambiguity), groups)
+        fewest, most = (
+            need_whole("labels_per_group", v, at_least=1) for v in _pair("labels_per_group", labels_per_group)
+        )
+        sizes = _between(fewest, most, groups).round().astype(np.int64)
+        ambiguities = _between(*_pair("ambiguity", ambiguity), groups)
         self.num_labels = int(sizes.sum())
         draws = Draws(seed, "ambiguous world")
         # Multiples of the golden ratio spread both clear and ambiguous groups over all sizes, whatever the seed.
@@ -195,7 +206,7 @@ def parts_in_order(num_rows: int, shares: tuple[float, float, float]) -> Groups:
     return Groups(torch.bucketize(torch.arange(num_rows), ends, right=True), ("train", "val", "test"))
 
 
-def need_whole(name: str, value: int, *, at_least: int) -> int:
+def need_whole(name: str, value: float, *, at_least: int) -> int:
     """``value`` as an int, if it is a whole number that is large enough; else ValueError."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < at_least:
         raise ValueError(f"`{name}` must be a whole number, at least {at_least}; got {value!r}.")
@@ -210,7 +221,7 @@ def need_inputs(x: Tensor, dim: int) -> None:
         raise ValueError(f"`x` must have shape (B, {dim}); got {tuple(x.shape)}.")
 
 
-def _need_pair(name: str, pair: Sequence[float]) -> tuple[float, float]:
+def _pair(name: str, pair: Sequence[float]) -> tuple[float, float]:
     if len(pair) != 2 or not all(isinstance(value, Real) for value in pair) or not 0 < pair[0] <= pair[1] < math.inf:
         raise ValueError(f"`{name}` must be two positive numbers, the smaller first; got {pair!r}.")
     return pair[0], pair[1]

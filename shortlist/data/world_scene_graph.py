@@ -20,7 +20,7 @@ from shortlist.data.target_rows import sparse_targets
 from shortlist.functional.metrics_labels import check_ks, like_k
 
 _PARTS = ("train", "val", "test")
-_BLOCK = 1 << 15  # Pairs whose probabilities are in memory at once.
+_BLOCK = 1 << 12  # Pairs whose probabilities are in memory at once.
 _LONGER_SIDE = 1024
 # Without the logarithms: what remains of the geometry is made by operations that all platforms round alike.
 _DECIDING = tuple(i for i, name in enumerate(GEOMETRY) if not name.startswith("log"))
@@ -113,7 +113,7 @@ class SceneGraphWorld:
         counts = [math.floor(num_images * share) for share in (val, test)]
         if sum(counts) > num_images or val + test > 1:
             raise ValueError(f"`val` and `test` must sum to at most 1; got {val} and {test}.")
-        inputs = self._images(num_images, seed, "images")
+        inputs = self._images(num_images, seed, "images", self.objects_per_image)
         image = inputs.images()
         rows, labels = self._relations(inputs, seed)
         clean = sparse_targets(rows, labels, len(inputs), self.num_predicates)
@@ -168,7 +168,7 @@ class SceneGraphWorld:
         """
         ks = check_ks(k)
         _check_whole("num_images", num_images, 2)
-        inputs = self._images(num_images, seed, "Bayes recall")
+        inputs = self._images(num_images, seed, "Bayes recall", self.objects_per_image)
         gained = torch.zeros(num_images, len(ks), dtype=torch.float64)
         related = torch.zeros(num_images, 1, dtype=torch.float64)
         for image, probs in self._by_image(inputs):
@@ -191,37 +191,43 @@ class SceneGraphWorld:
         return logits
 
     def _shift(self, relations_per_pair: float) -> float:
-        """What to add to all logits for the wanted mean on a sample of pairs, by halving."""
-        pairs = self._images(max(2, 1000 // sum(self.objects_per_image)), 0, "level")
-        if not len(pairs):
-            return 0.0
-        logits = self._logits(pairs.batch(torch.arange(min(len(pairs), _BLOCK))))
+        """What to add to all logits for the wanted mean, by halving, on pairs of which the classes fill a lattice."""
+        count = 2048
+        pairs = self._images(count, 0, "level", (2, 2))
+        place = np.arange(count)
+        subject, other = (self._classes((at + 0.5) / count) for at in (place, place * 795 % count))
+        batch = pairs.batch(torch.from_numpy(2 * place))
+        logits = self._logits(batch._replace(subject=torch.from_numpy(subject), object=torch.from_numpy(other)))
         low, high = -64.0, 64.0
-        for _ in range(30):
+        for _ in range(20):
             middle = (low + high) / 2
             # A running sum, unlike a sum, has an order that is the same everywhere.
-            mean = np.cumsum(_logistic(logits + middle))[-1] / len(logits)
+            mean = np.cumsum(_logistic(logits + middle))[-1] / count
             low, high = (middle, high) if mean < relations_per_pair else (low, middle)
         return low
 
-    def _images(self, num_images: int, seed: int, purpose: str) -> ObjectPairs:
+    def _classes(self, chance: np.ndarray) -> np.ndarray:
+        """Classes in proportion to 1, 1/2, 1/3, ... from fractions in [0, 1)."""
+        reach = np.cumsum(1.0 / np.arange(1, self.num_objects + 1))
+        # A product may round up to the very end.
+        return np.searchsorted(reach, chance * reach[-1], side="right").clip(max=self.num_objects - 1)
+
+    def _images(self, num_images: int, seed: int, purpose: str, objects: tuple[int, int]) -> ObjectPairs:
         """Images with a longer side of 1024 pixels, and objects with boxes of whole pixels."""
         chance = Draws(seed, f"scene graph world {self.seed}: {purpose}")
-        low, high = self.objects_per_image
+        low, high = objects
         starts = np.zeros(num_images + 1, dtype=np.int64)
         np.cumsum(low + chance.below(np.full(num_images, high - low + 1)), out=starts[1:])
         size = np.full((num_images, 2), _LONGER_SIDE, dtype=np.int64)
         shorter = chance.below(np.full(num_images, 2))
         size[np.arange(num_images), shorter] -= chance.below(np.full(num_images, _LONGER_SIDE // 2))
-        total = int(starts[-1])
-        reach = np.cumsum(1.0 / np.arange(1, self.num_objects + 1))
-        classes = np.searchsorted(reach, chance.uniform(total) * reach[-1], side="right")
+        classes = self._classes(chance.uniform(int(starts[-1])))
         room = np.repeat(size, np.diff(starts), 0).reshape(-1)
         sides = room // 16 + chance.below(room // 2)
         corner = chance.below(room - sides + 1)
         boxes = np.concatenate([corner.reshape(-1, 2), (corner + sides).reshape(-1, 2)], 1)
         return ObjectPairs(
-            torch.from_numpy(classes.clip(max=self.num_objects - 1)),  # A product may round up to the very end.
+            torch.from_numpy(classes),
             torch.from_numpy(boxes.astype(np.float32)),
             torch.from_numpy(starts),
             torch.from_numpy(size.astype(np.float32)),
@@ -240,10 +246,13 @@ class SceneGraphWorld:
 
     def _by_image(self, inputs: ObjectPairs) -> Iterator[tuple[int, Tensor]]:
         """The probabilities ``(pairs, R)`` of each image that has pairs."""
-        starts = inputs.pair_starts.tolist()
-        for image, (start, end) in enumerate(pairwise(starts)):
-            if end > start:
-                yield image, self.probabilities(inputs.batch(torch.arange(start, end)))
+        starts, together = inputs.pair_starts.tolist(), 64
+        for first in range(0, inputs.num_images, together):
+            bounds = starts[first : first + together + 1]
+            probs = self.probabilities(inputs.batch(torch.arange(bounds[0], bounds[-1])))
+            for image, (start, end) in enumerate(pairwise(bounds), start=first):
+                if end > start:
+                    yield image, probs[start - bounds[0] : end - bounds[0]]
 
 
 def recall_gains(probs: Tensor) -> Tensor:
@@ -253,8 +262,8 @@ def recall_gains(probs: Tensor) -> Tensor:
         = \int_0^1 p_c \prod_{d \ne c} (1 - p_d + p_d t)\, dt
 
     (0 / 0 counts as 0): the mean of 1 / (1 + number of the others), as :math:`\int_0^1 t^m dt = 1 / (m + 1)`. The
-    integrand is a polynomial of degree n - 1, for which n / 2 Gauss-Legendre nodes are exact; from 512 labels on, 256
-    nodes leave an error far below rounding.
+    integrand is a polynomial of degree n - 1, for which n / 2 Gauss-Legendre nodes are exact. Where n is large, m nodes
+    leave an error of about :math:`e^{-4 m^2 / \sum p}`; so many are taken that this is below rounding.
 
     Args:
         probs: ``(n,)`` float64, the chance of each label.
@@ -267,7 +276,8 @@ def recall_gains(probs: Tensor) -> Tensor:
         >>> recall_gains(torch.tensor([1.0, 0.5], dtype=torch.float64))
         tensor([0.7500, 0.2500], dtype=torch.float64)
     """
-    nodes, weights = _quadrature(min(max(1, (len(probs) + 1) // 2), 256))
+    enough = 32 + math.ceil(math.sqrt(10 * float(probs.sum())))
+    nodes, weights = _quadrature(max(1, min((len(probs) + 1) // 2, enough)))
     factors = 1 - probs.unsqueeze(-1) * (1 - nodes)  # Above 0, as all nodes are.
     return (probs.unsqueeze(-1) * factors.prod(0) / factors) @ weights
 
@@ -283,11 +293,12 @@ def _logistic(z: np.ndarray) -> np.ndarray:
     """The logistic function by operations that all platforms round alike, so that the same relations are drawn."""
     a = np.minimum(np.abs(z), 700.0)
     halvings = np.floor(a * 1.4426950408889634 + 0.5)
-    rest = halvings * 0.6931471805599453 - a  # Within half of log 2, where fourteen terms reach full precision.
-    power = np.ones_like(a)
-    for term in range(14, 0, -1):
-        power = 1.0 + power * rest / term
-    power = np.ldexp(power, -halvings.astype(np.int64))
+    rest = halvings * 0.6931471805599453 - a  # Within half of log 2, where fifteen terms reach full precision.
+    power = np.zeros_like(a)
+    for term in range(14, -1, -1):
+        power *= rest
+        power += 1.0 / math.factorial(term)
+    power = np.ldexp(power, -halvings.astype(np.int32))
     return np.where(z >= 0, 1.0, power) / (1.0 + power)
 
 

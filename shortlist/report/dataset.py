@@ -36,11 +36,12 @@ def draw_dataset(summary: DatasetSummary, dataset: Dataset | None = None, *, exa
     if examples < 0:
         raise ValueError(f"`examples` must be at least 0; got {examples}.")
     rows = [] if dataset is None else example_rows(len(dataset), examples, seed=seed)
-    columns, height = (4, 2.1) if summary.inputs == "text" else (6, 2.6)
+    columns, height = (4, 2.2) if summary.inputs == "text" else (6, 2.6)
     if summary.inputs in ("features", "sparse features") and not _is_matrix(summary):
-        height = 1.8
+        height = 1.5
     grid = height * -(-len(rows) // columns)
     figure = new_figure(_WIDTH, 7.4 + (grid + 0.4 if rows else 0))
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
     panels = figure
     if dataset is not None and rows:
         panels, below = figure.subfigures(2, 1, height_ratios=(7.4, grid + 0.4))
@@ -59,13 +60,18 @@ def draw_dataset(summary: DatasetSummary, dataset: Dataset | None = None, *, exa
 
 def _title(summary: DatasetSummary) -> str:
     shape = "" if not summary.input_shape else f" ({' × '.join(map(str, summary.input_shape))})"
-    name = shorten(summary.name, 60)
-    return f"{name}{': ' if name else ''}{summary.rows:,} rows of {summary.inputs}{shape}, {summary.labels:,} labels"
+    rows, labels = counted(summary.rows, "row"), counted(summary.labels, "label")
+    name = f"{shorten(summary.name, 60)}: " if summary.name else ""
+    return f"{name}{rows} of {summary.inputs}{shape}, {labels}"
 
 
 def _examples_title(summary: DatasetSummary, count: int) -> str:
-    scale = {"features": "; brighter is larger", "sparse features": "; brighter is larger (absolute)"}
-    return f"{count} rows by chance{scale.get(summary.inputs, '')}"
+    key = {
+        "features": "; brighter is larger",
+        "sparse features": "; brighter is larger (absolute values)",
+        "object pairs": "; the subject is dark, the object orange",
+    }
+    return f"{counted(count, 'row')} drawn by chance{key.get(summary.inputs, '')}"
 
 
 def _is_matrix(summary: DatasetSummary) -> bool:
@@ -76,18 +82,18 @@ def _is_matrix(summary: DatasetSummary) -> bool:
 def _draw_cardinality(axis: Any, summary: DatasetSummary) -> None:
     """How many rows have how many labels."""
     tally = summary.labels_per_row
-    step = max(1, -(-(tally.maximum - tally.minimum + 1) // _MOST_BARS))
-    starts = np.arange(tally.minimum, tally.maximum + 1, step)
-    bins = (np.array(tally.values, dtype=np.int64) - tally.minimum) // step
-    heights = np.bincount(bins, weights=np.array(tally.times, dtype=np.float64), minlength=len(starts))
-    middle = starts + (step - 1) / 2
+    bins = tally.bins(_MOST_BARS) or [(0, 0, 0)]
+    step = bins[0][1] - bins[0][0] + 1
+    middle = [(first + last) / 2 for first, last, _ in bins]
+    heights = [count for _, _, count in bins]
     axis.bar(middle, heights, width=0.85 * step, color=_INK)
-    axis.axvline(tally.mean, color=_MARK, linestyle=":", linewidth=1.4)
-    # Room above the bars, so that the note stands on white.
-    axis.set(xlim=(starts[0] - max(1, step), starts[-1] + step + 0.5), ylim=(0, max(1.0, 1.18 * heights.max())))
-    right = tally.mean < (starts[0] + starts[-1]) / 2 + 1e-9
-    note = f"  mean {tally.mean:.3g}  "
-    axis.text(tally.mean, 1.12 * heights.max(), note, color=_MARK, ha="left" if right else "right", va="center")
+    # Room above the bars, so that the note stands on white; a single bar does not fill the panel.
+    side = 0.8 * step if len(bins) > 1 else 1.5
+    axis.set(xlim=(middle[0] - side, middle[-1] + side), ylim=(0, max(1.0, 1.18 * max(heights))))
+    if summary.rows:
+        axis.axvline(tally.mean, color=_MARK, linestyle=":", linewidth=1.4)
+        ha = "left" if tally.mean <= (middle[0] + middle[-1]) / 2 else "right"
+        axis.text(tally.mean, 1.12 * max(heights), f"  mean {tally.mean:.3g}  ", color=_MARK, ha=ha, va="center")
     xlabel = "labels per row" if step == 1 else f"labels per row (bars of {step} values)"
     _finish(axis, "Labels per row", xlabel, "rows", whole="xy")
 
@@ -95,13 +101,15 @@ def _draw_cardinality(axis: Any, summary: DatasetSummary) -> None:
 def _draw_frequencies(axis: Any, summary: DatasetSummary) -> None:
     """Rows of each label, from the most to the least frequent."""
     tally = summary.rows_per_label
-    seen = Tally(*_above_zero(tally))
+    first = 1 if tally.minimum == 0 else 0
+    seen = Tally(tally.values[first:], tally.times[first:])
     counts, times = np.array(seen.values[::-1], dtype=np.int64), np.array(seen.times[::-1], dtype=np.int64)
     last = times.cumsum()
     if summary.labels <= _FEW_LABELS:
         axis.bar(np.arange(1, seen.members + 1), np.repeat(counts, times), width=0.85, color=_INK)
-        axis.set_xlim(0.3, max(1, summary.labels) + 0.7)
-    elif len(counts):
+        side = 0.7 if summary.labels > 1 else 1.5
+        axis.set(xlim=(1 - side, max(1, summary.labels) + side), ylim=(0, max(1.0, 1.1 * seen.maximum)))
+    elif seen.members:
         ranks = np.stack([last - times + 1, last], axis=1).ravel()
         axis.plot(ranks, np.repeat(counts, 2), color=_INK, linewidth=2)
         axis.set(xscale="log", xlim=(0.9, 1.15 * summary.labels))
@@ -110,9 +118,8 @@ def _draw_frequencies(axis: Any, summary: DatasetSummary) -> None:
         else:
             axis.set_ylim(0, 1.15 * seen.maximum)
     if summary.never_seen.count:
-        _note(axis, f"{summary.never_seen.count:,} labels never seen", 0.97, 0.95, ha="right")
-    log = "y" if axis.get_yscale() == "log" else ""
-    _finish(axis, "Frequency of the labels", "rank of the label", "rows with the label", whole="xy", log=log)
+        _note(axis, f"{counted(summary.never_seen.count, 'label')} never seen", 0.97, 0.95, ha="right")
+    _finish(axis, "Frequency of the labels", "rank of the label", "rows with the label", whole="xy")
 
 
 def _draw_lorenz(axis: Any, summary: DatasetSummary) -> None:
@@ -128,7 +135,7 @@ def _draw_lorenz(axis: Any, summary: DatasetSummary) -> None:
             _note(axis, f"the rarest 80 % hold {percent(held)}", 0.04, 0.80, colour=_MARK)
     _note(axis, f"Gini {summary.gini:.3f}", 0.04, 0.93)
     axis.set(xlim=(0, 100), ylim=(0, 101))
-    _finish(axis, "Lorenz curve", "labels, rarest first (%)", "share of all label entries (%)")
+    _finish(axis, "Lorenz curve", "labels, rarest first (%)", "share of all label entries (%)", whole="")
 
 
 def _draw_parts(axis: Any, summary: DatasetSummary) -> None:
@@ -138,7 +145,10 @@ def _draw_parts(axis: Any, summary: DatasetSummary) -> None:
     if rest or not bars:
         bars.append(("no part" if summary.parts else "all rows", rest, f"{rest:,}"))
     _bars(axis, bars[:10])
-    _finish(axis, "Rows by part" if summary.parts else "Rows (no split)", "rows (labels per row in brackets)", "")
+    if summary.parts:
+        _finish(axis, "Rows by part", "rows (labels per row in brackets)", "")
+    else:
+        _finish(axis, "Rows (no split)", "rows", "")
 
 
 def _draw_shots(axis: Any, summary: DatasetSummary) -> None:
@@ -146,21 +156,26 @@ def _draw_shots(axis: Any, summary: DatasetSummary) -> None:
     title, xlabel = "Labels by training examples", "labels (share of the label entries in brackets)"
     if summary.training is None:
         _note(axis, "the split has no part `train`", 0.5, 0.5, ha="center")
-        axis.set(xticks=[], yticks=[])
-        return _finish(axis, title, xlabel, "")
+        axis.set_axis_off()
+        axis.set_title(title, fontsize=11)
+        return
     entries = max(1, sum(shot.entries for shot in summary.training.shots))
     _bars(
         axis,
         [
-            (shot_name(shot.low, shot.high, shot.name), shot.labels, f"{shot.labels:,} ({percent(shot.entries / entries)})")
+            (
+                shot_name(shot.low, shot.high, shot.name),
+                shot.labels,
+                f"{shot.labels:,} ({percent(shot.entries / entries)})",
+            )
             for shot in summary.training.shots
         ],
     )
     if summary.training.never.count:
-        few, never = summary.training.shots[0].labels, summary.training.never.count
+        never = summary.training.never.count
         axis.barh([0], [never], height=0.7, color="none", edgecolor="white", hatch="////", linewidth=0)
-        _note(axis, f"hatched: {never:,} without any of {few:,}", 0.97, 0.03, ha="right", va="bottom")
-    return _finish(axis, title, xlabel, "")
+        _note(axis, f"hatched: {counted(never, 'label')} without any", 0.97, 0.03, ha="right", va="bottom")
+    _finish(axis, title, xlabel, "")
 
 
 def _draw_groups(axis: Any, summary: DatasetSummary) -> None:
@@ -180,7 +195,7 @@ def _draw_groups(axis: Any, summary: DatasetSummary) -> None:
     axis.set(xscale="log", yscale="log")
     axis.margins(y=0.12)
     axis.legend(frameon=False, fontsize=8)
-    return _finish(axis, "Sizes of groups", "rank of the group", "members", whole="xy", log="xy")
+    return _finish(axis, "Sizes of groups", "rank of the group", "members", whole="xy")
 
 
 def _draw_ranks(axis: Any, group: GroupStructure, of: str, colour: str, line: str) -> None:
@@ -200,14 +215,19 @@ def _bars(axis: Any, bars: list[tuple[str, int, str]]) -> None:
     most = max([value for _, value, _ in bars], default=0)
     for place, (_, value, text) in enumerate(bars):
         axis.annotate(text, (value, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
-    axis.set_yticks(places, [shorten(name, 26) for name, _, _ in bars], parse_math=False)
+    axis.set_yticks(places, [shorten(name, 30) for name, _, _ in bars], parse_math=False, fontsize=8)
     # Few bars stay as thick as many would be; figures behind the bars need room.
-    axis.set(ylim=(max(4.5, len(bars) - 0.5), -0.5), xlim=(0, 1.45 * max(1, most)))
+    axis.set(ylim=(max(3.5, len(bars) - 0.5), -0.5), xlim=(0, 1.6 * max(1, most)))
 
 
 def shot_name(low: int, high: int | None, name: str) -> str:
     """Few, medium or many with the numbers of training examples that are meant."""
     return f"{name}: > {low - 1}" if high is None else f"{name}: {low}-{high}" if low else f"{name}: < {high + 1}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is 1."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def percent(share: float) -> str:
@@ -223,19 +243,28 @@ def _note(axis: Any, text: str, x: float, y: float, *, ha: str = "left", va: str
     axis.text(x, y, text, transform=axis.transAxes, ha=ha, va=va, color=colour, fontsize=9)
 
 
-def _finish(axis: Any, title: str, xlabel: str, ylabel: str, *, whole: str = "x", log: str = "") -> None:
+def _finish(axis: Any, title: str, xlabel: str, ylabel: str, *, whole: str = "x") -> None:
     ticker = require("matplotlib.ticker", extra="report")
     axis.set_title(title, fontsize=11, parse_math=False)
     axis.set(xlabel=xlabel, ylabel=ylabel)
     for name, side in (("x", axis.xaxis), ("y", axis.yaxis)):
         if name not in whole or (name == "y" and not ylabel):
             continue
-        side.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else ""))
+        side.set_major_formatter(ticker.FuncFormatter(lambda value, _: _tick(value)))
         if side.get_scale() == "linear":
-            side.set_major_locator(ticker.MaxNLocator(nbins=6, integer=True))
-            side.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            side.set_major_locator(ticker.MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         else:
             side.set_minor_formatter(ticker.NullFormatter())
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(color="#e5e5e5", linewidth=0.7, axis="both" if ylabel else "x")
     axis.set_axisbelow(True)
+
+
+def _tick(value: float) -> str:
+    """Whole numbers from 0 in few letters; nothing for others, which no count can be."""
+    if value < 0 or value != round(value):
+        return ""
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if value >= size:
+            return f"{value / size:.4g}{unit}"
+    return f"{value:.0f}"

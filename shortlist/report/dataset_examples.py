@@ -17,7 +17,8 @@ _INK, _PALE, _MARK = "#264653", "#777777", "#b5651d"
 _FRAME = "#cccccc"
 _MOST_PIXELS = 400
 _MOST_CELLS = 256
-_TEXT_WIDTH, _TEXT_LINES = 52, 10
+# Letters in a row of cells, at sizes that leave room for capitals.
+_CAPTION_LETTERS, _TEXT_LETTERS, _TEXT_LINES = 174, 208, 10
 
 
 class Shown(NamedTuple):
@@ -38,7 +39,7 @@ def example_rows(num_rows: int, count: int, *, seed: int = 0) -> list[int]:
 
     Example:
         >>> example_rows(1000, 3)
-        [21, 304, 906]
+        [169, 667, 738]
     """
     if count < 0:
         raise ValueError(f"`count` must be at least 0; got {count}.")
@@ -51,15 +52,12 @@ def example_rows(num_rows: int, count: int, *, seed: int = 0) -> list[int]:
     return sorted(list(rows)[:count])
 
 
-def read_examples(dataset: Dataset, rows: list[int]) -> list[Shown]:
-    """Read rows one by one; a row that cannot be read, such as a damaged image, is shown with the reason."""
-    shown = []
-    for row in rows:
-        try:
-            shown.append(Shown(row, dataset[row]))
-        except (ValueError, OSError) as error:
-            shown.append(Shown(row, None, str(error)))
-    return shown
+def read_example(dataset: Dataset, row: int) -> Shown:
+    """Read a row; one that cannot be read, such as a damaged image, is to be shown with the reason."""
+    try:
+        return Shown(row, dataset[row])
+    except (ValueError, OSError) as error:
+        return Shown(row, None, str(error))
 
 
 def one_line(text: str) -> str:
@@ -101,30 +99,34 @@ def draw_examples(figure: Any, dataset: Dataset, rows: list[int], *, columns: in
         rows: which rows, from left to right and from top to bottom.
         columns: how many side by side.
     """
-    shown = read_examples(dataset, rows)
+    shown = [read_example(dataset, row) for row in rows]
     cells = [_heat(one.example.input) if one.example is not None else None for one in shown]
     span = _span(cells)
     axes = figure.subplots(-(-len(rows) // columns), columns, squeeze=False).flat
     for axis in axes[len(rows) :]:
         axis.set_axis_off()
-    width = 18 + 24 // columns * 6
+    width, text_width = _CAPTION_LETTERS // columns, _TEXT_LETTERS // columns
     for axis, one, heat in zip(axes, shown, cells, strict=False):
         axis.set(xticks=[], yticks=[])
         for spine in axis.spines.values():
             spine.set(color=_FRAME, linewidth=0.6)
         if one.example is None:
-            _write(axis, f"cannot be read: {one.reason}", width, colour=_MARK)
+            _write(axis, f"cannot be read: {one.reason}", text_width, colour=_MARK)
             axis.set_title(f"row {one.row:,}", fontsize=7, color=_PALE)
             continue
         part = "" if one.example.split is None else f" · {shorten(one.example.split, 20)}"
         axis.set_title(f"row {one.row:,}{part}", fontsize=7, color=_PALE, parse_math=False)
-        axis.set_xlabel(wrap(describe_labels(one.example), width, 3), fontsize=8, color=_INK, parse_math=False)
-        _draw_input(axis, dataset, one.example, heat, span, width)
+        caption = wrap(describe_labels(one.example), width, 3)
+        if dataset.inputs.kind == "object pairs":
+            caption = f"{shorten(describe_input(dataset, one.example), width)}\n{caption}"
+        axis.set_xlabel(caption, fontsize=7.5, color=_INK, parse_math=False)
+        _draw_input(axis, dataset, one.example, heat, span, text_width)
 
 
 def wrap(text: str, width: int, lines: int) -> str:
     """The text in lines of at most ``width`` letters; what is too much ends in an ellipsis. Only drawable letters."""
-    return "\n".join(textwrap.wrap(drawable(text), width, max_lines=lines, placeholder=" …"))
+    text = drawable(text)[: 2 * width * lines]  # Wrapping a whole book to show its first page takes long.
+    return "\n".join(textwrap.wrap(text, width, max_lines=lines, placeholder=" …", break_on_hyphens=False))
 
 
 def shorten(text: str, width: int) -> str:
@@ -140,10 +142,12 @@ def drawable(text: str) -> str:
     return "".join(letter if ord(letter) in known else "▯" for letter in one_line(text))
 
 
-def _draw_input(axis: Any, dataset: Dataset, example: Example, heat: Any, span: tuple[float, float], width: int) -> None:
+def _draw_input(
+    axis: Any, dataset: Dataset, example: Example, heat: Any, span: tuple[float, float], width: int
+) -> None:
     content = example.input
     if dataset.inputs.kind == "object pairs":
-        _draw_pair(axis, dataset, content)
+        _draw_pair(axis, content)
     elif isinstance(content, Tensor) and dataset.inputs.kind == "images" and content.dim() == 3:
         step = max(1, -(-max(content.shape[1:]) // _MOST_PIXELS))
         pixels = content[:, ::step, ::step].permute(1, 2, 0).numpy()
@@ -159,27 +163,19 @@ def _draw_input(axis: Any, dataset: Dataset, example: Example, heat: Any, span: 
 
 
 def _write(axis: Any, text: str, width: int, *, colour: str = _INK) -> None:
-    text = wrap(text, min(width, _TEXT_WIDTH), _TEXT_LINES)
+    text = wrap(text, width, _TEXT_LINES)
     place = {"transform": axis.transAxes, "va": "top", "clip_on": True}
     # A text in the layout could push its neighbours aside; it has its own frame and is clipped to it.
     axis.text(0.03, 0.95, text, fontsize=7, color=colour, parse_math=False, **place).set_in_layout(False)
 
 
-def _draw_pair(axis: Any, dataset: Dataset, pair: Any) -> None:
-    """Two boxes in the frame of their image, with the names of their classes."""
+def _draw_pair(axis: Any, pair: Any) -> None:
+    """Two boxes in the frame of their image; the subject dark, the object orange."""
     patches = require("matplotlib.patches", extra="report")
     width, height = (max(1.0, float(side)) for side in pair.image_size)
-    names = _pair_names(dataset, pair)
-    for name, box, colour, anchor in zip(
-        names, (pair.subject_box, pair.object_box), (_INK, _MARK), ("bottom", "top"), strict=True
-    ):
+    for box, colour in ((pair.subject_box, _INK), (pair.object_box, _MARK)):
         x1, y1, x2, y2 = (float(side) for side in box)
         axis.add_patch(patches.Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=colour, linewidth=1.5))
-        # The subject is named above the picture's lower edge, the object below its upper one: names never collide.
-        at = 0.03 if anchor == "bottom" else 0.97
-        text = shorten(name, 24)
-        where = {"transform": axis.transAxes, "va": anchor, "fontsize": 7, "parse_math": False}
-        axis.text(0.03, at, text, color=colour, **where).set_in_layout(False)
     axis.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
 
 

@@ -1,0 +1,244 @@
+"""What ``shortlist data inspect`` prints: a table of figures, bars of text and a few examples."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any
+
+from shortlist.data import Dataset
+from shortlist.data.summary import DatasetSummary, EqualRows, GroupStructure, Names
+from shortlist.data.tally import Tally
+from shortlist.extras import require
+from shortlist.report.dataset import counted, percent, shot_name
+from shortlist.report.dataset_examples import describe_input, describe_labels, one_line, read_example
+
+_MOST_BARS = 10
+_BAR_WIDTH = 20
+_FEW = 5
+_LONGEST_NAME = 60
+_COMMON_SHARE = 0.98
+
+
+def print_summary(summary: DatasetSummary, dataset: Dataset, rows: list[int]) -> None:
+    """Print the figures of a dataset and some of its rows.
+
+    Args:
+        summary: of the dataset.
+        dataset: for the examples.
+        rows: rows to choose from; a few are shown.
+    """
+    console = require("rich.console", extra="report").Console(highlight=False)
+    console.print(_heading(summary))
+    table = _grid()
+    for name, text, alarming in _figures(summary):
+        table.add_row(_text(name, "bold"), _text(text, "yellow" if alarming else ""))
+    console.print(table)
+    if summary.rows:
+        block = "█" if console.encoding.lower().startswith("utf") else "#"
+        console.print()
+        console.print(_charts(summary, block))
+    if rows:
+        few = min(_FEW, len(rows))
+        console.print()
+        console.print(_text(f"{counted(few, 'row')} by chance", "bold"))
+        console.print(_examples(dataset, [rows[place * len(rows) // few] for place in range(few)]))
+
+
+def _text(text: str, style: str = "", **options: Any) -> Any:
+    """Text as it is: names of labels are no markup, and their control characters reach no terminal."""
+    return require("rich.text", extra="report").Text(one_line(text), style=style, **options)
+
+
+def _grid() -> Any:
+    table = require("rich.table", extra="report").Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _heading(summary: DatasetSummary) -> Any:
+    shape = "" if not summary.input_shape else f" ({' × '.join(map(str, summary.input_shape))})"
+    name = f"{summary.name}: " if summary.name else ""
+    rows, labels = counted(summary.rows, "row"), counted(summary.labels, "label")
+    return _text(f"{name}{rows} of {summary.inputs}{shape}, {labels}", "bold green")
+
+
+def _figures(summary: DatasetSummary) -> Iterator[tuple[str, str, bool]]:
+    """Name, text, and whether somebody should look closer."""
+    per_row, per_label = summary.labels_per_row, summary.rows_per_label
+    yield "rows", _parts(summary), False
+    yield "targets", summary.target_form, False
+    yield (
+        "labels per row",
+        f"mean {per_row.mean:.3g}, median {per_row.median:g}, from {per_row.minimum:,} to {per_row.maximum:,}; "
+        f"density {percent(summary.density)}; {counted(summary.rows_without_labels, 'row')} without a label",
+        False,
+    )
+    yield "label sets", f"{summary.label_sets:,} different", False
+    yield (
+        "rows per label",
+        f"mean {per_label.mean:.3g}, median {per_label.median:g}, from {per_label.minimum:,} to {per_label.maximum:,}",
+        False,
+    )
+    if per_label.total:
+        yield "most frequent", _with_counts(summary.most_frequent), False
+        yield "least frequent", _with_counts(summary.least_frequent), False
+        tails = ", ".join(f"{percent(share)} hold {percent(held)}" for share, held in summary.tails)
+        yield "tail", f"the rarest {tails} of all label entries; Gini {summary.gini:.3f}", False
+        head = f"{summary.half:,} most frequent labels" if summary.half > 1 else "most frequent label"
+        yield "head", f"half of all label entries belong to the {head}", False
+    yield "never seen", _names(summary.never_seen), summary.never_seen.count > 0
+    yield from _training(summary)
+    for group in summary.label_groups:
+        yield group.name, _group(group, "label"), False
+    for group in summary.row_groups:
+        yield group.name, _group(group, "row"), False
+    yield from _gaps(summary)
+    yield "equal inputs", *_equal(summary.duplicates, bool(summary.parts))
+
+
+def _parts(summary: DatasetSummary) -> str:
+    # Worth telling only where it can differ: parts of one source should not.
+    several = summary.labels_per_row.minimum < summary.labels_per_row.maximum
+    texts = [
+        f"{part.name} {part.rows:,}" + (f" ({part.labels_per_row:.3g} labels per row)" if several else "")
+        for part in summary.parts
+    ]
+    if summary.rows_without_part:
+        texts.append(f"in no part {summary.rows_without_part:,}")
+    return f"{summary.rows:,}{': ' if texts else ', not split'}{', '.join(texts)}"
+
+
+def _training(summary: DatasetSummary) -> Iterator[tuple[str, str, bool]]:
+    training = summary.training
+    if training is None:
+        yield "training", "the split has no part `train`", True
+        return
+    if summary.parts:
+        yield "never in train", _names(training.never), training.never.count > summary.never_seen.count
+        yield "only in test", _names(summary.only_in_test), summary.only_in_test.count > 0
+    if training.imbalance is not None:
+        where = "train" if summary.parts else "all rows"
+        number = f"{training.imbalance:,.0f}" if training.imbalance >= 100 else f"{training.imbalance:.3g}"
+        yield "imbalance", f"{number} : 1, most to least frequent label of {where}", False
+
+
+def _gaps(summary: DatasetSummary) -> Iterator[tuple[str, str, bool]]:
+    unknown, changed = summary.unknown, summary.changed
+    entries = "1 entry" if unknown.entries == 1 else f"{unknown.entries:,} entries"
+    text = (
+        f"{entries} ({percent(unknown.share)} of all) in {counted(unknown.rows, 'row')}" if unknown.entries else "none"
+    )
+    yield "unknown labels", text, False
+    if changed is not None:
+        text = f"{counted(changed.rows, 'row')}: {changed.added:,} labels added, {changed.removed:,} removed or hidden"
+        yield "changed labels", text, False
+
+
+def _equal(found: EqualRows | None, split: bool) -> tuple[str, bool]:
+    if found is None:
+        return "not looked for", False
+    if not found.groups:
+        return "none", False
+    first = " = ".join(str(row) for row in found.first[0][:_FEW])
+    texts = [f"{found.rows:,} rows in {counted(found.groups, 'group')} (such as {first})"]
+    if split:
+        leak = f"{counted(found.leaked_rows, 'row')} outside of train also inside"
+        texts.append(f"{counted(found.across_parts, 'group')} across parts, {leak}")
+    texts.append(f"{counted(found.different_labels, 'group')} with different labels")
+    return "; ".join(texts), found.across_parts > 0 or found.different_labels > 0
+
+
+def _names(names: Names) -> str:
+    if not names.count:
+        return "none"
+    shown = ", ".join(map(_brief, names.first[:_FEW]))
+    return f"{counted(names.count, 'label')}: {shown}{', …' if names.count > _FEW else ''}"
+
+
+def _with_counts(pairs: tuple[tuple[str, int], ...]) -> str:
+    return ", ".join(f"{_brief(name)} ({count:,})" for name, count in pairs[:_FEW])
+
+
+def _brief(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def _group(group: GroupStructure, of: str) -> str:
+    sizes = group.sizes
+    text = f"{counted(group.groups, 'group')} of {_range(sizes.minimum, sizes.maximum, of)} (mean {sizes.mean:.3g})"
+    if group.rows is not None:
+        text += f", {_range(group.rows.minimum, group.rows.maximum, 'row')} each"
+    if group.largest:
+        text += f"; largest {_with_counts(group.largest[:3])}"
+    if group.without:
+        text += f"; {counted(group.without, of)} in none"
+    if group.across_parts is not None:
+        text += f"; {group.across_parts:,} in several parts"
+    return text
+
+
+def _range(low: int, high: int, noun: str) -> str:
+    return counted(high, noun) if low == high else f"{low:,} to {counted(high, noun)}"
+
+
+def _charts(summary: DatasetSummary, block: str) -> Any:
+    cardinality = [
+        (f"{low:,}" if low == high else f"{low:,}-{high:,}", count)
+        for low, high, count in _bins(summary.labels_per_row)
+    ]
+    both = require("rich.table", extra="report").Table.grid(padding=(0, 4))
+    if summary.training is None:
+        both.add_row(_text("rows by number of labels", "bold"))
+        both.add_row(_bars(cardinality, block))
+        return both
+    shots = [(shot_name(shot.low, shot.high, shot.name), shot.labels) for shot in summary.training.shots]
+    both.add_row(_text("rows by number of labels", "bold"), _text("labels by training examples", "bold"))
+    both.add_row(_bars(cardinality, block), _bars(shots, block))
+    return both
+
+
+def _bins(tally: Tally) -> list[tuple[int, int, int]]:
+    """Ranges of one width for all but the largest numbers: a few rows may have very many labels, and share a range."""
+    reached = list(accumulate(tally.times))
+    common = bisect_left(reached, _COMMON_SHARE * tally.members) + 1
+    bins = Tally(tally.values[:common], tally.times[:common]).bins(_MOST_BARS - 1)
+    first = bins[-1][1] + 1
+    rest = [(value, times) for value, times in zip(tally.values, tally.times, strict=True) if value >= first]
+    # A number just behind the common ones may fall into the last range, which ends where its width ends.
+    last = sum(times for value, times in zip(tally.values, tally.times, strict=True) if bins[-1][0] <= value < first)
+    bins[-1] = (bins[-1][0], min(bins[-1][1], tally.maximum), last)
+    return [*bins, (first, tally.maximum, sum(times for _, times in rest))] if rest else bins
+
+
+def _bars(bars: list[tuple[str, int]], block: str) -> Any:
+    table = require("rich.table", extra="report").Table.grid(padding=(0, 1))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    most = max([count for _, count in bars], default=0)
+    for name, count in bars:
+        # Whatever is there is seen: at least one block.
+        width = max(1, round(_BAR_WIDTH * count / most)) if count else 0
+        table.add_row(_text(name), _text(f"{block * width} {count:,}", "cyan"))
+    return table
+
+
+def _examples(dataset: Dataset, rows: list[int]) -> Any:
+    table = require("rich.table", extra="report").Table.grid(padding=(0, 2), expand=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=3)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=2)
+    for row in rows:
+        shown = read_example(dataset, row)
+        if shown.example is None:
+            table.add_row(_text(f"{row:,}"), "", _text(f"cannot be read: {shown.reason}", "yellow"), "")
+            continue
+        example = shown.example
+        labels = _text(describe_labels(example), "green")
+        # Long texts are cut before they are measured: a book would take a while.
+        content = _text(describe_input(dataset, example)[:1000])
+        table.add_row(_text(f"{row:,}"), _text(example.split or ""), content, labels)
+    return table

@@ -1,0 +1,274 @@
+"""A folder of images by class, split or not; with the names and the metadata of Pl@ntNet-300K if they are there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from shortlist.data.dataset import Dataset
+from shortlist.data.groups import Groups
+from shortlist.data.images import ImageFiles, PathList
+from shortlist.data.source_files import need_file, need_folder, read_json
+
+_ORDER = ("train", "val", "test")
+_SPLITS = {
+    spelling: split
+    for split, names in {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}.items()
+    for name in names
+    for spelling in (name, f"images_{name}")
+}
+_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".jp2")
+_METADATA = ("plantnet300K_metadata.json",)
+_SPECIES_NAMES = ("plantnet300K_species_id_2_name.json", "plantnet300K_species_names.json")
+_LAYOUTS = "`{class}/*.jpg` or `{train,val,test}/{class}/*.jpg`"
+
+
+class _ClassFolder(NamedTuple):
+    """The images of one class, or of one class in one part."""
+
+    path: str
+    label: str
+    split: str | None
+    images: list[str]
+
+
+def read_image_folder(
+    root: str | Path,
+    *,
+    metadata: str | Path | bool | None = None,
+    species_names: str | Path | None = None,
+    size: int | tuple[int, int] | None = None,
+) -> Dataset:
+    """Read images that lie in a folder for each class; nothing is decoded, and files are not even looked at.
+
+    Layouts::
+
+        root/{class}/*.jpg
+        root/{train,val,test}/{class}/*.jpg        also valid or validation, and images_train, images_val, images_test
+        root/images/...                            either of the above; so are Pl@ntNet-300K and others packed
+
+    Labels are the sorted names of all class folders of all parts, empty ones too. Rows go by part, class and file name.
+    Hidden files, and files that do not end like images (jpg, jpeg, png, gif, bmp, webp, tif, tiff, ppm, pgm, pbm, jp2),
+    are skipped.
+
+    Args:
+        root: the folder.
+        metadata: JSON object ``{file name without ending: {"author": ..., "organ": ..., "split": ..., ...}}``, as
+            ``plantnet300K_metadata.json``. Gives ``row_groups["author"]`` and ``["organ"]``, and the split where no
+            folders do. True takes the published file beside the images; None takes it for a missing split only, because
+            reading it takes seconds; False leaves it.
+        species_names: JSON object ``{class folder: scientific name}``; by default
+            ``plantnet300K_species_id_2_name.json`` (or ``plantnet300K_species_names.json``) beside the images. Gives
+            names to labels (with the folder appended where two share a name) and ``label_groups["genus"]``. A class
+            that it does not name keeps its folder's name and has no genus.
+        size: as in `ImageFiles`.
+
+    Returns:
+        Image files with class indices.
+
+    Raises:
+        ValueError: names the folder or the file, if it is laid out otherwise.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     for name in ("train/rose/1.jpg", "train/daisy/2.jpg", "test/rose/3.jpg"):
+        ...         Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
+        ...         Path(folder, name).touch()
+        ...     flowers = read_image_folder(folder, size=224)
+        >>> flowers.label_names, flowers.targets, flowers.split.names
+        (('daisy', 'rose'), tensor([0, 1, 1]), ('train', 'test'))
+
+    References:
+        Garcin et al., "Pl@ntNet-300K: a plant image dataset with high label ambiguity and a long-tailed distribution",
+        2021; Zenodo record 5645731.
+    """
+    root = need_folder(root)
+    folder = _image_root(root)
+    beside = (root, folder, folder.parent) if folder.name == "images" else (root,)
+    classes = _class_folders(folder)
+    labels = sorted({one.label for one in classes})
+    counts = [len(one.images) for one in classes]
+    number = {label: place for place, label in enumerate(labels)}
+    targets = np.repeat(np.array([number[one.label] for one in classes], dtype=np.int64), counts)
+    splits = None
+    if classes[0].split is not None:
+        parts = Groups.of([one.split for one in classes], order=_ORDER)
+        splits = Groups(parts.index.repeat_interleave(torch.tensor(counts)), parts.names)
+    row_groups: dict[str, Groups] = {}
+    described = _described_by(metadata, beside, needed=splits is None)
+    if described is not None:
+        wanted = ("author", "organ") if metadata is not None else ()
+        keys = wanted if splits is not None else (*wanted, "split")
+        row_groups = _columns(described, classes, keys, asked=metadata is not None)
+        splits = row_groups.pop("split", splits)
+    names_file = need_file(species_names) if species_names is not None else _find(beside, _SPECIES_NAMES)
+    names, genus = tuple(labels), None
+    if names_file is not None:
+        names, genus = _named(labels, names_file, asked=species_names is not None)
+    return Dataset(
+        ImageFiles(PathList((one.path, one.images) for one in classes), size=size),
+        torch.from_numpy(targets),
+        names,
+        label_groups={} if genus is None else {"genus": genus},
+        row_groups=row_groups,
+        split=splits,
+        name=root.resolve().name,
+    )
+
+
+class _Listing(NamedTuple):
+    """What a folder holds, sorted; hidden things left out."""
+
+    folders: list[str]
+    images: list[str]
+
+
+def _listing(path: str | Path) -> _Listing:
+    folders, images = [], []
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.startswith((".", "__MACOSX")):
+                    continue
+                if entry.is_dir():  # Known from the listing itself: no file is looked at.
+                    folders.append(name)
+                elif name.lower().endswith(_ENDINGS):
+                    images.append(name)
+    except OSError as error:
+        raise ValueError(f"`{path}` cannot be listed: {error.strerror}.") from error
+    return _Listing(sorted(folders), sorted(images))
+
+
+def _image_root(root: Path) -> Path:
+    """The folder ``images`` in ``root`` if that holds folders and ``root`` has no parts of its own; else ``root``."""
+    folders = _listing(root).folders
+    inner = root / "images"
+    if "images" in folders and not any(name in _SPLITS for name in folders) and _listing(inner).folders:
+        return inner
+    return root
+
+
+def _class_folders(folder: Path) -> list[_ClassFolder]:
+    """All class folders, in the order of the rows."""
+    top = _listing(folder)
+    if not top.folders:
+        what = f"holds {len(top.images)} images and no folders" if top.images else "holds no folders"
+        raise ValueError(f"`{folder}` {what}; images must lie in folders by class, {_LAYOUTS}.")
+    inner = {name: _listing(folder / name) for name in top.folders}
+    # A class may be called "test"; it is a part if there are folders in it.
+    if any(name in _SPLITS and listing.folders for name, listing in inner.items()):
+        classes = _split_folders(folder, inner)
+    else:
+        classes = [_class_folder(os.path.join(folder, name), name, None, inner[name]) for name in top.folders]
+    if not any(one.images for one in classes):
+        raise ValueError(f"`{folder}` holds folders without images; images must lie in folders by class, {_LAYOUTS}.")
+    return classes
+
+
+def _split_folders(folder: Path, inner: dict[str, _Listing]) -> list[_ClassFolder]:
+    folders: dict[str, str] = {}
+    for name, listing in inner.items():
+        if listing.images:
+            raise ValueError(
+                f"`{folder / name}` holds the image `{listing.images[0]}`; a part must hold folders by class."
+            )
+        split = _SPLITS.get(name, name)
+        if split in folders:
+            raise ValueError(f"`{folder}` holds `{folders[split]}` and `{name}`, which both are the part {split!r}.")
+        if listing.folders:
+            folders[split] = name
+    order = [split for split in _ORDER if split in folders] + sorted(set(folders).difference(_ORDER))
+    return [
+        _class_folder(path, label, split, _listing(path))
+        for split in order
+        for label in inner[folders[split]].folders
+        for path in [os.path.join(folder, folders[split], label)]
+    ]
+
+
+def _class_folder(path: str, label: str, split: str | None, listing: _Listing) -> _ClassFolder:
+    if listing.folders:
+        raise ValueError(
+            f"`{path}` holds the folder `{listing.folders[0]}`; images must lie directly in the folder of their class, "
+            f"{_LAYOUTS}."
+        )
+    return _ClassFolder(path, label, split, listing.images)
+
+
+def _find(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
+    return next((folder / name for folder in folders for name in names if (folder / name).is_file()), None)
+
+
+def _described_by(metadata: str | Path | bool | None, beside: Sequence[Path], *, needed: bool) -> Path | None:
+    """The metadata file to read, if any."""
+    if metadata is False or (metadata is None and not needed):
+        return None
+    if metadata is not None and metadata is not True:
+        return need_file(metadata)
+    found = _find(beside, _METADATA)
+    if metadata is True and found is None:
+        raise ValueError(f"`{beside[0] / _METADATA[0]}` is not there, so `metadata` must be a path.")
+    return found
+
+
+def _columns(path: Path, classes: Sequence[_ClassFolder], keys: Sequence[str], *, asked: bool) -> dict[str, Groups]:
+    """Groups of the rows by what the metadata say under some keys; a key that they never have is left out."""
+    content = _object(path)
+    columns: dict[str, list[str | None]] = {key: [] for key in keys}
+    found = False
+    for image in (name.rpartition(".")[0] for one in classes for name in one.images):
+        record = content.get(image)
+        found = found or record is not None
+        if record is not None and not isinstance(record, dict):
+            raise ValueError(f"`{path}`: image {image!r} must have an object; got {record!r:.60}.")
+        for key, column in columns.items():
+            value = None if record is None else record.get(key)
+            if isinstance(value, (dict, list)):
+                raise ValueError(f"`{path}`: {key!r} of image {image!r} must be a text; got {value!r:.60}.")
+            text = None if value is None else str(value)
+            column.append(_SPLITS.get(text, text) if key == "split" and text is not None else text)
+    if asked and not found:
+        raise ValueError(f"`{path}` describes none of the images in `{Path(classes[0].path).parent}` by its name.")
+    groups = {key: Groups.of(column, order=_ORDER if key == "split" else ()) for key, column in columns.items()}
+    return {key: group for key, group in groups.items() if group.names}
+
+
+def _named(labels: Sequence[str], path: Path, *, asked: bool) -> tuple[tuple[str, ...], Groups | None]:
+    """Names and genera of labels; a file that was only found, and is about other folders, changes nothing."""
+    content = _object(path)
+    for label in labels:
+        if not isinstance(content.get(label, ""), str):
+            raise ValueError(f"`{path}`: the name of {label!r} must be a text; got {content[label]!r:.60}.")
+    if not any(label in content for label in labels):
+        if not asked:
+            return tuple(labels), None
+        raise ValueError(f"`{path}` names none of the class folders, such as {labels[0]!r}.")
+    names = [" ".join(content.get(label, "").split()) or label for label in labels]
+    shared = Counter(names)
+    genera = [
+        _genus(name) if content.get(label, "").strip() else None for label, name in zip(labels, names, strict=True)
+    ]
+    unique = (f"{name} ({label})" if shared[name] > 1 else name for label, name in zip(labels, names, strict=True))
+    return tuple(unique), Groups.of(genera)
+
+
+def _genus(name: str) -> str:
+    """The first word of a scientific name; a hybrid's sign is no word."""
+    words = [word for word in re.split(r"[\s_]+", name) if word not in ("", "×", "x", "X")]
+    return words[0].lstrip("×") if words else name
+
+
+def _object(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise ValueError(f"`{path}` must hold a JSON object; got {type(content).__name__}.")
+    return content

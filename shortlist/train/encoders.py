@@ -1,0 +1,153 @@
+"""Encoders: from a batch of inputs to a feature vector per row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class FeatureEncoder(Protocol):
+    """A module that says how many features it gives."""
+
+    out_features: int
+
+    def __call__(self, inputs: Tensor, /) -> Tensor: ...
+
+
+class Plain(nn.Module):
+    """Features as they are, in float32 and flat: a head on it is a linear model.
+
+    Args:
+        shape: the shape of a row.
+
+    Example:
+        >>> Plain((2, 3))(torch.zeros(4, 2, 3, dtype=torch.float16)).shape
+        torch.Size([4, 6])
+    """
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.out_features = int(torch.Size(shape).numel())
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(B, features)`` of ``(B, *shape)``; whole numbers from 0 to 255 become fractions."""
+        return as_floats(inputs).flatten(1)
+
+
+class Standardised(nn.Module):
+    """Features shifted and scaled by numbers that were measured on training rows.
+
+    Args:
+        mean, scale: ``(features,)``; a feature that never varies has scale 0 and is left as 0.
+    """
+
+    mean: Tensor
+    factor: Tensor
+
+    def __init__(self, mean: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        self.out_features = len(mean)
+        self.register_buffer("mean", mean.clone())
+        self.register_buffer("factor", torch.where(scale > 0, 1 / scale.clamp(min=1e-12), 0.0))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(B, features)``."""
+        return (as_floats(inputs).flatten(1) - self.mean) * self.factor
+
+
+class Bag(nn.Module):
+    """The weighted sum of a vector for each stored column of a sparse row: words of a text, tags of an item.
+
+    Args:
+        width: how many columns.
+        out_features: size of the vectors.
+
+    Example:
+        >>> from shortlist.data import SparseRows
+        >>> rows = SparseRows(torch.tensor([0, 1, 1]), torch.tensor([1]), torch.tensor([2.0]), 3)
+        >>> Bag(3, 5)(rows.batch(torch.tensor([0, 1]))).shape
+        torch.Size([2, 5])
+    """
+
+    def __init__(self, width: int, out_features: int) -> None:
+        super().__init__()
+        self.out_features = out_features
+        self.vectors = nn.EmbeddingBag(width, out_features, mode="sum")
+        # Rows of unit length then give features of about unit variance.
+        nn.init.normal_(self.vectors.weight, std=1.0)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(B, out_features)`` of a sparse CSR batch ``(B, width)``."""
+        if inputs.layout != torch.sparse_csr:
+            raise TypeError(f"`inputs` must be a sparse CSR tensor; got layout {inputs.layout}.")
+        starts = inputs.crow_indices()[:-1]
+        weights = inputs.values().to(self.vectors.weight.dtype)
+        return self.vectors(inputs.col_indices(), starts, per_sample_weights=weights)
+
+
+class MLP(nn.Module):
+    """Hidden layers on top of another encoder, each linear, normalised, rectified and with dropout.
+
+    Args:
+        below: the encoder whose features are taken.
+        hidden: the size of each hidden layer.
+        dropout: the share of features that training drops.
+
+    Example:
+        >>> MLP(Plain((8,)), (32, 16))(torch.zeros(4, 8)).shape
+        torch.Size([4, 16])
+    """
+
+    def __init__(self, below: FeatureEncoder, hidden: Sequence[int], *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.below = below
+        layers: list[nn.Module] = []
+        size = below.out_features
+        for wider in hidden:
+            layers += [nn.Linear(size, wider), nn.LayerNorm(wider), nn.ReLU(), nn.Dropout(dropout)]
+            size = wider
+        self.layers = nn.Sequential(*layers)
+        self.out_features = size
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(B, hidden[-1])``."""
+        return self.layers(self.below(inputs))
+
+
+class SmallCNN(nn.Module):
+    """Three stages of two convolutions, each stage halving the image: enough for small pictures.
+
+    Args:
+        channels: of the images.
+        width: channels of the first stage; the others have twice and four times as many.
+
+    Example:
+        >>> SmallCNN(3, width=8)(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).shape
+        torch.Size([2, 32])
+    """
+
+    def __init__(self, channels: int, *, width: int = 32) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        size = channels
+        for wider in (width, 2 * width, 4 * width):
+            for _ in range(2):
+                layers += [nn.Conv2d(size, wider, 3, padding=1, bias=False), nn.BatchNorm2d(wider), nn.ReLU()]
+                size = wider
+            layers.append(nn.MaxPool2d(2, ceil_mode=True))
+        self.layers = nn.Sequential(*layers)
+        self.out_features = size
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(B, 4 * width)`` of images ``(B, channels, H, W)``."""
+        return self.layers(2 * as_floats(inputs) - 1).mean((2, 3))
+
+
+def as_floats(inputs: Tensor) -> Tensor:
+    """Floating inputs in float32 (float64 stays); bytes as fractions of 255."""
+    if inputs.dtype == torch.uint8:
+        return inputs.to(torch.float32) / 255
+    return inputs if inputs.dtype == torch.float64 else inputs.to(torch.float32)

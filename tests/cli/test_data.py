@@ -1,0 +1,280 @@
+"""``shortlist data``: what is printed, drawn and written as JSON, and one sentence for every mistake."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from shortlist import extras
+from shortlist.cli import data as command
+from shortlist.cli import main
+from shortlist.cli.data_tables import _bins
+from shortlist.data import Dataset, Features, Groups, Texts
+from shortlist.data.summary import summarise
+from shortlist.data.tally import Tally
+from shortlist.report.dataset_examples import example_rows
+
+PARTS = ("train", "val", "test")
+
+
+def flowers() -> Dataset:
+    """Texts of flowers: one label never seen, one only tested, one unknown, one hidden, two equal rows that leak."""
+    target = torch.tensor(
+        [[1.0, 0, 0, 0], [1, 1, 0, 0], [1, 1, -1, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0]]
+    )
+    clean = target.clone()
+    clean[5, 1] = 1
+    return Dataset(
+        Texts(["a rose", "a [red] rose", "two roses", "a rose", "a \x1b[31mfern", "", "roses"]),
+        target,
+        ("rose", "[bold]daisy", "fern", "oak"),
+        label_groups={"genus": Groups.of(["Rosa", "Bellis", "Fern", None])},
+        row_groups={"source": Groups.of(["x", "x", "x", "y", "y", "y", "y"])},
+        split=Groups.of(["train", "train", "train", "test", "test", "train", "val"], order=PARTS),
+        clean_targets=clean,
+        name="flowers",
+    )
+
+
+DATASETS = {
+    "flowers": flowers,
+    "empty": lambda: Dataset(Features(torch.zeros(0, 2)), torch.zeros(0, dtype=torch.int64), ()),
+    "odd/name here.csv": lambda: Dataset(Texts(["a"]), torch.tensor([0]), ("only",)),
+    "tested": lambda: Dataset(Texts(["a"]), torch.tensor([0]), ("only",), split=Groups.of(["test"])),
+    "broken": lambda: Dataset(Broken(["a"]), torch.tensor([0]), ("only",)),
+}
+
+
+class Broken(Texts):
+    """Texts that cannot be read."""
+
+    def batch(self, rows):
+        raise ValueError("`broken.txt` row 1: is damaged.")
+
+
+@pytest.fixture
+def opened(tmp_path, monkeypatch):
+    """A stand-in for the readers that remembers how it was called."""
+    monkeypatch.chdir(tmp_path)
+    calls = []
+
+    def read(path, *, size=None, columns=None, text=None):
+        if path not in DATASETS:
+            raise ValueError(f"`{path}` is not there.")
+        return DATASETS[path]()
+
+    def read_table(path, *, label):
+        return DATASETS[path]()
+
+    def open_dataset(path, format=None, **options):
+        calls.append((path, format, options))
+        return (read_table if format == "table" else read)(path, **options)
+
+    module = ModuleType("shortlist.data.opening")
+    formats = {"coco": SimpleNamespace(about="COCO instances", read=read), "table": SimpleNamespace(about="CSV files")}
+    vars(module).update(open_dataset=open_dataset, FORMATS=formats)
+    monkeypatch.setitem(sys.modules, "shortlist.data.opening", module)
+    monkeypatch.setenv("COLUMNS", "100")
+    return calls
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    code = main(["data", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def table(out: str) -> dict[str, str]:
+    """Rows of the table of figures, wrapped lines joined."""
+    rows: dict[str, str] = {}
+    name = ""
+    for line in out.split("\n\n")[0].splitlines()[1:]:
+        head, text = line[:16].strip(), line[16:].strip()
+        name = head or name
+        rows[name] = f"{rows[name]} {text}" if not head else text
+    return rows
+
+
+def test_a_table_tells_the_figures(opened, capsys):
+    code, out, err = run(capsys, "inspect", "flowers", "--no-figure")
+    assert (code, err) == (0, "")
+    assert out.startswith("flowers: 7 rows of text, 4 labels")
+    assert table(out) == {
+        "rows": "7: train 4 (1.25 labels per row), val 1 (1 labels per row), test 2 (1 labels per row)",
+        "targets": "multi-hot",
+        "labels per row": "mean 1.14, median 1, from 0 to 2; density 28.6 %; 1 row without a label",
+        "label sets": "4 different",
+        "rows per label": "mean 2, median 1.5, from 0 to 5",
+        "most frequent": "rose (5), [bold]daisy (2), fern (1)",
+        "least frequent": "fern (1), [bold]daisy (2), rose (5)",
+        "tail": "the rarest 50 % hold 12.5 %, 80 % hold 50 %, 90 % hold 75 % of all label entries; Gini 0.500",
+        "head": "half of all label entries belong to the most frequent label",
+        "never seen": "1 label: oak",
+        "never in train": "2 labels: fern, oak",
+        "only in test": "1 label: fern",
+        "imbalance": "1.5 : 1, most to least frequent label of train",
+        "genus": "3 groups of 1 label (mean 1), 1 to 5 rows each; largest Bellis (1), Fern (1), Rosa (1); "
+        "1 label in none",
+        "source": "2 groups of 3 to 4 rows (mean 3.5); largest y (4), x (3); 1 in several parts",
+        "unknown labels": "1 entry (3.57 % of all) in 1 row",
+        "changed labels": "1 row: 0 labels added, 1 removed or hidden",
+        "equal inputs": "2 rows in 1 group (such as 0 = 3); 1 group across parts, 1 row outside of train also inside; "
+        "0 groups with different labels",
+    }
+
+
+def test_bars_and_examples_are_printed(opened, capsys):
+    _, out, _ = run(capsys, "inspect", "flowers", "--no-figure")
+    lines = [line.split() for line in out.splitlines()]
+    assert ["1", "█" * 20, "4", "medium:", "20-100", "0"] in lines
+    assert ["few:", "<", "20", "█" * 20, "4"] in [line[-5:] for line in lines]
+    assert "5 rows by chance" in out
+    shown = example_rows(7, 12)
+    texts = [line for line in lines[-5:] if line]
+    assert [int(line[0]) for line in texts] == [shown[place * 7 // 5] for place in range(5)]
+    _, out, _ = run(capsys, "inspect", "flowers", "--no-figure", "--examples", "0")
+    assert "by chance" not in out
+
+
+def test_names_and_texts_bring_neither_markup_nor_control_codes(opened, capsys):
+    _, out, _ = run(capsys, "inspect", "flowers", "--no-figure", "--examples", "7", "--seed", "3")
+    assert "[bold]daisy (2)" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("name", ["empty", "tested", "odd/name here.csv"])
+def test_datasets_of_nearly_nothing_are_told_too(opened, capsys, name):
+    code, out, err = run(capsys, "inspect", name, "--no-figure")
+    assert (code, err) == (0, "")
+    assert table(out)["equal inputs"] == "none"
+    assert ("the split has no part `train`" in out) == (name == "tested")
+    assert ("by training examples" in out) == (name.startswith("odd"))
+
+
+def test_json_is_all_that_is_printed_and_equals_that_of_the_library(opened, capsys, tmp_path):
+    code, out, err = run(capsys, "inspect", "flowers", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == summarise(flowers()).to_json()
+    assert not list(tmp_path.iterdir())
+    _, out, _ = run(capsys, "inspect", "flowers", "--json", "--no-duplicates")
+    assert json.loads(out)["duplicates"] is None
+
+
+def test_the_picture_stands_in_the_current_folder_and_is_named(opened, capsys, tmp_path):
+    code, out, _ = run(capsys, "inspect", "odd/name here.csv", "--examples", "0")
+    assert code == 0
+    assert out.endswith("\nPicture: name-here-inspect.png\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["name-here-inspect.png"]
+
+
+def test_a_picture_that_was_asked_for_is_drawn_with_json_too(opened, capsys, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(command, "draw_dataset", lambda *given, **options: drawn.append(options) or "figure")
+    monkeypatch.setattr(command, "save_figure", lambda figure, path: Path(path))
+    _, out, _ = run(capsys, "inspect", "flowers", "--json", "--figure", "out/a.pdf", "--examples", "3", "--seed", "5")
+    assert json.loads(out)["rows"] == 7
+    assert drawn == [{"examples": 3, "seed": 5}]
+    _, out, _ = run(capsys, "inspect", "flowers", "--figure", "out/a.svg")
+    assert out.endswith(f"Picture: {Path('out/a.svg')}\n")
+
+
+def test_options_reach_the_reader_with_their_types(opened, capsys):
+    given = ["--option", "size=[64, 32]", "--option", "columns=3", "--option", "text=a=NaN"]
+    assert run(capsys, "inspect", "flowers", "--json", "--format", "coco", *given)[0] == 0
+    run(capsys, "inspect", "flowers", "--json", "--option", "text=NaN", "--option", "size=true")
+    assert opened == [
+        ("flowers", "coco", {"size": [64, 32], "columns": 3, "text": "a=NaN"}),
+        ("flowers", None, {"text": "NaN", "size": True}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing"], "`missing` is not there."),
+        (["flowers", "--option", "size"], "--option must look like NAME=VALUE; got 'size'."),
+        (["flowers", "--option", "a b=1"], "--option must look like NAME=VALUE; got 'a b=1'."),
+        (["flowers", "--option", "format=x"], "--option must not be 'format': PATH and --format say that."),
+        (["flowers", "--option", "size=1", "--option", "size=2"], "--option size must stand once; it stands twice."),
+        (["flowers", "--option", "colour=red"], "`flowers`: there is no --option colour."),
+        (["flowers", "--format", "table"], "`flowers`: this format needs --option label."),
+        (["flowers", "--figure", "a.gif"], "--figure must end in .png, .svg, .pdf; got 'a.gif'."),
+        (["flowers", "--examples", "61"], "--examples must lie in [0, 60]; got 61."),
+        (["flowers", "--seed", "-1"], "--seed must be at least 0; got -1."),
+        (["broken", "--no-figure"], "`broken.txt` row 1: is damaged."),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_two(opened, capsys, tmp_path, arguments, message):
+    assert run(capsys, "inspect", *arguments) == (2, "", f"shortlist: {message}\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_row_that_cannot_be_read_is_told_among_the_examples(opened, capsys):
+    code, out, _ = run(capsys, "inspect", "broken", "--no-figure", "--no-duplicates")
+    assert code == 0
+    assert "cannot be read: `broken.txt` row 1: is damaged." in out
+    assert table(out)["equal inputs"] == "not looked for"
+
+
+def test_two_wishes_for_the_picture_are_one_sentence(opened, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["data", "inspect", "flowers", "--figure", "a.png", "--no-figure"])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_missing_library_for_pictures_is_mentioned_and_no_failure(opened, capsys, monkeypatch):
+    def missing(*given, **options):
+        return extras.require("no_such_library", extra="report")
+
+    monkeypatch.setattr(command, "draw_dataset", missing)
+    code, out, err = run(capsys, "inspect", "flowers")
+    assert code == 0
+    assert "Picture" not in out
+    assert err == "shortlist: no picture: `no_such_library` is not installed: run `pip install 'shortlist[report]'`.\n"
+
+
+def test_progress_appears_on_a_terminal_once_the_work_is_long(monkeypatch, capsys):
+    with command._bar(shown=False) as progress:
+        assert progress is None
+    monkeypatch.setenv("FORCE_COLOR", "1")  # A terminal, for the library that draws the bar.
+    monkeypatch.setattr(command, "_LONG_SECONDS", 1e9)
+    with command._bar(shown=True) as progress:
+        assert progress is not None
+        progress(1, 9)
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr(command, "_LONG_SECONDS", -1.0)
+        progress(2, 9)
+    captured = capsys.readouterr()
+    assert "looking for equal rows" in captured.err
+    assert captured.out == ""
+
+
+def test_formats_are_listed_one_a_line(opened, capsys):
+    assert run(capsys, "formats") == (0, "coco   COCO instances\ntable  CSV files\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["data", "--help"], ["data", "inspect", "--help"]])
+def test_help_shows_examples(capsys, arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 0
+    assert "examples:\n  shortlist data inspect " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "times", [(3,), (500, 200, 90, 40, 20, 9, 4, 2, 1, 1, 1, 1, 1), (1,) * 40, (1000, *[0] * 60, 1)]
+)
+def test_bars_cover_every_number_once_and_a_long_tail_shares_one(times):
+    tally = Tally.of(np.repeat(np.arange(len(times)), times))
+    bins = _bins(tally)
+    assert len(bins) <= 10
+    assert (bins[0][0], bins[-1][1]) == (tally.minimum, tally.maximum)
+    assert [first for first, _, _ in bins[1:]] == [last + 1 for _, last, _ in bins[:-1]]
+    assert [count for _, _, count in bins] == [sum(times[first : last + 1]) for first, last, _ in bins]
+    if len(times) == 13:
+        assert bins[:2] == [(0, 0, 500), (1, 1, 200)]

@@ -1,0 +1,198 @@
+"""Labels are hidden at the stated rate and uniformly, from training rows alone, and are kept for evaluation."""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import combinations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from shortlist.data import Dataset, Features, Groups, hide_labels, incomplete_labels, single_positive
+from shortlist.targets import check_target, to_class_indices, to_index_lists, to_multi_hot, to_sparse
+
+examples = settings(derandomize=True, deadline=None, max_examples=40)
+PARTS = ("train", "val", "test")
+ROWS = 24_000
+PROCEDURES: dict[str, Callable[..., Dataset]] = {
+    "hide": lambda dataset, **options: hide_labels(dataset, 0.5, **options),
+    "incomplete": incomplete_labels,
+    "single": single_positive,
+}
+every_procedure = pytest.mark.parametrize("hide", PROCEDURES.values(), ids=PROCEDURES.keys())
+every_mark = pytest.mark.parametrize("mark", ["absent", "unknown"])
+
+
+def make(targets: Tensor, *, labels: int = 4, split: Groups | None = None) -> Dataset:
+    return Dataset(Features(torch.zeros(len(targets), 1)), targets, tuple("abcdefgh"[:labels]), split=split)
+
+
+def dense(dataset: Dataset) -> Tensor:
+    return to_multi_hot(dataset.targets, dataset.num_labels)
+
+
+hot_rows = st.lists(st.lists(st.sampled_from([0.0, 1.0, 1.0, -1.0]), min_size=4, max_size=4), max_size=10).map(
+    lambda rows: torch.tensor(rows).reshape(-1, 4)
+)
+
+
+@every_mark
+@every_procedure
+@examples
+@given(hot=hot_rows, seed=st.integers(0, 3))
+def test_only_present_labels_of_training_rows_are_hidden(hide, mark, hot, seed):
+    split = Groups.of([(*PARTS, None, "train")[i % 5] for i in range(len(hot))], order=PARTS)
+    if "train" not in split.names:
+        return
+    dataset = make(hot, split=split)
+    result = hide(dataset, mark=mark, seed=seed)
+    check_target(result.targets, 4)
+    assert result.targets.layout == torch.sparse_csr
+    assert result.targets.dtype == torch.float32
+    new = dense(result)
+    train = split.index == split.names.index("train")
+    assert torch.equal(new[~train], hot[~train])
+    changed = new != hot
+    assert (hot[changed] == 1).all()
+    assert (new[changed] == (0 if mark == "absent" else -1)).all()
+    before, after = (hot == 1).sum(1)[train], (new == 1).sum(1)[train]
+    if hide is incomplete_labels:
+        assert torch.equal(after[before < 2], before[before < 2])
+        assert (after[before > 1] < before[before > 1]).all()
+        assert (after[before > 1] > 0).all()
+    elif hide is single_positive:
+        assert torch.equal(after, before.clamp(max=1))
+
+
+@every_mark
+@every_procedure
+def test_the_form_of_the_labels_plays_no_part(hide, mark):
+    hot = ((torch.arange(60)[:, None] * 3 + torch.arange(8)) % 5 < 2).float()
+    lists = to_index_lists(hot, 8)
+    forms = {
+        "bool": hot.bool(),
+        "lists": lists,
+        "lists the other way": torch.tensor([sorted(row, reverse=True) for row in lists.tolist()]),
+        "COO": to_sparse(hot, 8),
+        "CSR": to_sparse(hot, 8, layout=torch.sparse_csr),
+    }
+    expected = dense(hide(make(hot, labels=8), mark=mark, seed=2))
+    assert not torch.equal(expected, hot)
+    for name, targets in forms.items():
+        result = hide(make(targets, labels=8), mark=mark, seed=2)
+        assert torch.equal(dense(result), expected), name
+        assert result.clean_targets is targets, name
+
+
+def test_the_order_within_an_unsorted_sparse_form_plays_no_part():
+    hot = torch.ones(20, 4)
+    at = hot.nonzero().T
+    backwards = torch.sparse_coo_tensor(at.flip(1), torch.ones(80), (20, 4), check_invariants=True)
+    for hide in PROCEDURES.values():
+        assert torch.equal(dense(hide(make(backwards))), dense(hide(make(hot))))
+
+
+@every_mark
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.4, 0.75, 1.0])
+def test_each_label_is_hidden_at_the_stated_rate(rate, mark):
+    hot = torch.ones(ROWS, 4)
+    new = dense(hide_labels(make(hot), rate, mark=mark, seed=7))
+    for label in range(4):
+        hidden = int((new[:, label] != 1).sum())
+        assert abs(hidden - ROWS * rate) <= 4 * (ROWS * rate * (1 - rate)) ** 0.5
+
+
+def test_labels_of_a_row_are_hidden_independently():
+    new = dense(hide_labels(make(torch.ones(ROWS, 4)), 0.3, seed=9))
+    counts = Counter(int(count) for count in new.sum(1))
+    for left in range(5):
+        chance = [0.3**4, 4 * 0.7 * 0.3**3, 6 * 0.7**2 * 0.3**2, 4 * 0.7**3 * 0.3, 0.7**4][left]
+        assert abs(counts[left] - ROWS * chance) < 4 * (ROWS * chance * (1 - chance)) ** 0.5
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_incomplete_labels_are_uniform_over_strict_subsets_that_are_not_empty(size):
+    hot = torch.zeros(ROWS, 4)
+    hot[:, :size] = 1
+    found = Counter(tuple(row) for row in dense(incomplete_labels(make(hot), seed=1)).int().tolist())
+    subsets = {
+        tuple(int(label in kept) for label in range(4)) for k in range(1, size) for kept in combinations(range(size), k)
+    }
+    assert len(subsets) == 2**size - 2
+    assert set(found) == subsets
+    mean, freedom = ROWS / len(subsets), len(subsets) - 1
+    chi_square = sum((count - mean) ** 2 / mean for count in found.values())
+    assert chi_square < freedom + 4 * (2 * freedom) ** 0.5
+
+
+def test_the_single_positive_is_uniform_over_the_labels_of_a_row():
+    hot = torch.zeros(ROWS, 4)
+    hot[:, [0, 2, 3]] = 1
+    counts = dense(single_positive(make(hot), seed=1)).sum(0).tolist()
+    assert counts[1] == 0
+    mean = ROWS / 3
+    assert sum((count - mean) ** 2 / mean for i, count in enumerate(counts) if i != 1) < 2 + 4 * 4**0.5
+
+
+@every_procedure
+def test_the_truth_is_kept_also_after_two_procedures(hide):
+    hot = torch.ones(40, 4)
+    dataset = make(hot, split=Groups.of(["train", "test"] * 20))
+    once = hide(dataset)
+    twice = hide_labels(once, 0.5, mark="unknown", seed=8)
+    for result in (once, twice):
+        assert result.clean_targets is not None
+        assert torch.equal(to_multi_hot(result.clean_targets, 4), hot)
+    assert dataset.clean_targets is None
+    assert torch.equal(dataset.targets, torch.ones(40, 4))
+    assert torch.equal(to_multi_hot(twice.part("test").targets, 4), torch.ones(20, 4))
+
+
+@every_procedure
+def test_a_class_per_row_is_a_set_of_one(hide):
+    classes = torch.arange(100) % 4
+    result = hide(make(classes))
+    assert result.targets.layout == torch.sparse_csr
+    left = dense(result)
+    one = to_multi_hot(classes, 4)
+    if hide is PROCEDURES["hide"]:
+        assert 0 < left.sum() < 100
+        assert (left <= one).all()
+    else:
+        assert torch.equal(left, one)
+        assert torch.equal(to_class_indices(result.targets, 4), classes)
+
+
+@every_procedure
+def test_rows_without_labels_no_rows_and_one_row_pass(hide):
+    assert not dense(hide(make(torch.zeros(3, 4)))).any()
+    assert len(hide(make(torch.empty(0, 4)))) == 0
+    assert len(hide(make(torch.empty(0, dtype=torch.int64)))) == 0
+    assert len(hide(make(torch.ones(1, 4)))) == 1
+
+
+@every_procedure
+def test_the_seed_decides_and_nothing_else(hide):
+    dataset = make(torch.ones(50, 4))
+    assert torch.equal(dense(hide(dataset, seed=1)), dense(hide(dataset, seed=1)))
+    assert not torch.equal(dense(hide(dataset, seed=1)), dense(hide(dataset, seed=2)))
+
+
+@every_procedure
+def test_another_mark_is_refused(hide):
+    with pytest.raises(ValueError, match=r"^`mark` must be 'absent' or 'unknown'; got 'gone'\.$"):
+        hide(make(torch.ones(2, 4)), mark="gone")
+
+
+@every_procedure
+def test_a_seed_below_zero_is_refused(hide):
+    with pytest.raises(ValueError, match=r"^`seed` must be a whole number from 0; got -1\.$"):
+        hide(make(torch.ones(2, 4)), seed=-1)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.5, float("nan")])
+def test_a_rate_that_is_no_probability_is_refused(rate):
+    with pytest.raises(ValueError, match=rf"^`rate` must lie in \[0, 1\]; got {rate}\.$"):
+        hide_labels(make(torch.ones(2, 4)), rate)

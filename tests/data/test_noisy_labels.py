@@ -1,0 +1,191 @@
+"""Noise stays within the superclass and the training part, at the stated rate, uniform, with the truth kept."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shortlist.data import Dataset, Features, Groups, hide_labels, label_noise
+from shortlist.targets import to_multi_hot
+
+examples = settings(derandomize=True, deadline=None, max_examples=60)
+PARTS = ("train", "val", "test")
+ROWS = 40_000
+# Superclasses of 5, 3, 2 and 1 classes, interleaved, and two classes without one.
+SUPERCLASS = [0, 1, 0, 2, -1, 0, 1, 3, 0, 2, 1, 0, -1]
+N = len(SUPERCLASS)
+SIZE = {group: SUPERCLASS.count(group) for group in set(SUPERCLASS)}
+
+
+def world(rows: int = ROWS, *, split: bool = True) -> Dataset:
+    return Dataset(
+        Features(torch.zeros(rows, 1)),
+        torch.arange(rows) * 5 % N,
+        tuple(f"class {i}" for i in range(N)),
+        label_groups={"superclass": Groups(torch.tensor(SUPERCLASS), ("five", "three", "two", "one"))},
+        split=Groups.of([(*PARTS, "train", None)[i % 5] for i in range(rows)], order=PARTS) if split else None,
+    )
+
+
+def binomial(changed: int, trials: int, rate: float) -> float:
+    """How many standard deviations from what is expected."""
+    return abs(changed - trials * rate) / max(trials * rate * (1 - rate), 1e-9) ** 0.5
+
+
+@pytest.mark.parametrize("others_only", [False, True])
+@pytest.mark.parametrize("rate", [0.1, 0.4, 0.9])
+def test_each_class_changes_at_the_stated_rate(rate, others_only):
+    clean = world()
+    noisy = label_noise(clean, rate, others_only=others_only, seed=11)
+    train = clean.part_rows("train")
+    old, new = clean.targets[train], noisy.targets[train]
+    for label, group in enumerate(SUPERCLASS):
+        own = old == label
+        changed, trials = int((new[own] != label).sum()), int(own.sum())
+        m = SIZE[group]
+        if group < 0 or m == 1:
+            assert changed == 0
+        else:
+            assert trials > 1000
+            assert binomial(changed, trials, rate if others_only else rate * (1 - 1 / m)) < 4
+
+
+@pytest.mark.parametrize(("others_only", "freedom"), [(False, 4), (True, 3)])
+def test_new_classes_are_uniform_within_the_superclass(others_only, freedom):
+    clean = world()
+    noisy = label_noise(clean, 1.0, others_only=others_only, seed=5)
+    train = clean.part_rows("train")
+    old, new = clean.targets[train], noisy.targets[train]
+    five = [label for label, group in enumerate(SUPERCLASS) if group == 0]
+    for label in five:
+        counts = Counter(new[old == label].tolist())
+        rivals = [other for other in five if not others_only or other != label]
+        assert set(counts) == set(rivals)
+        mean = sum(counts.values()) / len(rivals)
+        chi_square = sum((counts[rival] - mean) ** 2 / mean for rival in rivals)
+        assert chi_square < freedom + 4 * (2 * freedom) ** 0.5
+
+
+def test_whether_a_row_is_hit_says_nothing_about_its_new_class():
+    clean = world()
+    low, high = label_noise(clean, 0.2, others_only=True, seed=3), label_noise(clean, 0.6, others_only=True, seed=3)
+    hit = low.targets != clean.targets
+    assert bool((high.targets[hit] != clean.targets[hit]).all())
+
+
+@pytest.mark.parametrize("others_only", [False, True])
+def test_a_class_never_leaves_its_superclass(others_only):
+    clean = world(5000)
+    noisy = label_noise(clean, 1.0, others_only=others_only)
+    group = np.array(SUPERCLASS)
+    assert (group[noisy.targets.numpy()] == group[clean.targets.numpy()]).all()
+
+
+def test_only_training_rows_are_touched():
+    clean = world(5000)
+    noisy = label_noise(clean, 1.0, others_only=True)
+    assert clean.split is not None
+    outside = clean.split.index != clean.split.names.index("train")
+    assert outside.sum() == 3000
+    assert torch.equal(noisy.targets[outside], clean.targets[outside])
+    assert bool((noisy.targets != clean.targets).any())
+
+
+def test_without_a_split_all_rows_are_for_training():
+    clean = world(5000, split=False)
+    several = torch.tensor([SIZE[group] > 1 and group >= 0 for group in SUPERCLASS])[clean.targets]
+    changed = label_noise(clean, 1.0, others_only=True).targets != clean.targets
+    assert torch.equal(changed, several)
+
+
+def test_the_truth_is_kept_also_after_two_procedures():
+    clean = world(500)
+    before = clean.targets.clone()
+    noisy = label_noise(clean, 0.5)
+    assert clean.clean_targets is None
+    assert torch.equal(clean.targets, before)
+    twice = label_noise(noisy, 0.5, seed=1)
+    thrice = hide_labels(twice, 0.5)
+    assert not torch.equal(twice.targets, noisy.targets)
+    for dataset in (noisy, twice, thrice):
+        assert dataset.clean_targets is not None
+        assert torch.equal(dataset.clean_targets, before)
+        assert torch.equal(dataset.true_targets, before)
+    assert torch.equal(thrice.part("test").true_targets, clean.part("test").targets)
+
+
+def test_everything_else_stays():
+    clean = world(50)
+    noisy = label_noise(clean, 0.5)
+    assert noisy.inputs is clean.inputs
+    assert noisy.split is clean.split
+    assert noisy.label_groups == clean.label_groups
+    assert noisy.targets.dtype == torch.int64
+
+
+@examples
+@given(
+    st.lists(st.integers(0, 5), max_size=12),
+    st.lists(st.integers(-1, 2), min_size=6, max_size=6),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.booleans(),
+    st.integers(0, 5),
+)
+def test_any_partition_is_respected(classes, groups, rate, others_only, seed):
+    dataset = Dataset(
+        Features(torch.zeros(len(classes), 1)),
+        torch.tensor(classes, dtype=torch.int64),
+        tuple("abcdef"),
+        label_groups={"kind": Groups(torch.tensor(groups), ("x", "y", "z"))},
+    )
+    new = label_noise(dataset, rate, groups="kind", others_only=others_only, seed=seed).targets.tolist()
+    for old, drawn in zip(classes, new, strict=True):
+        alone = groups[old] < 0 or groups.count(groups[old]) == 1
+        if rate == 0 or alone:
+            assert drawn == old
+        else:
+            assert groups[drawn] == groups[old]
+            if others_only and rate == 1:
+                assert drawn != old
+
+
+def test_the_seed_decides_and_nothing_else():
+    clean = world(1000)
+    again = label_noise(clean, 0.5, seed=4)
+    assert torch.equal(label_noise(clean, 0.5, seed=4).targets, again.targets)
+    assert not torch.equal(label_noise(clean, 0.5, seed=5).targets, again.targets)
+
+
+def test_no_rows_and_one_row_pass():
+    for rows in (0, 1):
+        assert len(label_noise(world(rows, split=False), 1.0, others_only=True)) == rows
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
+def test_a_rate_that_is_no_probability_is_refused(rate):
+    with pytest.raises(ValueError, match=rf"^`rate` must lie in \[0, 1\]; got {rate}\.$"):
+        label_noise(world(10), rate)
+
+
+def test_a_missing_partition_is_refused():
+    with pytest.raises(ValueError, match=r"must have 'genus'; there is superclass\.$"):
+        label_noise(world(10), 0.5, groups="genus")
+
+
+def test_sets_of_labels_are_refused():
+    clean = world(10)
+    hot = Dataset(clean.inputs, to_multi_hot(clean.targets, N), clean.label_names, label_groups=clean.label_groups)
+    with pytest.raises(TypeError, match=r"^`label_noise` needs one class per row, .*; the targets are multi-hot\.$"):
+        label_noise(hot, 0.5)
+
+
+def test_a_split_without_a_training_part_is_refused():
+    clean = world(3, split=False)
+    dataset = Dataset(
+        clean.inputs, clean.targets, clean.label_names, clean.label_groups, split=Groups.of(["val", "val", "test"])
+    )
+    with pytest.raises(ValueError, match=r"^`name` must be one of test, val; got 'train'\.$"):
+        label_noise(dataset, 0.5)
