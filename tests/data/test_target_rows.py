@@ -102,6 +102,14 @@ def test_rows_are_taken_in_their_order_and_with_repeats(hot, chance):
         assert found == listed([hot[row] for row in rows]), name
 
 
+def test_rows_of_a_sparse_form_with_narrow_indices_are_a_valid_tensor():
+    crow, columns = torch.tensor([0, 1, 3], dtype=torch.int32), torch.tensor([2, 0, 1], dtype=torch.int32)
+    taken = take_rows(csr(crow, columns, torch.ones(3), N), torch.tensor([1, 0, 1]))
+    assert taken.crow_indices().dtype == taken.col_indices().dtype
+    assert taken.crow_indices().tolist() == [0, 2, 3, 5]
+    assert taken.col_indices().tolist() == [0, 1, 2, 0, 1]
+
+
 @examples
 @given(hot_rows, st.randoms(use_true_random=False))
 def test_segments_point_at_the_entries_of_their_rows(hot, chance):
