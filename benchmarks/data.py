@@ -23,7 +23,7 @@ from rich.table import Table
 from sklearn.datasets import load_svmlight_file
 
 from benchmarks.side_by_side import PEAK_RESET, machine, medians, resident, write_json
-from shortlist.data.extreme_text import read_extreme_text, stream_extreme_text
+from shortlist.data.formats.extreme_text import read_extreme_text, stream_extreme_text
 
 RESULTS = Path(__file__).parent / "results"
 ROWS, STREAMED_ROWS = 20_000, (100_000, 1_000_000)
@@ -184,21 +184,21 @@ def write_stream(folder: Path, *, small: bool = False, rows: int = STREAMED_ROWS
 
 def open_npy(folder: Path) -> object:
     """Nothing but the labels is read."""
-    from shortlist.data.arrays import read_arrays
+    from shortlist.data.formats.arrays import read_arrays
 
     return read_arrays(folder / "features.npy")
 
 
 def open_safetensors(folder: Path) -> object:
     """Nothing but the labels is read."""
-    from shortlist.data.arrays import read_arrays
+    from shortlist.data.formats.arrays import read_arrays
 
     return read_arrays(folder / "all.safetensors")
 
 
 def open_images(folder: Path) -> object:
     """Nothing but names is read."""
-    from shortlist.data.image_folder import read_image_folder
+    from shortlist.data.formats.image_folder import read_image_folder
 
     return read_image_folder(folder)
 

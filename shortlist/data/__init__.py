@@ -1,14 +1,35 @@
 """Datasets for models that answer with sets: readers of real formats, procedures, worlds of known truth."""
 
 from shortlist.data.dataset import Batch, Dataset, Example
+from shortlist.data.digits import digits
+from shortlist.data.duplicates import Duplicates, find_duplicates
+from shortlist.data.formats import (
+    read_arff,
+    read_arrays,
+    read_bioasq,
+    read_cifar,
+    read_coco,
+    read_extreme_text,
+    read_image_folder,
+    read_mimic,
+    read_nus_wide,
+    read_open_images,
+    read_table,
+    read_visual_genome,
+    read_voc,
+    stream_extreme_text,
+)
 from shortlist.data.frozen import Encoder, frozen_features
 from shortlist.data.frozen_encoders import EfficientNetLite0, MiniLM
 from shortlist.data.groups import Groups
 from shortlist.data.hidden_labels import hide_labels, incomplete_labels, single_positive
+from shortlist.data.images import ImageArray, ImageFiles
 from shortlist.data.inputs import Features, Inputs, Texts
 from shortlist.data.label_subset import frequent_labels, keep_labels, sample_groups
 from shortlist.data.long_tails import long_tail, long_tail_sizes
 from shortlist.data.noisy_labels import label_noise
+from shortlist.data.object_pairs import ObjectPairs, PairBatch, geometry
+from shortlist.data.opening import open_dataset
 from shortlist.data.pubmed import pubmed
 from shortlist.data.sparse_rows import SparseRows
 from shortlist.data.splits import (
@@ -18,25 +39,40 @@ from shortlist.data.splits import (
     split_covering_labels,
     split_per_class,
 )
+from shortlist.data.summary import DatasetSummary, summarise
 from shortlist.data.text_features import hashed_words, tfidf_words
 from shortlist.data.votes import VoteResult, aggregate_votes, vote_weight
+from shortlist.data.worlds import AmbiguousWorld, BayesRisk, MultiLabelWorld, SceneGraphWorld
 
 __all__ = [
+    "AmbiguousWorld",
     "Batch",
+    "BayesRisk",
     "Dataset",
+    "DatasetSummary",
+    "Duplicates",
     "EfficientNetLite0",
     "Encoder",
     "Example",
     "Features",
     "Groups",
+    "ImageArray",
+    "ImageFiles",
     "Inputs",
     "MiniLM",
+    "MultiLabelWorld",
+    "ObjectPairs",
+    "PairBatch",
+    "SceneGraphWorld",
     "SparseRows",
     "Texts",
     "VoteResult",
     "aggregate_votes",
+    "digits",
+    "find_duplicates",
     "frequent_labels",
     "frozen_features",
+    "geometry",
     "hashed_words",
     "hide_labels",
     "incomplete_labels",
@@ -44,7 +80,21 @@ __all__ = [
     "label_noise",
     "long_tail",
     "long_tail_sizes",
+    "open_dataset",
     "pubmed",
+    "read_arff",
+    "read_arrays",
+    "read_bioasq",
+    "read_cifar",
+    "read_coco",
+    "read_extreme_text",
+    "read_image_folder",
+    "read_mimic",
+    "read_nus_wide",
+    "read_open_images",
+    "read_table",
+    "read_visual_genome",
+    "read_voc",
     "sample_groups",
     "single_positive",
     "split_at_random",
@@ -52,6 +102,8 @@ __all__ = [
     "split_by_year",
     "split_covering_labels",
     "split_per_class",
+    "stream_extreme_text",
+    "summarise",
     "tfidf_words",
     "vote_weight",
 ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from operator import index
+from typing import Any, NamedTuple, SupportsIndex
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -100,15 +102,16 @@ class Dataset:
         """What to evaluate on: the clean labels where some were changed, else the labels."""
         return self.targets if self.clean_targets is None else self.clean_targets
 
-    def batch(self, rows: Tensor | Sequence[int]) -> Batch:
+    def batch(self, rows: Tensor | np.ndarray | Sequence[int]) -> Batch:
         """Read some rows, for a model: ``DataLoader(dataset, sampler=BatchSampler(...), batch_size=None)`` does."""
         rows = self._rows(rows)
         return Batch(self.inputs.batch(rows), take_rows(self.targets, rows), rows)
 
-    def __getitem__(self, row: int | Sequence[int] | Tensor) -> Any:
+    def __getitem__(self, row: SupportsIndex | Sequence[int] | Tensor) -> Any:
         """Read one row, with names, as an `Example`; or several as a `Batch`."""
-        if not isinstance(row, int):
+        if isinstance(row, Sequence | Tensor | np.ndarray):
             return self.batch(row)
+        row = index(row)
         if not -len(self) <= row < len(self):
             raise IndexError(f"`row` must lie in [{-len(self)}, {len(self) - 1}]; got {row}.")
         at = torch.tensor([row % len(self)])
@@ -123,7 +126,7 @@ class Dataset:
             self.split.names[part] if self.split is not None and part >= 0 else None,
         )
 
-    def subset(self, rows: Tensor | Sequence[int]) -> Dataset:
+    def subset(self, rows: Tensor | np.ndarray | Sequence[int]) -> Dataset:
         """The dataset restricted to some rows, in their order; reads no inputs."""
         rows = self._rows(rows)
         return replace(
@@ -161,10 +164,13 @@ class Dataset:
         _, labels, present = label_pairs(targets, self.num_labels)
         return torch.bincount(labels[present], minlength=self.num_labels)
 
-    def _rows(self, rows: Tensor | Sequence[int]) -> Tensor:
-        rows = torch.as_tensor(rows, dtype=torch.int64)
+    def _rows(self, rows: Tensor | np.ndarray | Sequence[int]) -> Tensor:
+        rows = torch.as_tensor(rows)
         if rows.dim() != 1:
             raise ValueError(f"`rows` must have 1 dimension; got {rows.dim()}.")
+        if len(rows) and (rows.is_floating_point() or rows.dtype == torch.bool):
+            raise TypeError(f"`rows` must be whole numbers; got {rows.dtype}.")
+        rows = rows.to(torch.int64)
         if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= len(self)):
             worst = int(rows.min()) if int(rows.min()) < 0 else int(rows.max())
             raise IndexError(f"`rows` must lie in [0, {len(self) - 1}]; got {worst}.")

@@ -24,7 +24,7 @@ def digits(*, val: float = 0.1, test: float = 0.2, seed: int = 0) -> Dataset:
         >>> from shortlist.data import digits
         >>> data = digits()
         >>> len(data), data.inputs.kind, data.split.counts().tolist()
-        (1797, 'images', [1251, 184, 362])
+        (1797, 'images', [1248, 185, 364])
     """
     bunch = require("sklearn.datasets", extra="data").load_digits()
     pixels = np.round(bunch.images * (255 / 16)).astype(np.uint8)

@@ -114,7 +114,7 @@ def _compute(
             return
         done = _rows_done(file, header.getvalue(), encoder.dim)
         unsynced = 0
-        for rows in torch.arange(done, len(inputs)).split(batch_size):
+        for rows in torch.arange(done, len(inputs)).split(batch_size) if done < len(inputs) else ():
             file.write(_encoded(inputs, encoder, rows))
             done, unsynced = done + len(rows), unsynced + len(rows)
             if unsynced >= _ROWS_BETWEEN_SYNCS:

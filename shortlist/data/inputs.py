@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, Protocol, TypeVar
+from mmap import mmap
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -84,11 +85,43 @@ class Features:
         """The same array, restricted to some rows."""
         return type(self)(self.array, chosen(self.rows, rows))
 
+    def __getstate__(self) -> dict[str, object]:
+        """Send a mapped file to another process by its name: numpy would send its content."""
+        return {"array": _MappedFile.of(self.array), "rows": self.rows}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Map the file again."""
+        array = state["array"]
+        self.array = array.open() if isinstance(array, _MappedFile) else array
+        self.rows = state["rows"]
+
     def fingerprints(self, rows: Tensor) -> list[bytes]:
         """Content hashes; bit for bit, so that 0.0 and -0.0 differ."""
         batch = self.batch(rows)
         array = batch.contiguous().view(torch.uint8) if batch.dtype == torch.bfloat16 else batch.contiguous()
         return [fingerprint(row.tobytes()) for row in array.numpy()]
+
+
+class _MappedFile(NamedTuple):
+    """Where in a file an array lies."""
+
+    path: str
+    offset: int
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    order: str
+
+    @classmethod
+    def of(cls, array: Any) -> Any:
+        """The place of a whole mapped array; anything else as it is, parts of mapped arrays included."""
+        whole = isinstance(array, np.memmap) and array.filename is not None and isinstance(array.base, mmap)
+        if not whole:
+            return array
+        order = "C" if array.flags.c_contiguous else "F"
+        return cls(str(array.filename), array.offset, array.dtype, array.shape, order)
+
+    def open(self) -> np.ndarray:
+        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, self.order)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 class Texts:

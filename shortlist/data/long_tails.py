@@ -37,6 +37,8 @@ def long_tail_sizes(largest: int, num_classes: int, imbalance: float, *, alpha: 
         >>> long_tail_sizes(500, 5, 100, alpha=1)
         array([500,  19,  10,   7,   5])
     """
+    if largest < 1:
+        raise ValueError(f"`largest` must be at least 1; got {largest}.")
     if not imbalance >= 1 or math.isinf(imbalance):
         raise ValueError(f"`imbalance` must be finite and at least 1; got {imbalance}.")
     if not alpha > 0:
@@ -45,8 +47,11 @@ def long_tail_sizes(largest: int, num_classes: int, imbalance: float, *, alpha: 
     if math.isinf(alpha):
         share = imbalance**-rank
     else:
-        # expm1 and log1p keep large powers from losing the tail in rounding.
-        share = np.exp(-alpha * np.log1p(rank * math.expm1(math.log(imbalance) / alpha)))
+        # Large powers would lose the tail in rounding, small ones overflow: a sum of two exponentials in log space does
+        # neither, for 1 + r (e^x - 1) = (1 - r) + r e^x.
+        rise = math.log(imbalance) / alpha
+        with np.errstate(divide="ignore"):
+            share = np.exp(-alpha * np.logaddexp(np.log1p(-rank), np.log(rank) + rise))
     return np.maximum(np.floor(largest * share + 0.5), 1).astype(np.int64)
 
 

@@ -7,22 +7,24 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shortlist.data.arff import read_arff
-from shortlist.data.arrays import read_arrays
-from shortlist.data.bioasq import read_bioasq
-from shortlist.data.cifar import read_cifar
-from shortlist.data.coco import read_coco
 from shortlist.data.dataset import Dataset
 from shortlist.data.digits import digits
-from shortlist.data.extreme_text import read_extreme_text
-from shortlist.data.image_folder import read_image_folder
-from shortlist.data.mimic import read_mimic
-from shortlist.data.nus_wide import read_nus_wide
-from shortlist.data.open_images import read_open_images
-from shortlist.data.pascal_voc import read_voc
+from shortlist.data.formats import (
+    read_arff,
+    read_arrays,
+    read_bioasq,
+    read_cifar,
+    read_coco,
+    read_extreme_text,
+    read_image_folder,
+    read_mimic,
+    read_nus_wide,
+    read_open_images,
+    read_table,
+    read_visual_genome,
+    read_voc,
+)
 from shortlist.data.pubmed import pubmed
-from shortlist.data.tables import read_table
-from shortlist.data.visual_genome import read_visual_genome
 
 
 class Format(NamedTuple):
@@ -50,21 +52,30 @@ def open_dataset(path: str | Path, *, format: str | None = None, **options: Any)
     """
     path = Path(path)
     if format is None:
-        format = _tell(path)
+        format, path = _tell(path)
     elif format not in FORMATS:
         raise ValueError(f"`format` must be one of {', '.join(FORMATS)}; got {format!r}.")
     read = FORMATS[format].read
     return read(**options) if format in BUILT_IN else read(path, **options)
 
 
-def _tell(path: Path) -> str:
+def _recognised(path: Path) -> bool:
+    return any(format.recognises(path) for format in FORMATS.values())
+
+
+def _tell(path: Path) -> tuple[str, Path]:
+    """The format, and the file or folder that has it."""
     if not path.exists():
         if str(path) in BUILT_IN:
-            return str(path)
+            return str(path), path
         raise ValueError(f"`{path}` is not there.")
     for name, format in FORMATS.items():
         if format.recognises(path):
-            return name
+            return name, path
+    if path.is_dir():
+        inside = [file for file in sorted(path.iterdir()) if file.is_file() and _recognised(file)]
+        if len(inside) == 1:  # A folder with one file of data, and perhaps a note about it.
+            return _tell(inside[0])
     raise ValueError(f"`{path}` is of no known format; `format` may be one of {', '.join(FORMATS)}.")
 
 

@@ -97,16 +97,19 @@ def read_medline(path: str | Path) -> Iterator[Citation]:
         ValueError: names the file, and after how many citations it ends or is not XML.
     """
     path = need_file(path)
-    count = 0
+    count, root = 0, None
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for _, element in ElementTree.iterparse(file):
+                root = element.tag  # The last element to end is the outermost.
                 if element.tag == "PubmedArticle":
                     yield _citation(element)
                     count += 1
                     element.clear()
-    except (ElementTree.ParseError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (ElementTree.ParseError, EOFError, LookupError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"`{path}` is damaged or not XML after citation {count}: {error}.") from error
+    if root != "PubmedArticleSet":
+        raise ValueError(f"`{path}` must be a PubmedArticleSet; got {root}.")
 
 
 def _citation(element: ElementTree.Element) -> Citation:
@@ -159,7 +162,7 @@ def _cached_citations(path: Path) -> list[Citation]:
         lines = text_lines(cache)
         if json.loads(next(lines, (0, "null"))[1]) == source:
             return [Citation(*json.loads(line)) for _, line in lines]
-    except ValueError:  # Not there yet, or damaged: the package has it all.
+    except (TypeError, ValueError):  # Not there yet, or damaged: the package has it all.
         pass
     citations = list(read_medline(path))
     with replacing(cache) as partial, gzip.open(partial, "wt", encoding="utf-8", compresslevel=3) as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,14 +28,14 @@ def need_folder(path: str | Path) -> Path:
 
 
 def text_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Number (from 1) and text of each line without its end; ``.gz`` is unpacked on the way.
+    """Number (from 1) and text of each line without its end; ``.gz`` and ``.xz`` are unpacked on the way.
 
     Raises:
         ValueError: names the line at which the file ends early or is not text in this encoding.
     """
     path = need_file(path)
     number = 0
-    opener = gzip.open if path.suffix == ".gz" else open
+    opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
     try:
         with opener(path, "rb") as file:
             for number, line in enumerate(file, start=1):
@@ -43,7 +44,7 @@ def text_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[i
                 yield number, text.removeprefix("\ufeff") if number == 1 else text
     except UnicodeDecodeError as error:
         raise ValueError(f"`{path}` line {number} is not {encoding} text: {error.reason}.") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
         raise ValueError(f"`{path}` is damaged after line {number}: {error}.") from error
 
 
@@ -56,6 +57,8 @@ def read_json(path: str | Path) -> Any:
         raise ValueError(f"`{path}` line {error.lineno} is not JSON: {error.msg}.") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"`{path}` is not UTF-8 text: {error.reason}.") from error
+    except ValueError as error:
+        raise ValueError(f"`{path}` holds a value that cannot be read: {error}.") from error
     except RecursionError as error:
         raise ValueError(f"`{path}` is nested too deeply to be read.") from error
 

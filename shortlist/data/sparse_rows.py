@@ -39,6 +39,8 @@ class SparseRows:
     @classmethod
     def of_scipy(cls, matrix: Any) -> SparseRows:
         """Take a scipy CSR matrix or array as it is; nothing is copied but the row pointers."""
+        if getattr(matrix, "format", None) != "csr":
+            raise TypeError(f"`matrix` must be a scipy CSR matrix; got {type(matrix).__name__}.")
         crow = torch.from_numpy(np.asarray(matrix.indptr, dtype=np.int64))
         return cls(crow, torch.from_numpy(matrix.indices), torch.from_numpy(matrix.data), matrix.shape[1])
 

@@ -167,6 +167,8 @@ def split_covering_labels(dataset: Dataset, *, val: float = 0.1, test: float = 0
         Grivas, Vergari and Lopez, "Taming the sigmoid bottleneck", 2024, appendix H.
     """
     _check_shares(val, test)
+    if test == 0:
+        raise ValueError("`test` must be above 0, for labels are to be present there; got 0.")
     rows, labels, present = (part.numpy() for part in label_pairs(dataset.targets, dataset.num_labels))
     rows, labels = rows[present], labels[present]
     counts = np.bincount(labels, minlength=dataset.num_labels)
@@ -195,13 +197,34 @@ def _cover(rows: np.ndarray, labels: np.ndarray, counts: np.ndarray, num_rows: i
     """Give each label, the rarest first, a row for training and one for test; -1 for rows nobody needed."""
     by_label = np.lexsort((draws.raw(len(labels)), labels))
     starts = np.cumsum(counts) - counts
-    part = np.full(num_rows, -1)
+    part = _alternate(rows[by_label], starts[counts == 2], num_rows)
     for label in np.argsort(counts, kind="stable").tolist():
         own = rows[by_label[starts[label] : starts[label] + counts[label]]]
         for side in (TEST, TRAIN):
             if len(own) and not (part[own] == side).any():
                 free = own[part[own] < 0]
                 part[free[:1]] = side
+    return part
+
+
+def _alternate(rows: np.ndarray, pairs: np.ndarray, num_rows: int) -> np.ndarray:
+    """Part the two rows of each label that has no more, along chains of such labels; -1 for rows without one."""
+    ends = np.stack([rows[pairs], rows[pairs + 1]])
+    neighbours: dict[int, list[int]] = {}
+    for one, other in ends.T.tolist():
+        neighbours.setdefault(one, []).append(other)
+        neighbours.setdefault(other, []).append(one)
+    part = np.full(num_rows, -1)
+    for first in ends[0].tolist():
+        if part[first] >= 0:
+            continue
+        part[first], waiting = TEST, [first]
+        while waiting:
+            row = waiting.pop()
+            for other in neighbours[row]:
+                if part[other] < 0:
+                    part[other] = TRAIN + TEST - part[row]
+                    waiting.append(other)
     return part
 
 

@@ -114,8 +114,8 @@ def take_rows(target: Tensor, rows: Tensor) -> Tensor:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
             target = target.to_sparse_csr()
-    crow, places = take_segments(target.crow_indices(), rows)
-    return csr(crow, target.col_indices()[places], target.values()[places], target.shape[1])
+    crow, places = take_segments(target.crow_indices().long(), rows)
+    return csr(crow, target.col_indices()[places].long(), target.values()[places], target.shape[1])
 
 
 def take_segments(crow: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -81,6 +81,8 @@ def aggregate_votes(
         raise ValueError(f"votes need one length of all; got {len(item)}, {len(user)} and {len(label)}.")
     author = np.full(int(item.max()) + 1 if len(item) else 0, -1) if authors is None else _authors(authors, item)
     _refuse_second_votes(item, user)
+    if max_rounds < 1:
+        raise ValueError(f"`max_rounds` must be at least 1; got {max_rounds}.")
     num_users = max([0, *(int(x.max()) + 1 for x in (user, author) if len(x))])
     # Each (item, label) that somebody proposed is a candidate; votes point at candidates.
     candidates, candidate = np.unique(np.stack([item, label]), axis=1, return_inverse=True)
@@ -88,24 +90,30 @@ def aggregate_votes(
     proposed = np.unique(np.stack([user, label]), axis=1)
     distinct = np.bincount(proposed[0], minlength=num_users)
     observed, seen = np.zeros(num_users, dtype=np.int64), []
-    chosen, support, weight = np.empty(0, dtype=np.int64), np.empty(0), np.empty(0)
+    chosen, support, weight, valid = np.empty(0, dtype=np.int64), np.empty(0), np.empty(0), np.empty(0, dtype=bool)
     converged = False
     for _ in range(max_rounds):
         weight = vote_weight(torch.from_numpy(distinct + observed), b0=b0).numpy()
         sums = np.bincount(candidate, weights=weight[user], minlength=candidates.shape[1])
         chosen, support = _winners(candidates, sums, len(author))
         seen.append(observed)
-        observed = _species_observed(author, chosen, support > theta, num_users)
+        valid = _passes(support, theta) & (chosen >= 0)
+        observed = _species_observed(author, chosen, valid, num_users)
         if np.array_equal(observed, seen[-1]):
             converged = True
             break
     return VoteResult(
         torch.from_numpy(chosen),
         torch.from_numpy(support),
-        torch.from_numpy(support > theta),
+        torch.from_numpy(valid),
         torch.from_numpy(weight),
         converged,
     )
+
+
+def _passes(support: np.ndarray, theta: float) -> np.ndarray:
+    """Which sums exceed the threshold by more than the rounding of their terms."""
+    return support > theta + 1e-12 * np.maximum(np.abs(support), abs(theta))
 
 
 def _numbers(name: str, values: Tensor | Sequence[int]) -> np.ndarray:

@@ -118,7 +118,7 @@ def test_several_rows_by_brackets_are_a_batch():
 def test_a_data_loader_reads_batches():
     dataset = make(to_sparse(torch.eye(4), 4))
     sampler = BatchSampler(SequentialSampler(range(4)), batch_size=3, drop_last=False)
-    batches = list(DataLoader(dataset, sampler=sampler, batch_size=None))
+    batches = list(DataLoader(dataset, sampler=sampler, batch_size=None))  # pyright: ignore[reportArgumentType]
     assert [batch.rows.tolist() for batch in batches] == [[0, 1, 2], [3]]
     assert torch.equal(torch.cat([batch.targets.to_dense() for batch in batches]), torch.eye(4))
 
@@ -138,7 +138,7 @@ def test_a_dataset_may_be_empty(targets):
     assert len(dataset) == len(dataset.subset([])) == 0
     assert dataset.label_counts().tolist() == [0, 0, 0, 0]
     assert len(dataset.batch([]).inputs) == 0
-    assert list(dataset) == []
+    assert list(dataset) == []  # pyright: ignore[reportArgumentType]
     with pytest.raises(IndexError, match="got 0"):
         dataset[0]
 
@@ -270,7 +270,7 @@ def test_fractions_are_not_mistaken_for_row_numbers(rows):
 
 def test_a_row_may_be_a_number_of_numpy():
     dataset = make(torch.tensor([3, 0, 1]))
-    assert dataset[np.int64(1)].labels == ("rose",)
+    assert dataset[np.int64(1)].labels == ("rose",)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_dataset_travels_to_other_processes():

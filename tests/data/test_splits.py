@@ -250,6 +250,21 @@ def test_a_chain_of_labels_with_two_rows_each_is_parted(seed):
     assert (split.label_counts("train") == 1).all()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_rare_labels_that_share_rows_are_parted_where_it_can_be_done(seed):
+    # Even rows against odd ones is an answer: each label has two or three rows, and rows of both kinds.
+    chance = torch.Generator().manual_seed(seed)
+    hot = torch.zeros(200, 120)
+    for label in range(120):
+        even, odd, any_row = torch.randint(100, (3,), generator=chance).tolist()
+        hot[[2 * even, 2 * odd + 1], label] = 1
+        if label % 2:
+            hot[2 * any_row, label] = 1
+    split = split_covering_labels(make(hot, labels=120), val=0, test=0.4, seed=seed)
+    for part in ("train", "test"):
+        assert (split.label_counts(part) > 0).all()
+
+
 def test_labels_that_cannot_be_on_both_sides_are_refused():
     # Three labels on the sides of a triangle: of three rows in two parts, two are together.
     triangle = torch.tensor([[1.0, 0, 1], [1, 1, 0], [0, 1, 1]])

@@ -2,6 +2,7 @@
 
 import math
 import random
+from itertools import combinations
 
 import pytest
 import torch
@@ -126,10 +127,14 @@ def test_of_equal_support_the_smallest_label_wins():
 
 
 def test_sums_in_another_order_are_still_equal():
-    # Users of different weights on each side, the same weights, added in another order.
+    # The same three weights on each side, of which the sum in floating point depends on the order.
+    w = vote_weight(torch.arange(14)).tolist()
+    a, b, c = next(
+        n for n in combinations(range(2, 14), 3) if w[n[0]] + w[n[1]] + w[n[2]] != w[n[2]] + w[n[1]] + w[n[0]]
+    )
     rows = [(0, 0, 1), (0, 1, 1), (0, 2, 1), (0, 5, 2), (0, 4, 2), (0, 3, 2)]
-    for user, labels in ((0, 2), (1, 5), (2, 11), (3, 2), (4, 5), (5, 11)):
-        rows += [(10 * user + k, user, 50 + k) for k in range(1, labels)]
+    for user, labels in enumerate((a, b, c, a, b, c)):
+        rows += [(20 * user + k, user, 50 + k) for k in range(1, labels)]
     for order in (rows, rows[::-1]):
         result = aggregate_votes(*([row[i] for row in order] for i in range(3)))
         assert result.labels[0].item() == 1

@@ -1,0 +1,160 @@
+"""Plain tables: CSV, TSV, JSON lines and Parquet with a row for each example."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from shortlist.data.dataset import Dataset
+from shortlist.data.formats.name_codes import OTHER_PART_NAMES, PARTS
+from shortlist.data.formats.table_columns import (
+    ClassColumn,
+    LabelColumns,
+    LabelListColumn,
+    NameColumn,
+    NumberColumns,
+    TextColumns,
+)
+from shortlist.data.formats.table_rows import TableFile, open_table
+
+
+def read_table(
+    path: str | Path,
+    *,
+    text: str | Sequence[str] | None = None,
+    features: str | Sequence[str] | None = None,
+    label: str | None = None,
+    labels: str | Sequence[str] | None = None,
+    label_names: Sequence[str] | None = None,
+    separator: str = ";",
+    split: str | None = None,
+    groups: Sequence[str] | None = None,
+    encoding: str = "utf-8",
+) -> Dataset:
+    r"""Read a table of texts or numbers with labels.
+
+    The ending says what the file is: ``.csv``, ``.tsv`` (quotes as in CSV), ``.jsonl`` or ``.ndjson``, these also in
+    ``.gz`` or ``.xz``, and ``.parquet`` (needs ``shortlist[data]``). The argument, never a value, says whether a row
+    has one class (``label``) or a set of labels (``labels``). The table is read into memory, numbers as float32. Errors
+    count lines of text from 1 and rows of Parquet from 0, as the dataset does.
+
+    Args:
+        path: the file.
+        text: a column, or several, which are joined by a space; None for ``text`` if there is one.
+        features: columns of numbers, or a name like ``x_*`` for all that begin so; in JSON and Parquet a column may
+            hold lists of as many numbers in each row. None without texts for all columns that nothing else asks for.
+        label: the column with the class of each row. None without ``labels`` for ``labels`` or ``label``, whichever
+            there is.
+        labels: one column with a set of labels: a list, or names between separators, where an empty cell is an empty
+            set. Or several columns, or a name like ``tag_*``, that hold 1 for present, 0 for absent, -1 for unknown.
+        label_names: the labels in their order, others are refused; None for those that occur, sorted (by value, if all
+            are whole numbers). Not for labels in columns, which have the columns' names.
+        separator: between the names in a cell of ``labels``.
+        split: the column with the part of each row; None for ``split`` if there is one. ``validation``,
+            ``valid`` and ``dev`` are read as ``val``.
+        groups: columns that become ``row_groups``; None for ``source`` if there is one.
+        encoding: of text files.
+
+    Returns:
+        The dataset; class indices for ``label``, sparse targets for ``labels``.
+
+    Raises:
+        ValueError: names the file and the line (or row) for what is missing or wrong.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> from shortlist.data.formats.tables import read_table
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "a.csv").write_text("text,labels,split\nred rose,rose;red,train\nold,,test\n")
+        ...     flowers = read_table(Path(folder, "a.csv"))
+        >>> flowers[0]
+        Example(input='red rose', labels=('red', 'rose'), unknown=(), split='train')
+    """
+    if text is not None and features is not None:
+        raise TypeError("`text` and `features` must not both be given, a row has one kind of input.")
+    if label is not None and labels is not None:
+        raise TypeError("`label` and `labels` must not both be given, a row has one class or a set of labels.")
+    if not separator:
+        raise ValueError("`separator` must not be empty.")
+    table = open_table(path, encoding=encoding)
+    if label is None and labels is None:
+        found = [name for name in ("labels", "label") if name in table.columns]
+        if len(found) != 1:
+            raise ValueError(f"`{path}`: name the column of labels by `label` or `labels`; it has {_names(table)}.")
+        label, labels = (found[0], None) if found == ["label"] else (None, found[0])
+    target = _target_reader(table, label, labels, label_names, separator)
+    parts = NameColumn(
+        _named(table, "split", _usual("split", table) if split is None else [split]), renamed=OTHER_PART_NAMES
+    )
+    names = _named(table, "groups", _usual("source", table) if groups is None else groups)
+    members = [NameColumn([name]) for name in names]
+    inputs = _input_reader(table, text, features, {*target.columns, *parts.columns, *names})
+    readers = [inputs, target, parts, *members]
+    for block in table.blocks(list(dict.fromkeys(name for reader in readers for name in reader.columns))):
+        for reader in readers:
+            reader.add(block)
+    return Dataset(
+        inputs.settle(),
+        *target.settle(),
+        row_groups={name: member.codes.groups() for name, member in zip(names, members, strict=True)},
+        split=parts.codes.groups(first=PARTS) if parts.columns else None,
+        name=table.path.name.split(".")[0],
+    )
+
+
+def _target_reader(
+    table: TableFile,
+    label: str | None,
+    labels: str | Sequence[str] | None,
+    names: Sequence[str] | None,
+    separator: str,
+) -> ClassColumn | LabelListColumn | LabelColumns:
+    if label is not None:
+        return ClassColumn(_named(table, "label", [label])[0], names)
+    if isinstance(labels, str) and not labels.endswith("*"):
+        return LabelListColumn(_named(table, "labels", labels)[0], names, separator)
+    if names is not None:
+        raise TypeError("`label_names` must not be given for labels in columns, which have the columns' names.")
+    columns = _named(table, "labels", labels or ())
+    if not columns:
+        raise ValueError("`labels` must name at least one column; got none.")
+    begin = len(labels) - 1 if isinstance(labels, str) else 0
+    return LabelColumns(columns, [column[begin:] for column in columns])
+
+
+def _input_reader(
+    table: TableFile, text: str | Sequence[str] | None, features: str | Sequence[str] | None, taken: set[str]
+) -> TextColumns | NumberColumns:
+    if text is None and features is None and "text" in table.columns and "text" not in taken:
+        text = "text"
+    if text is not None:
+        return TextColumns(_named(table, "text", text))
+    rest = [name for name in table.columns if name and name not in taken]
+    columns = _named(table, "features", rest if features is None else features)
+    if not columns:
+        raise ValueError(f"`{table.path}`: has no column of text or features; it has {_names(table)}.")
+    return NumberColumns(columns)
+
+
+def _usual(name: str, table: TableFile) -> Sequence[str]:
+    return (name,) if name in table.columns else ()
+
+
+def _named(table: TableFile, argument: str, names: str | Sequence[str]) -> list[str]:
+    """The columns that are meant, each of which must be there."""
+    found = []
+    for name in [names] if isinstance(names, str) else names:
+        begin = name[:-1] if name.endswith("*") and isinstance(names, str) else None
+        meant = [column for column in table.columns if (column == name if begin is None else column.startswith(begin))]
+        if not meant:
+            raise ValueError(
+                f"`{table.path}`: has no column {name!r}, which `{argument}` names; it has {_names(table)}."
+            )
+        found += meant
+    return found
+
+
+def _names(table: TableFile) -> str:
+    listed = ", ".join(map(repr, table.columns[:12]))
+    return listed + (f" and {len(table.columns) - 12} more" if len(table.columns) > 12 else "") or "none"

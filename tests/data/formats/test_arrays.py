@@ -1,0 +1,408 @@
+"""Files of arrays: features mapped, labels in every form, and files that are not what they say."""
+
+import io
+import json
+import re
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from shortlist.data.formats.array_files import open_arrays
+from shortlist.data.formats.arrays import read_arrays
+
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
+Y = np.array([2, 0, 1, 1])
+
+
+def save(folder, *, pack=False, **arrays):
+    path = folder / "data.npz"
+    (np.savez_compressed if pack else np.savez)(path, **arrays)
+    return path
+
+
+def refuses(path, message, **options):
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        read_arrays(path, **options)
+    assert str(caught.value)[-1] in ".?"
+    assert str(path if path.suffix != ".npy" else path.parent) in str(caught.value)
+
+
+def parts_of(dataset):
+    return None if dataset.split is None else (dataset.split.names, dataset.split.index.tolist())
+
+
+@pytest.mark.parametrize("kind", ["npz", "packed", "npy", "folder", "safetensors"])
+def test_every_kind_of_file_gives_the_same_dataset(tmp_path, kind):
+    split = np.array([0, 0, 1, 2], dtype=np.uint8)
+    if kind in ("npz", "packed"):
+        path = save(tmp_path, pack=kind == "packed", features=X, labels=Y, split=split, label_names=["a b", "é", '"c"'])
+    elif kind == "safetensors":
+        path = tmp_path / "data.safetensors"
+        tensors = {"features": torch.from_numpy(X), "labels": torch.from_numpy(Y), "split": torch.from_numpy(split)}
+        save_file(tensors, path, metadata={"label_names": json.dumps(["a b", "é", '"c"'])})
+    else:
+        for name, array in {"features": X, "labels": Y, "split": split, "label_names": ["a b", "é", '"c"']}.items():
+            np.save(tmp_path / f"{name}.npy", array)
+        path = tmp_path / "features.npy" if kind == "npy" else tmp_path
+    data = read_arrays(path)
+    assert torch.equal(data.inputs.batch(torch.tensor([3, 0])), torch.from_numpy(X[[3, 0]]))
+    assert data.targets.tolist() == Y.tolist()
+    assert data.label_names == ("a b", "é", '"c"')
+    assert parts_of(data) == (("train", "val", "test"), [0, 0, 1, 2])
+    assert isinstance(data.inputs.array, np.memmap) == (kind != "packed")
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "safetensors"])
+def test_features_stay_in_the_file(tmp_path, kind):
+    values = np.full((50, 4), 1234.5, dtype=np.float32)
+    if kind == "npz":
+        path = save(tmp_path, y=np.zeros(50, dtype=np.int64), F=values)
+    elif kind == "npy":
+        path = tmp_path / "F.npy"
+        np.save(path, values)
+        np.save(tmp_path / "y.npy", np.zeros(50, dtype=np.int64))
+    else:
+        path = tmp_path / "data.safetensors"
+        save_file({"F": torch.from_numpy(values), "y": torch.zeros(50, dtype=torch.int64)}, path)
+    data = read_arrays(path)
+    content = path.read_bytes()
+    with path.open("r+b") as file:  # In place, for a new file would not be the one that is mapped.
+        file.seek(content.index(values.tobytes()))
+        file.write(np.float32(-7).tobytes())
+    assert data.inputs.batch(torch.tensor([0]))[0, 0] == -7
+
+
+def test_a_file_larger_than_memory_opens(tmp_path):
+    path = tmp_path / "F.npy"
+    with path.open("wb") as file:
+        header = {"descr": "<f2", "fortran_order": False, "shape": (10**5, 50_000)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + 10**10)
+    np.save(tmp_path / "y.npy", np.zeros(10**5, dtype=np.uint8))
+    data = read_arrays(path)
+    assert len(data) == 10**5
+    assert data.inputs.batch(torch.tensor([10**5 - 1])).shape == (1, 50_000)
+
+
+def test_fortran_order_empty_arrays_and_half_precision_are_mapped(tmp_path):
+    path = save(tmp_path, X=np.asfortranarray(X.astype(np.float16)), y=Y)
+    assert torch.equal(read_arrays(path).inputs.batch(torch.tensor([2])), torch.from_numpy(X[2:3]).half())
+    none = read_arrays(save(tmp_path, X=X[:0], y=Y[:0]))
+    assert (len(none), none.num_labels) == (0, 0)
+    assert len(read_arrays(save(tmp_path, pack=True, X=X[:0], y=Y[:0], n_labels=3)).label_names) == 3
+
+
+def test_bfloat16_is_read_from_safetensors(tmp_path):
+    path = tmp_path / "data.safetensors"
+    save_file({"X": torch.from_numpy(X).bfloat16(), "Y": torch.eye(4, 3).bfloat16()}, path)
+    data = read_arrays(path)
+    assert data.inputs.batch(torch.tensor([1])).equal(torch.from_numpy(X[1:2]).bfloat16())
+    assert data.targets.to_dense().equal(torch.eye(4, 3))
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_parts_make_the_split_and_superclasses_are_read(tmp_path, pack):
+    path = save(
+        tmp_path,
+        pack=pack,
+        F_train=X.astype(np.float16),
+        F_test=X[:2].astype(np.float16) + 100,
+        y_train=Y.astype(np.int16),
+        y_test=Y[:2].astype(np.int16),
+        id_train=[5, 6, 7, 8],
+        id_test=[5, 10],
+        fine_to_coarse=np.array([1, 0, 1], dtype=np.int8),
+        fine_names=["a", "b", "c"],
+        coarse_names=["low", "high"],
+    )
+    data = read_arrays(path, groups=["id"])
+    assert parts_of(data) == (("train", "test"), [0, 0, 0, 0, 1, 1])
+    assert data.inputs.batch(torch.tensor([5, 0, 4])).tolist() == [[103, 104, 105], [0, 1, 2], [100, 101, 102]]
+    assert data.part("test").inputs.batch(torch.tensor([1])).tolist() == [[103, 104, 105]]
+    assert data.targets.tolist() == [2, 0, 1, 1, 2, 0]
+    superclass = data.label_groups["superclass"]
+    assert (superclass.names, superclass.index.tolist()) == (("low", "high"), [1, 0, 1])
+    assert data.row_groups["id"].names == ("5", "6", "7", "8", "10")
+
+
+def test_pixels_become_images(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 3), dtype=np.uint8)
+    data = read_arrays(save(tmp_path, x_train=pixels[:2], y_train=[0, 1], x_test=pixels[2:], y_test=[1]))
+    assert data.inputs.kind == "images"
+    assert np.array_equal(data.inputs.batch(torch.tensor([2]))[0].numpy(), pixels[2].transpose(2, 0, 1))
+
+
+HOT = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0], [0, 0, 1]])
+FORMS = {
+    "bool": {"L": HOT.astype(bool)},
+    "float": {"targets": HOT.astype(np.float64)},
+    "small whole numbers": {"Y": HOT.astype(np.int8)},
+    "lists": {"Y": np.array([[0, -1], [2, 1], [-1, -1], [2, -1]]), "n_labels": 3},
+    "sparse": {"Y_indptr": np.array([0, 1, 3, 3, 4], np.int32), "Y_indices": np.array([0, 2, 1, 2], np.int16)},
+    "sparse with values": {
+        "Y_indptr": [0, 2, 4, 4, 5],
+        "Y_indices": [0, 1, 2, 1, 2],
+        "Y_data": [1, 0, 1, 1, 1],
+        "Y_shape": [4, 3],
+    },
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_sets_of_labels_in_every_form(tmp_path, form):
+    data = read_arrays(save(tmp_path, X=X, **FORMS[form]))
+    assert data.targets.layout == torch.sparse_csr
+    assert np.array_equal(data.targets.to_dense().numpy(), HOT)
+    assert data.label_names == ("0", "1", "2")
+
+
+def test_unknown_labels_and_other_values_for_them(tmp_path):
+    voc = np.array([[1, -1, 0], [-1, 1, -1], [-1, -1, -1], [0, 1, 1]], dtype=np.int8)
+    path = save(tmp_path, X=X, L=voc)
+    assert read_arrays(path).targets.to_dense().tolist() == voc.tolist()
+    want = [[1, 0, -1], [0, 1, 0], [0, 0, 0], [-1, 1, 1]]
+    assert read_arrays(path, hot_values=(1, -1, 0)).targets.to_dense().tolist() == want
+    refuses(path, "'L' row 0: label 2 must be one of `hot_values` 1, -1; got 0", hot_values=(1, -1))
+    path = save(tmp_path, X=X, Y=HOT)
+    assert np.array_equal(read_arrays(path, hot_values=(1, 0)).targets.to_dense().numpy(), HOT)
+    refuses(path, "'Y' row 0: label 0 must not occur twice, or is this a multi-hot (then say so by `hot_values`)?")
+    with pytest.raises(ValueError, match="`hot_values` must be present, absent and perhaps unknown"):
+        read_arrays(path, hot_values=(1,))
+
+
+def test_names_of_classes_are_labels_too(tmp_path):
+    data = read_arrays(save(tmp_path, X=X, y=["oak", "daisy", "oak", "ash"]))
+    assert (data.label_names, data.targets.tolist()) == (("ash", "daisy", "oak"), [2, 1, 2, 0])
+    data = read_arrays(save(tmp_path, X=X, y=np.array([b"b", b"a", b"b", b"b"]), label_names=["b", "a", "c"]))
+    assert data.targets.tolist() == [0, 1, 0, 0]
+    refuses(
+        save(tmp_path, X=X, y=["a", "b", "d", "a"], label_names=["a", "b"]), "'y' row 2: 'd' must be one of the names"
+    )
+
+
+def test_sparse_features_are_read(tmp_path):
+    arrays = {
+        "X_indptr": [0, 1, 1, 3],
+        "X_indices": [1, 0, 4],
+        "X_data": np.array([1, 2, 3], np.uint8),
+        "X_shape": [3, 5],
+    }
+    data = read_arrays(save(tmp_path, y=[0, 1, 0], **arrays))
+    batch = data.inputs.batch(torch.tensor([2, 0]))
+    assert batch.dtype == torch.float32
+    assert batch.to_dense().tolist() == [[2, 0, 0, 0, 3], [0, 1, 0, 0, 0]]
+    for key, value, message in (
+        ("X_indices", [1, 0, 5], "'X_indices' row 2: column 5 must lie in [0, 5)"),
+        ("X_indptr", [0, 2, 1, 3], "'X_indptr' must rise from 0 to 3; got 4 numbers from 0 to 3"),
+        ("X_data", [1, 2], "'X_data' must have a value for each of 3 columns; got shape (2,)"),
+        ("X_shape", [4, 5], "'X_shape' must be 3 rows and a number of columns; got [4, 5]"),
+        ("X_indices", [0.5, 1, 2], "'X_indices' must be whole numbers in 1 dimension"),
+    ):
+        refuses(save(tmp_path, y=[0, 1, 0], **{**arrays, key: value}), message)
+
+
+@pytest.mark.parametrize(
+    ("split", "more", "parts"),
+    [
+        ([0, 1, 1, 0], {}, (("train", "test"), [0, 1, 1, 0])),
+        ([0, 0, 0, 0], {}, (("train",), [0, 0, 0, 0])),
+        ([0, 2, 1, -1], {}, (("train", "val", "test"), [0, 2, 1, -1])),
+        ([0, 1, 1, 0], {"split_names": ["train", "val"]}, (("train", "val"), [0, 1, 1, 0])),
+        (["test", "dev", "train", "extra"], {}, (("train", "val", "test", "extra"), [2, 1, 0, 3])),
+    ],
+)
+def test_the_split_by_number_and_by_name(tmp_path, split, more, parts):
+    assert parts_of(read_arrays(save(tmp_path, X=X, y=Y, split=split, **more))) == parts
+    if "split_names" in more:
+        assert parts_of(read_arrays(save(tmp_path, X=X, y=Y, split=split), **more)) == parts
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"y": Y}, ": has no features under 'features' or 'X' or 'F' or 'x'; name them by `features`: it has 'y'"),
+        ({"X": X}, ": has no labels under 'labels' or 'targets' or 'Y' or 'L' or 'y'"),
+        ({"X": X[0], "y": Y}, "'X' must have at least 2 dimensions, rows first; got shape (3,)"),
+        ({"X": X, "y": Y[:3]}, "'y' must have length 4 for the features; got shape (3,)"),
+        ({"X": X, "y": Y, "split": [0]}, "'split' must have length 4 for the features; got shape (1,)"),
+        ({"X": X, "y": Y, "split": [0, 1, 3, 0]}, "'split' row 2: 3 must lie in [-1, 3)"),
+        ({"X": X, "y": Y, "split": [0.0] * 4}, "'split' must hold whole numbers or names; got float64"),
+        ({"X": X, "y": [0, 1, -1, 0]}, "'y' row 2: label -1 must lie in [0, 2)"),
+        ({"X": X, "y": [0, 1, 5, 0], "n_labels": 3}, "'y' row 2: label 5 must lie in [0, 3)"),
+        ({"X": X, "y": Y, "n_labels": [1, 2]}, "'n_labels' must be one whole number"),
+        (
+            {"X": X, "y": [0, 1, 10**15, 0]},
+            "'y' must have labels below 10000000, if they have no names; got 10000000000000",
+        ),
+        ({"X": X, "y": Y, "n_labels": 2**62}, "'n_labels' must have labels below 10000000"),
+        ({"X": X, "Y_indptr": [0] * 5, "Y_indices": Y[:0], "Y_shape": [4, -1]}, "'Y_shape' must be 2 whole numbers"),
+        ({"X": X, "y": [0.5] * 4}, "'y' must hold whole numbers or names, the class of each row; got float64"),
+        ({"X": X, "y": X[:, :, None]}, "'y' must have 1 dimension (classes) or 2 (sets); got shape (4, 3, 1)"),
+        ({"X": X, "Y": X}, "'Y' row 0: label 2 must be 1, 0 or negative (unknown); got 2.0"),
+        ({"X": X, "Y": HOT > 0, "label_names": ["a"]}, "'Y' must have a column for each of 1 labels; got shape (4, 3)"),
+        ({"X": X, "y": Y, "label_names": ["a", "b", "a"]}, "`label_names` must differ; places 0 and 2 are both 'a'"),
+        ({"X": X, "y": Y, "label_names": [1, 2, 3]}, "'label_names' must be texts in 1 dimension"),
+        ({"X": X, "y": Y, "fine_to_coarse": [0, 1]}, "'fine_to_coarse' must be 3 whole numbers, one for each label"),
+        ({"X": X.astype(">f4"), "y": Y}, "'X' must hold numbers in the order of bytes of this machine; got >f4"),
+        ({"X": X.astype(str), "y": Y}, "'X' must hold numbers"),
+        ({"X": X.astype(complex), "y": Y}, "'X' must hold numbers or texts; got complex128"),
+        ({"X": X, "Y_indptr": [0, 1, 1, 1], "Y_indices": [0]}, "'Y_indptr' must have length 5 for the features"),
+        (
+            {"X": X, "Y_indptr": [0, 1, 1, 1, 2], "Y_indices": [0, 7], "n_labels": 3},
+            "'Y_indices' row 3: label 7 must lie in [0, 3)",
+        ),
+        ({"X": X, "Y_indptr": [0, 0, 0, 0, 0]}, ": has no array 'Y_indices'; it has 'X', 'Y_indptr'"),
+        (
+            {"X_train": X, "X_test": X[:, :2], "y_train": Y, "y_test": Y},
+            "'X_test' must have rows like 'X_train', (3,) of",
+        ),
+        (
+            {"X_train": X, "X_test": X, "y_train": Y},
+            "'y_train' must stand in the parts of the features, train, test; got train",
+        ),
+        ({"X_train": X, "X_test": X, "y_train": Y, "y_test": Y[1:]}, "'y_test' must have length 4 for the features"),
+        ({"X": X, "y_train": Y}, "'y_train' must stand in the parts of the features, no parts; got train"),
+    ],
+)
+@pytest.mark.parametrize("pack", [False, True])
+def test_wrong_arrays_are_refused_with_their_key(tmp_path, arrays, message, pack):
+    refuses(save(tmp_path, pack=pack, **arrays), message)
+
+
+def test_keys_and_options_that_fit_nothing_are_refused(tmp_path):
+    path = save(tmp_path, X=X, y=Y)
+    refuses(path, ": has no features under 'Z'; name them by `features`: it has 'X', 'y'", features="Z")
+    refuses(path, ": has no array 'split', which `split_names` is for", split_names=["train"])
+    refuses(path, ": has no array 'source'", groups=["source"])
+    refuses(path, "'X' must hold whole numbers or names in 1 dimension", groups=["X"])
+    refuses(path, "'y' row 0: label 2 must lie in [0, 2)", label_names=["a", "b"])
+
+
+class Malicious:
+    def __reduce__(self):
+        return (pytest.fail, ("unpickled",))
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_objects_are_never_unpickled(tmp_path, pack):
+    objects = np.array([Malicious()] * 4, dtype=object)
+    path = save(tmp_path, pack=pack, X=X, y=objects)
+    refuses(path, "'y' must hold numbers or texts; got Python objects, which are not unpickled")
+    np.save(tmp_path / "F.npy", objects, allow_pickle=True)
+    np.save(tmp_path / "y.npy", Y)
+    with pytest.raises(ValueError, match=r"F.npy` must hold numbers or texts; got Python objects"):
+        read_arrays(tmp_path / "F.npy")
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path):
+    path = save(tmp_path, X=np.zeros((100, 30)), y=np.zeros(100, dtype=int))
+    whole = path.read_bytes()
+    for content in (b"", whole[:500], whole[:-30], b"not a zip at all"):
+        path.write_bytes(content)
+        refuses(path, "is not a whole `.npz` file: ")
+    path = save(tmp_path, pack=True, X=np.random.default_rng(0).random((100, 30)), y=np.zeros(100, dtype=int))
+    content = bytearray(path.read_bytes())
+    content[3000:3100] = bytes(100)
+    path.write_bytes(content)
+    refuses(path, "'X' is damaged: ")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("X.npy", b"hello, this is text")
+        archive.writestr("y.npy", b"")
+    refuses(path, "'X' is not an array of numpy: ")
+    refuses(tmp_path / "none.npz", "is not there")
+    refuses(tmp_path / "none.npy", "is not there")
+    (tmp_path / "a.pt").write_bytes(b"")
+    refuses(tmp_path / "a.pt", "must end in .npz, .npy or .safetensors")
+    (tmp_path / "empty").mkdir()
+    refuses(tmp_path / "empty", "holds no `.npy` files")
+
+
+@pytest.mark.parametrize("pack", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_member_that_is_shorter_than_its_shape_is_refused(tmp_path, pack):
+    buffer = io.BytesIO()
+    np.save(buffer, X)
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w", pack) as archive:
+        archive.writestr("X.npy", buffer.getvalue()[:-4])
+        archive.writestr("y.npy", buffer.getvalue())
+    refuses(path, "'X' is cut short: shape (4, 3) of float32 needs 48 bytes; got 44")
+
+
+def test_headers_and_texts_that_are_none_are_refused(tmp_path):
+    buffer = io.BytesIO()
+    np.save(buffer, X)
+    (tmp_path / "X.npy").write_bytes(buffer.getvalue().replace(b"(4, 3)", b"(4, 3("))
+    np.save(tmp_path / "y.npy", Y)
+    refuses(tmp_path / "X.npy", "X.npy` is not an array of numpy: ")
+    names = np.array([2**31, 1, 2], dtype=np.uint32).view("<U1")
+    refuses(save(tmp_path, X=X, y=Y, label_names=names), "'label_names' must be text, in UTF-8 if it is bytes")
+    refuses(save(tmp_path, X=X, y=Y, label_names=np.array([b"\xff", b"a", b"b"])), "'label_names' must be text")
+
+
+def test_an_npy_that_is_cut_is_refused(tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", Y)
+    whole = (tmp_path / "X.npy").read_bytes()
+    for content, message in (
+        (whole[:-1], "X.npy` is cut short"),
+        (b"", "X.npy` is not an array"),
+        (whole[:40], "not an array"),
+    ):
+        (tmp_path / "X.npy").write_bytes(content)
+        refuses(tmp_path / "X.npy", message)
+
+
+def safetensors(header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not a whole safetensors file"),
+        (struct.pack("<Q", 10**6) + b"{}", "is not a whole safetensors file: its header does not fit into 10 bytes"),
+        (safetensors(b"{nothing"), "its header is not JSON"),
+        (safetensors([1]), "its header is not an object with keys"),
+        (safetensors({"X": 1}), "'X' must have dtype, shape and data_offsets in the header; got 1"),
+        (
+            safetensors({"X": {"dtype": "F8_E4M3", "shape": [1, 1], "data_offsets": [0, 1]}}),
+            "'X' must have one of the types",
+        ),
+        (
+            safetensors({"X": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 8]}}),
+            "'X': shape (2, 2) of F32 does not",
+        ),
+        (safetensors({"X": {"dtype": "F32", "shape": [-1, -1], "data_offsets": [0, 4]}}), "'X': shape (-1, -1) of F32"),
+        (safetensors({"X": {"dtype": "F32", "shape": [1, 2], "data_offsets": [0, 8]}}, b"1234"), "'X' is cut short"),
+        (safetensors({"__metadata__": {"a": 1}}), "'__metadata__' must hold texts by name"),
+    ],
+)
+def test_wrong_safetensors_are_refused(tmp_path, content, message):
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(content)
+    refuses(path, message)
+
+
+def test_names_in_metadata_must_be_a_list_in_json(tmp_path):
+    path = tmp_path / "a.safetensors"
+    for note in ("rose, daisy", '{"a": 1}', "[1]"):
+        save_file(
+            {"X": torch.zeros(2, 2), "y": torch.zeros(2, dtype=torch.int64)}, path, metadata={"label_names": note}
+        )
+        refuses(path, "'label_names' must be a list")
+
+
+def test_arrays_in_a_zip_are_found_behind_long_local_headers(tmp_path):
+    path = tmp_path / "a.npz"
+    buffer = io.BytesIO()
+    np.save(buffer, X)
+    info = zipfile.ZipInfo("X.npy")
+    info.extra = struct.pack("<HH", 0x7777, 33) + bytes(33)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(info, buffer.getvalue())
+    assert np.array_equal(np.asarray(open_arrays(path).array("X")), X)

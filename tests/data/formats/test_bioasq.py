@@ -1,0 +1,174 @@
+"""BioASQ articles, in the published layout and in others of the same records."""
+
+import gzip
+import json
+import re
+
+import pytest
+
+from shortlist.data.formats import json_stream
+from shortlist.data.formats.bioasq import read_bioasq
+
+ARTICLES = [
+    {
+        "abstractText": "Mice, “wild” and not.",
+        "journal": "PLoS pathogens",
+        "meshMajor": ["Animals", "Drug Resistance, Multiple", "Mice"],
+        "pmid": "27661101",
+        "title": "On mice.",
+        "year": "2017",
+    },
+    {
+        "abstractText": "",
+        "journal": "Cell",
+        "meshMajor": ["Mice", "Mice"],
+        "pmid": "2",
+        "title": 'T]}\\"{',
+        "year": "2009",
+    },
+    {"abstractText": "x", "journal": None, "meshMajor": [], "pmid": 3, "title": None, "year": None},
+]
+
+
+def published(articles):
+    """First line, then an article on each line, as the files of the challenge are."""
+    return '{"articles":[\n' + ",\n".join(json.dumps(article, ensure_ascii=False) for article in articles) + "]}"
+
+
+LAYOUTS = {
+    "published": published(ARTICLES),
+    "first article on the first line": published(ARTICLES).replace("[\n", "[", 1) + "\n",
+    "one line": json.dumps({"articles": ARTICLES}),
+    "indented": json.dumps({"articles": ARTICLES}, indent=2),
+    "plain list": json.dumps(ARTICLES, indent=1),
+    "json lines": "\n".join(map(json.dumps, ARTICLES)) + "\n\n",
+    "mark and windows ends": "\ufeff" + published(ARTICLES).replace("\n", "\r\n"),
+}
+
+
+def write(folder, text, encoding="utf-8"):
+    path = folder / "allMeSH.json"
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def names_of(groups):
+    return [groups.names[i] if i >= 0 else None for i in groups.index.tolist()]
+
+
+def refuses(path, message, **options):
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        read_bioasq(path, **options)
+    assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_gives_the_same_articles(tmp_path, layout, chunk, monkeypatch):
+    monkeypatch.setattr(json_stream, "CHUNK", chunk)
+    articles = read_bioasq(write(tmp_path, LAYOUTS[layout]))
+    assert articles.inputs.batch(articles.part_rows("train")) == [
+        "PLoS pathogens On mice. Mice, “wild” and not.",
+        'Cell T]}\\"{',
+        "x",
+    ]
+    assert articles.label_names == ("Animals", "Drug Resistance, Multiple", "Mice")
+    assert [articles[row].labels for row in range(3)] == [articles.label_names, ("Mice",), ()]
+    assert names_of(articles.row_groups["year"]) == ["2017", "2009", None]
+    assert names_of(articles.row_groups["journal"]) == ["PLoS pathogens", "Cell", None]
+    assert articles.split is None
+
+
+def test_packed_and_latin_files_are_read(tmp_path):
+    path = tmp_path / "allMeSH.json.gz"
+    path.write_bytes(gzip.compress(published(ARTICLES).encode()))
+    assert len(read_bioasq(path)) == 3
+    latin = write(tmp_path, published([{**ARTICLES[0], "abstractText": "naïve"}]), encoding="latin-1")
+    assert read_bioasq(latin, encoding="latin-1").inputs.batch(
+        read_bioasq(latin, encoding="latin-1").part_rows("train")
+    ) == ["PLoS pathogens On mice. naïve"]
+    refuses(latin, "is not utf-8 text: invalid continuation byte; another may be named by `encoding`")
+    refuses(latin, "`encoding` must name an encoding; got 'no such'", encoding="no such")
+
+
+def test_rare_headings_are_dropped_and_their_articles_stay(tmp_path):
+    articles = read_bioasq(write(tmp_path, LAYOUTS["published"]), min_count=2)
+    assert articles.label_names == ("Mice",)
+    assert [articles[row].labels for row in range(3)] == [("Mice",), ("Mice",), ()]
+
+
+def test_the_limit_stops_before_what_follows_is_looked_at(tmp_path):
+    path = write(tmp_path, published(ARTICLES)[:-60] + "this is not JSON")
+    assert len(read_bioasq(path, limit=2)) == 2
+    assert len(read_bioasq(path, limit=0)) == 0
+    refuses(path, "`limit` must be a whole number from 0; got -1", limit=-1)
+    refuses(path, "`min_count` must be a whole number from 0; got True", min_count=True)
+
+
+@pytest.mark.parametrize("text", ['{"articles":[]}', "[]", '{"articles":[\n]}\n'])
+def test_no_articles_are_no_rows(tmp_path, text):
+    articles = read_bioasq(write(tmp_path, text))
+    assert (len(articles), articles.num_labels) == (0, 0)
+
+
+def test_the_buffer_does_not_grow_with_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_stream, "CHUNK", 1000)
+    longest = 0
+    grow = json_stream._Stream._grow
+
+    def watch(stream, least):
+        nonlocal longest
+        more = grow(stream, least)
+        longest = max(longest, len(stream._buffer))
+        return more
+
+    monkeypatch.setattr(json_stream._Stream, "_grow", watch)
+    path = write(tmp_path, published([{**ARTICLES[0], "pmid": str(i)} for i in range(3000)]))
+    assert len(read_bioasq(path)) == 3000
+    assert longest < 10_000 < path.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        (" \n", "is empty"),
+        (published(ARTICLES)[:-2], "article 3 must be followed by ','; got the end of the file"),
+        (published(ARTICLES)[:-1], "article 3 must be followed by '}'; got the end of the file"),
+        (published(ARTICLES)[:-40], "article 3 is not JSON: the file ends in it"),
+        (published(ARTICLES)[:200], "article 1 is not JSON: the file ends in it"),
+        (published(ARTICLES).replace('"pmid": "2"', '"pmid": two'), "article 2 is not JSON: Expecting value"),
+        (published(ARTICLES).replace("},\n{", "}\n{"), "article 1 must be followed by ','; got '{"),
+        (published(ARTICLES) + "more", "nothing must follow the list; got 'more'"),
+        ("[1]", "article 1: must be an object with keys; got '1]'"),
+        ("PK\x03\x04 a zip", "article 1: must be an object with keys"),
+        ('{"documents": []}', "article 1: has no 'meshMajor'"),
+        (
+            published([{**ARTICLES[0], "meshMajor": "Mice"}]),
+            "article 1 (pmid 27661101): 'meshMajor' must be list; got 'Mice'",
+        ),
+        (
+            published([ARTICLES[0], {**ARTICLES[1], "meshMajor": [7]}]),
+            "article 2 (pmid 2): 'meshMajor' must hold names of",
+        ),
+        (published([{**ARTICLES[0], "title": ["x"]}]), "article 1 (pmid 27661101): 'title' must be text; got ['x']"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_article(tmp_path, text, message):
+    refuses(write(tmp_path, text), message)
+
+
+def test_a_damaged_article_in_a_huge_file_is_not_read_to_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_stream, "CHUNK", 1000)
+    monkeypatch.setattr(json_stream, "LONGEST", 5000)
+    broken = published(ARTICLES).replace('"year": "2017"}', '"year": "2017"').replace("]}", "") + ",1" * 100_000
+    refuses(write(tmp_path, broken), "article 1 is not JSON: Expecting property name enclosed in double quotes")
+
+
+def test_a_missing_or_damaged_file_is_refused(tmp_path):
+    refuses(tmp_path / "none.json", "none.json` is not there")
+    path = tmp_path / "cut.json.gz"
+    path.write_bytes(gzip.compress(published(ARTICLES * 100).encode())[:-20])
+    refuses(path, "cut.json.gz` is damaged after byte")
+    path.write_text(published(ARTICLES))
+    refuses(path, "cut.json.gz` is damaged after byte 0: Not a gzipped file")

@@ -1,0 +1,287 @@
+"""Plain tables of every kind, with one class or a set of labels for each row."""
+
+import gzip
+import json
+import lzma
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from shortlist.data.formats import table_rows
+from shortlist.data.formats.tables import read_table
+
+CSV = """text,label,labels,split,source,x_0,x_1,tag_red,tag_big
+"a rose, red",rose,flower;red,train,garden,1,0.5,1,0
+daisy,daisy,flower,validation,field,-2e-3,3,0,-1
+"say ""oak\"\"",oak,,test,,0,4,0,1
+"""
+KINDS = (".csv", ".tsv", ".csv.gz", ".jsonl", ".jsonl.xz", ".parquet")
+
+
+def rows():
+    names = CSV.splitlines()[0].split(",")
+    cells = [
+        ["a rose, red", "rose", ["flower", "red"], "train", "garden", 1.0, 0.5, 1, 0],
+        ["daisy", "daisy", ["flower"], "validation", "field", -2e-3, 3.0, 0, -1],
+        ['say "oak"', "oak", [], "test", None, 0.0, 4.0, 0, 1],
+    ]
+    return [dict(zip(names, row, strict=True)) for row in cells]
+
+
+def write(folder, ending, text=CSV):
+    """The same table in each kind of file."""
+    path = folder / f"plants{ending}"
+    if ending == ".tsv":
+        text = text.replace('"a rose, red"', "a rose; red").replace(",", "\t").replace("a rose; red", "a rose, red")
+    if ending.startswith(".jsonl"):
+        text = "\n".join(map(json.dumps, rows())) + "\n"
+    if ending == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows()), path)
+        return path
+    pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, lambda content: content)
+    path.write_bytes(pack(text.encode()))
+    return path
+
+
+def labels_of(dataset):
+    return [dataset[row].labels for row in range(len(dataset))]
+
+
+def refuses(path, message, **options):
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        read_table(path, **options)
+    assert str(caught.value).endswith(".")
+    assert str(caught.value).startswith(f"`{path}`")
+
+
+@pytest.mark.parametrize("ending", KINDS)
+def test_texts_with_sets_of_labels(tmp_path, ending):
+    plants = read_table(write(tmp_path, ending), labels="labels")
+    assert plants.inputs.batch(torch.arange(3)) == ["a rose, red", "daisy", 'say "oak"']
+    assert plants.label_names == ("flower", "red")
+    assert labels_of(plants) == [("flower", "red"), ("flower",), ()]
+    assert plants.split is not None
+    assert plants.split.names == ("train", "val", "test")
+    assert plants.split.index.tolist() == [0, 1, 2]
+    source = plants.row_groups["source"]
+    assert (source.names, source.index.tolist()) == (("field", "garden"), [1, 0, -1])
+    assert plants.name == "plants"
+
+
+@pytest.mark.parametrize("ending", KINDS)
+def test_numbers_with_one_class(tmp_path, ending):
+    plants = read_table(write(tmp_path, ending), features="x_*", label="label", groups=["split"])
+    assert torch.equal(plants.inputs.batch(torch.arange(3)), torch.tensor([[1, 0.5], [-2e-3, 3], [0, 4]]))
+    assert plants.label_names == ("daisy", "oak", "rose")
+    assert plants.targets.tolist() == [2, 0, 1]
+    assert plants.targets.dtype == torch.int64
+    assert plants.row_groups["split"].names == ("test", "train", "validation")
+
+
+@pytest.mark.parametrize("ending", KINDS)
+@pytest.mark.parametrize(("labels", "names"), [("tag_*", ("red", "big")), (["tag_big"], ("tag_big",))])
+def test_labels_in_columns(tmp_path, ending, labels, names):
+    plants = read_table(write(tmp_path, ending), labels=labels)
+    assert plants.label_names == names
+    dense = torch.tensor([[1.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+    assert torch.equal(plants.targets.to_dense(), dense if len(names) == 2 else dense[:, 1:])
+
+
+def test_the_usual_columns_are_found_by_their_names(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(",height,width,label\n0,1,2,10\n1,3,4,9\n")
+    plants = read_table(path)
+    assert plants.inputs.batch(torch.tensor([1])).tolist() == [[3.0, 4.0]]
+    assert plants.label_names == ("9", "10"), "whole numbers are sorted by value"
+    assert plants.split is None
+    path.write_text("text,labels\nx,a\n")
+    assert read_table(path).num_labels == 1
+    path.write_text("text,labels,label\nx,a,b\n")
+    refuses(path, "name the column of labels by `label` or `labels`; it has 'text', 'labels', 'label'")
+
+
+def test_several_texts_are_joined_and_empty_ones_left_out(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("title,body,label\nOn mice,We ask,x\n,only,y\n")
+    assert read_table(path, text=["title", "body"]).inputs.batch(torch.arange(2)) == ["On mice We ask", "only"]
+
+
+def test_given_names_fix_the_labels_and_refuse_others(tmp_path):
+    path = write(tmp_path, ".csv")
+    assert read_table(path, labels="labels", label_names=["red", "blue", "flower"]).label_names == (
+        "red",
+        "blue",
+        "flower",
+    )
+    assert read_table(path, label="label", label_names=["rose", "oak", "daisy"]).targets.tolist() == [0, 2, 1]
+    refuses(path, "line 2: 'labels' must hold `label_names` only; got 'flower'", labels="labels", label_names=["red"])
+    refuses(path, "line 3: 'label' must be one of `label_names`; got 'daisy'", label="label", label_names=["rose"])
+
+
+def test_odd_names_marks_and_windows_ends_survive(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes('\ufefftext,labels\r\n"two\r\nlines",été | o"k\r\n\r\nx, | été | été\r\n'.encode())
+    plants = read_table(path, separator="|")
+    assert plants.label_names == ('o"k', "été")
+    assert labels_of(plants) == [('o"k', "été"), ("été",)]
+    assert plants.inputs.batch(torch.arange(2)) == ["two\r\nlines", "x"]
+
+
+def test_a_table_longer_than_a_block_is_read_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_rows, "BLOCK", 2)
+    for ending in KINDS:
+        plants = read_table(write(tmp_path, ending), features="x_*", labels="tag_*")
+        assert plants.inputs.batch(torch.arange(3))[:, 1].tolist() == [0.5, 3.0, 4.0]
+        assert plants.targets.to_dense().tolist() == [[1.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
+    path = write(tmp_path, ".csv", CSV.replace("0,4,0,1", "0,oak,0,1"))
+    refuses(path, "line 4: 'x_1' must be a finite number; got 'oak'", features="x_*", label="label")
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_a_column_may_hold_vectors(tmp_path, ending):
+    records = [{"embedding": [1.0, 2.0], "labels": [3, 10]}, {"embedding": [0.5, -1.0], "labels": [3, 4]}]
+    path = tmp_path / f"a{ending}"
+    if ending == ".parquet":
+        kind = pa.schema([("embedding", pa.list_(pa.float32(), 2)), ("labels", pa.list_(pa.int64()))])
+        pq.write_table(pa.Table.from_pylist(records, schema=kind), path)
+    else:
+        path.write_text("\n".join(map(json.dumps, records)))
+    vectors = read_table(path, features="embedding")
+    assert vectors.inputs.batch(torch.arange(2)).tolist() == [[1.0, 2.0], [0.5, -1.0]]
+    assert vectors.label_names == ("3", "4", "10")
+    assert labels_of(vectors) == [("3", "10"), ("3", "4")]
+
+
+def test_parquet_of_categories_and_missing_cells(tmp_path):
+    path = tmp_path / "a.parquet"
+    label = pa.array(["a", "b", "a"]).dictionary_encode()
+    pq.write_table(pa.table({"label": label, "split": [0, 1, None], "x": [1, 2, 3]}), path)
+    table = read_table(path)
+    assert table.targets.tolist() == [0, 1, 0]
+    assert table.split is not None
+    assert table.split.index.tolist() == [0, 1, -1]
+    pq.write_table(pa.table({"label": ["a", None], "x": [1.0, 2.0]}), path)
+    refuses(path, "row 1: 'label' must name a class; got an empty cell")
+    pq.write_table(pa.table({"label": ["a", "b"], "x": [1.0, None]}), path)
+    refuses(path, "row 1: 'x' must be a finite number; got None")
+
+
+@pytest.mark.parametrize("header", ["text,label", "x,label", "text,labels", "x,a"])
+def test_a_header_alone_has_no_rows(tmp_path, header):
+    path = tmp_path / "a.csv"
+    path.write_text(header + "\n")
+    table = read_table(path, labels=["a"]) if header == "x,a" else read_table(path)
+    assert len(table) == 0
+    assert table.num_labels == (1 if header == "x,a" else 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", " is empty"),
+        ("x,label\n1,a\n2\n", " line 3: must have 2 cells, as the header has; got 1"),
+        ("x,label\n1,a\n2,b,c\n", " line 3: must have 2 cells, as the header has; got 3"),
+        ('x,label\n1,"a\n', " is not CSV: unexpected end of data"),
+        ("x,label\n1,a\n2, \n", " line 3: 'label' must name a class; got an empty cell"),
+        ("x,label\n1,a\n,b\n", " line 3: 'x' must be a finite number; got ''"),
+        ("x,label\nnan,a\n", " line 2: 'x' must be a finite number; got 'nan'"),
+        ("x,label\n1e39,a\n", " line 2: 'x' must be a finite number; got '1e39'"),
+        ("x,label\n1_000,a\n", " line 2: 'x' must be a finite number; got '1_000'"),
+        ("x,x,label\n1,2,a\n", ": `columns` must differ; places 0 and 1 are both 'x'"),
+        ("label\na\n", ": has no column of text or features; it has 'label'"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_its_line(tmp_path, text, message):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    refuses(path, message)
+
+
+def test_wrong_values_in_columns_of_labels_are_refused(tmp_path):
+    path = write(tmp_path, ".csv", CSV.replace("0,-1\n", "0,2\n"))
+    refuses(path, "line 3: 'tag_big' must be 1, 0 or -1 (unknown); got 2", labels="tag_*")
+    path = write(tmp_path, ".csv", CSV.replace("0,-1\n", "0,\n"))
+    refuses(path, "line 3: 'tag_big' must be a finite number; got ''", labels=["tag_red", "tag_big"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\n", " is empty"),
+        ('{"x": 1, "label": "a"}\n{"x": 2, "label"', " line 2 is not JSON"),
+        ('{"x": 1, "label": "a"}\n[1]', " line 2: must be an object with keys; got list"),
+        ('{"x": 1, "label": "a"}\n{"x": 2}', " line 2: 'label' must name a class"),
+        ('{"x": 1, "label": "a"}\n{"x": "two", "label": "a"}', " line 2: 'x' must be a finite number; got 'two'"),
+        (
+            '{"x": [1, 2], "label": "a"}\n{"x": [1], "label": "a"}',
+            " line 2: 'x' must be 2 numbers, as in the row before",
+        ),
+        (
+            '{"x": [1, 2], "label": "a"}\n{"x": [1, null], "label": "a"}',
+            " line 2: 'x' must be a finite number; got [1, None]",
+        ),
+        ('{"text": 7, "label": "a"}', " line 1: 'text' must be text; got 7"),
+        ('{"x": 1' + "0" * 400 + ', "label": "a"}', " line 1: 'x' must be a finite number; got 1000"),
+        ('{"x": [[1], [2]], "label": "a"}\n{"x": [[1], 2], "label": "a"}', "'x' must be a finite number"),
+    ],
+)
+def test_wrong_json_lines_are_refused_with_their_line(tmp_path, text, message):
+    path = tmp_path / "a.jsonl"
+    path.write_text(text)
+    refuses(path, message)
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path):
+    for ending, message in ((".csv.gz", "is damaged after line"), (".jsonl.xz", "is damaged after line")):
+        path = write(tmp_path, ending)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) - 12])
+        refuses(path, message, label="label")
+        path.write_bytes(b"not packed")
+        refuses(path, "is damaged after line 0", label="label")
+    path = write(tmp_path, ".parquet")
+    for content in (b"", b"PAR1", b"x,label\n1,a\n", path.read_bytes()[:-20]):
+        path.write_bytes(content)
+        refuses(path, "is not a Parquet file: ", label="label")
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"x,label\n1,\xff\n")
+    refuses(path, "line 2 is not utf-8 text: invalid start byte")
+    assert read_table(path, encoding="latin-1").label_names == ("ÿ",)
+    refuses(tmp_path / "none.csv", "is not there")
+    path = tmp_path / "a.xlsx"
+    path.write_bytes(b"")
+    refuses(path, "must end in one of .csv, .tsv, .jsonl, .ndjson, .parquet")
+
+
+def test_columns_that_are_not_there_are_named(tmp_path):
+    path = write(tmp_path, ".csv")
+    refuses(path, ": has no column 'intent', which `label` names; it has 'text', 'label', 'labels'", label="intent")
+    refuses(path, ": has no column 'part', which `split` names", label="label", split="part")
+    refuses(path, ": has no column 'y_*', which `features` names", label="label", features="y_*")
+    refuses(path, ": has no column 'year', which `groups` names", label="label", groups=["year"])
+
+
+def test_arguments_that_exclude_each_other_are_refused(tmp_path):
+    path = write(tmp_path, ".csv")
+    with pytest.raises(TypeError, match="`label` and `labels` must not both be given"):
+        read_table(path, label="label", labels="labels")
+    with pytest.raises(TypeError, match="`text` and `features` must not both be given"):
+        read_table(path, text="text", features="x_*", label="label")
+    with pytest.raises(TypeError, match="`label_names` must not be given for labels in columns"):
+        read_table(path, labels="tag_*", label_names=["red", "big"])
+    with pytest.raises(ValueError, match="`separator` must not be empty"):
+        read_table(path, labels="labels", separator="")
+
+
+def test_a_whole_table_of_numbers_agrees_with_numpy(tmp_path):
+    values = np.random.default_rng(0).normal(size=(2500, 4)).astype(np.float32)
+    path = tmp_path / "a.csv"
+    lines = [",".join([*map(repr, row.tolist()), str(number % 7)]) for number, row in enumerate(values)]
+    path.write_text("a,b,c,d,label\n" + "\n".join(lines))
+    table = read_table(path)
+    assert np.array_equal(table.inputs.batch(torch.arange(2500)).numpy(), values)
+    assert table.targets.tolist() == [number % 7 for number in range(2500)]

@@ -1,0 +1,283 @@
+"""The world of look-alikes: exact probabilities, samples that follow them, and an optimum checked by quadrature."""
+
+import math
+import subprocess
+import sys
+from hashlib import sha256
+
+import numpy as np
+import pytest
+import torch
+
+from shortlist.data.worlds import bayes
+from shortlist.data.worlds.ambiguous import AmbiguousWorld, parts_in_order
+from shortlist.data.worlds.bayes import average_k_advantage, average_k_risk, average_k_threshold, top_k_risk
+
+WORLD = AmbiguousWorld()
+
+
+def densities(world, x):
+    """Prior times Gaussian density of each label, straight from the definition."""
+    squares = (x[:, None, :].double() - world.means).square().sum(-1)
+    return world.priors * (-squares / 2).exp() / (2 * math.pi) ** (world.dim / 2)
+
+
+def grid(world, step=0.02, margin=9.0):
+    """Points and weights of a product rule over all of the world's mass; spectrally exact for Gaussians."""
+    axes = [
+        torch.arange(float(low) - margin, float(high) + margin, step, dtype=torch.float64)
+        for low, high in zip(world.means.amin(0), world.means.amax(0), strict=True)
+    ]
+    points = torch.cartesian_prod(*axes).reshape(-1, world.dim)
+    return points, torch.cat([densities(world, part).sum(1) for part in points.split(50_000)]) * step**world.dim
+
+
+def test_probabilities_are_those_of_bayes_rule():
+    x = WORLD.sample(200, seed=3).batch(list(range(200))).inputs.double()
+    expected = densities(WORLD, x)
+    expected /= expected.sum(1, keepdim=True)
+    assert torch.allclose(WORLD.probabilities(x), expected, rtol=1e-9, atol=1e-300)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_probabilities_keep_the_dtype_and_sum_to_one(dtype):
+    x = WORLD.sample(2000, seed=4).batch(list(range(2000))).inputs.to(dtype)
+    p = WORLD.probabilities(x)
+    assert p.dtype == dtype
+    assert p.shape == (2000, 89)
+    assert torch.allclose(p.double().sum(1), torch.ones(2000, dtype=torch.float64), atol=50 * torch.finfo(dtype).eps)
+
+
+def test_far_from_everything_one_label_is_certain_and_nothing_overflows():
+    p = WORLD.probabilities(torch.full((1, 16), 1e30))
+    assert p.max() == 1
+    assert p.sum() == 1
+
+
+def test_no_rows_have_no_probabilities():
+    assert WORLD.probabilities(torch.empty(0, 16)).shape == (0, 89)
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_the_risks_agree_with_quadrature(dim):
+    world = AmbiguousWorld(3, (1, 4), dim=dim, ambiguity=(0.2, 1.5), separation=6.0, seed=5)
+    points, weights = grid(world, step=0.02 if dim == 1 else 0.1)
+    assert float(weights.sum()) == pytest.approx(1, abs=1e-9)
+    p = world.probabilities(points)
+    for k in (1, 2, 3):
+        for sampled, exact in (
+            (world.top_k_risk(k, num_samples=20_000), top_k_risk(p, k, weights=weights)),
+            (world.average_k_risk(k, num_samples=20_000), average_k_risk(p, k, weights=weights)),
+            (world.advantage(k, num_samples=20_000), average_k_advantage(p, k, weights=weights)),
+        ):
+            assert exact.standard_error == 0
+            assert 0 < sampled.standard_error < 0.005
+            assert sampled.value == pytest.approx(exact.value, abs=4 * sampled.standard_error)
+
+
+def test_by_default_average_k_beats_top_k_by_a_few_percent_at_errors_worth_reducing():
+    for seed in range(3):
+        world = AmbiguousWorld(seed=seed)
+        assert 0.25 < world.top_k_risk(1, num_samples=5000).value < 0.45
+        for k in (2, 3, 5):
+            advantage = world.advantage(k, num_samples=5000)
+            assert 0.025 < advantage.value < 0.08
+            assert advantage.value > 20 * advantage.standard_error
+            assert world.average_k_risk(k, num_samples=5000).value > 0.01
+
+
+def test_the_figures_of_the_docstring_are_those_of_the_default_world():
+    for k, top, average in ((1, 33.5, 32.7), (2, 21.0, 16.9), (3, 14.9, 10.3), (5, 8.6, 4.3)):
+        for risk, percent in ((WORLD.top_k_risk, top), (WORLD.average_k_risk, average)):
+            estimate = risk(k, num_samples=10_000, seed=9)
+            assert 100 * estimate.value == pytest.approx(percent, abs=0.1 + 400 * estimate.standard_error)
+
+
+def test_the_best_rules_make_the_stated_errors_on_a_sample():
+    data = WORLD.sample(20_000, seed=6)
+    p, y = WORLD.probabilities(data.batch(torch.arange(20_000)).inputs.double()), data.targets
+    hit = p.topk(3).indices.eq(y[:, None]).any(1)
+    assert 1 - hit.double().mean() == pytest.approx(
+        WORLD.top_k_risk(3, num_samples=30_000).value, abs=4 * math.sqrt(0.25 / 20_000)
+    )
+    threshold = average_k_threshold(p, 3)
+    assert (p >= threshold).sum() == 60_000
+    hit = p.gather(1, y[:, None]) >= threshold
+    assert 1 - hit.double().mean() == pytest.approx(
+        WORLD.average_k_risk(3, num_samples=30_000).value, abs=4 * math.sqrt(0.25 / 20_000)
+    )
+
+
+def test_labels_of_a_sample_occur_as_often_as_their_probabilities_say():
+    data = WORLD.sample(50_000, seed=7)
+    p = WORLD.probabilities(data.batch(torch.arange(50_000)).inputs.double())
+    # Of each label: the truth minus its probability has mean 0 and variance sum p (1 - p).
+    surplus = torch.bincount(data.targets, minlength=89) - p.sum(0)
+    assert (surplus.abs() < 4.5 * (p * (1 - p)).sum(0).sqrt()).all()
+    counts = data.label_counts().double()
+    expected = 50_000 * WORLD.priors
+    assert ((counts - expected) ** 2 / expected).sum() < 88 + 4 * math.sqrt(2 * 88)
+
+
+def test_the_number_of_plausible_labels_differs_between_groups():
+    data = WORLD.sample(20_000, seed=8)
+    p = WORLD.probabilities(data.batch(torch.arange(20_000)).inputs.double())
+    plausible = (-(p * p.clamp(min=1e-300).log()).sum(1)).exp()
+    group = WORLD.superclass.index[data.targets]
+    means = torch.stack([plausible[group == g].mean() for g in range(20)])
+    large = WORLD.superclass.counts() >= 6
+    assert means[large].min() < 2.5
+    assert means[large].max() > 4
+    # Ambiguity, not size alone, makes labels plausible.
+    ranks = [np.argsort(np.argsort(v[large].numpy())) for v in (means, WORLD.group_ambiguity)]
+    assert np.corrcoef(ranks)[0, 1] > 0.5
+
+
+def test_groups_are_uneven_and_clear_ones_come_in_all_sizes():
+    sizes = WORLD.superclass.counts()
+    assert (int(sizes.min()), int(sizes.max())) == (1, 12)
+    assert len(set(sizes.tolist())) > 6
+    order = [np.argsort(np.argsort(v.numpy(), kind="stable")) for v in (sizes, WORLD.group_ambiguity)]
+    assert abs(np.corrcoef(order)[0, 1]) < 0.3
+    assert WORLD.group_ambiguity.min().item() == pytest.approx(0.15)
+    assert WORLD.group_ambiguity.max().item() == pytest.approx(2.0)
+
+
+def test_means_of_a_group_scatter_as_its_ambiguity_says():
+    world = AmbiguousWorld(2, (300, 300), dim=8, ambiguity=(0.1, 2.0))
+    for g, ambiguity in enumerate(world.group_ambiguity.tolist()):
+        means = world.means[world.superclass.index == g]
+        assert torch.pdist(means).square().mean().sqrt() == pytest.approx(1 / ambiguity, rel=0.1)
+
+
+def test_frequencies_follow_a_power_law_and_every_group_has_a_share_of_the_tail():
+    world = AmbiguousWorld(tail=1.2)
+    ordered = world.priors.sort(descending=True).values
+    ranks = torch.arange(1, 90, dtype=torch.float64)
+    assert torch.allclose(ordered / ordered[0], ranks**-1.2)
+    assert float(world.priors.sum()) == pytest.approx(1)
+    rare = world.priors < ordered[44]
+    for g in range(20):
+        inside = world.superclass.index == g
+        if inside.sum() >= 4:
+            assert 0.2 < rare[inside].double().mean() < 0.8
+    balanced = AmbiguousWorld(tail=0).priors
+    assert torch.allclose(balanced, torch.full_like(balanced, 1 / 89))
+
+
+def test_a_sample_is_a_whole_dataset():
+    data = WORLD.sample(1000, seed=1)
+    assert data.inputs.kind == "features"
+    assert data[0].input.dtype == torch.float32
+    assert data[0].input.shape == (16,)
+    assert data.label_groups["superclass"] is WORLD.superclass
+    assert data.split is not None
+    assert data.split.names == ("train", "val", "test")
+    assert data.split.index.tolist() == [0] * 600 + [1] * 200 + [2] * 200
+    assert data.label_names[0] == "group 1 label 1"
+    assert len(data.label_names) == 89
+    assert WORLD.sample(10, split=None).split is None
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_a_sample_may_be_tiny(rows):
+    data = WORLD.sample(rows)
+    assert len(data) == rows
+    assert sum(len(data.part(name)) for name in ("train", "val", "test")) == rows
+
+
+def test_one_label_alone_is_never_missed():
+    world = AmbiguousWorld(1, (1, 1), dim=1)
+    assert world.probabilities(torch.tensor([[3.0]])).tolist() == [[1.0]]
+    assert world.top_k_risk(1, num_samples=10) == (0, 0)
+    assert world.advantage(1, num_samples=10).value == 0
+
+
+def digest(world, data):
+    parts = (world.means, world.priors, data.inputs.batch(torch.arange(len(data))), data.targets)
+    return sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()
+
+
+def test_another_process_draws_the_same_world_and_rows():
+    code = (
+        "import sys, torch; from hashlib import sha256; from shortlist.data.worlds.ambiguous import AmbiguousWorld\n"
+        "w = AmbiguousWorld(seed=2); d = w.sample(300, seed=5)\n"
+        "parts = (w.means, w.priors, d.inputs.batch(torch.arange(300)), d.targets)\n"
+        "sys.stdout.write(sha256(b''.join(p.numpy().tobytes() for p in parts)).hexdigest())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    world = AmbiguousWorld(seed=2)
+    assert run.stdout == digest(world, world.sample(300, seed=5))
+
+
+def test_labels_are_the_same_on_every_platform():
+    # Labels are decided by exact fractions, so a change of these numbers is a change of all published figures.
+    assert WORLD.sample(12, seed=0).targets.tolist() == [10, 77, 10, 0, 77, 70, 77, 31, 8, 31, 40, 31]
+
+
+def test_seeds_of_world_and_sample_both_matter():
+    digests = {
+        digest(world, world.sample(50, seed=seed))
+        for world in (AmbiguousWorld(seed=0), AmbiguousWorld(seed=1))
+        for seed in (0, 1)
+    }
+    assert len(digests) == 4
+    other = AmbiguousWorld(seed=1)
+    assert not torch.equal(WORLD.sample(50).targets, other.sample(50).targets)
+
+
+def test_risks_are_the_same_whether_gains_are_held_or_made_anew(monkeypatch):
+    held = WORLD.average_k_risk(2.5, num_samples=15_000, seed=4)
+    monkeypatch.setattr(bayes, "_HELD_ENTRIES", 0)
+    assert WORLD.average_k_risk(2.5, num_samples=15_000, seed=4) == held
+    assert WORLD.average_k_risk(2.5, num_samples=15_000, seed=5) != held
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_groups": 0}, "`num_groups` must be a whole number, at least 1; got 0"),
+        ({"num_groups": 2.0}, r"`num_groups` must be a whole number, at least 1; got 2\.0"),
+        ({"labels_per_group": (0, 3)}, "`labels_per_group` must be two positive numbers, the smaller first"),
+        ({"labels_per_group": (1.5, 3)}, r"`labels_per_group` must be a whole number, at least 1; got 1\.5"),
+        ({"labels_per_group": (4, 3)}, r"`labels_per_group` must be two positive numbers, the smaller first; got"),
+        ({"labels_per_group": (1, 2, 3)}, "`labels_per_group` must be two"),
+        ({"dim": 0}, "`dim` must be a whole number, at least 1; got 0"),
+        ({"ambiguity": (0.0, 1.0)}, "`ambiguity` must be two positive numbers, the smaller first"),
+        ({"ambiguity": (1.0, math.inf)}, "`ambiguity` must be two positive numbers"),
+        ({"ambiguity": (2.0, 1.0)}, "`ambiguity` must be two positive numbers"),
+        ({"tail": -1.0}, r"`tail` must lie in \[0, 1000\); got -1\.0"),
+        ({"separation": 0.0}, "`separation` must be positive"),
+        ({"seed": -1}, "`seed` must be a whole number from 0; got -1"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        AmbiguousWorld(**options)
+
+
+def test_wrong_inputs_and_requests_are_refused():
+    with pytest.raises(ValueError, match=r"`x` must have shape \(B, 16\); got \(2, 3\)"):
+        WORLD.probabilities(torch.zeros(2, 3))
+    with pytest.raises(TypeError, match=r"`x` must be floating; got torch\.int64"):
+        WORLD.probabilities(torch.zeros(2, 16, dtype=torch.int64))
+    with pytest.raises(ValueError, match="`num_rows` must be a whole number, at least 0; got -1"):
+        WORLD.sample(-1)
+    with pytest.raises(ValueError, match=r"`k` must be a whole number in \[0, 89\]; got 90"):
+        WORLD.top_k_risk(90, num_samples=10)
+    with pytest.raises(ValueError, match="`num_samples` must be a whole number, at least 1; got 0"):
+        WORLD.average_k_risk(2, num_samples=0)
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.5, 0.6, 0.2), (1.2, -0.2, 0.0), (math.nan, 0.5, 0.5)])
+def test_a_split_needs_three_shares_with_sum_one(shares):
+    with pytest.raises(ValueError, match="`split` must be three shares with sum 1; got"):
+        parts_in_order(10, shares)
+
+
+def test_parts_hold_their_shares_to_within_a_row():
+    for rows in range(30):
+        counts = parts_in_order(rows, (0.7, 0.1, 0.2)).counts()
+        assert int(counts.sum()) == rows
+        assert torch.allclose(counts.double(), rows * torch.tensor([0.7, 0.1, 0.2]).double(), atol=1.0)
+    assert parts_in_order(5, (1.0, 0.0, 0.0)).counts().tolist() == [5, 0, 0]
