@@ -1,5 +1,6 @@
 """Datasets for models that answer with sets: readers of real formats, procedures, worlds of known truth."""
 
+from shortlist.data.covering_split import split_covering_labels
 from shortlist.data.dataset import Batch, Dataset, Example
 from shortlist.data.digits import digits
 from shortlist.data.duplicates import Duplicates, find_duplicates
@@ -36,7 +37,6 @@ from shortlist.data.splits import (
     split_at_random,
     split_by_group,
     split_by_year,
-    split_covering_labels,
     split_per_class,
 )
 from shortlist.data.summary import DatasetSummary, summarise

@@ -7,6 +7,7 @@ and fractions are made of the bits by exact arithmetic, so that no rounding of a
 from __future__ import annotations
 
 from hashlib import blake2b
+from numbers import Integral
 
 import numpy as np
 
@@ -26,9 +27,9 @@ class Draws:
     """
 
     def __init__(self, seed: int, purpose: str) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
             raise ValueError(f"`seed` must be a whole number from 0; got {seed!r}.")
-        key = blake2b(f"{seed} {purpose}".encode(), digest_size=16).digest()
+        key = blake2b(f"{int(seed)} {purpose}".encode(), digest_size=16).digest()
         self._bits = np.random.Philox(key=int.from_bytes(key, "little"))
 
     def raw(self, count: int) -> np.ndarray:

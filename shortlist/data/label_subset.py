@@ -21,7 +21,7 @@ def keep_labels(dataset: Dataset, labels: Tensor | Sequence[int]) -> Dataset:
     """Keep some labels, numbered anew in the order given, and the rows that have one of them.
 
     Rows that end without a label, present or unknown, are left out, unless they had none before. Groups without a label
-    vanish.
+    vanish. Classes stay class indices; sets become sparse.
 
     Args:
         dataset: labels in any form.

@@ -69,7 +69,9 @@ def pubmed(
         scale.
     """
     citations = [
-        citation for citation in _cached_citations(_packaged_file()) if citation.abstract or not abstracts_only
+        citation
+        for citation in _cached_citations(_packaged_file())
+        if citation.headings and (citation.abstract or not abstracts_only)
     ]
     sets = [citation.major if major_only else citation.headings for citation in citations]
     names = sorted(set().union(*sets))

@@ -1,4 +1,4 @@
-"""Splits into train, val and test: by class, by chance, by group, by year, or so that every label is on both sides."""
+"""Splits into train, val and test: by class, by chance, by group, by year."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
 from shortlist.data.long_tails import rank_within
 from shortlist.data.one_class import all_classes
-from shortlist.data.target_rows import label_pairs
 
 PARTS = ("train", "val", "test")
 TRAIN, VAL, TEST = range(3)
@@ -24,7 +23,7 @@ def split_per_class(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, se
     r"""Split each class by itself: :math:`\lceil \text{val} \cdot n_c \rceil` and :math:`\lceil \text{test} \cdot n_c
     \rceil` rows, the rest for training, and at least one row in each part that is asked for.
 
-    Shares are the decimal numbers that they are written as: 10% of 30 rows are 3, not 4 as the binary 0.1 has it.
+    Shares are the decimal numbers that they are written as: 7% of 100 rows are 7, not 8 as binary fractions have it.
 
     Args:
         dataset: one class per row, and at least three rows of each class that has any.
@@ -43,7 +42,7 @@ def split_per_class(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, se
     References:
         Garcin, "Set-valued classification", 2023, section 3.2.2.
     """
-    _check_shares(val, test)
+    check_shares(val, test)
     classes = all_classes(dataset, "split_per_class")
     counts = np.bincount(classes, minlength=dataset.num_labels)
     sizes_val = np.array([exact_share(val, count) for count in counts.tolist()])
@@ -56,7 +55,7 @@ def split_per_class(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, se
     part = np.full(len(classes), TRAIN)
     part[rank < (sizes_val + sizes_test)[classes]] = TEST
     part[rank < sizes_val[classes]] = VAL
-    return _with_parts(dataset, part)
+    return with_parts(dataset, part)
 
 
 def split_at_random(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, seed: int = 0) -> Dataset:
@@ -73,13 +72,15 @@ def split_at_random(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, se
         >>> split_at_random(rows, val=0.2).split.counts()
         tensor([17,  5,  3])
     """
-    _check_shares(val, test)
+    check_shares(val, test)
     order = Draws(seed, "split at random").order(len(dataset))
     size_val, size_test = exact_share(val, len(dataset)), exact_share(test, len(dataset))
+    if len(dataset) and size_val + size_test >= len(dataset):
+        raise ValueError(f"`dataset` must have more rows, for none of {len(dataset)} are left for training.")
     part = np.full(len(dataset), TRAIN)
     part[order[: size_val + size_test]] = TEST
     part[order[:size_val]] = VAL
-    return _with_parts(dataset, part)
+    return with_parts(dataset, part)
 
 
 def split_by_group(dataset: Dataset, by: str, *, val: float = 0.1, test: float = 0.1, seed: int = 0) -> Dataset:
@@ -100,7 +101,7 @@ def split_by_group(dataset: Dataset, by: str, *, val: float = 0.1, test: float =
         >>> split_by_group(rows, "source").split.counts()
         tensor([16,  2,  2])
     """
-    _check_shares(val, test)
+    check_shares(val, test)
     groups = dataset.row_group(by)
     group = groups.index.numpy().copy()
     alone = group < 0
@@ -113,7 +114,7 @@ def split_by_group(dataset: Dataset, by: str, *, val: float = 0.1, test: float =
         part = int(np.argmax(left))
         part_of_group[each] = part
         left[part] -= sizes[each]
-    return _with_parts(dataset, part_of_group[group])
+    return with_parts(dataset, part_of_group[group])
 
 
 def split_by_year(dataset: Dataset, *, val_from: int, test_from: int, by: str = "year") -> Dataset:
@@ -140,97 +141,7 @@ def split_by_year(dataset: Dataset, *, val_from: int, test_from: int, by: str = 
     except ValueError as error:
         raise ValueError(f"`by` must name groups that are whole numbers; {by!r} has {groups.names[:3]}.") from error
     year = years[groups.index.numpy()]  # -1, no year, reads the last entry.
-    return _with_parts(dataset, (year >= val_from).astype(np.int64) + (year >= test_from))
-
-
-def split_covering_labels(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, seed: int = 0) -> Dataset:
-    """Split by chance, but with every label present in training and in test.
-
-    Else a set would count as one that a layer cannot say when in truth nobody taught it a label. Rare labels choose
-    their rows first; all other rows are dealt out by chance to reach the shares.
-
-    Args:
-        dataset: labels in any form; each label that occurs must be present in two rows.
-        val, test, seed: as of `split_at_random`, with ``test`` above 0.
-
-    Raises:
-        ValueError: when a label occurs once only, or when rare labels share their rows so that no order found works;
-            `frequent_labels` removes them.
-
-    Example:
-        >>> from shortlist.data import Dataset, Features, split_covering_labels
-        >>> rows = Dataset(Features(torch.zeros(20, 1)), torch.arange(20) % 10, tuple("abcdefghij"))
-        >>> split_covering_labels(rows, val=0, test=0.5).label_counts("test").tolist()
-        [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
-
-    References:
-        Grivas, Vergari and Lopez, "Taming the sigmoid bottleneck", 2024, appendix H.
-    """
-    _check_shares(val, test)
-    if test == 0:
-        raise ValueError("`test` must be above 0, for labels are to be present there; got 0.")
-    rows, labels, present = (part.numpy() for part in label_pairs(dataset.targets, dataset.num_labels))
-    rows, labels = rows[present], labels[present]
-    counts = np.bincount(labels, minlength=dataset.num_labels)
-    if (counts == 1).any():
-        name = dataset.label_names[int(np.flatnonzero(counts == 1)[0])]
-        number = int((counts == 1).sum())
-        raise ValueError(f"`dataset` must have each label twice; {number} occur once, {name!r} for one.")
-    draws = Draws(seed, "split covering labels")
-    part = _cover(rows, labels, counts, len(dataset), draws)
-    missing = [_uncovered(part, rows, labels, counts, side) for side in (TRAIN, TEST)]
-    if any(len(each) for each in missing):
-        worst = missing[0] if len(missing[0]) else missing[1]
-        name = dataset.label_names[worst[0]]
-        raise ValueError(f"`dataset` has labels that cannot be on both sides at once, {name!r} for one.")
-    free = np.flatnonzero(part < 0)
-    free = free[draws.order(len(free))]
-    size_val = exact_share(val, len(dataset))
-    size_test = max(exact_share(test, len(dataset)) - int((part == TEST).sum()), 0)
-    part[free] = TRAIN
-    part[free[: size_val + size_test]] = TEST
-    part[free[:size_val]] = VAL
-    return _with_parts(dataset, part)
-
-
-def _cover(rows: np.ndarray, labels: np.ndarray, counts: np.ndarray, num_rows: int, draws: Draws) -> np.ndarray:
-    """Give each label, the rarest first, a row for training and one for test; -1 for rows nobody needed."""
-    by_label = np.lexsort((draws.raw(len(labels)), labels))
-    starts = np.cumsum(counts) - counts
-    part = _alternate(rows[by_label], starts[counts == 2], num_rows)
-    for label in np.argsort(counts, kind="stable").tolist():
-        own = rows[by_label[starts[label] : starts[label] + counts[label]]]
-        for side in (TEST, TRAIN):
-            if len(own) and not (part[own] == side).any():
-                free = own[part[own] < 0]
-                part[free[:1]] = side
-    return part
-
-
-def _alternate(rows: np.ndarray, pairs: np.ndarray, num_rows: int) -> np.ndarray:
-    """Part the two rows of each label that has no more, along chains of such labels; -1 for rows without one."""
-    ends = np.stack([rows[pairs], rows[pairs + 1]])
-    neighbours: dict[int, list[int]] = {}
-    for one, other in ends.T.tolist():
-        neighbours.setdefault(one, []).append(other)
-        neighbours.setdefault(other, []).append(one)
-    part = np.full(num_rows, -1)
-    for first in ends[0].tolist():
-        if part[first] >= 0:
-            continue
-        part[first], waiting = TEST, [first]
-        while waiting:
-            row = waiting.pop()
-            for other in neighbours[row]:
-                if part[other] < 0:
-                    part[other] = TRAIN + TEST - part[row]
-                    waiting.append(other)
-    return part
-
-
-def _uncovered(part: np.ndarray, rows: np.ndarray, labels: np.ndarray, counts: np.ndarray, side: int) -> np.ndarray:
-    there = np.bincount(labels[part[rows] == side], minlength=len(counts))
-    return np.flatnonzero((counts > 0) & (there == 0))
+    return with_parts(dataset, (year >= val_from).astype(np.int64) + (year >= test_from))
 
 
 def exact_share(share: float, count: int) -> int:
@@ -238,7 +149,8 @@ def exact_share(share: float, count: int) -> int:
     return math.ceil(Fraction(repr(float(share))) * int(count))
 
 
-def _check_shares(val: float, test: float) -> None:
+def check_shares(val: float, test: float) -> None:
+    """Refuse shares outside [0, 1), and those that leave nothing for training."""
     for name, value in (("val", val), ("test", test)):
         if not 0 <= value < 1:
             raise ValueError(f"`{name}` must lie in [0, 1); got {value}.")
@@ -246,5 +158,6 @@ def _check_shares(val: float, test: float) -> None:
         raise ValueError(f"`val` and `test` must leave rows for training; got {val} and {test}.")
 
 
-def _with_parts(dataset: Dataset, part: np.ndarray) -> Dataset:
+def with_parts(dataset: Dataset, part: np.ndarray) -> Dataset:
+    """The dataset with a new split."""
     return replace(dataset, split=Groups(torch.from_numpy(part.astype(np.int64)), PARTS))

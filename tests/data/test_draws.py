@@ -96,7 +96,7 @@ PUBLISHED = {
     "split per class": "b3cb3687b21a8ba8",
     "split at random": "5335111c82544403",
     "split by group": "41bdd63fbe02cb12",
-    "split covering labels": "456ff5946da95f0a",
+    "split covering labels": "a12de061abbb14d7",
 }
 
 

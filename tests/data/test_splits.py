@@ -138,8 +138,12 @@ def test_a_split_per_class_of_sets_is_refused():
 @given(st.integers(0, 60), shares, shares, st.integers(0, 3))
 def test_a_random_split_has_its_sizes(rows, val, test, seed):
     size_val, size_test = decimal_ceiling(val, rows), decimal_ceiling(test, rows)
-    split = split_at_random(make(torch.zeros(rows, 2), labels=2), val=val, test=test, seed=seed)
-    if size_val + size_test < rows:
+    dataset = make(torch.zeros(rows, 2), labels=2)
+    if rows and size_val + size_test >= rows:
+        with pytest.raises(ValueError, match=rf"^`dataset` must have more rows, for none of {rows} are left"):
+            split_at_random(dataset, val=val, test=test, seed=seed)
+    else:
+        split = split_at_random(dataset, val=val, test=test, seed=seed)
         assert sizes_of(split) == [rows - size_val - size_test, size_val, size_test]
 
 
@@ -269,7 +273,8 @@ def test_labels_that_cannot_be_on_both_sides_are_refused():
     # Three labels on the sides of a triangle: of three rows in two parts, two are together.
     triangle = torch.tensor([[1.0, 0, 1], [1, 1, 0], [0, 1, 1]])
     with pytest.raises(
-        ValueError, match=r"^`dataset` has labels that cannot be on both sides at once, 'label \d' for one\.$"
+        ValueError,
+        match=r"^`dataset`: no split was found with every label on both sides; 'label \d' is missing on one\.$",
     ):
         split_covering_labels(make(triangle, labels=3))
 
