@@ -26,6 +26,7 @@ bench: $(READY)  ## speed and memory as ratios, with the goal beside the result
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.sets
 	$(BIN)/python -m benchmarks.metrics
+	$(BIN)/python -m benchmarks.data
 
 lint: $(READY)  ## style and types
 	$(BIN)/ruff check .

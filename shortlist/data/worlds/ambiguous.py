@@ -116,6 +116,11 @@ class AmbiguousWorld:
             f"group {g + 1} label {j + 1}" for g, j in zip(group.tolist(), within.tolist(), strict=True)
         )
 
+    def __repr__(self) -> str:
+        """Name the sizes."""
+        groups = len(self.superclass.names)
+        return f"AmbiguousWorld({self.num_labels} labels in {groups} groups, dim={self.dim}, seed={self.seed})"
+
     def probabilities(self, x: Tensor) -> Tensor:
         """The exact probability of each label.
 

@@ -107,6 +107,10 @@ class MultiLabelWorld:
         seen = 1 - _per_label(missing, n)
         self.missing = 1 - seen * (self.label_shares / achieved.max()) ** check_number("rarity", rarity, at_least=0.0)
 
+    def __repr__(self) -> str:
+        """Name the sizes."""
+        return f"MultiLabelWorld({self.num_labels} labels, dim={self.dim}, seed={self.seed})"
+
     def probabilities(self, x: Tensor) -> Tensor:
         """The exact probability of each label to be present.
 

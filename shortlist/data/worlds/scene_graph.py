@@ -87,6 +87,10 @@ class SceneGraphWorld:
         self.weights = 4.0 * chance.uniform(len(_DECIDING) * num_predicates).reshape(len(_DECIDING), -1) - 2.0
         self.table += self._shift(relations_per_pair)
 
+    def __repr__(self) -> str:
+        """Name the sizes."""
+        return f"SceneGraphWorld({self.num_objects} objects, {self.num_predicates} predicates, seed={self.seed})"
+
     def probabilities(self, batch: PairBatch) -> Tensor:
         """The chance of each predicate for each pair, ``(P, R)`` float64; predicates of a pair are independent."""
         return torch.from_numpy(_logistic(self._logits(batch)))
