@@ -19,6 +19,11 @@ pytestmark = [
 SHAPE = (8, 40)
 
 
+def slow_if(case: object, *names: str):
+    """Compiling takes seconds; what shares its solver with a case that is always compiled waits for the slow tests."""
+    return pytest.param(case, id=str(case), marks=[pytest.mark.slow] * (str(case) in names))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _no_earlier_compilations():
     torch.compiler.reset()
@@ -45,7 +50,7 @@ def hard_rows() -> tuple[Tensor, Tensor]:
     return rows, k
 
 
-@pytest.mark.parametrize("projection", PROJECTIONS, ids=str)
+@pytest.mark.parametrize("projection", [slow_if(case, "lml_budget", "log_lml") for case in PROJECTIONS])
 def test_the_compiled_operator_agrees_with_the_eager_one(projection: Projection):
     def run(logits: Tensor, k: Tensor) -> Tensor:
         return projection(logits, k)
@@ -67,7 +72,7 @@ def test_the_compiled_operator_agrees_with_the_eager_one(projection: Projection)
             assert same.all(), (name, a[~same], b[~same])
 
 
-@pytest.mark.parametrize("case", POTENTIALS, ids=str)
+@pytest.mark.parametrize("case", [slow_if(case, "LMLPotential") for case in POTENTIALS])
 def test_the_compiled_loss_agrees_with_the_eager_one(case):
     rows, _ = easy_rows()
     rows[0, 5:9] = -math.inf

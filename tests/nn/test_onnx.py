@@ -13,6 +13,9 @@ from tests.contracts import BY_NAME, PROJECTIONS
 MODULES = [projection for projection in PROJECTIONS if projection.module and not projection.budget]
 N = 12
 
+# Exporting the logarithm of a projection takes longest, and shares all of its graph with the projection.
+CASES = [pytest.param(case, id=str(case), marks=[pytest.mark.slow] * (str(case) == "log_lml")) for case in MODULES]
+
 # The exporter uses what torch and its own dependencies deprecate.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -52,7 +55,7 @@ def close(got: np.ndarray, expected: torch.Tensor) -> bool:
     return np.allclose(got, expected.numpy(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("projection", MODULES, ids=str)
+@pytest.mark.parametrize("projection", CASES)
 def test_an_exported_module_agrees_on_easy_and_hard_rows_and_other_batch_sizes(projection):
     layer = projection.layer(3.5).eval()
     run = export(layer, rows(4))
