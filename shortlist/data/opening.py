@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable
+from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +28,7 @@ from shortlist.data.formats import (
     read_visual_genome,
     read_voc,
 )
+from shortlist.data.formats.image_folder import _ENDINGS as IMAGE_ENDINGS
 from shortlist.data.pubmed import pubmed
 
 
@@ -56,7 +61,22 @@ def open_dataset(path: str | Path, *, format: str | None = None, **options: Any)
     elif format not in FORMATS:
         raise ValueError(f"`format` must be one of {', '.join(FORMATS)}; got {format!r}.")
     read = FORMATS[format].read
-    return read(**options) if format in BUILT_IN else read(path, **options)
+    known = [name for name, given in signature(read).parameters.items() if given.kind is given.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            raise TypeError(f"`{path}`: {format} has no option {name!r}; it has {', '.join(known) or 'none'}.")
+    if format not in BUILT_IN:
+        return read(path, **options)
+    if str(path) != format:
+        raise ValueError(f"`path` must be {format!r} for this format; got {str(path)!r}.")
+    return read(**options)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # No file can have this name: it is too long, or has a zero byte.
+        return False
 
 
 def _recognised(path: Path) -> bool:
@@ -65,7 +85,7 @@ def _recognised(path: Path) -> bool:
 
 def _tell(path: Path) -> tuple[str, Path]:
     """The format, and the file or folder that has it."""
-    if not path.exists():
+    if not _is_there(path):
         if str(path) in BUILT_IN:
             return str(path), path
         raise ValueError(f"`{path}` is not there.")
@@ -73,7 +93,8 @@ def _tell(path: Path) -> tuple[str, Path]:
         if format.recognises(path):
             return name, path
     if path.is_dir():
-        inside = [file for file in sorted(path.iterdir()) if file.is_file() and _recognised(file)]
+        visible = (file for file in sorted(path.iterdir()) if not file.name.startswith("."))
+        inside = [file for file in visible if file.is_file() and _recognised(file)]
         if len(inside) == 1:  # A folder with one file of data, and perhaps a note about it.
             return _tell(inside[0])
     raise ValueError(f"`{path}` is of no known format; `format` may be one of {', '.join(FORMATS)}.")
@@ -81,32 +102,87 @@ def _tell(path: Path) -> tuple[str, Path]:
 
 def _has(*names: str) -> Callable[[Path], bool]:
     """A folder with all of these in it; names may hold ``*``."""
-    return lambda path: path.is_dir() and all(any(True for _ in path.glob(name)) for name in names)
+
+    def holds(path: Path, name: str) -> bool:
+        return any(True for _ in path.glob(name)) if "*" in name else (path / name).exists()
+
+    return lambda path: path.is_dir() and all(holds(path, name) for name in names)
+
+
+def _has_files(*names: str) -> Callable[[Path], bool]:
+    """A folder with all of these files; folders of the same name do not count."""
+    return lambda path: all((path / name).is_file() for name in names)
+
+
+def _has_one(name: str, test: Callable[[Path], bool]) -> Callable[[Path], bool]:
+    """A folder with a file of this name, which may hold ``*``, that passes a test."""
+    return lambda path: path.is_dir() and any(map(test, path.glob(name)))
 
 
 def _ends(*endings: str) -> Callable[[Path], bool]:
-    return lambda path: path.is_file() and path.name.lower().endswith(endings)
+    return lambda path: path.name.lower().endswith(endings) and path.is_file()
 
 
 def _starts(pattern: bytes, endings: Iterable[str]) -> Callable[[Path], bool]:
-    """A file with one of these endings, whose first kilobytes match."""
-    endings = tuple(endings)
+    """A file with one of these endings, perhaps followed by ``.gz``, whose first kilobytes match."""
+    fits = _ends(*(ending + packing for ending in endings for packing in ("", ".gz")))
+    return lambda path: fits(path) and re.search(pattern, _head(path)) is not None
 
-    def recognises(path: Path) -> bool:
-        if not _ends(*endings)(path):
-            return False
-        with path.open("rb") as file:
-            return re.search(pattern, file.read(65536)) is not None
 
-    return recognises
+def _head(path: Path) -> bytes:
+    """The first kilobytes, unpacked as far as they are whole, without a byte order mark."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    if path.suffix.lower() == ".gz":
+        try:
+            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD)
+        except zlib.error:
+            return b""
+    return head.removeprefix(b"\xef\xbb\xbf")
 
 
 def _either(*tests: Callable[[Path], bool]) -> Callable[[Path], bool]:
     return lambda path: any(test(path) for test in tests)
 
 
-def _classes_of_images(path: Path) -> bool:
-    return path.is_dir() and any(entry.is_dir() for entry in path.iterdir())
+def _cifar_arrays(path: Path) -> bool:
+    """An npz of RGB images with names or coarse labels as of CIFAR-100, which `read_arrays` would leave out in part."""
+    if not _ends(".npz")(path):
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            keys = {name.removesuffix(".npy") for name in archive.namelist()}
+            if not {"x_train", "y_train"} <= keys or keys.isdisjoint(_CIFAR_KEYS):
+                return False
+            with archive.open("x_train.npy") as file:
+                return re.search(rb"'\|u1'.*\(\d+, \d+, \d+, 3\)", file.read(256)) is not None
+    except (OSError, EOFError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        return False  # Whatever is wrong, the reader of arrays tells.
+
+
+def _array_folder(path: Path) -> bool:
+    """A folder of arrays and no folders; one `.npy` beside images by class is not meant."""
+    return _has("*.npy")(path) and not any(entry.is_dir() for entry in path.glob("[!.]*"))
+
+
+def _images_by_class(path: Path) -> bool:
+    """A folder with an image where `read_image_folder` looks for one: other folders hold folders, too."""
+    layouts = ("[!.]*/*", "[!.]*/[!.]*/*", "images/*/*/*")
+    return path.is_dir() and any(
+        file.name.lower().endswith(IMAGE_ENDINGS) for layout in layouts for file in path.glob(layout)
+    )
+
+
+@wraps(read_visual_genome)
+def _read_visual_genome(path: Path, **options: Any) -> Dataset:
+    return read_visual_genome(path.parent if path.name == "VG-SGG.h5" else path, **options)
+
+
+@wraps(read_mimic)
+def _read_mimic(path: Path, **options: Any) -> Dataset:
+    if _has("train_50.csv")(path) and not _either(_has("train_full.csv"), _has("notes_labeled.csv"))(path):
+        options.setdefault("version", "50")
+    return read_mimic(path, **options)
 
 
 def _never(path: Path) -> bool:
@@ -115,21 +191,39 @@ def _never(path: Path) -> bool:
 
 BUILT_IN = ("pubmed", "digits")
 
+_HEAD = 1 << 16
+_CIFAR_KEYS = {"fine_names", "coarse_names", "fine_to_coarse", "y_coarse_train"}
+
+# Three numbers; or, in the older layout, labels and at least one feature.
+_EXTREME = _starts(rb"^(?:[ \t]*\d+[ \t]+\d+[ \t]+\d+|[\d,]*(?:[ \t]+\d+:[-+.\deE]+)+)[ \t\r]*(?:\n|\Z)", [".txt"])
+
 # The first that recognises a path reads it, so the general ones come last.
 FORMATS: dict[str, Format] = {
     "cifar": Format(
-        "CIFAR-100 and CIFAR-10, the pickled batches",
-        _either(_has("meta", "train", "test"), _has("batches.meta")),
+        "CIFAR-100 and CIFAR-10, the pickled batches or npz",
+        _either(
+            _has_files("meta", "train", "test"),
+            _has_files("batches.meta"),
+            _has_files("cifar-100-python/meta"),
+            _has_files("cifar-10-batches-py/batches.meta"),
+            _cifar_arrays,
+        ),
         read_cifar,
     ),
     "visual-genome": Format(
         "scene graphs of Visual Genome: VG-SGG.h5 and its dictionary",
-        _either(_has("VG-SGG.h5"), _ends(".h5", ".hdf5")),
-        read_visual_genome,
+        _either(_has("VG-SGG.h5"), lambda path: path.name == "VG-SGG.h5" and path.is_file()),
+        _read_visual_genome,
     ),
     "voc": Format(
         "Pascal VOC: Annotations, ImageSets, JPEGImages",
-        _either(_has("ImageSets/Main"), _has("VOC*/ImageSets/Main"), _has("VOCdevkit/VOC*/ImageSets/Main")),
+        _either(
+            *(
+                _has(above + inner)
+                for above in ("", "VOC*/", "VOCdevkit/VOC*/")
+                for inner in ("ImageSets/Main", "Annotations/*.xml")
+            )
+        ),
         read_voc,
     ),
     "coco": Format(
@@ -144,18 +238,26 @@ FORMATS: dict[str, Format] = {
     "nus-wide": Format("NUS-WIDE: ImageList and Groundtruth", _has("ImageList", "Groundtruth"), read_nus_wide),
     "open-images": Format(
         "Open Images: image labels and class descriptions",
-        _either(_has("*imagelabels*.csv*"), _starts(rb"^(\xef\xbb\xbf)?ImageID,Source,LabelName", [".csv"])),
+        _either(
+            _has("*imagelabels*.csv*"),
+            _has("annotations/*imagelabels*.csv*"),
+            _starts(rb"^ImageID,Source,LabelName", [".csv"]),
+        ),
         read_open_images,
     ),
     "mimic": Format(
         "MIMIC-III notes and codes after the CAML preprocessing",
         _either(_has("train_full.csv"), _has("train_50.csv"), _has("notes_labeled.csv")),
-        read_mimic,
+        _read_mimic,
     ),
-    "arff": Format("Mulan and MEKA ARFF", _either(_has("*.arff"), _ends(".arff")), read_arff),
+    "arff": Format(
+        "Mulan and MEKA ARFF",
+        _either(_has("*.arff"), _has("*.arff.gz"), _ends(".arff", ".arff.gz")),
+        read_arff,
+    ),
     "extreme-text": Format(
         "the text format of the Extreme Classification Repository",
-        _either(_has("*train.txt*"), _starts(rb"^\d+ \d+ \d+\s*\n", [".txt"]), _ends(".txt.gz")),
+        _either(_has_one("*train.txt*", _EXTREME), _EXTREME),
         read_extreme_text,
     ),
     "bioasq": Format(
@@ -164,14 +266,19 @@ FORMATS: dict[str, Format] = {
         read_bioasq,
     ),
     "arrays": Format(
-        "features and labels as .npz, .npy or .safetensors", _ends(".npz", ".npy", ".safetensors"), read_arrays
+        "features and labels as .npz, .npy or .safetensors",
+        _either(_ends(".npz", ".npy", ".safetensors"), _array_folder),
+        read_arrays,
     ),
     "table": Format(
         "tables: CSV, TSV, JSON lines, Parquet",
-        _ends(".csv", ".tsv", ".jsonl", ".parquet", ".csv.gz", ".tsv.gz", ".jsonl.gz", ".jsonl.xz"),
+        _ends(
+            ".parquet",
+            *(kind + packing for kind in (".csv", ".tsv", ".jsonl", ".ndjson") for packing in ("", ".gz", ".xz")),
+        ),
         read_table,
     ),
-    "image-folder": Format("a folder of images for each class; Pl@ntNet-300K", _classes_of_images, read_image_folder),
+    "image-folder": Format("a folder of images for each class; Pl@ntNet-300K", _images_by_class, read_image_folder),
     "pubmed": Format("PubMed with MeSH headings, from a package", _never, pubmed),
     "digits": Format("handwritten digits, from scikit-learn", _never, digits),
 }

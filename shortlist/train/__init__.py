@@ -1,7 +1,32 @@
 """Training of models that answer with sets; needs the extra ``train``."""
 
+from shortlist.train.batches import SetBatches
+from shortlist.train.classifier import SetClassifier
 from shortlist.train.densenet import DenseNet
 from shortlist.train.encoders import MLP, Bag, Plain, SmallCNN, Standardised
+from shortlist.train.fit import Fitted, fit
 from shortlist.train.model import SetModel
+from shortlist.train.options import FitOptions
+from shortlist.train.plan import ModelPlan, build_model
+from shortlist.train.saved_model import SavedModel, export_onnx, load_model, save_model
 
-__all__ = ["MLP", "Bag", "DenseNet", "Plain", "SetModel", "SmallCNN", "Standardised"]
+__all__ = [
+    "MLP",
+    "Bag",
+    "DenseNet",
+    "FitOptions",
+    "Fitted",
+    "ModelPlan",
+    "Plain",
+    "SavedModel",
+    "SetBatches",
+    "SetClassifier",
+    "SetModel",
+    "SmallCNN",
+    "Standardised",
+    "build_model",
+    "export_onnx",
+    "fit",
+    "load_model",
+    "save_model",
+]

@@ -44,7 +44,7 @@ class DenseNet(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """``(B, features)`` of images ``(B, channels, H, W)``."""
-        return self.layers(2 * as_floats(inputs) - 1).mean((2, 3))
+        return self.layers(2 * as_floats(inputs, next(self.parameters()).dtype) - 1).mean((2, 3))
 
 
 class _DenseLayer(nn.Module):

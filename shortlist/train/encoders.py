@@ -18,7 +18,7 @@ class FeatureEncoder(Protocol):
 
 
 class Plain(nn.Module):
-    """Features as they are, in float32 and flat: a head on it is a linear model.
+    """Features as they are, flat and in the dtype of the module, float32: a head on it is a linear model.
 
     Args:
         shape: the shape of a row.
@@ -28,13 +28,17 @@ class Plain(nn.Module):
         torch.Size([4, 6])
     """
 
+    dtype_holder: Tensor
+
     def __init__(self, shape: Sequence[int]) -> None:
         super().__init__()
         self.out_features = int(torch.Size(shape).numel())
+        # Follows `.double()` and `.half()`, as the parameters of the layers above do.
+        self.register_buffer("dtype_holder", torch.empty(0), persistent=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """``(B, features)`` of ``(B, *shape)``; whole numbers from 0 to 255 become fractions."""
-        return as_floats(inputs).flatten(1)
+        return _flat(inputs, self.out_features, self.dtype_holder.dtype)
 
 
 class Standardised(nn.Module):
@@ -55,7 +59,7 @@ class Standardised(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """``(B, features)``."""
-        return (as_floats(inputs).flatten(1) - self.mean) * self.factor
+        return (_flat(inputs, self.out_features, self.mean.dtype) - self.mean) * self.factor
 
 
 class Bag(nn.Module):
@@ -83,6 +87,8 @@ class Bag(nn.Module):
         """``(B, out_features)`` of a sparse CSR batch ``(B, width)``."""
         if inputs.layout != torch.sparse_csr:
             raise TypeError(f"`inputs` must be a sparse CSR tensor; got layout {inputs.layout}.")
+        if inputs.shape[1] != self.vectors.num_embeddings:
+            raise ValueError(f"`inputs` must have {self.vectors.num_embeddings} columns; got {inputs.shape[1]}.")
         starts = inputs.crow_indices()[:-1]
         weights = inputs.values().to(self.vectors.weight.dtype)
         return self.vectors(inputs.col_indices(), starts, per_sample_weights=weights)
@@ -143,11 +149,17 @@ class SmallCNN(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """``(B, 4 * width)`` of images ``(B, channels, H, W)``."""
-        return self.layers(2 * as_floats(inputs) - 1).mean((2, 3))
+        return self.layers(2 * as_floats(inputs, next(self.parameters()).dtype) - 1).mean((2, 3))
 
 
-def as_floats(inputs: Tensor) -> Tensor:
-    """Floating inputs in float32 (float64 stays); bytes as fractions of 255."""
-    if inputs.dtype == torch.uint8:
-        return inputs.to(torch.float32) / 255
-    return inputs if inputs.dtype == torch.float64 else inputs.to(torch.float32)
+def as_floats(inputs: Tensor, dtype: torch.dtype) -> Tensor:
+    """Inputs in the dtype of the layer that takes them; bytes as fractions of 255."""
+    floats = inputs.to(dtype)
+    return floats / 255 if inputs.dtype == torch.uint8 else floats
+
+
+def _flat(inputs: Tensor, size: int, dtype: torch.dtype) -> Tensor:
+    flat = as_floats(inputs, dtype).flatten(1)
+    if flat.shape[1] != size:
+        raise ValueError(f"`inputs` must have {size} features per row; got shape {tuple(inputs.shape)}.")
+    return flat

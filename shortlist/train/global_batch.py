@@ -1,68 +1,156 @@
-"""Losses that couple the rows of a batch, over the batch of all processes."""
+"""The loss of the batch of all processes: each learns from its own rows as if one process had them all."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
-from shortlist.data.target_rows import label_pairs, sparse_targets
-from shortlist.nn import ROLE, AverageK, TwoWay
-from shortlist.targets import to_sparse
+from shortlist.data.target_rows import csr, label_pairs
+from shortlist.functional import role
+from shortlist.nn import (
+    BCE,
+    LDAM,
+    ROLE,
+    Asymmetric,
+    AverageK,
+    CrossEntropy,
+    ExpectedPositive,
+    Focal,
+    NoisedTopK,
+    SmoothTopKSVM,
+    SparsemaxLoss,
+    TopKHinge,
+    TruncatedTopKEntropy,
+    TwoWay,
+)
+from shortlist.targets import TargetForm, stored_entries, target_form
+
+_COUPLED = (AverageK, ExpectedPositive, ROLE, TwoWay)
+_PER_ENTRY = (BCE, Asymmetric)
+_PER_CLASS = (
+    CrossEntropy,
+    Focal,
+    LDAM,
+    NoisedTopK,
+    SmoothTopKSVM,
+    SparsemaxLoss,
+    TopKHinge,
+    TruncatedTopKEntropy,
+)
 
 
-def couples_rows(loss: torch.nn.Module) -> bool:
-    """Whether the loss of a batch differs from the mean of its rows' losses: candidates and class terms do that."""
-    return isinstance(loss, AverageK) or (isinstance(loss, TwoWay) and loss.kind != "sample")
+def couples_rows(loss: nn.Module) -> bool:
+    """Whether the loss of a batch differs from a mean of its rows' losses with shares that the labels tell.
+
+    Candidates, class terms and expected numbers of labels do that; the two-way loss of rows leaves out some by what
+    they hold.
+    """
+    return isinstance(loss, _COUPLED)
+
+
+def batch_loss(loss: nn.Module, outputs: tuple[Tensor, ...], target: Tensor, rows: Tensor) -> Tensor:
+    """The loss of the batch of all processes.
+
+    Its value is the same in every process. Its gradients are such that their mean over the processes, which DDP takes,
+    is the gradient that one process would have, however many rows each has.
+
+    Args:
+        loss: a loss of :mod:`shortlist.nn` with reduction ``mean`` or ``sum``, or a module that takes outputs and
+            labels and gives the mean over the rows.
+        outputs: what the head gives.
+        target: labels in any form.
+        rows: the numbers of the training rows, for losses that learn something of each.
+    """
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return loss(*outputs, target, rows) if isinstance(loss, ROLE) else loss(*outputs, target)
+    num_labels = outputs[0].shape[-1]
+    if not couples_rows(loss):
+        return _joined(loss(*outputs, target), _divisor(loss, target, num_labels))
+    everyone = [gather_rows(output) for output in outputs]
+    targets = gather_targets(target, num_labels)
+    if isinstance(loss, ROLE):
+        # The estimates are parameters, too: each process moves those of its own rows.
+        return role(everyone[0], gather_rows(loss.estimates[rows]), targets, **loss.arguments())
+    return loss(*everyone, targets)
 
 
 def gather_rows(values: Tensor) -> Tensor:
     """The rows of all processes in the order of processes; only the own ones carry a gradient.
 
     If every process computes the loss of the global batch from it, the gradients of the parameters sum up to those of
-    one process. DDP averages, so the loss is multiplied by the number of processes.
+    one process. DDP averages, so the gradient is multiplied by the number of processes.
     """
-    sizes = _sizes(len(values))
-    longest = max(sizes)
-    padded = values.detach().new_zeros((longest, *values.shape[1:]))
-    padded[: len(values)] = values.detach()
-    received = [torch.empty_like(padded) for _ in sizes]
-    dist.all_gather(received, padded)
-    parts = [part[:size] for part, size in zip(received, sizes, strict=True)]
-    parts[dist.get_rank()] = values
-    return torch.cat(parts)
+    sizes = _sizes(values)
+    return torch.cat([part[:size] for part, size in zip(_Gathered.apply(values, max(sizes)), sizes, strict=True)])
 
 
 def gather_targets(target: Tensor, num_labels: int) -> Tensor:
-    """The labels of all processes, in the form that they have; sparse ones go as (row, label) pairs."""
-    if target.layout == torch.strided:
-        return gather_rows(target)
-    rows, labels, present = label_pairs(to_sparse(target, num_labels), num_labels)
-    sizes = _sizes(target.shape[0])
-    first = sum(sizes[: dist.get_rank()])
-    entries = gather_rows(torch.stack([rows + first, labels, present.long()], dim=1))
-    return sparse_targets(entries[:, 0], entries[:, 1], sum(sizes), num_labels, present=entries[:, 2] > 0)
+    """The labels of all processes, in the form that they have; sparse ones become CSR."""
+    form = target_form(target, num_labels)
+    if form is TargetForm.SPARSE:
+        return _gather_sparse(target, num_labels)
+    if form is TargetForm.INDEX_LISTS:
+        # Lists are as wide as their longest row, which another process may have.
+        room = max(_sizes(target.T)) - target.shape[1]
+        target = nn.functional.pad(target, (0, room), value=-1)
+    return gather_rows(target)
 
 
-def batch_loss(loss: torch.nn.Module, outputs: tuple[Tensor, ...], target: Tensor, rows: Tensor) -> Tensor:
-    """The loss of a batch, over all processes where rows are coupled.
-
-    Args:
-        loss: a loss of :mod:`shortlist.nn` with reduction ``mean``, or a module that takes outputs and labels.
-        outputs: what the head gives.
-        target: labels in any form.
-        rows: the numbers of the training rows, for losses that learn something of each.
-    """
-    if isinstance(loss, ROLE):
-        return loss(*outputs, target, rows)
-    if not (couples_rows(loss) and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        return loss(*outputs, target)
-    everyone = tuple(gather_rows(output) for output in outputs)
-    return dist.get_world_size() * loss(*everyone, gather_targets(target, outputs[0].shape[-1]))
+def _gather_sparse(target: Tensor, num_labels: int) -> Tensor:
+    rows, labels, values = stored_entries(target)
+    order = rows.argsort(stable=True)
+    counts = gather_rows(torch.bincount(rows, minlength=target.shape[0]))
+    starts = nn.functional.pad(counts.cumsum(0), (1, 0))
+    return csr(starts, gather_rows(labels[order]), gather_rows(values[order]), num_labels)
 
 
-def _sizes(own: int) -> list[int]:
+def _divisor(loss: nn.Module, target: Tensor, num_labels: int) -> Tensor | None:
+    """What the mean of these rows was divided by, so that means can be put together; None for a sum."""
+    if getattr(loss, "reduction", "mean") == "sum":
+        return None
+    if isinstance(loss, _PER_ENTRY):
+        unknown = (~label_pairs(target, num_labels).present).sum()
+        return (target.shape[0] * num_labels - unknown).double()
+    if isinstance(loss, _PER_CLASS):
+        _, labels, present = label_pairs(target, num_labels)
+        weight = loss.weight
+        return present.sum().double() if weight is None else weight[labels[present]].sum().double()  # pyright: ignore
+    return torch.tensor(float(target.shape[0]), dtype=torch.float64, device=target.device)
+
+
+def _joined(own: Tensor, divisor: Tensor | None) -> Tensor:
+    """The loss of all rows, of which this process gives its part of the gradient times the number of processes."""
+    share = torch.ones((), dtype=torch.float64, device=own.device) if divisor is None else divisor
+    # The mean of nothing is 0, and stays it.
+    sums = torch.stack([own.detach().double() * share, share])
+    dist.all_reduce(sums)
+    whole = torch.ones_like(share) if divisor is None else torch.where(sums[1] > 0, sums[1], 1)
+    own = own * (dist.get_world_size() * share / whole).to(own.dtype)
+    return own + ((sums[0] / whole).to(own.dtype) - own).detach()
+
+
+class _Gathered(torch.autograd.Function):
+    """``values, longest -> the rows of every process, filled up with zeros``."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, longest: int) -> tuple[Tensor, ...]:
+        ctx.rows = len(values)
+        padded = values.new_zeros((longest, *values.shape[1:]))
+        padded[: len(values)] = values
+        received = [torch.empty_like(padded) for _ in range(dist.get_world_size())]
+        dist.all_gather(received, padded)
+        return tuple(received)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return dist.get_world_size() * gradients[dist.get_rank()][: ctx.rows], None
+
+
+def _sizes(values: Tensor) -> list[int]:
     """How many rows each process has."""
-    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
-    dist.all_gather(sizes, torch.tensor([own]))
+    sizes = [torch.zeros(1, dtype=torch.int64, device=values.device) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, torch.tensor([len(values)], device=values.device))
     return [int(size) for size in sizes]

@@ -16,8 +16,8 @@ class EpochBatches(Sampler[list[int]]):
     than the processes.
 
     Args:
-        num_rows: how many rows.
-        batch_size: of the global batch.
+        num_rows: how many rows; at least one for each process.
+        batch_size: of the global batch; at least one for each process.
         seed: of the order.
         process, processes: which process this is, of how many.
 
@@ -28,8 +28,12 @@ class EpochBatches(Sampler[list[int]]):
     """
 
     def __init__(self, num_rows: int, batch_size: int, *, seed: int, process: int = 0, processes: int = 1) -> None:
-        if batch_size < processes:
-            raise ValueError(f"`batch_size` must be at least the number of processes, {processes}; got {batch_size}.")
+        if not 0 <= process < processes:
+            raise ValueError(f"`process` must lie in [0, {processes}), the number of processes; got {process}.")
+        # With less there is no batch that gives every process a row, and a run would silently learn nothing.
+        for name, value in (("batch_size", batch_size), ("num_rows", num_rows)):
+            if value < processes:
+                raise ValueError(f"`{name}` must be at least the number of processes, {processes}; got {value}.")
         self.num_rows, self.batch_size, self.seed = num_rows, batch_size, seed
         self.process, self.processes = process, processes
         self.epoch = 0

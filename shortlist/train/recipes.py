@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 from torch import nn as torch_nn
@@ -21,13 +21,17 @@ class Task:
         num_labels: n.
         counts: ``(n,)``, in how many training rows each label is present.
         num_rows: how many training rows.
-        k: how many labels an answer should hold, or hold on average.
+        k: how many labels an answer should hold, or hold on average; in (0, n].
     """
 
     num_labels: int
     counts: Tensor
     num_rows: int
     k: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.k <= self.num_labels:
+            raise ValueError(f"`k` must lie in (0, {self.num_labels}], the number of labels; got {self.k}.")
 
     @property
     def whole_k(self) -> int:
@@ -44,14 +48,14 @@ Make = Callable[..., torch_nn.Module]
 
 # Each takes the task and the options that the user gave, which come after the defaults.
 LOSSES: dict[str, Make] = {
-    "cross_entropy": lambda task, **o: nn.CrossEntropy(**o),
-    "focal": lambda task, **o: nn.Focal(**o),
-    "ldam": lambda task, **o: nn.LDAM(**{"margin": margins_from_counts(task.counts), **o}),
-    "truncated_topk_entropy": lambda task, **o: nn.TruncatedTopKEntropy(**{"k": task.whole_k, **o}),
-    "topk_hinge": lambda task, **o: nn.TopKHinge(**{"k": task.whole_k, **o}),
-    "smooth_topk_svm": lambda task, **o: nn.SmoothTopKSVM(**{"k": task.whole_k, **o}),
-    "noised_topk": lambda task, **o: nn.NoisedTopK(**{"k": task.whole_k, **o}),
-    "noised_topk_imbalanced": lambda task, **o: nn.NoisedTopK(
+    "cross_entropy": lambda task, /, **o: nn.CrossEntropy(**o),
+    "focal": lambda task, /, **o: nn.Focal(**o),
+    "ldam": lambda task, /, **o: nn.LDAM(**{"margin": margins_from_counts(task.counts), **o}),
+    "truncated_topk_entropy": lambda task, /, **o: nn.TruncatedTopKEntropy(**{"k": task.whole_k, **o}),
+    "topk_hinge": lambda task, /, **o: nn.TopKHinge(**{"k": task.whole_k, **o}),
+    "smooth_topk_svm": lambda task, /, **o: nn.SmoothTopKSVM(**{"k": task.whole_k, **o}),
+    "noised_topk": lambda task, /, **o: nn.NoisedTopK(**{"k": task.whole_k, **o}),
+    "noised_topk_imbalanced": lambda task, /, **o: nn.NoisedTopK(
         **{
             "k": task.whole_k,
             "epsilon": 0.1,
@@ -61,21 +65,23 @@ LOSSES: dict[str, Make] = {
             **o,
         }
     ),
-    "sparsemax": lambda task, **o: nn.SparsemaxLoss(**o),
-    "average_k": lambda task, **o: nn.AverageK(**{"k": task.k, **o}),
-    "lml": lambda task, **o: nn.LMLNLL(**{"k": task.k, **o}),
-    "multilabel_truncated_topk_entropy": lambda task, **o: nn.MultilabelTruncatedTopKEntropy(
+    "sparsemax": lambda task, /, **o: nn.SparsemaxLoss(**o),
+    "average_k": lambda task, /, **o: nn.AverageK(**{"k": task.k, **o}),
+    "lml": lambda task, /, **o: nn.LMLNLL(**{"k": task.k, **o}),
+    "multilabel_truncated_topk_entropy": lambda task, /, **o: nn.MultilabelTruncatedTopKEntropy(
         **{"k": task.whole_k, **o}
     ),
-    "sparse_top": lambda task, **o: nn.SparseTopLoss(**o),
-    "two_way": lambda task, **o: nn.TwoWay(**o),
-    "bce": lambda task, **o: nn.BCE(**o),
-    "asymmetric": lambda task, **o: nn.Asymmetric(**o),
-    "warp": lambda task, **o: nn.WARP(**o),
-    "rml": lambda task, **o: nn.RML(**o),
-    "assume_negative": lambda task, **o: nn.AssumeNegative(**o),
-    "expected_positive": lambda task, **o: nn.ExpectedPositive(**{"expected": max(task.k, task.labels_per_row), **o}),
-    "role": lambda task, **o: nn.ROLE(
+    "sparse_top": lambda task, /, **o: nn.SparseTopLoss(**o),
+    "two_way": lambda task, /, **o: nn.TwoWay(**o),
+    "bce": lambda task, /, **o: nn.BCE(**o),
+    "asymmetric": lambda task, /, **o: nn.Asymmetric(**o),
+    "warp": lambda task, /, **o: nn.WARP(**o),
+    "rml": lambda task, /, **o: nn.RML(**o),
+    "assume_negative": lambda task, /, **o: nn.AssumeNegative(**o),
+    "expected_positive": lambda task, /, **o: nn.ExpectedPositive(
+        **{"expected": max(task.k, task.labels_per_row), **o}
+    ),
+    "role": lambda task, /, **o: nn.ROLE(
         **{
             "num_examples": task.num_rows,
             "num_labels": task.num_labels,
@@ -101,11 +107,27 @@ ONE_CLASS = frozenset(
     }
 )
 
+# Losses that ask of each label for itself whether it belongs; all others compare the labels of a row.
+_LABEL_BY_LABEL = frozenset(
+    {"average_k", "bce", "asymmetric", "two_way", "assume_negative", "expected_positive", "role"}
+)
+
+
+def link_of(loss: str) -> Literal["softmax", "sigmoid"]:
+    """How logits of a model that was trained with a loss become scores that compare rows.
+
+    Example:
+        >>> link_of("cross_entropy"), link_of("average_k")
+        ('softmax', 'sigmoid')
+    """
+    return "sigmoid" if loss in _LABEL_BY_LABEL else "softmax"
+
+
 HEADS: dict[str, Make] = {
-    "linear": lambda features, labels, **o: torch_nn.Linear(features, labels, **o),
-    "cosine": lambda features, labels, **o: nn.CosineHead(features, labels, **o),
-    "bottleneck": lambda features, labels, **o: nn.BottleneckHead(features, labels, **{"bottleneck": 50, **o}),
-    "dft": lambda features, labels, **o: nn.DFTHead(features, labels, **o),
+    "linear": lambda features, labels, /, **o: torch_nn.Linear(features, labels, **o),
+    "cosine": lambda features, labels, /, **o: nn.CosineHead(features, labels, **o),
+    "bottleneck": lambda features, labels, /, **o: nn.BottleneckHead(features, labels, **{"bottleneck": 50, **o}),
+    "dft": lambda features, labels, /, **o: nn.DFTHead(features, labels, **o),
 }
 
 _COSINE_LOSSES = ("ldam", "noised_topk_imbalanced")
@@ -150,4 +172,5 @@ def _made(
         return known[name](*arguments, **(options or {}))
     except TypeError as error:
         # Options come from users, so a wrong name is a mistake to explain, not a fault.
-        raise ValueError(f"`{what}` {name!r}: {error}.") from error
+        reason = str(error).rstrip(".")
+        raise ValueError(f"`{what}` {name!r}: {reason}.") from error

@@ -1,0 +1,106 @@
+"""The Lightning module: a model, its loss, the metrics that are watched, and a learning rate that falls."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from lightning import LightningModule
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from shortlist.data import Batch
+from shortlist.train.global_batch import batch_loss
+from shortlist.train.model import SetModel
+from shortlist.train.options import FitOptions
+from shortlist.train.scores import metric_values, update_metrics
+
+
+class SetClassifier(LightningModule):
+    """Trains a `SetModel`.
+
+    The chance of a step (dropout, noise) is a function of the seed and the step alone, so that a run that was
+    interrupted goes on as if it had not been.
+
+    Args:
+        model: encoder and head.
+        loss: a loss of :mod:`shortlist.nn`, or any module that takes what the head gives and the labels.
+        metrics: by name, for the validation rows.
+        options: rates and numbers.
+        link: how logits become scores that compare rows, ``softmax`` or ``sigmoid``.
+    """
+
+    def __init__(
+        self, model: SetModel, loss: nn.Module, metrics: dict[str, Metric], options: FitOptions, *, link: str
+    ) -> None:
+        super().__init__()
+        self.model, self.loss, self.options, self.link = model, loss, options, link
+        self.metrics = nn.ModuleDict(metrics)
+        self.history: list[dict[str, float]] = []
+        self._train_loss = torch.zeros(2, dtype=torch.float64)
+
+    def forward(self, inputs: Any) -> Tensor:
+        """The logits that predict."""
+        return self.model(inputs)
+
+    def on_train_epoch_start(self) -> None:
+        """Start the mean of the training loss anew."""
+        self._train_loss.zero_()
+
+    def on_train_batch_start(self, batch: Batch, index: int) -> None:
+        """Set the chance of this step and of this process; loaders and hooks before it may have drawn any number."""
+        step = self.current_epoch * 1_000_003 + index
+        torch.manual_seed(((self.options.seed * 1_000_003 + step) * 1024 + self.global_rank) % 2**63)
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        """The loss of a batch; ValueError names the batch where it is not finite."""
+        loss = batch_loss(self.loss, self.model.outputs(batch.inputs), batch.targets, batch.rows)
+        if not torch.isfinite(loss):
+            raise ValueError(f"the loss is {loss.item()} in epoch {self.current_epoch}, batch {index}: no finite step.")
+        self._train_loss += torch.tensor([float(loss.detach()) * len(batch.rows), len(batch.rows)])
+        return loss
+
+    def validation_step(self, batch: Batch, index: int) -> None:
+        """Show a batch to the metrics."""
+        logits = self.model(batch.inputs).float()
+        update_metrics(dict(self.metrics.items()), logits, batch.targets, link=self.link)  # pyright: ignore
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the metrics, by which the run stops and chooses its best epoch."""
+        if self.trainer.sanity_checking:
+            return
+        values = metric_values(dict(self.metrics.items()))  # pyright: ignore[reportArgumentType]
+        for metric in self.metrics.values():
+            metric.reset()  # pyright: ignore[reportCallIssue]
+        self.log_dict({name: torch.tensor(value) for name, value in values.items()}, prog_bar=True, sync_dist=False)
+        total, rows = self._train_loss.tolist()
+        self.history.append({"epoch": float(self.current_epoch), "train_loss": total / max(rows, 1), **values})
+
+    def configure_optimizers(self) -> Any:
+        """AdamW or SGD, with a rate that rises for a twentieth of the steps and falls to nothing as a cosine."""
+        options = self.options
+        parameters = [p for p in (*self.model.parameters(), *self.loss.parameters()) if p.requires_grad]
+        optimizer = (
+            torch.optim.AdamW(parameters, lr=options.learning_rate, weight_decay=options.weight_decay)
+            if options.optimizer == "adamw"
+            else torch.optim.SGD(
+                parameters, options.learning_rate, momentum=0.9, weight_decay=options.weight_decay, nesterov=True
+            )
+        )
+        steps = max(int(self.trainer.estimated_stepping_batches), 1)
+        rise = max(steps // 20, 1)
+
+        def rate(step: int) -> float:
+            return min((step + 1) / rise, 0.5 * (1 + math.cos(math.pi * min(step / steps, 1.0))))
+
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep what was measured so far."""
+        checkpoint["history"] = self.history
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on with it."""
+        self.history = checkpoint["history"]

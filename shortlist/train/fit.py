@@ -1,0 +1,193 @@
+"""From a dataset to a trained model, in one call that can be interrupted."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from lightning import Trainer, seed_everything
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from torch import Tensor
+
+from shortlist.data import Dataset
+from shortlist.targets import check_target
+from shortlist.train.batches import SetBatches
+from shortlist.train.checkpoint_files import WholeCheckpoints
+from shortlist.train.classifier import SetClassifier
+from shortlist.train.encoders import Standardised
+from shortlist.train.model import SetModel
+from shortlist.train.options import FitOptions
+from shortlist.train.plan import ModelPlan, build_model
+from shortlist.train.recipes import ONE_CLASS, Task, link_of, make_loss
+from shortlist.train.scores import batches_of, is_one_class, prepared, run_metrics
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a run gives.
+
+    ``model`` has the parameters of the best epoch; ``history`` has the numbers of every epoch.
+    """
+
+    model: SetModel
+    plan: ModelPlan
+    options: FitOptions
+    label_names: tuple[str, ...]
+    monitor: str
+    best_epoch: int
+    history: list[dict[str, float]]
+
+
+def fit(
+    dataset: Dataset, options: FitOptions | None = None, *, folder: str | Path | None = None, progress: bool = False
+) -> Fitted:
+    """Train a model on the part ``train``, watching the part ``val``.
+
+    Args:
+        dataset: features, sparse features, images or texts; with parts ``train`` and ``val``.
+        options: how; by default those that suit most data.
+        folder: where checkpoints are kept after every epoch. A run with the same folder goes on where the last one
+            ended, and ends with the same numbers as one that was not interrupted.
+        progress: whether to show a bar.
+
+    Returns:
+        The model of the best epoch, with what is needed to build it again.
+
+    Raises:
+        ValueError: in one sentence, for data or options that do not fit.
+    """
+    options = options or FitOptions()
+    words = {"num_features": options.words, "ngrams": 1} if dataset.inputs.kind == "text" else None
+    dataset = dataset if words is None else prepared(dataset, **words)
+    one_class = is_one_class(dataset)
+    loss_name = options.loss if options.loss != "auto" else ("cross_entropy" if one_class else "bce")
+    if loss_name in ONE_CLASS and not one_class:
+        raise ValueError(f"`loss` {loss_name!r} is for one class per row; the rows have sets.")
+    train, val = dataset.part("train"), dataset.part("val")
+    _check_parts(train, val)
+    check_target(train.targets, dataset.num_labels)
+    plan = ModelPlan(
+        dataset.inputs.kind,
+        tuple(dataset.inputs.shape),  # pyright: ignore[reportAttributeAccessIssue]
+        dataset.num_labels,
+        loss_name,
+        encoder=options.encoder,
+        head=options.head,
+        encoder_options=options.encoder_options,
+        head_options=options.head_options,
+        words=words,
+    )
+    with _quiet():
+        seed_everything(options.seed, verbose=False)
+        model = build_model(plan)
+        _standardise(model, train)
+        task = Task(dataset.num_labels, train.label_counts(), len(train), options.k)
+        metrics = run_metrics(one_class=one_class, num_labels=dataset.num_labels, k=options.k)
+        loss = make_loss(loss_name, task, options.loss_options)
+        module = SetClassifier(model, loss, metrics, options, link=link_of(loss_name))
+        with TemporaryDirectory() as scratch:
+            monitor, best = _train(module, train, val, options, Path(folder or scratch), progress)
+    return Fitted(model, plan, options, dataset.label_names, monitor, best, module.history)
+
+
+def _train(
+    module: SetClassifier, train: Dataset, val: Dataset, options: FitOptions, folder: Path, progress: bool
+) -> tuple[str, int]:
+    monitor = _monitor(module, options)
+    keep = ModelCheckpoint(
+        folder / "checkpoints", "best", monitor=monitor, mode="max", save_last=True, enable_version_counter=False
+    )
+    stop = [EarlyStopping(monitor, mode="max", patience=options.patience)] if options.patience else []
+    trainer = Trainer(
+        max_epochs=options.epochs,
+        accelerator="cpu" if options.processes > 1 else "auto",
+        devices=options.processes,
+        strategy="ddp" if options.processes > 1 else "auto",
+        precision=options.precision,  # pyright: ignore[reportArgumentType]
+        callbacks=[keep, *stop],
+        plugins=[WholeCheckpoints()],
+        logger=False,
+        enable_model_summary=False,
+        enable_progress_bar=progress,
+        use_distributed_sampler=False,
+        reload_dataloaders_every_n_epochs=1,
+        num_sanity_val_steps=0,
+        default_root_dir=folder,
+    )
+    last = folder / "checkpoints" / "last.ckpt"
+    trainer.fit(
+        module,
+        SetBatches(train, val, batch_size=options.batch_size, seed=options.seed),
+        ckpt_path=last if last.is_file() else None,
+    )
+    best = WholeCheckpoints().load_checkpoint(keep.best_model_path)
+    module.load_state_dict(best["state_dict"])
+    module.model.eval()
+    return monitor, int(best["epoch"])
+
+
+def _monitor(module: SetClassifier, options: FitOptions) -> str:
+    names = list(module.metrics)
+    if "ranking" in names:
+        ks = sorted(module.metrics["ranking"]._ks)  # pyright: ignore
+        names = [f"{name}@{k}" for name in ("precision", "recall", "f1", "ndcg") for k in ks]
+    default = names[-1] if names[-1].startswith("average") else f"recall@{max(int(n.split('@')[1]) for n in names)}"
+    if options.monitor == "auto":
+        return default
+    if options.monitor not in names:
+        raise ValueError(f"`monitor` must be one of {', '.join(names)}; got {options.monitor!r}.")
+    return options.monitor
+
+
+def _check_parts(train: Dataset, val: Dataset) -> None:
+    for name, part in (("train", train), ("val", val)):
+        if not len(part):
+            raise ValueError(f"`dataset` must have rows in the part {name!r}; it has none.")
+    if train.num_labels < 2:
+        raise ValueError(f"`dataset` must have at least 2 labels; got {train.num_labels}.")
+
+
+def _standardise(model: SetModel, train: Dataset) -> None:
+    """Measure mean and deviation of each feature on the training rows; refuse features that are not finite."""
+    for module in model.modules():
+        if isinstance(module, Standardised):
+            mean, scale = _moments(train, module.out_features)
+            fresh = Standardised(mean, scale)
+            module.load_state_dict(fresh.state_dict())
+
+
+def _moments(train: Dataset, size: int) -> tuple[Tensor, Tensor]:
+    total, squares = torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
+    shift: Tensor | None = None
+    for rows in batches_of(len(train), 4096):
+        values = train.inputs.batch(rows).to(torch.float64).flatten(1)
+        finite = values.isfinite().all(1)
+        if not finite.all():
+            raise ValueError(f"`dataset` must have finite features; training row {int(rows[~finite][0])} has not.")
+        # Sums about the first row do not cancel where the mean is large against the deviation.
+        shift = values[0] if shift is None else shift
+        total += (values - shift).sum(0)
+        squares += (values - shift).square().sum(0)
+    mean = total / len(train)
+    deviation = (squares / len(train) - mean.square()).clamp(min=0).sqrt()
+    return (mean + (0 if shift is None else shift)).float(), deviation.float()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Lightning speaks of choices that are made on purpose: no workers, no logger, few batches."""
+    logger = logging.getLogger("lightning.pytorch")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,157 @@
+"""A model described by names and numbers, so that it can be saved as JSON and built again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from shortlist.extras import require
+from shortlist.train.densenet import DenseNet
+from shortlist.train.encoders import MLP, Bag, Plain, SmallCNN, Standardised
+from shortlist.train.model import SetModel
+from shortlist.train.recipes import make_head
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """What a model is made of.
+
+    Args:
+        kind: of the inputs: ``features``, ``sparse features`` or ``images``; texts become sparse features.
+        shape: of one row.
+        num_labels: n.
+        loss: the name of the loss that trains it; some want a head of their own.
+        encoder: one of `ENCODERS`, ``auto``, or ``torchvision:NAME`` or ``timm:NAME``.
+        head: one of ``shortlist.train.recipes.HEADS``, or ``auto``.
+        encoder_options, head_options: what to give them beyond the sizes.
+        words: how texts become sparse features: ``num_features`` and ``ngrams`` of `shortlist.data.hashed_words`.
+
+    Example:
+        >>> plan = ModelPlan("features", (8,), 10, loss="cross_entropy", encoder_options={"hidden": [16]})
+        >>> build_model(plan)(torch.zeros(2, 8)).shape
+        torch.Size([2, 10])
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    num_labels: int
+    loss: str
+    encoder: str = "auto"
+    head: str = "auto"
+    encoder_options: Mapping[str, Any] = field(default_factory=dict)
+    head_options: Mapping[str, Any] = field(default_factory=dict)
+    words: Mapping[str, int] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "shape": list(self.shape)}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> ModelPlan:
+        """The plan of plain values; TypeError for keys that it does not have."""
+        return cls(**{**content, "shape": tuple(content["shape"])})
+
+
+def build_model(plan: ModelPlan) -> SetModel:
+    """The model of a plan, with parameters drawn anew."""
+    encoder = _encoder(plan)
+    size = encoder.out_features
+    if not isinstance(size, int):
+        raise TypeError(f"`encoder` {plan.encoder!r} must say its `out_features`; got {type(size).__name__}.")
+    return SetModel(
+        encoder, make_head(plan.head, size, plan.num_labels, loss=plan.loss, options=dict(plan.head_options))
+    )
+
+
+def _linear(plan: ModelPlan) -> nn.Module:
+    if plan.kind == "sparse features":
+        raise ValueError("`encoder` 'linear' needs dense features; for sparse ones there is 'bag'.")
+    return _dense(plan)
+
+
+def _mlp(plan: ModelPlan, *, hidden: list[int] | tuple[int, ...] = (256, 256), dropout: float = 0.1) -> nn.Module:
+    below = Bag(plan.shape[0], hidden[0]) if plan.kind == "sparse features" else _dense(plan)
+    return MLP(below, hidden, dropout=dropout)  # pyright: ignore[reportArgumentType]
+
+
+def _bag(plan: ModelPlan, *, dim: int = 256) -> nn.Module:
+    if plan.kind != "sparse features":
+        raise ValueError(f"`encoder` 'bag' needs sparse features or texts; got {plan.kind}.")
+    return Bag(plan.shape[0], dim)
+
+
+def _cnn(plan: ModelPlan, *, width: int = 32) -> nn.Module:
+    return SmallCNN(_channels(plan), width=width)
+
+
+def _densenet(plan: ModelPlan, *, depth: int = 40, growth: int = 40) -> nn.Module:
+    return DenseNet(_channels(plan), depth=depth, growth=growth)
+
+
+ENCODERS: dict[str, Callable[..., nn.Module]] = {
+    "linear": _linear,
+    "mlp": _mlp,
+    "bag": _bag,
+    "cnn": _cnn,
+    "densenet": _densenet,
+}
+
+
+def _encoder(plan: ModelPlan) -> nn.Module:
+    name = plan.encoder
+    if name == "auto":
+        name = {"images": "cnn"}.get(plan.kind, "mlp")
+    if name.startswith(("torchvision:", "timm:")):
+        return _backbone(*name.split(":", 1), **plan.encoder_options)
+    if name not in ENCODERS:
+        known = ", ".join(ENCODERS)
+        raise ValueError(f"`encoder` must be one of {known}, torchvision:NAME or timm:NAME; got {name!r}.")
+    try:
+        return ENCODERS[name](plan, **plan.encoder_options)
+    except TypeError as error:
+        raise ValueError(f"`encoder` {name!r}: {error}.") from error
+
+
+def _dense(plan: ModelPlan) -> nn.Module:
+    size = Plain(plan.shape).out_features
+    return Standardised(torch.zeros(size), torch.ones(size))
+
+
+def _channels(plan: ModelPlan) -> int:
+    if plan.kind != "images":
+        raise ValueError(f"`encoder` {plan.encoder!r} needs images; got {plan.kind}.")
+    return plan.shape[0]
+
+
+class _Backbone(nn.Module):
+    """A network of another library without its classifier."""
+
+    mean: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(self, network: nn.Module, out_features: int) -> None:
+        super().__init__()
+        self.network, self.out_features = network, out_features
+        # The statistics of ImageNet, with which such networks are trained.
+        self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406]).reshape(1, 3, 1, 1))
+        self.register_buffer("scale", torch.tensor([0.229, 0.224, 0.225]).reshape(1, 3, 1, 1))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.network((inputs.to(torch.float32) / 255 - self.mean) / self.scale).flatten(1)
+
+
+def _backbone(library: str, name: str, **options: Any) -> nn.Module:
+    if library == "timm":
+        network = require("timm", extra="timm").create_model(name, num_classes=0, **options)
+        return _Backbone(network, network.num_features)
+    network = require("torchvision.models", extra="torchvision").get_model(name, **options)
+    # The last linear layer is the classifier in all of them, whatever its name.
+    last = [key for key, module in network.named_modules() if isinstance(module, nn.Linear)][-1]
+    parent, _, child = last.rpartition(".")
+    size = network.get_submodule(last).in_features
+    setattr(network.get_submodule(parent), child, nn.Identity())
+    return _Backbone(network, size)

@@ -1,0 +1,80 @@
+"""Which metrics a run watches, and the scores of a model on many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from shortlist.data import Dataset, hashed_words
+from shortlist.metrics import AverageKAccuracy, RankingMetrics, TopKAccuracy
+from shortlist.targets import TargetForm, target_form
+
+_ROWS = 1024
+
+
+def is_one_class(dataset: Dataset) -> bool:
+    """Whether rows have one class each, by the type of the labels."""
+    return target_form(dataset.targets, dataset.num_labels) is TargetForm.CLASS_INDICES
+
+
+def prepared(dataset: Dataset, *, num_features: int, ngrams: int = 1) -> Dataset:
+    """Texts as hashed words; anything else as it is."""
+    if dataset.inputs.kind != "text":
+        return dataset
+    return hashed_words(dataset, num_features=num_features, ngrams=ngrams)
+
+
+def run_metrics(*, one_class: bool, num_labels: int, k: float) -> dict[str, Metric]:
+    """Metrics by name, for answers of about ``k`` labels."""
+    whole = max(1, min(round(k), num_labels))
+    if one_class:
+        return {
+            "top1_accuracy": TopKAccuracy(1),
+            f"top{whole}_accuracy": TopKAccuracy(whole),
+            f"average{k:g}_accuracy": AverageKAccuracy(k),
+        }
+    return {"ranking": RankingMetrics(sorted({1, min(5, num_labels), whole}))}
+
+
+def metric_values(metrics: Mapping[str, Metric]) -> dict[str, float]:
+    """The values of all metrics by name; a metric with several values names them itself."""
+    values: dict[str, float] = {}
+    for name, metric in metrics.items():
+        value = metric.compute()
+        values |= {key: float(x) for key, x in value.items()} if isinstance(value, dict) else {name: float(value)}
+    return values
+
+
+def update_metrics(metrics: Mapping[str, Metric], logits: Tensor, target: Tensor, *, link: str) -> None:
+    """Show a batch to all metrics; an average size compares rows, so that is shown scores that do.
+
+    Args:
+        metrics: of `run_metrics`.
+        logits: ``(B, n)``.
+        target: labels in any form.
+        link: of `shortlist.train.recipes.link_of`. A sigmoid keeps the order of all logits, so they are shown as is.
+    """
+    for metric in metrics.values():
+        comparing = isinstance(metric, AverageKAccuracy) and link == "softmax"
+        metric.update(logits.softmax(-1) if comparing else logits, target)
+
+
+def batches_of(num_rows: int, size: int = _ROWS) -> Iterator[Tensor]:
+    """Row numbers in their order, in batches."""
+    yield from torch.arange(num_rows).split(size) if num_rows else ()
+
+
+@torch.no_grad()
+def model_scores(model: nn.Module, dataset: Dataset, num_labels: int, *, batch_size: int = _ROWS) -> Tensor:
+    """Logits of all rows, ``(N, n)`` float32, in evaluation mode; the mode is as before afterwards."""
+    was_training = model.training
+    model.eval()
+    device = next(model.parameters()).device
+    scores = torch.empty(len(dataset), num_labels)
+    for rows in batches_of(len(dataset), batch_size):
+        scores[rows] = model(dataset.inputs.batch(rows).to(device)).float().cpu()
+    model.train(was_training)
+    return scores

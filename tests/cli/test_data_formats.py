@@ -1,0 +1,121 @@
+"""``shortlist data`` on a sample of every format, with the real readers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shortlist.cli import main
+from shortlist.data.opening import FORMATS
+from tests.data.test_opening import SAMPLES, lines, picture, place, table
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    code = main(["data", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Writes a sample and gives what to open; the current folder is an empty one."""
+    for name in ("sample", "here"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("COLUMNS", "100")
+    return lambda name: str(place(name, tmp_path / "sample", monkeypatch))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_json_counts_what_is_in_a_sample(name, written, capsys):
+    sample, path = SAMPLES[name], written(name)
+    code, out, err = run(capsys, "inspect", path, "--json", "--no-figure")
+    assert (code, err) == (0, "")
+    found = json.loads(out, parse_constant=pytest.fail)
+    assert (found["rows"], found["labels"], found["inputs"]) == (sample.rows, len(sample.labels), sample.kind)
+    parts = {part: rows for part, rows in sample.parts.items() if part is not None}
+    assert {part["name"]: part["rows"] for part in found["parts"]} == parts
+    assert found["unknown"]["entries"] == sample.unknown
+    seen = {label: count for label, count in sample.labels.items() if count}
+    assert dict(found["most_frequent"]) == seen
+    assert found["never_seen"]["count"] == len(sample.labels) - len(seen)
+    assert found["duplicates"]["rows"] == 0
+    assert not list(Path().iterdir())
+
+
+TEXTS = {
+    "COCO root": ["COCO 2017: 3 rows of images, 3 labels", "train 2 (1 labels per row), val 1 (1 labels per row)"],
+    "MIMIC 50": ["mimic-50: 4 rows of text, 3 labels", "401.9 (2), 38.93 (1), E880.9 (1)", "high pressure"],
+    "npz": ["a: 3 rows of features (2), 2 labels", "3: train 2, test 1", "oak (2), elm (1)"],
+    "VG-SGG": ["Visual Genome: 8 rows of object pairs, 3 labels", "near (1), riding (1), wearing (1)"],
+    "extreme": ["x: 2 rows of sparse features (4), 3 labels", "1 row without a label", "1 label: 1"],
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_tells_the_figures_of_a_sample(name, written, capsys):
+    code, out, err = run(capsys, "inspect", written(name), "--no-figure")
+    assert (code, err) == (0, "")
+    for part in TEXTS[name]:
+        assert part in out
+    assert "by chance" in out
+    assert "cannot be read" not in out
+    assert not list(Path().iterdir())
+
+
+def test_formats_are_those_that_can_be_read(capsys):
+    code, out, err = run(capsys, "formats")
+    assert (code, err) == (0, "")
+    assert [line.split(maxsplit=1) for line in out.splitlines()] == [
+        [name, form.about] for name, form in FORMATS.items()
+    ]
+
+
+def test_options_reach_the_reader_that_was_told(written, capsys):
+    path = written("CIFAR-100")
+    code, out, _ = run(capsys, "inspect", path, "--json", "--option", "labels=coarse")
+    assert (code, json.loads(out)["labels"]) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.csv"], "`missing.csv` is not there."),
+        (["."], f"`.` is of no known format; `format` may be one of {', '.join(FORMATS)}."),
+        (["PATH", "--format", "nonsense"], f"`format` must be one of {', '.join(FORMATS)}; got 'nonsense'."),
+        (["PATH", "--format", "digits"], "`path` must be 'digits' for this format; got 'PATH'."),
+        (["PATH", "--option", "colour=red"], "`PATH`: table has no option 'colour'; it has text, features, label, "),
+        (
+            ["PATH", "--format", "coco", "--option", "annotations=x"],
+            "`PATH`: coco has no option 'annotations'; it has ",
+        ),
+        (["PATH", "--option", "label=colour"], "`PATH`: has no column 'colour', which `label` names; it has "),
+        (["PATH", "--format", "voc"], "`PATH` is a file, not a folder."),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_two(arguments, message, written, capsys):
+    path = written("CSV")
+    code, out, err = run(capsys, "inspect", *(argument.replace("PATH", path) for argument in arguments), "--no-figure")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"shortlist: {message.replace('PATH', path)}")
+    assert err.endswith(".\n")
+    assert err.count("\n") == 1
+
+
+def test_an_image_that_is_not_there_is_told(tmp_path, capsys):
+    lines(tmp_path / "labels.csv", "ImageID,Source,LabelName,Confidence", "a,x,/m/1,1", "b,x,/m/1,1")
+    picture(tmp_path / "a.jpg")
+    code, out, err = run(capsys, "inspect", str(tmp_path / "labels.csv"), "--json")
+    assert (code, out) == (2, "")
+    assert f"`{tmp_path / 'b.jpg'}`" in err
+    assert err.count("\n") == 1
+    assert run(capsys, "inspect", str(tmp_path / "labels.csv"), "--json", "--no-duplicates")[0] == 0
+
+
+def test_the_installed_command_prints_json_and_nothing_else(tmp_path):
+    command = [str(Path(sys.executable).with_name("shortlist")), "data", "inspect", "--json", "--no-figure"]
+    done = subprocess.run([*command, str(table(tmp_path))], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["rows"] == 3
