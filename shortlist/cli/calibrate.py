@@ -196,7 +196,7 @@ def _warnings(rule: SetRule) -> list[str]:
     endless = [buffer for name, buffer in rule.named_buffers() if name in ("threshold", "thresholds")]
     if "alpha" in rule.options() and any(bool((buffer == -torch.inf).any()) for buffer in endless):
         which = "all labels are in every set" if endless[0].ndim == 0 else "some labels are in every set"
-        found.append(f"{counted(rule.evidence['rows'], 'row')} are too few for this --alpha: {which}")
+        found.append(f"too few rows for --alpha {rule.options()['alpha']:g}: {which}")
     if rule.evidence.get("pooled_classes"):
         classes = counted(rule.evidence["pooled_classes"], "class").replace("classs", "classes")
         found.append(f"{classes} with too few rows share one threshold and have no promise of their own")
@@ -221,9 +221,7 @@ def _content(
     }
 
 
-def _print(
-    options: argparse.Namespace, rule: SetRule, promise: str, warnings: list[str], figures: SetFigures
-) -> None:
+def _print(options: argparse.Namespace, rule: SetRule, promise: str, warnings: list[str], figures: SetFigures) -> None:
     evidence = rule.evidence
     text = require("rich.text", extra="report").Text
     console = require("rich.console", extra="report").Console(highlight=False)
@@ -232,12 +230,7 @@ def _print(
     table = require("rich.table", extra="report").Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    wanted, achieved = (
-        f"{evidence[name]:.4g}" if "size" in evidence["constraint"] else percent(evidence[name])
-        for name in ("wanted", "achieved")
-    )
-    aim = "" if evidence["constraint"].startswith("F1") else f", asked for {wanted}"
-    lines = [(evidence["constraint"], f"{achieved} on these rows{aim}"), *figures.lines(), ("promise", promise)]
+    lines = [("aim", _aim(rule)), *figures.lines(), ("promise", promise)]
     for name, line in lines:
         table.add_row(text(name, "bold"), text(line))
     for line in warnings:
@@ -245,3 +238,16 @@ def _print(
     console.print(table)
     where = f"Rule: {options.output}" if options.output else "The rule is not saved; --output FILE does that."
     sys.stdout.write(f"{where}\n")
+
+
+def _aim(rule: SetRule) -> str:
+    """What was asked for and what came of it, in labels or in shares."""
+    evidence = rule.evidence
+    constraint = evidence["constraint"]
+    wanted, achieved = (
+        f"{evidence[name]:.4g}" if "size" in constraint else percent(evidence[name]) for name in ("wanted", "achieved")
+    )
+    if isinstance(rule, PerLabelThreshold) and rule.objective == "f1":
+        return f"{constraint}: {achieved} on these rows"
+    where = "in the worst class of these rows" if isinstance(rule, ClassConditional) else "on these rows"
+    return f"{constraint}: {wanted} wanted, {achieved} {where}"

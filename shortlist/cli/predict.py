@@ -66,7 +66,8 @@ def run(options: argparse.Namespace) -> int:
     if form == "csv":
         _check_names(scores)
     rows = labels = empty = 0
-    with _opened(output) as file, watched_blocks(scores, "predicting") as blocks:
+    shown = output is not None or not sys.stdout.isatty()
+    with _opened(output) as file, watched_blocks(scores, "predicting", shown=shown) as blocks:
         for block in blocks:
             sets = rule.predict(block.scores, generator=generator)
             _WRITERS[form](file, block, list(_answers(block, sets, scores.names)))
@@ -82,9 +83,10 @@ def read_rule(path: str | Path, scores: Scores) -> SetRule:
     """A saved rule, if it was calibrated on as many labels and on the same kind of scores."""
     rule = load_rule(path)
     if rule.num_labels != scores.num_labels:
-        raise ValueError(
-            f"`{path}` is for {rule.num_labels} labels, and `{scores.path}` has scores of {scores.num_labels}."
-        )
+        # The usual reason: a column of ids that passes for a label.
+        hint = f"; --id {scores.names[0]}, if that names the rows" if scores.names else ""
+        got = f"`{scores.path}` has scores of {scores.num_labels}"
+        raise ValueError(f"`{path}` is for {rule.num_labels} labels, and {got}{hint}.")
     if rule.from_logits != scores.from_logits:
         kinds = {True: "logits", False: "probabilities"}
         raise ValueError(
@@ -107,7 +109,7 @@ class _Answer(NamedTuple):
     scores: list[float]
 
 
-def _answers(block: ScoreBlock, sets: PredictionSets, names: Sequence[str] | None) -> Iterator[_Answer]:
+def _answers(block: ScoreBlock, sets: PredictionSets, names: tuple[str, ...] | None) -> Iterator[_Answer]:
     """The rows of a block; scores in the fewest digits that tell them apart in their own precision."""
     ends, labels = sets.indptr.tolist(), sets.labels.tolist()
     scores = sets.scores.numpy().astype(str).astype(float).tolist()
@@ -119,8 +121,10 @@ def _answers(block: ScoreBlock, sets: PredictionSets, names: Sequence[str] | Non
 
 def _write_jsonl(file: TextIO, block: ScoreBlock, answers: Sequence[_Answer]) -> None:
     key = "row" if block.ids is None else "id"
+    # A terminal without the characters of a name gets their codes, which JSON reads back.
+    codes = not (file.encoding or "utf-8").lower().startswith("utf")
     for row, labels, scores in answers:
-        line = json.dumps({key: row, "labels": labels, "scores": scores}, ensure_ascii=False)
+        line = json.dumps({key: row, "labels": labels, "scores": scores}, ensure_ascii=codes)
         file.write(f"{line}\n")
 
 
@@ -153,7 +157,9 @@ def _format(options: argparse.Namespace, output: str | None) -> str:
 def _check_names(scores: Scores) -> None:
     for name in scores.names or ():
         if _SEPARATOR in name:
-            raise ValueError(f"names must not hold {_SEPARATOR!r}, which separates them in CSV; {name!r} does (.jsonl can).")
+            raise ValueError(
+                f"names must not hold {_SEPARATOR!r}, which separates them in CSV; {name!r} does (.jsonl can)."
+            )
 
 
 @contextmanager

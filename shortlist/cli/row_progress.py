@@ -14,14 +14,15 @@ _LONG_SECONDS = 1.0
 
 
 @contextmanager
-def watched_blocks(scores: Scores, about: str) -> Iterator[Iterator[ScoreBlock]]:
+def watched_blocks(scores: Scores, about: str, *, shown: bool = True) -> Iterator[Iterator[ScoreBlock]]:
     """The blocks of ``scores``, with a bar on a terminal's standard error that leaves nothing behind.
 
     Args:
         scores: what is read.
         about: what is done with it.
+        shown: False where something else is written to the terminal meanwhile.
     """
-    if not sys.stderr.isatty():
+    if not shown or not sys.stderr.isatty():
         yield scores.blocks()
         return
     rich = require("rich.progress", extra="report")

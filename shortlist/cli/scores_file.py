@@ -149,7 +149,9 @@ def _named(scores: Scores, file: str | Path) -> Scores:
         )
     for own, other in zip(scores.names or names, names, strict=True):
         if own != other:
-            raise ValueError(f"`{file}` must have the names of the header of `{scores.path}`; {other!r} is not {own!r}.")
+            raise ValueError(
+                f"`{file}` must have the names of the header of `{scores.path}`; {other!r} is not {own!r}."
+            )
     return Scores(scores.path, scores.from_logits, scores.num_labels, names, scores.read, scores.count)
 
 
@@ -245,14 +247,15 @@ def _numbers(block: Block, column: str, id_column: str | None) -> np.ndarray:
 
 
 def _first_wrong(cells: Sequence[Any]) -> tuple[int, Any]:
-    for row, cell in enumerate(cells):
-        try:
-            if "_" in str(cell):
-                return row, cell
-            float(cell)
-        except (ValueError, TypeError, OverflowError):
-            return row, cell
-    return 0, cells[0]
+    return next(((row, cell) for row, cell in enumerate(cells) if not _is_number(cell)), (0, cells[0]))
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        float(cell)
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return "_" not in str(cell)
 
 
 def _check_values(block: ScoreBlock, from_logits: bool) -> None:

@@ -27,7 +27,7 @@ class SetFigures(NamedTuple):
         coverage: share of the true labels of a row that are inside, averaged over rows that have some: for one class,
             how often it is inside; for sets, recall. None without labels.
         macro_coverage: averaged over the classes that occur; for one class only.
-        smallest_coverage: the smallest coverage among groups of sets of similar size.
+        smallest_coverage: the smallest coverage among groups of sets of similar size; empty sets are one of them.
         micro_f1, macro_f1: of the sets as answers, for sets of labels only.
         rows_without_labels: rows that no coverage speaks of.
     """
@@ -86,8 +86,6 @@ class SetFigures(NamedTuple):
             yield "recall", f"{percent(self.coverage)} of the true labels of a row are inside ({missing} missing)"
             if self.micro_f1 is not None and self.macro_f1 is not None:
                 yield "F1", f"micro {percent(self.micro_f1)}, macro {percent(self.macro_f1)}"
-        if self.smallest_coverage is not None:
-            yield "by set size", f"at least {percent(self.smallest_coverage)} inside in every range of sizes"
         if self.rows_without_labels:
             yield "left out", f"{counted(self.rows_without_labels, 'row')} without a true label"
 

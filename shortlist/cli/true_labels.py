@@ -60,9 +60,10 @@ def read_true_labels(
             raise ValueError(f"--labels-key names an array of a file, and `{path}` is none; got {key!r}.")
         names = None if scores.names is None else list(scores.names)
         target = _padded(read_label_file(path, scores.num_labels, names=names))
-    if len(target) != scores.num_rows:
+    rows = scores.num_rows
+    if len(target) != rows:
         raise ValueError(
-            f"`{path}` must have labels for each of the {scores.num_rows} rows of `{scores.path}`; it has {len(target)}."
+            f"`{path}` must have labels for each of the {rows} rows of `{scores.path}`; got {len(target)}."
         )
     return _in_form(target, scores.num_labels, one_class, path)
 
@@ -79,7 +80,7 @@ def _array_file(path: Path, key: str | None) -> tuple[ArrayFile, str]:
     if path.suffix == ".npy":
         return open_array_file(path, key, "--labels-key")
     file = open_arrays(path)
-    if key is None and _SCIPY <= file.openers.keys():
+    if key is None and file.openers.keys() >= _SCIPY:
         kind = str(file.array("format").item(), "ascii", "replace")  # pyright: ignore[reportArgumentType]
         if kind != "csr":
             raise ValueError(f"`{path}` must hold a sparse matrix in the form 'csr'; got {kind!r}.")

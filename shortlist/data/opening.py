@@ -28,7 +28,7 @@ from shortlist.data.formats import (
     read_visual_genome,
     read_voc,
 )
-from shortlist.data.formats.image_folder import _ENDINGS as IMAGE_ENDINGS
+from shortlist.data.formats.image_folder import IMAGE_ENDINGS
 from shortlist.data.pubmed import pubmed
 
 
@@ -93,8 +93,9 @@ def _tell(path: Path) -> tuple[str, Path]:
         if format.recognises(path):
             return name, path
     if path.is_dir():
-        visible = (file for file in sorted(path.iterdir()) if not file.name.startswith("."))
-        inside = [file for file in visible if file.is_file() and _recognised(file)]
+        # Images are no data by themselves, and there may be very many.
+        names = (file for file in sorted(path.iterdir()) if not file.name.lower().endswith(IMAGE_ENDINGS))
+        inside = [file for file in names if file.name[0] != "." and file.is_file() and _recognised(file)]
         if len(inside) == 1:  # A folder with one file of data, and perhaps a note about it.
             return _tell(inside[0])
     raise ValueError(f"`{path}` is of no known format; `format` may be one of {', '.join(FORMATS)}.")

@@ -34,9 +34,7 @@ class Sample(NamedTuple):
     parts: dict[Any, int]  # rows; of the only part, None, where nothing is split
     unknown: int = 0
 
-    @property
-    def rows(self) -> int:
-        return sum(self.parts.values())
+    rows = property(lambda self: sum(self.parts.values()))
 
 
 def put(path: Path, content: str | bytes = b"") -> Path:
@@ -86,14 +84,13 @@ def cifar_10(folder: Path) -> Path:
     batch(root / "test_batch", 1, 9, labels=[0])
     meta = {b"label_names": [b"airplane", b"automobile"], b"num_cases_per_batch": 1, b"num_vis": 3072}
     put(root / "batches.meta", pickle.dumps(meta, protocol=2))
-    put(root / "readme.html", "<html></html>")
     return root
 
 
 def cifar_npz(folder: Path) -> Path:
-    names = {"fine_names": ["apple", "bear", "cattle"], "coarse_names": ["large", "fruit"]}
-    train = {"y_train": [0, 2, 1], "y_coarse_train": [1, 0, 0]}
-    test = {"y_test": [1, 1], "y_coarse_test": [0, 0]}
+    names: dict[str, Any] = {"fine_names": ["apple", "bear", "cattle"], "coarse_names": ["large", "fruit"]}
+    train: dict[str, Any] = {"y_train": [0, 2, 1], "y_coarse_train": [1, 0, 0]}
+    test: dict[str, Any] = {"y_test": [1, 1], "y_coarse_test": [0, 0]}
     images = pixels(5).reshape(5, 32, 32, 3)
     np.savez_compressed(folder / "cifar.npz", x_train=images[:3], x_test=images[3:], **train, **test, **names)
     return folder / "cifar.npz"
@@ -563,7 +560,6 @@ def test_what_is_not_there_or_empty_or_odd_is_refused(tmp_path):
     for missing in (tmp_path / "missing.csv", tmp_path / "lost.csv", "x" * 5000, "a\0b"):
         assert refused(missing) == "`PATH` is not there."
     (tmp_path / "empty" / "inner").mkdir(parents=True)
-    (tmp_path / "flat").mkdir()
     picture(tmp_path / "flat" / "1.jpg")
     for path in ("empty", "empty/inner", "flat", "flat/1.jpg"):
         assert refused(tmp_path / path) == f"`PATH` is of no known format; `format` may be {known}."

@@ -7,6 +7,7 @@ import math
 import os
 import struct
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -84,9 +85,9 @@ def open_arrays(path: str | Path) -> ArrayFile:
             raise ValueError(f"`{path}` holds no `.npy` files.")
         return ArrayFile(path, {file.stem: lambda file=file: _npy(file) for file in files})
     path = need_file(path)
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         return _open_npz(path)
-    if path.suffix == ".safetensors":
+    if path.suffix.lower() == ".safetensors":
         return _open_safetensors(path)
     raise ValueError(f"`{path}` must end in .npz, .npy or .safetensors.")
 
@@ -110,7 +111,9 @@ def _npy_header(file: Any, place: str) -> tuple[np.dtype, tuple[int, ...], Any]:
         version = np.lib.format.read_magic(file)
         if version not in readers:
             raise ValueError(f"version {version} of the format is not one of {', '.join(map(str, readers))}")
-        shape, fortran, dtype = readers[version](file)
+        with warnings.catch_warnings():  # Headers of Python 2 are read all the same.
+            warnings.filterwarnings("ignore", message="Reading `.npy` or `.npz` file required additional header")
+            shape, fortran, dtype = readers[version](file)
     except (ValueError, EOFError, SyntaxError, TypeError, tokenize.TokenError) as error:
         raise ValueError(f"{place} is not an array of numpy: {_reason(error)}.") from error
     _refuse_type(dtype, place)

@@ -92,10 +92,10 @@ def read_arrays(
         Example(input=tensor([0., 0., 1.]), labels=('rose',), unknown=(), split=None)
     """
     path = Path(path)
-    if path.suffix == ".npy":
+    if path.suffix.lower() == ".npy":
         need_file(path)
         features = path.stem if features is None else features
-    file = open_arrays(path.parent if path.suffix == ".npy" else path)
+    file = open_arrays(path.parent if path.suffix.lower() == ".npy" else path)
     if hot_values is not None and len(hot_values) not in (2, 3):
         raise ValueError(f"`hot_values` must be present, absent and perhaps unknown; got {hot_values!r}.")
     found = _find(file, "features", features, FEATURES)

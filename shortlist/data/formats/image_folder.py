@@ -24,7 +24,7 @@ _SPLITS = {
     for name in names
     for spelling in (name, f"images_{name}")
 }
-_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".jp2")
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".jp2")
 _METADATA = ("plantnet300K_metadata.json",)
 _SPECIES_NAMES = ("plantnet300K_species_id_2_name.json", "plantnet300K_species_names.json")
 _LAYOUTS = "`{class}/*.jpg` or `{train,val,test}/{class}/*.jpg`"
@@ -141,7 +141,7 @@ def _listing(path: str | Path) -> _Listing:
                     continue
                 if entry.is_dir():  # Known from the listing itself: no file is looked at.
                     folders.append(name)
-                elif name.lower().endswith(_ENDINGS):
+                elif name.lower().endswith(IMAGE_ENDINGS):
                     images.append(name)
     except OSError as error:
         raise ValueError(f"`{path}` cannot be listed: {error.strerror}.") from error

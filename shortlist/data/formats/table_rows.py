@@ -226,7 +226,9 @@ def _refuse_repeated(path: Path, names: Sequence[str]) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    """The first sentence of another library's explanation."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return line.split(". ")[0].rstrip(".")
 
 
 def cell_list(column: Any) -> list[Any]:

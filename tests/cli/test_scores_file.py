@@ -1,0 +1,307 @@
+"""Scores and their true labels from files: the same rows whatever the format, in blocks, and one sentence for mistakes."""
+
+import gzip
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+import scipy.sparse
+import torch
+from pyarrow import parquet
+from safetensors.torch import save_file
+
+from shortlist.cli import row_progress, scores_file
+from shortlist.cli.row_progress import watched_blocks
+from shortlist.cli.scores_file import Scores, open_scores
+from shortlist.cli.true_labels import labels_of, read_true_labels
+from shortlist.data.formats import table_rows
+
+LOGITS = torch.randn(23, 4, generator=torch.Generator().manual_seed(0))
+NAMES = ("owl", "red fox", "hare", "elk")
+
+
+def write_scores(ending: str) -> dict[str, str]:
+    """Write the logits and say how they are opened."""
+    array = LOGITS.numpy()
+    if ending == ".npy":
+        np.save("scores.npy", array)
+    elif ending == "fortran":
+        np.save("fortran.npy", np.asfortranarray(array.astype(">f8")))
+        return {"path": "fortran.npy"}
+    elif ending == ".npz":
+        np.savez("scores.npz", logits=array, y=np.arange(3))
+        return {"path": "scores.npz", "key": "logits"}
+    elif ending == "compressed":
+        np.savez_compressed("small.npz", logits=array)
+        return {"path": "small.npz"}
+    elif ending == ".safetensors":
+        save_file({"logits": LOGITS}, "scores.safetensors")
+    elif ending == ".parquet":
+        columns = {"image": [f"i{row}" for row in range(23)], **dict(zip(NAMES, array.T, strict=True))}
+        parquet.write_table(pyarrow.table(columns), "scores.parquet")
+        return {"path": "scores.parquet", "id_column": "image"}
+    else:
+        between = "\t" if ".tsv" in ending else ","
+        lines = [between.join(["image", *NAMES])]
+        lines += [between.join([f"i{row}", *map(repr, values)]) for row, values in enumerate(array.tolist())]
+        opener = gzip.open if ending.endswith(".gz") else open
+        with opener(f"scores{ending}", "wt") as file:
+            file.write("\n".join(lines) + "\n")
+        return {"path": f"scores{ending}", "id_column": "image"}
+    return {"path": f"scores{ending}"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> None:
+    """A folder of its own, and blocks so small that there are several."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(scores_file, "BLOCK", 4 * 5)
+    monkeypatch.setattr(table_rows, "BLOCK", 5)
+
+
+FORMATS = (".npy", "fortran", ".npz", "compressed", ".safetensors", ".csv", ".tsv", ".csv.gz", ".parquet")
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_every_format_gives_the_same_rows_in_blocks_and_twice(ending):
+    scores = open_scores(**write_scores(ending), from_logits=True)
+    assert (scores.num_rows, scores.num_labels, scores.from_logits) == (23, 4, True)
+    for _ in range(2):
+        blocks = list(scores.blocks())
+        assert [list(block.rows) for block in blocks] == [list(range(at, min(at + 5, 23))) for at in range(0, 23, 5)]
+        assert torch.equal(torch.cat([block.scores.float() for block in blocks]), LOGITS)
+        if scores.names is not None:
+            assert scores.names == NAMES
+            assert [name for block in blocks for name in block.ids or ()] == [f"i{row}" for row in range(23)]
+        else:
+            assert all(block.ids is None for block in blocks)
+
+
+def test_bfloat16_keeps_its_type_and_parquet_of_float32_too():
+    save_file({"x": LOGITS.bfloat16()}, "half.safetensors")
+    blocks = list(open_scores("half.safetensors", from_logits=True).blocks())
+    assert torch.equal(torch.cat([block.scores for block in blocks]), LOGITS.bfloat16())
+    block = next(open_scores(**write_scores(".parquet"), from_logits=True).blocks())
+    assert block.scores.dtype == torch.float32
+
+
+def test_a_mapped_file_is_mapped_anew_for_each_block_and_a_compressed_one_is_read_once(monkeypatch):
+    opened = []
+    write_scores(".npy"), write_scores("compressed")
+    for path, times in (("scores.npy", 6), ("small.npz", 1)):
+        scores = scores_file.open_arrays(Path(path).parent if path.endswith("npy") else path)
+        name = Path(path).stem if path.endswith("npy") else "logits"
+        original = scores.openers[name]
+        openers = {name: lambda original=original, path=path: (opened.append(path), original())[1]}
+        monkeypatch.setattr(
+            scores_file, "open_arrays", lambda _, openers=openers: scores_file.ArrayFile(Path(), openers)
+        )
+        found = open_scores(path, from_logits=True)
+        assert sum(len(block.scores) for block in found.blocks()) == 23
+        assert opened.count(path) == times
+        monkeypatch.undo()
+        monkeypatch.chdir(Path.cwd())
+        break
+    assert opened
+
+
+@pytest.mark.parametrize(("value", "told"), [(np.nan, "nan"), (np.inf, "inf")])
+@pytest.mark.parametrize("ending", [".npy", ".csv", ".parquet"])
+def test_a_score_that_is_not_finite_is_named_with_its_row(ending, value, told, monkeypatch):
+    changed = LOGITS.clone()
+    changed[17, 2] = value
+    monkeypatch.setattr(sys.modules[__name__], "LOGITS", changed)
+    scores = open_scores(**write_scores(ending), from_logits=True)
+    place = {".npy": "`scores.npy` row 17", ".csv": "`scores.csv` line 19", ".parquet": "`scores.parquet` row 17"}
+    expected = f"{place[ending]}: scores must not be NaN or infinite; that of label 2 is {told}."
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - compared below
+        list(scores.blocks())
+    assert str(error.value) == expected
+
+
+def test_minus_infinity_marks_an_absent_label_of_either_kind():
+    np.save("x.npy", np.array([[0.5, -np.inf]]))
+    for from_logits in (True, False):
+        assert len(next(open_scores("x.npy", from_logits=from_logits).blocks()).scores) == 1
+
+
+@pytest.mark.parametrize("value", [1.5, -0.25])
+def test_probabilities_outside_of_0_and_1_are_refused_and_logits_are_not(value):
+    np.save("x.npy", np.array([[0.5, 0.5], [0.25, value]]))
+    assert list(open_scores("x.npy", from_logits=True).blocks())
+    with pytest.raises(ValueError, match=rf"`x.npy` row 1: .* must lie in \[0, 1\]; that of label 1 is {value}; "):
+        list(open_scores("x.npy", from_logits=False).blocks())
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("", {}, "`x.csv` is empty."),
+        ("a,b\n", {}, "`x.csv` holds no rows."),
+        ("a,b\n0.1\n", {}, "`x.csv` line 2: must have 2 cells, as the header has; got 1."),
+        ("a,b\n0.1,cat\n", {}, "`x.csv` line 2: 'b' must be a number; got 'cat'; --id b, if it names the rows."),
+        ("a,b\n0,1\nz,\n", {"id_column": "a"}, "`x.csv` line 3: 'b' must be a number; got ''."),
+        ("a,b\n0,1_0\n", {"id_column": "a"}, "`x.csv` line 2: 'b' must be a number; got '1_0'."),
+        (",b\n0,1\n", {}, "`x.csv` column 1 has no name; if it names the rows, say so by --id ''."),
+        ("a,b\n0,1\n", {"id_column": "c"}, "`x.csv` has no column 'c' for --id; it begins with 'a'."),
+        ("a\n0\n", {"id_column": "a"}, "`x.csv` must have a column for each label; it has none."),
+        ("a,a\n0,1\n", {}, "`x.csv`: "),
+        ("a,b\n0,1\n", {"key": "x"}, "--key names an array of a file, and `x.csv` is a table; got 'x'."),
+        ("a,b\n0,1\n", {"names": "two.txt"}, "`two.txt` must have the names of the header of `x.csv`; 'c' is not 'b'."),
+        ("a,b,c\n0,1,2\n", {"names": "two.txt"}, "`two.txt` must name each of the 3 labels of `x.csv`; it names 2."),
+    ],
+)
+def test_a_wrong_table_is_refused_in_one_sentence(content, options, message):
+    Path("x.csv").write_text(content)
+    Path("two.txt").write_text("a\nc\n")
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - compared below
+        read_all(open_scores("x.csv", from_logits=True, **options))
+    assert str(error.value).startswith(message)
+
+
+def read_all(scores: Scores) -> int:
+    return scores.num_rows + len(list(scores.blocks()))
+
+
+def test_an_unnamed_column_of_ids_can_be_told():
+    Path("x.csv").write_text(",b\nfirst,1\n")
+    scores = open_scores("x.csv", from_logits=True, id_column="")
+    assert (scores.names, next(scores.blocks()).ids) == (("b",), ["first"])
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((2, 3), dtype=np.int64), "`x.npy` must hold floating scores; got int64."),
+        (np.zeros(3), r"`x.npy` must have shape \(rows, labels\); got \(3,\)."),
+        (np.zeros((3, 0)), r"`x.npy` must have shape \(rows, labels\); got \(3, 0\)."),
+        (np.zeros((0, 3)), "`x.npy` holds no rows."),
+    ],
+)
+def test_a_wrong_array_is_refused_in_one_sentence(array, message):
+    np.save("x.npy", array)
+    with pytest.raises(ValueError, match=message):
+        read_all(open_scores("x.npy", from_logits=True))
+
+
+def test_files_that_are_missing_damaged_or_of_another_kind_are_told():
+    np.savez("two.npz", a=np.zeros((1, 2)), b=np.zeros((1, 2)))
+    Path("cut.npy").write_bytes(b"\x93NUMPY")
+    Path("x.txt").write_text("0")
+    write_scores(".npy")
+    for path, options, message in (
+        ("none.npy", {}, "`none.npy` is not there"),
+        (".", {}, "is a folder"),
+        ("x.txt", {}, r"`x.txt` must end in one of .npy"),
+        ("cut.npy", {}, "`cut.npy` is not an array"),
+        ("two.npz", {}, "`two.npz` must hold one array, or --key must choose; it holds 'a', 'b'."),
+        ("two.npz", {"key": "c"}, "has no array 'c'"),
+        ("scores.npy", {"key": "c"}, "`scores.npy` is one array and has none called 'c'; leave --key out."),
+        ("scores.npy", {"id_column": "c"}, "--id names a column of a table"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_scores(path, from_logits=True, **options)
+
+
+def test_a_file_that_vanishes_while_it_is_read_is_told():
+    scores = open_scores(**write_scores(".npy"), from_logits=True)
+    Path("scores.npy").unlink()
+    with pytest.raises(ValueError, match=r"`scores.npy` cannot be read: No such file or directory."):
+        list(scores.blocks())
+
+
+def test_a_bar_appears_on_a_terminal_when_the_work_is_long_and_the_blocks_are_the_same(monkeypatch, capsys):
+    scores = open_scores(**write_scores(".npy"), from_logits=True)
+    monkeypatch.setattr(row_progress, "_LONG_SECONDS", -1.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with watched_blocks(scores, "looking") as blocks:
+        assert sum(len(block.scores) for block in blocks) == 23
+    assert "looking, rows" in capsys.readouterr().err
+    with watched_blocks(scores, "looking", shown=False) as blocks:
+        assert sum(len(block.scores) for block in blocks) == 23
+    assert capsys.readouterr().err == ""
+
+
+# --- true labels -----------------------------------------------------------------------------------------------------
+
+SETS = [[0, 2], [1], [], *([[3]] * 20)]
+LISTS = torch.tensor([row + [-1] * (2 - len(row)) for row in SETS])
+HOT = torch.zeros(23, 4).index_put(((LISTS >= 0).nonzero()[:, 0], LISTS[LISTS >= 0]), torch.tensor(1.0))
+
+
+def write_sets(form: str) -> dict[str, str]:
+    if form == "lists":
+        np.save("y.npy", LISTS.numpy())
+    elif form in ("bool", "float32", "uint8"):
+        np.save("y.npy", HOT.numpy().astype(form))
+    elif form == "scipy":
+        scipy.sparse.save_npz("y.npz", scipy.sparse.csr_matrix(HOT.numpy()))
+        return {"path": "y.npz"}
+    elif form == "pointers":
+        matrix = scipy.sparse.csr_matrix(HOT.numpy())
+        np.savez("y.npz", y_indptr=matrix.indptr, y_indices=matrix.indices, x=np.zeros(2))
+        return {"path": "y.npz", "key": "y"}
+    elif form == "json":
+        Path("y.json").write_text(str(SETS))
+        return {"path": "y.json"}
+    else:
+        names = form == "names"
+        lines = [", ".join(NAMES[label] if names else str(label) for label in row) for row in SETS]
+        Path("y.txt").write_text("\n".join(lines) + "\n")
+        return {"path": "y.txt"}
+    return {"path": "y.npy"}
+
+
+@pytest.mark.parametrize("form", ["lists", "bool", "float32", "uint8", "scipy", "pointers", "json", "text", "names"])
+def test_sets_of_labels_come_in_every_form_and_by_block(form):
+    scores = open_scores(**write_scores(".csv" if form == "names" else ".npy"), from_logits=True)
+    target = read_true_labels(**write_sets(form), scores=scores)
+    assert torch.equal(target, LISTS)
+    block = list(scores.blocks())[1]
+    assert torch.equal(labels_of(target, block), LISTS[5:10])
+
+
+def test_one_class_is_told_by_the_form_of_arrays_and_by_the_rows_of_text():
+    scores = open_scores(**write_scores(".npy"), from_logits=True)
+    classes = torch.arange(23) % 4
+    np.save("y.npy", classes.numpy().astype(np.int32))
+    np.save("lists.npy", classes.numpy()[:, None])
+    Path("y.txt").write_text("\n".join(map(str, classes.tolist())))
+    for path in ("y.npy", "y.txt"):
+        assert torch.equal(read_true_labels(path, scores), classes)
+        assert torch.equal(read_true_labels(path, scores, one_class=False), classes[:, None])
+    assert torch.equal(read_true_labels("lists.npy", scores), classes[:, None])
+    assert torch.equal(read_true_labels("lists.npy", scores, one_class=True), classes)
+
+
+def test_unknown_labels_stay_unknown_where_the_form_is_left_open():
+    scores = open_scores(**write_scores(".npy"), from_logits=True)
+    hot = HOT.clone()
+    hot[6, 0] = -1
+    np.save("y.npy", hot.numpy())
+    target = read_true_labels("y.npy", scores)
+    assert torch.equal(target.to_dense(), hot)
+    assert torch.equal(labels_of(target, list(scores.blocks())[1]).to_dense(), hot[5:10])
+    with pytest.raises(ValueError, match="`y.npy` row 6: label 0 must not be unknown"):
+        read_true_labels("y.npy", scores, one_class=False)
+
+
+def test_wrong_labels_are_named_with_file_and_row():
+    scores = open_scores(**write_scores(".npy"), from_logits=True)
+    np.save("few.npy", np.zeros(22, dtype=np.int64))
+    np.save("large.npy", np.full(23, 4))
+    Path("y.txt").write_text("0 1\n" * 23)
+    scipy.sparse.save_npz("csc.npz", scipy.sparse.csc_matrix(HOT.numpy()))
+    for path, options, message in (
+        ("few.npy", {}, "`few.npy` must have labels for each of the 23 rows of `scores.npy`; got 22."),
+        ("large.npy", {}, r"row 0: label 4 must lie in \[0, 4\)"),
+        ("y.txt", {"one_class": True}, "`y.txt` row 0: exactly one label must be positive; got 2."),
+        ("y.txt", {"key": "y"}, "--labels-key names an array of a file, and `y.txt` is none; got 'y'."),
+        ("none.txt", {}, "`none.txt` is not there."),
+        ("csc.npz", {}, "`csc.npz` must hold a sparse matrix in the form 'csr'; got 'csc'."),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_true_labels(path, scores, **options)
