@@ -138,9 +138,10 @@ def _one_class(scores: Scores, target: Tensor, ks: list[int]) -> _Figures:
             for average in averages:
                 average.update(compared, labels)
     found = [average.compute() for average in averages]
+    # torchmetrics gives a single value without its axis.
     at_k = {
-        "top_k_accuracy_micro": micro.compute().tolist(),
-        "top_k_accuracy_macro": macro.compute().tolist(),
+        "top_k_accuracy_micro": micro.compute().reshape(-1).tolist(),
+        "top_k_accuracy_macro": macro.compute().reshape(-1).tolist(),
         "average_k_accuracy_micro": [float(values["micro"]) for values in found],
         "average_k_accuracy_macro": [float(values["macro"]) for values in found],
     }

@@ -72,8 +72,6 @@ def run(options: argparse.Namespace) -> int:
             sets = rule.predict(block.scores, generator=generator)
             _WRITERS[form](file, block, list(_answers(block, sets, scores.names)))
             rows, labels, empty = rows + len(sets), labels + len(sets.labels), empty + int((sets.sizes == 0).sum())
-        if rows == 0:
-            raise ValueError(f"`{scores.path}` holds no rows.")
     if output is not None:
         _summarise(options, rows, labels, empty)
     return 0

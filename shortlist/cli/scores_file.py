@@ -76,12 +76,15 @@ class Scores:
             ValueError: names the file and the row of a score that is NaN or infinite (``-inf`` marks an absent label),
                 or of a probability outside of [0, 1].
         """
+        block = None
         try:
             for block in self.read():
                 _check_values(block, self.from_logits)
                 yield block
         except OSError as error:
             raise ValueError(f"`{self.path}` cannot be read: {error.strerror or error}.") from error
+        if block is None:
+            raise ValueError(f"`{self.path}` holds no rows.")
 
 
 def add_score_options(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shortlist.data.groups import Groups, refuse_repeated
 from shortlist.data.inputs import Inputs
-from shortlist.data.target_rows import label_pairs, take_rows
+from shortlist.data.target_rows import as_csr, check_labels, csr, label_pairs, take_rows
 from shortlist.targets import target_form
 
 
@@ -23,6 +23,10 @@ class Batch(NamedTuple):
     inputs: Any  # what the inputs give: a tensor, a sparse tensor, a list of texts
     targets: Tensor
     rows: Tensor
+
+    def __reduce__(self) -> Any:
+        """Send sparse tensors to another process in parts: torch would warn there of what is no news."""
+        return _batch_of_parts, tuple(_parts(value) for value in self)
 
 
 class Example(NamedTuple):
@@ -75,6 +79,8 @@ class Dataset:
     name: str = ""
 
     def __post_init__(self) -> None:
+        if not hasattr(self.inputs, "batch") or not hasattr(self.inputs, "take"):
+            raise TypeError(f"`inputs` must be Inputs, such as Features or Texts; got {type(self.inputs).__name__}.")
         rows = len(self.inputs)
         refuse_repeated(self.label_names, "label_names")
         for argument, target in (("targets", self.targets), ("clean_targets", self.clean_targets)):
@@ -83,8 +89,15 @@ class Dataset:
             target_form(target, self.num_labels)
             if len(target) != rows:
                 raise ValueError(f"`{argument}` must have a row for each of {rows} inputs; got {len(target)}.")
+            try:
+                check_labels(target, self.num_labels)
+            except ValueError as error:
+                raise ValueError(str(error).replace("`target`", f"`{argument}`")) from error
+            object.__setattr__(self, argument, as_csr(target))  # So that a batch need not convert all rows.
         _check_groups("label_groups", self.label_groups, self.num_labels, "labels")
         _check_groups("row_groups", self.row_groups, rows, "rows")
+        if self.split is not None and not isinstance(self.split, Groups):
+            raise TypeError(f"`split` must be Groups; got {type(self.split).__name__}.")
         if self.split is not None and len(self.split) != rows:
             raise ValueError(f"`split` must have a member for each of {rows} rows; got {len(self.split)}.")
 
@@ -107,8 +120,10 @@ class Dataset:
         rows = self._rows(rows)
         return Batch(self.inputs.batch(rows), take_rows(self.targets, rows), rows)
 
-    def __getitem__(self, row: SupportsIndex | Sequence[int] | Tensor) -> Any:
+    def __getitem__(self, row: SupportsIndex | slice | Sequence[int] | Tensor) -> Any:
         """Read one row, with names, as an `Example`; or several as a `Batch`."""
+        if isinstance(row, slice):
+            return self.batch(range(*row.indices(len(self))))
         if isinstance(row, Sequence | Tensor | np.ndarray):
             return self.batch(row)
         row = index(row)
@@ -177,6 +192,25 @@ class Dataset:
         return rows
 
 
+class _Parts(NamedTuple):
+    """A sparse CSR tensor taken apart."""
+
+    crow: Tensor
+    columns: Tensor
+    values: Tensor
+    width: int
+
+
+def _parts(value: Any) -> Any:
+    if isinstance(value, Tensor) and value.layout == torch.sparse_csr:
+        return _Parts(value.crow_indices(), value.col_indices(), value.values(), value.shape[1])
+    return value
+
+
+def _batch_of_parts(*values: Any) -> Batch:
+    return Batch(*(csr(*value) if isinstance(value, _Parts) else value for value in values))
+
+
 def _named(argument: str, groups: Mapping[str, Groups], name: str) -> Groups:
     if name not in groups:
         known = ", ".join(sorted(groups)) or "nothing"
@@ -186,5 +220,7 @@ def _named(argument: str, groups: Mapping[str, Groups], name: str) -> Groups:
 
 def _check_groups(argument: str, groups: Mapping[str, Groups], size: int, of: str) -> None:
     for name, group in groups.items():
+        if not isinstance(group, Groups):
+            raise TypeError(f"`{argument}` {name!r} must be Groups; got {type(group).__name__}.")
         if len(group) != size:
             raise ValueError(f"`{argument}` {name!r} must have a member for each of {size} {of}; got {len(group)}.")

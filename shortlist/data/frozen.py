@@ -82,12 +82,20 @@ def frozen_features(
         tensor([[5.],
                 [4.]])
     """
+    for name in ("name", "dim"):
+        if not hasattr(encoder, name):
+            raise TypeError(f"`encoder` must have a {name}; {type(encoder).__name__} has none.")
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
     folder = (cache_folder() if cache is None else Path(cache)) / "features"
     path = folder / f"{_key(dataset.inputs, encoder)}.npy"
     if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(
+                f"`{folder}` cannot be made: {error.strerror}; `cache` or SHORTLIST_CACHE names another folder."
+            ) from error
         _compute(dataset.inputs, encoder, path, batch_size, progress)
     return replace(dataset, inputs=Features(np.load(path, mmap_mode="r", allow_pickle=False)))
 

@@ -27,6 +27,8 @@ class Groups:
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.index, Tensor):
+            raise TypeError(f"`index` must be a tensor; got {type(self.index).__name__}.")
         if self.index.dtype != torch.int64 or self.index.dim() != 1:
             raise TypeError(
                 f"`index` must be int64 with 1 dimension; got {self.index.dtype} with {self.index.dim()} dimensions."

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.data.inputs import chosen, fingerprint
+from shortlist.data.inputs import MappedFile, chosen, fingerprint
 from shortlist.extras import require
 
 # Named one by one, because Pillow also opens formats that start other programs (EPS runs Ghostscript).
@@ -227,9 +227,27 @@ class ImageArray:
         """The same array, restricted to some rows."""
         return ImageArray(self.parts, chosen(self.rows, rows))
 
+    def __getstate__(self) -> dict[str, object]:
+        """Send mapped pixels to another process by the names of their files."""
+        return {**self.__dict__, "parts": [_sent(part) for part in self.parts]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Map the files again."""
+        self.__dict__ |= state | {"parts": [MappedFile.opened(part).transpose(axes) if axes else part for part, axes in state["parts"]]}
+
     def fingerprints(self, rows: Tensor) -> list[bytes]:
         """Hashes of the pixels."""
         return [fingerprint(image.tobytes()) for image in self.batch(rows).numpy()]
+
+
+def _sent(part: Any) -> tuple[Any, tuple[int, ...]]:
+    """What to send of an array, and how to order its axes there; no order, if it is sent as it is."""
+    if not isinstance(part, np.ndarray):
+        return part, ()
+    # Pixels in planes are contiguous in the file, though not in the order of the axes here.
+    axes = np.argsort([-stride for stride in part.strides], kind="stable")
+    place = MappedFile.of(part.transpose(axes))
+    return (place, tuple(np.argsort(axes).tolist())) if isinstance(place, MappedFile) else (part, ())
 
 
 def _content(path: Path) -> bytes:

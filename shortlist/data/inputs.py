@@ -50,6 +50,7 @@ class Features:
     Args:
         array: ``(N, ...)``, a tensor or a numpy array, memory-mapped or not. Batches keep its dtype.
         rows: which of its rows, and in which order; None for all.
+        bits_of: the dtype that the array holds the bits of, where numpy has none, as for bfloat16.
 
     Example:
         >>> Features(torch.arange(6.0).reshape(3, 2)).batch(torch.tensor([2, 0]))
@@ -59,10 +60,15 @@ class Features:
 
     kind = "features"
 
-    def __init__(self, array: Tensor | np.ndarray, rows: Tensor | None = None) -> None:
+    def __init__(
+        self, array: Tensor | np.ndarray, rows: Tensor | None = None, *, bits_of: torch.dtype | None = None
+    ) -> None:
+        # Arrays of other libraries will do as long as they have rows to take.
+        if not hasattr(array, "ndim") or not hasattr(array, "shape"):
+            raise TypeError(f"`array` must be a tensor or a numpy array; got {type(array).__name__}.")
         if array.ndim < 2:
             raise ValueError(f"`array` must have at least 2 dimensions, rows first; got shape {tuple(array.shape)}.")
-        self.array, self.rows = array, rows
+        self.array, self.rows, self.bits_of = array, rows, bits_of
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -79,21 +85,20 @@ class Features:
         if isinstance(self.array, Tensor):
             return self.array[rows]
         # Fancy indexing copies, so that nobody writes into the file through the tensor.
-        return torch.from_numpy(np.ascontiguousarray(self.array[rows.numpy()]))
+        batch = torch.from_numpy(np.ascontiguousarray(self.array[rows.numpy()]))
+        return batch if self.bits_of is None else batch.view(self.bits_of)
 
     def take(self, rows: Tensor) -> Features:
         """The same array, restricted to some rows."""
-        return type(self)(self.array, chosen(self.rows, rows))
+        return type(self)(self.array, chosen(self.rows, rows), bits_of=self.bits_of)
 
     def __getstate__(self) -> dict[str, object]:
         """Send a mapped file to another process by its name: numpy would send its content."""
-        return {"array": _MappedFile.of(self.array), "rows": self.rows}
+        return {**self.__dict__, "array": MappedFile.of(self.array)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Map the file again."""
-        array = state["array"]
-        self.array = array.open() if isinstance(array, _MappedFile) else array
-        self.rows = state["rows"]
+        self.__dict__ |= state | {"array": MappedFile.opened(state["array"])}
 
     def fingerprints(self, rows: Tensor) -> list[bytes]:
         """Content hashes; bit for bit, so that 0.0 and -0.0 differ."""
@@ -102,8 +107,8 @@ class Features:
         return [fingerprint(row.tobytes()) for row in array.numpy()]
 
 
-class _MappedFile(NamedTuple):
-    """Where in a file an array lies."""
+class MappedFile(NamedTuple):
+    """Where in a file an array lies; what is sent to another process instead of the content."""
 
     path: str
     offset: int
@@ -113,14 +118,24 @@ class _MappedFile(NamedTuple):
 
     @classmethod
     def of(cls, array: Any) -> Any:
-        """The place of a whole mapped array; anything else as it is, parts of mapped arrays included."""
-        whole = isinstance(array, np.memmap) and array.filename is not None and isinstance(array.base, mmap)
-        if not whole:
+        """The place of a mapped array, or of a contiguous part of one; anything else as it is."""
+        whole = array
+        while isinstance(whole, np.ndarray) and not isinstance(whole.base, mmap):
+            whole = whole.base
+        if not isinstance(whole, np.memmap) or whole.filename is None or not array.size:
             return array
+        if not (array.flags.c_contiguous or array.flags.f_contiguous):
+            return array
+        begin = whole.offset + array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
         order = "C" if array.flags.c_contiguous else "F"
-        return cls(str(array.filename), array.offset, array.dtype, array.shape, order)
+        return cls(str(whole.filename), begin, array.dtype, array.shape, order)
 
-    def open(self) -> np.ndarray:
+    @staticmethod
+    def opened(place: Any) -> Any:
+        """The array of a place, mapped again to be read; anything else as it is."""
+        return place._open() if isinstance(place, MappedFile) else place
+
+    def _open(self) -> np.ndarray:
         return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, self.order)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
@@ -138,6 +153,8 @@ class Texts:
     kind = "text"
 
     def __init__(self, texts: Sequence[str]) -> None:
+        if isinstance(texts, str):
+            raise TypeError("`texts` must be a sequence of texts; got a single one.")
         self.texts = texts if isinstance(texts, list) else list(texts)
 
     def __len__(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -20,8 +21,8 @@ from shortlist.targets import TargetForm, target_form
 def keep_labels(dataset: Dataset, labels: Tensor | Sequence[int]) -> Dataset:
     """Keep some labels, numbered anew in the order given, and the rows that have one of them.
 
-    Rows that end without a label, present or unknown, are left out, unless they had none before. Groups without a label
-    vanish. Classes stay class indices; sets become sparse.
+    Rows that end without a true label, present or unknown, are left out, unless they had none before. Groups without a
+    label vanish. Classes stay class indices; sets become sparse.
 
     Args:
         dataset: labels in any form.
@@ -34,16 +35,17 @@ def keep_labels(dataset: Dataset, labels: Tensor | Sequence[int]) -> Dataset:
         >>> two.label_names, two.targets.tolist()
         (('c', 'a'), [1, 0])
     """
-    labels = torch.as_tensor(labels, dtype=torch.int64)
+    labels = _label_numbers(labels)
     if len(labels.unique()) != len(labels):
         raise ValueError("`labels` must hold each label once.")
     if len(labels) and (int(labels.min()) < 0 or int(labels.max()) >= dataset.num_labels):
         raise ValueError(f"`labels` must lie in [0, {dataset.num_labels}); got {labels.tolist()[:5]}.")
     number = torch.full((dataset.num_labels,), -1)
     number[labels] = torch.arange(len(labels))
-    kept = _keeps_a_label(dataset.targets, number)
-    if dataset.clean_targets is not None and dataset.clean_targets.dim() == 1:
-        kept &= number[dataset.clean_targets] >= 0  # A class must remain to evaluate on.
+    # What rows truly have decides, not what was hidden of it; a noisy class must be among the kept ones too.
+    kept = _keeps_a_label(dataset.true_targets, number)
+    if dataset.targets.dim() == 1:
+        kept &= number[dataset.targets] >= 0
     rows = dataset.subset(kept.nonzero().squeeze(-1))
     return replace(
         rows,
@@ -62,7 +64,9 @@ def frequent_labels(dataset: Dataset, min_count: int, *, part: str | None = None
         >>> frequent_labels(Dataset(Features(torch.eye(3)), torch.tensor([0, 1, 1]), ("a", "b")), 2).label_names
         ('b',)
     """
-    return keep_labels(dataset, (dataset.label_counts(part) >= min_count).nonzero().squeeze(-1))
+    if isinstance(min_count, bool) or not isinstance(min_count, Integral):
+        raise TypeError(f"`min_count` must be a whole number; got {min_count!r}.")
+    return keep_labels(dataset, (dataset.label_counts(part) >= int(min_count)).nonzero().squeeze(-1))
 
 
 def sample_groups(
@@ -96,6 +100,18 @@ def sample_groups(
     chosen = order[: exact_share(share, len(partition.names))]
     inside = torch.from_numpy(np.isin(partition.index.numpy(), chosen))
     return keep_labels(dataset, (inside & (dataset.label_counts() >= min_count)).nonzero().squeeze(-1))
+
+
+def _label_numbers(labels: Tensor | Sequence[int]) -> Tensor:
+    try:
+        numbers = torch.as_tensor(labels)
+    except (TypeError, ValueError) as error:
+        raise TypeError("`labels` must be whole numbers.") from error
+    if numbers.dim() != 1:
+        raise ValueError(f"`labels` must have 1 dimension; got {numbers.dim()}.")
+    if len(numbers) and (numbers.is_floating_point() or numbers.dtype == torch.bool):
+        raise TypeError(f"`labels` must be whole numbers; got {numbers.dtype}.")
+    return numbers.to(torch.int64)
 
 
 def _keeps_a_label(target: Tensor, number: Tensor) -> Tensor:

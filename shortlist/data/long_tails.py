@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 from typing import Literal
 
 import numpy as np
@@ -37,8 +38,14 @@ def long_tail_sizes(largest: int, num_classes: int, imbalance: float, *, alpha: 
         >>> long_tail_sizes(500, 5, 100, alpha=1)
         array([500,  19,  10,   7,   5])
     """
-    if largest < 1:
-        raise ValueError(f"`largest` must be at least 1; got {largest}.")
+    for name, value, least in (("largest", largest, 1), ("num_classes", num_classes, 0)):
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise TypeError(f"`{name}` must be a whole number; got {value!r}.")
+        if value < least:
+            raise ValueError(f"`{name}` must be at least {least}; got {value}.")
+    for name, value in (("imbalance", imbalance), ("alpha", alpha)):
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise TypeError(f"`{name}` must be a number; got {value!r}.")
     if not imbalance >= 1 or math.isinf(imbalance):
         raise ValueError(f"`imbalance` must be finite and at least 1; got {imbalance}.")
     if not alpha > 0:
@@ -85,10 +92,13 @@ def long_tail(
     rows, classes = training_classes(dataset, "long_tail")
     counts = np.bincount(classes, minlength=dataset.num_labels)
     largest = int(counts.max()) if len(rows) else 0
-    sizes = long_tail_sizes(max(largest, 1), dataset.num_labels, imbalance, alpha=alpha)
+    full = np.flatnonzero(counts)  # A class without rows has no place in the tail.
+    ranked = long_tail_sizes(max(largest, 1), len(full), imbalance, alpha=alpha)
     draws = Draws(seed, "long tail")
     if order == "random":
-        sizes = sizes[np.argsort(draws.order(dataset.num_labels))]
+        ranked = ranked[np.argsort(draws.order(len(full)))]
+    sizes = np.zeros(dataset.num_labels, dtype=np.int64)
+    sizes[full] = ranked
     keep = np.ones(len(dataset), dtype=bool)
     keep[rows.numpy()] = rank_within(classes, draws.raw(len(rows))) < sizes[classes]
     return dataset.subset(torch.from_numpy(np.flatnonzero(keep)))

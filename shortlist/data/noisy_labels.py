@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Real
 
 import numpy as np
 import torch
@@ -66,6 +67,8 @@ def label_noise(
 
 def check_share(name: str, value: float) -> None:
     """Refuse what is no number in [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"`{name}` must be a number; got {value!r}.")
     if not 0 <= value <= 1:
         raise ValueError(f"`{name}` must lie in [0, 1]; got {value}.")
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -167,12 +168,14 @@ def _cached_citations(path: Path) -> list[Citation]:
     except (TypeError, ValueError):  # Not there yet, or damaged: the package has it all.
         pass
     citations = list(read_medline(path))
-    with replacing(cache) as partial, gzip.open(partial, "wt", encoding="utf-8", compresslevel=3) as file:
-        _write(file, source, citations)
+    # A cache that cannot be written costs time, not the data.
+    with suppress(OSError), replacing(cache) as partial:
+        _write(partial, source, citations)
     return citations
 
 
-def _write(file: Any, source: dict[str, Any], citations: list[Citation]) -> None:
-    file.write(json.dumps(source) + "\n")
-    for citation in citations:
-        file.write(json.dumps(citation, ensure_ascii=False) + "\n")
+def _write(path: Path, source: dict[str, Any], citations: list[Citation]) -> None:
+    with gzip.open(path, "wt", encoding="utf-8", compresslevel=3) as file:
+        file.write(json.dumps(source) + "\n")
+        for citation in citations:
+            file.write(json.dumps(citation, ensure_ascii=False) + "\n")

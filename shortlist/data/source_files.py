@@ -42,6 +42,8 @@ def text_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[i
                 text = line.decode(encoding).rstrip("\r\n")
                 # Spreadsheets put a byte order mark in front.
                 yield number, text.removeprefix("\ufeff") if number == 1 else text
+    except LookupError as error:
+        raise ValueError(f"`encoding` must be one that Python knows; got {encoding!r}.") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"`{path}` line {number} is not {encoding} text: {error.reason}.") from error
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:

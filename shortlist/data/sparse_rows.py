@@ -34,6 +34,11 @@ class SparseRows:
             raise ValueError(f"`columns` and `values` must have one length; got {len(columns)} and {len(values)}.")
         if crow.dtype != torch.int64 or not len(crow) or crow[0] != 0 or crow[-1] != len(columns):
             raise ValueError(f"`crow` must be int64 and go from 0 to {len(columns)}; got {crow}.")
+        if bool((crow.diff() < 0).any()):
+            raise ValueError("`crow` must not fall.")
+        if len(columns) and (int(columns.min()) < 0 or int(columns.max()) >= width):
+            worst = int(columns.min()) if int(columns.min()) < 0 else int(columns.max())
+            raise ValueError(f"`columns` must lie in [0, {width}); got {worst}.")
         self.crow, self.columns, self.values, self.width = crow, columns, values, width
 
     @classmethod

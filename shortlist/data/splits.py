@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from numbers import Real
 
 import numpy as np
 import torch
@@ -108,10 +109,17 @@ def split_by_group(dataset: Dataset, by: str, *, val: float = 0.1, test: float =
     group[alone] = len(groups.names) + np.arange(alone.sum())
     group = np.unique(group, return_inverse=True)[1]
     sizes = np.bincount(group)
-    left = np.array([1 - val - test, val, test]) * len(dataset)
+    shares = np.array([1 - val - test, val, test])
+    wanted = {part for part in (TRAIN, VAL, TEST) if shares[part] > 0}
+    if len(dataset) and len(sizes) < len(wanted):
+        raise ValueError(f"`by` {by!r} must have a group for each of {len(wanted)} parts; it has {len(sizes)}.")
+    left = shares * len(dataset)
     part_of_group = np.empty(len(sizes), dtype=np.int64)
-    for each in Draws(seed, "split by group").order(len(sizes)).tolist():
-        part = int(np.argmax(left))
+    for number, each in enumerate(Draws(seed, "split by group").order(len(sizes)).tolist()):
+        # The last groups go to parts that would else stay empty.
+        last = len(sizes) - number <= len(wanted)
+        part = max(wanted if last else (TRAIN, VAL, TEST), key=lambda part: left[part])
+        wanted.discard(part)
         part_of_group[each] = part
         left[part] -= sizes[each]
     return with_parts(dataset, part_of_group[group])
@@ -146,12 +154,14 @@ def split_by_year(dataset: Dataset, *, val_from: int, test_from: int, by: str = 
 
 def exact_share(share: float, count: int) -> int:
     """``share * count`` rounded up, with the share taken as the decimal number that it is written as."""
-    return math.ceil(Fraction(repr(float(share))) * int(count))
+    return math.ceil(Fraction(str(share)) * int(count))
 
 
 def check_shares(val: float, test: float) -> None:
     """Refuse shares outside [0, 1), and those that leave nothing for training."""
     for name, value in (("val", val), ("test", test)):
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise TypeError(f"`{name}` must be a number; got {value!r}.")
         if not 0 <= value < 1:
             raise ValueError(f"`{name}` must lie in [0, 1); got {value}.")
     if val + test >= 1:
@@ -159,5 +169,7 @@ def check_shares(val: float, test: float) -> None:
 
 
 def with_parts(dataset: Dataset, part: np.ndarray) -> Dataset:
-    """The dataset with a new split."""
+    """The dataset with a new split; ValueError after noise, which would reach the rows to evaluate on."""
+    if dataset.clean_targets is not None:
+        raise ValueError("`dataset` must be split before labels are changed or hidden; it has clean targets already.")
     return replace(dataset, split=Groups(torch.from_numpy(part.astype(np.int64)), PARTS))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.targets import TargetForm, stored_entries, target_form
+from shortlist.targets import TargetForm, check_target, stored_entries, target_form
 
 
 class LabelPairs(NamedTuple):
@@ -100,6 +100,33 @@ def csr(crow: Tensor, columns: Tensor, values: Tensor, width: int) -> Tensor:
         return torch.sparse_csr_tensor(crow, columns, values, (len(crow) - 1, width), check_invariants=False)
 
 
+def as_csr(target: Tensor) -> Tensor:
+    """A sparse COO tensor as CSR; any other as it is."""
+    if target.layout != torch.sparse_coo:
+        return target
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+        return target.coalesce().to_sparse_csr()
+
+
+def check_labels(target: Tensor, num_labels: int) -> None:
+    """Check labels by value, in one pass where they are in order; ValueError names the row of a bad one.
+
+    Raises:
+        TypeError, ValueError: as `shortlist.targets.check_target`.
+    """
+    form = target_form(target, num_labels)
+    if form is TargetForm.SPARSE and target.layout == torch.sparse_csr:
+        columns, values = target.col_indices(), target.values()
+        row_starts = torch.zeros(len(columns) + 1, dtype=torch.bool)
+        row_starts[target.crow_indices().long()] = True
+        ascending = bool(((columns[1:] > columns[:-1]) | row_starts[1:-1]).all()) if len(columns) else True
+        good = ascending and (not len(columns) or (int(columns.min()) >= 0 and int(columns.max()) < num_labels))
+        if good and (values.dtype == torch.bool or bool(((values == 0) | (values == 1) | (values < 0)).all())):
+            return
+    check_target(target, num_labels)
+
+
 def take_rows(target: Tensor, rows: Tensor) -> Tensor:
     """Labels of some rows, in their order and with repeats, in the form that they have; COO becomes CSR.
 
@@ -109,18 +136,15 @@ def take_rows(target: Tensor, rows: Tensor) -> Tensor:
     """
     if target.layout == torch.strided:
         return target[rows]
-    if target.layout == torch.sparse_coo:
-        target = target.coalesce()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
-            target = target.to_sparse_csr()
+    target = as_csr(target)
     crow, places = take_segments(target.crow_indices().long(), rows)
     return csr(crow, target.col_indices()[places].long(), target.values()[places], target.shape[1])
 
 
 def take_segments(crow: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Row pointers of the chosen rows, and the places of their entries in the old order."""
-    starts, sizes = crow[:-1][rows], crow.diff()[rows]
+    starts = crow[rows]
+    sizes = crow[rows + 1] - starts  # Of the chosen rows alone: a batch must not cost a pass over all.
     chosen = torch.zeros(len(rows) + 1, dtype=torch.int64)
     torch.cumsum(sizes, 0, out=chosen[1:])
     offsets = torch.repeat_interleave(starts - chosen[:-1], sizes)

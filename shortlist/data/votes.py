@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+_LARGEST_PER_VOTE = 1000
+
 
 class VoteResult(NamedTuple):
     """What a crowd says of each item."""
@@ -21,7 +23,7 @@ class VoteResult(NamedTuple):
     converged: bool  # False if weights and labels still changed after the last round
 
 
-def vote_weight(n: Tensor, *, b0: float = math.log(2.1)) -> Tensor:
+def vote_weight(n: Tensor | float, *, b0: float = math.log(2.1)) -> Tensor:
     r"""Weight of a user, :math:`w = n^{0.5} - n^{0.2} + b_0`, increasing from n = 1 on.
 
     Args:
@@ -36,7 +38,9 @@ def vote_weight(n: Tensor, *, b0: float = math.log(2.1)) -> Tensor:
         Garcin, "Set-valued classification", 2023, section 3.8.1; Lefort et al., "Cooperative learning of Pl@ntNet's
         artificial intelligence algorithm", 2024.
     """
-    n = n.to(torch.float64)
+    n = torch.as_tensor(n).to(torch.float64)
+    if bool((n < 0).any()):
+        raise ValueError(f"`n` must be at least 0; got {n.min().item():g}.")
     return n**0.5 - n**0.2 + b0
 
 
@@ -78,7 +82,9 @@ def aggregate_votes(
     """
     item, user, label = (_numbers(name, x) for name, x in (("items", items), ("users", users), ("labels", labels)))
     if not len(item) == len(user) == len(label):
-        raise ValueError(f"votes need one length of all; got {len(item)}, {len(user)} and {len(label)}.")
+        raise ValueError(
+            f"`items`, `users` and `labels` must have one length; got {len(item)}, {len(user)} and {len(label)}."
+        )
     author = np.full(int(item.max()) + 1 if len(item) else 0, -1) if authors is None else _authors(authors, item)
     _refuse_second_votes(item, user)
     if max_rounds < 1:
@@ -89,18 +95,17 @@ def aggregate_votes(
     candidate = candidate.reshape(-1)
     proposed = np.unique(np.stack([user, label]), axis=1)
     distinct = np.bincount(proposed[0], minlength=num_users)
-    observed, seen = np.zeros(num_users, dtype=np.int64), []
+    observed = np.zeros(num_users, dtype=np.int64)
     chosen, support, weight, valid = np.empty(0, dtype=np.int64), np.empty(0), np.empty(0), np.empty(0, dtype=bool)
     converged = False
     for _ in range(max_rounds):
         weight = vote_weight(torch.from_numpy(distinct + observed), b0=b0).numpy()
         sums = np.bincount(candidate, weights=weight[user], minlength=candidates.shape[1])
         chosen, support = _winners(candidates, sums, len(author))
-        seen.append(observed)
         valid = _passes(support, theta) & (chosen >= 0)
-        observed = _species_observed(author, chosen, valid, num_users)
-        if np.array_equal(observed, seen[-1]):
-            converged = True
+        before, observed = observed, _species_observed(author, chosen, valid, num_users)
+        converged = np.array_equal(observed, before)
+        if converged:
             break
     return VoteResult(
         torch.from_numpy(chosen),
@@ -117,11 +122,17 @@ def _passes(support: np.ndarray, theta: float) -> np.ndarray:
 
 
 def _numbers(name: str, values: Tensor | Sequence[int]) -> np.ndarray:
-    array = torch.as_tensor(values, dtype=torch.int64).numpy()
-    if array.ndim != 1:
-        raise ValueError(f"`{name}` must have 1 dimension; got {array.ndim}.")
+    numbers = torch.as_tensor(values)
+    if numbers.dim() != 1:
+        raise ValueError(f"`{name}` must have 1 dimension; got {numbers.dim()}.")
+    if len(numbers) and (numbers.is_floating_point() or numbers.dtype == torch.bool):
+        raise TypeError(f"`{name}` must be whole numbers; got {numbers.dtype}.")
+    array = numbers.to(torch.int64).numpy()
     if len(array) and array.min() < 0:
         raise ValueError(f"`{name}` vote {int(np.argmin(array))}: must be at least 0; got {array.min()}.")
+    # Results have a place for every number up to the largest, so that the ids of a data base would fill the memory.
+    if len(array) and array.max() > _LARGEST_PER_VOTE * (len(array) + 1000):
+        raise ValueError(f"`{name}` must be numbered from 0 without large gaps; got {array.max()}.")
     return array
 
 

@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from shortlist.data.target_rows import csr, label_pairs
-from shortlist.functional import role
 from shortlist.nn import (
     BCE,
     LDAM,
@@ -72,8 +71,8 @@ def batch_loss(loss: nn.Module, outputs: tuple[Tensor, ...], target: Tensor, row
     everyone = [gather_rows(output) for output in outputs]
     targets = gather_targets(target, num_labels)
     if isinstance(loss, ROLE):
-        # The estimates are parameters, too: each process moves those of its own rows.
-        return role(everyone[0], gather_rows(loss.estimates[rows]), targets, **loss.arguments())
+        # Every process holds the estimates of all rows, and finds their whole gradient: so is the mean of these.
+        return loss(*everyone, targets, gather_rows(rows))
     return loss(*everyone, targets)
 
 

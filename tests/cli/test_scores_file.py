@@ -1,4 +1,4 @@
-"""Scores and their true labels from files: the same rows whatever the format, in blocks, and one sentence for mistakes."""
+"""Scores and true labels from files: the same rows whatever the format, in blocks, and one sentence for mistakes."""
 
 import gzip
 import sys
@@ -17,6 +17,7 @@ from shortlist.cli.row_progress import watched_blocks
 from shortlist.cli.scores_file import Scores, open_scores
 from shortlist.cli.true_labels import labels_of, read_true_labels
 from shortlist.data.formats import table_rows
+from shortlist.data.formats.array_files import ArrayFile
 
 LOGITS = torch.randn(23, 4, generator=torch.Generator().manual_seed(0))
 NAMES = ("owl", "red fox", "hare", "elk")
@@ -87,24 +88,12 @@ def test_bfloat16_keeps_its_type_and_parquet_of_float32_too():
     assert block.scores.dtype == torch.float32
 
 
-def test_a_mapped_file_is_mapped_anew_for_each_block_and_a_compressed_one_is_read_once(monkeypatch):
-    opened = []
-    write_scores(".npy"), write_scores("compressed")
-    for path, times in (("scores.npy", 6), ("small.npz", 1)):
-        scores = scores_file.open_arrays(Path(path).parent if path.endswith("npy") else path)
-        name = Path(path).stem if path.endswith("npy") else "logits"
-        original = scores.openers[name]
-        openers = {name: lambda original=original, path=path: (opened.append(path), original())[1]}
-        monkeypatch.setattr(
-            scores_file, "open_arrays", lambda _, openers=openers: scores_file.ArrayFile(Path(), openers)
-        )
-        found = open_scores(path, from_logits=True)
-        assert sum(len(block.scores) for block in found.blocks()) == 23
-        assert opened.count(path) == times
-        monkeypatch.undo()
-        monkeypatch.chdir(Path.cwd())
-        break
-    assert opened
+@pytest.mark.parametrize(("ending", "times"), [(".npy", 6), (".npz", 6), (".safetensors", 6), ("compressed", 1)])
+def test_a_mapped_file_is_mapped_anew_for_each_block_and_a_compressed_one_is_read_once(ending, times, monkeypatch):
+    opened, array = [], ArrayFile.array
+    monkeypatch.setattr(ArrayFile, "array", lambda file, key: (opened.append(key), array(file, key))[1])
+    assert len(list(open_scores(**write_scores(ending), from_logits=True).blocks())) == 5
+    assert len(opened) == times
 
 
 @pytest.mark.parametrize(("value", "told"), [(np.nan, "nan"), (np.inf, "inf")])
@@ -225,8 +214,6 @@ def test_a_bar_appears_on_a_terminal_when_the_work_is_long_and_the_blocks_are_th
     assert capsys.readouterr().err == ""
 
 
-# --- true labels -----------------------------------------------------------------------------------------------------
-
 SETS = [[0, 2], [1], [], *([[3]] * 20)]
 LISTS = torch.tensor([row + [-1] * (2 - len(row)) for row in SETS])
 HOT = torch.zeros(23, 4).index_put(((LISTS >= 0).nonzero()[:, 0], LISTS[LISTS >= 0]), torch.tensor(1.0))
@@ -285,7 +272,7 @@ def test_unknown_labels_stay_unknown_where_the_form_is_left_open():
     target = read_true_labels("y.npy", scores)
     assert torch.equal(target.to_dense(), hot)
     assert torch.equal(labels_of(target, list(scores.blocks())[1]).to_dense(), hot[5:10])
-    with pytest.raises(ValueError, match="`y.npy` row 6: label 0 must not be unknown"):
+    with pytest.raises(ValueError, match=r"`y.npy` row 6: label 0 must not be unknown"):
         read_true_labels("y.npy", scores, one_class=False)
 
 

@@ -368,7 +368,7 @@ def real_file() -> Path:
 def test_the_real_citations_are_those_that_a_plain_search_finds(request):
     text = gzip.decompress(real_file().read_bytes()).decode()
     everything = request.getfixturevalue("everything")
-    records = text.split("<PubmedArticle>")[1:]
+    records = [record for record in text.split("<PubmedArticle>")[1:] if "<DescriptorName " in record]
     assert len(records) == len(everything)
     sets = [set(re.findall(r"<DescriptorName [^>]*>([^<]*)<", record)) for record in records]
     assert sum(map(bool, sets)) == 29_998

@@ -163,8 +163,14 @@ def test_each_row_is_in_each_part_equally_often():
 @given(st.lists(st.none() | st.integers(0, 9), max_size=40), shares, shares, st.integers(0, 3))
 def test_a_group_is_never_split(groups, val, test, seed):
     dataset = make(torch.zeros(len(groups), 1), labels=1, row_groups={"patient": Groups.of(groups)})
+    wanted = 1 + (val > 0) + (test > 0)
+    if 0 < len(set(groups) - {None}) + groups.count(None) < wanted:
+        with pytest.raises(ValueError, match=rf"^`by` 'patient' must have a group for each of {wanted} parts; it has"):
+            split_by_group(dataset, "patient", val=val, test=test, seed=seed)
+        return
     split = split_by_group(dataset, "patient", val=val, test=test, seed=seed)
     parts = parts_of(split)
+    assert not groups or len(set(parts)) == wanted
     for group in set(groups) - {None}:
         assert len({part for part, own in zip(parts, groups, strict=True) if own == group}) == 1
     largest = max([1, *Counter(group for group in groups if group is not None).values()])

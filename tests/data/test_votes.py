@@ -219,7 +219,7 @@ def test_results_have_the_stated_types():
 @pytest.mark.parametrize(
     ("votes", "text"),
     [
-        (([0, 1], [0], [0, 0]), r"votes need one length of all; got 2, 1 and 2"),
+        (([0, 1], [0], [0, 0]), r"`items`, `users` and `labels` must have one length; got 2, 1 and 2"),
         (([0, -1], [0, 0], [0, 0]), r"`items` vote 1: must be at least 0; got -1"),
         (([0, 1], [0, -2], [0, 0]), r"`users` vote 1: must be at least 0; got -2"),
         (([0], [0], [-1]), r"`labels` vote 0: must be at least 0; got -1"),

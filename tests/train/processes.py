@@ -7,6 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -161,7 +162,8 @@ def work(rank: int, shares: list[int], folder: str) -> None:
     world, bounds = len(shares), (sum(shares[:rank]), sum(shares[: rank + 1]))
     warnings.simplefilter("error")
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
+    wait = timedelta(seconds=60)  # for one that died or asks for something else
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world, timeout=wait)
     found: dict[str, object] = {"steps": {case.name: step_of(case, *bounds) for case in CASES}}
     if 0 not in shares:
         found["alone"] = {case.name: step_of(case, *bounds, alone=True) for case in CASES if case.name in ALONE}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+from shortlist.data.inputs import MappedFile
 
 
 class StackedArrays:
@@ -54,3 +57,11 @@ class StackedArrays:
             start = self._ends[owner] - len(self.parts[owner])
             taken[which] = self.parts[owner][rows[which] - start]
         return taken
+
+    def __getstate__(self) -> dict[str, object]:
+        """Send mapped arrays to another process by the names of their files."""
+        return {**self.__dict__, "parts": tuple(map(MappedFile.of, self.parts))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Map the files again."""
+        self.__dict__ |= state | {"parts": tuple(map(MappedFile.opened, state["parts"]))}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from numbers import Integral, Real
 
 import numpy as np
 import torch
@@ -14,11 +12,13 @@ from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
 from shortlist.data.inputs import Features
-from shortlist.data.worlds.bayes import BayesRisk, Gains, average_k_advantage, average_k_risk, sampled_gains, top_k_risk
+from shortlist.data.worlds.bayes import Gains, sampled_gains
+from shortlist.data.worlds.checks import need_inputs, need_positive_pair, need_whole, need_whole_pair
+from shortlist.data.worlds.world import World, parts_in_order
 from shortlist.functional.options import check_number, check_positive
 
 
-class AmbiguousWorld:
+class AmbiguousWorld(World):
     r"""One true label among groups of look-alikes: the plant problem, small and with known probabilities.
 
     .. math:: P(y) \propto \operatorname{rank}(y)^{-\text{tail}}, \qquad x \mid y \sim N(\mu_y, I)
@@ -51,11 +51,16 @@ class AmbiguousWorld:
 
     Attributes:
         num_labels: n, the number of labels.
-        label_names: by group.
+        label_names: by group, such as ``group 1 label 2``.
+        dim, tail, separation, seed: as given.
         superclass: the group of each label, `Groups`.
         group_ambiguity: ``(groups,)`` float64, what became of ``ambiguity``.
         priors: ``(n,)`` float64, how frequent each label is.
         means: ``(n, dim)`` float64.
+
+    Raises:
+        ValueError: for an option outside its range.
+        TypeError: for one that is no number.
 
     Example:
         >>> from shortlist.data.worlds.ambiguous import AmbiguousWorld
@@ -84,15 +89,13 @@ class AmbiguousWorld:
         self.dim = need_whole("dim", dim, at_least=1)
         self.tail = check_number("tail", tail, at_least=0.0, below=1000.0)
         self.separation = check_positive("separation", separation)
-        self.seed = seed
-        groups = need_whole("num_groups", num_groups, at_least=1)
-        fewest, most = (
-            need_whole("labels_per_group", v, at_least=1) for v in _pair("labels_per_group", labels_per_group)
-        )
-        sizes = _between(fewest, most, groups).round().astype(np.int64)
-        ambiguities = _between(*_pair("ambiguity", ambiguity), groups)
-        self.num_labels = int(sizes.sum())
         draws = Draws(seed, "ambiguous world")
+        self.seed = int(seed)
+        groups = need_whole("num_groups", num_groups, at_least=1)
+        fewest, most = need_whole_pair("labels_per_group", labels_per_group, at_least=1)
+        sizes = _between(fewest, most, groups).round().astype(np.int64)
+        ambiguities = _between(*need_positive_pair("ambiguity", ambiguity), groups)
+        self.num_labels = int(sizes.sum())
         # Multiples of the golden ratio spread both clear and ambiguous groups over all sizes, whatever the seed.
         spread = (np.arange(groups) * ((math.sqrt(5) - 1) / 2) + draws.uniform(1)) % 1
         shuffled = ambiguities[np.argsort(np.argsort(spread, kind="stable"), kind="stable")]
@@ -128,7 +131,17 @@ class AmbiguousWorld:
             x: ``(B, dim)``, floating.
 
         Returns:
-            ``(B, n)`` with the dtype of ``x``, computed in float64 and in log space.
+            ``(B, n)`` with the dtype of ``x``, computed in float64 and in log space. Rows sum to 1.
+
+        Raises:
+            TypeError: if ``x`` is not floating.
+            ValueError: if it has another shape.
+
+        Example:
+            >>> from shortlist.data.worlds.ambiguous import AmbiguousWorld
+            >>> world = AmbiguousWorld(2, (2, 2), dim=1, separation=20.0)
+            >>> world.probabilities(world.means[:1].float()).sum()
+            tensor(1.)
         """
         need_inputs(x, self.dim)
         means = self.means.to(x.device)
@@ -152,6 +165,14 @@ class AmbiguousWorld:
 
         Returns:
             Features ``(N, dim)`` float32, class indices, and the groups as ``label_groups["superclass"]``.
+
+        Raises:
+            ValueError: for arguments outside their range.
+
+        Example:
+            >>> from shortlist.data.worlds.ambiguous import AmbiguousWorld
+            >>> AmbiguousWorld().sample(10, seed=1).split.counts().tolist()
+            [6, 2, 2]
         """
         num_rows = need_whole("num_rows", num_rows, at_least=0)
         labels, x = self._draw(num_rows, Draws(seed, f"ambiguous world {self.seed}: rows"))
@@ -163,18 +184,6 @@ class AmbiguousWorld:
             split=None if split is None else parts_in_order(num_rows, split),
             name="ambiguous world",
         )
-
-    def top_k_risk(self, k: int, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
-        """The least error of answers with k labels, from ``num_samples`` values of x; see `bayes.top_k_risk`."""
-        return top_k_risk(self._gains(num_samples, seed), k)
-
-    def average_k_risk(self, k: float, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
-        """The least error of answers with k labels on average; see `bayes.average_k_risk`."""
-        return average_k_risk(self._gains(num_samples, seed), k)
-
-    def advantage(self, k: int, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
-        """By how much average-K beats top-K at best; see `bayes.average_k_advantage`."""
-        return average_k_advantage(self._gains(num_samples, seed), k)
 
     def _draw(self, num_rows: int, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         """Labels, and x in float64."""
@@ -189,47 +198,6 @@ class AmbiguousWorld:
             return self.probabilities(torch.from_numpy(self._draw(rows, draws)[1]))
 
         return sampled_gains(block, num_samples, self.num_labels)
-
-
-def parts_in_order(num_rows: int, shares: tuple[float, float, float]) -> Groups:
-    """The split of rows that are drawn by chance: the first are train, then come val and test.
-
-    Args:
-        num_rows: how many rows.
-        shares: of train, val and test, at least 0 and with sum 1; ends of parts are rounded to whole rows.
-
-    Returns:
-        A split with all three names, some of them perhaps without rows.
-
-    Example:
-        >>> parts_in_order(5, (0.6, 0.2, 0.2)).counts().tolist()
-        [3, 1, 1]
-    """
-    if len(shares) != 3 or not all(0 <= share <= 1 for share in shares) or not abs(sum(shares) - 1) <= 1e-9:
-        raise ValueError(f"`split` must be three shares with sum 1; got {shares}.")
-    ends = torch.tensor([round(shares[0] * num_rows), round((shares[0] + shares[1]) * num_rows)])
-    return Groups(torch.bucketize(torch.arange(num_rows), ends, right=True), ("train", "val", "test"))
-
-
-def need_whole(name: str, value: float, *, at_least: int) -> int:
-    """``value`` as an int, if it is a whole number that is large enough; else ValueError."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < at_least:
-        raise ValueError(f"`{name}` must be a whole number, at least {at_least}; got {value!r}.")
-    return int(value)
-
-
-def need_inputs(x: Tensor, dim: int) -> None:
-    """Check the type and shape of x; TypeError or ValueError."""
-    if not x.is_floating_point():
-        raise TypeError(f"`x` must be floating; got {x.dtype}.")
-    if x.dim() != 2 or x.shape[1] != dim:
-        raise ValueError(f"`x` must have shape (B, {dim}); got {tuple(x.shape)}.")
-
-
-def _pair(name: str, pair: Sequence[float]) -> tuple[float, float]:
-    if len(pair) != 2 or not all(isinstance(value, Real) for value in pair) or not 0 < pair[0] <= pair[1] < math.inf:
-        raise ValueError(f"`{name}` must be two positive numbers, the smaller first; got {pair!r}.")
-    return pair[0], pair[1]
 
 
 def _between(low: float, high: float, count: int) -> np.ndarray:

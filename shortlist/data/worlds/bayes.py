@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.data.worlds.checks import need_whole
 from shortlist.functional.options import check_number
 
 Gains: TypeAlias = Tensor | Callable[[], Iterable[Tensor]]
@@ -45,7 +46,15 @@ _FEW_ENTRIES = 1 << 20
 class BayesRisk(NamedTuple):
     """A figure of the best predictor: a risk, or where a function says so a difference of risks or a precision.
 
-    ``standard_error`` is that of an estimate from sampled x: 0 by quadrature, infinite from one x.
+    Args:
+        value: the figure.
+        standard_error: of an estimate from sampled x; 0 by quadrature, infinite from one x.
+
+    Example:
+        >>> from shortlist.data.worlds.bayes import BayesRisk
+        >>> risk, error = BayesRisk(0.25, 0.01)  # it is a tuple, too
+        >>> risk
+        0.25
     """
 
     value: float
@@ -112,7 +121,7 @@ def average_k_risk(gains: Gains, k: float, *, weights: Tensor | None = None) -> 
         Garcin, "Set-valued classification", 2023, section 2.2.4; Denis and Hebiri, "Confidence sets with expected
         sizes for multiclass classification", 2017.
     """
-    source = _Source(gains, weights)
+    source, k = _Source(gains, weights), check_number("k", k, at_least=0.0)
     threshold = _threshold(source, k)
     captured, totals = source.by_row(lambda block: _above(block, threshold, k))
     return _mean_ratio(totals - captured, totals, source.weights)
@@ -128,6 +137,9 @@ def average_k_advantage(gains: Gains, k: int, *, weights: Tensor | None = None) 
 
     Returns:
         Top-K minus average-K risk, at least 0, with its standard error.
+
+    Raises:
+        ValueError: as in `top_k_risk`.
 
     Example:
         >>> from shortlist.data.worlds.bayes import average_k_advantage
@@ -150,12 +162,15 @@ def average_k_threshold(gains: Gains, k: float, *, weights: Tensor | None = None
     Returns:
         One of the gains, exactly; the largest of all where k is 0.
 
+    Raises:
+        ValueError: as in `top_k_risk`.
+
     Example:
         >>> from shortlist.data.worlds.bayes import average_k_threshold
         >>> average_k_threshold(torch.tensor([[0.75, 0.25, 0.0], [0.5, 0.375, 0.125]]), 1.5)
         0.375
     """
-    return _threshold(_Source(gains, weights), k)
+    return _threshold(_Source(gains, weights), check_number("k", k, at_least=0.0))
 
 
 def best_precision(probabilities: Gains, k: int, *, weights: Tensor | None = None) -> BayesRisk:
@@ -169,15 +184,16 @@ def best_precision(probabilities: Gains, k: int, *, weights: Tensor | None = Non
     Returns:
         The precision with its standard error.
 
+    Raises:
+        ValueError: as in `top_k_risk`.
+
     Example:
         >>> from shortlist.data.worlds.bayes import best_precision
         >>> round(best_precision(torch.tensor([[0.9, 0.7, 0.1], [0.4, 0.8, 0.3]]), 2).value, 4)
         0.7
     """
-    if k == 0:
-        raise ValueError("`k` must be at least 1 for a precision; got 0.")
     source = _Source(probabilities, weights)
-    found, _ = source.by_row(lambda block: _largest(block, _whole(k, block)) / k)
+    found, _ = source.by_row(lambda block: _largest(block, _whole(k, block, at_least=1)) / k)
     return _mean_ratio(found, np.ones_like(found), source.weights)
 
 
@@ -188,9 +204,19 @@ def sampled_gains(block: Callable[[int, int], Tensor], num_samples: int, num_lab
         block: from the number of a block and how many rows it has to its gains ``(rows, n)``; the same at each call.
         num_samples: how many x, at least 1.
         num_labels: n.
+
+    Returns:
+        One tensor ``(num_samples, n)``, or a function that gives it in blocks.
+
+    Raises:
+        ValueError: if ``num_samples`` is no whole number from 1.
+
+    Example:
+        >>> from shortlist.data.worlds.bayes import sampled_gains
+        >>> sampled_gains(lambda number, rows: torch.full((rows, 2), 0.5), 3, 2).shape
+        torch.Size([3, 2])
     """
-    if isinstance(num_samples, bool) or not isinstance(num_samples, Integral) or num_samples < 1:
-        raise ValueError(f"`num_samples` must be a whole number, at least 1; got {num_samples!r}.")
+    num_samples = need_whole("num_samples", num_samples, at_least=1)
     rows = max(1, BLOCK_ENTRIES // num_labels)
 
     def blocks() -> Iterator[Tensor]:
@@ -342,12 +368,12 @@ def _checked_weights(weights: Tensor) -> np.ndarray:
     return values / values.sum()
 
 
-def _whole(k: int, block: np.ndarray) -> int:
-    if isinstance(k, bool) or not isinstance(k, Integral) or not 0 <= k <= block.shape[1]:
-        raise ValueError(f"`k` must be a whole number in [0, {block.shape[1]}]; got {k!r}.")
+def _whole(k: int, block: np.ndarray, *, at_least: int = 0) -> int:
+    if isinstance(k, bool) or not isinstance(k, Integral) or not at_least <= k <= block.shape[1]:
+        raise ValueError(f"`k` must be a whole number in [{at_least}, {block.shape[1]}]; got {k!r}.")
     return int(k)
 
 
 def _checked_average(k: float, block: np.ndarray) -> None:
     if check_number("k", k, at_least=0.0) > block.shape[1]:
-        raise ValueError(f"`k` must lie in [0, {block.shape[1]}]; got {k}.")
+        raise ValueError(f"`k` must lie in [0, {block.shape[1]}]; got {k:g}.")

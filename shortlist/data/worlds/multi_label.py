@@ -14,21 +14,14 @@ from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
 from shortlist.data.inputs import Features
 from shortlist.data.target_rows import sparse_targets
-from shortlist.data.worlds.ambiguous import need_inputs, need_whole, parts_in_order
-from shortlist.data.worlds.bayes import (
-    BLOCK_ENTRIES,
-    BayesRisk,
-    Gains,
-    average_k_advantage,
-    average_k_risk,
-    best_precision,
-    sampled_gains,
-    top_k_risk,
-)
+from shortlist.data.worlds.bayes import BLOCK_ENTRIES, BayesRisk, Gains, best_precision, sampled_gains
+from shortlist.data.worlds.checks import need_inputs, need_whole
+from shortlist.data.worlds.expected_shares import expected_shares
+from shortlist.data.worlds.world import World, parts_in_order
 from shortlist.functional.options import check_number
 
 
-class MultiLabelWorld:
+class MultiLabelWorld(World):
     r"""Labels that are present independently of each other once x is known, and observed with some luck.
 
     .. math:: x \sim N(0, I), \qquad P(y_j = 1 \mid x) = \sigma(w_j \cdot x + b_j), \qquad
@@ -49,12 +42,18 @@ class MultiLabelWorld:
         seed: of the weights and of which label is rare; a whole number from 0.
 
     Attributes:
-        label_names: names of the labels.
+        num_labels: n, the number of labels.
+        label_names: ``label 1``, ``label 2`` and so on.
+        dim, seed: as given.
         topic: the topic of each label, `Groups`.
         label_shares: ``(n,)`` float64, the share of rows in which each label is present, as achieved.
         mean_labels: their sum, the achieved ``labels_per_row``.
         missing: ``(n,)`` float64, how often each present label is not observed, rarity included.
         directions, offsets: ``(n, dim)`` and ``(n,)`` float64, w and b.
+
+    Raises:
+        ValueError: for an option outside its range.
+        TypeError: for one that is no number.
 
     Example:
         >>> from shortlist.data.worlds.multi_label import MultiLabelWorld
@@ -85,12 +84,12 @@ class MultiLabelWorld:
     ) -> None:
         n = self.num_labels = need_whole("num_labels", num_labels, at_least=1)
         self.dim = need_whole("dim", dim, at_least=1)
-        self.seed = seed
+        draws = Draws(seed, "multi-label world")
+        self.seed = int(seed)
         if not 0 < check_number("labels_per_row", labels_per_row) < n:
             raise ValueError(f"`labels_per_row` must lie between 0 and {n}; got {labels_per_row}.")
         tail = check_number("tail", tail, at_least=0.0, below=1000.0)
         strength = check_number("strength", strength, at_least=0.0, below=100.0)
-        draws = Draws(seed, "multi-label world")
         topics = max(1, round(math.sqrt(n)))
         topic = draws.order(n) % topics
         centres = _unit(draws.normal(topics * self.dim).reshape(topics, self.dim))
@@ -119,11 +118,37 @@ class MultiLabelWorld:
 
         Returns:
             ``(B, n)`` with the dtype of ``x``, computed in float64.
+
+        Raises:
+            TypeError: if ``x`` is not floating.
+            ValueError: if it has another shape.
+
+        Example:
+            >>> from shortlist.data.worlds.multi_label import MultiLabelWorld
+            >>> MultiLabelWorld(4, dim=2, labels_per_row=2.0, tail=0.0).probabilities(torch.zeros(1, 2))
+            tensor([[0.5000, 0.5000, 0.5000, 0.5000]])
         """
         return self._sigmoids(x, None)
 
     def observed_probabilities(self, x: Tensor) -> Tensor:
-        """The exact probability of each label to be present and observed; shapes as in `probabilities`."""
+        """The exact probability of each label to be present and observed.
+
+        Args:
+            x: ``(B, dim)``, floating.
+
+        Returns:
+            ``(B, n)`` with the dtype of ``x``: those of `probabilities` times one minus ``missing``.
+
+        Raises:
+            TypeError: if ``x`` is not floating.
+            ValueError: if it has another shape.
+
+        Example:
+            >>> from shortlist.data.worlds.multi_label import MultiLabelWorld
+            >>> world = MultiLabelWorld(2, dim=2, labels_per_row=1.0, tail=0.0, missing=0.4)
+            >>> world.observed_probabilities(torch.zeros(1, 2))
+            tensor([[0.3000, 0.3000]])
+        """
         return self._sigmoids(x, 1 - self.missing)
 
     def sample(
@@ -142,6 +167,15 @@ class MultiLabelWorld:
         Returns:
             Features ``(N, dim)`` float32; sparse targets with the observed labels for training and the true ones
             elsewhere; clean targets with the true ones; the topics as ``label_groups["topic"]``.
+
+        Raises:
+            ValueError: for arguments outside their range.
+
+        Example:
+            >>> from shortlist.data.worlds.multi_label import MultiLabelWorld
+            >>> data = MultiLabelWorld(missing=1.0).sample(10, seed=1)
+            >>> data.label_counts("train").sum(), data.split.counts().tolist()
+            (tensor(0), [6, 2, 2])
         """
         num_rows, n = need_whole("num_rows", num_rows, at_least=0), self.num_labels
         parts = None if split is None else parts_in_order(num_rows, split)
@@ -170,30 +204,25 @@ class MultiLabelWorld:
             name="multi-label world",
         )
 
-    def top_k_risk(self, k: int, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
-        """The least expected share of true labels missed by k answers, over rows with at least one true label.
+    def best_precision(self, k: int, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
+        """The largest expected share of true labels among k answers, over all rows.
 
         Args:
-            k: how many labels, a whole number in [0, n].
-            num_samples: how many x to estimate from.
-            seed: of these x.
+            k: how many labels, a whole number in [1, n].
+            num_samples, seed: as in `top_k_risk`.
 
         Returns:
-            The risk with its standard error; see `bayes.top_k_risk`.
+            The precision with its standard error; see `shortlist.data.worlds.bayes.best_precision`.
+
+        Raises:
+            ValueError: for arguments outside their range.
+
+        Example:
+            >>> from shortlist.data.worlds.multi_label import MultiLabelWorld
+            >>> round(MultiLabelWorld(50, labels_per_row=2.5).best_precision(1, num_samples=10_000).value, 2)
+            0.75
         """
-        return top_k_risk(self._gains(expected_shares, num_samples, seed), k)
-
-    def average_k_risk(self, k: float, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
-        """As `top_k_risk`, with k answers on average over all rows, those without a true label included."""
-        return average_k_risk(self._gains(expected_shares, num_samples, seed), k)
-
-    def advantage(self, k: int, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
-        """By how much average-K beats top-K at best; see `bayes.average_k_advantage`."""
-        return average_k_advantage(self._gains(expected_shares, num_samples, seed), k)
-
-    def best_precision(self, k: int, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
-        """The largest expected precision at k, over all rows; see `bayes.best_precision`."""
-        return best_precision(self._gains(lambda p: p, num_samples, seed), k)
+        return best_precision(self._sampled(lambda p: p, num_samples, seed), k)
 
     def _sigmoids(self, x: Tensor, factors: Tensor | None) -> Tensor:
         need_inputs(x, self.dim)
@@ -205,75 +234,15 @@ class MultiLabelWorld:
             out[start : start + rows] = p if factors is None else p.mul_(factors.to(x.device))
         return out
 
-    def _gains(self, of: Callable[[Tensor], Tensor], num_samples: int, seed: int) -> Gains:
+    def _gains(self, num_samples: int, seed: int) -> Gains:
+        return self._sampled(expected_shares, num_samples, seed)
+
+    def _sampled(self, of: Callable[[Tensor], Tensor], num_samples: int, seed: int) -> Gains:
         def block(number: int, rows: int) -> Tensor:
             draws = Draws(seed, f"multi-label world {self.seed}: risk, block {number}")
             return of(self.probabilities(torch.from_numpy(draws.normal(rows * self.dim).reshape(rows, self.dim))))
 
         return sampled_gains(block, num_samples, self.num_labels)
-
-
-def expected_shares(probabilities: Tensor) -> Tensor:
-    r"""What each label is worth: its expected part in the true labels, if labels are present independently.
-
-    .. math:: E\Big[\frac{1\{j \in Y\}}{|Y|}\Big] = p_j \, E\Big[\frac{1}{1 + S_j}\Big]
-        = p_j \int_0^1 \prod_{i \ne j} (1 - p_i + p_i t) \, dt
-
-    with :math:`S_j` the number of the other labels. The integrand is a positive polynomial in t, and Gauss-Legendre
-    nodes integrate it exactly, or to the last bits with far fewer nodes than labels. At a node each factor is at least
-    t, so that taking one out of the product is a safe division, also where p is 1. Nothing is subtracted: the relative
-    error is a few n units in the last place.
-
-    Args:
-        probabilities: ``(B, n)``, floating, in [0, 1].
-
-    Returns:
-        ``(B, n)`` float64. A row sums to the probability that any label is present.
-
-    Example:
-        >>> from shortlist.data.worlds.multi_label import expected_shares
-        >>> expected_shares(torch.tensor([[1.0, 0.5]]))
-        tensor([[0.7500, 0.2500]], dtype=torch.float64)
-    """
-    if probabilities.dim() != 2 or not probabilities.is_floating_point():
-        raise ValueError(
-            f"`probabilities` must be floating (B, n); got {probabilities.dtype} of shape {tuple(probabilities.shape)}."
-        )
-    p = probabilities.detach().cpu().double().numpy()
-    out = np.empty_like(p)
-    if not p.size:
-        return torch.from_numpy(out)
-    means = p.sum(1)
-    order = np.argsort(means)  # so that few rows get the many nodes that a row with many labels needs
-    size = max(1, (1 << 16) // p.shape[1])
-    for start in range(0, len(p), size):
-        rows = order[start : start + size]
-        out[rows] = _block_shares(np.ascontiguousarray(p[rows].T), float(means[rows[-1]])).T
-    return torch.from_numpy(out)
-
-
-def _block_shares(p: np.ndarray, mean: float) -> np.ndarray:
-    """Expected shares of a block ``(n, rows)``; labels come first so that products run along whole rows of memory."""
-    nodes, weights = np.polynomial.legendre.leggauss(_node_count(mean, len(p)))
-    total, factors = np.zeros_like(p), np.empty_like(p)
-    for t, weight in zip((1 + nodes) / 2, weights / 2, strict=True):
-        np.multiply(p, t - 1, out=factors)
-        factors += 1
-        total += np.divide(weight * factors.prod(0), factors, out=factors)
-    total *= p
-    return total
-
-
-def _node_count(mean: float, n: int) -> int:
-    """How many Gauss-Legendre nodes leave no error but rounding, where ``mean`` labels are expected."""
-    # A function bounded by M inside the Bernstein ellipse of parameter rho is integrated by m nodes on [0, 1] with an
-    # error of at most (32 / 15) M rho^-(2m - 2) / (1 - rho^-2). There |t| <= r = ((rho + 1 / rho) / 2 + 1) / 2, and so
-    # the product is at most M = exp(mean (r - 1)). The integral is at least 1 / (1 + mean), by Jensen's inequality.
-    rho = np.geomspace(1.02, 1e3, 200)
-    growth = mean * ((rho + 1 / rho) / 2 - 1) / 2
-    needed = math.log(32 / 15 * (1 + mean) / np.finfo(np.float64).eps) + growth - np.log1p(-(rho**-2.0))
-    # Half as many nodes as labels are exact, because the degree is n - 1.
-    return min(1 + math.ceil(float((needed / (2 * np.log(rho))).min())), (n + 1) // 2)
 
 
 def _long_tail(rank: np.ndarray, tail: float, total: float) -> np.ndarray:

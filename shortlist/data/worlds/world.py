@@ -1,0 +1,160 @@
+"""What all worlds share: their interface, the least risks, and parts in the order of the rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist.data.dataset import Dataset
+from shortlist.data.groups import Groups
+from shortlist.data.worlds.bayes import BayesRisk, Gains, average_k_advantage, average_k_risk, top_k_risk
+
+PARTS = ("train", "val", "test")
+
+
+class World(ABC):
+    r"""Data of which the probabilities are known, and so the least risks that any answers can have.
+
+    The risk is the expected share of a row's true labels that its answer misses, over rows with at least one; where a
+    row has exactly one true label, that is the probability of missing it. A world only has to tell the gains
+    :math:`E[1\{y \in Y\} / |Y| \mid x]` of the labels at sampled x, from which :mod:`shortlist.data.worlds.bayes`
+    finds the risks. Estimates with the same ``num_samples`` and ``seed`` are from the same x.
+
+    Attributes:
+        num_labels: n, the number of labels.
+        label_names: their names, counted from 1.
+
+    Example:
+        >>> from shortlist.data.worlds import AmbiguousWorld, MultiLabelWorld, SceneGraphWorld
+        >>> for world in (AmbiguousWorld(), MultiLabelWorld(), SceneGraphWorld()):
+        ...     data = world.sample(100, seed=1)
+        ...     world.num_labels, world.probabilities(data.batch([0, 1]).inputs).shape, data.split.names
+        (89, torch.Size([2, 89]), ('train', 'val', 'test'))
+        (100, torch.Size([2, 100]), ('train', 'val', 'test'))
+        (12, torch.Size([2, 12]), ('train', 'val', 'test'))
+    """
+
+    num_labels: int
+    label_names: tuple[str, ...]
+
+    @abstractmethod
+    def probabilities(self, x: Any) -> Tensor:
+        """The exact probability of each label.
+
+        Args:
+            x: a batch of the inputs of a sample.
+
+        Returns:
+            ``(B, n)`` with the dtype of ``x``, computed in float64.
+        """
+
+    @abstractmethod
+    def sample(
+        self, n: int, /, *, seed: int = 0, split: tuple[float, float, float] | None = (0.6, 0.2, 0.2)
+    ) -> Dataset:
+        """Draw a dataset.
+
+        Args:
+            n: how much to draw, from 0.
+            seed: a whole number from 0; another seed draws other rows from the same world.
+            split: shares of train, val and test, in the order of what is drawn; None for no split.
+
+        Returns:
+            A dataset whose labels are those of the world.
+        """
+
+    @abstractmethod
+    def _gains(self, num_samples: int, seed: int) -> Gains:
+        """The gains of the labels at ``num_samples`` independent x, the same at each call."""
+
+    def top_k_risk(self, k: int, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
+        """The least risk of answers with k labels for each row.
+
+        Args:
+            k: how many labels, a whole number in [0, n].
+            num_samples: how many x to estimate from, at least 1.
+            seed: of these x, a whole number from 0.
+
+        Returns:
+            The risk with its standard error; see `shortlist.data.worlds.bayes.top_k_risk`.
+
+        Raises:
+            ValueError: for arguments outside their range.
+
+        Example:
+            >>> from shortlist.data.worlds import MultiLabelWorld
+            >>> round(MultiLabelWorld(50, labels_per_row=2.5).top_k_risk(3, num_samples=10_000).value, 2)
+            0.29
+        """
+        return top_k_risk(self._gains(num_samples, seed), k)
+
+    def average_k_risk(self, k: float, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
+        """The least risk of answers with k labels on average over all rows, those without a true label included.
+
+        Args:
+            k: how many labels on average, a number in [0, n], whole or not.
+            num_samples, seed: as in `top_k_risk`.
+
+        Returns:
+            The risk with its standard error; see `shortlist.data.worlds.bayes.average_k_risk`.
+
+        Raises:
+            ValueError: for arguments outside their range.
+
+        Example:
+            >>> from shortlist.data.worlds import MultiLabelWorld
+            >>> round(MultiLabelWorld(50, labels_per_row=2.5).average_k_risk(3, num_samples=10_000).value, 2)
+            0.23
+        """
+        return average_k_risk(self._gains(num_samples, seed), k)
+
+    def advantage(self, k: int, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
+        """By how much average-K beats top-K at best: the difference of the two risks, estimated on the same x.
+
+        Args:
+            k, num_samples, seed: as in `top_k_risk`.
+
+        Returns:
+            The difference, at least 0, with its own standard error, which is smaller than that of either risk; see
+            `shortlist.data.worlds.bayes.average_k_advantage`.
+
+        Raises:
+            ValueError: for arguments outside their range.
+
+        Example:
+            >>> from shortlist.data.worlds import AmbiguousWorld
+            >>> better = AmbiguousWorld().advantage(3, num_samples=20_000)
+            >>> round(better.value, 3), better.standard_error < 0.001
+            (0.046, True)
+        """
+        return average_k_advantage(self._gains(num_samples, seed), k)
+
+
+def parts_in_order(num_rows: int, shares: Sequence[float]) -> Groups:
+    """The split of rows that are drawn by chance: the first are train, then come val and test.
+
+    Args:
+        num_rows: how many rows.
+        shares: of train, val and test, at least 0 and with sum 1; ends of parts are rounded to whole rows.
+
+    Returns:
+        A split with all three names, some of them perhaps without rows.
+
+    Raises:
+        ValueError: if there are not three shares, one is negative, or their sum is not 1.
+
+    Example:
+        >>> from shortlist.data.worlds.world import parts_in_order
+        >>> parts_in_order(5, (0.6, 0.2, 0.2)).counts().tolist()
+        [3, 1, 1]
+    """
+    numbers = isinstance(shares, Sequence) and all(isinstance(share, Real) for share in shares)
+    if not numbers or len(shares) != 3 or not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-9:
+        raise ValueError(f"`split` must be three shares with sum 1; got {shares!r}.")
+    ends = torch.tensor([round(shares[0] * num_rows), round((shares[0] + shares[1]) * num_rows)])
+    return Groups(torch.bucketize(torch.arange(num_rows), ends, right=True), PARTS)

@@ -1,0 +1,289 @@
+"""``shortlist calibrate``: the rule of the library, what it holds, and one sentence for every mistake."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from shortlist.cli import calibrate, main, scores_file
+from shortlist.metrics import MacroF1, MicroF1, SetCoverage
+from shortlist.sets import (
+    AverageError,
+    AverageK,
+    ClassConditional,
+    PerLabelThreshold,
+    PointwiseError,
+    RecallControl,
+    SetRule,
+    TopK,
+    load_rule,
+)
+
+SEED = torch.Generator().manual_seed(0)
+LOGITS = 2 * torch.randn(400, 6, generator=SEED)
+PROBS = LOGITS.softmax(-1)
+CLASSES = torch.multinomial(PROBS, 1, generator=SEED)[:, 0]
+HOT = torch.rand(400, 6, generator=SEED) < (LOGITS - 1).sigmoid()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """Scores of both kinds, classes and sets, read in several blocks."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(scores_file, "BLOCK", 6 * 150)
+    np.save("logits.npy", LOGITS.numpy())
+    np.save("probs.npy", PROBS.numpy())
+    np.savez("both.npz", logits=LOGITS.numpy(), y=CLASSES.numpy())
+    np.save("hot.npy", HOT.numpy())
+    Path("y.txt").write_text("\n".join(map(str, CLASSES.tolist())) + "\n")
+    return tmp_path
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(["calibrate", *arguments])
+    except SystemExit as error:  # the parser's own mistakes
+        code = int(str(error.code))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+CASES = {
+    "top-k": (["--k", "2"], None, TopK(2)),
+    "average-k": (["--k", "2.5"], None, AverageK(2.5)),
+    "average-k, sigmoid": (["--k", "2.5", "--link", "sigmoid", "--min-size", "1"], None, None),
+    "average-error": (["--alpha", "0.2"], "y.txt", AverageError(0.2)),
+    "pointwise-error": (["--alpha", "0.2"], "y.txt", PointwiseError(0.2)),
+    "pointwise-error, raps": (
+        ["--alpha", "0.2", "--penalty", "0.1", "--free", "2", "--deterministic"],
+        "y.txt",
+        PointwiseError(0.2, penalty=0.1, free=2, randomized=False),
+    ),
+    "class-conditional": (["--alpha", "0.2"], "y.txt", ClassConditional(0.2)),
+    "class-conditional, clusters": (
+        ["--alpha", "0.2", "--clusters", "2", "--min-count", "3"],
+        "y.txt",
+        ClassConditional(0.2, clusters=2, min_count=3),
+    ),
+    "recall-control": (["--alpha", "0.2"], "hot.npy", RecallControl(0.2)),
+    "per-label": ([], "hot.npy", PerLabelThreshold()),
+    "per-label, size": (
+        ["--objective", "average-size", "--k", "2", "--prior", "3"],
+        "hot.npy",
+        PerLabelThreshold("average-size", 2, prior=3),
+    ),
+}
+CASES["average-k, sigmoid"] = (*CASES["average-k, sigmoid"][:2], AverageK(2.5, link="sigmoid", min_size=1))
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        (case, kind)
+        for case in CASES
+        for kind in ("logits", "probabilities")
+        if (kind, case[-7:]) != ("probabilities", "sigmoid")
+    ],
+)
+def test_every_rule_is_that_of_the_library_fitted_in_one_go(folder, capsys, case, kind):
+    arguments, labels, rule = CASES[case]
+    scores = LOGITS if kind == "logits" else PROBS
+    target = {None: None, "y.txt": CLASSES, "hot.npy": HOT}[labels]
+    rule.fit(scores, target, from_logits=kind == "logits")
+    files = ["logits.npy" if kind == "logits" else "probs.npy", *([labels] if labels else [])]
+    name = case.split(",")[0]
+    code, out, err = run(capsys, *files, f"--{kind}", "--rule", name, *arguments, "-o", "out/rule.json", "--json")
+    assert (code, err) == (0, "")
+    saved, told = load_rule("out/rule.json"), json.loads(out)
+    assert os.listdir("out") == ["rule.json"]
+    assert {**saved.options(), "rows": None} == {**rule.options(), "rows": None}
+    assert (saved.link, saved.min_size, saved.from_logits) == (rule.link, rule.min_size, rule.from_logits)
+    for (name, mine), (_, theirs) in zip(saved.named_buffers(), rule.named_buffers(), strict=True):
+        assert torch.equal(mine, theirs), name
+    assert saved.evidence == rule.evidence == told["evidence"]
+    check_figures(told["sets"], rule, scores, target)
+
+
+def check_figures(told: dict, rule: SetRule, scores: torch.Tensor, target: torch.Tensor | None) -> None:
+    """The figures are those of sets predicted in one call, but for the few labels that tie with a threshold."""
+    sets = rule.predict(scores, generator=torch.Generator().manual_seed(1))
+    assert told["average_size"] == pytest.approx(float(sets.sizes.double().mean()), abs=0.03)
+    assert sum(told["sizes"].values()) == 400
+    assert told["empty"] == told["sizes"].get("0", 0)
+    if target is None:
+        assert not {"coverage", "recall", "error"} & told.keys()
+        return
+    coverage = float(SetCoverage()(sets, target))
+    assert told["coverage" if target.ndim == 1 else "recall"] == pytest.approx(coverage, abs=0.01)
+    if target.ndim == 2:
+        mask = sets.to_mask().float()
+        assert told["micro_f1"] == pytest.approx(float(MicroF1(threshold=0.5)(mask, target)), abs=1e-9)
+        assert told["macro_f1"] == pytest.approx(float(MacroF1(6, threshold=0.5)(mask, target)), abs=1e-9)
+
+
+def test_the_list_of_cases_holds_every_rule():
+    assert {case.split(",")[0] for case in CASES} == calibrate.RULES.keys()
+
+
+def test_a_table_tells_aim_size_error_and_promise(folder, capsys):
+    arguments = ("both.npz", "both.npz", "--key", "logits", "--labels-key", "y", "--logits")
+    code, out, err = run(capsys, *arguments, "--rule", "average-error", "--alpha", "0.2")
+    assert (code, err) == (0, "")
+    rule = AverageError(0.2).fit(LOGITS, CLASSES, from_logits=True)
+    assert out.startswith("average-error on 400 rows of 6 labels\n")
+    assert f"average error: 20 % wanted, {100 * rule.evidence['achieved']:.3g} % on these rows" in out
+    generator = torch.Generator().manual_seed(0)  # One true score ties with the threshold: it is the threshold.
+    sizes = [rule.predict(part, generator=generator).sizes for part in LOGITS.split(150)]
+    assert f"{torch.cat(sizes).double().mean():.4g} labels on average" in out
+    assert "of rows have their true label inside" in out
+    assert "for new rows like these the true label is missing with a probability of at most 0.2" in out
+    assert out.endswith("The rule is not saved; --output FILE does that.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["logits.npy", "y.txt", "--rule", "top-k", "--k", "2"], "size: 2 wanted, 2 on these rows"),
+        (["logits.npy", "y.txt", "--rule", "top-k", "--k", "2"], "true label inside"),
+        (["logits.npy", "--rule", "average-k", "--k", "2", "--min-size", "1"], "--min-size 1 adds labels"),
+        (["logits.npy", "y.txt", "--rule", "class-conditional", "--alpha", "0.2"], "in the worst class of these rows"),
+        (
+            ["logits.npy", "y.txt", "--rule", "class-conditional", "--alpha", "0.001"],
+            "6 classes with too few rows share",
+        ),
+        (["logits.npy", "y.txt", "--rule", "average-error", "--alpha", "0.001"], "too few rows for --alpha 0.001: all"),
+        (["logits.npy", "hot.npy", "--rule", "recall-control", "--alpha", "0.2"], "rows without a true label"),
+        (["logits.npy", "hot.npy", "--rule", "per-label"], "F1 over all labels: "),
+    ],
+)
+def test_what_one_should_know_is_told(folder, capsys, arguments, expected):
+    code, out, _ = run(capsys, *arguments, "--logits", "-o", "rule.json")
+    assert code == 0
+    assert expected in out
+    assert out.endswith("Rule: rule.json\n")
+
+
+MISTAKES = [
+    ("none.npy --logits --rule top-k --k 2", "`none.npy` is not there."),
+    ("logits.npy --rule top-k --k 2", "one of the arguments --logits --probabilities is required"),
+    ("logits.npy --logits --rule best", "argument --rule: invalid choice: 'best'"),
+    ("logits.npy --logits --rule top-k", "--rule top-k needs --k."),
+    ("logits.npy --logits --rule top-k --k 7", "--k must be at most the number of labels, 6; got 7."),
+    ("logits.npy --logits --rule average-k --k 7", "--k must be at most the number of labels, 6; got 7."),
+    ("logits.npy --logits --rule top-k --k 2.5", "`k` must be a whole number, at least 1; got 2.5."),
+    ("logits.npy --logits --rule top-k --k inf", "--k must be at most the number of labels, 6; got inf."),
+    ("logits.npy --logits --rule average-k --k nan", "`k` must be finite and at least 0; got nan."),
+    ("logits.npy --logits --rule average-k --k -1", "`k` must be finite and at least 0; got -1.0."),
+    (
+        "logits.npy --logits --rule top-k --k 2 --alpha 0.1",
+        "--alpha has no use for --rule top-k, which takes --k.",
+    ),
+    (
+        "logits.npy y.txt --logits --rule average-error --alpha 0.1 --min-count 3",
+        "--min-count has no use for --rule average-error, which takes --alpha.",
+    ),
+    (
+        "logits.npy y.txt --logits --rule average-error --alpha 1",
+        "`alpha` must lie strictly between 0 and 1; got 1.0.",
+    ),
+    (
+        "logits.npy --logits --rule average-error --alpha 0.1",
+        "--rule average-error is fitted on true labels: LABELS must be given.",
+    ),
+    (
+        "logits.npy --logits --rule top-k --k 2 --labels-key y",
+        "--labels-key names an array of LABELS, which is not given; got 'y'.",
+    ),
+    (
+        "probs.npy --probabilities --rule top-k --k 2 --link softmax",
+        "--link turns logits into probabilities, and --probabilities says that these are some.",
+    ),
+    ("logits.npy --probabilities --rule top-k --k 2", "`logits.npy` row 0: probabilities must lie in [0, 1]; "),
+    ("nan.npy --logits --rule average-k --k 2", "`nan.npy` row 307: scores must not be NaN or infinite; "),
+    ("empty.npy --logits --rule top-k --k 2", "`empty.npy` holds no rows."),
+    (
+        "logits.npy few.txt --logits --rule average-error --alpha 0.1",
+        "`few.txt` must have labels for each of the 400 rows of `logits.npy`; got 2.",
+    ),
+    (
+        "logits.npy hot.npy --logits --rule average-error --alpha 0.1",
+        "`hot.npy` row 0: exactly one label must be positive; got ",
+    ),
+    (
+        "logits.npy absent.npy --logits --rule recall-control --alpha 0.1",
+        "`labels` must have at least one positive",
+    ),
+    ("logits.npy --logits --rule top-k --k 2 -o folder", "`folder` cannot be written: it is a folder."),
+    (
+        "logits.npy --logits --rule top-k --k 2 -o y.txt/rule.json",
+        "`y.txt/rule.json` cannot be written: `{here}/y.txt` is not a folder.",
+    ),
+    (
+        "logits.npy --logits --rule top-k --k 2 -o logits.npy",
+        "`logits.npy` is read by this command and must not be its output.",
+    ),
+    (
+        "logits.npy --logits --rule top-k --k 2 -o /dev/null",
+        "`/dev/null` cannot be written: it is not a regular file.",
+    ),
+    (
+        "logits.npy --logits --rule top-k --k 2 --min-size 9",
+        "`min_size` must be at most the number of labels, 6; got 9.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
+def test_a_mistake_is_told_in_one_sentence_and_nothing_is_written(folder, capsys, arguments, message):
+    broken = LOGITS.clone()
+    broken[307, 1] = torch.nan
+    np.save("nan.npy", broken.numpy())
+    np.save("empty.npy", np.zeros((0, 6), dtype=np.float32))
+    np.save("absent.npy", np.zeros((400, 6), dtype=bool))
+    Path("few.txt").write_text("0\n1\n")
+    Path("folder").mkdir()
+    before = sorted(os.listdir())
+    output = [] if " -o " in arguments else ["-o", "rule.json"]
+    code, out, err = run(capsys, *arguments.split(), *output)
+    assert (code, out) == (2, "")
+    assert message.format(here=folder) in err
+    assert err.startswith("shortlist")
+    assert err.endswith(".\n")
+    assert err.count("\n") == 1
+    assert sorted(os.listdir()) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_folder_that_forbids_writing_is_told_before_the_work(folder, capsys):
+    Path("locked").mkdir(mode=0o500)
+    code, _, err = run(capsys, "logits.npy", "--logits", "--rule", "top-k", "--k", "2", "-o", "locked/rule.json")
+    assert (code, err) == (
+        2,
+        f"shortlist: `locked/rule.json` cannot be written: `{folder}/locked` does not allow it.\n",
+    )
+
+
+def test_a_full_disk_is_told_and_the_rule_that_was_there_stays(folder, capsys, monkeypatch):
+    Path("rule.json").write_text("before")
+
+    def write_text(path, text, *rest, **options):
+        path.open("w").close()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+    code, out, err = run(capsys, "logits.npy", "--logits", "--rule", "top-k", "--k", "2", "-o", "rule.json")
+    assert (code, out) == (2, "")
+    assert err == "shortlist: `rule.json` cannot be written: No space left on device.\n"
+    assert Path("rule.json").read_text() == "before"
+    assert not list(Path().glob(".*partial"))
+
+
+def test_help_shows_examples_of_every_rule(capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert "examples:" in out
+    assert all(f"\n  {rule} " in out for rule in calibrate.RULES)

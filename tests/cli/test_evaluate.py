@@ -1,0 +1,206 @@
+"""``shortlist evaluate``: figures of the library, tables, JSON, and one sentence for every mistake."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from shortlist import functional
+from shortlist.cli import evaluate, main, scores_file
+from shortlist.metrics import BinnedMeanAveragePrecision, SetCoverage
+from shortlist.sets import AverageError, PredictionSets, RecallControl
+
+GENERATOR = torch.Generator().manual_seed(0)
+LOGITS = 2 * torch.randn(300, 6, generator=GENERATOR)
+PROBS = LOGITS.softmax(-1)
+CLASSES = torch.multinomial(PROBS[:, :5], 1, generator=GENERATOR)[:, 0]
+HOT = torch.rand(300, 6, generator=GENERATOR) < (LOGITS - 1).sigmoid()
+FORMS = {"logits": LOGITS, "probabilities": PROBS}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """Scores of both kinds, classes and sets, read in several blocks."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(scores_file, "BLOCK", 6 * 70)
+    for name, scores in FORMS.items():
+        np.save(f"{name}.npy", scores.numpy())
+    np.save("classes.npy", CLASSES.numpy())
+    np.save("hot.npy", HOT.numpy())
+    return tmp_path
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(["evaluate", *arguments])
+    except SystemExit as error:  # the parser's own mistakes
+        code = int(str(error.code))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def figures(capsys, *arguments: str) -> dict:
+    code, out, err = run(capsys, *arguments, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_one_class_has_the_accuracies_of_the_library(folder, capsys, kind):
+    told = figures(capsys, f"{kind}.npy", "classes.npy", f"--{kind}", "--k", "2", "1", "4")
+    assert (told["rows"], told["labels"], told["labels_that_do_not_occur"]) == (300, 6, 1)
+    assert (told["scores"], told["task"], told["figures"]) == (kind, "one class", {})
+    for average in ("micro", "macro"):
+        top = {str(k): float(functional.topk_accuracy(FORMS[kind], CLASSES, k, average=average)) for k in (1, 2, 4)}
+        assert told["at_k"][f"top_k_accuracy_{average}"] == pytest.approx(top, abs=1e-12)
+        mean = {str(k): float(functional.average_k_accuracy(PROBS, CLASSES, k=k, average=average)) for k in (1, 2, 4)}
+        assert told["at_k"][f"average_k_accuracy_{average}"] == pytest.approx(mean, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize("threshold", [None, 0.3])
+def test_sets_of_labels_have_the_figures_of_the_library(folder, capsys, kind, threshold):
+    extra = [] if threshold is None else ["--threshold", str(threshold)]
+    told = figures(capsys, f"{kind}.npy", "hot.npy", f"--{kind}", *extra)
+    scores, limit = FORMS[kind], threshold or 0.5
+    assert told["task"] == "sets of labels"
+    for name in ("precision", "recall", "f1", "ndcg"):
+        direct = getattr(functional, f"{name}_at_k")(scores, HOT, (1, 3, 5)).tolist()
+        assert list(told["at_k"][name].values()) == pytest.approx(direct, abs=1e-12)
+        assert list(told["at_k"][name]) == ["1", "3", "5"]
+    answers = scores.sigmoid() if kind == "logits" else scores
+    expected = {
+        "micro_f1": functional.f1_score(answers, HOT, average="micro", threshold=limit),
+        "macro_f1": functional.f1_score(answers, HOT, average="macro", threshold=limit),
+        "map_of_rows": functional.average_precision(scores, HOT, by="sample"),
+        "map_of_labels": functional.average_precision(scores, HOT),
+    }
+    assert told["figures"] == pytest.approx({name: float(value) for name, value in expected.items()}, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_mean_average_precision_of_many_scores_is_binned_and_bounded(folder, capsys, monkeypatch, kind):
+    exact = float(functional.average_precision(FORMS[kind], HOT))
+    monkeypatch.setattr(evaluate, "_MOST_KEPT", 1000)
+    told = figures(capsys, f"{kind}.npy", "hot.npy", f"--{kind}")["figures"]
+    limits = None if kind == "logits" else (0.0, 1.0)
+    metric = BinnedMeanAveragePrecision(6, bins=83, limits=limits)
+    assert told["map_of_labels"] == pytest.approx(float(metric(FORMS[kind], HOT)), abs=1e-12)
+    assert told["map_of_labels_at_least"] <= exact <= told["map_of_labels_at_most"]
+    assert "at least" in run(capsys, f"{kind}.npy", "hot.npy", f"--{kind}")[1]
+
+
+def test_the_sets_of_a_rule_are_measured(folder, capsys):
+    rule = AverageError(0.2).fit(LOGITS[:150], CLASSES[:150], from_logits=True)
+    rule.save("rule.json")
+    told = figures(capsys, "logits.npy", "classes.npy", "--logits", "--rule", "rule.json", "--seed", "7")["sets"]
+    generator = torch.Generator().manual_seed(7)  # One true score ties with the threshold: it is the threshold.
+    sets = PredictionSets.cat([rule.predict(part, generator=generator) for part in LOGITS.split(70)])
+    sizes = sets.sizes
+    assert told["average_size"] == pytest.approx(float(sizes.double().mean()))
+    assert told["sizes"] == {str(size): int((sizes == size).sum()) for size in sizes.unique().tolist()}
+    assert told["empty"] == int((sizes == 0).sum())
+    assert told["coverage"] == pytest.approx(float(SetCoverage()(sets, CLASSES)))
+    assert told["error"] == pytest.approx(1 - told["coverage"])
+    macro = SetCoverage(average="macro", num_labels=6)
+    assert told["macro_coverage"] == pytest.approx(float(macro(sets, CLASSES)))
+    RecallControl(0.3).fit(LOGITS, HOT, from_logits=True).save("recall.json")
+    told = figures(capsys, "logits.npy", "hot.npy", "--logits", "--rule", "recall.json")["sets"]
+    assert told["recall"] >= 0.7
+    assert told["rows_without_labels"] == int((~HOT.any(-1)).sum())
+
+
+def test_unknown_labels_are_neither_right_nor_wrong(folder, capsys):
+    hot = HOT.float()
+    hot[torch.rand(300, 6, generator=torch.Generator().manual_seed(1)) < 0.2] = -1
+    np.save("unknown.npy", hot.numpy())
+    told = figures(capsys, "logits.npy", "unknown.npy", "--logits")
+    assert told["at_k"]["precision"]["3"] == pytest.approx(float(functional.precision_at_k(LOGITS, hot, 3)))
+    assert told["figures"]["map_of_labels"] == pytest.approx(float(functional.average_precision(LOGITS, hot)))
+
+
+def test_what_labels_are_is_told_by_their_form_and_can_be_said(folder, capsys):
+    Path("y.txt").write_text("\n".join(map(str, CLASSES.tolist())))
+    np.save("lists.npy", CLASSES.numpy()[:, None])
+    for path, option, task in (
+        ("y.txt", [], "one class"),
+        ("y.txt", ["--multi-label"], "sets of labels"),
+        ("lists.npy", [], "sets of labels"),
+        ("lists.npy", ["--one-class"], "one class"),
+    ):
+        assert figures(capsys, "logits.npy", path, "--logits", *option)["task"] == task
+
+
+def test_tables_tell_people(folder, capsys):
+    AverageError(0.2).fit(LOGITS, CLASSES, from_logits=True).save("rule.json")
+    code, out, err = run(capsys, "logits.npy", "classes.npy", "--logits", "--rule", "rule.json")
+    assert (code, err) == (0, "")
+    assert out.startswith("300 rows, 6 labels, one class per row\n1 label without a row, in no macro average\n")
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+    top = functional.topk_accuracy(LOGITS, CLASSES, (1, 3, 5))
+    assert cells[0] == ["top-k accuracy, micro", *(f"{100 * value:.3g} %" for value in top.tolist())]
+    assert "of rows have their true label inside" in out
+    assert "rows by set size" in out
+    code, out, _ = run(capsys, "logits.npy", "hot.npy", "--logits", "--k", "2")
+    assert "sets of labels" in out
+    assert "mAP of labels" in out
+    assert "rows by set size" not in out
+
+
+def test_without_any_label_there_are_no_numbers_and_json_says_null(folder, capsys):
+    np.save("none.npy", np.zeros((300, 6), dtype=bool))
+    told = figures(capsys, "logits.npy", "none.npy", "--logits")
+    assert told["at_k"]["recall"] == {"1": None, "3": None, "5": None}
+    assert "·" in run(capsys, "logits.npy", "none.npy", "--logits")[1]
+
+
+def test_k_is_at_most_the_number_of_labels_unless_it_was_asked_for(folder, capsys):
+    np.save("two.npy", np.array([[0.1, 0.9]], dtype=np.float32))
+    np.save("y.npy", np.array([1]))
+    assert list(figures(capsys, "two.npy", "y.npy", "--logits")["at_k"]["top_k_accuracy_micro"]) == ["1"]
+
+
+MISTAKES = [
+    ("none.npy classes.npy --logits", "`none.npy` is not there."),
+    ("logits.npy none.txt --logits", "`none.txt` is not there."),
+    ("logits.npy --logits", "the following arguments are required: LABELS"),
+    ("logits.npy classes.npy", "one of the arguments --logits --probabilities is required"),
+    ("logits.npy classes.npy --logits --k 7", "--k must lie in [1, 6], as there are that many labels; got 7."),
+    ("logits.npy classes.npy --logits --k 0", "--k must lie in [1, 6], as there are that many labels; got 0."),
+    ("logits.npy classes.npy --logits --threshold 0.4", "--threshold is for sets of labels, and these rows have one"),
+    ("logits.npy hot.npy --logits --threshold nan", "`threshold` must "),
+    ("logits.npy hot.npy --logits --one-class", "`hot.npy` row 2: exactly one label must be positive; got 3."),
+    ("logits.npy few.npy --logits", "`few.npy` must have labels for each of the 300 rows of `logits.npy`; got 3."),
+    ("logits.npy classes.npy --probabilities", "`logits.npy` row 0: probabilities must lie in [0, 1]; "),
+    ("nan.npy classes.npy --logits", "`nan.npy` row 211: scores must not be NaN or infinite; that of label 1 is nan."),
+    ("wide.npy classes.npy --logits --rule rule.json", "`rule.json` is for 6 labels, and `wide.npy` has scores of 7."),
+    ("probabilities.npy classes.npy --probabilities --rule rule.json", "`rule.json` was calibrated on logits, and"),
+    ("empty.npy classes.npy --logits", "`empty.npy` holds no rows."),
+    ("logits.npy classes.npy --logits --seed -3", "--seed must lie in [0, 2**63); got -3."),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
+def test_a_mistake_is_told_in_one_sentence(folder, capsys, arguments, message):
+    broken = LOGITS.clone()
+    broken[211, 1] = torch.nan
+    np.save("nan.npy", broken.numpy())
+    np.save("few.npy", np.zeros(3, dtype=np.int64))
+    np.save("wide.npy", np.zeros((300, 7), dtype=np.float32))
+    np.save("empty.npy", np.zeros((0, 6), dtype=np.float32))
+    AverageError(0.2).fit(LOGITS, CLASSES, from_logits=True).save("rule.json")
+    code, out, err = run(capsys, *arguments.split())
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.startswith("shortlist")
+    assert err.endswith(".\n")
+    assert err.count("\n") == 1
+
+
+def test_help_shows_examples(capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert "shortlist evaluate test.npy test_labels.txt --logits" in out

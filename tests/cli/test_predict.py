@@ -1,0 +1,243 @@
+"""``shortlist predict``: the sets of the library, row by row, whole files or none, and one sentence for mistakes."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from shortlist.cli import main, scores_file
+from shortlist.data.formats import table_rows
+from shortlist.sets import AverageError, AverageK, PredictionSets, TopK
+
+GENERATOR = torch.Generator().manual_seed(0)
+LOGITS = 2 * torch.randn(50, 4, generator=GENERATOR)
+PROBS = LOGITS.softmax(-1)
+NAMES = ["owl", "red fox", "hare, brown", "Łoś"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """Scores of both kinds, a rule for each, read in several blocks."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(scores_file, "BLOCK", 4 * 20)
+    monkeypatch.setattr(table_rows, "BLOCK", 20)
+    np.save("logits.npy", LOGITS.numpy())
+    np.save("probs.npy", PROBS.numpy())
+    Path("names.txt").write_text("\n".join(NAMES) + "\n", encoding="utf-8")
+    with open("probs.csv", "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["image", *NAMES])
+        writer.writerows([f"i{row}.jpg", *values] for row, values in enumerate(PROBS.tolist()))
+    AverageK(1.5).fit(LOGITS, from_logits=True).save("logits.json")
+    AverageK(1.5).fit(PROBS, from_logits=False).save("probs.json")
+    return tmp_path
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(["predict", *arguments])
+    except SystemExit as error:  # the parser's own mistakes
+        code = int(str(error.code))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def expected_sets(names: list[str] | None = None) -> PredictionSets:
+    return AverageK(1.5).fit(LOGITS, from_logits=True).predict(LOGITS, names=names)
+
+
+def check_lines(lines: list[str], sets: PredictionSets, key: str = "row", ids: list | None = None) -> None:
+    """Every line is a row of the library's answer; scores read back the same in their own precision."""
+    assert len(lines) == len(sets)
+    for row, line in enumerate(lines):
+        record = json.loads(line)
+        assert list(record) == [key, "labels", "scores"]
+        assert record[key] == (row if ids is None else ids[row])
+        assert record["labels"] == [label for label, _ in sets[row]]
+        assert np.float32(record["scores"]).tolist() == [score for _, score in sets[row]]
+
+
+def test_standard_output_has_a_json_object_per_row(folder, capsys):
+    code, out, err = run(capsys, "logits.npy", "--logits", "--rule", "logits.json")
+    assert (code, err) == (0, "")
+    check_lines(out.splitlines(), expected_sets())
+
+
+def test_labels_have_names_and_rows_have_ids(folder, capsys):
+    code, out, _ = run(capsys, "logits.npy", "--logits", "--rule", "logits.json", "--names", "names.txt", "-o", "-")
+    assert code == 0
+    check_lines(out.splitlines(), expected_sets(NAMES))
+    assert "Łoś" in out
+    code, out, _ = run(capsys, "probs.csv", "--probabilities", "--id", "image", "--rule", "probs.json")
+    assert code == 0
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [f"i{row}.jpg" for row in range(50)]
+    assert [json.loads(line)["labels"] for line in out.splitlines()] == [
+        [label for label, _ in row] for row in expected_sets(NAMES)
+    ]
+
+
+def test_a_file_of_json_lines_is_written_whole_and_summarised(folder, capsys):
+    code, out, err = run(capsys, "logits.npy", "--logits", "--rule", "logits.json", "-o", "out/sets.jsonl")
+    assert (code, err) == (0, "")
+    assert out == "50 sets, 1.5 labels on average, none empty: out/sets.jsonl\n"
+    check_lines(Path("out/sets.jsonl").read_text().splitlines(), expected_sets())
+    assert os.listdir("out") == ["sets.jsonl"]
+    code, out, _ = run(capsys, "logits.npy", "--logits", "--rule", "logits.json", "-o", "sets.jsonl", "--json")
+    assert json.loads(out) == {"rows": 50, "average_size": 1.5, "empty": 0, "output": "sets.jsonl"}
+
+
+@pytest.mark.parametrize("output", [["-o", "sets.csv"], ["--format", "csv"], ["-o", "sets.txt", "--format", "csv"]])
+def test_csv_has_a_line_per_row_and_separates_labels_by_semicolons(folder, capsys, output):
+    code, out, _ = run(capsys, "logits.npy", "--logits", "--rule", "logits.json", "--names", "names.txt", *output)
+    assert code == 0
+    text = Path(output[1]).read_text(encoding="utf-8") if output[0] == "-o" else out
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert list(rows[0]) == ["row", "size", "labels", "scores"]
+    sets = expected_sets(NAMES)
+    assert [int(row["row"]) for row in rows] == list(range(50))
+    assert [int(row["size"]) for row in rows] == sets.sizes.tolist()
+    assert [row["labels"].split(";") if row["labels"] else [] for row in rows] == [
+        [label for label, _ in row] for row in sets
+    ]
+    scores = [np.float32(row["scores"].split(";")).tolist() if row["scores"] else [] for row in rows]
+    assert scores == [[score for _, score in row] for row in sets]
+
+
+def test_empty_sets_are_rows_too(folder, capsys):
+    AverageK(0.5).fit(LOGITS, from_logits=True).save("few.json")
+    code, out, _ = run(capsys, "logits.npy", "--logits", "--rule", "few.json", "-o", "sets.jsonl")
+    empty = int((AverageK(0.5).fit(LOGITS, from_logits=True).predict(LOGITS).sizes == 0).sum())
+    assert code == 0
+    assert f"{empty} empty ({100 * empty / 50:.3g} %)" in out
+    assert sum(json.loads(line)["labels"] == [] for line in Path("sets.jsonl").read_text().splitlines()) == empty
+
+
+def test_a_seed_decides_ties_for_good(folder, capsys):
+    ties = torch.full((200, 2), 0.5)
+    np.save("ties.npy", ties.numpy())
+    AverageError(0.3).fit(ties, torch.zeros(200, dtype=torch.int64), from_logits=False).save("ties.json")
+    arguments = ("ties.npy", "--probabilities", "--rule", "ties.json", "--seed")
+    first, again, other = (run(capsys, *arguments, seed)[1] for seed in ("1", "1", "2"))
+    assert first == again != other
+
+
+@pytest.mark.parametrize("rows", [["nan", 33], ["inf", 3]])
+def test_a_score_that_is_none_leaves_no_file(folder, capsys, rows):
+    broken = LOGITS.clone()
+    broken[rows[1], 2] = float(rows[0])
+    np.save("broken.npy", broken.numpy())
+    Path("sets.jsonl").write_text("before")
+    before = sorted(os.listdir())
+    code, out, err = run(capsys, "broken.npy", "--logits", "--rule", "logits.json", "-o", "sets.jsonl")
+    assert (code, out) == (2, "")
+    rule = "scores must not be NaN or infinite"
+    assert err == f"shortlist: `broken.npy` row {rows[1]}: {rule}; that of label 2 is {rows[0]}.\n"
+    assert Path("sets.jsonl").read_text() == "before"
+    assert sorted(os.listdir()) == before
+
+
+MISTAKES = [
+    ("none.npy --logits --rule logits.json", "`none.npy` is not there."),
+    ("logits.npy --logits", "the following arguments are required: --rule"),
+    ("logits.npy --rule logits.json", "one of the arguments --logits --probabilities is required"),
+    ("logits.npy --logits --rule none.json", "`none.json` cannot be read: No such file or directory."),
+    ("logits.npy --logits --rule names.txt", "`names.txt` cannot be read: "),
+    ("wide.npy --logits --rule logits.json", "`logits.json` is for 4 labels, and `wide.npy` has scores of 5."),
+    (
+        "probs.csv --probabilities --rule probs.json",
+        "`probs.json` is for 4 labels, and `probs.csv` has scores of 5; --id image, if that names the rows.",
+    ),
+    (
+        "logits.npy --logits --rule probs.json",
+        "`probs.json` was calibrated on probabilities, and --logits says that these scores are others.",
+    ),
+    (
+        "probs.npy --probabilities --rule logits.json",
+        "`logits.json` was calibrated on logits, and --probabilities says that these scores are others.",
+    ),
+    ("empty.npy --logits --rule logits.json", "`empty.npy` holds no rows."),
+    ("logits.npy --logits --rule logits.json -o sets.txt", "--output must end in .jsonl or .csv, or --format must"),
+    ("logits.npy --logits --rule logits.json -o logits.json --format csv", "`logits.json` is read by this command"),
+    ("logits.npy --logits --rule logits.json --json -o -", "--json tells a summary on standard output"),
+    ("logits.npy --logits --rule logits.json --seed -1", "--seed must lie in [0, 2**63); got -1."),
+    ("logits.npy --logits --rule logits.json --names few.txt", "`few.txt` must name each of the 4 labels of"),
+    (
+        "logits.npy --logits --rule logits.json --names odd.txt -o sets.csv",
+        "names must not hold ';', which separates them in CSV; 'a;b' does (.jsonl can).",
+    ),
+    ("logits.npy --logits --rule logits.json -o names.txt/sets.csv", "is not a folder."),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
+def test_a_mistake_is_told_in_one_sentence_and_nothing_is_written(folder, capsys, arguments, message):
+    np.save("wide.npy", np.zeros((2, 5), dtype=np.float32))
+    np.save("empty.npy", np.zeros((0, 4), dtype=np.float32))
+    Path("few.txt").write_text("a\nb\n")
+    Path("odd.txt").write_text("a;b\nc\nd\ne\n")
+    before = sorted(os.listdir())
+    output = [] if " -o " in arguments else ["-o", "sets.jsonl"]
+    code, out, err = run(capsys, *arguments.split(), *output)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.startswith("shortlist")
+    assert err.endswith(".\n")
+    assert err.count("\n") == 1
+    assert sorted(os.listdir()) == before
+
+
+class FullDisk(io.StringIO):
+    """A file that takes some text and then no more."""
+
+    def write(self, text: str) -> int:
+        if self.tell() > 500:
+            raise OSError(28, "No space left on device")
+        return super().write(text)
+
+
+@pytest.mark.parametrize("name", ["sets.jsonl", "sets.csv"])
+def test_a_full_disk_is_told_and_leaves_what_was_there(folder, capsys, monkeypatch, name):
+    Path(name).write_text("before")
+    original = Path.open
+
+    def opened(path, mode="r", *rest, **options):
+        if path.name.endswith(".partial") and mode == "w":
+            original(path, mode).close()
+            return FullDisk()
+        return original(path, mode, *rest, **options)
+
+    monkeypatch.setattr(Path, "open", opened)
+    code, out, err = run(capsys, "logits.npy", "--logits", "--rule", "logits.json", "-o", name)
+    assert (code, out) == (2, "")
+    assert err == f"shortlist: `{name}` cannot be written: No space left on device.\n"
+    assert Path(name).read_text() == "before"
+    assert not list(Path().glob(".*partial"))
+
+
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly(folder):
+    np.save("many.npy", np.zeros((20000, 4), dtype=np.float32))
+    TopK(2).fit(LOGITS, from_logits=True).save("two.json")
+    command = [sys.executable, "-m", "shortlist", "predict", "many.npy", "--logits", "--rule", "two.json"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(scores_file.__file__).parents[2])}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["row"] == 0
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
+def test_help_shows_examples(capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert "shortlist predict test.npy --logits --rule rule.json" in out
