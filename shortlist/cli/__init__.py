@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from shortlist import __version__
-from shortlist.cli import audit, calibrate, data, evaluate, predict
+from shortlist.cli import audit, calibrate, compare, data, evaluate, fit, predict
 
 __all__ = ["main"]
 
@@ -29,8 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     audit.add_command(commands)
     calibrate.add_command(commands)
+    compare.add_command(commands)
     data.add_command(commands)
     evaluate.add_command(commands)
+    fit.add_command(commands)
     predict.add_command(commands)
     options = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from shortlist.cli.data_options import reader_options
 from shortlist.cli.data_tables import print_summary
 from shortlist.data import Dataset
 from shortlist.data.summary import DatasetSummary, summarise
@@ -27,7 +28,7 @@ examples:
   shortlist data inspect annotations/instances_val2017.json --format coco --no-duplicates
   shortlist data inspect features.npz --json > summary.json
 
-VALUE of --option is read as JSON where it is JSON (5, true, [64, 64]) and as text where it is not.
+VALUE of --option is read as JSON (5, true, [64, 64]) where the reader takes such a value, and as text otherwise.
 exit code: 0, or 2 when something could not be read.
 """
 _EXAMPLES = """\
@@ -122,54 +123,47 @@ def _wanted_figure(options: argparse.Namespace) -> str | None:
 
 
 def _open(options: argparse.Namespace) -> Dataset:
-    from shortlist.data.opening import open_dataset
+    from shortlist.data.opening import FORMATS, open_dataset
 
-    given = _reader_options(options.option)
+    # Which format it is shows when it is opened, so that without a name any reader's types count.
+    named = [FORMATS[options.format]] if options.format in FORMATS else FORMATS.values()
+    given = reader_options(options.option, [form.read for form in named])
     try:
         return open_dataset(options.path, format=options.format, **given)
     except TypeError as error:
-        if not str(error).startswith("`"):  # Our own sentences begin with what they are about.
+        if not given or str(error).startswith("`"):  # Our own sentences begin with what they are about.
             raise
-        raise ValueError(str(error)) from error
-
-
-def _reader_options(texts: list[str]) -> dict[str, Any]:
-    given: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier():
-            raise ValueError(f"--option must look like NAME=VALUE; got {text!r}.")
-        if name in ("path", "format"):
-            raise ValueError(f"--option must not be {name!r}: PATH and --format say that.")
-        if name in given:
-            raise ValueError(f"--option {name} must stand once; it stands twice.")
-        given[name] = _value(value)
-    return given
-
-
-def _value(text: str) -> Any:
-    """A JSON value where the text is one; else the text. NaN and infinity are no JSON."""
-    try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        return text
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)
+        names = ", ".join(f"--option {name}" for name in given)
+        raise ValueError(f"`{options.path}`: {names} must be what the reader takes ({error}).") from error
 
 
 def _draw(summary: DatasetSummary, dataset: Dataset, figure: str, options: argparse.Namespace) -> Path | None:
-    if figure:
-        return save_figure(draw_dataset(summary, dataset, examples=options.examples, seed=options.seed), figure)
-    name = re.sub(r"[^\w.-]+", "-", summary.name or Path(options.path).resolve().stem).strip("-.") or "dataset"
     try:
-        drawn = draw_dataset(summary, dataset, examples=options.examples, seed=options.seed)
-    except ImportError as error:
+        path = figure or _default_figure(summary, options.path)
+        return _save(draw_dataset(summary, dataset, examples=options.examples, seed=options.seed), path)
+    except (ImportError, OSError) as error:
+        if figure:
+            raise
         # Nobody asked for the picture, so that its absence is no failure.
         sys.stderr.write(f"shortlist: no picture: {error}\n")
         return None
-    return save_figure(drawn, f"{name}-inspect.png")
+
+
+def _default_figure(summary: DatasetSummary, path: str) -> str:
+    name = re.sub(r"[^\w.-]+", "-", summary.name or Path(path).resolve().stem).strip("-.")
+    return f"{name or 'dataset'}-inspect.png"
+
+
+def _save(drawn: Any, path: str) -> Path:
+    """Write a figure; an error names its file, as the one that is written first and then renamed means nothing."""
+    try:
+        return save_figure(drawn, path)
+    except OSError as error:
+        reason, folder = error.strerror or str(error), Path(path).parent
+        # Where a folder is at fault, perhaps one above, it is what to look at.
+        if error.filename is not None and Path(error.filename) in (folder, *folder.parents):
+            reason = f"`{error.filename}`: {reason}"
+        raise OSError(f"`{path}` cannot be written: {reason}.") from error
 
 
 @contextmanager

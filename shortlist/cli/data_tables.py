@@ -8,16 +8,17 @@ from itertools import accumulate
 from typing import Any
 
 from shortlist.data import Dataset
-from shortlist.data.summary import DatasetSummary, EqualRows, GroupStructure, Names
+from shortlist.data.summary_figures import DatasetSummary, EqualRows, GroupStructure, Names
 from shortlist.data.tally import Tally
 from shortlist.extras import require
-from shortlist.report.dataset import counted, percent, shot_name
+from shortlist.report.dataset import counted, number, percent, shot_name
 from shortlist.report.dataset_examples import describe_input, describe_labels, one_line, read_example
 
 _MOST_BARS = 10
 _BAR_WIDTH = 20
 _FEW = 5
 _LONGEST_NAME = 60
+_LONGEST_CONTENT = 1000
 _COMMON_SHARE = 0.98
 
 
@@ -72,16 +73,12 @@ def _figures(summary: DatasetSummary) -> Iterator[tuple[str, str, bool]]:
     yield "targets", summary.target_form, False
     yield (
         "labels per row",
-        f"mean {per_row.mean:.3g}, median {per_row.median:g}, from {per_row.minimum:,} to {per_row.maximum:,}; "
-        f"density {percent(summary.density)}; {counted(summary.rows_without_labels, 'row')} without a label",
+        f"{_spread(per_row)}; density {percent(summary.density)}; "
+        f"{counted(summary.rows_without_labels, 'row')} without a label",
         False,
     )
     yield "label sets", f"{summary.label_sets:,} different", False
-    yield (
-        "rows per label",
-        f"mean {per_label.mean:.3g}, median {per_label.median:g}, from {per_label.minimum:,} to {per_label.maximum:,}",
-        False,
-    )
+    yield "rows per label", _spread(per_label), False
     if per_label.total:
         yield "most frequent", _with_counts(summary.most_frequent), False
         yield "least frequent", _with_counts(summary.least_frequent), False
@@ -103,7 +100,7 @@ def _parts(summary: DatasetSummary) -> str:
     # Worth telling only where it can differ: parts of one source should not.
     several = summary.labels_per_row.minimum < summary.labels_per_row.maximum
     texts = [
-        f"{part.name} {part.rows:,}" + (f" ({part.labels_per_row:.3g} labels per row)" if several else "")
+        f"{part.name} {part.rows:,}" + (f" ({number(part.labels_per_row)} labels per row)" if several else "")
         for part in summary.parts
     ]
     if summary.rows_without_part:
@@ -121,8 +118,7 @@ def _training(summary: DatasetSummary) -> Iterator[tuple[str, str, bool]]:
         yield "only in test", _names(summary.only_in_test), summary.only_in_test.count > 0
     if training.imbalance is not None:
         where = "train" if summary.parts else "all rows"
-        number = f"{training.imbalance:,.0f}" if training.imbalance >= 100 else f"{training.imbalance:.3g}"
-        yield "imbalance", f"{number} : 1, most to least frequent label of {where}", False
+        yield "imbalance", f"{number(training.imbalance)} : 1, most to least frequent label of {where}", False
 
 
 def _gaps(summary: DatasetSummary) -> Iterator[tuple[str, str, bool]]:
@@ -168,7 +164,7 @@ def _brief(name: str) -> str:
 
 def _group(group: GroupStructure, of: str) -> str:
     sizes = group.sizes
-    text = f"{counted(group.groups, 'group')} of {_range(sizes.minimum, sizes.maximum, of)} (mean {sizes.mean:.3g})"
+    text = f"{counted(group.groups, 'group')} of {_range(sizes.minimum, sizes.maximum, of)} (mean {number(sizes.mean)})"
     if group.rows is not None:
         text += f", {_range(group.rows.minimum, group.rows.maximum, 'row')} each"
     if group.largest:
@@ -178,6 +174,12 @@ def _group(group: GroupStructure, of: str) -> str:
     if group.across_parts is not None:
         text += f"; {group.across_parts:,} in several parts"
     return text
+
+
+def _spread(tally: Tally) -> str:
+    # The median of whole numbers is whole or halfway between two.
+    median = f"{tally.median:,.1f}".removesuffix(".0")
+    return f"mean {number(tally.mean)}, median {median}, from {tally.minimum:,} to {tally.maximum:,}"
 
 
 def _range(low: int, high: int, noun: str) -> str:
@@ -234,11 +236,15 @@ def _examples(dataset: Dataset, rows: list[int]) -> Any:
     for row in rows:
         shown = read_example(dataset, row)
         if shown.example is None:
-            table.add_row(_text(f"{row:,}"), "", _text(f"cannot be read: {shown.reason}", "yellow"), "")
+            # The reason comes after the name of a file, which may be long: it takes lines rather than be cut.
+            reason = _text(
+                f"cannot be read: {shown.reason}"[:_LONGEST_CONTENT], "yellow", no_wrap=False, overflow="fold"
+            )
+            table.add_row(_text(f"{row:,}"), "", reason, "")
             continue
         example = shown.example
         labels = _text(describe_labels(example), "green")
         # Long texts are cut before they are measured: a book would take a while.
-        content = _text(describe_input(dataset, example)[:1000])
+        content = _text(describe_input(dataset, example)[:_LONGEST_CONTENT])
         table.add_row(_text(f"{row:,}"), _text(example.split or ""), content, labels)
     return table

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TextIO
 
 import torch
 
+from shortlist.cli.model_scores import is_model, open_model_scores
 from shortlist.cli.output_file import check_output, text_output
 from shortlist.cli.row_progress import watched_blocks
 from shortlist.cli.scores_file import ScoreBlock, Scores, add_score_options, scores_of
@@ -24,6 +25,9 @@ examples:
   shortlist predict test.npy --logits --rule rule.json --names labels.txt --output sets.jsonl
   shortlist predict test.csv --probabilities --id image --rule rule.json --output sets.csv
   shortlist predict test.npy --logits --rule rule.json | head
+  shortlist predict plants-model --data plants.csv --part test --output sets.jsonl
+
+SCORES may be a model of `shortlist fit`, and --data what it should answer to; its own rule serves without --rule.
 
 .jsonl has an object per row: its number (from 0) or id, labels best first, and their probabilities.
 .csv has a line per row, with ';' between labels. Labels are names where SCORES or --names has them, else numbers.
@@ -43,8 +47,11 @@ def add_command(commands: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_score_options(parser)
-    parser.add_argument("--rule", metavar="FILE", required=True, help="JSON of `shortlist calibrate`")
+    add_score_options(parser, required=False)
+    parser.add_argument("--data", metavar="PATH", help="with a model: the data to answer to")
+    parser.add_argument("--data-format", metavar="NAME", help="of DATA; see `shortlist data formats`")
+    parser.add_argument("--part", metavar="NAME", help="with a model: the part of the data (default: all rows)")
+    parser.add_argument("--rule", metavar="FILE", help="JSON of `shortlist calibrate`")
     parser.add_argument("--output", "-o", metavar="FILE", help=".jsonl or .csv (default: standard output)")
     parser.add_argument("--format", choices=_FORMATS, help="by default what OUTPUT ends in, else jsonl")
     parser.add_argument("--seed", metavar="N", type=int, help="of the chance that decides ties (default: fresh)")
@@ -61,8 +68,8 @@ def run(options: argparse.Namespace) -> int:
     generator = None if options.seed is None else seeded(options.seed)
     if output is not None:
         check_output(output, options.scores, options.rule, options.names)
-    scores = scores_of(options)
-    rule = read_rule(options.rule, scores)
+    scores, rule_file = _source(options)
+    rule = read_rule(rule_file, scores)
     if form == "csv":
         _check_names(scores)
     rows = labels = empty = 0
@@ -75,6 +82,28 @@ def run(options: argparse.Namespace) -> int:
     if output is not None:
         _summarise(options, rows, labels, empty)
     return 0
+
+
+def _source(options: argparse.Namespace) -> tuple[Scores, str | Path]:
+    """Scores of a file or of a model, and the file of the rule."""
+    if is_model(options.scores):
+        if options.data is None:
+            raise ValueError(f"`{options.scores}` is a model: --data must name what it should answer to.")
+        for name in ("logits", "probabilities", "key", "id", "names"):
+            if getattr(options, name):
+                raise ValueError(f"--{name} is for files of scores; `{options.scores}` is a model.")
+        scores = open_model_scores(options.scores, options.data, part=options.part, format=options.data_format)
+        rule = options.rule or Path(options.scores) / "rule.json"
+    else:
+        for name in ("data", "data_format", "part"):
+            if getattr(options, name) is not None:
+                raise ValueError(f"--{name.replace('_', '-')} is for models; `{options.scores}` is none.")
+        if not options.logits and not options.probabilities:
+            raise ValueError("one of --logits and --probabilities must say what the scores are.")
+        scores, rule = scores_of(options), options.rule
+    if rule is None:
+        raise ValueError("--rule must name the JSON of `shortlist calibrate`.")
+    return scores, rule
 
 
 def read_rule(path: str | Path, scores: Scores) -> SetRule:

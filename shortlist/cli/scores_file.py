@@ -87,12 +87,12 @@ class Scores:
             raise ValueError(f"`{self.path}` holds no rows.")
 
 
-def add_score_options(parser: argparse.ArgumentParser) -> None:
-    """Add SCORES and what must be known to read it."""
+def add_score_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add SCORES and what must be known to read it; ``required`` is the kind of the scores."""
     parser.add_argument(
         "scores", metavar="SCORES", help=f"a row per example, a column per label: {', '.join((*ARRAYS, *TABLES))}"
     )
-    kind = parser.add_mutually_exclusive_group(required=True)
+    kind = parser.add_mutually_exclusive_group(required=required)
     kind.add_argument("--logits", action="store_true", help="the scores are logits")
     kind.add_argument("--probabilities", action="store_true", help="the scores are probabilities")
     parser.add_argument("--key", help="which array of SCORES; not needed when it holds one")

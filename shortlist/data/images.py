@@ -233,7 +233,8 @@ class ImageArray:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Map the files again."""
-        self.__dict__ |= state | {"parts": [MappedFile.opened(part).transpose(axes) if axes else part for part, axes in state["parts"]]}
+        parts = [MappedFile.opened(part).transpose(axes) if axes else part for part, axes in state["parts"]]
+        self.__dict__ |= state | {"parts": parts}
 
     def fingerprints(self, rows: Tensor) -> list[bytes]:
         """Hashes of the pixels."""

@@ -29,6 +29,7 @@ from shortlist.data.formats import (
     read_voc,
 )
 from shortlist.data.formats.image_folder import IMAGE_ENDINGS
+from shortlist.data.formats.visual_genome import FILES as GRAPH_FILES
 from shortlist.data.pubmed import pubmed
 
 
@@ -174,11 +175,6 @@ def _images_by_class(path: Path) -> bool:
     )
 
 
-@wraps(read_visual_genome)
-def _read_visual_genome(path: Path, **options: Any) -> Dataset:
-    return read_visual_genome(path.parent if path.name == "VG-SGG.h5" else path, **options)
-
-
 @wraps(read_mimic)
 def _read_mimic(path: Path, **options: Any) -> Dataset:
     if _has("train_50.csv")(path) and not _either(_has("train_full.csv"), _has("notes_labeled.csv"))(path):
@@ -213,8 +209,8 @@ FORMATS: dict[str, Format] = {
     ),
     "visual-genome": Format(
         "scene graphs of Visual Genome: VG-SGG.h5 and its dictionary",
-        _either(_has("VG-SGG.h5"), lambda path: path.name == "VG-SGG.h5" and path.is_file()),
-        _read_visual_genome,
+        _either(*(_has_files(name) for name in GRAPH_FILES), lambda path: path.name in GRAPH_FILES and path.is_file()),
+        read_visual_genome,
     ),
     "voc": Format(
         "Pascal VOC: Annotations, ImageSets, JPEGImages",
@@ -258,7 +254,9 @@ FORMATS: dict[str, Format] = {
     ),
     "extreme-text": Format(
         "the text format of the Extreme Classification Repository",
-        _either(_has_one("*train.txt*", _EXTREME), _EXTREME),
+        _either(
+            _has_one("*[Tt]rain*.txt*", _EXTREME), _has_one("*_data.txt*", _EXTREME), _has("trn_X_Y.txt*"), _EXTREME
+        ),
         read_extreme_text,
     ),
     "bioasq": Format(

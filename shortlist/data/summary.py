@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,151 +12,25 @@ from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.duplicates import Duplicates, find_duplicates
 from shortlist.data.groups import Groups
+from shortlist.data.summary_figures import (
+    Changed,
+    DatasetSummary,
+    EqualRows,
+    GroupStructure,
+    Names,
+    Part,
+    Shots,
+    Training,
+    Unknown,
+)
 from shortlist.data.tally import Tally
 from shortlist.data.target_rows import label_pairs
 from shortlist.targets import target_form
 
-_FORMAT = "shortlist dataset summary"
-_VERSION = 1
 _MOST_NAMES = 10
 _TAILS = (0.5, 0.8, 0.9)
 # Few below 20, medium to 100, many above.
 _SHOTS = (("few", 0, 19), ("medium", 20, 100), ("many", 101, None))
-
-
-@dataclass(frozen=True)
-class Part:
-    """Rows of one part of the split; of those, the average number of labels, and how many labels occur at all."""
-
-    name: str
-    rows: int
-    labels_per_row: float
-    labels_seen: int
-
-
-@dataclass(frozen=True)
-class Names:
-    """How many labels are meant, and the names of the first ten."""
-
-    count: int
-    first: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Shots:
-    """Labels whose number of training examples lies in [low, high]; ``entries`` is the sum of those numbers."""
-
-    name: str
-    low: int
-    high: int | None
-    labels: int
-    entries: int
-
-
-@dataclass(frozen=True)
-class Training:
-    """Labels in the training part, or in all rows where there is no split.
-
-    ``imbalance`` is the largest number of examples of a label over the smallest but 0; None if no label has any.
-    """
-
-    rows: int
-    shots: tuple[Shots, ...]
-    imbalance: float | None
-    never: Names
-
-
-@dataclass(frozen=True)
-class GroupStructure:
-    """One partition of labels or rows: sizes of the groups that are not empty, the ten largest, and members in none.
-
-    ``rows`` tallies, for groups of labels, the rows that have a label of the group. ``across_parts`` counts, for groups
-    of rows, those with rows in more than one part of the split.
-    """
-
-    name: str
-    groups: int
-    without: int
-    sizes: Tally
-    largest: tuple[tuple[str, int], ...]
-    rows: Tally | None = None
-    across_parts: int | None = None
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """Labels of which a row does not say whether they are present; ``share`` is of all pairs of a row and a label."""
-
-    entries: int
-    share: float
-    rows: int
-
-
-@dataclass(frozen=True)
-class Changed:
-    """How the labels differ from the clean ones: labels that were added, removed or hidden, and rows with any."""
-
-    rows: int
-    added: int
-    removed: int
-
-
-@dataclass(frozen=True)
-class EqualRows:
-    """Rows of exactly the same input.
-
-    ``across_parts`` counts groups in more than one part of the split, ``leaked_rows`` rows outside the training part
-    that are also inside, ``different_labels`` groups whose labels disagree; ``first`` holds rows of the first groups.
-    """
-
-    groups: int
-    rows: int
-    across_parts: int
-    leaked_rows: int
-    different_labels: int
-    first: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True)
-class DatasetSummary:
-    """Figures of a dataset; see `summarise`.
-
-    ``labels_per_row`` and ``rows_per_label`` are exact tallies, ``lorenz`` and ``gini`` those of ``rows_per_label``.
-    ``density`` is the average share of the labels that a row has. ``tails`` pairs a share of the labels, the rarest,
-    with the share of all label entries that they hold. ``half`` is how many of the most frequent labels hold half.
-    """
-
-    name: str
-    rows: int
-    labels: int
-    inputs: str
-    input_shape: tuple[int, ...] | None
-    target_form: str
-    parts: tuple[Part, ...]
-    rows_without_part: int
-    labels_per_row: Tally
-    density: float
-    rows_without_labels: int
-    label_sets: int
-    rows_per_label: Tally
-    most_frequent: tuple[tuple[str, int], ...]
-    least_frequent: tuple[tuple[str, int], ...]
-    never_seen: Names
-    only_in_test: Names
-    lorenz: tuple[tuple[float, float], ...]
-    gini: float
-    tails: tuple[tuple[float, float], ...]
-    half: int
-    training: Training | None
-    label_groups: tuple[GroupStructure, ...]
-    row_groups: tuple[GroupStructure, ...]
-    unknown: Unknown
-    changed: Changed | None
-    duplicates: EqualRows | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers, texts, lists and dicts, with the name and the version of the format first."""
-        return {"format": _FORMAT, "version": _VERSION, **_plain(self)}
 
 
 def summarise(
@@ -171,6 +45,9 @@ def summarise(
 
     Returns:
         The figures; finite also for datasets without rows or labels. Shares of nothing are 0.
+
+    Raises:
+        ValueError: if an input cannot be read while looking for duplicates; names the file.
 
     Example:
         >>> from shortlist.data import Dataset, Features
@@ -359,12 +236,3 @@ def _equal_rows(found: Duplicates, split: Groups | None, sets: np.ndarray) -> Eq
         trained = np.bincount(group[train], minlength=len(found)) > 0
         leaked = int((trained[group] & ~train & (part >= 0)).sum())
     return EqualRows(len(found), len(rows), across, leaked, different, first)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Tally):
-        figures = {name: getattr(value, name) for name in ("mean", "median", "minimum", "maximum")}
-        return {**figures, "values": list(value.values), "times": list(value.times)}
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shortlist.data import Dataset
-from shortlist.data.summary import DatasetSummary, GroupStructure
+from shortlist.data.summary_figures import DatasetSummary, GroupStructure
 from shortlist.data.tally import Tally
 from shortlist.extras import require
 from shortlist.report.dataset_examples import draw_examples, example_rows, shorten
@@ -32,6 +32,18 @@ def draw_dataset(summary: DatasetSummary, dataset: Dataset | None = None, *, exa
 
     Returns:
         A matplotlib figure, for `shortlist.report.saving.save_figure`.
+
+    Raises:
+        ValueError: if ``examples`` is negative.
+        ImportError: if matplotlib is not installed.
+
+    Example:
+        >>> from shortlist.data import Dataset, Features
+        >>> from shortlist.data.summary import summarise
+        >>> flowers = Dataset(Features(torch.eye(3)), torch.tensor([0, 1, 1]), ("daisy", "clover"))
+        >>> figure = draw_dataset(summarise(flowers), flowers, examples=2)
+        >>> len(figure.subfigs)  # panels with figures, and the examples below
+        2
     """
     if examples < 0:
         raise ValueError(f"`examples` must be at least 0; got {examples}.")
@@ -93,7 +105,7 @@ def _draw_cardinality(axis: Any, summary: DatasetSummary) -> None:
     if summary.rows:
         axis.axvline(tally.mean, color=_MARK, linestyle=":", linewidth=1.4)
         ha = "left" if tally.mean <= (middle[0] + middle[-1]) / 2 else "right"
-        axis.text(tally.mean, 1.12 * max(heights), f"  mean {tally.mean:.3g}  ", color=_MARK, ha=ha, va="center")
+        axis.text(tally.mean, 1.12 * max(heights), f"  mean {number(tally.mean)}  ", color=_MARK, ha=ha, va="center")
     xlabel = "labels per row" if step == 1 else f"labels per row (bars of {step} values)"
     _finish(axis, "Labels per row", xlabel, "rows", whole="xy")
 
@@ -140,7 +152,7 @@ def _draw_lorenz(axis: Any, summary: DatasetSummary) -> None:
 
 def _draw_parts(axis: Any, summary: DatasetSummary) -> None:
     """Rows of each part of the split."""
-    bars = [(part.name, part.rows, f"{part.rows:,} ({part.labels_per_row:.3g} per row)") for part in summary.parts]
+    bars = [(part.name, part.rows, f"{part.rows:,} ({number(part.labels_per_row)} per row)") for part in summary.parts]
     rest = summary.rows_without_part if summary.parts else summary.rows
     if rest or not bars:
         bars.append(("no part" if summary.parts else "all rows", rest, f"{rest:,}"))
@@ -221,17 +233,71 @@ def _bars(axis: Any, bars: list[tuple[str, int, str]]) -> None:
 
 
 def shot_name(low: int, high: int | None, name: str) -> str:
-    """Few, medium or many with the numbers of training examples that are meant."""
+    """Few, medium or many with the numbers of training examples that are meant.
+
+    Args:
+        low: the least number of examples.
+        high: the greatest; None for any.
+        name: of the shots.
+
+    Returns:
+        A few words for a row or a bar.
+
+    Example:
+        >>> shot_name(0, 19, "few"), shot_name(20, 100, "medium"), shot_name(101, None, "many")
+        ('few: < 20', 'medium: 20-100', 'many: > 100')
+    """
     return f"{name}: > {low - 1}" if high is None else f"{name}: {low}-{high}" if low else f"{name}: < {high + 1}"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the plural unless it is 1."""
+    """A number with its noun, in the plural unless it is 1.
+
+    Args:
+        number: how many.
+        noun: in the singular; the plural has an s.
+
+    Returns:
+        Both, with commas between thousands.
+
+    Example:
+        >>> counted(1, "row"), counted(2000, "row")
+        ('1 row', '2,000 rows')
+    """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def number(value: float) -> str:
+    """A number from 0 for people: three digits, whole from 100 on, with commas between thousands and no exponent.
+
+    Args:
+        value: such as a mean.
+
+    Returns:
+        The number as text; tiny ones only as below a bound.
+
+    Example:
+        >>> number(3700.4), number(99.96), number(1.25), number(0.00001), number(0)
+        ('3,700', '100', '1.25', '< 0.0001', '0')
+    """
+    if 0 < value < 1e-4:
+        return "< 0.0001"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def percent(share: float) -> str:
-    """A share for people: three digits, and never 0 % or 100 % unless it is."""
+    """A share for people: three digits, and never 0 % or 100 % unless it is.
+
+    Args:
+        share: in [0, 1].
+
+    Returns:
+        Percent as text.
+
+    Example:
+        >>> percent(0.1234), percent(0.99999), percent(1), percent(1e-9)
+        ('12.3 %', '> 99.9 %', '100 %', '< 0.01 %')
+    """
     if 0 < share < 1e-4:
         return "< 0.01 %"
     if 0.9995 <= share < 1:

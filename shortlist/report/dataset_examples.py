@@ -22,7 +22,17 @@ _CAPTION_LETTERS, _TEXT_LETTERS, _TEXT_LINES = 174, 208, 10
 
 
 class Shown(NamedTuple):
-    """A row with its content, or with the reason why it could not be read."""
+    """A row with its content, or with the reason why it could not be read.
+
+    Args:
+        row: its number.
+        example: its content; None if it could not be read.
+        reason: why not, in one sentence; empty if it could.
+
+    Example:
+        >>> Shown(3, None, "`b.jpg` is not there.").reason
+        '`b.jpg` is not there.'
+    """
 
     row: int
     example: Example | None
@@ -36,6 +46,12 @@ def example_rows(num_rows: int, count: int, *, seed: int = 0) -> list[int]:
         num_rows: how many rows there are.
         count: how many are wanted; all rows, if there are fewer.
         seed: the same seed gives the same rows, on any platform.
+
+    Returns:
+        Numbers of rows.
+
+    Raises:
+        ValueError: if ``count`` is negative, or ``seed`` no whole number from 0.
 
     Example:
         >>> example_rows(1000, 3)
@@ -53,20 +69,61 @@ def example_rows(num_rows: int, count: int, *, seed: int = 0) -> list[int]:
 
 
 def read_example(dataset: Dataset, row: int) -> Shown:
-    """Read a row; one that cannot be read, such as a damaged image, is to be shown with the reason."""
+    """Read a row; one that cannot be read, such as a damaged image, is to be shown with the reason.
+
+    Args:
+        dataset: where the row is.
+        row: its number.
+
+    Returns:
+        The row, or the reason: a damaged or missing file, or a library that reading it needs.
+
+    Example:
+        >>> from shortlist.data import Dataset, ImageFiles
+        >>> read_example(Dataset(ImageFiles(["no.jpg"]), torch.tensor([0]), ("daisy",)), 0).example is None
+        True
+    """
     try:
         return Shown(row, dataset[row])
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        told = error.strerror is not None and error.filename is not None
+        return Shown(row, None, f"`{error.filename}`: {error.strerror}." if told else str(error))
+    except (ValueError, ImportError) as error:
         return Shown(row, None, str(error))
 
 
 def one_line(text: str) -> str:
-    """The text with single spaces for line ends, tabs and whatever else is not printed."""
+    r"""The text with single spaces for line ends, tabs and whatever else is not printed.
+
+    Args:
+        text: any text.
+
+    Returns:
+        The same in one line, without spaces at its ends.
+
+    Example:
+        >>> one_line(" red\n\trose ")
+        'red rose'
+    """
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def describe_input(dataset: Dataset, example: Example) -> str:
-    """What the input of a row is, in one line."""
+    """What the input of a row is, in one line.
+
+    Args:
+        dataset: where the row is, for the kind of its inputs.
+        example: the row.
+
+    Returns:
+        The text itself, the sides of an image, the first features, or the classes of a pair of objects.
+
+    Example:
+        >>> from shortlist.data import Dataset, Features
+        >>> flowers = Dataset(Features(torch.tensor([[3700.0, 0.25]])), torch.tensor([0]), ("daisy",))
+        >>> describe_input(flowers, flowers[0])
+        '3700, 0.25'
+    """
     content = example.input
     if isinstance(content, str):
         return one_line(content) or "(empty text)"
@@ -80,12 +137,24 @@ def describe_input(dataset: Dataset, example: Example) -> str:
     if dataset.inputs.kind == "images" and content.dim() == 3:
         return f"{content.shape[2]} × {content.shape[1]} pixels, {'grey' if content.shape[0] == 1 else 'colour'}"
     flat = content.flatten()
-    values = ", ".join(f"{value:.3g}" for value in flat[:6].tolist())
+    values = ", ".join(map(_feature, flat[:6].tolist()))
     return f"{values}{', …' if len(flat) > 6 else ''}"
 
 
 def describe_labels(example: Example) -> str:
-    """The labels of a row, unknown ones after them with a question mark, in one line."""
+    """The labels of a row, unknown ones after them with a question mark, in one line.
+
+    Args:
+        example: the row.
+
+    Returns:
+        Names between commas.
+
+    Example:
+        >>> from shortlist.data import Example
+        >>> describe_labels(Example("red", labels=("rose", "garden"), unknown=("wild",), split=None))
+        'rose, garden, wild?'
+    """
     names = [one_line(name) or repr(name) for name in example.labels]
     return ", ".join(names + [f"{one_line(name)}?" for name in example.unknown]) or "(no label)"
 
@@ -98,6 +167,14 @@ def draw_examples(figure: Any, dataset: Dataset, rows: list[int], *, columns: in
         dataset: where the rows are.
         rows: which rows, from left to right and from top to bottom.
         columns: how many side by side.
+
+    Example:
+        >>> from shortlist.data import Dataset, Texts
+        >>> from shortlist.report.saving import new_figure
+        >>> figure, flowers = new_figure(6, 2), Dataset(Texts(["red"]), torch.tensor([0]), ("rose",))
+        >>> draw_examples(figure, flowers, [0], columns=2)
+        >>> figure.axes[0].get_xlabel()
+        'rose'
     """
     shown = [read_example(dataset, row) for row in rows]
     cells = [_heat(one.example.input) if one.example is not None else None for one in shown]
@@ -124,22 +201,66 @@ def draw_examples(figure: Any, dataset: Dataset, rows: list[int], *, columns: in
 
 
 def wrap(text: str, width: int, lines: int) -> str:
-    """The text in lines of at most ``width`` letters; what is too much ends in an ellipsis. Only drawable letters."""
+    """The text in lines; what is too much ends in an ellipsis. Only drawable letters.
+
+    Args:
+        text: any text.
+        width: how many letters a line may have.
+        lines: how many lines there may be.
+
+    Returns:
+        Lines with ends between them.
+
+    Example:
+        >>> wrap("a red rose in the garden", 10, 2).splitlines()
+        ['a red rose', 'in the …']
+    """
     text = drawable(text)[: 2 * width * lines]  # Wrapping a whole book to show its first page takes long.
     return "\n".join(textwrap.wrap(text, width, max_lines=lines, placeholder=" …", break_on_hyphens=False))
 
 
 def shorten(text: str, width: int) -> str:
-    """The text in one line of at most ``width`` letters. Only drawable letters."""
+    """The text in one line. Only drawable letters.
+
+    Args:
+        text: any text.
+        width: how many letters the line may have.
+
+    Returns:
+        The text, or its beginning with an ellipsis.
+
+    Example:
+        >>> shorten("a red rose", 6)
+        'a red…'
+    """
     text = drawable(text)
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
 def drawable(text: str) -> str:
-    """The text in one line, with a box for each letter that the font lacks (matplotlib would warn of each)."""
+    r"""The text in one line, with a box for each letter that the font lacks (matplotlib would warn of each).
+
+    Args:
+        text: any text.
+
+    Returns:
+        As many letters as `one_line` leaves.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+
+    Example:
+        >>> drawable("rose\t花")
+        'rose ▯'
+    """
     fonts = require("matplotlib.font_manager", extra="report")
     known = fonts.get_font(fonts.findfont(fonts.FontProperties())).get_charmap()
     return "".join(letter if ord(letter) in known else "▯" for letter in one_line(text))
+
+
+def _feature(value: float) -> str:
+    """Three digits, and all that stand before the point; exponents only where there would be many zeros."""
+    return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def _draw_input(

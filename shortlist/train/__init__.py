@@ -2,8 +2,10 @@
 
 from shortlist.train.batches import SetBatches
 from shortlist.train.classifier import SetClassifier
+from shortlist.train.comparison import Comparison, Interval, compare
 from shortlist.train.densenet import DenseNet
 from shortlist.train.encoders import MLP, Bag, Plain, SmallCNN, Standardised
+from shortlist.train.evaluation import Evaluation, evaluate
 from shortlist.train.fit import Fitted, fit
 from shortlist.train.model import SetModel
 from shortlist.train.options import FitOptions
@@ -13,9 +15,12 @@ from shortlist.train.saved_model import SavedModel, export_onnx, load_model, sav
 __all__ = [
     "MLP",
     "Bag",
+    "Comparison",
     "DenseNet",
+    "Evaluation",
     "FitOptions",
     "Fitted",
+    "Interval",
     "ModelPlan",
     "Plain",
     "SavedModel",
@@ -25,6 +30,8 @@ __all__ = [
     "SmallCNN",
     "Standardised",
     "build_model",
+    "compare",
+    "evaluate",
     "export_onnx",
     "fit",
     "load_model",

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from lightning import LightningModule
 from torch import Tensor, nn
 from torchmetrics import Metric
@@ -36,9 +37,16 @@ class SetClassifier(LightningModule):
     ) -> None:
         super().__init__()
         self.model, self.loss, self.options, self.link = model, loss, options, link
-        self.metrics = nn.ModuleDict(metrics)
+        # A list, for names may hold a point, as in average2.5_accuracy, and names of modules must not.
+        self.metric_names, self._metrics = tuple(metrics), nn.ModuleList(metrics.values())
+        self.asked: dict[str, Any] = {}
         self.history: list[dict[str, float]] = []
         self._train_loss = torch.zeros(2, dtype=torch.float64)
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics by name."""
+        return dict(zip(self.metric_names, self._metrics, strict=True))  # pyright: ignore[reportReturnType]
 
     def forward(self, inputs: Any) -> Tensor:
         """The logits that predict."""
@@ -58,21 +66,24 @@ class SetClassifier(LightningModule):
         loss = batch_loss(self.loss, self.model.outputs(batch.inputs), batch.targets, batch.rows)
         if not torch.isfinite(loss):
             raise ValueError(f"the loss is {loss.item()} in epoch {self.current_epoch}, batch {index}: no finite step.")
-        self._train_loss += torch.tensor([float(loss.detach()) * len(batch.rows), len(batch.rows)])
+        rows = torch.tensor(len(batch.rows))
+        if self.trainer.world_size > 1:
+            dist.all_reduce(rows)  # The loss is that of the global batch, and so is its weight.
+        self._train_loss += torch.tensor([float(loss.detach()) * int(rows), int(rows)])
         return loss
 
     def validation_step(self, batch: Batch, index: int) -> None:
         """Show a batch to the metrics."""
         logits = self.model(batch.inputs).float()
-        update_metrics(dict(self.metrics.items()), logits, batch.targets, link=self.link)  # pyright: ignore
+        update_metrics(self.metrics, logits, batch.targets, link=self.link)
 
     def on_validation_epoch_end(self) -> None:
         """Log the metrics, by which the run stops and chooses its best epoch."""
         if self.trainer.sanity_checking:
             return
-        values = metric_values(dict(self.metrics.items()))  # pyright: ignore[reportArgumentType]
+        values = metric_values(self.metrics)
         for metric in self.metrics.values():
-            metric.reset()  # pyright: ignore[reportCallIssue]
+            metric.reset()
         self.log_dict({name: torch.tensor(value) for name, value in values.items()}, prog_bar=True, sync_dist=False)
         total, rows = self._train_loss.tolist()
         self.history.append({"epoch": float(self.current_epoch), "train_loss": total / max(rows, 1), **values})
@@ -98,8 +109,10 @@ class SetClassifier(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what was measured so far."""
+        """Keep what was measured so far, what was asked for, and whether the run has ended early."""
         checkpoint["history"] = self.history
+        checkpoint["asked"] = self.asked
+        checkpoint["stopped"] = bool(self.trainer.should_stop)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Go on with it."""

@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from lightning import Trainer, seed_everything
@@ -16,16 +18,19 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch import Tensor
 
 from shortlist.data import Dataset
+from shortlist.data.target_rows import label_pairs
 from shortlist.targets import check_target
 from shortlist.train.batches import SetBatches
 from shortlist.train.checkpoint_files import WholeCheckpoints
 from shortlist.train.classifier import SetClassifier
-from shortlist.train.encoders import Standardised
+from shortlist.train.encoders import Standardised, as_floats
 from shortlist.train.model import SetModel
 from shortlist.train.options import FitOptions
 from shortlist.train.plan import ModelPlan, build_model
 from shortlist.train.recipes import ONE_CLASS, Task, link_of, make_loss
-from shortlist.train.scores import batches_of, is_one_class, prepared, run_metrics
+from shortlist.train.scores import batches_of, is_one_class, prepared, refuse_unusable, row_shape, run_metrics
+
+_KINDS = ("features", "sparse features", "images", "text")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,18 +68,23 @@ def fit(
         ValueError: in one sentence, for data or options that do not fit.
     """
     options = options or FitOptions()
+    if dataset.inputs.kind not in _KINDS:
+        raise ValueError(f"`dataset` must have {', '.join(_KINDS)} as inputs; got {dataset.inputs.kind}.")
+    asked = run_identity(dataset, options)
     words = {"num_features": options.words, "ngrams": 1} if dataset.inputs.kind == "text" else None
     dataset = dataset if words is None else prepared(dataset, **words)
     one_class = is_one_class(dataset)
     loss_name = options.loss if options.loss != "auto" else ("cross_entropy" if one_class else "bce")
     if loss_name in ONE_CLASS and not one_class:
         raise ValueError(f"`loss` {loss_name!r} is for one class per row; the rows have sets.")
+    if dataset.num_labels < 2:
+        raise ValueError(f"`dataset` must have at least 2 labels; got {dataset.num_labels}.")
+    refuse_unusable(dataset, ("train", "val"))
     train, val = dataset.part("train"), dataset.part("val")
-    _check_parts(train, val)
     check_target(train.targets, dataset.num_labels)
     plan = ModelPlan(
         dataset.inputs.kind,
-        tuple(dataset.inputs.shape),  # pyright: ignore[reportAttributeAccessIssue]
+        row_shape(dataset),
         dataset.num_labels,
         loss_name,
         encoder=options.encoder,
@@ -90,7 +100,10 @@ def fit(
         task = Task(dataset.num_labels, train.label_counts(), len(train), options.k)
         metrics = run_metrics(one_class=one_class, num_labels=dataset.num_labels, k=options.k)
         loss = make_loss(loss_name, task, options.loss_options)
+        if getattr(loss, "reduction", "mean") not in ("mean", "sum"):
+            raise ValueError(f"`loss_options` must have reduction 'mean' or 'sum'; got {loss.reduction!r}.")
         module = SetClassifier(model, loss, metrics, options, link=link_of(loss_name))
+        module.asked = asked
         with TemporaryDirectory() as scratch:
             monitor, best = _train(module, train, val, options, Path(folder or scratch), progress)
     return Fitted(model, plan, options, dataset.label_names, monitor, best, module.history)
@@ -100,17 +113,18 @@ def _train(
     module: SetClassifier, train: Dataset, val: Dataset, options: FitOptions, folder: Path, progress: bool
 ) -> tuple[str, int]:
     monitor = _monitor(module, options)
-    keep = ModelCheckpoint(
-        folder / "checkpoints", "best", monitor=monitor, mode="max", save_last=True, enable_version_counter=False
-    )
+    place = folder / "checkpoints"
+    keep = _Best(place, "best", monitor=monitor, mode="max", enable_version_counter=False)
+    # A second one, for the first writes only when the monitor improves; it comes last and so knows all states.
+    every = ModelCheckpoint(place, "last", monitor=None, every_n_epochs=1, enable_version_counter=False)
     stop = [EarlyStopping(monitor, mode="max", patience=options.patience)] if options.patience else []
     trainer = Trainer(
         max_epochs=options.epochs,
         accelerator="cpu" if options.processes > 1 else "auto",
         devices=options.processes,
         strategy="ddp" if options.processes > 1 else "auto",
-        precision=options.precision,  # pyright: ignore[reportArgumentType]
-        callbacks=[keep, *stop],
+        precision=options.precision,
+        callbacks=[*stop, keep, every],
         plugins=[WholeCheckpoints()],
         logger=False,
         enable_model_summary=False,
@@ -120,13 +134,17 @@ def _train(
         num_sanity_val_steps=0,
         default_root_dir=folder,
     )
-    last = folder / "checkpoints" / "last.ckpt"
-    trainer.fit(
-        module,
-        SetBatches(train, val, batch_size=options.batch_size, seed=options.seed),
-        ckpt_path=last if last.is_file() else None,
-    )
-    best = WholeCheckpoints().load_checkpoint(keep.best_model_path)
+    last = place / "last.ckpt"
+    before = WholeCheckpoints().load_checkpoint(last) if last.is_file() else {}
+    if before and before.get("asked") != module.asked:
+        raise ValueError(f"`{folder}` holds a run of other data or options; choose another folder.")
+    if before and (before["stopped"] or len(before["history"]) >= options.epochs):
+        # Lightning would train one more epoch of a run that has ended early.
+        module.history = before["history"]
+    else:
+        batches = SetBatches(train, val, batch_size=options.batch_size, seed=options.seed)
+        trainer.fit(module, batches, ckpt_path=last if before else None)
+    best = WholeCheckpoints().load_checkpoint(place / "best.ckpt")
     module.load_state_dict(best["state_dict"])
     module.model.eval()
     return monitor, int(best["epoch"])
@@ -145,16 +163,36 @@ def _monitor(module: SetClassifier, options: FitOptions) -> str:
     return options.monitor
 
 
-def _check_parts(train: Dataset, val: Dataset) -> None:
-    for name, part in (("train", train), ("val", val)):
-        if not len(part):
-            raise ValueError(f"`dataset` must have rows in the part {name!r}; it has none.")
-    if train.num_labels < 2:
-        raise ValueError(f"`dataset` must have at least 2 labels; got {train.num_labels}.")
+class _Best(ModelCheckpoint):
+    """Knows its file by its name: Lightning forgets which epoch was best when a folder was moved."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        def here(path: str) -> str:
+            return str(Path(self.dirpath or "") / Path(path).name) if path else path
+
+        paths = {name: here(state_dict[name]) for name in ("best_model_path", "kth_best_model_path")}
+        scores = {here(path): score for path, score in state_dict["best_k_models"].items()}
+        super().load_state_dict({**state_dict, **paths, "best_k_models": scores, "dirpath": self.dirpath})
+
+
+def run_identity(dataset: Dataset, options: FitOptions) -> dict[str, Any]:
+    """What tells a run from others, as plain values: its options, and a digest of labels, parts and the first inputs.
+
+    The number of processes is left out, for it does not change what a run computes.
+    """
+    digest = blake2b(repr((dataset.inputs.kind, dataset.label_names)).encode(), digest_size=16)
+    if dataset.split is not None:
+        digest.update(repr(dataset.split.names).encode() + dataset.split.index.numpy().tobytes())
+    for values in label_pairs(dataset.targets, dataset.num_labels):
+        digest.update(values.numpy().tobytes())
+    for content in dataset.inputs.fingerprints(torch.arange(min(len(dataset), 64))):
+        digest.update(content)
+    plain = {name: value for name, value in options.to_json().items() if name != "processes"}
+    return {"options": plain, "data": digest.hexdigest(), "rows": len(dataset)}
 
 
 def _standardise(model: SetModel, train: Dataset) -> None:
-    """Measure mean and deviation of each feature on the training rows; refuse features that are not finite."""
+    """Measure mean and deviation of each feature on the training rows."""
     for module in model.modules():
         if isinstance(module, Standardised):
             mean, scale = _moments(train, module.out_features)
@@ -166,10 +204,7 @@ def _moments(train: Dataset, size: int) -> tuple[Tensor, Tensor]:
     total, squares = torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
     shift: Tensor | None = None
     for rows in batches_of(len(train), 4096):
-        values = train.inputs.batch(rows).to(torch.float64).flatten(1)
-        finite = values.isfinite().all(1)
-        if not finite.all():
-            raise ValueError(f"`dataset` must have finite features; training row {int(rows[~finite][0])} has not.")
+        values = as_floats(train.inputs.batch(rows), torch.float64).flatten(1)
         # Sums about the first row do not cancel where the mean is large against the deviation.
         shift = values[0] if shift is None else shift
         total += (values - shift).sum(0)

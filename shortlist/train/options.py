@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,19 +14,23 @@ class FitOptions:
     """Options of a run.
 
     Args:
-        loss: a name of ``shortlist.train.recipes.LOSSES``; ``auto`` is cross-entropy for one class per row, and binary
-            cross-entropy for sets.
+        loss: cross_entropy, lml, average_k, noised_topk, two_way, bce, ...; ``auto`` is cross_entropy for one class per
+            row, and bce for sets.
         k: how many labels an answer holds, or holds on average; losses and metrics go by it.
-        encoder, head: names, see `ModelPlan`.
-        loss_options, encoder_options, head_options: what to give to them.
+        encoder: linear, mlp, bag, cnn, densenet, ``torchvision:NAME``, ``timm:NAME``; ``auto`` goes by the inputs.
+        head: linear, cosine, bottleneck, dft; ``auto`` goes by the loss.
+        loss_options: what to give to the loss, by name.
+        encoder_options: what to give to the encoder, by name.
+        head_options: what to give to the head, by name.
         epochs: how often to go through the training rows, at most.
         batch_size: rows of a step, over all processes.
-        learning_rate, weight_decay: of the optimiser.
+        learning_rate: the highest rate of the optimiser.
+        weight_decay: of the optimiser.
         optimizer: ``adamw``, or ``sgd`` with Nesterov momentum.
         monitor: the metric to stop by and to choose the best epoch by; ``auto`` is the average-k accuracy, or recall at
             k for sets.
         patience: how many epochs without a better value to wait; 0 never stops early.
-        precision: as Lightning calls it: ``32-true``, ``bf16-mixed``, ``16-mixed``.
+        precision: ``32-true``, ``bf16-mixed`` or ``16-mixed``, as Lightning calls them.
         processes: how many processes share a step.
         seed: of parameters, order, dropout and noise.
         words: how many columns texts are hashed to.
@@ -38,26 +44,45 @@ class FitOptions:
     encoder_options: Mapping[str, Any] = field(default_factory=dict)
     head_options: Mapping[str, Any] = field(default_factory=dict)
     epochs: int = 20
-    batch_size: int = 256
+    batch_size: int = 128
     learning_rate: float = 1e-3
     weight_decay: float = 1e-4
     optimizer: Literal["adamw", "sgd"] = "adamw"
     monitor: str = "auto"
     patience: int = 5
-    precision: str = "32-true"
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
     processes: int = 1
     seed: int = 0
     words: int = 2**16
 
     def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "processes", "words", "patience", "seed"):
+            if type(getattr(self, name)) is not int:
+                raise TypeError(f"`{name}` must be a whole number; got {getattr(self, name)!r}.")
         for name in ("epochs", "batch_size", "processes", "words"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
         for name in ("learning_rate", "k"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"`{name}` must be above 0; got {getattr(self, name)}.")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` must be above 0 and finite; got {getattr(self, name)}.")
         for name in ("patience", "weight_decay", "seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"`{name}` must be at least 0; got {getattr(self, name)}.")
-        if self.optimizer not in ("adamw", "sgd"):
-            raise ValueError(f"`optimizer` must be 'adamw' or 'sgd'; got {self.optimizer!r}.")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` must be at least 0 and finite; got {getattr(self, name)}.")
+        for name, known in (("optimizer", ("adamw", "sgd")), ("precision", ("32-true", "bf16-mixed", "16-mixed"))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"`{name}` must be one of {', '.join(known)}; got {getattr(self, name)!r}.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, tensors and arrays as lists; ValueError if an option holds anything that is none."""
+        try:
+            return json.loads(json.dumps(vars(self), default=_plain))
+        except TypeError as error:
+            raise ValueError(f"`options` must hold plain values, tensors or arrays: {error}.") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"got {type(value).__name__}")

@@ -74,6 +74,12 @@ def _linear(plan: ModelPlan) -> nn.Module:
 
 
 def _mlp(plan: ModelPlan, *, hidden: list[int] | tuple[int, ...] = (256, 256), dropout: float = 0.1) -> nn.Module:
+    if not isinstance(hidden, list | tuple) or (plan.kind == "sparse features" and not hidden):
+        raise ValueError(f"`hidden` must be a list of sizes, with at least one for sparse features; got {hidden!r}.")
+    for size in hidden:
+        _check_size("hidden", size)
+    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        raise ValueError(f"`dropout` must lie in [0, 1); got {dropout!r}.")
     below = Bag(plan.shape[0], hidden[0]) if plan.kind == "sparse features" else _dense(plan)
     return MLP(below, hidden, dropout=dropout)  # pyright: ignore[reportArgumentType]
 
@@ -81,14 +87,18 @@ def _mlp(plan: ModelPlan, *, hidden: list[int] | tuple[int, ...] = (256, 256), d
 def _bag(plan: ModelPlan, *, dim: int = 256) -> nn.Module:
     if plan.kind != "sparse features":
         raise ValueError(f"`encoder` 'bag' needs sparse features or texts; got {plan.kind}.")
+    _check_size("dim", dim)
     return Bag(plan.shape[0], dim)
 
 
 def _cnn(plan: ModelPlan, *, width: int = 32) -> nn.Module:
+    _check_size("width", width)
     return SmallCNN(_channels(plan), width=width)
 
 
 def _densenet(plan: ModelPlan, *, depth: int = 40, growth: int = 40) -> nn.Module:
+    _check_size("depth", depth)
+    _check_size("growth", growth)
     return DenseNet(_channels(plan), depth=depth, growth=growth)
 
 
@@ -121,6 +131,11 @@ def _dense(plan: ModelPlan) -> nn.Module:
     return Standardised(torch.zeros(size), torch.ones(size))
 
 
+def _check_size(name: str, size: Any) -> None:
+    if type(size) is not int or size < 1:
+        raise ValueError(f"`{name}` must be a whole number, at least 1; got {size!r}.")
+
+
 def _channels(plan: ModelPlan) -> int:
     if plan.kind != "images":
         raise ValueError(f"`encoder` {plan.encoder!r} needs images; got {plan.kind}.")
@@ -145,10 +160,15 @@ class _Backbone(nn.Module):
 
 
 def _backbone(library: str, name: str, **options: Any) -> nn.Module:
+    try:
+        module = require("timm" if library == "timm" else "torchvision.models", extra=library)
+    except ImportError as error:
+        # They come with no extra of ours, for their versions go by the torch that is there.
+        raise ImportError(f"`encoder` '{library}:{name}' needs {library}: run `pip install {library}`.") from error
     if library == "timm":
-        network = require("timm", extra="timm").create_model(name, num_classes=0, **options)
+        network = module.create_model(name, num_classes=0, **options)
         return _Backbone(network, network.num_features)
-    network = require("torchvision.models", extra="torchvision").get_model(name, **options)
+    network = module.get_model(name, **options)
     # The last linear layer is the classifier in all of them, whatever its name.
     last = [key for key, module in network.named_modules() if isinstance(module, nn.Linear)][-1]
     parent, _, child = last.rpartition(".")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from shortlist.sets.rule import SetRule
 from shortlist.train.fit import Fitted
 from shortlist.train.model import SetModel
 from shortlist.train.plan import ModelPlan, build_model
-from shortlist.train.scores import model_scores, prepared
+from shortlist.train.scores import model_scores, prepared, row_shape
 
 _FORMAT = "shortlist model"
 _VERSION = 1
@@ -46,7 +46,7 @@ class SavedModel:
         """
         words = self.plan.words
         dataset = dataset if words is None else prepared(dataset, **words)
-        shape = tuple(getattr(dataset.inputs, "shape", ()))
+        shape = row_shape(dataset) if dataset.inputs.kind == self.plan.kind else ()
         if (dataset.inputs.kind, shape) != (self.plan.kind, self.plan.shape):
             raise ValueError(
                 f"`dataset` must have {self.plan.kind} of shape {self.plan.shape}; got {dataset.inputs.kind} {shape}."
@@ -85,7 +85,7 @@ def save_model(fitted: Fitted, folder: str | Path, *, rule: SetRule | None = Non
         "has_rule": rule is not None,
         "parameters": blake2b(content, digest_size=16).hexdigest(),
         "about": {
-            "options": {name: dict(x) if hasattr(x, "items") else x for name, x in asdict(fitted.options).items()},
+            "options": fitted.options.to_json(),
             "monitor": fitted.monitor,
             "best_epoch": fitted.best_epoch,
             "history": fitted.history,
@@ -115,10 +115,16 @@ def load_model(folder: str | Path) -> SavedModel:
         names = tuple(document["label_names"])
         model = build_model(plan)
         model.load_state_dict(require("safetensors.torch", extra="train").load(content))
-    except (KeyError, TypeError, RuntimeError) as error:
-        raise ValueError(f"`{folder}` cannot be built: {str(error).splitlines()[0]}.") from error
+    except Exception as error:
+        # Whatever a document may hold: plans of other types, parameters of another model, no safetensors at all.
+        reason = " ".join(str(error).split()).rstrip(".:")
+        raise ValueError(f"`{folder}` cannot be built: {type(error).__name__} {reason}.") from error
+    if len(names) != plan.num_labels:
+        raise ValueError(f"`{folder}` must have a name for each of {plan.num_labels} labels; it has {len(names)}.")
     model.eval()
     rule = load_rule(folder / "rule.json") if document.get("has_rule") else None
+    if rule is not None and rule.num_labels != plan.num_labels:
+        raise ValueError(f"`{folder / 'rule.json'}` is for {rule.num_labels} labels; the model has {plan.num_labels}.")
     return SavedModel(model, plan, names, rule, document.get("about", {}))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,14 @@ _ROWS = 1024
 def is_one_class(dataset: Dataset) -> bool:
     """Whether rows have one class each, by the type of the labels."""
     return target_form(dataset.targets, dataset.num_labels) is TargetForm.CLASS_INDICES
+
+
+def row_shape(dataset: Dataset) -> tuple[int, ...]:
+    """The shape of a row; of the first one, where inputs are files that do not tell before they are read."""
+    shape = getattr(dataset.inputs, "shape", None)
+    if shape is None:
+        shape = dataset.inputs.batch(torch.arange(min(len(dataset), 1))).shape[1:]
+    return tuple(shape)
 
 
 def prepared(dataset: Dataset, *, num_features: int, ngrams: int = 1) -> Dataset:
@@ -60,6 +68,33 @@ def update_metrics(metrics: Mapping[str, Metric], logits: Tensor, target: Tensor
     for metric in metrics.values():
         comparing = isinstance(metric, AverageKAccuracy) and link == "softmax"
         metric.update(logits.softmax(-1) if comparing else logits, target)
+
+
+def refuse_unusable(dataset: Dataset, parts: Sequence[str]) -> None:
+    """Raise ValueError for a part that is not there, has no rows, no labels, or features that are not finite."""
+    there = () if dataset.split is None else dataset.split.names
+    for part in parts:
+        if part not in there:
+            raise ValueError(f"`dataset` must have a part {part!r}; it has {', '.join(there) or 'no parts'}.")
+        rows = dataset.part_rows(part)
+        if not len(rows):
+            raise ValueError(f"`dataset` must have rows in the part {part!r}; it has none.")
+        if not int(dataset.label_counts(part).sum()):
+            raise ValueError(f"`dataset` must have labels in the part {part!r}; no row has one.")
+        if dataset.inputs.kind not in ("features", "sparse features"):
+            continue
+        for some in rows.split(_ROWS):
+            _refuse_not_finite(dataset.inputs.batch(some), some)
+
+
+def _refuse_not_finite(inputs: Tensor, rows: Tensor) -> None:
+    if inputs.layout == torch.sparse_csr:
+        bad = (~inputs.values().isfinite()).nonzero().flatten()
+        first = torch.searchsorted(inputs.crow_indices(), bad[:1], right=True) - 1
+    else:
+        first = (~inputs.flatten(1).isfinite().all(1)).nonzero().flatten()[:1]
+    if len(first):
+        raise ValueError(f"`dataset` must have finite features; row {int(rows[first[0]])} has not.")
 
 
 def batches_of(num_rows: int, size: int = _ROWS) -> Iterator[Tensor]:

@@ -1,9 +1,10 @@
 """``shortlist data``: what is printed, drawn and written as JSON, and one sentence for every mistake."""
 
+import errno
 import json
-import sys
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from shortlist import extras
 from shortlist.cli import data as command
 from shortlist.cli import main
 from shortlist.cli.data_tables import _bins
-from shortlist.data import Dataset, Features, Groups, Texts
+from shortlist.data import Dataset, Features, Groups, Texts, opening
 from shortlist.data.summary import summarise
 from shortlist.data.tally import Tally
 from shortlist.report.dataset_examples import example_rows
@@ -46,40 +47,53 @@ DATASETS = {
     "odd/name here.csv": lambda: Dataset(Texts(["a"]), torch.tensor([0]), ("only",)),
     "tested": lambda: Dataset(Texts(["a"]), torch.tensor([0]), ("only",), split=Groups.of(["test"])),
     "broken": lambda: Dataset(Broken(["a"]), torch.tensor([0]), ("only",)),
+    "large": lambda: Dataset(Features(torch.full((7400, 1), 3700.0)), torch.arange(7400) % 2, ("oak", "elm")),
 }
 
 
 class Broken(Texts):
-    """Texts that cannot be read."""
+    """Texts that cannot be read, for one reason or another."""
+
+    error: Exception = ValueError("`broken.txt` row 1: is damaged.")
 
     def batch(self, rows):
-        raise ValueError("`broken.txt` row 1: is damaged.")
+        raise self.error
 
 
 @pytest.fixture
 def opened(tmp_path, monkeypatch):
-    """A stand-in for the readers that remembers how it was called."""
+    """Files in the current folder that a format of their own reads, and remembers how."""
     monkeypatch.chdir(tmp_path)
+    for name in DATASETS:
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).touch()
     calls = []
 
-    def read(path, *, size=None, columns=None, text=None):
-        if path not in DATASETS:
-            raise ValueError(f"`{path}` is not there.")
-        return DATASETS[path]()
+    def read(
+        path: Path,
+        *,
+        size: int | tuple[int, int] | None = None,
+        columns: Sequence[str] | None = None,
+        text: str | None = None,
+    ) -> Dataset:
+        given = {"size": size, "columns": columns, "text": text}
+        calls.append({name: value for name, value in given.items() if value is not None})
+        if text == "clumsy":
+            len(5)  # pyright: ignore[reportArgumentType]
+        return DATASETS[path.as_posix()]()
 
-    def read_table(path, *, label):
-        return DATASETS[path]()
-
-    def open_dataset(path, format=None, **options):
-        calls.append((path, format, options))
-        return (read_table if format == "table" else read)(path, **options)
-
-    module = ModuleType("shortlist.data.opening")
-    formats = {"coco": SimpleNamespace(about="COCO instances", read=read), "table": SimpleNamespace(about="CSV files")}
-    vars(module).update(open_dataset=open_dataset, FORMATS=formats)
-    monkeypatch.setitem(sys.modules, "shortlist.data.opening", module)
+    formats = {
+        "sample": opening.Format("Samples", lambda path: path.as_posix() in DATASETS, read),
+        "table": opening.Format("CSV files", lambda path: False, lambda path, *, text=None: DATASETS[str(path)]()),
+    }
+    monkeypatch.setattr(opening, "FORMATS", formats)
     monkeypatch.setenv("COLUMNS", "100")
     return calls
+
+
+def new_files() -> list[str]:
+    """What was written into the current folder."""
+    return sorted({path.name for path in Path().iterdir()} - {Path(name).parts[0] for name in DATASETS})
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -155,20 +169,20 @@ def test_datasets_of_nearly_nothing_are_told_too(opened, capsys, name):
     assert ("by training examples" in out) == (name.startswith("odd"))
 
 
-def test_json_is_all_that_is_printed_and_equals_that_of_the_library(opened, capsys, tmp_path):
+def test_json_is_all_that_is_printed_and_equals_that_of_the_library(opened, capsys):
     code, out, err = run(capsys, "inspect", "flowers", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == summarise(flowers()).to_json()
-    assert not list(tmp_path.iterdir())
+    assert not new_files()
     _, out, _ = run(capsys, "inspect", "flowers", "--json", "--no-duplicates")
     assert json.loads(out)["duplicates"] is None
 
 
-def test_the_picture_stands_in_the_current_folder_and_is_named(opened, capsys, tmp_path):
+def test_the_picture_stands_in_the_current_folder_and_is_named(opened, capsys):
     code, out, _ = run(capsys, "inspect", "odd/name here.csv", "--examples", "0")
     assert code == 0
     assert out.endswith("\nPicture: name-here-inspect.png\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["name-here-inspect.png"]
+    assert new_files() == ["name-here-inspect.png"]
 
 
 def test_a_picture_that_was_asked_for_is_drawn_with_json_too(opened, capsys, monkeypatch):
@@ -184,12 +198,9 @@ def test_a_picture_that_was_asked_for_is_drawn_with_json_too(opened, capsys, mon
 
 def test_options_reach_the_reader_with_their_types(opened, capsys):
     given = ["--option", "size=[64, 32]", "--option", "columns=3", "--option", "text=a=NaN"]
-    assert run(capsys, "inspect", "flowers", "--json", "--format", "coco", *given)[0] == 0
-    run(capsys, "inspect", "flowers", "--json", "--option", "text=NaN", "--option", "size=true")
-    assert opened == [
-        ("flowers", "coco", {"size": [64, 32], "columns": 3, "text": "a=NaN"}),
-        ("flowers", None, {"text": "NaN", "size": True}),
-    ]
+    assert run(capsys, "inspect", "flowers", "--json", "--format", "sample", *given)[0] == 0
+    assert run(capsys, "inspect", "flowers", "--json", "--option", "text=5", "--option", "size=8")[0] == 0
+    assert opened == [{"size": (64, 32), "columns": ("3",), "text": "a=NaN"}, {"text": "5", "size": 8}]
 
 
 @pytest.mark.parametrize(
@@ -197,27 +208,90 @@ def test_options_reach_the_reader_with_their_types(opened, capsys):
     [
         (["missing"], "`missing` is not there."),
         (["flowers", "--option", "size"], "--option must look like NAME=VALUE; got 'size'."),
-        (["flowers", "--option", "a b=1"], "--option must look like NAME=VALUE; got 'a b=1'."),
-        (["flowers", "--option", "format=x"], "--option must not be 'format': PATH and --format say that."),
-        (["flowers", "--option", "size=1", "--option", "size=2"], "--option size must stand once; it stands twice."),
-        (["flowers", "--option", "colour=red"], "`flowers`: there is no --option colour."),
-        (["flowers", "--format", "table"], "`flowers`: this format needs --option label."),
+        (
+            ["flowers", "--option", "size=true"],
+            "--option size must be a whole number or a list of 2, each a whole number or null; got 'true'.",
+        ),
+        (
+            ["flowers", "--option", "colour=red"],
+            "`flowers`: sample has no option 'colour'; it has size, columns, text.",
+        ),
+        (
+            ["flowers", "--option", "text=clumsy", "--option", "size=1"],
+            "`flowers`: --option text, --option size must be what the reader takes "
+            "(object of type 'int' has no len()).",
+        ),
+        (["flowers", "--format", "coco"], "`format` must be one of sample, table; got 'coco'."),
         (["flowers", "--figure", "a.gif"], "--figure must end in .png, .svg, .pdf; got 'a.gif'."),
         (["flowers", "--examples", "61"], "--examples must lie in [0, 60]; got 61."),
         (["flowers", "--seed", "-1"], "--seed must be at least 0; got -1."),
         (["broken", "--no-figure"], "`broken.txt` row 1: is damaged."),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_two(opened, capsys, tmp_path, arguments, message):
+def test_a_mistake_is_one_sentence_and_exit_code_two(opened, capsys, arguments, message):
     assert run(capsys, "inspect", *arguments) == (2, "", f"shortlist: {message}\n")
-    assert not list(tmp_path.iterdir())
+    assert not new_files()
 
 
-def test_a_row_that_cannot_be_read_is_told_among_the_examples(opened, capsys):
-    code, out, _ = run(capsys, "inspect", "broken", "--no-figure", "--no-duplicates")
-    assert code == 0
-    assert "cannot be read: `broken.txt` row 1: is damaged." in out
+LONG = f"`{'a long way/' * 12}b.jpg` cannot be read: it is damaged."
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError(LONG), LONG),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "b.jpg"), "`b.jpg`: No such file or directory."),
+        (ImportError("`PIL` is not installed: run `pip install 'shortlist[data]'`."), "`PIL` is not installed: run "),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_told_with_the_whole_reason(opened, capsys, monkeypatch, error, reason):
+    monkeypatch.setattr(Broken, "error", error)
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = run(capsys, "inspect", "broken", "--no-figure", "--no-duplicates")
+    assert (code, err) == (0, "")
+    assert "cannotberead:" + "".join(reason.split()) in "".join(out.split())
     assert table(out)["equal inputs"] == "not looked for"
+
+
+def test_large_numbers_have_commas_and_no_exponents(opened, capsys):
+    code, out, _ = run(capsys, "inspect", "large", "--no-figure", "--no-duplicates")
+    assert code == 0
+    assert table(out)["rows per label"] == "mean 3,700, median 3,700, from 3,700 to 3,700"
+    assert "e+0" not in out
+    assert ["3700", "oak"] in [line.split()[-2:] for line in out.splitlines()]
+
+
+def test_a_picture_that_nobody_asked_for_and_cannot_be_written_is_no_failure(opened, capsys):
+    Path("flowers-inspect.png").mkdir()  # In the way, as a folder that is not ours would be.
+    code, out, err = run(capsys, "inspect", "flowers", "--examples", "0")
+    assert code == 0
+    assert out.startswith("flowers: 7 rows")
+    assert "Picture" not in out
+    assert err.startswith("shortlist: no picture: `flowers-inspect.png` cannot be written: ")
+    assert (err.count("\n"), err.count("partial")) == (1, 0)
+    assert new_files() == ["flowers-inspect.png"]
+
+
+def test_a_folder_that_nothing_may_be_written_to_is_told_by_the_name_of_the_picture(opened, capsys, monkeypatch):
+    def refuse(figure, path):
+        raise PermissionError(errno.EACCES, "Permission denied", f".{path}.17.partial")
+
+    monkeypatch.setattr(command, "draw_dataset", lambda *given, **options: "figure")
+    monkeypatch.setattr(command, "save_figure", refuse)
+    code, _, err = run(capsys, "inspect", "flowers")
+    assert (code, err) == (
+        0,
+        "shortlist: no picture: `flowers-inspect.png` cannot be written: Permission denied.\n",
+    )
+    code, _, err = run(capsys, "inspect", "flowers", "--figure", "a.png")
+    assert (code, err) == (2, "shortlist: `a.png` cannot be written: Permission denied.\n")
+
+
+def test_a_folder_that_cannot_be_made_for_the_picture_is_named(opened, capsys):
+    code, _, err = run(capsys, "inspect", "flowers", "--json", "--figure", "flowers/a.png", "--examples", "0")
+    assert code == 2
+    reason = os.strerror(errno.EEXIST)
+    assert err == f"shortlist: `{Path('flowers/a.png')}` cannot be written: `flowers`: {reason}.\n"
 
 
 def test_two_wishes_for_the_picture_are_one_sentence(opened, capsys):
@@ -255,7 +329,7 @@ def test_progress_appears_on_a_terminal_once_the_work_is_long(monkeypatch, capsy
 
 
 def test_formats_are_listed_one_a_line(opened, capsys):
-    assert run(capsys, "formats") == (0, "coco   COCO instances\ntable  CSV files\n", "")
+    assert run(capsys, "formats") == (0, "sample  Samples\ntable   CSV files\n", "")
 
 
 @pytest.mark.parametrize("arguments", [["data", "--help"], ["data", "inspect", "--help"]])

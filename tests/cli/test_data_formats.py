@@ -79,6 +79,32 @@ def test_options_reach_the_reader_that_was_told(written, capsys):
     assert (code, json.loads(out)["labels"]) == (0, 2)
 
 
+@pytest.mark.parametrize("more", [[], ["--format", "coco"]])
+def test_a_list_is_a_size_for_images(more, written, capsys):
+    path = written("COCO root")
+    code, out, _ = run(capsys, "inspect", path, "--no-figure", "--option", "size=[8, 6]", *more)
+    assert code == 0
+    assert "6 × 8 pixels, colour" in out
+
+
+def test_a_number_names_a_column(written, capsys):
+    path = written("CSV")
+    code, out, err = run(capsys, "inspect", path, "--option", "text=5", "--no-figure")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"shortlist: `{path}`: has no column '5', which `text` names; it has ")
+
+
+def test_images_without_the_library_that_reads_them_are_counted_and_the_reason_is_told(written, capsys, monkeypatch):
+    path = written("COCO root")
+    for module in ("PIL", "PIL.Image"):
+        monkeypatch.setitem(sys.modules, module, None)
+    code, out, err = run(capsys, "inspect", path, "--no-figure")
+    assert (code, err) == (0, "")
+    assert "3 rows of images" in out
+    told = "".join(out.split())
+    assert told.count("isnotinstalled:run`pipinstall'shortlist[data]'`.") == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

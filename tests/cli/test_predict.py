@@ -145,8 +145,8 @@ def test_a_score_that_is_none_leaves_no_file(folder, capsys, rows):
 
 MISTAKES = [
     ("none.npy --logits --rule logits.json", "`none.npy` is not there."),
-    ("logits.npy --logits", "the following arguments are required: --rule"),
-    ("logits.npy --rule logits.json", "one of the arguments --logits --probabilities is required"),
+    ("logits.npy --logits", "--rule must name the JSON of `shortlist calibrate`."),
+    ("logits.npy --rule logits.json", "one of --logits and --probabilities must say what the scores are."),
     ("logits.npy --logits --rule none.json", "`none.json` cannot be read: No such file or directory."),
     ("logits.npy --logits --rule names.txt", "`names.txt` cannot be read: "),
     ("wide.npy --logits --rule logits.json", "`logits.json` is for 4 labels, and `wide.npy` has scores of 5."),
@@ -241,3 +241,20 @@ def test_help_shows_examples(capsys):
     code, out, _ = run(capsys, "--help")
     assert code == 0
     assert "shortlist predict test.npy --logits --rule rule.json" in out
+
+
+def test_a_saved_model_answers_with_its_own_rule(tmp_path, capsys):
+    from shortlist.data import digits
+    from shortlist.train import FitOptions, evaluate, fit, save_model
+
+    data = digits()
+    fitted = fit(data, FitOptions(epochs=1, k=2))
+    evaluation = evaluate(fitted, data)
+    folder = save_model(fitted, tmp_path / "model", rule=evaluation.rule)
+    assert main(["predict", str(folder), "--data", "digits", "--part", "test"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [len(line["labels"]) for line in lines] == evaluation.sizes.tolist()
+    assert set(lines[0]) == {"row", "labels", "scores"}
+    for mistake in (["--logits", "--data", "digits"], [], ["--data", "digits", "--part", "nowhere"]):
+        assert main(["predict", str(folder), *mistake]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1

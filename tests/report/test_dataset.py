@@ -11,13 +11,14 @@ from shortlist.data.object_pairs import ObjectPairs
 from shortlist.data.summary import summarise
 from shortlist.data.target_rows import sparse_targets
 from shortlist.report import draw_dataset
-from shortlist.report.dataset import counted, percent, shot_name
+from shortlist.report.dataset import counted, number, percent, shot_name
 from shortlist.report.dataset_examples import (
     describe_input,
     describe_labels,
     draw_examples,
     drawable,
     example_rows,
+    read_example,
     shorten,
     wrap,
 )
@@ -235,3 +236,52 @@ def test_figures_read_well():
     assert [counted(number, "row") for number in (0, 1, 1234)] == ["0 rows", "1 row", "1,234 rows"]
     shots = [("few", 0, 19), ("medium", 20, 100), ("many", 101, None)]
     assert [shot_name(low, high, name) for name, low, high in shots] == ["few: < 20", "medium: 20-100", "many: > 100"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (1e-9, "< 0.0001"),
+        (1e-4, "0.0001"),
+        (0.12345, "0.123"),
+        (1.0, "1"),
+        (99.94, "99.9"),
+        (99.96, "100"),
+        (999.6, "1,000"),
+        (3700.4, "3,700"),
+        (12345678.9, "12,345,679"),
+        (1e15, "1,000,000,000,000,000"),
+    ],
+)
+def test_numbers_are_for_people_and_have_no_exponent(value, text):
+    assert number(value) == text
+
+
+def test_features_have_no_exponent_where_digits_will_do():
+    data = Dataset(
+        Features(torch.tensor([[3700.0, -12345.6, 1e9, 0.25, 1e-7, float("nan")]])), torch.tensor([0]), ("a",)
+    )
+    assert describe_input(data, data[0]) == "3700, -12346, 1e+09, 0.25, 1e-07, nan"
+
+
+@pytest.mark.parametrize("error", [ImportError("`PIL` is not installed."), OSError("odd"), ValueError("damaged")])
+def test_whatever_keeps_a_row_from_being_read_is_the_reason_shown_in_its_cell(error, monkeypatch):
+    def refuse(self, rows):
+        raise error
+
+    data = texts(3)
+    monkeypatch.setattr(Texts, "batch", refuse)
+    assert read_example(data, 1) == (1, None, str(error))
+    figure = new_figure(6, 2)
+    draw_examples(figure, data, [1], columns=2)
+    assert figure.axes[0].texts[0].get_text() == f"cannot be read: {error}"
+
+
+def test_what_the_system_says_of_a_file_is_a_sentence(monkeypatch):
+    def refuse(self, rows):
+        raise PermissionError(13, "Permission denied", "b.jpg")
+
+    data = texts(3)
+    monkeypatch.setattr(Texts, "batch", refuse)
+    assert read_example(data, 0).reason == "`b.jpg`: Permission denied."

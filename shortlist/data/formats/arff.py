@@ -15,9 +15,12 @@ from shortlist.data.formats.arff_labels import LABEL_VALUES, PART, label_places
 from shortlist.data.formats.arff_rows import ArffRows, RowReader
 from shortlist.data.groups import Groups
 from shortlist.data.inputs import Features, Inputs, Texts
+from shortlist.data.part_names import PARTS, part_name
 from shortlist.data.source_files import need_file, text_lines
 from shortlist.data.sparse_rows import SparseRows
 from shortlist.data.target_rows import sparse_targets
+
+_MOST_UNTOLD = 2**31
 
 
 def read_arff(
@@ -37,8 +40,8 @@ def read_arff(
     value among those that are declared, from 0, as in Weka. A file whose one feature is a string gives texts.
 
     Args:
-        path: a file; if it is called ``name-train.arff`` and there is a ``name-test.arff``, both are read. Or a folder
-            with one such pair, or with one file.
+        path: a file; if it is called ``name-train.arff`` and there is a ``name-test.arff``, both are read, and so is a
+            ``name-val.arff``. Or a folder with one such group, or with one file.
         labels: an XML file, or the names of the attributes that are labels; by default MEKA's option, else the XML file
             of the same name (without ``-train``), else the only XML file in the folder.
         test: the file of the test rows, with the same attributes.
@@ -65,24 +68,24 @@ def read_arff(
         Tsoumakas et al., "Mulan: a Java library for multi-label learning", 2011; Read et al., "MEKA: a multi-label
         extension to Weka", 2016.
     """
-    train, test_path = _files(Path(path), None if test is None else Path(test))
+    files = _files(Path(path), None if test is None else Path(test))
+    train, *others = files.values()
     header, rows, labelled = _read(train, labels, missing, encoding, None)
-    parts, number = [rows], header.option("split-number")
-    if test_path is not None:
-        parts.append(_read(test_path, labels, missing, encoding, (header, labelled, train))[1])
-        sizes = [len(part) for part in parts]
-    else:
-        if number is not None and not 0 <= number <= len(rows):
+    names, number = list(files), header.option("split-number")
+    parts = [rows, *(_read(file, labels, missing, encoding, (header, labelled, train))[1] for file in others)]
+    sizes = [len(part) for part in parts]
+    if not others and number is not None:
+        if not 0 <= number <= len(rows):
             raise ValueError(f"`{train}` has {len(rows)} rows; its relation says {number} of them are for training.")
-        sizes = [number or 0, len(rows) - (number or 0)]
+        names, sizes = ["train", "test"], [number, len(rows) - number]
     features = [at for at in range(len(header.attributes)) if at not in set(labelled)]
-    inputs, targets = _tensors(_joined(parts, train, test_path), header, features, labelled)
-    split = Groups(torch.arange(2).repeat_interleave(torch.tensor(sizes)), ("train", "test"))
+    inputs, targets = _tensors(_joined(parts, list(files.values())), header, features, labelled, train)
+    split = Groups(torch.arange(len(names)).repeat_interleave(torch.tensor(sizes)), tuple(names))
     return Dataset(
         inputs,
         targets,
         tuple(header.attributes[at].name for at in labelled),
-        split=None if test_path is None and number is None else split,
+        split=split if len(names) > 1 else None,
         name=header.relation or train.stem,
     )
 
@@ -119,9 +122,11 @@ def _text_place(path: Path, header: Header, labels: list[int]) -> int | None:
     return None
 
 
-def _tensors(rows: ArffRows, header: Header, features: list[int], labels: list[int]) -> tuple[Inputs, Tensor]:
+def _tensors(
+    rows: ArffRows, header: Header, features: list[int], labels: list[int], path: Path
+) -> tuple[Inputs, Tensor]:
     if rows.full is None:
-        return _sparse_tensors(rows, header, features, labels)
+        return _sparse_tensors(rows, header, features, labels, path)
     if rows.texts is not None:
         labels = [at - (at > features[0]) for at in labels]  # The text is not among the columns.
         inputs: Inputs = Texts(rows.texts)
@@ -132,7 +137,9 @@ def _tensors(rows: ArffRows, header: Header, features: list[int], labels: list[i
     return inputs, sparse_targets(row, label, len(rows), len(labels), present=told[row, label] > 0)
 
 
-def _sparse_tensors(rows: ArffRows, header: Header, features: list[int], labels: list[int]) -> tuple[Inputs, Tensor]:
+def _sparse_tensors(
+    rows: ArffRows, header: Header, features: list[int], labels: list[int], path: Path
+) -> tuple[Inputs, Tensor]:
     row = np.repeat(np.arange(len(rows)), rows.counts)
     place = np.full(len(header.attributes), -1, dtype=np.int64)
     place[labels] = np.arange(len(labels))
@@ -140,6 +147,11 @@ def _sparse_tensors(rows: ArffRows, header: Header, features: list[int], labels:
     told, stored = label >= 0, rows.values != 0
     # What a row leaves out has the first value of those declared, which is 1 for a label declared {1,0}.
     reversed_labels = [at for at in labels if header.attributes[at].choices[:1] and _first(header.attributes[at]) == 1]
+    if reversed_labels and len(rows) * len(labels) > _MOST_UNTOLD:
+        raise ValueError(
+            f"`{path}`: label {header.attributes[reversed_labels[0]].name!r} must not be declared with 1 first, which "
+            f"makes it present where rows leave it out; got too many, {len(rows)} rows of {len(labels)} labels."
+        )
     untold = np.zeros((len(rows), len(labels)), dtype=bool) if reversed_labels else np.zeros((0, 0), dtype=bool)
     if reversed_labels:
         untold[:, place[reversed_labels]] = True
@@ -166,13 +178,15 @@ def _first(attribute: Attribute) -> float:
     return LABEL_VALUES[attribute.choices[0]]
 
 
-def _joined(parts: list[ArffRows], train: Path, test: Path | None) -> ArffRows:
+def _joined(parts: list[ArffRows], files: list[Path]) -> ArffRows:
     if len(parts) == 1:
         return parts[0]
     filled = [part for part in parts if len(part)] or parts[:1]
-    if len({part.full is None for part in filled}) > 1:
-        raise ValueError(f"`{test}`: rows must be in braces exactly if those of `{train}` are.")
     first = filled[0]
+    for part, file in zip(parts, files, strict=True):
+        if len(part) and (part.full is None) != (first.full is None):
+            other = files[parts.index(first)]
+            raise ValueError(f"`{file}`: rows must be in braces exactly if those of `{other}` are.")
     return ArffRows(
         None if first.full is None else np.concatenate([part.full for part in filled if part.full is not None]),
         None if first.texts is None else [text for part in filled for text in part.texts or ()],
@@ -190,26 +204,38 @@ def _refuse_different(found: Sequence[Attribute], wanted: Sequence[Attribute], p
             raise ValueError(f"`{path}`: attribute {at}, {one.name!r}, must be declared as in `{other}`.")
 
 
-def _files(path: Path, test: Path | None) -> tuple[Path, Path | None]:
+def _files(path: Path, test: Path | None) -> dict[str, Path]:
+    """The file of each part, train first; a single file may hold all of them."""
     if not path.is_dir():
         path = need_file(path)
-        return path, _sibling(path) if test is None else need_file(test)
+        return _group(path) if test is None else {"train": path, "test": need_file(test)}
     if test is not None:
         raise ValueError(f"`test` must be None where `path` is a folder; got `{test}`.")
     found = sorted(file for file in path.iterdir() if file.name.lower().removesuffix(".gz").endswith(".arff"))
-    pairs = [(file, other) for file in found if (other := _sibling(file)) is not None]
-    if len(pairs) == 1:
-        return pairs[0]
+    groups = [group for file in found if len(group := _group(file)) > 1]
+    if len(groups) == 1:
+        return groups[0]
     if len(found) == 1:
-        return found[0], None
+        return {"train": found[0]}
     names = ", ".join(file.name for file in found[:6]) + (", ..." if len(found) > 6 else "")
     raise ValueError(f"`{path}` must hold one ARFF file or one pair, -train and -test; got {names or 'none'}.")
 
 
-def _sibling(path: Path) -> Path | None:
-    """The test file beside a train file."""
-    part = PART.fullmatch(path.name)
-    if part is None or part[3].lower() != "train":
-        return None
-    wanted = path.name[: part.start(3)] + "test" + path.name[part.end(3) :]
-    return next((file for file in sorted(path.parent.iterdir()) if file.name.lower() == wanted.lower()), None)
+def _group(path: Path) -> dict[str, Path]:
+    """A train file and those of the other parts beside it, whose names differ in the part only; else the file alone."""
+    own = PART.fullmatch(path.name)
+    if own is None or part_name(own[3]) != "train":
+        return {"train": path}
+    found = {"train": path}
+    for file in sorted(path.parent.iterdir()):
+        other = PART.fullmatch(file.name)
+        if other is None or not file.is_file() or part_name(other[3]) == "train":
+            continue
+        if [(other[place] or "").lower() for place in (1, 2, 4, 5)] == [
+            (own[place] or "").lower() for place in (1, 2, 4, 5)
+        ]:
+            part = part_name(other[3])
+            if part in found:
+                raise ValueError(f"`{file}` and `{found[part].name}` must not both be there, being the part {part!r}.")
+            found[part] = file
+    return {part: found[part] for part in PARTS if part in found}

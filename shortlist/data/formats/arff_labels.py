@@ -9,9 +9,13 @@ from typing import Any
 from xml.parsers import expat
 
 from shortlist.data.formats.arff_header import Header
+from shortlist.data.part_names import SPELLINGS
 from shortlist.data.source_files import need_file
 
-PART = re.compile(r"(.*?)([-_]?)(train|test)([-_].*)?\.arff(\.gz)?", re.IGNORECASE)
+PART = re.compile(
+    rf"(.*?)([-_]?)({'|'.join(name for names in SPELLINGS.values() for name in names)})([-_].*)?\.arff(\.gz)?",
+    re.IGNORECASE,
+)
 """A file name that says which part of the data it holds."""
 
 LABEL_VALUES = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, "?": -1.0}

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from shortlist.data.source_files import need_file
 
-# bfloat16 has no type in numpy: it is read as uint16 and told apart by its name.
+# bfloat16 has no type in numpy: its bits are read as uint16, and `ArrayFile` knows which arrays these are.
 SAFETENSORS = {
     "BOOL": "?",
     "U8": "u1",
@@ -37,6 +37,7 @@ SAFETENSORS = {
     "F32": "<f4",
     "F64": "<f8",
 }
+_MOST_DIMENSIONS, _MOST_BYTES = 32, 2**48
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,13 @@ class ArrayFile:
         path: for errors.
         openers: gives an array for each name: mapped where the file allows it, else read.
         notes: texts by name, which safetensors files may hold.
+        bfloat16: the names of arrays that are opened as uint16 and hold the bits of bfloat16.
     """
 
     path: Path
-    openers: Mapping[str, Callable[[], np.ndarray | Tensor]]
+    openers: Mapping[str, Callable[[], np.ndarray]]
     notes: Mapping[str, str] = field(default_factory=dict)
+    bfloat16: frozenset[str] = frozenset()
 
     def __contains__(self, key: str) -> bool:
         """Whether there is an array of this name."""
@@ -62,7 +65,12 @@ class ArrayFile:
         return f"`{self.path}` {key!r}"
 
     def array(self, key: str) -> np.ndarray | Tensor:
-        """Open an array; a tensor for bfloat16, else of numpy."""
+        """Open an array; a tensor in memory for bfloat16, else of numpy."""
+        stored = self.stored(key)
+        return torch.from_numpy(np.array(stored)).view(torch.bfloat16) if key in self.bfloat16 else stored
+
+    def stored(self, key: str) -> np.ndarray:
+        """Open an array; of bfloat16, the bits."""
         if key not in self.openers:
             raise ValueError(f"`{self.path}`: has no array {key!r}; it has {self.names()}.")
         return self.openers[key]()
@@ -123,12 +131,24 @@ def _npy_header(file: Any, place: str) -> tuple[np.dtype, tuple[int, ...], Any]:
 def _mapped(
     path: Path, dtype: np.dtype, begin: int, shape: tuple[int, ...], order: Any, room: int, place: str
 ) -> np.ndarray:
-    need = math.prod(shape) * dtype.itemsize
-    if need > room or min(shape, default=0) < 0:
+    need = _bytes_needed(shape, dtype, place)
+    if need > room:
         raise ValueError(f"{place} is cut short: shape {shape} of {dtype} needs {need} bytes; got {room}.")
     if need == 0:
         return np.zeros(shape, dtype)  # An empty part of a file cannot be mapped.
     return np.memmap(path, dtype=dtype, mode="r", offset=begin, shape=shape, order=order)
+
+
+def _bytes_needed(shape: tuple[int, ...], dtype: np.dtype, place: str) -> int:
+    """How many bytes an array takes; ValueError for a shape that no array has."""
+    # A dimension of 0 must not hide others that numpy cannot count.
+    stated = math.prod(max(length, 1) for length in shape) * dtype.itemsize
+    if len(shape) > _MOST_DIMENSIONS or min(shape, default=0) < 0 or stated > _MOST_BYTES:
+        rule = f"must have up to {_MOST_DIMENSIONS} dimensions from 0 and 2^48 bytes"
+        raise ValueError(f"{place} {rule}; got shape {shape!s:.80} of {dtype}.")
+    if not dtype.itemsize:
+        raise ValueError(f"{place} must hold numbers or texts; got {dtype}, which has no content.")
+    return math.prod(shape) * dtype.itemsize
 
 
 def _open_npz(path: Path) -> ArrayFile:
@@ -159,15 +179,22 @@ def _npz_member(path: Path, info: zipfile.ZipInfo) -> np.ndarray:
     try:
         with zipfile.ZipFile(path) as archive, archive.open(info) as member:
             dtype, shape, order = _npy_header(member, place)
-            content = member.read()
+            need = _bytes_needed(shape, dtype, place)
+            # Before anything is unpacked, because a few bytes can be packed zeros that fill the memory.
+            _refuse_length(need, info.file_size - member.tell(), shape, dtype, place)
+            content = member.read(need)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, UnicodeDecodeError) as error:
         raise ValueError(f"{place} is damaged: {_reason(error)}.") from error
-    need = math.prod(shape) * dtype.itemsize
-    if len(content) != need:
-        raise ValueError(f"{place} is cut short: shape {shape} of {dtype} needs {need} bytes; got {len(content)}.")
+    _refuse_length(need, len(content), shape, dtype, place)  # The directory of the file may have been wrong.
     if need == 0:
         return np.zeros(shape, dtype)
     return np.frombuffer(content, dtype).reshape(shape, order=order)
+
+
+def _refuse_length(need: int, got: int, shape: tuple[int, ...], dtype: np.dtype, place: str) -> None:
+    if got != need:
+        what = "is cut short" if got < need else "is too long"
+        raise ValueError(f"{place} {what}: shape {shape} of {dtype} needs {need} bytes; got {got}.")
 
 
 def _open_safetensors(path: Path) -> ArrayFile:
@@ -187,10 +214,11 @@ def _open_safetensors(path: Path) -> ArrayFile:
     if not isinstance(notes, dict) or not all(isinstance(note, str) for note in notes.values()):
         raise ValueError(f"`{path}` '__metadata__' must hold texts by name.")
     openers = {key: lambda key=key: _safetensor(path, key, header[key], 8 + length, size) for key in header}
-    return ArrayFile(path, openers, notes)
+    bits = frozenset(key for key, entry in header.items() if isinstance(entry, dict) and entry.get("dtype") == "BF16")
+    return ArrayFile(path, openers, notes, bits)
 
 
-def _safetensor(path: Path, key: str, entry: Any, begin: int, size: int) -> np.ndarray | Tensor:
+def _safetensor(path: Path, key: str, entry: Any, begin: int, size: int) -> np.ndarray:
     place = f"`{path}` {key!r}"
     try:
         kind, shape, (first, last) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
@@ -204,12 +232,7 @@ def _safetensor(path: Path, key: str, entry: Any, begin: int, size: int) -> np.n
     dtype = np.dtype(SAFETENSORS[kind])
     if not numbers or last - first != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"{place}: shape {shape} of {kind} does not fit its data_offsets {first} and {last}.")
-    array = _mapped(path, dtype, begin + first, shape, "C", size - begin - first, place)
-    if kind != "BF16":
-        return array
-    if isinstance(array, np.memmap):  # torch wants to be able to write; what it writes does not reach the file.
-        array = np.memmap(path, dtype=dtype, mode="c", offset=begin + first, shape=shape)
-    return torch.from_numpy(array).view(torch.bfloat16)
+    return _mapped(path, dtype, begin + first, shape, "C", size - begin - first, place)
 
 
 def _refuse_type(dtype: np.dtype, place: str) -> None:

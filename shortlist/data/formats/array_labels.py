@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from shortlist.data.formats.array_files import ArrayFile
+from shortlist.data.formats.name_codes import number_names
 from shortlist.data.groups import Groups, refuse_repeated
 from shortlist.data.target_rows import LabelPairs, label_pairs, sparse_targets
 from shortlist.targets import check_target
-
-MOST_UNNAMED = 10**7  # One damaged number must not ask for the memory of 10^18 names.
 
 
 def read_labels(
@@ -29,7 +28,8 @@ def read_labels(
         file: the arrays.
         keys: of dense arrays; or one key for ``{key}_indptr`` and ``{key}_indices``, perhaps with ``{key}_data``.
         names: the labels' names, or None.
-        hot_values: what stands for present, absent and unknown in a multi-hot; None for what the contract says.
+        hot_values: what stands for present, absent and unknown in a multi-hot; empty if the labels are lists; None for
+            what the contract says.
 
     Returns:
         Class indices or sparse targets, and the names; numbers as names if there are none.
@@ -45,20 +45,23 @@ def read_labels(
     single, kind = arrays[0][1].ndim == 1, arrays[0][1].dtype
     if single and kind.kind not in "iu":
         raise ValueError(f"{arrays[0][0]} must hold whole numbers or names, the class of each row; got {kind}.")
-    lists = single or (hot_values is None and kind == np.int64)
-    found = _largest(arrays) + 1 if lists else arrays[0][1].shape[1]
-    count = _label_count(file, names) or _numbered(file, keys[0], found)
+    if hot_values is not None and not hot_values and kind.kind not in "iu":
+        raise ValueError(f"{arrays[0][0]} must hold whole numbers, being lists of labels by `hot_values`; got {kind}.")
+    lists = single or (kind == np.int64 if hot_values is None else not hot_values)
+    stated = _label_count(file, names)
+    count = stated if stated is not None else _largest(arrays) + 1 if lists else arrays[0][1].shape[1]
+    names = number_names(count, file.place("n_labels" if stated else keys[0])) if names is None else tuple(names)
     if single:
-        targets = torch.cat([_checked(place, array, count) for place, array in arrays])
-        return targets, _all_names(names, count)
+        return torch.cat([_checked(place, array, count) for place, array in arrays]), names
     pairs, rows = [], 0
     for place, array in arrays:
-        part = _listed(place, array, count) if lists else _hot(place, array, count, hot_values)
+        part = label_pairs(_checked(place, array, count), count) if lists else _hot(place, array, count, hot_values)
         pairs.append(LabelPairs(part.rows + rows, part.labels, part.present))
         rows += len(array)
+    if lists and hot_values is None:
+        _refuse_ambiguous(arrays, stated)
     joined = LabelPairs(*map(torch.cat, zip(*pairs, strict=True)))
-    targets = sparse_targets(joined.rows, joined.labels, rows, count, present=joined.present)
-    return targets, _all_names(names, count)
+    return sparse_targets(joined.rows, joined.labels, rows, count, present=joined.present), names
 
 
 def row_pointers(file: ArrayFile, key: str) -> tuple[np.ndarray, np.ndarray]:
@@ -123,7 +126,7 @@ def read_superclasses(file: ArrayFile, count: int) -> dict[str, Groups]:
         )
     names = read_names(file, ("coarse_names",))
     if names is None:
-        names = tuple(map(str, range(int(coarse.max()) + 1 if coarse.size else 0)))
+        names = number_names(int(coarse.max()) + 1 if coarse.size else 0, place)
     wrong = np.flatnonzero((coarse < 0) | (coarse >= len(names)))
     if len(wrong):
         raise ValueError(f"{place} label {wrong[0]}: {coarse[wrong[0]]} must lie in [0, {len(names)}).")
@@ -135,13 +138,16 @@ def _sparse_labels(
 ) -> tuple[Tensor, tuple[str, ...]]:
     pointers, labels = row_pointers(file, key)
     count = _label_count(file, names)
-    if not count and f"{key}_shape" in file:
+    if count is None and f"{key}_shape" in file:
         shape, place = _numpy(file.array(f"{key}_shape")), file.place(f"{key}_shape")
         if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 0:
             raise ValueError(f"{place} must be 2 whole numbers, of rows and labels; got {shape.dtype} {shape.shape}.")
-        count = _numbered(file, f"{key}_shape", int(shape[1]))
-    if not count:
-        count = _numbered(file, f"{key}_indices", int(labels.max(initial=-1)) + 1)
+        if shape[0] != len(pointers) - 1:
+            raise ValueError(f"{place} must be {len(pointers) - 1} rows and a number of labels; got {shape.tolist()}.")
+        count = int(shape[1])
+    if count is None:
+        count = int(labels.max(initial=-1)) + 1
+    names = number_names(count, file.place(key)) if names is None else tuple(names)
     refuse_outside(file, key, pointers, labels, count, "label")
     rows = np.repeat(np.arange(len(pointers) - 1), np.diff(pointers))
     present = None
@@ -151,8 +157,7 @@ def _sparse_labels(
             raise ValueError(f"{place} must have a value for each of {len(labels)} labels; got shape {values.shape}.")
         stored, present = _present(place, values, rows, labels, hot_values)
         rows, labels, present = rows[stored], labels[stored], present[stored]
-    targets = sparse_targets(rows, labels, len(pointers) - 1, count, present=present)
-    return targets, _all_names(names, count)
+    return sparse_targets(rows, labels, len(pointers) - 1, count, present=present), names
 
 
 def _named_classes(
@@ -179,8 +184,16 @@ def _checked(place: str, array: np.ndarray, count: int) -> Tensor:
     return target
 
 
-def _listed(place: str, array: np.ndarray, count: int) -> LabelPairs:
-    return label_pairs(_checked(place, array, count), count)
+def _refuse_ambiguous(arrays: Sequence[tuple[str, np.ndarray]], stated: int | None) -> None:
+    """Raise for labels that are lists as well as a multi-hot, which would be read as something else in silence."""
+    if all(
+        array.shape[1] == (array.shape[1] if stated is None else stated) and np.isin(array, (0, 1, -1)).all()
+        for _, array in arrays
+    ) and any(array.size for _, array in arrays):
+        raise ValueError(
+            f"{arrays[0][0]} must say whether it is a multi-hot or lists of labels, being int64 of 0, 1 and -1 only: "
+            f"give `hot_values`, (1, 0) for a multi-hot (with unknown labels (1, 0, -1)) and () for lists."
+        )
 
 
 def _hot(place: str, array: np.ndarray, count: int, hot_values: Sequence[float] | None) -> LabelPairs:
@@ -208,33 +221,20 @@ def _present(
     return ~absent, present
 
 
-def _label_count(file: ArrayFile, names: Sequence[str] | None) -> int:
-    """How many labels the names or ``n_labels`` say that there are; 0 if neither does."""
+def _label_count(file: ArrayFile, names: Sequence[str] | None) -> int | None:
+    """How many labels the names or ``n_labels`` say that there are; None if neither does."""
     if names is not None:
         return len(names)
     if "n_labels" not in file:
-        return 0
+        return None
     count = _numpy(file.array("n_labels"))
     if count.size != 1 or count.dtype.kind not in "iu" or count.item() < 0:
         raise ValueError(f"{file.place('n_labels')} must be one whole number from 0; got {count.dtype} {count.shape}.")
-    return _numbered(file, "n_labels", int(count.item()))
+    return int(count.item())
 
 
 def _largest(arrays: Sequence[tuple[str, np.ndarray]]) -> int:
     return max(int(array.max()) if array.size else -1 for _, array in arrays)
-
-
-def _numbered(file: ArrayFile, key: str, count: int) -> int:
-    """A number of labels that nothing but the labels themselves may have told."""
-    if count > MOST_UNNAMED:
-        raise ValueError(
-            f"{file.place(key)} must have labels below {MOST_UNNAMED}, if they have no names; got {count - 1}."
-        )
-    return count
-
-
-def _all_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
-    return tuple(map(str, range(count))) if names is None else tuple(names)
 
 
 def _distinct(file: ArrayFile, key: str, names: Sequence[str]) -> tuple[str, ...]:

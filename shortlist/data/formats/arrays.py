@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,11 +20,11 @@ from shortlist.data.formats.array_labels import (
     row_pointers,
     text_list,
 )
-from shortlist.data.formats.name_codes import OTHER_PART_NAMES, PARTS
 from shortlist.data.formats.stacked_arrays import StackedArrays
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageArray
 from shortlist.data.inputs import Features, Inputs
+from shortlist.data.part_names import PARTS, part_keys, part_name
 from shortlist.data.source_files import need_file
 from shortlist.data.sparse_rows import SparseRows
 
@@ -51,11 +51,12 @@ def read_arrays(
 
     What is read, besides the features ``(N, ...)`` and the labels:
 
-    - a key ``F`` may also stand for ``F_train``, ``F_val`` and ``F_test``, which makes the split; or for ``F_indptr``,
-      ``F_indices``, ``F_data`` and ``F_shape``, a sparse matrix in CSR form;
+    - a key ``F`` may also stand for ``F_train``, ``F_val`` and ``F_test``, which makes the split (also spelled as in
+      `part_names`); or for ``F_indptr``, ``F_indices``, ``F_data`` and ``F_shape``, a sparse matrix in CSR form;
     - labels are whole numbers or names ``(N,)``, one class for each row; int64 ``(N, m)``, lists of labels padded with
-      -1; any other ``(N, n)``, a multi-hot of 1, 0 and -1 (unknown); or ``Y_indptr`` and ``Y_indices``, perhaps with
-      ``Y_data``. How many there are, ``n_labels`` says, or their names, or else the largest;
+      -1, unless it could be a multi-hot as well, which is refused without ``hot_values``; any other ``(N, n)``, a
+      multi-hot of 1, 0 and -1 (unknown); or ``Y_indptr`` and ``Y_indices``, perhaps with ``Y_data``. How many there
+      are, ``n_labels`` says, or their names, or else the largest;
     - ``label_names``, ``class_names`` or ``fine_names``; ``fine_to_coarse`` and ``coarse_names`` for superclasses;
     - ``split``, names or numbers: 0 and 1 are train and test, 0, 1 and 2 are train, val and test, unless
       ``split_names`` says otherwise; -1 is no part.
@@ -69,7 +70,8 @@ def read_arrays(
         labels: the key; None for the first of ``labels``, ``targets``, ``Y``, ``L`` and ``y`` that there is.
         label_names: the names of the labels, before those in the file.
         hot_values: what stands for present, absent and (if there is a third) unknown; this also says that the labels
-            are a multi-hot, whatever their type. Files after Pascal VOC want ``(1, -1, 0)``.
+            are a multi-hot, whatever their type. Files after Pascal VOC want ``(1, -1, 0)``. An empty one says that
+            they are lists.
         split_names: what the numbers in ``split`` mean, before what the file says.
         groups: keys of whole numbers or names ``(N,)`` that become ``row_groups``.
 
@@ -96,8 +98,9 @@ def read_arrays(
         need_file(path)
         features = path.stem if features is None else features
     file = open_arrays(path.parent if path.suffix.lower() == ".npy" else path)
-    if hot_values is not None and len(hot_values) not in (2, 3):
-        raise ValueError(f"`hot_values` must be present, absent and perhaps unknown; got {hot_values!r}.")
+    if hot_values is not None and (len(hot_values) not in (0, 2, 3) or len(set(hot_values)) < len(hot_values)):
+        rule = "present, absent and perhaps unknown, which must differ, or () for lists"
+        raise ValueError(f"`hot_values` must be {rule}; got {hot_values!r}.")
     found = _find(file, "features", features, FEATURES)
     inputs, parts = _read_inputs(file, found)
     names = read_names(file, NAMES) if label_names is None else tuple(label_names)
@@ -126,13 +129,20 @@ def _find(file: ArrayFile, argument: str, given: str | None, usual: Sequence[str
     for key in candidates:
         if key in file or f"{key}_indptr" in file:
             return _Found([key])
-        parts = tuple(part for part in PARTS if f"{key}_{part}" in file)
+        parts = _part_keys(file, key)
         if parts:
-            return _Found([f"{key}_{part}" for part in parts], parts)
+            return _Found(list(parts.values()), tuple(parts))
     tried = " or ".join(map(repr, candidates))
     raise ValueError(
         f"`{file.path}`: has no {argument} under {tried}; name them by `{argument}`: it has {file.names()}."
     )
+
+
+def _part_keys(file: ArrayFile, stem: str) -> dict[str, str]:
+    try:
+        return part_keys(file.openers, stem)
+    except ValueError as error:
+        raise ValueError(f"`{file.path}`: {error}") from None
 
 
 def _label_keys(file: ArrayFile, found: _Found, split: Groups | None, rows: int) -> list[str]:
@@ -161,32 +171,32 @@ def _read_inputs(file: ArrayFile, found: _Found) -> tuple[Inputs, Groups | None]
         if array.shape[1:] != first.shape[1:] or array.dtype != first.dtype:
             rule = f"must have rows like {found.keys[0]!r}, {tuple(first.shape[1:])} of {first.dtype}"
             raise ValueError(f"{file.place(key)} {rule}; got {tuple(array.shape[1:])} of {array.dtype}.")
-    images = first.ndim == 4 and first.dtype == np.uint8 and first.shape[3] in (1, 3)
-    if images:
+        if (key in file.bfloat16) != (found.keys[0] in file.bfloat16):
+            raise ValueError(f"{file.place(key)} must be bfloat16 exactly if {found.keys[0]!r} is.")
+    if first.ndim == 4 and first.dtype == np.uint8 and first.shape[3] in (1, 3):
         inputs: Inputs = ImageArray(arrays)
-    elif len(arrays) == 1:
-        inputs = Features(first)
-    elif isinstance(first, Tensor):
-        raise ValueError(f"{file.place(found.keys[0])} must stand in one array with a `split`, being bfloat16.")
     else:
-        inputs = Features(cast(np.ndarray, StackedArrays(cast(list[np.ndarray], arrays))))
+        joined: Any = first if len(arrays) == 1 else StackedArrays(arrays)
+        inputs = Features(joined, bits_of=torch.bfloat16 if found.keys[0] in file.bfloat16 else None)
     if found.parts is None:
         return inputs, None
     sizes = torch.tensor([len(array) for array in arrays])
     return inputs, Groups(torch.repeat_interleave(torch.arange(len(arrays)), sizes), found.parts)
 
 
-def _features(file: ArrayFile, key: str) -> np.ndarray | Tensor:
-    array = file.array(key)
+def _features(file: ArrayFile, key: str) -> np.ndarray:
+    array = file.stored(key)
     if array.ndim < 2:
         raise ValueError(
             f"{file.place(key)} must have at least 2 dimensions, rows first; got shape {tuple(array.shape)}."
         )
-    if isinstance(array, np.ndarray) and (array.dtype.kind not in "biuf" or not array.dtype.isnative):
+    if len(array) and not array.size:  # Such rows cost nothing in the file, so that it could state any number of them.
+        raise ValueError(f"{file.place(key)} must have at least one number in each row; got shape {array.shape}.")
+    if array.dtype.kind not in "biuf" or not array.dtype.isnative:
         raise ValueError(
             f"{file.place(key)} must hold numbers in the order of bytes of this machine; got {array.dtype}."
         )
-    if isinstance(array, np.ndarray) and array.dtype.itemsize > 8:
+    if array.dtype.itemsize > 8:
         raise ValueError(f"{file.place(key)} must hold numbers that torch knows; got {array.dtype}.")
     return array
 
@@ -221,7 +231,7 @@ def _read_split(file: ArrayFile, rows: int, names: Sequence[str] | None) -> Grou
     place, array = file.place("split"), np.array(file.array("split"))
     _same_length(file, "split", array, rows)
     if array.dtype.kind in "US":
-        return Groups.of([OTHER_PART_NAMES.get(name, name) for name in text_list(place, array)], order=PARTS)
+        return Groups.of(map(part_name, text_list(place, array)), order=PARTS)
     if array.dtype.kind not in "biu":
         raise ValueError(f"{place} must hold whole numbers or names; got {array.dtype}.")
     largest = int(array.max(initial=0))
@@ -229,12 +239,18 @@ def _read_split(file: ArrayFile, rows: int, names: Sequence[str] | None) -> Grou
     wrong = np.flatnonzero((array.astype(np.int64) < -1) | (array.astype(np.int64) >= len(names)))
     if len(wrong):
         raise ValueError(f"{place} row {wrong[0]}: {array[wrong[0]]} must lie in [-1, {len(names)}).")
-    return Groups(torch.from_numpy(array.astype(np.int64)), tuple(names)).compact()
+    usual = tuple(map(part_name, names))
+    if len(set(usual)) < len(usual):
+        raise ValueError(f"`{file.path}`: `split_names` must be different parts; got {', '.join(names)}.")
+    return Groups(torch.from_numpy(array.astype(np.int64)), usual).compact()
 
 
 def _read_group(file: ArrayFile, key: str, parts: tuple[str, ...] | None, rows: int) -> Groups:
     """One value for each row, under a key or, as the features are, in parts."""
-    keys = [key] if key in file or parts is None else [f"{key}_{part}" for part in parts]
+    keys = [key]
+    if key not in file and parts is not None:
+        spelled = _part_keys(file, key)
+        keys = [spelled.get(part, f"{key}_{part}") for part in parts]
     columns = [np.array(file.array(one)) for one in keys]
     for one, column in zip(keys, columns, strict=True):
         if column.ndim != 1 or column.dtype.kind not in "iuUS":

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from shortlist.data.dataset import Dataset
+from shortlist.data.formats.name_codes import number_names
 from shortlist.data.formats.restricted_pickle import read_plain_pickle
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageArray
+from shortlist.data.part_names import PARTS, part_keys
 from shortlist.data.source_files import need_file
 
-_PARTS = ("train", "val", "test")
 _FOLDERS = ("cifar-100-python", "cifar-10-batches-py")
 _PIXELS = 3 * 32 * 32
 
@@ -51,7 +52,8 @@ def read_cifar(path: str | Path, *, labels: str = "fine") -> Dataset:
         cifar-10-batches-py/  data_batch_1, ..., data_batch_5, test_batch: dict of data, labels
                               batches.meta: dict of label_names
         *.npz                 x_train, y_train, x_test, y_test with x (N, H, W, 3) uint8; if there are any, also x_val,
-                              y_val, fine_names, coarse_names, fine_to_coarse (n,), y_coarse_train, y_coarse_test
+                              y_val, fine_names, coarse_names, fine_to_coarse (n,), y_coarse_train, y_coarse_test;
+                              parts may be spelled otherwise, as in `part_names`
 
     The pickles are read by `read_plain_pickle`, which executes nothing. Pixels stay on the disk; those of an npz are
     read as a whole with the first batch.
@@ -105,7 +107,7 @@ def read_cifar(path: str | Path, *, labels: str = "fine") -> Dataset:
         torch.from_numpy(targets),
         names,
         label_groups=groups,
-        split=Groups.of((part.split for part in source.parts for _ in part.fine), order=_PARTS),
+        split=Groups.of((part.split for part in source.parts for _ in part.fine), order=PARTS),
         name=f"CIFAR-{len(source.fine_names)}",
     )
 
@@ -219,42 +221,42 @@ def _names(values: Any, place: str) -> tuple[str, ...]:
 
 def _read_npz(path: Path) -> _Source:
     arrays = _Arrays(path)
-    splits = [split for split in _PARTS if f"x_{split}" in arrays.keys]
-    if "train" not in splits:
+    found = arrays.parts("x")
+    if "train" not in found:
         raise ValueError(f"`{path}` has no array 'x_train'.")
     fine_names, coarse_names = (
         _names(arrays.read(key), f"`{path}`: {key!r}") if key in arrays.keys else None
         for key in ("fine_names", "coarse_names")
     )
-    images = {split: _LateImages(arrays, f"x_{split}") for split in splits}
-    columns = {}
-    for split in splits:
-        for key, names in ((f"y_{split}", fine_names), (f"y_coarse_{split}", coarse_names)):
-            if key in arrays.keys or key == f"y_{split}":
-                count = None if names is None else len(names)
-                columns[key] = _labels(arrays.read(key), len(images[split]), count, f"`{path}`: {key!r}")
+    images = {split: _LateImages(arrays, key) for split, key in found.items()}
+    columns: dict[str, dict[str, np.ndarray]] = {"y": {}, "y_coarse": {}}
+    for stem, names in (("y", fine_names), ("y_coarse", coarse_names)):
+        keys = arrays.parts(stem)
+        for split in dict.fromkeys([*(found if stem == "y" else ()), *keys]):
+            key, count = keys.get(split, f"{stem}_{split}"), None if names is None else len(names)
+            if split not in found:
+                raise ValueError(f"`{path}` has {key!r} but no images of the part {split!r}.")
+            columns[stem][split] = _labels(arrays.read(key), len(images[split]), count, f"`{path}`: {key!r}")
     table = arrays.read("fine_to_coarse") if "fine_to_coarse" in arrays.keys else None
     if fine_names is None:
-        used = [columns[f"y_{split}"] for split in splits]
-        fine_names = _numbered([*used, np.arange(0 if table is None else len(table))])
+        known = np.arange(0 if table is None else table.size)
+        fine_names = _numbered([*columns["y"].values(), known], f"`{path}`")
     if table is not None:
         count = None if coarse_names is None else len(coarse_names)
         table = _labels(table, len(fine_names), count, f"`{path}`: 'fine_to_coarse'")
     if coarse_names is None:
-        used = [column for key, column in columns.items() if key.startswith("y_coarse")]
-        coarse_names = _numbered(used if table is None else [*used, table])
+        used = list(columns["y_coarse"].values())
+        coarse_names = _numbered(used if table is None else [*used, table], f"`{path}`")
     parts = [
-        _Part(
-            f"`{path}`: part {split!r}", split, images[split], columns[f"y_{split}"], columns.get(f"y_coarse_{split}")
-        )
-        for split in splits
+        _Part(f"`{path}`: part {split!r}", split, images[split], columns["y"][split], columns["y_coarse"].get(split))
+        for split in found
     ]
     return _Source(parts, fine_names, coarse_names, table)
 
 
-def _numbered(columns: Sequence[np.ndarray]) -> tuple[str, ...]:
+def _numbered(columns: Sequence[np.ndarray], place: str) -> tuple[str, ...]:
     """Numbers for names, where a file has none."""
-    return tuple(str(label) for label in range(max((int(c.max()) + 1 for c in columns if len(c)), default=0)))
+    return number_names(max((int(column.max()) + 1 for column in columns if len(column)), default=0), place)
 
 
 class _Arrays:
@@ -267,6 +269,13 @@ class _Arrays:
                 self.keys = {name.removesuffix(".npy") for name in archive.namelist()}
         except (OSError, zipfile.BadZipFile) as error:
             raise ValueError(f"`{path}` is not an npz file: {error}.") from error
+
+    def parts(self, stem: str) -> dict[str, str]:
+        """The keys of a stem for each part that there is."""
+        try:
+            return part_keys(sorted(self.keys), stem)
+        except ValueError as error:
+            raise ValueError(f"`{self.path}`: {error}") from None
 
     def read(self, key: str) -> np.ndarray:
         """The array of a key."""
@@ -322,3 +331,7 @@ class _LateImages:
         if self.pixels is None:
             self.pixels = self.arrays.read(self.key)
         return self.pixels[rows]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Send no pixels to another process, which reads them again."""
+        return {**self.__dict__, "pixels": None}

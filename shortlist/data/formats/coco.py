@@ -13,10 +13,13 @@ import numpy as np
 from shortlist.data.dataset import Dataset
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageFiles, PathList
+from shortlist.data.part_names import PARTS, SPELLINGS, part_name
 from shortlist.data.source_files import need_file, read_json, take
 from shortlist.data.target_rows import sparse_targets
 
-PARTS = ("train", "val", "test")
+_PART = re.compile(
+    rf"(?:^|[_-])({'|'.join(name for names in SPELLINGS.values() for name in names)})[_-]?(\d{{4}})?$", re.IGNORECASE
+)
 
 
 def read_coco(
@@ -38,7 +41,7 @@ def read_coco(
             the folder above it.
         images: the folder with ``train2017`` and its like, or the very folder of the images; by default that beside.
         split: of a file, the part that its images are, if its name does not say so; of a folder, the only part to
-            read.
+            read. ``validation`` and the like are ``val``, also in the names of files.
         year: which files of a folder to read, needed if it holds several years: their images are the same.
         size: what `ImageFiles` makes of the images.
 
@@ -64,6 +67,7 @@ def read_coco(
     References:
         Lin et al., "Microsoft COCO: common objects in context", ECCV 2014; https://cocodataset.org/#format-data.
     """
+    split = None if split is None else part_name(split)
     files = _instance_files(Path(annotations), split, year)
     read = [_read_instances(file) for file in files]
     for file, one in zip(files, read, strict=True):
@@ -103,8 +107,8 @@ class _Instances(NamedTuple):
 
 
 def _part_and_year(file: Path) -> tuple[str | None, str]:
-    found = re.search(r"(?:^|_)(train|val|test)(\d{4})?$", file.stem)
-    return (found[1], found[2] or "") if found else (None, "")
+    found = _PART.search(file.stem)
+    return (part_name(found[1]), found[2] or "") if found else (None, "")
 
 
 def _instance_files(path: Path, split: str | None, year: int | None) -> list[Path]:
@@ -113,12 +117,12 @@ def _instance_files(path: Path, split: str | None, year: int | None) -> list[Pat
             raise ValueError(f"`year` chooses among the files of a folder; got {year} with the file `{path}`.")
         return [need_file(path)]
     folder = path / "annotations" if (path / "annotations").is_dir() else path
-    found = [file for part in PARTS for file in sorted(folder.glob(f"instances_{part}*.json"))]
-    years = {file: _part_and_year(file) for file in found}
+    years = {file: _part_and_year(file) for file in sorted(folder.glob("instances_*.json"))}
     files = [
         file
+        for wanted in PARTS
         for file, (part, of) in years.items()
-        if part is not None and (split is None or part == split) and (year is None or of == str(year))
+        if part == wanted and (split is None or part == split) and (year is None or of == str(year))
     ]
     if not files:
         wanted = f"instances_{split or '{train,val}'}{year or '{year}'}.json"
@@ -126,12 +130,15 @@ def _instance_files(path: Path, split: str | None, year: int | None) -> list[Pat
     several = sorted({years[file][1] for file in files})
     if len(several) > 1:
         raise ValueError(f"`year` must be one of {', '.join(several)}, which `{folder}` holds; got {year}.")
+    if len({years[file] for file in files}) < len(files):
+        names = ", ".join(file.name for file in files)
+        raise ValueError(f"`{folder}` must hold one file of each part; got {names}: pass one.")
     return files
 
 
 def _image_folder(file: Path, images: str | Path | None) -> Path:
-    part, year = _part_and_year(file)
-    own = f"{part}{year}" if part is not None else ""
+    part = _PART.search(file.stem)
+    own = "" if part is None else part[0].lstrip("_-")
     if images is not None:
         return Path(images, own) if Path(images, own).is_dir() else Path(images)
     if part is None:
@@ -142,6 +149,8 @@ def _image_folder(file: Path, images: str | Path | None) -> Path:
 def _read_instances(path: Path) -> _Instances:
     content = _read_without_outlines(path)
     place = f"`{path}`"
+    if isinstance(content, dict) and "images" in content and "annotations" not in content:
+        raise ValueError(f"{place} holds no labels: it lists images without annotations, as those of test images do.")
     images, annotations, categories = (
         take(content, key, list, place) for key in ("images", "annotations", "categories")
     )

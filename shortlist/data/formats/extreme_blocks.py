@@ -22,6 +22,7 @@ LONGEST_LINE = 1 << 28
 
 _BOM = b"\xef\xbb\xbf"
 _HEADER = re.compile(rb"[ \t]*(\d{1,18})[ \t]+(\d{1,18})[ \t]+(\d{1,18})[ \t\r]*\n?")
+_MATRIX_HEADER = re.compile(rb"[ \t]*(\d{1,18})[ \t]+(\d{1,18})[ \t\r]*\n?")
 
 
 class Layout(NamedTuple):
@@ -83,15 +84,11 @@ def _fill(file: BufferedIOBase, room: memoryview, path: Path) -> int:
 
 
 def read_layout(path: Path, num_features: int | None, num_labels: int | None) -> Layout:
+    """The layout of a file of rows; ValueError if its first line and the caller say nothing, or different things."""
     for name, size in (("num_features", num_features), ("num_labels", num_labels)):
         if size is not None and size < 0:
             raise ValueError(f"`{name}` must be at least 0; got {size}.")
-    with _opened(path) as file:
-        room = bytearray(200)
-        first = bytes(room[: _fill(file, memoryview(room), path)]).removeprefix(_BOM)
-    if not first:
-        raise ValueError(f"`{path}` is empty.")
-    first = first[: first.find(b"\n") + 1] or first
+    first = _first_line(path)
     header = _HEADER.fullmatch(first)
     if header is None:
         if num_features is None or num_labels is None:
@@ -106,3 +103,23 @@ def read_layout(path: Path, num_features: int | None, num_labels: int | None) ->
         if asked is not None and asked != stated:
             raise ValueError(f"`{path}` line 1 says {stated} {name}; it must be {asked}.")
     return Layout(rows, features, labels, 1)
+
+
+def read_matrix_layout(path: Path) -> Layout:
+    """The layout of a sparse matrix: its first line says how many rows and columns, which stand for features."""
+    first = _first_line(path)
+    header = _MATRIX_HEADER.fullmatch(first)
+    if header is None:
+        shown = first[:40].decode("ascii", "backslashreplace").strip()
+        raise ValueError(f"`{path}` line 1 must hold two whole numbers, of rows and columns; got {shown!r}.")
+    return Layout(int(header[1]), int(header[2]), 0, 1)
+
+
+def _first_line(path: Path) -> bytes:
+    """The first line, with its end, or as much of it as may be a header."""
+    with _opened(path) as file:
+        room = bytearray(200)
+        first = bytes(room[: _fill(file, memoryview(room), path)]).removeprefix(_BOM)
+    if not first:
+        raise ValueError(f"`{path}` is empty.")
+    return first[: first.find(b"\n") + 1] or first

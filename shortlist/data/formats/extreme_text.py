@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,15 +13,21 @@ import torch
 from torch import Tensor
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.formats.extreme_blocks import Layout, read_layout, text_blocks
-from shortlist.data.formats.extreme_lines import RowBlock, column_type, join_blocks, parse_lines
-from shortlist.data.formats.extreme_parse import parse_block
+from shortlist.data.formats.extreme_blocks import Layout, read_layout
+from shortlist.data.formats.extreme_folds import fold_files, read_fold
+from shortlist.data.formats.extreme_lines import RowBlock, join_blocks
+from shortlist.data.formats.extreme_matrices import matrix_files, read_matrices
+from shortlist.data.formats.extreme_rows import join_rows, row_blocks, row_tensors
+from shortlist.data.formats.name_codes import number_names
 from shortlist.data.groups import Groups
-from shortlist.data.source_files import need_file, need_folder, text_lines
+from shortlist.data.part_names import PARTS, SPELLINGS, part_name
+from shortlist.data.source_files import need_file, text_lines
 from shortlist.data.sparse_rows import SparseRows
-from shortlist.data.target_rows import csr
 
-_PART = re.compile(r"(?:.*[_-])?(train|test)\.txt(?:\.gz)?", re.IGNORECASE)
+_PART = re.compile(
+    rf"(?:.*[_-])?({'|'.join(name for names in SPELLINGS.values() for name in names)})\.txt(?:\.gz)?", re.IGNORECASE
+)
+_DATA = re.compile(r".*[_-]data\.txt(?:\.gz)?", re.IGNORECASE)
 _DTYPES = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
 
 
@@ -36,9 +43,10 @@ def read_extreme_text(
     path: str | Path,
     *,
     test: str | Path | None = None,
+    fold: int | None = None,
     num_features: int | None = None,
     num_labels: int | None = None,
-    names: str | Path | None = None,
+    names_file: str | Path | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Dataset:
     r"""Read a dataset of the Extreme Classification Repository.
@@ -48,17 +56,30 @@ def read_extreme_text(
     row without anything, and empty lines after the last row are none. Files that end in ``.gz`` are unpacked on the
     way. Labels and features of a row may come in any order and are sorted.
 
+    A folder holds one of these layouts::
+
+        train.txt, test.txt                    or name_train.txt and so on, perhaps with a part for validation
+        Name_data.txt                          all rows, in one file, and which of them, from 1, are for training and
+        name_trSplit.txt, name_tstSplit.txt    for testing; each column of these is a split of its own
+        trn_X_Xf.txt, trn_X_Y.txt              features and labels as matrices: ``rows columns`` in the first line, then
+        tst_X_Xf.txt, tst_X_Y.txt              ``column:value column:value ...``; labels have the value 1
+        Y.txt                                  with these, perhaps: the name of each label on a line of its own
+
+    Features of labels (``lbl_X_Xf.txt``, ``Y_Yf.txt``) and raw texts are not read.
+
     Args:
-        path: a file; or a folder with a ``train.txt`` (or ``..._train.txt``) and a ``test.txt`` likewise.
+        path: a file of rows, or a folder. Of a ``name_data.txt``, the split that lies beside it is read, too.
         test: the file of the test rows, which come after those of ``path``.
+        fold: which column of the files of splits, from 1; None for the first, if there are such files.
         num_features, num_labels: for the older layout without a first line; both are needed there, and elsewhere they
             must agree with the file.
-        names: a file with the name of each label on a line of its own, in UTF-8; by default labels are called
-            ``0``, ``1`` and so on.
+        names_file: a file with the name of each label on a line of its own, in UTF-8; names that repeat get the number
+            of the label appended. By default labels are called ``0``, ``1`` and so on.
         dtype: of the features, float32 or float64; each is what Python's ``float`` makes of the text, rounded to this.
 
     Returns:
-        Sparse features and sparse targets, held in memory; with a split if there are two files.
+        Sparse features and sparse targets, held in memory; with a split if there are several files. Rows that a split
+        does not list have no part.
 
     Raises:
         ValueError: names file and line where a rule is broken: a row count other than stated, an index out of bounds or
@@ -77,28 +98,36 @@ def read_extreme_text(
         Bhatia et al., "The extreme classification repository: multi-label datasets and code", 2016.
     """
     number_type = _number_type(dtype)
-    train, test = _files(path, test)
+    path = Path(path)
+    matrices = matrix_files(path) if path.is_dir() else {}
+    if matrices:
+        for argument, value in (("test", test), ("fold", fold)):
+            if value is not None:
+                raise ValueError(f"`{argument}` must be None for the matrices in `{path}`; got {value!r}.")
+        inputs, targets, sizes = read_matrices(matrices, num_features, num_labels, number_type)
+        beside = path / "Y.txt"
+        names_file = beside if names_file is None and beside.is_file() else names_file
+        names = _label_names(names_file, targets.shape[1], f"`{next(iter(matrices.values())).labels}` line 1")
+        return Dataset(inputs, targets, names, split=_split(list(matrices), sizes), name=_plain_name(path))
+    files = _files(path, test)
+    train = next(iter(files.values()))
+    folds = fold_files(train) if len(files) == 1 else None
+    if fold is not None and folds is None:
+        raise ValueError(f"`fold` must be None, since `{path}` has no files of splits; got {fold!r}.")
     layout = read_layout(train, num_features, num_labels)
-    parts = [_row_blocks(train, layout, number_type)]
-    if test is not None:
-        other = read_layout(test, layout.num_features, layout.num_labels)
-        parts.append(_row_blocks(test, other, number_type))
+    names = _label_names(names_file, layout.num_labels, f"`{train}` line 1")
     blocks: list[RowBlock] = []
     sizes = []
-    for part in parts:
+    for file in files.values():
+        own = layout if file == train else read_layout(file, layout.num_features, layout.num_labels)
         before = len(blocks)
-        blocks.extend(part)
+        blocks.extend(row_blocks(file, own, number_type))
         sizes.append(sum(len(block.counts) for block in blocks[before:]))
-    inputs, targets = _tensors(join_blocks(blocks or [_no_rows(layout, number_type)]), layout)
-    return Dataset(
-        inputs,
-        targets,
-        _label_names(names, layout.num_labels),
-        split=None
-        if test is None
-        else Groups(torch.arange(2).repeat_interleave(torch.tensor(sizes)), ("train", "test")),
-        name=_plain_name(Path(path)),
-    )
+    inputs, targets = row_tensors(join_rows(blocks, layout, number_type), layout)
+    split = None if len(files) == 1 else _split(list(files), sizes)
+    if folds is not None:
+        split = read_fold(folds, 1 if fold is None else fold, len(inputs))
+    return Dataset(inputs, targets, names, split=split, name=_plain_name(path))
 
 
 def stream_extreme_text(
@@ -137,7 +166,7 @@ def stream_extreme_text(
     number_type = _number_type(dtype)
     path = need_file(path)
     layout = read_layout(path, num_features, num_labels)
-    return _chunks(_row_blocks(path, layout, number_type), layout, rows_per_chunk)
+    return _chunks(row_blocks(path, layout, number_type), layout, rows_per_chunk)
 
 
 def _chunks(blocks: Iterator[RowBlock], layout: Layout, size: int) -> Iterator[TextChunk]:
@@ -150,84 +179,52 @@ def _chunks(blocks: Iterator[RowBlock], layout: Layout, size: int) -> Iterator[T
             continue
         joined = join_blocks(held)
         for first in range(0, waiting - size + 1, size):
-            yield TextChunk(row, *_tensors(joined.part(first, first + size), layout))
+            yield TextChunk(row, *row_tensors(joined.part(first, first + size), layout))
             row += size
         held, waiting = [joined.part(waiting - waiting % size, waiting)], waiting % size
     if waiting:
-        yield TextChunk(row, *_tensors(join_blocks(held), layout))
+        yield TextChunk(row, *row_tensors(join_blocks(held), layout))
 
 
-def _row_blocks(path: Path, layout: Layout, dtype: np.dtype) -> Iterator[RowBlock]:
-    """Parsed rows of one file; ValueError for the first bad line and for a wrong count of rows."""
-    rows = 0
-    bounds = layout.num_features, layout.num_labels, dtype
-    for buffer, start, stop in text_blocks(path, layout.header_lines):
-        block = parse_block(buffer, start, stop, *bounds)
-        line = 1 + layout.header_lines + rows
-        if block is None:
-            block = parse_lines(buffer[start:stop].tobytes(), *bounds, path=path, line=line)
-        if layout.rows is not None and rows + len(block.counts) > layout.rows:
-            filled = np.flatnonzero(block.counts + block.label_counts)
-            last = int(filled[-1]) + 1 if len(filled) else 0
-            if rows + last > layout.rows:
-                first = line + int(filled[np.searchsorted(filled, layout.rows - rows)])
-                raise ValueError(f"`{path}` line {first}: the first line says {layout.rows} rows; got more.")
-            block = block.part(0, layout.rows - rows)
-        rows += len(block.counts)
-        yield block
-    if layout.rows is not None and rows < layout.rows:
-        raise ValueError(f"`{path}` ends after {rows} rows; its first line says {layout.rows}.")
+def _split(parts: list[str], sizes: list[int]) -> Groups:
+    return Groups(torch.arange(len(parts)).repeat_interleave(torch.tensor(sizes)), tuple(parts))
 
 
-def _tensors(block: RowBlock, layout: Layout) -> tuple[SparseRows, Tensor]:
-    crow, label_crow = (
-        torch.from_numpy(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)]))
-        for counts in (block.counts, block.label_counts)
-    )
-    columns, values = torch.from_numpy(block.columns), torch.from_numpy(block.values)
-    inputs = SparseRows(crow, columns, values, layout.num_features)
-    labels = torch.from_numpy(block.labels)
-    return inputs, csr(label_crow, labels, torch.ones(len(labels)), layout.num_labels)
-
-
-def _no_rows(layout: Layout, dtype: np.dtype) -> RowBlock:
-    none = np.empty(0, dtype=np.int64)
-    return RowBlock(none, none, none, none.astype(column_type(layout.num_features)), none.astype(dtype))
-
-
-def _files(path: str | Path, test: str | Path | None) -> tuple[Path, Path | None]:
-    if not Path(path).is_dir():
-        return need_file(path), None if test is None else need_file(test)
-    folder = need_folder(path)
+def _files(path: Path, test: str | Path | None) -> dict[str, Path]:
+    """The file of each part, in their order; a single one has all rows."""
+    if not path.is_dir():
+        return {"train": need_file(path)} | ({} if test is None else {"test": need_file(test)})
     if test is not None:
         raise ValueError(f"`test` must be None where `path` is a folder; got `{test}`.")
-    found: dict[str, list[Path]] = {"train": [], "test": []}
-    for file in sorted(folder.iterdir()):
+    found: dict[str, list[Path]] = {part: [] for part in PARTS}
+    whole = []
+    for file in sorted(file for file in path.iterdir() if file.is_file()):
         part = _PART.fullmatch(file.name)
-        if part and file.is_file():
-            found[part[1].lower()].append(file)
+        if part:
+            found[part_name(part[1])].append(file)
+        elif _DATA.fullmatch(file.name):
+            whole.append(file)
+    if len(whole) == 1 and not any(found.values()):
+        return {"train": whole[0]}
     for part, files in found.items():
-        if len(files) != 1:
+        if len(files) > 1 or (not files and part != "val"):
             raise ValueError(
-                f"`{folder}` must hold one file that is or ends in _{part}.txt (or .txt.gz); "
+                f"`{path}` must hold one file that is or ends in _{part}.txt (or .txt.gz); "
                 f"got {', '.join(file.name for file in files) or 'none'}."
             )
-    return found["train"][0], found["test"][0]
+    return {part: files[0] for part, files in found.items() if files}
 
 
-def _label_names(names: str | Path | None, num_labels: int) -> tuple[str, ...]:
-    if names is None:
-        return tuple(map(str, range(num_labels)))
-    listed = [text for _, text in text_lines(names, encoding="utf-8-sig")]
+def _label_names(names_file: str | Path | None, num_labels: int, place: str) -> tuple[str, ...]:
+    if names_file is None:
+        return number_names(num_labels, place)
+    listed = [text for _, text in text_lines(names_file, encoding="utf-8-sig")]
     while len(listed) > num_labels and not listed[-1]:
         listed.pop()
     if len(listed) != num_labels:
-        raise ValueError(f"`{names}` must have a line for each of {num_labels} labels; got {len(listed)}.")
-    seen: dict[str, int] = {}
-    for line, name in enumerate(listed, start=1):
-        if seen.setdefault(name, line) != line:
-            raise ValueError(f"`{names}` line {line}: label names must differ; {name!r} is also on line {seen[name]}.")
-    return tuple(listed)
+        raise ValueError(f"`{names_file}` must have a line for each of {num_labels} labels; got {len(listed)}.")
+    counts = Counter(listed)
+    return tuple(f"{name} ({label})" if counts[name] > 1 else name for label, name in enumerate(listed))
 
 
 def _number_type(dtype: torch.dtype) -> np.dtype:

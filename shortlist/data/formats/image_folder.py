@@ -15,15 +15,9 @@ import torch
 from shortlist.data.dataset import Dataset
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageFiles, PathList
+from shortlist.data.part_names import PARTS, part_name
 from shortlist.data.source_files import need_file, need_folder, read_json
 
-_ORDER = ("train", "val", "test")
-_SPLITS = {
-    spelling: split
-    for split, names in {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}.items()
-    for name in names
-    for spelling in (name, f"images_{name}")
-}
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".jp2")
 _METADATA = ("plantnet300K_metadata.json",)
 _SPECIES_NAMES = ("plantnet300K_species_id_2_name.json", "plantnet300K_species_names.json")
@@ -43,7 +37,7 @@ def read_image_folder(
     root: str | Path,
     *,
     metadata: str | Path | bool | None = None,
-    species_names: str | Path | None = None,
+    names_file: str | Path | None = None,
     size: int | tuple[int, int] | None = None,
 ) -> Dataset:
     """Read images that lie in a folder for each class; nothing is decoded, and files are not even looked at.
@@ -51,7 +45,7 @@ def read_image_folder(
     Layouts::
 
         root/{class}/*.jpg
-        root/{train,val,test}/{class}/*.jpg        also valid or validation, and images_train, images_val, images_test
+        root/{train,val,test}/{class}/*.jpg        also Train, training, validation, dev and so on, and images_train
         root/images/...                            either of the above; so are Pl@ntNet-300K and others packed
 
     Labels are the sorted names of all class folders of all parts, empty ones too. Rows go by part, class and file name.
@@ -64,7 +58,7 @@ def read_image_folder(
             ``plantnet300K_metadata.json``. Gives ``row_groups["author"]`` and ``["organ"]``, and the split where no
             folders do. True takes the published file beside the images; None takes it for a missing split only, because
             reading it takes seconds; False leaves it.
-        species_names: JSON object ``{class folder: scientific name}``; by default
+        names_file: JSON object ``{class folder: scientific name}``; by default
             ``plantnet300K_species_id_2_name.json`` (or ``plantnet300K_species_names.json``) beside the images. Gives
             names to labels (with the folder appended where two share a name) and ``label_groups["genus"]``. A class
             that it does not name keeps its folder's name and has no genus.
@@ -100,7 +94,7 @@ def read_image_folder(
     targets = np.repeat(np.array([number[one.label] for one in classes], dtype=np.int64), counts)
     splits = None
     if classes[0].split is not None:
-        parts = Groups.of([one.split for one in classes], order=_ORDER)
+        parts = Groups.of([one.split for one in classes], order=PARTS)
         splits = Groups(parts.index.repeat_interleave(torch.tensor(counts)), parts.names)
     row_groups: dict[str, Groups] = {}
     described = _described_by(metadata, beside, needed=splits is None)
@@ -109,10 +103,10 @@ def read_image_folder(
         keys = wanted if splits is not None else (*wanted, "split")
         row_groups = _columns(described, classes, keys, asked=metadata is not None)
         splits = row_groups.pop("split", splits)
-    names_file = need_file(species_names) if species_names is not None else _find(beside, _SPECIES_NAMES)
+    found = need_file(names_file) if names_file is not None else _find(beside, _SPECIES_NAMES)
     names, genus = tuple(labels), None
-    if names_file is not None:
-        names, genus = _named(labels, names_file, asked=species_names is not None)
+    if found is not None:
+        names, genus = _named(labels, found, asked=names_file is not None)
     return Dataset(
         ImageFiles(PathList((one.path, one.images) for one in classes), size=size),
         torch.from_numpy(targets),
@@ -152,9 +146,15 @@ def _image_root(root: Path) -> Path:
     """The folder ``images`` in ``root`` if that holds folders and ``root`` has no parts of its own; else ``root``."""
     folders = _listing(root).folders
     inner = root / "images"
-    if "images" in folders and not any(name in _SPLITS for name in folders) and _listing(inner).folders:
+    if "images" in folders and not any(_part(name) in PARTS for name in folders) and _listing(inner).folders:
         return inner
     return root
+
+
+def _part(name: str) -> str:
+    """The part that a folder is called after; of Pl@ntNet-300K, ``images_train``."""
+    bare = name[len("images_") :] if name.lower().startswith("images_") else name
+    return part if (part := part_name(bare)) in PARTS else name
 
 
 def _class_folders(folder: Path) -> list[_ClassFolder]:
@@ -165,7 +165,7 @@ def _class_folders(folder: Path) -> list[_ClassFolder]:
         raise ValueError(f"`{folder}` {what}; images must lie in folders by class, {_LAYOUTS}.")
     inner = {name: _listing(folder / name) for name in top.folders}
     # A class may be called "test"; it is a part if there are folders in it.
-    if any(name in _SPLITS and listing.folders for name, listing in inner.items()):
+    if any(_part(name) in PARTS and listing.folders for name, listing in inner.items()):
         classes = _split_folders(folder, inner)
     else:
         classes = [_class_folder(os.path.join(folder, name), name, None, inner[name]) for name in top.folders]
@@ -181,12 +181,12 @@ def _split_folders(folder: Path, inner: dict[str, _Listing]) -> list[_ClassFolde
             raise ValueError(
                 f"`{folder / name}` holds the image `{listing.images[0]}`; a part must hold folders by class."
             )
-        split = _SPLITS.get(name, name)
+        split = _part(name)
         if split in folders:
             raise ValueError(f"`{folder}` holds `{folders[split]}` and `{name}`, which both are the part {split!r}.")
         if listing.folders:
             folders[split] = name
-    order = [split for split in _ORDER if split in folders] + sorted(set(folders).difference(_ORDER))
+    order = [split for split in PARTS if split in folders] + sorted(set(folders).difference(PARTS))
     return [
         _class_folder(path, label, split, _listing(path))
         for split in order
@@ -235,10 +235,10 @@ def _columns(path: Path, classes: Sequence[_ClassFolder], keys: Sequence[str], *
             if isinstance(value, (dict, list)):
                 raise ValueError(f"`{path}`: {key!r} of image {image!r} must be a text; got {value!r:.60}.")
             text = None if value is None else str(value)
-            column.append(_SPLITS.get(text, text) if key == "split" and text is not None else text)
+            column.append(_part(text.strip()) if key == "split" and text is not None else text)
     if asked and not found:
         raise ValueError(f"`{path}` describes none of the images in `{Path(classes[0].path).parent}` by its name.")
-    groups = {key: Groups.of(column, order=_ORDER if key == "split" else ()) for key, column in columns.items()}
+    groups = {key: Groups.of(column, order=PARTS if key == "split" else ()) for key, column in columns.items()}
     return {key: group for key, group in groups.items() if group.names}
 
 

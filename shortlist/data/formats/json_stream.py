@@ -17,10 +17,14 @@ CHUNK = 1 << 20
 LONGEST = 1 << 25  # Longer records are refused, else all that follows a damaged one would be read as part of it.
 
 _SPACE = re.compile(r"[ \t\r\n]*")
+_MEMBER = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
+_FOLLOWS = re.compile(r"\s*([,}])")
 
 
 def json_records(path: str | Path, *, key: str, noun: str, encoding: str = "utf-8") -> Iterator[dict[str, Any]]:
     """Yield the records of ``{key: [...]}``, of a plain list or of JSON lines, also in ``.gz``.
+
+    Other keys may stand before and after ``key``; what they hold is skipped.
 
     Args:
         path: the file.
@@ -40,8 +44,12 @@ def json_records(path: str | Path, *, key: str, noun: str, encoding: str = "utf-
         if closing and stream.number:
             stream.expect(",")
         yield stream.record()
-    for bracket in closing:
-        stream.expect(bracket)
+    if closing:
+        stream.expect("]")
+    if closing == "]}":
+        while stream.peek() == ",":
+            stream.skip_member()
+        stream.expect("}")
     if stream.peek():
         raise ValueError(f"`{path}`: nothing must follow the list; got {stream.ahead(20)!r}.")
 
@@ -81,13 +89,56 @@ class _Stream:
 
     def open_list(self, key: str) -> str:
         """Step into the list; what must close it, or "" for JSON lines."""
-        self._grow(len(key) + 1000)  # So that no piece ends within the head.
-        self.peek()
-        head = re.compile(rf'\{{\s*"{re.escape(key)}"\s*:\s*\[|\[').match(self._buffer, self._place)
-        if head is None:
+        if self.peek() == "[":
+            self._place += 1
+            return "]"
+        if self.peek() != "{":
             return ""
-        self._place = head.end()
-        return "]}" if head[0] != "[" else "]"
+        begin = self._list_begin(key)
+        # Without an answer, the text ends within the object; beyond the longest record, reading it will say so.
+        while begin is None and len(self._buffer) - self._place < LONGEST:
+            if not self._grow(len(self._buffer) - self._place):
+                break
+            begin = self._list_begin(key)
+        if not begin:
+            return ""
+        self._place = begin
+        return "]}"
+
+    def _list_begin(self, key: str) -> int | None:
+        """Where the list under a key of the next object begins; 0 if there is none, None if that does not show."""
+        place = self._place + 1
+        while (member := _MEMBER.match(self._buffer, place)) is not None:
+            place = member.end()
+            if member[1] == key and self._buffer[place : place + 1] == "[":
+                return place + 1
+            try:
+                _, place = self._decoder.raw_decode(self._buffer, place)
+            except (json.JSONDecodeError, RecursionError):
+                return None
+            follows = _FOLLOWS.match(self._buffer, place)
+            if follows is None or follows[1] == "}":
+                return None if follows is None else 0
+            place = follows.end()
+        return None
+
+    def skip_member(self) -> None:
+        """Step over a comma, a key and its value."""
+        self.expect(",")
+        while True:
+            member = _MEMBER.match(self._buffer, self._place)
+            try:
+                if member is not None:
+                    _, end = self._decoder.raw_decode(self._buffer, member.end())
+                    if end < len(self._buffer):  # Else a number may go on.
+                        self._place = end
+                        return
+            except (json.JSONDecodeError, RecursionError):
+                pass
+            held = len(self._buffer) - self._place
+            if held >= LONGEST or not self._grow(max(held, 1)):
+                got = repr(self.ahead(20)) if self.peek() else "the end of the file"
+                raise ValueError(f"{self._unit} {self.number}: a key and a value must follow the list; got {got}.")
 
     def expect(self, character: str) -> None:
         """Step over a character that must come."""

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.formats.name_codes import PARTS, LabelSets, NameCodes
+from shortlist.data.formats.name_codes import LabelSets, NameCodes
 from shortlist.data.formats.table_rows import csv_records
 from shortlist.data.groups import Groups
 from shortlist.data.inputs import Texts
+from shortlist.data.part_names import PARTS, part_name
 from shortlist.data.source_files import need_file, need_folder, text_lines
 
 COLUMNS = ("SUBJECT_ID", "HADM_ID", "TEXT", "LABELS")
-SPLIT = {"train": "train", "dev": "val", "test": "test"}
+FILES = ("train", "dev", "test")
 
 # The first category of each chapter of ICD-9-CM: volume 1 (diagnoses) and volume 3 (procedures).
 DIAGNOSES = {
@@ -59,7 +60,7 @@ PROCEDURES = {
 }
 
 
-def read_mimic(folder: str | Path, *, version: str = "full", codes: Sequence[str] | None = None) -> Dataset:
+def read_mimic(folder: str | Path, *, version: str | int = "full", codes: Sequence[str] | None = None) -> Dataset:
     """Read discharge summaries and their codes from the output of the CAML preprocessing.
 
     The folder holds ``train_full.csv``, ``dev_full.csv`` and ``test_full.csv`` (or ``train_50.csv`` and so on) with the
@@ -69,7 +70,7 @@ def read_mimic(folder: str | Path, *, version: str = "full", codes: Sequence[str
 
     Args:
         folder: where the files are.
-        version: ``full`` for all codes, ``50`` for the files of the 50 most frequent ones.
+        version: ``full`` for all codes, ``50`` (or the number) for the files of the 50 most frequent ones.
         codes: the labels, in their order; all other codes are dropped, their rows are not. None for all codes that
             occur, sorted, as CAML numbers them. To cut ``notes_labeled.csv`` to the 50 codes, give those.
 
@@ -85,8 +86,9 @@ def read_mimic(folder: str | Path, *, version: str = "full", codes: Sequence[str
         2018; https://github.com/jamesmullenbach/caml-mimic.
     """
     folder = need_folder(folder)
-    if version not in ("full", "50"):
+    if isinstance(version, bool) or str(version) not in ("full", "50"):
         raise ValueError(f"`version` must be 'full' or '50'; got {version!r}.")
+    version = str(version)
     if isinstance(codes, str):
         raise TypeError(f"`codes` must be a sequence of codes; got the text {codes!r}.")
     rows = _split_rows(folder, version)
@@ -122,16 +124,16 @@ def read_mimic(folder: str | Path, *, version: str = "full", codes: Sequence[str
 
 def _split_rows(folder: Path, version: str) -> Iterator[tuple[str | None, str, list[str]]]:
     """Part, place and cells of all rows, from three files or from one file and three lists."""
-    files = {part: folder / f"{part}_{version}.csv" for part in SPLIT}
+    files = {part: folder / f"{part}_{version}.csv" for part in FILES}
     if any(file.exists() for file in files.values()):
         for part, file in files.items():
             for place, cells in _rows(file):
-                yield SPLIT[part], place, cells
+                yield part_name(part), place, cells
         return
     single = folder / "notes_labeled.csv"
     if not single.exists():
         raise ValueError(f"`{folder}` holds neither `train_{version}.csv` nor `notes_labeled.csv`.")
-    lists = {part: folder / f"{part}_{version}_hadm_ids.csv" for part in SPLIT}
+    lists = {part: folder / f"{part}_{version}_hadm_ids.csv" for part in FILES}
     if version == "full" and not any(file.exists() for file in lists.values()):
         for place, cells in _rows(single):
             yield None, place, cells
@@ -149,7 +151,7 @@ def _part_of_admission(lists: dict[str, Path]) -> dict[str, str]:
             admission = line.strip()
             if not admission:
                 continue
-            if part_of.setdefault(admission, SPLIT[part]) != SPLIT[part]:
+            if part_of.setdefault(admission, part_name(part)) != part_name(part):
                 other = part_of[admission]
                 raise ValueError(
                     f"`{file}` line {number}: HADM_ID {admission} must be in one part; {other} has it too."

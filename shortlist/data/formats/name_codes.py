@@ -12,8 +12,20 @@ from torch import Tensor
 from shortlist.data.groups import Groups, refuse_repeated
 from shortlist.data.target_rows import sparse_targets
 
-PARTS = ("train", "val", "test")
-OTHER_PART_NAMES = {"validation": "val", "valid": "val", "dev": "val"}
+MOST_UNNAMED = 10**7
+"""Labels that have numbers for names: one damaged number must not ask for the memory of 10^18 names."""
+
+
+def number_names(count: int, place: str) -> tuple[str, ...]:
+    """``0``, ``1`` and so on as the names of labels; ValueError for more than there can be, which ``place`` states.
+
+    Example:
+        >>> number_names(3, "`a.txt` line 1")
+        ('0', '1', '2')
+    """
+    if count > MOST_UNNAMED:
+        raise ValueError(f"{place} must have at most {MOST_UNNAMED} labels, if they have no names; got {count}.")
+    return tuple(map(str, range(count)))
 
 
 class NameCodes:

@@ -6,7 +6,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice, repeat
+from itertools import compress, islice, repeat
 from operator import itemgetter
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -18,6 +18,7 @@ from torch import Tensor
 from shortlist.data.dataset import Dataset
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageFiles, PathList
+from shortlist.data.part_names import part_name
 from shortlist.data.source_files import need_file, text_lines
 from shortlist.data.target_rows import sparse_targets
 
@@ -42,7 +43,7 @@ NOTHING, MACHINE_YES, HUMAN_NO, HUMAN_YES = range(4)
 def read_open_images(
     path: str | Path,
     *,
-    names: str | Path | None = None,
+    names_file: str | Path | None = None,
     images: str | Path | None = None,
     unlisted: Literal["absent", "unknown"] = "absent",
     min_confidence: float | None = None,
@@ -65,7 +66,7 @@ def read_open_images(
 
     Args:
         path: the folder of these files, one with them in ``annotations/``, or one CSV file of labels.
-        names: the CSV file of the descriptions, with or without a header; by default looked for beside the labels.
+        names_file: the CSV file of the descriptions, with or without a header; by default looked for beside the labels.
         images: the folder with ``train``, ``validation`` and ``test``, or the very folder of the images; by default
             the folder of the labels.
         unlisted: what a label is that no line lists. With ``unknown`` the targets are dense.
@@ -99,8 +100,9 @@ def read_open_images(
         raise ValueError(f"`unlisted` must be 'absent' or 'unknown'; got {unlisted!r}.")
     if min_confidence is not None and not 0 < min_confidence <= 1:
         raise ValueError(f"`min_confidence` must lie in (0, 1]; got {min_confidence}.")
+    split = None if split is None else part_name(split)
     files = _label_files(Path(path), split, machines=min_confidence is not None)
-    described = _descriptions(names, files[0].path.parent)
+    described = _descriptions(names_file, files[0].path.parent)
     numbers = _Numbers({code: number for number, code in enumerate(described)})
     judged = unlisted == "unknown" or min_confidence is not None
     base = files[0].path.parent if images is None else Path(images)
@@ -198,6 +200,8 @@ def _label_files(path: Path, split: str | None, *, machines: bool) -> list[_File
     folder = path / "annotations" if (path / "annotations").is_dir() else path
     found = [file for file in map(_described_by_name, sorted(folder.iterdir())) if file is not None]
     files = []
+    if split is not None and split not in PARTS:
+        raise ValueError(f"`split` must be one of {', '.join(PARTS)} for a folder; got {split!r}.")
     for part in PARTS if split is None else (split,):
         for machine in (False, True) if machines else (False,):
             own = [file for file in found if file.part == part and file.machine == machine]
@@ -260,9 +264,13 @@ def _read_lines(file: _File, numbers: _Numbers, min_confidence: float | None, ju
         new = np.concatenate([[names[0] != last], images[1:] != images[:-1]])
         run, last = np.cumsum(new) + (runs - 1), names[-1]
         runs = int(run[-1]) + 1
-        label = _looked_up(file.path, numbered, labels, numbers, np.int32)
         saying = _looked_up(file.path, numbered, confidences, said, np.int8)
-        kept = saying != NOTHING if judged else saying == HUMAN_YES
+        listed = saying != NOTHING
+        if not listed.all():  # What a machine was too unsure of is no label, unless another line has it.
+            numbered, labels = list(compress(numbered, listed)), list(compress(labels, listed))
+            run, saying = run[listed], saying[listed]
+        label = _looked_up(file.path, numbered, labels, numbers, np.int32)
+        kept = slice(None) if judged else saying == HUMAN_YES
         blocks.append(_Lines(np.char.encode(images[new], "utf-8"), run[kept], label[kept], saying[kept]))
     return _Lines(*(np.concatenate(arrays) for arrays in zip(*blocks, strict=True)))
 

@@ -12,10 +12,10 @@ import torch
 from shortlist.data.dataset import Dataset
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageFiles, PathList
+from shortlist.data.part_names import PARTS
 from shortlist.data.source_files import need_folder, text_lines
 from shortlist.data.target_rows import sparse_targets
 
-PARTS = ("train", "val", "test")
 SUPERCLASSES = {
     "person": ("person",),
     "animal": ("bird", "cat", "cow", "dog", "horse", "sheep"),
@@ -23,6 +23,7 @@ SUPERCLASSES = {
     "indoor": ("bottle", "chair", "diningtable", "pottedplant", "sofa", "tvmonitor"),
 }
 SUPERCLASS_OF = {name: above for above, names in SUPERCLASSES.items() for name in names}
+_TRAINVAL = "trainval"
 
 
 def read_voc(root: str | Path, *, size: int | tuple[int, int] | None = None) -> Dataset:
@@ -31,7 +32,8 @@ def read_voc(root: str | Path, *, size: int | tuple[int, int] | None = None) -> 
     The layout is ``Annotations/{image}.xml``, ``ImageSets/Main/{train,val,test}.txt`` with an image in each line, and
     ``JPEGImages/{image}.jpg``. A part of which no image has an XML file is read from
     ``ImageSets/Main/{class}_{part}.txt``, with 1 for present, -1 for absent and 0 for difficult; a test part without
-    these, such as that of VOC2012, has labels that are not public, so all of them are unknown.
+    these, such as that of VOC2012, has labels that are not public, so all of them are unknown. Where there is neither
+    ``train.txt`` nor ``val.txt``, the images of ``trainval.txt`` are for training.
 
     Rows are the images of train, val and test in the order of the lists, or all annotated images by name where there
     are no lists. Labels are the 20 published names in the order of the alphabet, or the sorted names that occur if one
@@ -64,19 +66,20 @@ def read_voc(root: str | Path, *, size: int | tuple[int, int] | None = None) -> 
     """
     root = _voc_folder(need_folder(root))
     annotated = {file.stem for file in (root / "Annotations").glob("*.xml")}
-    listed = _listed_images(root) or {None: sorted(annotated)}
+    lists = root / "ImageSets" / "Main"
+    listed = _listed_images(lists) or {None: sorted(annotated)}
     labels = _Labels()
     first = 0
-    for part, images in listed.items():
-        if part is None or not annotated.isdisjoint(images):
-            _read_part_xml(root, part, images, annotated, first, labels)
+    for listing, images in listed.items():
+        if listing is None or not annotated.isdisjoint(images):
+            _read_part_xml(root, lists / f"{listing}.txt", images, annotated, first, labels)
         else:
-            _read_class_lists(root, part, images, first, labels)
+            _read_class_lists(lists, listing, images, first, labels)
         first += len(images)
     names, targets = labels.targets(first)
     folder = str(root / "JPEGImages")
     paths = PathList.of(f"{folder}/{image}.jpg" for images in listed.values() for image in images)
-    parts = [part for part, images in listed.items() for _ in images]
+    parts = ["train" if listing == _TRAINVAL else listing for listing, images in listed.items() for _ in images]
     published = set(names) == set(SUPERCLASS_OF)
     return Dataset(
         ImageFiles(paths, size=size),
@@ -131,15 +134,16 @@ def _voc_folder(root: Path) -> Path:
     raise ValueError(f"`{root}` must hold `Annotations` or `ImageSets/Main`; it does not.")
 
 
-def _listed_images(root: Path) -> dict[str | None, list[str]]:
-    """The images of each part that has a list."""
+def _listed_images(lists: Path) -> dict[str | None, list[str]]:
+    """The images of each list of a part."""
     listed: dict[str | None, list[str]] = {}
     seen: dict[str, str] = {}
-    for part in PARTS:
-        file = root / "ImageSets" / "Main" / f"{part}.txt"
-        if not file.is_file():
-            continue
-        images = listed[part] = []
+    names = [name for name in (*PARTS, _TRAINVAL) if (lists / f"{name}.txt").is_file()]
+    if _TRAINVAL in names and not {"train", "val"}.isdisjoint(names):
+        names.remove(_TRAINVAL)
+    for name in sorted(names, key=(_TRAINVAL, *PARTS).index):
+        file = lists / f"{name}.txt"
+        images = listed[name] = []
         for number, image in _lines(file):
             place = f"`{file}` line {number}"
             if image in seen:
@@ -156,23 +160,23 @@ def _lines(file: Path) -> list[tuple[int, str]]:
 
 
 def _read_part_xml(
-    root: Path, part: str | None, images: list[str], annotated: set[str], first: int, labels: _Labels
+    root: Path, listing: Path, images: list[str], annotated: set[str], first: int, labels: _Labels
 ) -> None:
     for row, image in enumerate(images, start=first):
         file = root / "Annotations" / f"{image}.xml"
         if image not in annotated:
-            _refuse_unannotated(root / "ImageSets" / "Main" / f"{part}.txt", image, file)
+            _refuse_unannotated(listing, image, file)
         annotation = _read_xml(file)
         if annotation.tag != "annotation":
             raise ValueError(f"`{file}`: must hold an <annotation>; got <{annotation.tag}>.")
         # Parts of a body and the owner have names, too, so only direct children count.
         for number, thing in enumerate(annotation.findall("object"), start=1):
-            name, difficult = (thing.findtext("name") or "").strip(), thing.findtext("difficult", "0").strip()
+            name, difficult = (thing.findtext("name") or "").strip(), thing.findtext("difficult", "0").strip().lower()
             if not name:
                 raise ValueError(f"`{file}` object {number}: has no name.")
-            if difficult not in ("0", "1"):
+            if difficult not in ("0", "1", "unspecified"):
                 raise ValueError(f"`{file}` object {number}: difficult must be 0 or 1; got {difficult!r:.60}.")
-            labels.add(row, name, present=difficult == "0")
+            labels.add(row, name, present=difficult != "1")
 
 
 def _refuse_unannotated(listing: Path, image: str, file: Path) -> None:
@@ -196,14 +200,13 @@ def _read_xml(file: Path) -> ET.Element:
         raise ValueError(f"`{file}` cannot be read as XML: {error}.") from error
 
 
-def _read_class_lists(root: Path, part: str, images: list[str], first: int, labels: _Labels) -> None:
-    main = root / "ImageSets" / "Main"
-    files = sorted(main.glob(f"*_{part}.txt"))
+def _read_class_lists(lists: Path, part: str, images: list[str], first: int, labels: _Labels) -> None:
+    files = sorted(lists.glob(f"*_{part}.txt"))
     if not files and part == "test":
         labels.hidden_rows.append(range(first, first + len(images)))
         return
     if not files and images:
-        raise ValueError(f"`{main / f'{part}.txt'}` lists images that have neither XML files nor class lists.")
+        raise ValueError(f"`{lists / f'{part}.txt'}` lists images that have neither XML files nor class lists.")
     row_of = {image: row for row, image in enumerate(images, start=first)}
     for file in files:
         name = file.stem.removesuffix(f"_{part}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -136,15 +136,15 @@ class LabelColumns:
 class NameColumn:
     """A column of names, some of which may have another name here; or no column."""
 
-    def __init__(self, columns: Sequence[str], *, renamed: Mapping[str, str] | None = None) -> None:
-        self.columns, self.codes, self._renamed = columns, NameCodes(), renamed or {}
+    def __init__(self, columns: Sequence[str], *, renamed: Callable[[str], str] = str) -> None:
+        self.columns, self.codes, self._renamed = columns, NameCodes(), renamed
 
     def add(self, block: Block) -> None:
         """Take the rows of a block."""
         for column in self.columns:
             for cell in cell_list(block.columns[column]):
                 name = _name(cell)
-                self.codes.add(name if name is None else self._renamed.get(name, name))
+                self.codes.add(name if name is None else self._renamed(name))
 
 
 def _name(cell: Any) -> str | None:

@@ -52,8 +52,8 @@ def open_table(path: str | Path, *, encoding: str = "utf-8") -> TableFile:
     """Open a table; its ending, before ``.gz`` or ``.xz``, says what it is.
 
     Args:
-        path: ``.csv`` and ``.tsv`` (first line names the columns), ``.jsonl`` and ``.ndjson`` (the first record does),
-            or ``.parquet``. Text may be packed: ``.csv.gz``, ``.jsonl.xz``.
+        path: ``.csv`` and ``.tsv`` (first line names the columns), ``.jsonl`` and ``.ndjson`` (all keys are columns,
+            so that the file is read twice), or ``.parquet``. Text may be packed: ``.csv.gz``, ``.jsonl.xz``.
         encoding: of text, with the line ends of ASCII; a byte order mark is skipped in UTF-8.
 
     Raises:
@@ -159,8 +159,12 @@ def _json_records(path: Path, encoding: str) -> Iterator[tuple[int, dict[str, An
 
 
 def _open_json(path: Path, encoding: str) -> TableFile:
-    _, first = next(_json_records(path, encoding), (0, None))
-    if first is None:
+    names: dict[str, None] = {}  # A key may be missing from any record, the first included.
+    empty = True
+    for _, record in _json_records(path, encoding):
+        names |= dict.fromkeys(record)
+        empty = False
+    if empty:
         raise ValueError(f"`{path}` is empty.")
 
     def blocks(columns: Sequence[str]) -> Iterator[Block]:
@@ -168,7 +172,7 @@ def _open_json(path: Path, encoding: str) -> TableFile:
             values = {column: [record.get(column) for _, record in part] for column in columns}
             yield Block(values, [number for number, _ in part], f"`{path}` line")
 
-    return TableFile(path, tuple(first), blocks)
+    return TableFile(path, tuple(names), blocks)
 
 
 def _open_parquet(path: Path) -> TableFile:

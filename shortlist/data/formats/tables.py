@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.formats.name_codes import OTHER_PART_NAMES, PARTS
 from shortlist.data.formats.table_columns import (
     ClassColumn,
     LabelColumns,
@@ -16,6 +15,7 @@ from shortlist.data.formats.table_columns import (
     TextColumns,
 )
 from shortlist.data.formats.table_rows import TableFile, open_table
+from shortlist.data.part_names import PARTS, part_name
 
 
 def read_table(
@@ -50,8 +50,8 @@ def read_table(
         label_names: the labels in their order, others are refused; None for those that occur, sorted (by value, if all
             are whole numbers). Not for labels in columns, which have the columns' names.
         separator: between the names in a cell of ``labels``.
-        split: the column with the part of each row; None for ``split`` if there is one. ``validation``,
-            ``valid`` and ``dev`` are read as ``val``.
+        split: the column with the part of each row; None for ``split`` if there is one. Names as ``Training``,
+            ``validation``, ``dev`` and ``TEST`` are read as ``train``, ``val`` and ``test``.
         groups: columns that become ``row_groups``; None for ``source`` if there is one.
         encoding: of text files.
 
@@ -84,9 +84,7 @@ def read_table(
             raise ValueError(f"`{path}`: name the column of labels by `label` or `labels`; it has {_names(table)}.")
         label, labels = (found[0], None) if found == ["label"] else (None, found[0])
     target = _target_reader(table, label, labels, label_names, separator)
-    parts = NameColumn(
-        _named(table, "split", _usual("split", table) if split is None else [split]), renamed=OTHER_PART_NAMES
-    )
+    parts = NameColumn(_named(table, "split", _usual("split", table) if split is None else [split]), renamed=part_name)
     names = _named(table, "groups", _usual("source", table) if groups is None else groups)
     members = [NameColumn([name]) for name in names]
     inputs = _input_reader(table, text, features, {*target.columns, *parts.columns, *names})

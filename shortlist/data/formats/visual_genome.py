@@ -14,24 +14,30 @@ from numpy.typing import ArrayLike
 from shortlist.data.dataset import Dataset
 from shortlist.data.groups import Groups
 from shortlist.data.object_pairs import ObjectPairs
+from shortlist.data.part_names import PARTS
 from shortlist.data.source_files import need_file, need_folder, read_json, take
 from shortlist.data.target_rows import sparse_targets
 from shortlist.extras import require
 
-GRAPHS, NAMES, IMAGES = "VG-SGG.h5", "VG-SGG-dicts.json", "image_data.json"
+# The graphs and the names that belong to them; those with attributes hold the same arrays and others besides.
+FILES = {"VG-SGG.h5": "VG-SGG-dicts.json", "VG-SGG-with-attri.h5": "VG-SGG-dicts-with-attri.json"}
+IMAGES = "image_data.json"
 _SCALES = (1024, 512)  # Pixels of the longer side of an image; the file has boxes for both, the first is finer.
-_PARTS = ("train", "val", "test")  # As numbered in the file, of which the published one has no 1.
+_MOST_PACKED = 2000  # Bytes in the memory for one in the file; gzip packs up to 1032, and what is not there needs none.
+_MOST_PAIRS = 2**31
 _UNREADABLE_IMAGES = (1592, 1722, 4616, 4617)  # image_data.json lists them, VG-SGG.h5 leaves them out.
 
 
 def read_visual_genome(
-    root: str | Path,
+    path: str | Path,
     *,
     pairs: Literal["all", "related"] = "all",
     val_images: int | None = None,
     images: int | None = None,
 ) -> Dataset:
     """Read a folder with ``VG-SGG.h5``, ``VG-SGG-dicts.json`` and, if it is there, ``image_data.json``.
+
+    ``VG-SGG-with-attri.h5`` and ``VG-SGG-dicts-with-attri.json`` are read as well; the attributes are left.
 
     ==============================================  =============  ===================================================
     in ``VG-SGG.h5``                                shape          whole numbers
@@ -48,7 +54,7 @@ def read_visual_genome(
     As usual, images without relations are left out, and the first training images are for validation.
 
     Args:
-        root: the folder.
+        path: the folder, of which ``VG-SGG.h5`` is read if it holds both files; or one of the two files.
         pairs: ``"all"`` for a row for each ordered pair of distinct objects of an image, most of them without a
             label; ``"related"`` for a row for each pair that has one.
         val_images: how many of the first training images become validation, besides those that the file marks; None
@@ -74,15 +80,17 @@ def read_visual_genome(
     for argument, value in (("val_images", val_images), ("images", images)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise ValueError(f"`{argument}` must be a whole number from 0 or None; got {value!r}.")
-    root = need_folder(root)
-    names = read_json(root / NAMES)
-    object_names = _names(names, "label", root / NAMES)
-    predicate_names = _names(names, "predicate", root / NAMES)
-    graphs = _read_graphs(root / GRAPHS)
+    file = _graphs_file(Path(path))
+    names_file = file.with_name(FILES[file.name])
+    names = read_json(names_file)
+    object_names, predicate_names = (_names(names, kind, names_file) for kind in ("label", "predicate"))
+    graphs = _read_graphs(file)
     _check_graphs(graphs, len(object_names), len(predicate_names))
     _check_members(graphs)
-    ids, sizes = _read_images(root / IMAGES, graphs)
+    ids, sizes = _read_images(file.with_name(IMAGES), graphs)
     kept, part = _chosen_images(graphs, val_images, images)
+    if pairs == "all":
+        _refuse_many_pairs(graphs, kept)
     inputs = _object_table(graphs, kept, sizes[kept], object_names)
     subject, other, predicate = _relations(graphs, kept, inputs)
     if pairs == "all":
@@ -92,8 +100,8 @@ def read_visual_genome(
         found, rows = torch.unique(inputs.rows_of(subject, other), return_inverse=True)
         inputs = inputs.take(found)
     image = inputs.images()
-    used = [name for i, name in enumerate(_PARTS) if (part == i).any()]
-    number = torch.tensor([used.index(name) if name in used else -1 for name in _PARTS])
+    used = [name for i, name in enumerate(PARTS) if (part == i).any()]
+    number = torch.tensor([used.index(name) if name in used else -1 for name in PARTS])
     return Dataset(
         inputs,
         sparse_targets(rows, predicate, len(inputs), len(predicate_names)),
@@ -106,7 +114,7 @@ def read_visual_genome(
 
 @dataclass(frozen=True)
 class _Graphs:
-    """The arrays of ``VG-SGG.h5``, as int64."""
+    """The arrays of ``VG-SGG.h5``, as int64; ``split`` numbers `PARTS`, of which the published file has no 1."""
 
     path: Path
     scale: int
@@ -125,6 +133,21 @@ class _Graphs:
         """Corners from centre and size; the layout rounds half a size down, so that whole numbers stay whole."""
         low = self.boxes[:, :2] - self.boxes[:, 2:] // 2
         return np.concatenate([low, low + self.boxes[:, 2:]], 1)
+
+
+def _graphs_file(path: Path) -> Path:
+    if path.name in FILES and not path.is_dir():
+        return need_file(path)
+    folder = need_folder(path)
+    return next((folder / name for name in FILES if (folder / name).is_file()), folder / next(iter(FILES)))
+
+
+def _refuse_many_pairs(graphs: _Graphs, kept: np.ndarray) -> None:
+    """A file of a megabyte can state an image of a hundred thousand boxes."""
+    counts = graphs.last_box[kept] - graphs.first_box[kept] + 1
+    total = int((counts * (counts - 1)).sum())
+    if total > _MOST_PAIRS:
+        raise ValueError(f"`{graphs.path}` has {total} pairs of boxes, so `pairs` must be 'related'; got 'all'.")
 
 
 def _names(record: Any, kind: str, path: Path) -> tuple[str, ...]:
@@ -174,6 +197,9 @@ def _array(file: Any, key: str, shape: tuple[int | None, ...], path: Path) -> np
     if not fits:
         wanted = " x ".join("any" if want is None else str(want) for want in shape)
         raise ValueError(f"`{path}` {key}: must have the shape {wanted}; got {' x '.join(map(str, found)) or 'none'}.")
+    if data.size * data.dtype.itemsize > _MOST_PACKED * data.id.get_storage_size():
+        stored = data.id.get_storage_size()
+        raise ValueError(f"`{path}` {key}: must be in the file as a whole; got {stored} bytes for {data.size} numbers.")
     return data[:].astype(np.int64)
 
 
@@ -187,7 +213,7 @@ def _check_graphs(graphs: _Graphs, num_objects: int, num_predicates: int) -> Non
         ("labels", graphs.labels, num_objects),
         ("predicates", graphs.predicates, num_predicates),
     ):
-        rule = f"must lie in [1, {high}], the numbers in `{NAMES}`"
+        rule = f"must lie in [1, {high}], the numbers in `{FILES[graphs.path.name]}`"
         refuse((values < 1) | (values > high), key, rule, values)
     refuse((graphs.split < 0) | (graphs.split > 2), "split", "must be 0, 1 or 2", graphs.split)
     corners = graphs.corners
@@ -265,14 +291,14 @@ def _image(record: Any, row: int, path: Path) -> tuple[int, int, int]:
 def _chosen_images(graphs: _Graphs, val_images: int | None, images: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of the images that have relations and are wanted, ascending, and the part of each."""
     related = graphs.first_rel >= 0
-    by_part = [np.flatnonzero(related & (graphs.split == part))[:images] for part in range(len(_PARTS))]
+    by_part = [np.flatnonzero(related & (graphs.split == part))[:images] for part in range(len(PARTS))]
     train = len(by_part[0])
     if val_images is None:
         val_images = min(5000, train // 10)
     elif train and val_images >= train:
         raise ValueError(f"`val_images` must leave some of {train} training images with relations; got {val_images}.")
     part = graphs.split.copy()
-    part[by_part[0][:val_images]] = _PARTS.index("val")
+    part[by_part[0][:val_images]] = PARTS.index("val")
     kept = np.sort(np.concatenate(by_part))
     return kept, part[kept]
 

@@ -130,7 +130,8 @@ def average_k_risk(gains: Gains, k: float, *, weights: Tensor | None = None) -> 
 def average_k_advantage(gains: Gains, k: int, *, weights: Tensor | None = None) -> BayesRisk:
     """By how much the average-K risk is below the top-K risk, on the same x.
 
-    Both risks rise and fall together with x, so the standard error is that of their difference and smaller than either.
+    The standard error is that of the difference: where both risks rise and fall together with x, it is smaller than
+    those of the two would make it.
 
     Args:
         gains, k, weights: as in `top_k_risk`.

@@ -85,7 +85,7 @@ def need_whole_pair(name: str, pair: Any, *, at_least: int) -> tuple[int, int]:
     return low, high
 
 
-def need_share(name: str, value: Any) -> float:
+def need_share(name: str, value: float) -> float:
     """``value`` as a float in [0, 1].
 
     Args:

@@ -220,7 +220,7 @@ class MultiLabelWorld(World):
         Example:
             >>> from shortlist.data.worlds.multi_label import MultiLabelWorld
             >>> round(MultiLabelWorld(50, labels_per_row=2.5).best_precision(1, num_samples=10_000).value, 2)
-            0.75
+            0.67
         """
         return best_precision(self._sampled(lambda p: p, num_samples, seed), k)
 

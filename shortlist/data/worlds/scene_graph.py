@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,9 +16,13 @@ from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
 from shortlist.data.object_pairs import GEOMETRY, ObjectPairs, PairBatch, geometry
 from shortlist.data.target_rows import sparse_targets
+from shortlist.data.worlds.bayes import Gains, sampled_gains
+from shortlist.data.worlds.checks import need_share, need_whole, need_whole_pair
+from shortlist.data.worlds.expected_shares import expected_shares
+from shortlist.data.worlds.world import World, parts_in_order
 from shortlist.functional.metrics_labels import check_ks, like_k
+from shortlist.functional.options import check_number
 
-_PARTS = ("train", "val", "test")
 _BLOCK = 1 << 12  # Pairs whose probabilities are in memory at once.
 _LONGER_SIDE = 1024
 # Without the logarithms: what remains of the geometry is made by operations that all platforms round alike.
@@ -27,36 +30,64 @@ _DECIDING = tuple(i for i, name in enumerate(GEOMETRY) if not name.startswith("l
 
 
 class RecallEstimate(NamedTuple):
-    """An estimate from sampled images."""
+    """A recall of the best ranking, estimated from sampled images.
 
-    value: Tensor  # () or (len(k),) float64
+    Args:
+        value: ``()`` for one k, ``(len(k),)`` for several; float64, NaN if there are no pairs.
+        standard_error: of the estimate, in the same shape.
+
+    Example:
+        >>> from shortlist.data.worlds.scene_graph import SceneGraphWorld
+        >>> world = SceneGraphWorld()
+        >>> world.bayes_recall([5, 20], constrained=False, num_images=10).standard_error.shape
+        torch.Size([2])
+    """
+
+    value: Tensor
     standard_error: Tensor
 
 
-class SceneGraphWorld:
+class SceneGraphWorld(World):
     r"""Images with objects of long-tailed classes, whose pairs have each predicate independently.
 
     .. math:: P(r \mid s, o) = \sigma\big(T_{c_s, c_o, r} + w_r \cdot g(s, o)\big)
 
-    with the classes :math:`c` and the `geometry` :math:`g` of a pair, its logarithms left out. Half of the pairs of
-    classes are poor in relations, some are rich: there, several relations of a pair are the rule. Class i is drawn in
-    proportion to 1 / (i + 1), and later predicates are rarer.
+    with the classes :math:`c` and the `geometry` :math:`g` of a pair, its logarithms left out. A row is a pair of
+    objects, a label is a predicate. Half of the pairs of classes are poor in relations, some are rich: there, several
+    relations of a pair are the rule. Class i of 1, 2, ... is drawn in proportion to 1 / i, and later predicates are
+    rarer.
 
     Args:
-        num_objects: how many classes objects have.
-        num_predicates: R, how many predicates.
-        relations_per_pair: the mean number of relations of a pair; met within a few percent, as it is set on a sample.
-        objects_per_image: least and greatest number of objects of an image; all between are equally likely.
-        seed: decides the tables; what is drawn from the world has a seed of its own.
+        num_objects: how many classes objects have, at least 1.
+        num_predicates: R, how many predicates, at least 1.
+        relations_per_pair: the mean number of relations of a pair, in (0, R); met within a few percent, as it is set on
+            a sample.
+        objects_per_image: least and greatest number of objects of an image, at least 1; all between are equally likely.
+        seed: decides the tables, a whole number from 0; what is drawn from the world has a seed of its own.
+
+    Attributes:
+        num_labels: R.
+        label_names: ``predicate 1``, ``predicate 2`` and so on.
+        object_names: ``object 1``, ``object 2`` and so on, the classes of objects.
+        num_objects, objects_per_image, seed: as given.
+        region: ``(num_objects, num_objects)`` array by class of subject and object; 0 is poor, 1 plain, 2 rich.
+        table: ``(num_objects, num_objects, R)`` float64 array, T.
+        weights: float64 array with a row for each feature of the geometry that counts and R columns, w.
+
+    Raises:
+        ValueError: for an option outside its range.
+        TypeError: if ``relations_per_pair`` is no number.
 
     Example:
         >>> from shortlist.data.worlds.scene_graph import SceneGraphWorld
         >>> world = SceneGraphWorld(num_objects=5, num_predicates=4, relations_per_pair=0.5, seed=0)
         >>> graphs = world.sample(50, seed=1)
         >>> graphs.split.names, graphs.label_names[:2], graphs.inputs.kind
-        (('train', 'val', 'test'), ('predicate 0', 'predicate 1'), 'object pairs')
-        >>> world.probabilities(graphs.inputs.batch(torch.arange(10))).shape
+        (('train', 'val', 'test'), ('predicate 1', 'predicate 2'), 'object pairs')
+        >>> world.probabilities(graphs.batch(range(10)).inputs).shape
         torch.Size([10, 4])
+        >>> world.average_k_risk(1, num_samples=1000).value < world.top_k_risk(1, num_samples=1000).value
+        True
     """
 
     def __init__(
@@ -68,72 +99,102 @@ class SceneGraphWorld:
         objects_per_image: tuple[int, int] = (2, 8),
         seed: int = 0,
     ) -> None:
-        for argument, value in (("num_objects", num_objects), ("num_predicates", num_predicates)):
-            _check_whole(argument, value, 1)
-        low, high = objects_per_image
-        if not 1 <= low <= high:
-            raise ValueError(f"`objects_per_image` must rise from at least 1; got {objects_per_image}.")
-        if not 0 < relations_per_pair < num_predicates:
-            raise ValueError(f"`relations_per_pair` must lie in (0, {num_predicates}); got {relations_per_pair}.")
-        self.num_objects, self.num_predicates, self.seed = num_objects, num_predicates, seed
-        self.objects_per_image = (low, high)
+        objects = self.num_objects = need_whole("num_objects", num_objects, at_least=1)
+        n = self.num_labels = need_whole("num_predicates", num_predicates, at_least=1)
+        self.objects_per_image = need_whole_pair("objects_per_image", objects_per_image, at_least=1)
+        if not 0 < check_number("relations_per_pair", relations_per_pair) < n:
+            raise ValueError(f"`relations_per_pair` must lie between 0 and {n}; got {relations_per_pair}.")
         chance = Draws(seed, "scene graph world: tables")
-        cells = (num_objects, num_objects, num_predicates)
-        richness = chance.uniform(num_objects * num_objects).reshape(cells[:2])
-        self.region = np.where(richness < 0.5, 0, np.where(richness < 0.8, 1, 2))  # poor, plain, rich
-        affinity = 6.0 * chance.uniform(math.prod(cells)).reshape(cells) - 3.0
-        rarity = 2.0 * np.arange(num_predicates) / num_predicates
+        self.seed = int(seed)
+        self.label_names = tuple(f"predicate {i + 1}" for i in range(n))
+        self.object_names = tuple(f"object {i + 1}" for i in range(objects))
+        richness = chance.uniform(objects * objects).reshape(objects, objects)
+        self.region = np.where(richness < 0.5, 0, np.where(richness < 0.8, 1, 2))
+        affinity = 6.0 * chance.uniform(objects * objects * n).reshape(objects, objects, n) - 3.0
+        rarity = 2.0 * np.arange(n) / n
         self.table = affinity + np.array([-3.0, 0.0, 2.5])[self.region][..., None] - rarity
-        self.weights = 4.0 * chance.uniform(len(_DECIDING) * num_predicates).reshape(len(_DECIDING), -1) - 2.0
-        self.table += self._shift(relations_per_pair)
+        self.weights = 4.0 * chance.uniform(len(_DECIDING) * n).reshape(len(_DECIDING), n) - 2.0
+        self.table += self._shift(float(relations_per_pair))
 
     def __repr__(self) -> str:
         """Name the sizes."""
-        return f"SceneGraphWorld({self.num_objects} objects, {self.num_predicates} predicates, seed={self.seed})"
+        return f"SceneGraphWorld({self.num_objects} objects, {self.num_labels} predicates, seed={self.seed})"
 
-    def probabilities(self, batch: PairBatch) -> Tensor:
-        """The chance of each predicate for each pair, ``(P, R)`` float64; predicates of a pair are independent."""
-        return torch.from_numpy(_logistic(self._logits(batch)))
+    def probabilities(self, x: PairBatch) -> Tensor:
+        """The exact probability of each predicate; those of a pair are independent.
+
+        Args:
+            x: B pairs, as `ObjectPairs.batch` gives them.
+
+        Returns:
+            ``(B, R)`` with the dtype of the boxes, computed in float64.
+
+        Raises:
+            TypeError: if ``x`` is no `PairBatch`, or its boxes are not floating.
+            ValueError: if it is a single pair, or an object is of a class that the world does not have.
+
+        Example:
+            >>> from shortlist.data.worlds.scene_graph import SceneGraphWorld
+            >>> world = SceneGraphWorld()
+            >>> world.probabilities(world.sample(5).batch([0, 1, 2]).inputs).shape
+            torch.Size([3, 12])
+        """
+        self._need_pairs(x)
+        return torch.from_numpy(self._chances(x)).to(x.subject_box)
 
     def sample(
-        self, num_images: int, *, seed: int, val: float = 0.1, test: float = 0.2, missing: float = 0.0
+        self,
+        num_images: int,
+        *,
+        seed: int = 0,
+        split: tuple[float, float, float] | None = (0.6, 0.2, 0.2),
+        missing: float = 0.0,
     ) -> Dataset:
         """Draw images and their relations, in the shape that `read_visual_genome` gives: all pairs are rows.
 
+        With the same seeds, a higher ``missing`` hides the same relations and more.
+
         Args:
-            num_images: how many images; those without relations stay.
-            seed: decides the images and relations.
-            val, test: their shares of the images, rounded down; images of a part stand together, train first.
-            missing: the chance of each relation of the training part to be left out of ``targets``, where it then
-                looks absent; ``clean_targets`` keep all.
+            num_images: how many images, from 0; those without relations stay.
+            seed: a whole number from 0; another seed draws other images from the same world.
+            split: shares of train, val and test of the images, in their order, so that all pairs of an image are in one
+                part; None if all images are for training.
+            missing: the chance in [0, 1] of each relation of the training part to be left out of ``targets``, where it
+                then looks absent; ``clean_targets`` keep all.
 
         Returns:
             Targets are sparse; ``row_groups["image"]`` has the image of each pair.
+
+        Raises:
+            ValueError: for arguments outside their range.
+
+        Example:
+            >>> from shortlist.data.worlds.scene_graph import SceneGraphWorld
+            >>> graphs = SceneGraphWorld(objects_per_image=(2, 2)).sample(10, missing=1.0)
+            >>> graphs.label_counts("train").sum(), graphs.split.counts().tolist()
+            (tensor(0), [12, 4, 4])
         """
-        _check_whole("num_images", num_images, 0)
-        for argument, share in (("val", val), ("test", test), ("missing", missing)):
-            if not 0 <= share <= 1:
-                raise ValueError(f"`{argument}` must lie in [0, 1]; got {share}.")
-        counts = [math.floor(num_images * share) for share in (val, test)]
-        if sum(counts) > num_images or val + test > 1:
-            raise ValueError(f"`val` and `test` must sum to at most 1; got {val} and {test}.")
+        num_images = need_whole("num_images", num_images, at_least=0)
+        missing = need_share("missing", missing)
+        parts = None if split is None else parts_in_order(num_images, split)
         inputs = self._images(num_images, seed, "images", self.objects_per_image)
         image = inputs.images()
         rows, labels = self._relations(inputs, seed)
-        clean = sparse_targets(rows, labels, len(inputs), self.num_predicates)
-        ends = torch.tensor([num_images - sum(counts), num_images - counts[1]])
-        part = torch.searchsorted(ends, image, right=True)
+        clean = sparse_targets(rows, labels, len(inputs), self.num_labels)
+        part = None if parts is None else parts.take(image)
         targets = clean
         if missing:
             chance = Draws(seed, f"scene graph world {self.seed}: missing").uniform(len(rows))
-            found = (chance >= missing) | (part.numpy()[rows] > 0)
-            targets = sparse_targets(rows[found], labels[found], len(inputs), self.num_predicates)
+            found = chance >= missing
+            if part is not None:
+                found |= part.index.numpy()[rows] > 0
+            targets = sparse_targets(rows[found], labels[found], len(inputs), self.num_labels)
         return Dataset(
             inputs,
             targets,
-            tuple(f"predicate {i}" for i in range(self.num_predicates)),
-            row_groups={"image": Groups(image, tuple(str(i) for i in range(num_images)))},
-            split=Groups(part, _PARTS),
+            self.label_names,
+            row_groups={"image": Groups(image, tuple(f"image {i + 1}" for i in range(num_images)))},
+            split=part,
             clean_targets=clean if missing else None,
             name="scene graph world",
         )
@@ -163,6 +224,9 @@ class SceneGraphWorld:
             The value and its standard error (over images, of the ratio), one number each or ``(len(k),)``; NaN for
             images without pairs.
 
+        Raises:
+            ValueError: for arguments outside their range.
+
         Example:
             >>> from shortlist.data.worlds.scene_graph import SceneGraphWorld
             >>> world = SceneGraphWorld(num_objects=5, num_predicates=4, objects_per_image=(3, 3))
@@ -171,12 +235,12 @@ class SceneGraphWorld:
             (True, 1.0)
         """
         ks = check_ks(k)
-        _check_whole("num_images", num_images, 2)
+        num_images = need_whole("num_images", num_images, at_least=2)
         inputs = self._images(num_images, seed, "Bayes recall", self.objects_per_image)
         gained = torch.zeros(num_images, len(ks), dtype=torch.float64)
         related = torch.zeros(num_images, 1, dtype=torch.float64)
         for image, probs in self._by_image(inputs):
-            gain = recall_gains(probs.reshape(-1)).reshape(probs.shape)
+            gain = expected_shares(probs.reshape(1, -1)).reshape(probs.shape)
             best = (gain.amax(-1) if constrained else gain.reshape(-1)).sort(descending=True).values.cumsum(0)
             gained[image] = best[torch.tensor(ks).clamp(max=len(best)) - 1]
             related[image] = 1 - (1 - probs).prod()
@@ -184,6 +248,36 @@ class SceneGraphWorld:
         spread = (gained - value * related).square().sum(0) / (num_images - 1)
         error = (spread / num_images).sqrt() / related.mean()
         return RecallEstimate(like_k(value, k), like_k(error, k))
+
+    def _gains(self, num_samples: int, seed: int) -> Gains:
+        if self.objects_per_image[1] < 2:
+            raise ValueError(
+                f"`objects_per_image` must allow pairs, which a risk is about; got {self.objects_per_image}."
+            )
+
+        def block(number: int, rows: int) -> Tensor:
+            # What is in a pair does not depend on how many other objects its image has, so that one pair each of images
+            # with two objects is distributed as the rows of a sample are, and independent as those of an image are not.
+            inputs = self._images(rows, seed, f"risk, block {number}", (2, 2))
+            return expected_shares(torch.from_numpy(self._chances(inputs.batch(torch.arange(0, 2 * rows, 2)))))
+
+        return sampled_gains(block, num_samples, self.num_labels)
+
+    def _need_pairs(self, x: PairBatch) -> None:
+        if not isinstance(x, PairBatch):
+            raise TypeError(f"`x` must be a PairBatch; got {type(x).__name__}.")
+        if not x.subject_box.is_floating_point() or not x.object_box.is_floating_point():
+            raise TypeError(f"`x` must have floating boxes; got {x.subject_box.dtype} and {x.object_box.dtype}.")
+        if x.subject.dim() != 1:
+            raise ValueError(f"`x` must be a batch of pairs, with classes (B,); got {tuple(x.subject.shape)}.")
+        for classes in (x.subject, x.object):
+            outside = classes[(classes < 0) | (classes >= self.num_objects)]
+            if len(outside):
+                raise ValueError(f"`x` must have classes in [0, {self.num_objects}); got {int(outside[0])}.")
+
+    def _chances(self, batch: PairBatch) -> np.ndarray:
+        """The probabilities in float64: these decide, and are the same on every platform."""
+        return _logistic(self._logits(PairBatch(*(field.detach().cpu() for field in batch))))
 
     def _logits(self, batch: PairBatch) -> np.ndarray:
         wide = batch._replace(subject_box=batch.subject_box.double(), object_box=batch.object_box.double())
@@ -235,14 +329,14 @@ class SceneGraphWorld:
             torch.from_numpy(boxes.astype(np.float32)),
             torch.from_numpy(starts),
             torch.from_numpy(size.astype(np.float32)),
-            object_names=tuple(f"object {i}" for i in range(self.num_objects)),
+            object_names=self.object_names,
         )
 
     def _relations(self, inputs: ObjectPairs, seed: int) -> tuple[np.ndarray, np.ndarray]:
         chance = Draws(seed, f"scene graph world {self.seed}: relations")
         rows, labels = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
         for start in range(0, len(inputs), _BLOCK):
-            probs = self.probabilities(inputs.batch(torch.arange(start, min(start + _BLOCK, len(inputs))))).numpy()
+            probs = self._chances(inputs.batch(torch.arange(start, min(start + _BLOCK, len(inputs)))))
             row, label = (chance.uniform(probs.size).reshape(probs.shape) < probs).nonzero()
             rows.append(start + row)
             labels.append(label)
@@ -253,44 +347,10 @@ class SceneGraphWorld:
         starts, together = inputs.pair_starts.tolist(), 64
         for first in range(0, inputs.num_images, together):
             bounds = starts[first : first + together + 1]
-            probs = self.probabilities(inputs.batch(torch.arange(bounds[0], bounds[-1])))
+            probs = torch.from_numpy(self._chances(inputs.batch(torch.arange(bounds[0], bounds[-1]))))
             for image, (start, end) in enumerate(pairwise(bounds), start=first):
                 if end > start:
                     yield image, probs[start - bounds[0] : end - bounds[0]]
-
-
-def recall_gains(probs: Tensor) -> Tensor:
-    r"""What each of n independent labels adds to expected recall when it is answered.
-
-    .. math:: v_c = \mathbb E\Big[\frac{X_c}{\sum_d X_d}\Big]
-        = \int_0^1 p_c \prod_{d \ne c} (1 - p_d + p_d t)\, dt
-
-    (0 / 0 counts as 0): the mean of 1 / (1 + number of the others), as :math:`\int_0^1 t^m dt = 1 / (m + 1)`. The
-    integrand is a polynomial of degree n - 1, for which n / 2 Gauss-Legendre nodes are exact. Where n is large, m nodes
-    leave an error of about :math:`e^{-4 m^2 / \sum p}`; so many are taken that this is below rounding.
-
-    Args:
-        probs: ``(n,)`` float64, the chance of each label.
-
-    Returns:
-        ``(n,)`` float64; sums to the chance that any label is present.
-
-    Example:
-        >>> from shortlist.data.worlds.scene_graph import recall_gains
-        >>> recall_gains(torch.tensor([1.0, 0.5], dtype=torch.float64))
-        tensor([0.7500, 0.2500], dtype=torch.float64)
-    """
-    enough = 32 + math.ceil(math.sqrt(10 * float(probs.sum())))
-    nodes, weights = _quadrature(max(1, min((len(probs) + 1) // 2, enough)))
-    factors = 1 - probs.unsqueeze(-1) * (1 - nodes)  # Above 0, as all nodes are.
-    return (probs.unsqueeze(-1) * factors.prod(0) / factors) @ weights
-
-
-@lru_cache(maxsize=256)
-def _quadrature(count: int) -> tuple[Tensor, Tensor]:
-    """Nodes and weights on [0, 1] that are exact up to degree 2 * count - 1."""
-    nodes, weights = np.polynomial.legendre.leggauss(count)
-    return torch.from_numpy((nodes + 1) / 2), torch.from_numpy(weights / 2)
 
 
 def _logistic(z: np.ndarray) -> np.ndarray:
@@ -304,8 +364,3 @@ def _logistic(z: np.ndarray) -> np.ndarray:
         power += 1.0 / math.factorial(term)
     power = np.ldexp(power, -halvings.astype(np.int32))
     return np.where(z >= 0, 1.0, power) / (1.0 + power)
-
-
-def _check_whole(argument: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"`{argument}` must be a whole number from {least}; got {value!r}.")

@@ -120,7 +120,7 @@ class World(ABC):
             k, num_samples, seed: as in `top_k_risk`.
 
         Returns:
-            The difference, at least 0, with its own standard error, which is smaller than that of either risk; see
+            The difference, at least 0, with its own standard error; see
             `shortlist.data.worlds.bayes.average_k_advantage`.
 
         Raises:

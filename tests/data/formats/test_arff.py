@@ -303,3 +303,32 @@ def test_an_empty_test_file_takes_the_shape_of_the_train_file(tmp_path):
     save(tmp_path, {"s-train.arff": mulan(["{0 1,3 1}"]), "s-test.arff": mulan([]), "s.xml": XML})
     data = read_arff(tmp_path)
     assert (len(data.part("train")), len(data.part("test"))) == (1, 0)
+
+
+def test_files_of_parts_belong_together_however_they_are_spelled(tmp_path):
+    text = "@relation 'a: -C 1'\n@attribute sad {{0,1}}\n@attribute x numeric\n@data\n{}"
+    for name, rows in (
+        ("music_Testing.arff", "1,3\n"),
+        ("music_training.arff", "1,1\n0,2\n"),
+        ("music_dev.arff", "0,4\n"),
+    ):
+        (tmp_path / name).write_text(text.format(rows))
+    for path in (tmp_path, tmp_path / "music_training.arff"):
+        data = read_arff(path)
+        assert data.split.names == ("train", "val", "test")
+        assert data.split.index.tolist() == [0, 0, 1, 2]
+        assert data.inputs.batch(torch.arange(4)).flatten().tolist() == [1, 2, 4, 3]
+    assert read_arff(tmp_path / "music_dev.arff").split is None
+    (tmp_path / "music_val.arff").write_text(text.format("0,4\n"))
+    with pytest.raises(ValueError, match=r"music_val\.arff` and `music_dev\.arff` must not both be there"):
+        read_arff(tmp_path)
+
+
+def test_a_part_in_braces_beside_one_in_full_is_named(tmp_path):
+    text = "@relation 'a: -C 1'\n@attribute sad {{0,1}}\n@attribute x numeric\n@data\n{}"
+    for name, rows in (("a-train.arff", "1,1\n"), ("a-val.arff", ""), ("a-test.arff", "{1 2}\n")):
+        (tmp_path / name).write_text(text.format(rows))
+    with pytest.raises(
+        ValueError, match=r"a-test\.arff`: rows must be in braces exactly if those of `.*a-train\.arff` are\.$"
+    ):
+        read_arff(tmp_path)

@@ -236,9 +236,9 @@ def test_the_split_by_number_and_by_name(tmp_path, split, more, parts):
         ({"X": X, "y": Y, "n_labels": [1, 2]}, "'n_labels' must be one whole number"),
         (
             {"X": X, "y": [0, 1, 10**15, 0]},
-            "'y' must have labels below 10000000, if they have no names; got 10000000000000",
+            "'y' must have at most 10000000 labels, if they have no names; got 1000000000000001",
         ),
-        ({"X": X, "y": Y, "n_labels": 2**62}, "'n_labels' must have labels below 10000000"),
+        ({"X": X, "y": Y, "n_labels": 2**62}, "'n_labels' must have at most 10000000 labels"),
         ({"X": X, "Y_indptr": [0] * 5, "Y_indices": Y[:0], "Y_shape": [4, -1]}, "'Y_shape' must be 2 whole numbers"),
         ({"X": X, "y": [0.5] * 4}, "'y' must hold whole numbers or names, the class of each row; got float64"),
         ({"X": X, "y": X[:, :, None]}, "'y' must have 1 dimension (classes) or 2 (sets); got shape (4, 3, 1)"),
@@ -406,3 +406,57 @@ def test_arrays_in_a_zip_are_found_behind_long_local_headers(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(info, buffer.getvalue())
     assert np.array_equal(np.asarray(open_arrays(path).array("X")), X)
+
+
+@pytest.mark.parametrize(
+    ("labels", "more"),
+    [
+        ([[0, 1], [1, 0], [1, 0], [0, 1]], {}),
+        ([[0, 1], [1, 0], [1, 0], [0, 1]], {"n_labels": 2}),
+        ([[0, 1], [1, 0], [1, 0], [0, 1]], {"label_names": ["a", "b"]}),
+        ([[1, -1], [0, -1], [0, 1], [-1, -1]], {}),
+        ([[0], [1], [1], [0]], {}),
+    ],
+)
+def test_whole_numbers_that_are_lists_as_well_as_a_multi_hot_are_refused(tmp_path, labels, more):
+    path = save(tmp_path, X=X, Y=np.array(labels, dtype=np.int64), **more)
+    refuses(path, "'Y' must say whether it is a multi-hot or lists of labels, being int64 of 0, 1 and -1 only")
+    hot = read_arrays(path, hot_values=(1, 0, -1))
+    assert hot.targets.to_dense().tolist() == labels
+    listed = read_arrays(path, hot_values=()).targets.to_dense()
+    assert listed.tolist() == [[float(label in row) for label in range(2)] for row in labels]
+
+
+def test_lists_that_are_no_multi_hot_need_no_word(tmp_path):
+    labels = np.array([[0, 1], [1, -1], [1, 0], [-1, -1]])
+    for more in ({"n_labels": 3}, {"label_names": ["a", "b", "c"]}):
+        data = read_arrays(save(tmp_path, X=X, Y=labels, **more))
+        assert data.targets.to_dense().tolist() == [[1, 1, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]]
+    small = labels.astype(np.int16)
+    assert read_arrays(save(tmp_path, X=X, Y=small), hot_values=()).label_counts().tolist() == [2, 3]
+    refuses(save(tmp_path, X=X, Y=X[:, :2]), "'Y' must hold whole numbers, being lists of labels", hot_values=())
+    with pytest.raises(ValueError, match=r"`hot_values` must be present, absent .* which must differ"):
+        read_arrays(tmp_path / "data.npz", hot_values=(1, 1))
+
+
+def test_parts_have_one_name_however_they_are_spelled(tmp_path):
+    path = save(tmp_path, X=X, y=Y, split=["Train", "test", "train", "Validation"])
+    assert parts_of(read_arrays(path)) == (("train", "val", "test"), [0, 2, 0, 1])
+    path = save(tmp_path, X=X, y=Y, split=[0, 1, 0, 0])
+    assert parts_of(read_arrays(path, split_names=["Training", "TEST"])) == (("train", "test"), [0, 1, 0, 0])
+    refuses(path, "`split_names` must be different parts; got val, dev", split_names=["val", "dev"])
+    parts = {"X_Training": X[:3], "X_tst": X[3:], "y_train": Y[:3], "y_TEST": Y[3:], "who_trn": [1, 2, 1]}
+    data = read_arrays(save(tmp_path, **parts, who_test=[2]), groups=["who"])
+    assert parts_of(data) == (("train", "test"), [0, 0, 0, 1])
+    assert data.row_groups["who"].index.tolist() == [0, 1, 0, 1]
+    assert data.targets.tolist() == Y.tolist()
+    refuses(save(tmp_path, **parts, X_test=X), "'X_tst' and 'X_test' must not both be there, being the part 'test'")
+
+
+def test_no_labels_at_all_may_be_stated_and_a_wrong_number_of_rows_is_refused(tmp_path):
+    path = save(tmp_path, X=X, Y=np.zeros((4, 2), bool), n_labels=0)
+    refuses(path, "'Y' must have a column for each of 0 labels; got shape (4, 2)")
+    refuses(
+        save(tmp_path, X=X, Y_indptr=[0] * 5, Y_indices=Y[:0], Y_shape=[7, 3]),
+        "'Y_shape' must be 4 rows and a number of labels; got [7, 3]",
+    )

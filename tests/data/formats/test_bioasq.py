@@ -172,3 +172,38 @@ def test_a_missing_or_damaged_file_is_refused(tmp_path):
     refuses(path, "cut.json.gz` is damaged after byte")
     path.write_text(published(ARTICLES))
     refuses(path, "cut.json.gz` is damaged after byte 0: Not a gzipped file")
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
+@pytest.mark.parametrize("count", [0, 3])
+def test_other_keys_may_stand_before_and_after_the_articles(tmp_path, monkeypatch, chunk, count):
+    monkeypatch.setattr(json_stream, "CHUNK", chunk)
+    path = tmp_path / "a.json"
+    before = {"source": 'the "articles": [', "made": {"by": ["x", {"articles": []}], "articles": 3}, "year": 2017}
+    path.write_text(json.dumps({**before, "articles": ARTICLES[:count], "count": 12, "notes": [{}]}))
+    data = read_bioasq(path)
+    assert len(data) == count
+    assert data.label_names == (("Animals", "Drug Resistance, Multiple", "Mice") if count else ())
+
+
+def test_json_lines_are_still_records_of_their_own(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(article) + "\n" for article in ARTICLES))
+    assert len(read_bioasq(path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"source": "x", "articles": []', "must be followed by '}'; got the end of the file."),
+        ('{"source": "x", "articles": [], ', "a key and a value must follow the list; got the end of the file."),
+        ('{"articles": [], "a": tru}', "a key and a value must follow the list; got "),
+        ('{"source": "x", "art', "article 1 is not JSON: the file ends in it."),
+        ('{"source": "x"}', "article 1: has no 'meshMajor'."),
+    ],
+)
+def test_what_stands_beside_the_articles_must_be_whole(tmp_path, text, message):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        read_bioasq(tmp_path / "a.json")
+    assert str(caught.value).endswith(".")

@@ -226,7 +226,7 @@ def test_files_of_a_folder_must_have_the_same_categories(tmp_path):
     [
         (b"", "line 1 is not JSON: Expecting value"),
         (json.dumps(content(), indent=1).encode()[:-100], r"line \d\d+ is not JSON"),
-        (b'{"images": [], "categories": []}', "has no 'annotations'"),
+        (b'{"images": [], "categories": []}', "holds no labels: it lists images without annotations"),
         (b"[1, 2]", "must be an object with keys; got list"),
         (b"\x89PNG\r\n\x1a\n", "is not"),
         (b"[" * 200_000, "nested too deeply"),
@@ -243,4 +243,26 @@ def test_a_path_that_is_not_there_or_empty_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"none\.json` is not there\.$"):
         read_coco(tmp_path / "none.json")
     with pytest.raises(ValueError, match=r"must hold `instances_\{train,val\}\{year\}\.json`; it does not\.$"):
+        read_coco(tmp_path)
+
+
+def test_images_without_annotations_have_no_labels_to_read(tmp_path):
+    file = tmp_path / "image_info_test2017.json"
+    file.write_text(json.dumps({"info": {}, "images": [image(1)], "licenses": [], "categories": CATEGORIES}))
+    with pytest.raises(
+        ValueError, match=r"^`.*image_info_test2017\.json` holds no labels: it lists images without .*\.$"
+    ):
+        read_coco(file)
+
+
+def test_parts_have_one_name_however_they_are_spelled(tmp_path):
+    for name in ("instances_Training2017.json", "instances_validation2017.json"):
+        (tmp_path / name).write_text(json.dumps(content()))
+    data = read_coco(tmp_path)
+    assert data.split.names == ("train", "val")
+    assert data.inputs.path(0).parent.name == "Training2017"
+    assert len(read_coco(tmp_path, split="VALID")) * 2 == len(data)
+    assert read_coco(tmp_path / "instances_validation2017.json", split="Testing").split.names == ("test",)
+    (tmp_path / "instances_val2017.json").write_text(json.dumps(content()))
+    with pytest.raises(ValueError, match=r"must hold one file of each part; got .*: pass one\.$"):
         read_coco(tmp_path)

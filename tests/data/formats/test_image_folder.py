@@ -198,7 +198,7 @@ def test_names_that_two_classes_share_get_the_folder_appended(tmp_path):
     }
     path = tmp_path / "names.json"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(names).replace(",", ",\r\n").encode())
-    data = read_image_folder(tmp_path, species_names=path)
+    data = read_image_folder(tmp_path, names_file=path)
     assert data.label_names == (
         "Rosa canina L. (7)",
         "Rosa canina L. (8)",
@@ -290,11 +290,11 @@ def test_a_root_that_is_no_folder_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("option", "text", "complaint"),
     [
-        ("species_names", "", r"line 1 is not JSON"),
-        ("species_names", '{"a": "Rosa', r"line 1 is not JSON"),
-        ("species_names", '["Rosa"]', r"must hold a JSON object; got list"),
-        ("species_names", '{"a": 3}', r"the name of 'a' must be a text; got 3"),
-        ("species_names", '{"b": "Rosa"}', r"names none of the class folders, such as 'a'"),
+        ("names_file", "", r"line 1 is not JSON"),
+        ("names_file", '{"a": "Rosa', r"line 1 is not JSON"),
+        ("names_file", '["Rosa"]', r"must hold a JSON object; got list"),
+        ("names_file", '{"a": 3}', r"the name of 'a' must be a text; got 3"),
+        ("names_file", '{"b": "Rosa"}', r"names none of the class folders, such as 'a'"),
         ("metadata", "nothing", r"line 1 is not JSON"),
         ("metadata", "3", r"must hold a JSON object; got int"),
         ("metadata", '{"1": "Ann"}', r"image '1' must have an object; got 'Ann'"),
@@ -313,6 +313,29 @@ def test_missing_files_beside_the_images_are_named(tmp_path):
     touch(tmp_path, "a/1.jpg")
     with pytest.raises(ValueError, match=r"plantnet300K_metadata\.json` is not there, so `metadata` must be a path"):
         read_image_folder(tmp_path, metadata=True)
-    for option in ("metadata", "species_names"):
+    for option in ("metadata", "names_file"):
         with pytest.raises(ValueError, match=r"absent\.json` is not there"):
             read_image_folder(tmp_path, **{option: tmp_path / "absent.json"})
+
+
+@pytest.mark.parametrize(
+    "names", [("Train", "Val", "Test"), ("training", "validation", "testing"), ("IMAGES_train", "dev", "images_Test")]
+)
+def test_parts_have_one_name_however_they_are_spelled(tmp_path, names):
+    touch(tmp_path, *(f"{name}/rose/{number}.jpg" for number, name in enumerate(names)))
+    data = read_image_folder(tmp_path)
+    assert data.label_names == ("rose",)
+    assert data.split.names == ("train", "val", "test")
+    assert [data.inputs.path(row).name for row in range(3)] == ["0.jpg", "1.jpg", "2.jpg"]
+    (tmp_path / names[0].swapcase() / "rose").mkdir(parents=True)
+    with pytest.raises(ValueError, match="which both are the part 'train'"):
+        read_image_folder(tmp_path)
+
+
+def test_parts_in_the_metadata_have_one_name_too(tmp_path):
+    touch(tmp_path, "rose/a.jpg", "rose/b.jpg", "daisy/c.jpg")
+    described = {"a": {"split": "Train"}, "b": {"split": "TESTING "}, "c": {"split": "train"}}
+    (tmp_path / "about.json").write_text(json.dumps(described))
+    split = read_image_folder(tmp_path, metadata=tmp_path / "about.json").split
+    assert split.names == ("train", "test")
+    assert split.index.tolist() == [0, 0, 1]

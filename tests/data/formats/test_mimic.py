@@ -178,3 +178,11 @@ def test_an_admission_in_two_lists_is_refused(tmp_path):
     for part in ("train", "dev", "test"):
         (tmp_path / f"{part}_full_hadm_ids.csv").write_text("2\n" if part != "dev" else "\n")
     refuses(tmp_path, "test_full_hadm_ids.csv` line 1: HADM_ID 2 must be in one part; train has it too")
+
+
+def test_the_version_may_be_a_number(folder):
+    for part in ("train", "dev", "test"):
+        (folder / f"{part}_full.csv").rename(folder / f"{part}_50.csv")
+    assert read_mimic(folder, version=50).name == "mimic-50"
+    assert labels_of(read_mimic(folder, version=50)) == labels_of(read_mimic(folder, version="50"))
+    refuses(folder, "`version` must be 'full' or '50'; got 51.", version=51)

@@ -101,7 +101,7 @@ def test_a_file_of_machines_alone_needs_a_confidence(root):
     file = write(root, MACHINE, [(FIRST, "machine", TREE, "1"), (FIRST, "machine", CAR, "0.5")])
     with pytest.raises(ValueError, match=r"line 2: Confidence 1 is that of a machine, so `min_confidence` must be"):
         read_open_images(file)
-    assert read_open_images(file, min_confidence=0.6).label_counts().tolist() == [0, 1, 0, 0, 0, 0]
+    assert read_open_images(file, min_confidence=0.6).label_counts().tolist() == [0, 1, 0, 0, 0]
 
 
 def test_images_lie_by_part_beside_the_labels_or_where_they_are_given(root):
@@ -166,7 +166,7 @@ def test_descriptions_may_be_given_without_a_header_and_keep_odd_characters(tmp_
     file = write(tmp_path, "mine.csv", TRAIN, end="\r\n", mark="\ufeff")
     rows = [(DUCK, "Ente, größere"), (CAR, ""), (PERSON, '"人" 1')]
     names = write(tmp_path, "names.csv", rows, header=None, end="\r\n", mark="\ufeff")
-    pictures = read_open_images(file, names=names)
+    pictures = read_open_images(file, names_file=names)
     assert pictures.label_names == ("Ente, größere", CAR, '"人" 1', TREE)
     assert pictures.label_counts().tolist() == [1, 1, 1, 0]
 
@@ -232,7 +232,7 @@ def test_a_description_that_is_wrong_is_named(root, text, message):
     names = root / "names.csv"
     names.write_text(text)
     with pytest.raises(ValueError, match=rf"^`{names}` {message}"):
-        read_open_images(root, names=names)
+        read_open_images(root, names_file=names)
 
 
 def test_a_file_that_is_no_text_or_not_there_is_refused(root):
@@ -242,8 +242,8 @@ def test_a_file_that_is_no_text_or_not_there_is_refused(root):
     with pytest.raises(ValueError, match=r"none\.csv` is not there\.$"):
         read_open_images(root / "none.csv")
     with pytest.raises(ValueError, match=r"none\.csv` is not there\.$"):
-        read_open_images(root, names=root / "none.csv")
-    with pytest.raises(ValueError, match=r"must hold `extra-annotations-human-imagelabels\.csv`; it does not\.$"):
+        read_open_images(root, names_file=root / "none.csv")
+    with pytest.raises(ValueError, match=r"^`split` must be one of train, val, test for a folder; got 'extra'\.$"):
         read_open_images(root, split="extra")
 
 
@@ -267,3 +267,27 @@ def test_options_outside_their_range_are_refused(root):
     for confidence in (0, 1.5, float("nan")):
         with pytest.raises(ValueError, match=rf"^`min_confidence` must lie in \(0, 1\]; got {confidence}\.$"):
             read_open_images(root, min_confidence=confidence)
+
+
+def test_a_label_that_machines_were_too_unsure_of_is_no_label(root):
+    rows = [
+        (FIRST, "machine", "/m/sure", "0.9"),
+        (SECOND, "machine", "/m/unsure", "0.1"),
+        (FIRST, "machine", CAR, "0.1"),
+    ]
+    write(root, MACHINE, rows)
+    names = read_open_images(root, min_confidence=0.5).label_names
+    assert "/m/sure" in names
+    assert "/m/unsure" not in names
+    assert CAR in names  # People speak of it.
+    assert "/m/unsure" in read_open_images(root, min_confidence=0.1).label_names
+    write(root, MACHINE, [(FIRST, "machine", "/m/a", "0.1"), (FIRST, "machine", "", "0.9")])
+    with pytest.raises(ValueError, match=r"line 3: LabelName must not be empty\.$"):
+        read_open_images(root, min_confidence=0.5)
+
+
+def test_a_part_may_be_named_by_any_spelling(root):
+    for name in ("val", "validation", "Validation", "dev"):
+        pictures = read_open_images(root, split=name)
+        assert pictures.split.names == ("val",)
+        assert len(pictures) == 1

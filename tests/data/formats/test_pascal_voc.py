@@ -258,3 +258,39 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     enlist(tmp_path, "train").write_bytes(b"ok\n\xff\xfe\n")
     with pytest.raises(ValueError, match=r"train\.txt` line 2 is not utf-8 text"):
         read_voc(tmp_path)
+
+
+@pytest.mark.parametrize("with_test", [False, True])
+def test_trainval_alone_is_for_training(tmp_path, with_test):
+    annotate(tmp_path, "b", thing("cow"))
+    annotate(tmp_path, "a", thing("dog"))
+    lists = tmp_path / "ImageSets" / "Main"
+    lists.mkdir(parents=True)
+    (lists / "trainval.txt").write_text("b\na\n")
+    if with_test:
+        (lists / "test.txt").write_text("z\n")
+    data = read_voc(tmp_path)
+    assert data.split.names == (("train", "test") if with_test else ("train",))
+    assert data.split.index.tolist() == [0, 0, 1][: len(data)]
+    assert [data.inputs.path(row).stem for row in range(2)] == ["b", "a"]
+    (lists / "trainval.txt").write_text("b\nq\n")
+    with pytest.raises(ValueError, match=r"trainval\.txt` line 2: image 'q' has no"):
+        read_voc(tmp_path)
+    (lists / "train.txt").write_text("a\n")
+    assert data.label_names[int(read_voc(tmp_path).targets.col_indices()[0])] == "dog"
+
+
+def test_class_lists_of_trainval_are_read(tmp_path):
+    lists = tmp_path / "ImageSets" / "Main"
+    lists.mkdir(parents=True)
+    (lists / "trainval.txt").write_text("a\nb\n")
+    (lists / "cow_trainval.txt").write_text("a  1\nb -1\n")
+    data = read_voc(tmp_path)
+    assert data.label_counts()[PUBLISHED.index("cow")] == 1
+    assert data.split.names == ("train",)
+
+
+def test_an_unspecified_difficulty_is_none(tmp_path):
+    annotate(tmp_path, "a", thing("cow", "Unspecified"), thing("dog", "1"))
+    example = read_voc(tmp_path).targets.to_dense()[0]
+    assert (example[PUBLISHED.index("cow")], example[PUBLISHED.index("dog")]) == (1, -1)

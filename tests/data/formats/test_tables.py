@@ -285,3 +285,25 @@ def test_a_whole_table_of_numbers_agrees_with_numpy(tmp_path):
     table = read_table(path)
     assert np.array_equal(table.inputs.batch(torch.arange(2500)).numpy(), values)
     assert table.targets.tolist() == [number % 7 for number in range(2500)]
+
+
+def test_parts_have_one_name_however_they_are_spelled(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label,split\na,x,TEST\nb,x,Train\nc,x, training \nd,x,Dev\ne,x,Holdout\n")
+    split = read_table(path).split
+    assert split.names == ("train", "val", "test", "Holdout")
+    assert split.index.tolist() == [2, 0, 0, 1, 3]
+
+
+def test_a_key_may_be_missing_from_the_first_record(tmp_path):
+    path = tmp_path / "a.jsonl"
+    records = [{"text": "a"}, {"text": "b", "labels": ["x"], "split": "test"}, {"labels": ["y", "x"], "source": "web"}]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    data = read_table(path)
+    assert [data[row].labels for row in range(3)] == [(), ("x",), ("x", "y")]
+    assert data.split.names == ("test",)
+    assert data.split.index.tolist() == [-1, 0, -1]
+    assert data.row_groups["source"].index.tolist() == [-1, -1, 0]
+    path.write_text('{"label": "x", "a": 1}\n{"label": "y", "a": 2, "b": 3}\n')
+    with pytest.raises(ValueError, match=r"a\.jsonl` line 1: 'b' must be a finite number; got None\.$"):
+        read_table(path)  # Not silently without the feature.

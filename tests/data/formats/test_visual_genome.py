@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from shortlist.data import open_dataset
 from shortlist.data.formats.visual_genome import read_visual_genome
 from shortlist.data.target_rows import label_pairs
 
@@ -356,3 +357,30 @@ def test_without_h5py_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "h5py", None)
     with pytest.raises(ImportError, match="h5py"):
         read_visual_genome(tmp_path)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_graphs_with_attributes_are_read_as_those_without(tmp_path, both):
+    plain = tmp_path / "plain"
+    other = tmp_path / "other"
+    for folder in (plain, other):
+        folder.mkdir()
+        write(folder)
+    graphs, book = other / "VG-SGG-with-attri.h5", other / "VG-SGG-dicts-with-attri.json"
+    (other / "VG-SGG.h5").rename(graphs)
+    (other / "VG-SGG-dicts.json").rename(book)
+    with h5py.File(graphs, "a") as file:
+        file["attributes"] = np.zeros((len(file["labels"]), 10), dtype=np.int64)
+    found = json.loads(book.read_text()) | {"attribute_to_idx": {"red": 1}, "idx_to_attribute": {"1": "red"}}
+    book.write_text(json.dumps(found))
+    if both:  # Then the file that is named is read; of a folder, the one without attributes.
+        write(other, arrays(IMAGES[:2]))
+    want = read_visual_genome(plain)
+    paths = (graphs,) if both else (graphs, other)
+    for path in paths:
+        for data in (read_visual_genome(path), open_dataset(path)):
+            assert torch.equal(data.targets.to_dense(), want.targets.to_dense())
+            assert data.row_groups["image"].names == want.row_groups["image"].names
+    book.unlink()
+    with pytest.raises(ValueError, match=r"VG-SGG-dicts-with-attri\.json` is not there\.$"):
+        read_visual_genome(graphs)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from shortlist.data.worlds import bayes
-from shortlist.data.worlds.ambiguous import AmbiguousWorld, parts_in_order
+from shortlist.data.worlds.ambiguous import AmbiguousWorld
 from shortlist.data.worlds.bayes import average_k_advantage, average_k_risk, average_k_threshold, top_k_risk
 
 WORLD = AmbiguousWorld()
@@ -238,10 +238,11 @@ def test_risks_are_the_same_whether_gains_are_held_or_made_anew(monkeypatch):
     [
         ({"num_groups": 0}, "`num_groups` must be a whole number, at least 1; got 0"),
         ({"num_groups": 2.0}, r"`num_groups` must be a whole number, at least 1; got 2\.0"),
-        ({"labels_per_group": (0, 3)}, "`labels_per_group` must be two positive numbers, the smaller first"),
+        ({"labels_per_group": (0, 3)}, "`labels_per_group` must be a whole number, at least 1; got 0"),
         ({"labels_per_group": (1.5, 3)}, r"`labels_per_group` must be a whole number, at least 1; got 1\.5"),
-        ({"labels_per_group": (4, 3)}, r"`labels_per_group` must be two positive numbers, the smaller first; got"),
-        ({"labels_per_group": (1, 2, 3)}, "`labels_per_group` must be two"),
+        ({"labels_per_group": (4, 3)}, r"`labels_per_group` must have the smaller number first; got \(4, 3\)"),
+        ({"labels_per_group": (1, 2, 3)}, r"`labels_per_group` must be two numbers; got \(1, 2, 3\)"),
+        ({"labels_per_group": 3}, "`labels_per_group` must be two numbers; got 3"),
         ({"dim": 0}, "`dim` must be a whole number, at least 1; got 0"),
         ({"ambiguity": (0.0, 1.0)}, "`ambiguity` must be two positive numbers, the smaller first"),
         ({"ambiguity": (1.0, math.inf)}, "`ambiguity` must be two positive numbers"),
@@ -267,17 +268,3 @@ def test_wrong_inputs_and_requests_are_refused():
         WORLD.top_k_risk(90, num_samples=10)
     with pytest.raises(ValueError, match="`num_samples` must be a whole number, at least 1; got 0"):
         WORLD.average_k_risk(2, num_samples=0)
-
-
-@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.5, 0.6, 0.2), (1.2, -0.2, 0.0), (math.nan, 0.5, 0.5)])
-def test_a_split_needs_three_shares_with_sum_one(shares):
-    with pytest.raises(ValueError, match="`split` must be three shares with sum 1; got"):
-        parts_in_order(10, shares)
-
-
-def test_parts_hold_their_shares_to_within_a_row():
-    for rows in range(30):
-        counts = parts_in_order(rows, (0.7, 0.1, 0.2)).counts()
-        assert int(counts.sum()) == rows
-        assert torch.allclose(counts.double(), rows * torch.tensor([0.7, 0.1, 0.2]).double(), atol=1.0)
-    assert parts_in_order(5, (1.0, 0.0, 0.0)).counts().tolist() == [5, 0, 0]

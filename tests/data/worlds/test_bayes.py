@@ -264,8 +264,20 @@ def test_average_k_needs_a_number_in_range():
             average_k_risk(torch.ones(2, 3), k)
     with pytest.raises(TypeError, match="`k` must be a number; got str"):
         average_k_risk(torch.ones(2, 3), "2")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="`k` must be at least 1 for a precision"):
-        best_precision(torch.ones(2, 3), 0)
+
+
+@pytest.mark.parametrize("k", [-1, 0, 4, 1.5, True])
+def test_a_precision_needs_a_whole_k_from_one(k):
+    with pytest.raises(ValueError, match=rf"`k` must be a whole number in \[1, 3\]; got {k}\.$"):
+        best_precision(torch.ones(2, 3), k)
+
+
+def test_k_may_be_a_number_of_numpy():
+    gains = torch.rand(50, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    for figure in (top_k_risk, average_k_advantage, best_precision):
+        assert figure(gains, np.int64(2)) == figure(gains, 2)
+    # A float32 must not make the sums float32.
+    assert average_k_risk(gains, np.float32(2.5)) == average_k_risk(gains, 2.5)
 
 
 @pytest.mark.parametrize(

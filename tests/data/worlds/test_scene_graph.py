@@ -9,7 +9,9 @@ import torch
 
 from shortlist.data.draws import Draws
 from shortlist.data.target_rows import label_pairs
-from shortlist.data.worlds.scene_graph import SceneGraphWorld, _logistic, recall_gains
+from shortlist.data.worlds.bayes import average_k_threshold
+from shortlist.data.worlds.expected_shares import expected_shares
+from shortlist.data.worlds.scene_graph import SceneGraphWorld, _logistic
 from shortlist.functional import scene_graph_recall
 from shortlist.targets import count_positives, to_multi_hot
 
@@ -22,8 +24,9 @@ WORLD = SceneGraphWorld(num_objects=6, num_predicates=5, relations_per_pair=0.8,
 
 
 def everything(data):
-    """The batch of all rows."""
-    return data.inputs.batch(torch.arange(len(data)))
+    """The batch of all rows, in float64: boxes are of whole pixels, so nothing changes but the dtype of answers."""
+    batch = data.inputs.batch(torch.arange(len(data)))
+    return batch._replace(subject_box=batch.subject_box.double(), object_box=batch.object_box.double())
 
 
 def dense(target):
@@ -34,7 +37,9 @@ def test_a_sample_has_the_shape_of_the_real_data():
     data = WORLD.sample(50, seed=1)
     assert data.inputs.kind == "object pairs"
     assert data.num_labels == 5
-    assert len(data.inputs.object_names) == 6
+    assert data.label_names == ("predicate 1", "predicate 2", "predicate 3", "predicate 4", "predicate 5")
+    assert data.inputs.object_names == tuple(f"object {i}" for i in range(1, 7))
+    assert data.row_groups["image"].names[0] == "image 1"
     assert data.targets.layout == torch.sparse_csr
     assert data.split.names == ("train", "val", "test")
     assert data.clean_targets is None
@@ -52,12 +57,15 @@ def test_a_sample_has_the_shape_of_the_real_data():
 
 
 def test_parts_are_whole_images_with_the_asked_shares():
-    data = WORLD.sample(101, seed=1, val=0.25, test=0.1)
+    data = WORLD.sample(101, seed=1, split=(0.65, 0.25, 0.1))
     parts = [set(data.part(name).row_groups["image"].index.tolist()) for name in ("train", "val", "test")]
     assert parts[0] <= set(range(66))
     assert parts[1] <= set(range(66, 91))
     assert parts[2] <= set(range(91, 101))
     assert all(parts)
+    whole = WORLD.sample(101, seed=1, split=None)
+    assert whole.split is None
+    assert torch.equal(dense(whole.targets), dense(data.targets))
 
 
 def test_the_same_seeds_give_the_same_world_and_others_another():
@@ -142,6 +150,23 @@ def test_probabilities_depend_on_both_classes_in_order_and_on_the_geometry():
     assert WORLD.probabilities(batch[:0]).shape == (0, 5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_probabilities_have_the_dtype_of_the_boxes(dtype):
+    batch = everything(WORLD.sample(30, seed=1))
+    narrow = batch._replace(subject_box=batch.subject_box.to(dtype), object_box=batch.object_box.to(dtype))
+    wide = narrow._replace(subject_box=narrow.subject_box.double(), object_box=narrow.object_box.double())
+    found = WORLD.probabilities(narrow)
+    assert found.dtype == dtype
+    # Only the answer is rounded, as all is computed in float64.
+    assert torch.equal(found, WORLD.probabilities(wide).to(dtype))
+
+
+def test_a_row_of_a_sample_is_answered_in_float32_but_drawn_by_exact_chances():
+    data = WORLD.sample(50, seed=1)
+    assert WORLD.probabilities(data.batch(range(5)).inputs).dtype == torch.float32
+    assert np.array_equal(WORLD._chances(everything(data)), WORLD.probabilities(everything(data)).numpy())
+
+
 def test_the_logistic_function_is_that_of_the_library():
     z = np.concatenate([np.linspace(-60, 60, 4001), [-1e4, 1e4, 0.0]])
     want = torch.from_numpy(z).clamp(-700, 700).sigmoid().numpy()
@@ -160,39 +185,63 @@ def test_missing_relations_are_those_of_the_training_part_at_the_asked_rate():
     assert (hidden.sum() / total - 0.3).abs() < 4.5 * (0.21 / total).sqrt()
     none = WORLD.sample(50, seed=7, missing=1.0)
     assert none.part("train").label_counts().sum() == 0
+    assert WORLD.sample(50, seed=7, split=None, missing=1.0).label_counts().sum() == 0
+
+
+def test_more_missing_relations_are_the_same_and_more():
+    some, more = (WORLD.sample(300, seed=7, missing=rate) for rate in (0.2, 0.5))
+    assert torch.equal(dense(some.clean_targets), dense(more.clean_targets))
+    assert (dense(more.targets) <= dense(some.targets)).all()
+    assert dense(more.targets).sum() < dense(some.targets).sum()
+
+
+def missed(answer, truth):
+    """The mean share of the relations of a pair that an answer misses, over pairs with any, and its error."""
+    some = truth.sum(1) > 0
+    share = 1 - (answer * truth).sum(1)[some] / truth.sum(1)[some]
+    return share.mean().item(), share.std().item() / math.sqrt(int(some.sum()))
+
+
+def test_the_best_rules_miss_the_stated_share_on_a_sample_of_images_of_any_size():
+    """The risk is estimated from lone pairs; a sample has all the pairs of images with one to five objects."""
+    data = WORLD.sample(6000, seed=9)
+    truth, gains = dense(data.targets), expected_shares(WORLD.probabilities(everything(data)))
+    for k in (1, 2):
+        top = torch.zeros_like(truth).scatter_(1, gains.topk(k).indices, 1.0)
+        average = (gains >= average_k_threshold(gains, k)).double()
+        for answer, risk in ((top, WORLD.top_k_risk), (average, WORLD.average_k_risk)):
+            best = risk(k, num_samples=30_000)
+            value, error = missed(answer, truth)
+            # Pairs of an image are alike, so that their mean errs more than that of as many independent ones.
+            assert value == pytest.approx(best.value, abs=4 * math.hypot(2 * error, best.standard_error))
+
+
+def test_no_answer_of_a_pair_misses_less_than_the_best_by_enumeration():
+    """All outcomes and all answers of k predicates, for each sampled pair."""
+    world = SceneGraphWorld(3, 4, relations_per_pair=1.0, seed=1)
+    inputs = world._images(50, 0, "risk, block 0", (2, 2))
+    probs = world._chances(inputs.batch(torch.arange(0, 100, 2)))
+    for k in (1, 2, 3):
+        answers = np.array([answer for answer in itertools.product([0, 1], repeat=4) if sum(answer) == k])
+        found, related = [], []
+        for row in probs:
+            outcomes, chance = enumerated(row)
+            share = outcomes / np.maximum(1, outcomes.sum(1, keepdims=True))
+            found.append((chance @ share @ answers.T).max())
+            related.append(1 - chance[0])
+        want = 1 - sum(found) / sum(related)
+        assert world.top_k_risk(k, num_samples=50).value == pytest.approx(want, rel=1e-12)
+
+
+def test_a_world_without_pairs_has_no_risk():
+    with pytest.raises(ValueError, match=r"`objects_per_image` must allow .*; got \(1, 1\)\.$"):
+        SceneGraphWorld(1, 1, relations_per_pair=0.5, objects_per_image=(1, 1)).top_k_risk(1)
 
 
 def enumerated(probs):
     """All outcomes of the labels ``(2^n, n)`` and their chances."""
     outcomes = np.array(list(itertools.product([0, 1], repeat=len(probs))), dtype=np.float64).reshape(-1, len(probs))
     return outcomes, np.where(outcomes > 0, probs, 1 - probs).prod(1)
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 10])
-def test_gains_are_expected_recalls_by_enumeration(size):
-    probs = Draws(size, "test").uniform(size)
-    outcomes, chance = enumerated(probs)
-    want = (outcomes / np.maximum(1, outcomes.sum(1, keepdims=True)) * chance[:, None]).sum(0)
-    np.testing.assert_allclose(recall_gains(torch.from_numpy(probs)).numpy(), want, rtol=1e-12)
-
-
-@pytest.mark.parametrize("level", [0.02, 0.5, 1.0])
-def test_gains_of_many_labels_agree_with_the_law_of_the_number_of_the_others(level):
-    probs = level * Draws(1, "test").uniform(600)
-    probs[:3] = [0.0, 1.0, level]
-    gains = recall_gains(torch.from_numpy(probs)).numpy()
-    for label in (0, 1, 2, 17, 599):
-        law = np.ones(1)
-        for other in np.delete(probs, label):
-            law = np.convolve(law, [1 - other, other])
-        want = probs[label] * (law / np.arange(1, len(law) + 1)).sum()
-        assert gains[label] == pytest.approx(want, rel=1e-11, abs=1e-15)
-    assert gains.sum() == pytest.approx(1 - np.prod(1 - probs))
-
-
-def test_gains_order_labels_as_their_probabilities_do():
-    probs = torch.from_numpy(Draws(2, "test").uniform(40))
-    assert torch.equal(recall_gains(probs).argsort(), probs.argsort())
 
 
 @pytest.mark.parametrize("constrained", [False, True])
@@ -203,7 +252,7 @@ def test_no_answer_has_a_better_expected_recall_than_bayes_by_enumeration(k, con
     inputs = world._images(4, 0, "Bayes recall", (2, 2))
     best, related = [], []
     for image in range(4):
-        probs = world.probabilities(inputs.batch(torch.arange(2 * image, 2 * image + 2))).numpy()
+        probs = world._chances(inputs.batch(torch.arange(2 * image, 2 * image + 2)))
         outcomes, chance = enumerated(probs.reshape(-1))
         share = outcomes / np.maximum(1, outcomes.sum(1, keepdims=True))
         answers = np.array(
@@ -261,21 +310,56 @@ def test_small_worlds_work():
     assert set(single.split.index.tolist()) <= {0}
 
 
+def test_sizes_may_be_numbers_of_numpy():
+    world = SceneGraphWorld(
+        np.int64(6),
+        np.int32(5),
+        relations_per_pair=np.float64(0.8),
+        objects_per_image=np.array([1, 5]),
+        seed=np.uint8(3),
+    )
+    assert repr(world) == repr(WORLD)
+    assert torch.equal(dense(world.sample(np.int64(9)).targets), dense(WORLD.sample(9).targets))
+    some = {"constrained": True, "num_images": np.int16(5)}
+    assert torch.equal(world.bayes_recall(2, **some).value, WORLD.bayes_recall(2, **some).value)
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: SceneGraphWorld(0), "`num_objects` must be a whole number from 1; got 0"),
-        (lambda: SceneGraphWorld(3, 2.5), "`num_predicates` must be a whole number from 1; got 2.5"),
-        (lambda: SceneGraphWorld(3, 2, relations_per_pair=2), r"`relations_per_pair` must lie in \(0, 2\); got 2"),
-        (lambda: SceneGraphWorld(3, 2, objects_per_image=(4, 2)), r"`objects_per_image` must rise from .*\(4, 2\)"),
+        (lambda: SceneGraphWorld(0), "`num_objects` must be a whole number, at least 1; got 0"),
+        (lambda: SceneGraphWorld(3, 2.5), r"`num_predicates` must be a whole number, at least 1; got 2\.5"),
+        (lambda: SceneGraphWorld(3, True), "`num_predicates` must be a whole number, at least 1; got True"),
+        (lambda: SceneGraphWorld(3, 2, relations_per_pair=2), "`relations_per_pair` must lie between 0 and 2; got 2"),
+        (lambda: SceneGraphWorld(relations_per_pair=math.nan), "`relations_per_pair` must be finite; got nan"),
+        (lambda: SceneGraphWorld(objects_per_image=(4, 2)), r"`objects_per_image` must have the smaller .* \(4, 2\)"),
+        (lambda: SceneGraphWorld(objects_per_image=(2.5, 8)), r"`objects_per_image` must be a whole number.* got 2\.5"),
+        (lambda: SceneGraphWorld(objects_per_image=(0, 8)), "`objects_per_image` must be a whole number, at least 1"),
+        (lambda: SceneGraphWorld(objects_per_image=5), "`objects_per_image` must be two numbers; got 5"),
         (lambda: SceneGraphWorld(seed=-1), "`seed` must be a whole number from 0; got -1"),
-        (lambda: WORLD.sample(-1, seed=0), "`num_images` must be a whole number from 0; got -1"),
-        (lambda: WORLD.sample(5, seed=0, missing=1.5), r"`missing` must lie in \[0, 1\]; got 1.5"),
-        (lambda: WORLD.sample(5, seed=0, val=0.6, test=0.6), "`val` and `test` must sum to at most 1; got 0.6 and 0.6"),
+        (lambda: WORLD.sample(-1), "`num_images` must be a whole number, at least 0; got -1"),
+        (lambda: WORLD.sample(5, missing=1.5), r"`missing` must lie in \[0, 1\]; got 1\.5"),
+        (lambda: WORLD.sample(5, missing="a"), r"`missing` must lie in \[0, 1\]; got 'a'"),
         (lambda: WORLD.bayes_recall(0, constrained=True), "`k`"),
-        (lambda: WORLD.bayes_recall(3, constrained=True, num_images=1), "`num_images` must be a whole number from 2"),
+        (
+            lambda: WORLD.bayes_recall(3, constrained=True, num_images=1),
+            "`num_images` must be a whole number, at least 2",
+        ),
     ],
 )
 def test_bad_options_are_refused(call, text):
     with pytest.raises(ValueError, match=text):
         call()
+
+
+def test_pairs_that_the_world_does_not_have_are_refused():
+    batch = everything(WORLD.sample(5))
+    with pytest.raises(TypeError, match=r"`x` must be a PairBatch; got Tensor\."):
+        WORLD.probabilities(batch.subject_box)
+    with pytest.raises(TypeError, match=r"`x` must have floating boxes; got torch\.int64 and torch\.float64\."):
+        WORLD.probabilities(batch._replace(subject_box=batch.subject_box.long()))
+    with pytest.raises(ValueError, match=r"`x` must be a batch of pairs, with classes \(B,\); got \(\)\."):
+        WORLD.probabilities(batch[0])
+    for classes in (-1, 6):
+        with pytest.raises(ValueError, match=rf"`x` must have classes in \[0, 6\); got {classes}\."):
+            WORLD.probabilities(batch._replace(object=torch.full_like(batch.object, classes)))

@@ -1,0 +1,64 @@
+"""``shortlist fit``: from labelled data to a model that answers with sets."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from shortlist.extras import require
+
+_EXAMPLES = """\
+examples:
+  shortlist fit digits --k 2 --output digits-model
+  shortlist fit plants.csv --reader '{label: species}' --loss average_k --k 3 --output plants-model
+  shortlist fit pubmed --loss lml --k 8 --head bottleneck --head_options '{bottleneck: 50}' --output mesh-model
+  shortlist fit features.npz --config run.yaml --epochs 40 --output model
+
+A run that was interrupted goes on when it is started again with the same --output. The folder holds the model
+(safetensors and JSON), its set rule and its checkpoints; `shortlist predict` reads it.
+exit code: 0, or 2 when something is wrong.
+"""
+
+
+def add_command(commands: Any) -> None:
+    """Describe the command; its own parser reads what comes after its name."""
+    # A prefix that nobody types, so that every option is left to the parser of the command.
+    parser = commands.add_parser("fit", help="train a model that answers with sets", add_help=False, prefix_chars="\0")
+    parser.add_argument("rest", nargs=argparse.REMAINDER)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train, evaluate, save."""
+    from shortlist.cli.run_options import fit_options, options_parser, training_data
+    from shortlist.train import evaluate, fit, save_model
+
+    parser = options_parser("shortlist fit", "Train a model that answers with sets.", _EXAMPLES)
+    parser.add_argument("--output", metavar="FOLDER", required=True, help="where the model goes")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON and nothing else")
+    given = parser.parse_args(options.rest)
+    dataset = training_data(given)
+    fitted = fit(dataset, fit_options(given), folder=given.output, progress=sys.stderr.isatty())
+    evaluation = evaluate(fitted, dataset)
+    folder = save_model(fitted, given.output, rule=evaluation.rule)
+    figures = {"best_epoch": fitted.best_epoch, "epochs": len(fitted.history), **evaluation.values}
+    if given.json:
+        sys.stdout.write(json.dumps(figures, indent=1) + "\n")
+    else:
+        _print(dataset.name, fitted.plan.loss, figures, folder)
+    return 0
+
+
+def _print(name: str, loss: str, figures: dict[str, float], folder: Path) -> None:
+    console = require("rich.console", extra="report").Console(highlight=False, soft_wrap=True)
+    title = f"{name or 'model'}, {loss}, test rows"
+    table = require("rich.table", extra="report").Table(title=title, title_justify="left")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for figure, value in figures.items():
+        table.add_row(figure, f"{value:.4f}" if isinstance(value, float) else str(value))
+    console.print(table)
+    console.print(f"Model: {folder}", markup=False)

@@ -1,0 +1,281 @@
+"""The figures that tell what is in a dataset, and their form as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from shortlist.data.tally import Tally
+
+_FORMAT = "shortlist dataset summary"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the split.
+
+    Attributes:
+        name: such as ``train``.
+        rows: how many rows are in it.
+        labels_per_row: the mean number of labels of these rows.
+        labels_seen: how many labels occur in them at all.
+
+    Example:
+        >>> Part("train", rows=60, labels_per_row=1.5, labels_seen=12).name
+        'train'
+    """
+
+    name: str
+    rows: int
+    labels_per_row: float
+    labels_seen: int
+
+
+@dataclass(frozen=True)
+class Names:
+    """Some of the labels.
+
+    Attributes:
+        count: how many are meant.
+        first: the names of the first ten, in the order of the labels.
+
+    Example:
+        >>> Names(2, ("elm", "ash")).count
+        2
+    """
+
+    count: int
+    first: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Shots:
+    """Labels whose number of training examples lies in a range.
+
+    Attributes:
+        name: ``few``, ``medium`` or ``many``.
+        low: the least number of examples.
+        high: the greatest; None for any.
+        labels: how many labels have such a number.
+        entries: the sum of their numbers.
+
+    Example:
+        >>> Shots("few", low=0, high=19, labels=3, entries=20).high
+        19
+    """
+
+    name: str
+    low: int
+    high: int | None
+    labels: int
+    entries: int
+
+
+@dataclass(frozen=True)
+class Training:
+    """Labels in the training part, or in all rows where there is no split.
+
+    Attributes:
+        rows: how many rows train.
+        shots: labels with few (below 20), medium (to 100) and many examples.
+        imbalance: the largest number of examples of a label over the smallest but 0; None if no label has any.
+        never: labels without an example.
+
+    Example:
+        >>> Training(rows=4, shots=(), imbalance=3.0, never=Names(0, ())).imbalance
+        3.0
+    """
+
+    rows: int
+    shots: tuple[Shots, ...]
+    imbalance: float | None
+    never: Names
+
+
+@dataclass(frozen=True)
+class GroupStructure:
+    """One partition of labels or rows.
+
+    Attributes:
+        name: of the partition, such as ``genus``.
+        groups: how many groups have members.
+        without: how many labels or rows are in no group.
+        sizes: the members of each group that has any.
+        largest: names and sizes of the ten largest groups.
+        rows: of groups of labels, in how many rows a label of the group is present; None for groups of rows.
+        across_parts: of groups of rows, how many have rows in more than one part of the split; None for groups of
+            labels or without a split.
+
+    Example:
+        >>> GroupStructure("genus", 2, 0, Tally((1, 2), (1, 1)), (("Rosa", 2), ("Bellis", 1))).sizes.mean
+        1.5
+    """
+
+    name: str
+    groups: int
+    without: int
+    sizes: Tally
+    largest: tuple[tuple[str, int], ...]
+    rows: Tally | None = None
+    across_parts: int | None = None
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Labels of which a row does not say whether they are present.
+
+    Attributes:
+        entries: how many pairs of a row and a label.
+        share: of all such pairs.
+        rows: how many rows have any.
+
+    Example:
+        >>> Unknown(entries=3, share=0.25, rows=2).share
+        0.25
+    """
+
+    entries: int
+    share: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Changed:
+    """How the labels differ from the clean ones.
+
+    Attributes:
+        rows: how many rows have any difference.
+        added: labels that are present, and were not.
+        removed: labels that were present, and are absent or unknown.
+
+    Example:
+        >>> Changed(rows=1, added=0, removed=2).removed
+        2
+    """
+
+    rows: int
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True)
+class EqualRows:
+    """Rows of exactly the same input, in groups of two and more.
+
+    Attributes:
+        groups: how many groups.
+        rows: how many rows are in one.
+        across_parts: groups with rows in more than one part of the split.
+        leaked_rows: rows of other parts whose input is also in the training part.
+        different_labels: groups whose rows differ in their labels.
+        first: numbers of the first ten rows of each of the first ten groups.
+
+    Example:
+        >>> EqualRows(1, 2, across_parts=0, leaked_rows=0, different_labels=1, first=((0, 3),)).first
+        ((0, 3),)
+    """
+
+    groups: int
+    rows: int
+    across_parts: int
+    leaked_rows: int
+    different_labels: int
+    first: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class DatasetSummary:
+    """Figures of a dataset, as `summarise` gives them.
+
+    A label entry is a pair of a row and a label that is present there.
+
+    Attributes:
+        name: of the dataset, for headings; may be empty.
+        rows: how many rows.
+        labels: n, how many labels.
+        inputs: their kind, such as ``images`` or ``text``.
+        input_shape: the shape of one input; None if inputs have none or different ones.
+        target_form: how the labels are written, such as ``class indices``; see :mod:`shortlist.targets`.
+        parts: the parts of the split; empty without a split.
+        rows_without_part: how many rows of a split dataset are in no part.
+        labels_per_row: the number of labels of each row, tallied exactly.
+        density: the average share of the n labels that a row has.
+        rows_without_labels: how many rows have no label.
+        label_sets: how many different sets of labels occur.
+        rows_per_label: the number of rows of each label, tallied exactly, those never seen included.
+        most_frequent: names and numbers of rows of the ten most frequent labels.
+        least_frequent: the same of the ten rarest that occur.
+        never_seen: labels that occur in no row.
+        only_in_test: labels that occur in the part ``test`` and in no other row.
+        lorenz: corners of the Lorenz curve of ``rows_per_label``, at most 200: share of the labels, the rarest first,
+            and share of the label entries that they hold.
+        gini: the Gini coefficient of ``rows_per_label``, from 0 for equal frequencies to almost 1.
+        tails: a share of the labels, the rarest, with the share of the label entries that they hold, for 50, 80
+            and 90 percent.
+        half: how many of the most frequent labels hold half of the label entries.
+        training: the labels in the training part; None if there is a split without ``train``.
+        label_groups: the partitions of the labels.
+        row_groups: the partitions of the rows.
+        unknown: labels of which rows do not say whether they are present.
+        changed: how the labels differ from the clean ones; None if there are no others.
+        duplicates: rows of the same input; None if they were not looked for.
+
+    Example:
+        >>> from shortlist.data import Dataset, Texts, summarise
+        >>> summary = summarise(Dataset(Texts(["red", "red", "old"]), torch.tensor([0, 1, 0]), ("rose", "oak")))
+        >>> summary.labels_per_row.mean, summary.most_frequent, summary.duplicates.different_labels
+        (1.0, (('rose', 2), ('oak', 1)), 1)
+    """
+
+    name: str
+    rows: int
+    labels: int
+    inputs: str
+    input_shape: tuple[int, ...] | None
+    target_form: str
+    parts: tuple[Part, ...]
+    rows_without_part: int
+    labels_per_row: Tally
+    density: float
+    rows_without_labels: int
+    label_sets: int
+    rows_per_label: Tally
+    most_frequent: tuple[tuple[str, int], ...]
+    least_frequent: tuple[tuple[str, int], ...]
+    never_seen: Names
+    only_in_test: Names
+    lorenz: tuple[tuple[float, float], ...]
+    gini: float
+    tails: tuple[tuple[float, float], ...]
+    half: int
+    training: Training | None
+    label_groups: tuple[GroupStructure, ...]
+    row_groups: tuple[GroupStructure, ...]
+    unknown: Unknown
+    changed: Changed | None
+    duplicates: EqualRows | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as plain values.
+
+        Returns:
+            Numbers, texts, lists and dicts under the names of the attributes, with ``format`` and ``version`` first; a
+            tally has its mean, median, minimum and maximum too.
+
+        Example:
+            >>> from shortlist.data import Dataset, Texts, summarise
+            >>> found = summarise(Dataset(Texts(["red"]), torch.tensor([0]), ("rose",))).to_json()
+            >>> found["format"], found["rows_per_label"]["mean"]
+            ('shortlist dataset summary', 1.0)
+        """
+        return {"format": _FORMAT, "version": _VERSION, **_plain(self)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tally):
+        figures = {name: getattr(value, name) for name in ("mean", "median", "minimum", "maximum")}
+        return {**figures, "values": list(value.values), "times": list(value.times)}
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value

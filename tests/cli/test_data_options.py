@@ -1,0 +1,121 @@
+"""Options of readers: texts become what the types of the readers say, or one sentence."""
+
+from collections.abc import Sequence
+from inspect import signature
+from pathlib import Path
+from typing import Literal, get_args, get_type_hints
+
+import pytest
+import torch
+
+from shortlist.cli.data_options import reader_options
+from shortlist.data.opening import FORMATS
+
+
+def read(
+    path: Path,
+    *,
+    size: int | tuple[int, int] | None = None,
+    column: str | Sequence[str] | None = None,
+    columns: Sequence[str] = (),
+    values: Sequence[float] | None = None,
+    share: float | None = None,
+    file: str | Path | bool | None = None,
+    which: Literal["all", "some"] = "all",
+    dtype: torch.dtype = torch.float32,
+    loose=None,
+) -> None:
+    """Take an option of each type."""
+
+
+def read_other(path: Path, *, column: int = 0, extra: bool = False) -> None:
+    """Take one of the same name and another type."""
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("size=8", 8),
+        ("size=[8, 9]", (8, 9)),
+        ("size=null", None),
+        ("column=5", "5"),
+        ("column=true", "true"),
+        ("column=a=b", "a=b"),
+        ("column=", ""),
+        ('column="5"', "5"),
+        ('column=["a", "b"]', ("a", "b")),
+        ("column=[1, 2]", "[1, 2]"),
+        ("column=NaN", "NaN"),
+        ("column=Infinity", "Infinity"),
+        ("columns=a", ("a",)),
+        ("columns=[]", ()),
+        ("values=[1, 0.5]", (1, 0.5)),
+        ("share=1", 1),
+        ("share=0.5", 0.5),
+        ("file=false", False),
+        ("file=0", "0"),
+        ("which=some", "some"),
+        ("which=none", "none"),  # The reader says which there are.
+        ("loose=[1, [2]]", (1, (2,))),
+        ("unknown=1", 1),
+    ],
+)
+def test_a_value_is_what_the_reader_takes(option, value):
+    (found,) = reader_options([option], [read]).values()
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["size=abc"], "--option size must be a whole number or a list of 2, each a whole number or null; got 'abc'."),
+        (["size=[8]"], "got '[8]'."),
+        (["size=[8, 1.5]"], "got '[8, 1.5]'."),
+        (["size=true"], "got 'true'."),
+        (["share=[1]"], "--option share must be a number or null; got '[1]'."),
+        (["values=[true]"], "--option values must be a list, each a number or null; got '[true]'."),
+        (["dtype=float32"], "--option dtype must be a dtype, which no text can be; got 'float32'."),
+        (["size"], "--option must look like NAME=VALUE; got 'size'."),
+        (["a b=1"], "--option must look like NAME=VALUE; got 'a b=1'."),
+        (["format=x"], "--option must not be 'format': PATH and --format say that."),
+        (["path=x"], "--option must not be 'path': PATH and --format say that."),
+        (["size=1", "size=2"], "--option size must stand once; it stands twice."),
+    ],
+)
+def test_a_mistake_is_one_sentence(options, message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        reader_options(options, [read])
+    assert str(caught.value).endswith(message)
+    assert str(caught.value).startswith("--option ")
+
+
+def test_deep_nesting_is_text():
+    text = "[" * 100_000
+    assert reader_options([f"column={text}"], [read]) == {"column": text}
+
+
+def test_where_the_reader_is_not_known_any_of_their_types_will_do():
+    assert reader_options(["column=5", "extra=true"], [read, read_other]) == {"column": 5, "extra": True}
+    assert reader_options(["column=x"], [read, read_other]) == {"column": "x"}
+    assert reader_options(["column=5"], [read]) == {"column": "5"}
+
+
+def takes(reader, option: str, text: str) -> bool:
+    try:
+        return bool(reader_options([f"{option}={text}"], [reader]))
+    except ValueError as error:
+        return pytest.fail(str(error)) if f"--option {option} must be " not in str(error) else False
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_types_of_every_reader_are_understood(name):
+    reader = FORMATS[name].read
+    hints = get_type_hints(reader)
+    options = {given.name for given in signature(reader).parameters.values() if given.kind is given.KEYWORD_ONLY}
+    assert options <= hints.keys()
+    for option in options - {"dtype"}:
+        assert any(takes(reader, option, text) for text in ("5", "true", "[8, 8]", "a"))
+        # Whatever may be left out may be null.
+        assert takes(reader, option, "null") or type(None) not in get_args(hints[option])
+    if "size" in options:
+        assert reader_options(["size=[8, 8]"], [reader]) == {"size": (8, 8)}

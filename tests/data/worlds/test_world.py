@@ -1,0 +1,147 @@
+"""One interface for all worlds: names, dtypes, seeds, parts and risks mean the same everywhere."""
+
+import inspect
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from shortlist.data import worlds
+from shortlist.data.target_rows import label_pairs
+from shortlist.data.worlds import AmbiguousWorld, MultiLabelWorld, SceneGraphWorld
+from shortlist.data.worlds.world import World, parts_in_order
+
+MAKERS = {
+    "AmbiguousWorld": lambda seed=0: AmbiguousWorld(4, (1, 4), dim=3, seed=seed),
+    "MultiLabelWorld": lambda seed=0: MultiLabelWorld(9, dim=3, labels_per_row=1.5, seed=seed),
+    "SceneGraphWorld": lambda seed=0: SceneGraphWorld(5, 6, relations_per_pair=0.8, seed=seed),
+}
+every_world = pytest.mark.parametrize("name", MAKERS)
+
+
+def entries(data):
+    rows, labels, _ = label_pairs(data.true_targets, data.num_labels)
+    return list(zip(rows.tolist(), labels.tolist(), strict=True))
+
+
+def test_no_world_is_missing_here():
+    exported = {name for name in worlds.__all__ if inspect.isclass(getattr(worlds, name)) and name.endswith("World")}
+    assert exported == set(MAKERS)
+    for name in exported:
+        assert issubclass(getattr(worlds, name), World)
+
+
+@every_world
+def test_a_sample_has_the_labels_of_the_world_and_asks_for_nothing_but_a_size(name):
+    world = MAKERS[name]()
+    data = world.sample(40)
+    assert data.label_names == world.label_names
+    assert data.num_labels == world.num_labels == len(set(world.label_names))
+    assert world.label_names[0].endswith(" 1")
+    assert entries(data) == entries(world.sample(40, seed=0, split=(0.6, 0.2, 0.2)))
+    parameters = inspect.signature(world.sample).parameters
+    assert parameters["seed"].default == 0
+    assert parameters["split"].default == (0.6, 0.2, 0.2)
+    assert [parameters[option].kind.name for option in ("seed", "split")] == ["KEYWORD_ONLY"] * 2
+
+
+@every_world
+def test_probabilities_take_a_batch_of_a_sample_and_keep_its_dtype(name):
+    world = MAKERS[name]()
+    p = world.probabilities(world.sample(40).batch(range(7)).inputs)
+    assert p.shape == (7, world.num_labels)
+    assert p.dtype == torch.float32
+    assert ((p >= 0) & (p <= 1)).all()
+
+
+@every_world
+def test_parts_come_in_order_and_a_split_may_be_left_out(name):
+    world = MAKERS[name]()
+    data = world.sample(40, split=(0.5, 0.25, 0.25))
+    assert data.split is not None
+    assert data.split.names == ("train", "val", "test")
+    assert (data.split.index.diff() >= 0).all()
+    assert (data.split.counts() > 0).all()
+    assert world.sample(40, split=None).split is None
+    assert len(world.sample(0)) == 0
+    for shares in ((0.5, 0.5, 0.5), (0.5, 0.5), 0.6, ("a", "b", "c")):
+        with pytest.raises(ValueError, match="`split` must be three shares with sum 1; got "):
+            world.sample(5, split=shares)
+
+
+@every_world
+@pytest.mark.parametrize("kind", [np.int64, np.uint8])
+def test_any_whole_number_is_a_seed_and_a_size(name, kind):
+    world, other = MAKERS[name](3), MAKERS[name](kind(3))
+    assert repr(world) == repr(other)
+    assert entries(world.sample(30, seed=5)) == entries(other.sample(kind(30), seed=kind(5)))
+    given = {"num_samples": kind(200), "seed": kind(5)}
+    for figure in ("top_k_risk", "average_k_risk", "advantage"):
+        want = getattr(world, figure)(2, num_samples=200, seed=5)
+        assert getattr(other, figure)(kind(2), **given) == want
+
+
+@every_world
+@pytest.mark.parametrize("seed", [-1, 1.0, True, "1", None])
+def test_nothing_else_is_a_seed(name, seed):
+    world = MAKERS[name]()
+    for call in (MAKERS[name], lambda seed: world.sample(3, seed=seed), lambda seed: world.advantage(1, seed=seed)):
+        with pytest.raises(ValueError, match="`seed` must be a whole number from 0; got "):
+            call(seed)
+
+
+@every_world
+def test_risks_fall_from_all_to_nothing_and_average_k_is_never_worse(name):
+    world = MAKERS[name]()
+    some = {"num_samples": 2000, "seed": 1}
+    top = [world.top_k_risk(k, **some).value for k in range(world.num_labels + 1)]
+    average = [world.average_k_risk(k, **some).value for k in range(world.num_labels + 1)]
+    assert (top[0], average[0]) == (1, 1)
+    assert (top[-1], average[-1]) == pytest.approx((0, 0), abs=1e-12)
+    assert (np.diff(top) <= 1e-12).all()
+    for k, (higher, lower) in enumerate(zip(top, average, strict=True)):
+        assert lower <= higher + 1e-12
+        assert world.advantage(k, **some).value == pytest.approx(higher - lower, abs=1e-12)
+    assert average[2] < world.average_k_risk(1.5, **some).value < average[1]
+
+
+@every_world
+def test_standard_errors_are_the_spread_of_repeated_estimates(name):
+    world = MAKERS[name]()
+    for figure in (world.top_k_risk, world.average_k_risk, world.advantage):
+        runs = [figure(1, num_samples=300, seed=seed) for seed in range(60)]
+        spread = np.std([run.value for run in runs], ddof=1)
+        # 60 runs know a spread to about 9%.
+        assert 0.65 < spread / np.mean([run.standard_error for run in runs]) < 1.35
+
+
+@every_world
+def test_requests_out_of_range_are_refused(name):
+    world = MAKERS[name]()
+    n = world.num_labels
+    for call, message in (
+        (lambda: world.top_k_risk(n + 1), rf"`k` must be a whole number in \[0, {n}\]; got {n + 1}\."),
+        (lambda: world.top_k_risk(1.5), rf"`k` must be a whole number in \[0, {n}\]; got 1\.5\."),
+        (lambda: world.average_k_risk(n + 0.5), rf"`k` must lie in \[0, {n}\]; got {n}\.5\."),
+        (lambda: world.advantage(-1), "`k` must be finite and at least 0; got -1"),
+        (lambda: world.top_k_risk(1, num_samples=0), "`num_samples` must be a whole number, at least 1; got 0"),
+        (lambda: world.sample(-1), "must be a whole number, at least 0; got -1"),
+        (lambda: world.sample(2.0), r"must be a whole number, at least 0; got 2\.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.5, 0.6, 0.2), (1.2, -0.2, 0.0), (math.nan, 0.5, 0.5)])
+def test_a_split_needs_three_shares_with_sum_one(shares):
+    with pytest.raises(ValueError, match="`split` must be three shares with sum 1; got"):
+        parts_in_order(10, shares)
+
+
+def test_parts_hold_their_shares_to_within_a_row():
+    for rows in range(30):
+        counts = parts_in_order(rows, (0.7, 0.1, 0.2)).counts()
+        assert int(counts.sum()) == rows
+        assert torch.allclose(counts.double(), rows * torch.tensor([0.7, 0.1, 0.2]).double(), atol=1.0)
+    assert parts_in_order(5, (1.0, 0.0, 0.0)).counts().tolist() == [5, 0, 0]

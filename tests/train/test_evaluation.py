@@ -1,0 +1,154 @@
+"""The figures of a model are those that its scores give directly; the threshold comes from the validation rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score
+
+from shortlist.train import evaluate, fit
+from shortlist.train.evaluation import figure_names
+from shortlist.train.recipes import link_of
+from shortlist.train.scores import model_scores, prepared
+from tests.train.small_data import KINDS, classes, label_sets, quick, with_parts, with_value
+
+
+def shown(loss: str, logits: torch.Tensor) -> torch.Tensor:
+    return logits.softmax(-1) if link_of(loss) == "softmax" else logits.sigmoid()
+
+
+@pytest.mark.parametrize("k", [1, 2, 2.5])
+@pytest.mark.parametrize("loss", ["cross_entropy", "average_k", "lml"])
+def test_the_figures_of_classes_are_those_of_the_scores(loss, k):
+    data = classes()
+    fitted = fit(data, quick(loss=loss, k=k))
+    found = evaluate(fitted, data)
+    val, test = (model_scores(fitted.model, data.part(part), 7) for part in ("val", "test"))
+    truth = data.part("test").true_targets
+    order = test.argsort(dim=-1, descending=True, stable=True)
+    place = (order == truth.unsqueeze(-1)).int().argmax(-1)
+    # The threshold lies between the kN-th largest score of all validation rows and the next.
+    scores = shown(loss, val).flatten().double().sort(descending=True).values
+    m = int(k * len(val))
+    threshold = float((scores[m - 1] + scores[m]) / 2)
+    inside = shown(loss, test).double() > threshold
+    whole = max(1, round(k))
+    wanted = {
+        "top1_error": float((place >= 1).double().mean()),
+        f"top{whole}_error": float((place >= whole).double().mean()),
+        f"average{k:g}_error": 1 - float(inside.gather(-1, truth.unsqueeze(-1)).double().mean()),
+        "average_size": float(inside.sum(-1).double().mean()),
+    }
+    assert found.values == pytest.approx(wanted, abs=1e-9)
+    assert torch.equal(found.sizes, inside.sum(-1))
+    assert found.sizes.dtype == torch.int64
+
+
+def test_the_figures_of_sets_are_those_of_the_scores():
+    data = label_sets()
+    fitted = fit(data, quick(k=2))
+    values = evaluate(fitted, data).values
+    test = data.part("test")
+    hot = test.targets.bool()
+    order = model_scores(fitted.model, test, 7).argsort(dim=-1, descending=True, stable=True)
+    ranked = hot.gather(-1, order).double()
+    assert hot.any(-1).all()
+    for k in (1, 2, 5):
+        hits = ranked[:, :k].sum(-1)
+        precision, recall = float((hits / k).mean()), float((hits / hot.sum(-1)).mean())
+        gains = 1 / torch.log2(torch.arange(2, 9, dtype=torch.float64))
+        ideal = torch.stack([gains[: min(k, int(size))].sum() for size in hot.sum(-1)])
+        assert values[f"precision@{k}"] == pytest.approx(precision)
+        assert values[f"recall@{k}"] == pytest.approx(recall)
+        assert values[f"f1@{k}"] == pytest.approx(2 * precision * recall / (precision + recall))
+        assert values[f"ndcg@{k}"] == pytest.approx(float(((ranked * gains)[:, :k].sum(-1) / ideal).mean()))
+    scores = model_scores(fitted.model, test, 7).numpy()
+    each = [average_precision_score(hot[:, j].numpy(), scores[:, j]) for j in range(7) if hot[:, j].any()]
+    assert values["map"] == pytest.approx(np.mean(each), abs=1e-6)
+    assert len(values) == 4 * 3 + 1
+
+
+@pytest.mark.parametrize("data", [classes, label_sets], ids=["classes", "sets"])
+@pytest.mark.parametrize("k", [1, 2.5, 7])
+def test_the_names_of_the_figures_are_known_before(data, k):
+    dataset = data()
+    names = figure_names(dataset, k)
+    assert {*names} == evaluate(fit(dataset, quick(k=k)), dataset).values.keys() - {"average_size"}
+    assert len({*names}) == len(names)
+    assert names[0] == (f"average{k:g}_error" if data is classes else f"recall@{max(1, round(k))}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_inputs_is_evaluated(kind):
+    data = KINDS[kind]()
+    fitted = fit(data, quick(encoder_options={"width": 2} if kind == "images" else {"hidden": [8]}))
+    found = evaluate(fitted, data)
+    assert len(found.sizes) == 48
+    assert all(0 <= value <= 7 for value in found.values.values())
+    ready = prepared(data, num_features=64).part("test")
+    top = model_scores(fitted.model, ready, 7).argmax(-1)
+    assert found.values["top1_error"] == pytest.approx(float((top != ready.true_targets).double().mean()))
+
+
+def test_noisy_labels_train_and_true_ones_evaluate():
+    data = classes()
+    noisy = replace(data, targets=(data.targets + 1) % 7, clean_targets=data.targets)
+    fitted = fit(noisy, quick())
+    wanted = evaluate(fitted, data).values
+    assert evaluate(fitted, noisy).values == wanted
+    assert evaluate(fitted, replace(noisy, clean_targets=None)).values != wanted
+
+
+def test_sets_have_the_size_that_was_asked_for_on_the_rows_that_set_the_threshold():
+    data = classes()
+    assert evaluate(fit(data, quick(k=2.5)), data, part="val").values["average_size"] == 2.5
+
+
+def test_a_part_is_evaluated_alone():
+    data = classes()
+    fitted = fit(data, quick())
+    moved = with_value(data, int(data.part_rows("test")[0]), 1e3)
+    assert evaluate(fitted, moved, part="train").values == evaluate(fitted, data, part="train").values
+    assert len(evaluate(fitted, data, part="train").sizes) == 144
+
+
+def test_evaluating_leaves_the_model_and_chance_alone():
+    data = classes()
+    fitted = fit(data, quick())
+    fitted.model.train()
+    torch.manual_seed(7)
+    first = evaluate(fitted, data)
+    assert torch.equal(torch.rand(2), torch.rand(2, generator=torch.Generator().manual_seed(7)))
+    assert fitted.model.training
+    assert evaluate(fitted, data).values == first.values
+
+
+@pytest.mark.parametrize(
+    ("data", "part", "sentence"),
+    [
+        (classes, "zzz", "`dataset` must have a part 'zzz'; it has train, val, test."),
+        (lambda: with_parts(classes(), "train", "test"), "test", "`dataset` must have a part 'val'; it has test, train."),
+        (lambda: replace(classes(), split=None), "test", "`dataset` must have a part 'val'; it has no parts."),
+        (
+            lambda: with_value(classes(), 200, torch.nan),
+            "test",
+            "`dataset` must have finite features; row 200 has not.",
+        ),
+        (
+            lambda: with_value(classes(), 150, torch.inf),
+            "test",
+            "`dataset` must have finite features; row 150 has not.",
+        ),
+    ],
+)
+def test_data_that_cannot_be_evaluated_are_one_sentence(data, part, sentence):
+    fitted = fit(classes(), quick())
+    with pytest.raises(ValueError, match=f"^{sentence[:-1]}\\.$"):
+        evaluate(fitted, data(), part=part)
+
+
+def test_sets_without_a_label_are_refused():
+    fitted = fit(label_sets(), quick())
+    with pytest.raises(ValueError, match=r"^`dataset` must have labels in the part 'val'; no row has one\.$"):
+        evaluate(fitted, replace(label_sets(), targets=torch.zeros(240, 7)))

@@ -1,0 +1,191 @@
+"""A plan is plain values from which the same model is built; encoders are refused for inputs of another kind."""
+
+import json
+import re
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from shortlist.data import SparseRows
+from shortlist.nn import BottleneckHead, CosineHead, TwoHead
+from shortlist.train import MLP, Bag, DenseNet, ModelPlan, SmallCNN, Standardised, build_model
+from shortlist.train.plan import ENCODERS
+from shortlist.train.recipes import HEADS
+
+SHAPES = {"features": (4,), "sparse features": (6,), "images": (3, 8, 8)}
+FITS = {
+    "linear": ("features", "images"),
+    "mlp": ("features", "sparse features", "images"),
+    "bag": ("sparse features",),
+    "cnn": ("images",),
+    "densenet": ("images",),
+}
+SMALL = {"mlp": {"hidden": [5]}, "bag": {"dim": 5}, "cnn": {"width": 2}, "densenet": {"depth": 7, "growth": 2}}
+
+
+def plan_of(kind: str = "features", **options: Any) -> ModelPlan:
+    return ModelPlan(kind, SHAPES[kind], **{"num_labels": 7, "loss": "cross_entropy", **options})
+
+
+def inputs_of(kind: str) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    if kind == "images":
+        return torch.randint(256, (3, *SHAPES[kind]), dtype=torch.uint8, generator=generator)
+    if kind == "features":
+        return torch.randn(3, 4, generator=generator)
+    rows = SparseRows(torch.tensor([0, 2, 2, 3]), torch.tensor([0, 5, 1]), torch.tensor([1.0, 0.5, 2.0]), 6)
+    return rows.batch(torch.arange(3))
+
+
+@pytest.mark.parametrize(("encoder", "kind"), [(encoder, kind) for encoder, kinds in FITS.items() for kind in kinds])
+def test_an_encoder_takes_the_inputs_that_it_is_for(encoder, kind):
+    torch.manual_seed(0)
+    model = build_model(plan_of(kind, encoder=encoder, encoder_options=SMALL.get(encoder, {})))
+    logits = model.eval()(inputs_of(kind))
+    assert logits.shape == (3, 7)
+    assert logits.isfinite().all()
+
+
+def test_every_encoder_is_tried_here():
+    assert FITS.keys() == ENCODERS.keys()
+
+
+@pytest.mark.parametrize(
+    ("encoder", "kind"), [(encoder, kind) for encoder in FITS for kind in SHAPES if kind not in FITS[encoder]]
+)
+def test_an_encoder_refuses_inputs_of_another_kind(encoder, kind):
+    with pytest.raises(ValueError, match=rf"^`encoder` '{encoder}' needs .*\.$"):
+        build_model(plan_of(kind, encoder=encoder))
+
+
+@pytest.mark.parametrize(
+    ("kind", "below"), [("features", Standardised), ("sparse features", Bag), ("images", SmallCNN)], ids=list(SHAPES)
+)
+def test_the_encoder_goes_by_the_inputs_when_none_is_named(kind, below):
+    encoder: Any = build_model(plan_of(kind)).encoder
+    assert isinstance(encoder.below if isinstance(encoder, MLP) else encoder, below)
+
+
+def test_options_reach_the_parts():
+    model: Any = build_model(
+        plan_of(
+            encoder_options={"hidden": (5, 3), "dropout": 0.25}, head="bottleneck", head_options={"bottleneck": 2}
+        )
+    )
+    assert model.encoder.out_features == 3
+    assert [layer.p for layer in model.modules() if isinstance(layer, nn.Dropout)] == [0.25, 0.25]
+    assert isinstance(model.head, BottleneckHead)
+    images: Any = build_model(plan_of("images", encoder="densenet", encoder_options=SMALL["densenet"]))
+    assert isinstance(images.encoder, DenseNet)
+    assert images.encoder.out_features == 16 + 3 * 2
+
+
+@pytest.mark.parametrize(("loss", "kind"), [("ldam", CosineHead), ("average_k", TwoHead), ("bce", nn.Linear)])
+def test_the_head_goes_by_the_loss_when_none_is_named(loss, kind):
+    assert isinstance(build_model(plan_of(loss=loss)).head, kind)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("loss", ["bce", "average_k"])
+def test_a_plan_becomes_json_and_back_and_builds_the_same(head, loss):
+    options = {"bottleneck": {"bottleneck": 2}, "dft": {"k": 2}}.get(head, {})
+    plan = plan_of(loss=loss, head=head, head_options=options, encoder_options={"hidden": [5]}, words={"ngrams": 2})
+    again = ModelPlan.from_json(json.loads(json.dumps(plan.to_json())))
+    assert again == plan
+    built = []
+    for one in (plan, again):
+        torch.manual_seed(3)
+        built.append(build_model(one).eval())
+    assert torch.equal(built[0](inputs_of("features")), built[1](inputs_of("features")))
+
+
+def test_a_plan_with_another_key_is_refused():
+    with pytest.raises(TypeError, match="zzz"):
+        ModelPlan.from_json({**plan_of().to_json(), "zzz": 1})
+
+
+@pytest.mark.parametrize(
+    ("kind", "encoder", "options", "sentence"),
+    [
+        ("features", "mlp", {"hidden": [0]}, "`hidden` must be a whole number, at least 1; got 0."),
+        ("features", "mlp", {"hidden": [8, -3]}, "`hidden` must be a whole number, at least 1; got -3."),
+        ("features", "mlp", {"hidden": ["a"]}, "`hidden` must be a whole number, at least 1; got 'a'."),
+        ("features", "mlp", {"hidden": [2.5]}, "`hidden` must be a whole number, at least 1; got 2.5."),
+        ("features", "mlp", {"hidden": 5}, "`hidden` must be a list of sizes, .*; got 5."),
+        ("sparse features", "mlp", {"hidden": []}, "`hidden` must be a list of sizes, .*; got []."),
+        ("features", "mlp", {"dropout": 1.0}, "`dropout` must lie in [0, 1); got 1.0."),
+        ("features", "mlp", {"dropout": "a"}, "`dropout` must lie in [0, 1); got 'a'."),
+        ("sparse features", "bag", {"dim": 0}, "`dim` must be a whole number, at least 1; got 0."),
+        ("images", "cnn", {"width": -1}, "`width` must be a whole number, at least 1; got -1."),
+        ("images", "densenet", {"growth": 0}, "`growth` must be a whole number, at least 1; got 0."),
+        ("images", "densenet", {"depth": 8}, "`depth` must be 3 m + 4 for a whole m from 1; got 8."),
+        ("features", "mlp", {"zzz": 1}, "`encoder` 'mlp': _mlp() got an unexpected keyword argument 'zzz'."),
+        ("features", "zzz", {}, "`encoder` must be one of .*; got 'zzz'."),
+    ],
+)
+def test_options_that_make_no_encoder_are_one_sentence(kind, encoder, options, sentence):
+    pattern = re.escape(sentence).replace(r"\.\*", ".*")
+    with pytest.raises(ValueError, match=f"^{pattern}$"):
+        build_model(plan_of(kind, encoder=encoder, encoder_options=options))
+
+
+def test_no_hidden_layer_is_a_linear_model():
+    model: Any = build_model(plan_of(encoder_options={"hidden": []}))
+    assert model.encoder.out_features == 4
+
+
+@pytest.mark.parametrize("library", ["timm", "torchvision"])
+def test_a_library_that_is_not_there_is_named_with_what_installs_it(monkeypatch, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    sentence = f"`encoder` '{library}:net' needs {library}: run `pip install {library}`."
+    with pytest.raises(ImportError, match=f"^{re.escape(sentence)}$"):
+        build_model(plan_of("images", encoder=f"{library}:net"))
+
+
+class Net(nn.Module):
+    """A network as other libraries have them: its classifier is the last linear layer, inside of a block."""
+
+    def __init__(self, wide: int, classes: int = 9) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, wide)
+        self.top = nn.Sequential(nn.ReLU(), nn.Linear(wide, classes) if classes else nn.Identity())
+        self.num_features = wide
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.top(self.first(images.mean((2, 3))))
+
+
+@pytest.mark.parametrize("library", ["timm", "torchvision"])
+def test_networks_of_other_libraries_lose_their_classifier(monkeypatch, library):
+    module: Any = ModuleType(library)
+    if library == "timm":
+        module.create_model = lambda name, num_classes, wide: Net(wide, num_classes)
+    else:
+        module.models = ModuleType("torchvision.models")
+        module.models.get_model = lambda name, wide: Net(wide)
+        monkeypatch.setitem(sys.modules, "torchvision.models", module.models)
+    monkeypatch.setitem(sys.modules, library, module)
+    model: Any = build_model(plan_of("images", encoder=f"{library}:net", encoder_options={"wide": 5}))
+    assert model.encoder.out_features == 5
+    assert model(inputs_of("images")).shape == (3, 7)
+    seen = []
+    model.encoder.network.first = nn.Identity()
+    model.encoder.network.forward = lambda images: seen.append(images) or images.mean((2, 3))
+    model.encoder(torch.full((1, 3, 2, 2), 255, dtype=torch.uint8))
+    wanted = (1 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
+    assert torch.allclose(seen[0][0, :, 0, 0], wanted)
+
+
+def test_an_encoder_that_does_not_say_its_size_is_refused(monkeypatch):
+    def silent(plan: ModelPlan) -> nn.Module:
+        layer: Any = nn.Identity()
+        layer.out_features = SimpleNamespace()
+        return layer
+
+    monkeypatch.setitem(ENCODERS, "silent", silent)
+    with pytest.raises(TypeError, match=r"^`encoder` 'silent' must say its `out_features`; got SimpleNamespace\.$"):
+        build_model(plan_of(encoder="silent"))
