@@ -1,0 +1,353 @@
+"""A saved model answers as before, in any process; a folder that is damaged or half written is refused."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from safetensors.torch import load_file
+from safetensors.torch import save as to_safetensors
+
+from shortlist.sets import AverageK, TopK
+from shortlist.train import Fitted, evaluate, export_onnx, fit, load_model, save_model
+from shortlist.train.scores import model_scores, prepared
+from tests.train.small_data import KINDS, classes, features, label_sets, quick
+
+ROOT = Path(__file__).parents[2]
+HEADS = {
+    "one head": {},
+    "two heads": {"loss": "average_k"},
+    "cosine": {"loss": "ldam"},
+    "bottleneck": {"head": "bottleneck", "head_options": {"bottleneck": 2}},
+    "dft": {"head": "dft", "head_options": {"k": 2}},
+}
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Fitted:
+    return fit(classes(), quick(epochs=2, loss_options={"weight": torch.ones(7)}))
+
+
+@pytest.fixture(scope="module")
+def other() -> Fitted:
+    return fit(classes(), quick(epochs=2, seed=5))
+
+
+@pytest.fixture
+def folder(fitted, tmp_path) -> Path:
+    return save_model(fitted, tmp_path / "model", rule=evaluate(fitted, classes()).rule)
+
+
+def scores_of(run: Fitted) -> torch.Tensor:
+    return model_scores(run.model, classes(), 7)
+
+
+def refused(folder: Path, sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{sentence[:-1]}\\.$") as caught:
+        load_model(folder)
+    assert "\n" not in str(caught.value)
+
+
+def rewrite(folder: Path, **changes: Any) -> None:
+    document = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**document, **changes}))
+
+
+def with_parameters(folder: Path, content: bytes) -> None:
+    """Parameters whose digest is right."""
+    (folder / "model.safetensors").write_bytes(content)
+    rewrite(folder, parameters=blake2b(content, digest_size=16).hexdigest())
+
+
+@pytest.mark.parametrize("options", HEADS.values(), ids=list(HEADS))
+def test_a_saved_model_gives_the_same_scores(tmp_path, options):
+    data = classes()
+    fitted = fit(data, quick(**options))
+    saved = load_model(save_model(fitted, tmp_path / "model"))
+    assert torch.equal(saved.scores(data), scores_of(fitted))
+    assert saved.plan == fitted.plan
+    assert saved.label_names == data.label_names
+    assert saved.rule is None
+    assert not saved.model.training
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_inputs_is_answered_as_before(tmp_path, kind):
+    data = KINDS[kind]()
+    fitted = fit(data, quick(encoder_options={"width": 2} if kind == "images" else {"hidden": [8]}))
+    saved = load_model(save_model(fitted, tmp_path))
+    wanted = model_scores(fitted.model, prepared(data, num_features=64), 7)
+    assert torch.equal(saved.scores(data), wanted)
+    assert torch.allclose(saved.scores(data, batch_size=7), wanted, atol=1e-5)
+    assert saved.scores(data.subset([])).shape == (0, 7)
+
+
+def test_what_is_known_of_the_training_is_kept(folder, fitted):
+    about = load_model(folder).about
+    assert about["options"] == fitted.options.to_json()
+    assert about["history"] == fitted.history
+    assert (about["monitor"], about["best_epoch"]) == (fitted.monitor, fitted.best_epoch)
+
+
+def test_a_folder_holds_json_and_safetensors_and_nothing_else(folder, fitted):
+    assert sorted(path.name for path in folder.iterdir()) == ["model.json", "model.safetensors", "rule.json"]
+    for path in folder.glob("*.json"):
+        assert isinstance(json.loads(path.read_text()), dict)
+    tensors = load_file(folder / "model.safetensors")
+    assert tensors.keys() == fitted.model.state_dict().keys()
+    assert all(torch.equal(tensors[name], value) for name, value in fitted.model.state_dict().items())
+
+
+def test_loading_does_not_unpickle(folder, monkeypatch):
+    def unpickle(*arguments, **options):
+        raise AssertionError
+
+    for name in ("pickle.load", "pickle.loads", "pickle.Unpickler", "torch.load"):
+        monkeypatch.setattr(name, unpickle)
+    assert load_model(folder).rule is not None
+
+
+def test_another_process_loads_it_and_gives_the_same_sets(folder, fitted, tmp_path):
+    np.save(tmp_path / "inputs.npy", features(classes()).numpy())
+    code = (
+        "import sys, numpy, torch; from shortlist.train import load_model; saved = load_model(sys.argv[1]); "
+        "logits = saved.model(torch.from_numpy(numpy.load(sys.argv[2]))).detach(); "
+        "numpy.savez(sys.argv[3], logits=logits, sets=saved.rule(logits))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(folder), str(tmp_path / "inputs.npy"), str(tmp_path / "out.npz")],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not run.stdout
+    found = np.load(tmp_path / "out.npz")
+    assert np.allclose(found["logits"], scores_of(fitted), atol=1e-6)
+    assert np.array_equal(found["sets"], evaluate(fitted, classes()).rule(torch.from_numpy(found["logits"])))
+
+
+def test_the_rule_is_saved_and_gives_the_sets_of_the_evaluation(folder, fitted):
+    data = classes()
+    found = evaluate(fitted, data)
+    saved = load_model(folder)
+    assert isinstance(saved.rule, AverageK)
+    assert torch.equal(saved.rule(saved.scores(data.part("test"))).sum(-1), found.sizes)
+
+
+def test_a_new_model_takes_the_place_of_the_old_with_its_rule(folder, other):
+    save_model(other, folder)
+    saved = load_model(folder)
+    assert saved.rule is None
+    assert torch.equal(saved.scores(classes()), scores_of(other))
+    assert not (folder / "rule.json").exists()
+
+
+def test_inputs_of_another_kind_or_shape_are_refused(folder):
+    saved = load_model(folder)
+    for data in (KINDS["images"](), KINDS["text"](), KINDS["sparse features"]()):
+        with pytest.raises(ValueError, match=r"^`dataset` must have features of shape \(4,\); got .*\.$"):
+            saved.scores(data)
+    wide = replace(classes(), inputs=type(classes().inputs)(torch.zeros(240, 5)))
+    with pytest.raises(ValueError, match=r"^`dataset` must have features of shape \(4,\); got features \(5,\)\.$"):
+        saved.scores(wide)
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors", "rule.json"])
+@pytest.mark.parametrize("share", [None, 0, 0.3, 0.9])
+def test_a_file_that_is_missing_or_cut_short_is_one_sentence(folder, name, share):
+    path = folder / name
+    content = path.read_bytes()
+    path.unlink()
+    if share is not None:
+        path.write_bytes(content[: int(share * len(content))])
+    refused(folder, f"`{re.escape(str(path))}` .*.")
+
+
+@pytest.mark.parametrize("place", [3, 100, -1, -200])
+def test_a_flipped_bit_of_the_parameters_is_one_sentence(folder, place):
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[place] ^= 1
+    (folder / "model.safetensors").write_bytes(content)
+    refused(folder, "`.*model.safetensors` is not the one that `.*model.json` belongs to.")
+
+
+def test_parameters_of_another_model_are_refused(folder, other, tmp_path):
+    save_model(other, tmp_path / "other")
+    (folder / "model.safetensors").write_bytes((tmp_path / "other" / "model.safetensors").read_bytes())
+    refused(folder, "`.*model.safetensors` is not the one that `.*model.json` belongs to.")
+
+
+def test_parameters_that_do_not_fit_the_plan_are_refused_even_with_the_right_digest(folder, fitted):
+    state = fitted.model.state_dict()
+    few = {name: value for name, value in list(state.items())[1:]}
+    wide = {name: torch.zeros(3, *value.shape) for name, value in state.items()}
+    for content in (to_safetensors(few), to_safetensors(wide), b"no safetensors", b""):
+        with_parameters(folder, content)
+        refused(folder, f"`{re.escape(str(folder))}` cannot be built: [A-Z].*[^.:].")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"plan": None},
+        {"plan": []},
+        {"plan": {}},
+        {"plan": {"kind": "features", "shape": [4], "num_labels": 7, "loss": "lml", "zzz": 1}},
+        {"plan": {"kind": "features", "shape": 4, "num_labels": 7, "loss": "lml"}},
+        {"plan": {"kind": "features", "shape": [4], "num_labels": "many", "loss": "lml"}},
+        {"plan": {"kind": "features", "shape": [4], "num_labels": 7, "loss": "lml", "encoder": 5}},
+        {"plan": {"kind": "features", "shape": [4], "num_labels": 7, "loss": "lml", "encoder": "zzz"}},
+        {"plan": {"kind": "features", "shape": [4], "num_labels": 7, "loss": "lml", "head_options": 3}},
+        {"label_names": None},
+        {"label_names": 5},
+        {"label_names": ["a", "b"]},
+    ],
+    ids=str,
+)
+def test_a_document_that_describes_no_model_is_one_sentence(folder, changes):
+    rewrite(folder, **changes)
+    refused(folder, f"`{re.escape(str(folder))}` (cannot be built: .*|must have a name for each of 7 labels; .*).")
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("[]", "`.*model.json` is not a shortlist model."),
+        ('{"format": "shortlist set rule", "version": 1}', "`.*model.json` is not a shortlist model."),
+        ('{"format": "shortlist model", "version": 99}', "`.*model.json` has version 99; this release reads 1."),
+        ("{", "`.*model.json` cannot be read: .*."),
+    ],
+)
+def test_json_of_another_kind_is_one_sentence(folder, content, sentence):
+    (folder / "model.json").write_text(content)
+    refused(folder, sentence)
+
+
+def test_a_rule_for_other_labels_is_refused(folder):
+    TopK(1).fit(torch.rand(5, 3), torch.zeros(5, dtype=torch.int64), from_logits=False).save(folder / "rule.json")
+    refused(folder, "`.*rule.json` is for 3 labels; the model has 7.")
+
+
+def test_a_folder_that_is_not_there_is_one_sentence(tmp_path):
+    refused(tmp_path / "none", "`.*none/model.json` cannot be read: No such file or directory.")
+
+
+class Full:
+    """A disk on which the n-th write fails halfway."""
+
+    def __init__(self, writes: int) -> None:
+        self.left = writes
+
+    def __call__(self, write):
+        def limited(path: Path, content, *arguments, **options) -> int:
+            self.left -= 1
+            if self.left < 0:
+                write(path, content[: len(content) // 2], *arguments, **options)
+                raise OSError(28, "No space left on device")
+            return write(path, content, *arguments, **options)
+
+        return limited
+
+
+@pytest.mark.parametrize("writes", range(4))
+@pytest.mark.parametrize("with_rule", [True, False])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_full_disk_leaves_the_old_model_or_none_but_never_half_of_each(
+    fitted, other, tmp_path, monkeypatch, writes, with_rule, before
+):
+    folder = tmp_path / "model"
+    if before:
+        save_model(fitted, folder, rule=evaluate(fitted, classes()).rule)
+    rule = evaluate(other, classes()).rule if with_rule else None
+    disk = Full(writes)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", disk(Path.write_bytes))
+        # On some releases of Python one calls the other; only the outer one counts here.
+        patch.setattr(Path, "write_text", disk(Path.write_text))
+        try:
+            save_model(other, folder, rule=rule)
+            done = True
+        except OSError as error:
+            assert error.errno == 28  # noqa: PT017
+            done = False
+    assert done == (writes >= (3 if with_rule else 2))
+    assert not list(folder.glob(".*"))
+    try:
+        saved = load_model(folder)
+    except ValueError as error:
+        assert not done  # noqa: PT017
+        assert re.fullmatch(r"`.*` .*\.", str(error))  # noqa: PT017
+        assert writes > 0 or not before  # noqa: PT017
+        return
+    expected, kept = (other, with_rule) if done else (fitted, True)
+    assert done or before
+    assert torch.equal(saved.scores(classes()), scores_of(expected))
+    assert (saved.rule is not None) == kept
+    if kept:
+        wanted = evaluate(expected, classes()).rule(scores_of(expected))
+        assert torch.equal(saved.rule(scores_of(expected)), wanted)
+
+
+def test_a_model_with_options_that_are_no_plain_values_is_refused_before_it_is_trained(monkeypatch):
+    with pytest.raises(ValueError, match=r"^`options` must hold plain values, tensors or arrays: got set\.$"):
+        fit(classes(), quick(loss_options={"weight": {1.0}}))
+
+
+ONNX = {
+    "features": (lambda: fit(classes(), quick(epochs=2)), lambda: features(classes())),
+    "two heads": (lambda: fit(classes(), quick(loss="average_k", k=2.5)), lambda: features(classes())),
+    "sets": (lambda: fit(label_sets(), quick(head="dft", head_options={"k": 2})), lambda: features(label_sets())),
+    "images": (
+        lambda: fit(KINDS["images"](), quick(encoder="cnn", encoder_options={"width": 2})),
+        lambda: features(KINDS["images"]()),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore::UserWarning:onnx.*")
+@pytest.mark.parametrize("with_rule", [True, False])
+@pytest.mark.parametrize("name", ONNX)
+def test_an_exported_model_gives_the_same_logits_and_sets(tmp_path, name, with_rule):
+    train, inputs = ONNX[name]
+    run = train()
+    rule = None
+    if with_rule:
+        rule = AverageK(run.options.k, link="softmax").fit(
+            model_scores(run.model, KINDS["images"]() if name == "images" else classes(), 7), from_logits=True
+        )
+    saved = load_model(save_model(run, tmp_path / "model", rule=rule))
+    path = export_onnx(saved, tmp_path / "out" / "model.onnx")
+    session = onnxruntime.InferenceSession(path)
+    assert [entry.name for entry in session.get_outputs()] == ["logits", "sets"][: 1 + with_rule]
+    assert [entry.name for entry in path.parent.iterdir()] == ["model.onnx"]
+    for rows in (slice(0, 1), slice(3, 40), slice(None)):
+        batch = inputs()[rows]
+        with torch.no_grad():
+            logits = saved.model(batch)
+        found = session.run(None, {"inputs": batch.numpy()})
+        assert np.allclose(found[0], logits, atol=1e-5)
+        if saved.rule is not None:
+            clear = (logits.softmax(-1) - saved.rule.threshold).abs() > 1e-5
+            assert clear.double().mean() > 0.99
+            assert np.array_equal(found[1][clear], saved.rule(logits)[clear])
+
+
+def test_a_model_of_sparse_inputs_is_not_exported(tmp_path):
+    saved = load_model(save_model(fit(KINDS["text"](), quick()), tmp_path / "model"))
+    with pytest.raises(ValueError, match=r"^`saved` must take features or images to be exported; it takes sparse .*\.$"):
+        export_onnx(saved, tmp_path / "model.onnx")
+    assert not (tmp_path / "model.onnx").exists()
