@@ -11,8 +11,9 @@ from pathlib import Path
 from shortlist.data import Dataset
 from shortlist.files import read_document, replacing
 from shortlist.train.evaluation import evaluate
-from shortlist.train.fit import fit, run_identity
+from shortlist.train.fit import fit, make_run, run_identity
 from shortlist.train.options import FitOptions
+from shortlist.train.scores import refuse_missing
 
 _FORMAT = "shortlist comparison run"
 _VERSION = 1
@@ -115,13 +116,16 @@ def compare(
         >>> data = AmbiguousWorld().sample(2000, seed=0)
         >>> ways = {loss: FitOptions(loss=loss, epochs=1) for loss in ("cross_entropy", "lml")}
         >>> comparison = compare(data, ways, seeds=[0])
-        >>> sorted(comparison.runs), comparison.best("top3_error")
-        (['cross_entropy', 'lml'], ['cross_entropy'])
+        >>> sorted(comparison.runs), comparison.figures()
+        (['cross_entropy', 'lml'], ['average3_error', 'average_size', 'top1_error', 'top3_error'])
     """
     if not candidates or not seeds:
         raise ValueError("`candidates` and `seeds` must not be empty.")
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"`seeds` must differ; got {list(seeds)}.")
+    refuse_missing(dataset, (part,))
+    for options in candidates.values():  # All of them before the work, which may take hours.
+        make_run(dataset, options)
     todo = [(name, seed) for seed in seeds for name in candidates]
     runs: dict[str, dict[int, dict[str, float]]] = {name: {} for name in candidates}
     for done, (name, seed) in enumerate(todo):

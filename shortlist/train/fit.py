@@ -28,7 +28,15 @@ from shortlist.train.model import SetModel
 from shortlist.train.options import FitOptions
 from shortlist.train.plan import ModelPlan, build_model
 from shortlist.train.recipes import ONE_CLASS, Task, link_of, make_loss
-from shortlist.train.scores import batches_of, is_one_class, prepared, refuse_unusable, row_shape, run_metrics
+from shortlist.train.scores import (
+    batches_of,
+    is_one_class,
+    prepared,
+    refuse_missing,
+    refuse_unusable,
+    row_shape,
+    run_metrics,
+)
 
 _KINDS = ("features", "sparse features", "images", "text")
 
@@ -58,7 +66,8 @@ def fit(
         dataset: features, sparse features, images or texts; with parts ``train`` and ``val``.
         options: how; by default those that suit most data.
         folder: where checkpoints are kept after every epoch. A run with the same folder goes on where the last one
-            ended, and ends with the same numbers as one that was not interrupted.
+            ended, and ends with the same numbers as one that was not interrupted; a folder of other data or options is
+            refused.
         progress: whether to show a bar.
 
     Returns:
@@ -68,45 +77,58 @@ def fit(
         ValueError: in one sentence, for data or options that do not fit.
     """
     options = options or FitOptions()
+    asked = run_identity(dataset, options)
+    with _quiet():
+        seed_everything(options.seed, verbose=False)
+        module, plan = make_run(dataset, options)
+        module.asked = asked
+        dataset = dataset if plan.words is None else prepared(dataset, **plan.words)
+        refuse_unusable(dataset, ("train", "val"))
+        train, val = dataset.part("train"), dataset.part("val")
+        check_target(train.targets, dataset.num_labels)
+        _standardise(module.model, train)
+        with TemporaryDirectory() as scratch:
+            monitor, best = _train(module, train, val, options, Path(folder or scratch), progress)
+    return Fitted(module.model, plan, options, dataset.label_names, monitor, best, module.history)
+
+
+def make_run(dataset: Dataset, options: FitOptions) -> tuple[SetClassifier, ModelPlan]:
+    """Model, loss and metrics of a run, before anything is read or trained.
+
+    Raises:
+        ValueError: in one sentence, for options that do not fit the data or each other.
+    """
     if dataset.inputs.kind not in _KINDS:
         raise ValueError(f"`dataset` must have {', '.join(_KINDS)} as inputs; got {dataset.inputs.kind}.")
-    asked = run_identity(dataset, options)
-    words = {"num_features": options.words, "ngrams": 1} if dataset.inputs.kind == "text" else None
-    dataset = dataset if words is None else prepared(dataset, **words)
+    if dataset.num_labels < 2:
+        raise ValueError(f"`dataset` must have at least 2 labels; got {dataset.num_labels}.")
+    refuse_missing(dataset, ("train", "val"))
     one_class = is_one_class(dataset)
     loss_name = options.loss if options.loss != "auto" else ("cross_entropy" if one_class else "bce")
     if loss_name in ONE_CLASS and not one_class:
         raise ValueError(f"`loss` {loss_name!r} is for one class per row; the rows have sets.")
-    if dataset.num_labels < 2:
-        raise ValueError(f"`dataset` must have at least 2 labels; got {dataset.num_labels}.")
-    refuse_unusable(dataset, ("train", "val"))
-    train, val = dataset.part("train"), dataset.part("val")
-    check_target(train.targets, dataset.num_labels)
+    is_text = dataset.inputs.kind == "text"
     plan = ModelPlan(
-        dataset.inputs.kind,
-        row_shape(dataset),
+        "sparse features" if is_text else dataset.inputs.kind,
+        (options.words,) if is_text else row_shape(dataset),
         dataset.num_labels,
         loss_name,
         encoder=options.encoder,
         head=options.head,
         encoder_options=options.encoder_options,
         head_options=options.head_options,
-        words=words,
+        words={"num_features": options.words, "ngrams": 1} if is_text else None,
     )
-    with _quiet():
-        seed_everything(options.seed, verbose=False)
-        model = build_model(plan)
-        _standardise(model, train)
-        task = Task(dataset.num_labels, train.label_counts(), len(train), options.k)
-        metrics = run_metrics(one_class=one_class, num_labels=dataset.num_labels, k=options.k)
-        loss = make_loss(loss_name, task, options.loss_options)
-        if getattr(loss, "reduction", "mean") not in ("mean", "sum"):
-            raise ValueError(f"`loss_options` must have reduction 'mean' or 'sum'; got {loss.reduction!r}.")
-        module = SetClassifier(model, loss, metrics, options, link=link_of(loss_name))
-        module.asked = asked
-        with TemporaryDirectory() as scratch:
-            monitor, best = _train(module, train, val, options, Path(folder or scratch), progress)
-    return Fitted(model, plan, options, dataset.label_names, monitor, best, module.history)
+    counts = dataset.label_counts("train")
+    task = Task(dataset.num_labels, counts, len(dataset.part_rows("train")), options.k)
+    model = build_model(plan)
+    loss = make_loss(loss_name, task, options.loss_options)
+    if getattr(loss, "reduction", "mean") not in ("mean", "sum"):
+        raise ValueError(f"`loss_options` must have reduction 'mean' or 'sum'; got {loss.reduction!r}.")
+    metrics = run_metrics(one_class=one_class, num_labels=dataset.num_labels, k=options.k)
+    module = SetClassifier(model, loss, metrics, options, link=link_of(loss_name))
+    _monitor(module, options)
+    return module, plan
 
 
 def _train(

@@ -71,20 +71,24 @@ def update_metrics(metrics: Mapping[str, Metric], logits: Tensor, target: Tensor
 
 
 def refuse_unusable(dataset: Dataset, parts: Sequence[str]) -> None:
-    """Raise ValueError for a part that is not there, has no rows, no labels, or features that are not finite."""
+    """Raise ValueError for a part that is missing, or has features that are not finite; reads all of its rows."""
+    refuse_missing(dataset, parts)
+    if dataset.inputs.kind in ("features", "sparse features"):
+        for part in parts:
+            for rows in dataset.part_rows(part).split(_ROWS):
+                _refuse_not_finite(dataset.inputs.batch(rows), rows)
+
+
+def refuse_missing(dataset: Dataset, parts: Sequence[str]) -> None:
+    """Raise ValueError for a part that is not there, has no rows, or no labels."""
     there = () if dataset.split is None else dataset.split.names
     for part in parts:
         if part not in there:
             raise ValueError(f"`dataset` must have a part {part!r}; it has {', '.join(there) or 'no parts'}.")
-        rows = dataset.part_rows(part)
-        if not len(rows):
+        if not len(dataset.part_rows(part)):
             raise ValueError(f"`dataset` must have rows in the part {part!r}; it has none.")
         if not int(dataset.label_counts(part).sum()):
             raise ValueError(f"`dataset` must have labels in the part {part!r}; no row has one.")
-        if dataset.inputs.kind not in ("features", "sparse features"):
-            continue
-        for some in rows.split(_ROWS):
-            _refuse_not_finite(dataset.inputs.batch(some), some)
 
 
 def _refuse_not_finite(inputs: Tensor, rows: Tensor) -> None:

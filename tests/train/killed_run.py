@@ -1,4 +1,4 @@
-"""Run by test_fit.py: trainings that are killed, each in a process of its own, at moments that hurt."""
+"""Run by test_resume.py: trainings that are killed, each in a process of its own, at moments that hurt."""
 
 import json
 import os
@@ -74,6 +74,11 @@ MOMENTS = {
 """What to do before a run so that it dies, and the epoch of the last checkpoint that it then leaves."""
 
 
+def is_slow(name: str, moment: str) -> bool:
+    """Whether a case is left to the slow tests."""
+    return "noise" not in name and "later" not in moment
+
+
 def killed(folder: Path, data: Callable, options: FitOptions, prepare: Callable[[], None]) -> int:
     """The signal that ended a run in a process of its own; 0 if it came to its end."""
     child = os.fork()
@@ -90,5 +95,6 @@ if __name__ == "__main__":
         f"{name}, {moment}": killed(Path(sys.argv[1], name, moment), data, options, prepare)
         for name, (data, options) in OPTIONS.items()
         for moment, (prepare, _) in MOMENTS.items()
+        if is_slow(name, moment) == (sys.argv[2] == "more")
     }
     sys.stdout.write(json.dumps(codes))

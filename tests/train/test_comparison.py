@@ -126,7 +126,9 @@ def test_finished_runs_are_not_trained_again(trained, tmp_path):
     assert len(trained) == 2
     more = compare(classes(), WAYS, seeds=[0, 1], folder=tmp_path)
     assert trained[2:] == [(0.001, 1), (0.05, 1)]
-    assert {name: seeds[0] for name, seeds in more.runs.items()} == {name: seeds[0] for name, seeds in first.runs.items()}
+    assert {name: seeds[0] for name, seeds in more.runs.items()} == {
+        name: seeds[0] for name, seeds in first.runs.items()
+    }
     assert compare(classes(), WAYS, seeds=[0, 1], folder=tmp_path).runs == more.runs
     assert len(trained) == 4
 
@@ -167,7 +169,9 @@ def test_a_folder_of_other_data_or_options_is_refused(tmp_path, name):
 def test_a_run_that_was_interrupted_with_other_options_is_refused(tmp_path):
     compare(classes(), {"plain": quick()}, seeds=[0], folder=tmp_path)
     (tmp_path / "plain-0" / "result.json").unlink()
-    with pytest.raises(ValueError, match=r"^`.*plain-0` holds a run of other data or options; choose another folder\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`.*plain-0` holds a run of other data or options; choose another folder\.$"
+    ):
         compare(classes(), {"plain": quick(batch_size=32)}, seeds=[0], folder=tmp_path)
 
 
@@ -219,3 +223,12 @@ def test_a_full_disk_leaves_the_runs_before(monkeypatch, trained, tmp_path):
 def test_nothing_to_compare_is_one_sentence(ways, seeds, sentence):
     with pytest.raises(ValueError, match=f"^{sentence[:-1]}\\.$"):
         compare(classes(), ways, seeds=seeds)
+
+
+def test_a_candidate_that_does_not_fit_is_refused_before_the_others_are_trained(trained):
+    for options in (quick(loss="zzz"), quick(k=8), quick(monitor="zzz"), quick(encoder="cnn")):
+        with pytest.raises(ValueError, match=r"^`(loss|k|monitor|encoder)` .*\.$"):
+            compare(classes(), {**WAYS, "wrong": options}, seeds=[0])
+    with pytest.raises(ValueError, match=r"^`dataset` must have a part 'zzz'; it has train, val, test\.$"):
+        compare(classes(), WAYS, seeds=[0], part="zzz")
+    assert not trained

@@ -128,7 +128,11 @@ def test_evaluating_leaves_the_model_and_chance_alone():
     ("data", "part", "sentence"),
     [
         (classes, "zzz", "`dataset` must have a part 'zzz'; it has train, val, test."),
-        (lambda: with_parts(classes(), "train", "test"), "test", "`dataset` must have a part 'val'; it has test, train."),
+        (
+            lambda: with_parts(classes(), "train", "test"),
+            "test",
+            "`dataset` must have a part 'val'; it has test, train.",
+        ),
         (lambda: replace(classes(), split=None), "test", "`dataset` must have a part 'val'; it has no parts."),
         (
             lambda: with_value(classes(), 200, torch.nan),

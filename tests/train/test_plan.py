@@ -72,9 +72,7 @@ def test_the_encoder_goes_by_the_inputs_when_none_is_named(kind, below):
 
 def test_options_reach_the_parts():
     model: Any = build_model(
-        plan_of(
-            encoder_options={"hidden": (5, 3), "dropout": 0.25}, head="bottleneck", head_options={"bottleneck": 2}
-        )
+        plan_of(encoder_options={"hidden": (5, 3), "dropout": 0.25}, head="bottleneck", head_options={"bottleneck": 2})
     )
     assert model.encoder.out_features == 3
     assert [layer.p for layer in model.modules() if isinstance(layer, nn.Dropout)] == [0.25, 0.25]

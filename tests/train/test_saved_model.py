@@ -116,6 +116,7 @@ def test_loading_does_not_unpickle(folder, monkeypatch):
     assert load_model(folder).rule is not None
 
 
+@pytest.mark.slow
 def test_another_process_loads_it_and_gives_the_same_sets(folder, fitted, tmp_path):
     np.save(tmp_path / "inputs.npy", features(classes()).numpy())
     code = (
@@ -190,7 +191,7 @@ def test_parameters_of_another_model_are_refused(folder, other, tmp_path):
 
 def test_parameters_that_do_not_fit_the_plan_are_refused_even_with_the_right_digest(folder, fitted):
     state = fitted.model.state_dict()
-    few = {name: value for name, value in list(state.items())[1:]}
+    few = dict(list(state.items())[1:])
     wide = {name: torch.zeros(3, *value.shape) for name, value in state.items()}
     for content in (to_safetensors(few), to_safetensors(wide), b"no safetensors", b""):
         with_parameters(folder, content)
@@ -286,9 +287,9 @@ def test_a_full_disk_leaves_the_old_model_or_none_but_never_half_of_each(
     try:
         saved = load_model(folder)
     except ValueError as error:
-        assert not done  # noqa: PT017
+        assert not done
         assert re.fullmatch(r"`.*` .*\.", str(error))  # noqa: PT017
-        assert writes > 0 or not before  # noqa: PT017
+        assert writes > 0 or not before
         return
     expected, kept = (other, with_rule) if done else (fitted, True)
     assert done or before
@@ -348,6 +349,8 @@ def test_an_exported_model_gives_the_same_logits_and_sets(tmp_path, name, with_r
 
 def test_a_model_of_sparse_inputs_is_not_exported(tmp_path):
     saved = load_model(save_model(fit(KINDS["text"](), quick()), tmp_path / "model"))
-    with pytest.raises(ValueError, match=r"^`saved` must take features or images to be exported; it takes sparse .*\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`saved` must take features or images to be exported; it takes sparse .*\.$"
+    ):
         export_onnx(saved, tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()

@@ -1,0 +1,172 @@
+"""``shortlist compare``: a table with intervals and a winner, JSON that parses, one sentence for mistakes."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from shortlist.cli import compare as command
+from shortlist.cli import main
+from shortlist.data import open_dataset
+from shortlist.train import Comparison, FitOptions, comparison
+from shortlist.train import compare as library
+from tests.cli.test_fit import QUICK, folder, reader  # noqa: F401
+
+PARTS = ["parts.csv", *reader(split="part"), *QUICK]
+TWO = ["--losses", "cross_entropy", "lml"]
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(["compare", *arguments])
+    except SystemExit as error:
+        code = int(str(error.code or 0))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def refused(capsys, *arguments: str) -> str:
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"shortlist: [^\n]*\.\n", err)
+    assert "Traceback" not in err
+    return err.removeprefix("shortlist: ").strip()
+
+
+@pytest.fixture
+def trained(monkeypatch) -> list[tuple[str, int]]:
+    """Loss and seed of every run that is trained."""
+    calls = []
+    fit = comparison.fit
+
+    def counted(dataset, options, **more):
+        calls.append((options.loss, options.seed))
+        return fit(dataset, options, **more)
+
+    monkeypatch.setattr(comparison, "fit", counted)
+    return calls
+
+
+def test_help_shows_options_and_examples(capsys):
+    code, out, err = run(capsys, "--help")
+    assert (code, err) == (0, "")
+    for word in ("examples:", "--losses", "--seeds", "--target", "--output", "--json", "--config", "--k", "exit code"):
+        assert word in out
+
+
+def test_json_holds_what_the_library_finds(capsys, folder):  # noqa: F811
+    code, out, err = run(capsys, *PARTS, *TWO, "--seeds", "2", "--seed", "4", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    data = open_dataset("parts.csv", label="species", features=["a", "b", "c", "d"], split="part")
+    options = {loss: FitOptions(loss=loss, epochs=1, k=2.0, encoder_options={"hidden": [8]}) for loss in TWO[1:]}
+    wanted = library(data, options, seeds=[4, 5])
+    assert found["format"] == "shortlist comparison"
+    assert found["runs"] == {
+        name: {str(seed): values for seed, values in seeds.items()} for name, seeds in wanted.runs.items()
+    }
+    assert found["target"] == "average2_error"
+    assert found["best"] == {name: wanted.best(name) for name in ("average2_error", "top1_error", "top2_error")}
+    for name in options:
+        for figure in wanted.figures():
+            interval = wanted.interval(name, figure)
+            assert found["intervals"][name][figure] == {"mean": interval.mean, "half_width": interval.half_width}
+
+
+def test_one_seed_has_no_interval_and_the_json_still_parses_strictly(capsys, folder):  # noqa: F811
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    _, out, _ = run(capsys, *PARTS, *TWO, "--seeds", "1", "--json")
+    found = json.loads(out, parse_constant=refuse)
+    assert found["intervals"]["lml"]["top1_error"]["half_width"] is None
+
+
+def test_people_get_a_table_with_stars_and_the_winner(capsys, folder):  # noqa: F811
+    code, out, _ = run(capsys, *PARTS, *TWO, "--seeds", "2", "--target", "top1_error")
+    assert code == 0
+    assert re.search(r"top1_error .*\d\.\d{4} ± \d\.\d{4}", out)
+    assert re.search(r"^Best top1_error: (cross_entropy|lml)(, not told apart from (cross_entropy|lml))?\.$", out, re.M)
+    (line,) = [line for line in out.splitlines() if "average_size" in line]
+    assert "*" not in line
+
+
+@pytest.mark.parametrize(
+    ("second", "sentence"),
+    [([0.5, 0.51], "Best top1_error: a."), ([0.2, 0.1], "Best top1_error: a, not told apart from b.")],
+)
+def test_the_winner_is_named_with_what_cannot_be_told_from_it(capsys, second, sentence):
+    runs = {"a": [0.1, 0.11], "b": second}
+    found = Comparison({name: {i: {"top1_error": x} for i, x in enumerate(values)} for name, values in runs.items()})
+    command._print(found, "top1_error")
+    out = capsys.readouterr().out
+    assert sentence in out
+    assert out.count("*") == (1 if sentence.endswith("a.") else 2)
+    assert math.isfinite(found.interval("b", "top1_error").half_width)
+
+
+def test_sets_are_judged_by_the_recall_that_was_asked_for(capsys, folder):  # noqa: F811
+    _, out, _ = run(capsys, "sets.npz", *QUICK, "--losses", "bce", "lml", "--seeds", "1", "--json")
+    found = json.loads(out)
+    assert found["target"] == "recall@2"
+    assert {"map", "recall@2", "ndcg@5"} <= found["best"].keys()
+
+
+def test_finished_runs_in_a_folder_are_not_trained_again(capsys, folder, trained):  # noqa: F811
+    first = run(capsys, *PARTS, *TWO, "--seeds", "1", "--output", "runs", "--json")
+    assert trained == [("cross_entropy", 0), ("lml", 0)]
+    assert run(capsys, *PARTS, *TWO, "--seeds", "1", "--output", "runs", "--json") == first
+    assert len(trained) == 2
+    run(capsys, *PARTS, *TWO, "--seeds", "2", "--output", "runs")
+    assert trained[2:] == [("cross_entropy", 1), ("lml", 1)]
+    sentence = refused(capsys, *PARTS, *TWO, "--seeds", "1", "--output", "runs", "--batch_size", "32")
+    assert sentence.endswith("result.json` is of other data or options; choose another folder.")
+
+
+def test_options_come_from_yaml_with_flags_over_them(capsys, folder, trained):  # noqa: F811
+    Path("run.yaml").write_text("losses: [lml, cross_entropy]\nseeds: 1\nk: 2\nepochs: 1\nseed: 7\n")
+    arguments = ["plain.csv", *reader(), "--encoder_options", "{hidden: [8]}", "--config", "run.yaml", "--json"]
+    code, out, _ = run(capsys, *arguments, "--seed", "8")
+    assert code == 0
+    assert trained == [("lml", 8), ("cross_entropy", 8)]
+    assert json.loads(out)["target"] == "average2_error"
+
+
+def test_progress_is_told_on_a_terminal_only(capsys, folder, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    _, out, err = run(capsys, *PARTS, *TWO, "--seeds", "1", "--json")
+    json.loads(out)
+    assert "0 of 2 runs, now cross_entropy" in err
+    assert "1 of 2 runs, now lml" in err
+    assert err.endswith("2 of 2 runs\n")
+
+
+MISTAKES = {
+    "no losses": ([], "the following arguments are required: losses"),
+    "unknown loss": (["--losses", "lml", "zzz"], "`loss` must be one of"),
+    "no seeds": ([*TWO, "--seeds", "0"], "--seeds must be at least 1; got 0."),
+    "a word for a number": ([*TWO, "--seeds", "many"], "--seeds: expected int; got many"),
+    "k above n": ([*TWO, "--k", "99"], "`k` must lie in (0, 7]"),
+    "unknown target": (
+        [*TWO, "--target", "zzz"],
+        "--target must be one of average2_error, top2_error, top1_error; got",
+    ),
+    "a target without an aim": ([*TWO, "--target", "average_size"], "--target must be one of "),
+    "a loss of classes on sets": (["--losses", "lml", "focal"], "`loss` 'focal' is for one class per row"),
+    "unknown flag": ([*TWO, "--zzz", "1"], "unrecognized arguments: --zzz 1"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_sentence_before_anything_is_trained(capsys, folder, trained, name):  # noqa: F811
+    arguments, start = MISTAKES[name]
+    data = ["sets.npz", *QUICK] if "sets" in name else PARTS
+    assert refused(capsys, *data, *arguments).startswith(start)
+    assert not trained
+
+
+def test_an_unknown_key_in_the_yaml_is_one_sentence(capsys, folder):  # noqa: F811
+    Path("run.yaml").write_text("losses: [lml]\nzzz: 1\n")
+    assert refused(capsys, "parts.csv", "--config", "run.yaml").startswith("Option 'zzz' is not accepted")

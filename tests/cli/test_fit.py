@@ -1,0 +1,328 @@
+"""``shortlist fit``: a folder that loads, figures that parse, YAML with flags over it, one sentence for mistakes."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from shortlist.cli import main
+from shortlist.cli.run_options import options_parser, training_data
+from shortlist.data import open_dataset
+from shortlist.train import FitOptions, SetClassifier, checkpoint_files, evaluate, fit, load_model
+from tests.train.small_data import classes, features, label_sets
+
+QUICK = ["--epochs", "1", "--k", "2", "--encoder_options", "{hidden: [8]}"]
+PARTS = ("train", "val", "test")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A table with parts, one without, one without validation rows; arrays of classes and of sets."""
+    monkeypatch.chdir(tmp_path)
+    data = classes()
+    rows = features(data).numpy()
+    part = [PARTS[int(index)] for index in data.split.index]
+    names = [data.label_names[int(label)] for label in data.targets]
+    write_table("parts.csv", rows, names, part)
+    write_table("plain.csv", rows, names, None)
+    write_table("no_val.csv", rows, names, ["test" if name == "test" else "train" for name in part])
+    bad = rows.copy()
+    bad[150, 1] = np.nan
+    write_table("bad.csv", bad, names, part)
+    write_table("one.csv", rows, ["only"] * len(rows), part)
+    write_table("hole.csv", rows, ["" if row == 4 else name for row, name in enumerate(names)], part)
+    Path("empty.csv").write_text("")
+    np.savez("sets.npz", x=rows, y=label_sets().targets.numpy().astype(bool))
+    return tmp_path
+
+
+def write_table(path: str, rows: np.ndarray, names: list[str], part: list[str] | None) -> None:
+    lines = ["a,b,c,d,species" + (",part" if part else "")]
+    for index, (row, name) in enumerate(zip(rows.tolist(), names, strict=True)):
+        lines.append(",".join([*map(repr, row), name, *([part[index]] if part else [])]))
+    Path(path).write_text("\n".join(lines) + "\n")
+
+
+def reader(**more: str) -> list[str]:
+    return ["--reader", json.dumps({"label": "species", "features": ["a", "b", "c", "d"], **more})]
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(["fit", *arguments])
+    except SystemExit as error:
+        code = int(str(error.code or 0))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def refused(capsys, *arguments: str) -> str:
+    """The one sentence with which a command is refused."""
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert err.startswith("shortlist: ")
+    assert err.endswith(".\n")
+    assert "Traceback" not in err
+    return err.removeprefix("shortlist: ").strip()
+
+
+def test_help_shows_every_option_and_examples(capsys):
+    code, out, err = run(capsys, "--help")
+    assert (code, err) == (0, "")
+    for field in fields(FitOptions):
+        assert f"--{field.name}" in out
+    for word in ("examples:", "shortlist fit digits", "--config", "--reader", "--output", "--json", "exit code"):
+        assert word in out
+
+
+def test_the_command_is_named_in_the_help_of_all(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    assert "train a model that answers with sets" in capsys.readouterr().out
+
+
+def test_a_model_is_trained_evaluated_and_saved_as_the_library_does(capsys, folder):
+    code, out, err = run(capsys, "parts.csv", *reader(split="part"), *QUICK, "--output", "model", "--json")
+    assert (code, err) == (0, "")
+    figures = json.loads(out)
+    data = open_dataset("parts.csv", label="species", features=["a", "b", "c", "d"], split="part")
+    fitted = fit(data, FitOptions(epochs=1, k=2.0, encoder_options={"hidden": [8]}))
+    wanted = evaluate(fitted, data)
+    assert figures == {"best_epoch": 0, "epochs": 1, **wanted.values}
+    saved = load_model("model")
+    test = data.part("test")
+    assert torch.equal(saved.rule(saved.scores(test)).sum(-1), wanted.sizes)
+    assert saved.label_names == data.label_names
+    assert saved.about["options"]["epochs"] == 1
+    assert sorted(path.name for path in Path("model").iterdir()) == [
+        "checkpoints",
+        "model.json",
+        "model.safetensors",
+        "rule.json",
+    ]
+
+
+def test_people_get_a_table_and_the_folder(capsys, folder):
+    code, out, err = run(capsys, "parts.csv", *reader(split="part"), *QUICK, "--output", "[model]")
+    assert (code, err) == (0, "")
+    for word in ("parts", "cross_entropy", "top1_error", "average2_error", "best_epoch", "Model: [model]"):
+        assert word in out
+    assert load_model("[model]").rule is not None
+
+
+def test_images_and_texts_train_from_the_command_line(capsys, folder):
+    small = ["--epochs", "1", "--k", "2", "--encoder_options.width", "2"]
+    code, out, _ = run(capsys, "digits", *small, "--output", "digits-model", "--json")
+    assert code == 0
+    assert json.loads(out).keys() == {
+        "best_epoch",
+        "epochs",
+        "top1_error",
+        "top2_error",
+        "average2_error",
+        "average_size",
+    }
+    lines = [f"{name} is a word,{name}" for name in ("owl", "fox", "hare") for _ in range(20)]
+    Path("texts.csv").write_text("text,label\n" + "\n".join(lines) + "\n")
+    code, out, _ = run(capsys, "texts.csv", "--reader", '{"label": "label", "text": "text"}', *QUICK, "--words", "64",
+                       "--output", "texts-model", "--json")  # fmt: skip
+    assert code == 0
+    assert load_model("texts-model").plan.words == {"num_features": 64, "ngrams": 1}
+
+
+def test_sets_train_from_the_command_line(capsys, folder):
+    code, out, _ = run(capsys, "sets.npz", *QUICK, "--loss", "lml", "--output", "model", "--json")
+    assert code == 0
+    assert {"map", "recall@2", "precision@1"} <= json.loads(out).keys()
+    assert load_model("model").plan.loss == "lml"
+
+
+def data_of(*arguments: str):
+    return training_data(options_parser("shortlist fit", "", "").parse_args([*arguments]))
+
+
+def test_a_dataset_without_parts_gets_a_tenth_each_for_validation_and_test(capsys, folder):
+    data = data_of("plain.csv", *reader())
+    assert data.split.names == PARTS
+    assert data.split.counts().tolist() == [192, 24, 24]
+    code, out, _ = run(capsys, "plain.csv", *reader(), *QUICK, "--output", "model", "--json")
+    assert code == 0
+    assert json.loads(out)["epochs"] == 1
+
+
+def test_a_dataset_without_validation_rows_gives_a_tenth_of_its_training_rows(capsys, folder):
+    given = data_of("parts.csv", *reader(split="part"))
+    data = data_of("no_val.csv", *reader(split="part"))
+    assert data.split.counts().tolist() == [192 - 19, 19, 48]
+    assert torch.equal(data.part_rows("test"), given.part_rows("test"))  # Nothing is tuned on the test rows.
+    assert torch.equal(data_of("no_val.csv", *reader(split="part")).split.index, data.split.index)
+    other = data_of("no_val.csv", *reader(split="part"), "--seed", "1")
+    assert not torch.equal(other.split.index, data.split.index)
+    assert run(capsys, "no_val.csv", *reader(split="part"), *QUICK, "--output", "model")[0] == 0
+
+
+def test_a_dataset_without_training_or_test_rows_is_one_sentence(capsys, folder):
+    text = Path("parts.csv").read_text().replace(",test\n", ",dev\n")
+    Path("no_test.csv").write_text(text)
+    sentence = refused(capsys, "no_test.csv", *reader(split="part"), *QUICK, "--output", "model")
+    assert sentence.startswith("`no_test.csv` must have parts train and test; it has ")
+
+
+def test_options_come_from_yaml_with_flags_over_them(capsys, folder):
+    Path("run.yaml").write_text(
+        "epochs: 3\nk: 2\nloss: lml\nlearning_rate: 0.01\npatience: 0\nencoder_options: {hidden: [8]}\n"
+        "reader: {label: species, features: [a, b, c, d], split: part}\n"
+    )
+    code, out, _ = run(capsys, "parts.csv", "--config", "run.yaml", "--epochs", "2", "--output", "model", "--json")
+    assert code == 0
+    assert json.loads(out)["epochs"] == 2
+    options = load_model("model").about["options"]
+    assert (options["epochs"], options["loss"], options["learning_rate"], options["batch_size"]) == (
+        2,
+        "lml",
+        0.01,
+        128,
+    )
+    assert options["encoder_options"] == {"hidden": [8]}
+
+
+MISTAKES = {
+    "no data": ([], "the following arguments are required: data"),
+    "no output": (["parts.csv"], "the following arguments are required: output"),
+    "no file": (["none.csv", "--output", "m"], "`none.csv` is not there."),
+    "an empty file": (["empty.csv", "--output", "m"], "`empty.csv`"),
+    "unknown flag": (["parts.csv", "--zzz", "1", "--output", "m"], "unrecognized arguments: --zzz 1"),
+    "a word for a number": (["parts.csv", "--epochs", "many", "--output", "m"], "--epochs: expected int; got many"),
+    "a fraction": (["parts.csv", "--epochs", "1.5", "--output", "m"], "--epochs: expected int; got 1.5"),
+    "a number for options": (["parts.csv", "--reader", "5", "--output", "m"], "--reader: expected dict; got 5"),
+    "unknown optimiser": (
+        ["parts.csv", "--optimizer", "zzz", "--output", "m"],
+        "--optimizer: expected one of 'adamw', 'sgd'; got zzz",
+    ),
+    "no epochs": ([*QUICK, "--epochs", "0"], "`epochs` must be at least 1; got 0."),
+    "k above n": ([*QUICK, "--k", "99"], "`k` must lie in (0, 7], the number of labels; got 99"),
+    "unknown loss": ([*QUICK, "--loss", "zzz"], "`loss` must be one of"),
+    "unknown head": ([*QUICK, "--head", "zzz"], "`head` must be one of"),
+    "unknown encoder": ([*QUICK, "--encoder", "zzz"], "`encoder` must be one of"),
+    "encoder of another kind": (["--encoder", "cnn"], "`encoder` 'cnn' needs images; got features."),
+    "unknown option of the loss": ([*QUICK, "--loss_options", "{zzz: 1}"], "`loss` 'cross_entropy': "),
+    "unknown option of the encoder": (["--encoder_options", "{zzz: 1}"], "`encoder` 'mlp': "),
+    "unknown monitor": ([*QUICK, "--monitor", "zzz"], "`monitor` must be one of top1_accuracy, "),
+    "unknown precision": ([*QUICK, "--precision", "8"], "--precision: expected one of "),
+    "missing library": ([*QUICK, "--encoder", "timm:zzz"], "`encoder` 'timm:zzz' needs timm: run `pip install timm`."),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_sentence_and_code_2(capsys, folder, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    arguments, start = MISTAKES[name]
+    if arguments and arguments[0].startswith("--"):
+        arguments = ["parts.csv", *reader(split="part"), *arguments, "--output", "m"]
+    assert refused(capsys, *arguments).startswith(start)
+    assert not Path("m").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "start"),
+    [
+        ("bad.csv", "`bad.csv` line 152: 'b' must be a finite number; got 'nan'."),
+        ("one.csv", "`dataset` must have at least 2 labels; got 1."),
+        ("hole.csv", "`hole.csv`"),
+    ],
+)
+def test_data_that_do_not_fit_are_one_sentence(capsys, folder, path, start):
+    sentence = refused(capsys, path, *reader(split="part"), *QUICK, "--output", "m")
+    assert sentence.startswith(start)
+    assert path != "hole.csv" or "row" in sentence or "line" in sentence
+
+
+def test_a_class_loss_on_sets_is_one_sentence(capsys, folder):
+    sentence = refused(capsys, "sets.npz", *QUICK, "--loss", "cross_entropy", "--output", "m")
+    assert sentence == "`loss` 'cross_entropy' is for one class per row; the rows have sets."
+
+
+def test_an_option_that_the_reader_does_not_have_is_one_sentence(capsys, folder):
+    assert "zzz" in refused(capsys, "digits", "--reader", "{zzz: 1}", "--output", "m")
+
+
+@pytest.mark.parametrize(
+    ("content", "start"),
+    [
+        ("epochs: 1\nzzz: 3\n", "Option 'zzz' is not accepted"),
+        ("epochs: many\n", "--epochs: expected int; got many"),
+        ("epochs: [\n", "Problems parsing config: "),
+        ("[1, 2]\n", "Unexpected config: "),
+        (None, "--config: File does not exist: "),
+    ],
+    ids=["unknown key", "a word for a number", "no YAML", "a list", "no file"],
+)
+def test_a_yaml_file_that_does_not_fit_is_one_sentence(capsys, folder, content, start):
+    if content is not None:
+        Path("run.yaml").write_text(content)
+    assert refused(capsys, "parts.csv", "--config", "run.yaml", "--output", "m").startswith(start)
+
+
+def test_a_folder_that_holds_something_else_is_one_sentence(capsys, folder):
+    arguments = ["parts.csv", *reader(split="part"), *QUICK, "--output"]
+    Path("file").write_text("")
+    assert "file" in refused(capsys, *arguments, "file")
+    assert run(capsys, *arguments, "model")[0] == 0
+    sentence = refused(capsys, *arguments, "model", "--learning_rate", "0.5")
+    assert sentence == "`model` holds a run of other data or options; choose another folder."
+    checkpoint = Path("model/checkpoints/last.ckpt")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:300])
+    assert refused(capsys, *arguments, "model").startswith(f"`{checkpoint}` cannot be read as a checkpoint: ")
+
+
+def test_an_interrupted_run_goes_on_and_ends_with_the_same_figures(capsys, folder, monkeypatch):
+    arguments = ["parts.csv", *reader(split="part"), *QUICK, "--epochs", "3", "--json", "--output"]
+    wanted = run(capsys, *arguments, "whole")
+    step = SetClassifier.training_step
+
+    def training_step(self, batch, index):
+        if self.current_epoch == 2:
+            raise OSError(28, "No space left on device")
+        return step(self, batch, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SetClassifier, "training_step", training_step)
+        assert refused(capsys, *arguments, "model") == "No space left on device."
+    assert not Path("model/model.json").exists()
+    assert run(capsys, *arguments, "model") == wanted
+    assert run(capsys, *arguments, "model") == wanted
+
+
+def test_a_full_disk_is_one_sentence(capsys, folder, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    arguments = ["parts.csv", *reader(split="part"), *QUICK, "--output", "model"]
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_files.torch, "save", full)
+        assert refused(capsys, *arguments) == "No space left on device."
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        assert refused(capsys, *arguments) == "No space left on device."
+    assert not Path("model/model.json").exists()
+    assert run(capsys, *arguments)[0] == 0
+    assert load_model("model").rule is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["--k", "99", "--output", "m"], ["--zzz", "--output", "m"], []])
+def test_a_process_of_its_own_ends_with_code_2_and_one_line(tmp_path, arguments):
+    command = [sys.executable, "-c", "import sys; from shortlist.cli import main; sys.exit(main())", "fit", "digits"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("shortlist: ")
