@@ -17,8 +17,9 @@ class WholeCheckpoints(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         """Write ``checkpoint``, tensors and plain values only."""
-        with replacing(path) as partial:
-            torch.save(checkpoint, partial)
+        # To an open file: given a path, torch tells of a full disk by an error of its own.
+        with replacing(path) as partial, partial.open("wb") as file:
+            torch.save(checkpoint, file)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Read a checkpoint; ValueError, in one sentence, if it is damaged or holds anything but tensors and values."""

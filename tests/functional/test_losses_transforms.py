@@ -21,6 +21,7 @@ COMPILED = [
     "asymmetric",
     "warp",
 ]
+ALWAYS_COMPILED = ("lml_nll", "two_way-two-way", "truncated_topk_entropy")
 
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=str)
 each_row_by_row = pytest.mark.parametrize("loss", ROW_BY_ROW, ids=str)
@@ -177,7 +178,15 @@ def test_a_row_of_the_batch_may_be_permuted_with_its_labels(loss, fresh):
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
-@pytest.mark.parametrize("loss", [loss for loss in LOSSES if str(loss) in COMPILED], ids=str)
+@pytest.mark.parametrize(
+    "loss",
+    # Compiling takes seconds, so most losses wait for the slow tests.
+    [
+        pytest.param(loss, id=str(loss), marks=[pytest.mark.slow] * (str(loss) not in ALWAYS_COMPILED))
+        for loss in LOSSES
+        if str(loss) in COMPILED
+    ],
+)
 def test_the_compiled_loss_agrees_with_the_eager_one(loss, fresh):
     torch.compiler.reset()
     logits, target = batch(loss, fresh)

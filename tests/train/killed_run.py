@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 
@@ -53,10 +54,11 @@ def _while_writing(name: str, epoch: int) -> Callable[[], None]:
     def prepare() -> None:
         save = torch.save
 
-        def half(content: dict, path: Path) -> None:
-            save(content, path)
-            if content["epoch"] >= epoch and name in Path(path).name:
-                os.truncate(path, Path(path).stat().st_size // 2)
+        def half(content: dict, file: BinaryIO) -> None:
+            save(content, file)
+            file.flush()
+            if content["epoch"] >= epoch and name in Path(file.name).name:
+                os.truncate(file.name, Path(file.name).stat().st_size // 2)
                 _die()
 
         torch.save = half

@@ -3,6 +3,7 @@
 import pickle
 import re
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import torch
@@ -64,8 +65,8 @@ def test_a_new_checkpoint_takes_the_place_of_the_old(saved):
 def test_a_save_that_fails_leaves_the_checkpoint_before(saved, monkeypatch, error):
     whole = saved.read_bytes()
 
-    def half(content: object, path: Path) -> None:
-        Path(path).write_bytes(whole[: len(whole) // 2])
+    def half(content: object, file: BinaryIO) -> None:
+        file.write(whole[: len(whole) // 2])
         raise error
 
     monkeypatch.setattr(checkpoint_files.torch, "save", half)
@@ -78,8 +79,8 @@ def test_a_save_that_fails_leaves_the_checkpoint_before(saved, monkeypatch, erro
 
 
 def test_a_first_save_that_fails_leaves_nothing(tmp_path, monkeypatch):
-    def half(content: object, path: Path) -> None:
-        Path(path).write_bytes(b"half")
+    def half(content: object, file: BinaryIO) -> None:
+        file.write(b"half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint_files.torch, "save", half)

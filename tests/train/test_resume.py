@@ -205,11 +205,11 @@ def test_a_damaged_checkpoint_is_one_sentence(tmp_path, name, damage):
 def test_a_full_disk_ends_a_run_that_then_goes_on_to_the_same_bits(monkeypatch, tmp_path):
     save = torch.save
 
-    def full(content, path):
+    def full(content, file):
         if content["epoch"] == 3:
-            Path(path).write_bytes(b"half")
+            file.write(b"half")
             raise OSError(28, "No space left on device")
-        save(content, path)
+        save(content, file)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_files.torch, "save", full)
