@@ -8,7 +8,9 @@ READY := .venv/.ready
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt torch --editable '.[dev]'
+	@# On all cores, which pip does not do; what some packages keep for other versions of Python does not compile.
+	-@$(BIN)/python -m compileall -qq -j 0 .venv/lib
 	@touch $@
 
 run: $(READY)  ## a tour of what is here, with pictures

@@ -50,7 +50,7 @@ def hard_rows() -> tuple[Tensor, Tensor]:
     return rows, k
 
 
-@pytest.mark.parametrize("projection", [slow_if(case, "lml_budget", "log_lml") for case in PROJECTIONS])
+@pytest.mark.parametrize("projection", [slow_if(case, "lml", "lml_budget", "log_lml") for case in PROJECTIONS])
 def test_the_compiled_operator_agrees_with_the_eager_one(projection: Projection):
     def run(logits: Tensor, k: Tensor) -> Tensor:
         return projection(logits, k)
