@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from shortlist.data import Dataset, Groups, open_dataset, split_at_random
-from shortlist.data.draws import Draws
+from shortlist.data import Dataset, open_dataset, split_at_random, split_off_validation
 from shortlist.extras import require
 from shortlist.train import FitOptions
 
@@ -56,16 +55,5 @@ def training_data(given: Any) -> Dataset:
     if missing:
         raise ValueError(f"`{given.data}` must have parts train and test; it has {', '.join(dataset.split.names)}.")
     if "val" not in dataset.split.names or not len(dataset.part_rows("val")):
-        return _with_validation(dataset, given.seed)
+        return split_off_validation(dataset, seed=given.seed)
     return dataset
-
-
-def _with_validation(dataset: Dataset, seed: int) -> Dataset:
-    """A tenth of the training rows for validation, where a dataset has none: nothing is tuned on the test rows."""
-    names = ("train", "val", "test")
-    rows = dataset.part_rows("train")
-    index = dataset.part_rows("train").new_full((len(dataset),), -1)
-    index[rows] = 0
-    index[dataset.part_rows("test")] = 2
-    index[rows[Draws(seed, "validation").order(len(rows))[: max(1, len(rows) // 10)]]] = 1
-    return replace(dataset, split=Groups(index, names))

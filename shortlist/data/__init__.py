@@ -37,6 +37,7 @@ from shortlist.data.splits import (
     split_at_random,
     split_by_group,
     split_by_year,
+    split_off_validation,
     split_per_class,
 )
 from shortlist.data.summary import DatasetSummary, summarise
@@ -101,6 +102,7 @@ __all__ = [
     "split_by_group",
     "split_by_year",
     "split_covering_labels",
+    "split_off_validation",
     "split_per_class",
     "stream_extreme_text",
     "summarise",

@@ -15,8 +15,8 @@ from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
 from shortlist.data.long_tails import rank_within
 from shortlist.data.one_class import all_classes
+from shortlist.data.part_names import PARTS
 
-PARTS = ("train", "val", "test")
 TRAIN, VAL, TEST = range(3)
 
 
@@ -150,6 +150,33 @@ def split_by_year(dataset: Dataset, *, val_from: int, test_from: int, by: str = 
         raise ValueError(f"`by` must name groups that are whole numbers; {by!r} has {groups.names[:3]}.") from error
     year = years[groups.index.numpy()]  # -1, no year, reads the last entry.
     return with_parts(dataset, (year >= val_from).astype(np.int64) + (year >= test_from))
+
+
+def split_off_validation(dataset: Dataset, *, val: float = 0.1, seed: int = 0) -> Dataset:
+    """Set a share of the training rows aside for validation, where a dataset has none: nothing is tuned on test rows.
+
+    Args:
+        dataset: with the parts ``train`` and ``test``; rows of other parts are left without one.
+        val: the share of the training rows, in [0, 1), rounded up to whole rows.
+        seed: a whole number from 0; the result depends on nothing else.
+
+    Returns:
+        The dataset with the parts ``train``, ``val`` and ``test``.
+
+    Example:
+        >>> from shortlist.data import Dataset, Features, Groups, split_off_validation
+        >>> parts = Groups.of(["train"] * 20 + ["test"] * 5)
+        >>> rows = Dataset(Features(torch.zeros(25, 1)), torch.zeros(25, dtype=torch.int64), ("only",), split=parts)
+        >>> split_off_validation(rows).split.counts()
+        tensor([18,  2,  5])
+    """
+    check_shares(val, 0.0)
+    train = dataset.part_rows("train").numpy()
+    part = np.full(len(dataset), -1)
+    part[train] = TRAIN
+    part[dataset.part_rows("test").numpy()] = TEST
+    part[train[Draws(seed, "validation").order(len(train))[: exact_share(val, len(train))]]] = VAL
+    return with_parts(dataset, part)
 
 
 def exact_share(share: float, count: int) -> int:

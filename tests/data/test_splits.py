@@ -21,6 +21,7 @@ from shortlist.data import (
     split_by_group,
     split_by_year,
     split_covering_labels,
+    split_off_validation,
     split_per_class,
 )
 from shortlist.data.splits import exact_share
@@ -346,3 +347,17 @@ def test_shares_that_leave_nothing_are_refused(options, text):
             split(dataset, **options)
     with pytest.raises(ValueError, match=rf"^{text}\.$"):
         split_by_group(dataset, "source", **options)
+
+
+def test_validation_rows_come_from_training_alone():
+    parts = ["train"] * 30 + ["test"] * 10 + ["extra"] * 5
+    dataset = make(torch.zeros(45, 1), labels=1, split=Groups.of(parts))
+    split = split_off_validation(dataset, val=0.2, seed=4)
+    assert split.split.names == PARTS
+    assert split.split.counts().tolist() == [24, 6, 10]
+    assert split.part_rows("test").tolist() == list(range(30, 40))
+    assert set(split.part_rows("val").tolist()) < set(range(30))
+    assert (split.split.index[40:] == -1).all()
+    assert split.part_rows("val").tolist() != split_off_validation(dataset, val=0.2, seed=5).part_rows("val").tolist()
+    with pytest.raises(ValueError, match=r"^`val` must lie in \[0, 1\); got 1\.$"):
+        split_off_validation(dataset, val=1)

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.groups import Groups
+from shortlist.data.part_names import PARTS
 from shortlist.data.worlds.bayes import BayesRisk, Gains, average_k_advantage, average_k_risk, top_k_risk
-
-PARTS = ("train", "val", "test")
 
 
 class World(ABC):
