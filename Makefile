@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: run test test-slow bench lint format clean
+.PHONY: run tour test test-slow bench lint format clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -13,7 +13,12 @@ $(READY): pyproject.toml constraints.txt
 	-@$(BIN)/python -m compileall -qq -j 0 .venv/lib
 	@touch $@
 
-run: $(READY)  ## a tour of what is here, with pictures
+run: $(READY)  ## the two jobs, one true label and several, and their report
+	$(BIN)/shortlist compare ambiguous --config examples/ambiguous.yaml --output out/ambiguous
+	$(BIN)/shortlist compare pubmed --config examples/pubmed.yaml --output out/pubmed
+	$(BIN)/shortlist report out/ambiguous out/pubmed --output out/report.html
+
+tour: $(READY)  ## projections, argmaxability and set rules on a few numbers, with pictures
 	$(BIN)/python examples/tour.py
 
 test: $(READY)  ## the test suite and the doctests, a process with one thread for each core

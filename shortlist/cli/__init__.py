@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from shortlist import __version__
-from shortlist.cli import audit, calibrate, compare, data, evaluate, fit, predict
+from shortlist.cli import audit, bench, calibrate, compare, data, evaluate, fit, predict, report
 
 __all__ = ["main"]
 
@@ -28,12 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"shortlist {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     audit.add_command(commands)
+    bench.add_command(commands)
     calibrate.add_command(commands)
     compare.add_command(commands)
     data.add_command(commands)
     evaluate.add_command(commands)
     fit.add_command(commands)
     predict.add_command(commands)
+    report.add_command(commands)
     options = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal without the characters of a table gets question marks, not an error after all the work.

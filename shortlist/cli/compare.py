@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
+import shlex
 import sys
-from dataclasses import replace
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
+from shortlist.cli.output_file import check_folder, told_folder_failure
+from shortlist.cli.work_bar import work_bar
 from shortlist.extras import require
+from shortlist.report.figure_words import FigureWords, figure_title, shown_name
 
 _EXAMPLES = """\
 examples:
@@ -33,79 +39,141 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train and evaluate all, print the table."""
-    from shortlist.cli.run_options import fit_options, options_parser, training_data
-    from shortlist.train import compare
-    from shortlist.train.evaluation import figure_names
+    from shortlist.train.comparison_file import write_comparison
+
+    given = _parsed(options.rest)
+    check_folder(given.output)
+    document = _compared(given, shlex.join(["shortlist", "compare", *options.rest]))
+    with told_folder_failure(given.output):
+        path = None if given.output is None else write_comparison(document, given.output)
+    if given.json:
+        sys.stdout.write(json.dumps(_content(document), indent=1) + "\n")
+    else:
+        _print(document, path)
+    return 0
+
+
+def _parsed(rest: Sequence[str]) -> Any:
+    from shortlist.cli.run_options import options_parser
 
     parser = options_parser("shortlist compare", "Compare losses on the same data.", _EXAMPLES)
-    parser.add_argument("--losses", nargs="+", required=True, metavar="LOSS", help="names of losses")
+    parser.add_argument("--losses", nargs="+", default=[], metavar="LOSS", help="names of losses")
+    parser.add_argument("--candidates", type=dict, default={}, help="options by name, for more than the loss")
     parser.add_argument("--seeds", type=int, default=3, help="how many seeds (default 3)")
     parser.add_argument("--target", metavar="FIGURE", default=None, help="what to name the winner of")
-    parser.add_argument("--output", metavar="FOLDER", default=None, help="keeps finished runs, to go on after a break")
+    parser.add_argument("--audit", type=bool, default=False, help="which label sets can the layers never rank first?")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
+    parser.add_argument("--output", metavar="FOLDER", default=None, help="keeps runs, models and what a report shows")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON and nothing else")
-    given = parser.parse_args(options.rest)
+    given = parser.parse_args(rest)
     if given.seeds < 1:
         raise ValueError(f"--seeds must be at least 1; got {given.seeds}.")
-    base = fit_options(given)
-    candidates = {loss: replace(base, loss=loss) for loss in given.losses}
+    return given
+
+
+def _compared(given: Any, command: str) -> dict[str, Any]:
+    """The document of the comparison that was asked for."""
+    from shortlist.cli.model_data import describe_source
+    from shortlist.cli.run_options import check_test_rows, fit_options, naming_data, training_data
+    from shortlist.train import compare, comparison_document
+    from shortlist.train.evaluation import figure_names
+
+    began, base = time.monotonic(), fit_options(given)
+    candidates = _candidates(base, given.losses, given.candidates)
     dataset = training_data(given)
     # Before the work, which may take hours.
     figures = figure_names(dataset, base.k)
     target = given.target or figures[0]
     if target not in figures:
         raise ValueError(f"--target must be one of {', '.join(figures)}; got {target!r}.")
-    comparison = compare(
+    with naming_data(given.data), told_folder_failure(given.output), work_bar("runs") as tell:
+        check_test_rows(dataset, candidates.values())
+        comparison = compare(
+            dataset,
+            candidates,
+            seeds=range(base.seed, base.seed + given.seeds),
+            folder=given.output,
+            audit=given.audit,
+            jobs=given.jobs,
+            source=describe_source(dataset, given.data, format=given.format, reader=given.reader),
+            progress=tell,
+        )
+    return comparison_document(
+        comparison,
         dataset,
         candidates,
-        seeds=range(base.seed, base.seed + given.seeds),
-        folder=given.output,
-        progress=_tell if sys.stderr.isatty() else None,
+        target=target,
+        exact=exact_probabilities(given.data),
+        commands=[command],
+        seconds=time.monotonic() - began,
     )
-    if given.json:
-        sys.stdout.write(json.dumps(_content(comparison, target), indent=1) + "\n")
-    else:
-        _print(comparison, target)
-    return 0
 
 
-def _tell(done: int, total: int, name: str) -> None:
-    now = f", now {name}" if name else "\n"
-    sys.stderr.write(f"\r\x1b[K{done} of {total} runs{now}")
-    sys.stderr.flush()
+def _candidates(base: Any, losses: Sequence[str], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by name: one candidate per loss, and those that were described."""
+    candidates = {loss: replace(base, loss=loss) for loss in losses}
+    for name, options in named.items():
+        if name in candidates:
+            raise ValueError(f"--candidates must have names of their own; {name!r} is one of --losses.")
+        known = [field.name for field in fields(base) if field.name not in ("k", "seed")]
+        for option in options if isinstance(options, Mapping) else [options]:
+            if option not in known:
+                raise ValueError(f"--candidates {name}: must be options among {', '.join(known)}; got {option!r}.")
+        try:
+            candidates[name] = replace(base, **options)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"--candidates {name}: {error}") from error
+    if not candidates:
+        raise ValueError("--losses or --candidates must say what to compare.")
+    return candidates
 
 
-def _content(comparison: Any, target: str) -> dict[str, Any]:
-    def interval(name: str, figure: str) -> dict[str, float | None]:
-        found = comparison.interval(name, figure)
-        return {"mean": found.mean, "half_width": None if math.isnan(found.half_width) else found.half_width}
+def exact_probabilities(data: str) -> Callable[[Any], Any] | None:
+    """From inputs to the true probabilities of the labels, for data of which they are known."""
+    from shortlist.data import AmbiguousWorld
 
+    if data != "ambiguous":
+        return None
+    world = AmbiguousWorld()
+    return lambda inputs: world.probabilities(inputs.double())
+
+
+def _content(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures; what a report shows besides is in the file."""
+    candidates, optimum = document["candidates"].items(), document["optimum"]
     return {
-        "format": "shortlist comparison",
+        "format": "shortlist comparison figures",
         "version": 1,
-        "target": target,
-        "best": {figure: comparison.best(figure) for figure in comparison.figures() if figure != "average_size"},
-        "intervals": {
-            name: {figure: interval(name, figure) for figure in comparison.figures()} for name in comparison.runs
-        },
-        "runs": comparison.runs,
+        "target": document["target"],
+        "best": document["best"],
+        "intervals": {name: candidate["intervals"] for name, candidate in candidates},
+        "runs": {name: {run["seed"]: run["values"] for run in candidate["runs"]} for name, candidate in candidates},
+        "optimum": None if optimum is None else optimum["values"],
+        "audits": {name: candidate["audit"] for name, candidate in candidates if candidate["audit"] is not None},
     }
 
 
-def _print(comparison: Any, target: str) -> None:
+def _print(document: dict[str, Any], path: Path | None) -> None:
+    from shortlist.report.winners import audit_sentence, main_figures, summary_sentence
+
+    text = require("rich.text", extra="report").Text
     console = require("rich.console", extra="report").Console(highlight=False, soft_wrap=True)
     table = require("rich.table", extra="report").Table()
-    table.add_column("figure")
-    for name in comparison.runs:
-        table.add_column(name, justify="right")
-    for figure in comparison.figures():
-        best = comparison.best(figure) if figure != "average_size" else []
-        cells = []
-        for name in comparison.runs:
-            found = comparison.interval(name, figure)
-            spread = "" if math.isnan(found.half_width) else f" ± {found.half_width:.4f}"
-            cells.append(f"{found.mean:.4f}{spread}{' *' if name in best else '  '}")
-        table.add_row(figure, *cells)
+    table.add_column("")
+    columns = [(name, FigureWords(document, name)) for name in main_figures(document)]
+    for name, words in columns:
+        table.add_column(f"{figure_title(name)}{words.unit and f', {words.unit}'}", justify="right")
+    for candidate, found in document["candidates"].items():
+        cells = [words.interval(found["intervals"][name]) for name, words in columns]
+        stars = [" *" if candidate in document["best"].get(name, ()) else "  " for name, _ in columns]
+        table.add_row(text(shown_name(candidate)), *(cell + star for cell, star in zip(cells, stars, strict=True)))
+    if document["optimum"] is not None:
+        table.add_section()
+        table.add_row("optimum", *(f"{words.value(document['optimum']['values'][name])}  " for name, words in columns))
     console.print(table)
-    best = comparison.best(target)
-    others = f", not told apart from {', '.join(best[1:])}" if len(best) > 1 else ""
-    console.print(f"Best {target}: {best[0]}{others}.", markup=False)
+    console.print(summary_sentence(document), markup=False)
+    for name, candidate in document["candidates"].items():
+        if candidate["audit"] is not None:
+            console.print(audit_sentence(name, candidate["audit"]), markup=False)
+    if path is not None:
+        console.print(f"Kept in {path.parent}; `shortlist report {path.parent}` makes a page of it.", markup=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -52,6 +53,33 @@ def reader_options(texts: Iterable[str], readers: Sequence[Callable[..., Any]]) 
             raise ValueError(f"--option {name} must stand once; it stands twice.")
         given[name] = _value(name, text, list(dict.fromkeys(_kinds(name, readers))))
     return given
+
+
+def check_reader_options(given: Mapping[str, Any], read: Callable[..., Any], *, known: Sequence[str] = ()) -> None:
+    """Refuse options that a reader does not have, or that are of other types than it takes.
+
+    Args:
+        given: the values by name, with tuples for lists.
+        read: the reader; the types of its keyword arguments say what it takes.
+        known: names that are allowed; those of the reader, if there are none.
+
+    Raises:
+        ValueError: names the option.
+
+    Example:
+        >>> def read(path, *, size: int | tuple[int, int] | None = None): ...
+        >>> check_reader_options({"size": "wide"}, read)
+        Traceback (most recent call last):
+        ValueError: --reader size must be a whole number or a list of 2, each a whole number or null; got 'wide'.
+    """
+    known = known or [name for name, one in signature(read).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    for name, value in given.items():
+        if name not in known:
+            raise ValueError(f"--reader must be options among {', '.join(known) or 'none'}; got {name!r}.")
+        kinds = list(dict.fromkeys(_kinds(name, [read])))
+        if kinds and not any(_fits(kind, value) for kind in kinds):
+            wanted = list(dict.fromkeys(_described(kind) for kind in kinds))
+            raise ValueError(f"--reader {name} must be {' or '.join(wanted)}; got {value!r:.60}.")
 
 
 def _kinds(name: str, readers: Sequence[Callable[..., Any]]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""``shortlist evaluate``: how good scores are, and the sets that a rule makes of them."""
+"""``shortlist evaluate``: how good the scores of a file or a model are, and the sets that a rule makes of them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,28 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
+from shortlist.cli.model_options import add_data_options, check_model_options
 from shortlist.cli.predict import read_rule, seeded
-from shortlist.cli.row_progress import watched_blocks
+from shortlist.cli.score_figures import ScoreFigures, measure_classes, measure_label_sets
 from shortlist.cli.scores_file import Scores, add_score_options, scores_of
 from shortlist.cli.set_figures import SetFigures, measure_sets, number
-from shortlist.cli.true_labels import add_label_options, labels_of, read_true_labels
+from shortlist.cli.true_labels import add_label_options, in_form, read_true_labels
 from shortlist.extras import require
 from shortlist.report.dataset import counted, percent
+from shortlist.sets import SetRule
 
 _EXAMPLES = """\
 examples:
   shortlist evaluate test.npy test_labels.txt --logits
   shortlist evaluate test.npy test_labels.npy --logits --rule rule.json --k 1 5 10
   shortlist evaluate test.csv sets.json --probabilities --id image --json > figures.json
+  shortlist evaluate plants-model --data new.csv --k 1 3
+  shortlist evaluate plants-model --data plants.csv --part val --rule rule.json
+
+SCORES may be a model of `shortlist fit`; then --data has inputs and labels, and its own rule serves without --rule.
+Labels are matched by their names. DATA are read as those of training were; --reader says what is different.
 
 One class per row: top-k and average-k accuracy. Sets of labels: precision, recall, F1 and nDCG at k, micro and macro
 F1 of labels of at least --threshold, mean average precision. With --rule also size, coverage or recall of its sets.
@@ -32,9 +38,6 @@ Macro averages run over the labels that occur; ties count by expectation.
 exit code: 0, or 2 when something is wrong.
 """
 _KS = (1, 3, 5)
-# Up to this many scores, mean average precision is exact: it must keep all of them.
-_MOST_KEPT = 1 << 26
-_MOST_BINS, _FEWEST_BINS = 1000, 20
 _BAR_WIDTH = 30
 _NAMES = {
     "top_k_accuracy_micro": "top-k accuracy, micro",
@@ -52,14 +55,6 @@ _NAMES = {
 }
 
 
-class _Figures(NamedTuple):
-    """Values at each k by name, and single values by name."""
-
-    at_k: dict[str, list[float]]
-    single: dict[str, float]
-    absent: int  # labels that do not occur
-
-
 def add_command(commands: Any) -> None:
     """Describe the command to the parser."""
     parser = commands.add_parser(
@@ -69,8 +64,9 @@ def add_command(commands: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_score_options(parser)
-    add_label_options(parser)
+    add_score_options(parser, required=False)
+    add_label_options(parser, optional=True)
+    add_data_options(parser, "--format", part="test, or all rows where there are no parts")
     parser.add_argument("--rule", metavar="FILE", help="JSON of `shortlist calibrate`: measure its sets, too")
     parser.add_argument("--k", metavar="K", type=int, nargs="+", help="how many labels (default 1 3 5)")
     parser.add_argument(
@@ -87,17 +83,16 @@ def add_command(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure and print."""
     seeded(options.seed)  # A mistake is told before the work.
-    scores = scores_of(options)
-    ks = _checked_ks(options.k, scores.num_labels)
-    rule = None if options.rule is None else read_rule(options.rule, scores)
-    form = True if options.one_class else False if options.multi_label else None
-    target = read_true_labels(options.labels, scores, key=options.labels_key, one_class=form)
+    if check_model_options(options):
+        scores, target, link, rule, ks = _of_model(options)
+    else:
+        scores, target, link, rule, ks = _of_file(options)
     if target.ndim == 1:
         if options.threshold is not None:
             raise ValueError("--threshold is for sets of labels, and these rows have one class each.")
-        figures = _one_class(scores, target, ks)
+        figures = measure_classes(scores, target, ks, link)
     else:
-        figures = _sets_of_labels(scores, target, ks, 0.5 if options.threshold is None else options.threshold)
+        figures = measure_label_sets(scores, target, ks, 0.5 if options.threshold is None else options.threshold)
     sets = None if rule is None else measure_sets(rule, scores, target, seed=options.seed)
     if options.json:
         content = _content(scores, target, ks, figures, sets)
@@ -105,6 +100,44 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print(scores, target, ks, figures, sets)
     return 0
+
+
+class _Measured(NamedTuple):
+    """What is measured: scores against labels, with a link between rows, a rule and numbers of labels."""
+
+    scores: Scores
+    target: Tensor
+    link: str
+    rule: SetRule | None
+    ks: list[int]
+
+
+def _of_file(options: argparse.Namespace) -> _Measured:
+    if options.labels is None:
+        raise ValueError(f"LABELS must be given: the true labels of the rows of `{options.scores}`.")
+    scores = scores_of(options)
+    ks = _checked_ks(options.k, scores.num_labels)
+    rule = None if options.rule is None else read_rule(options.rule, scores)
+    target = read_true_labels(options.labels, scores, key=options.labels_key, one_class=_form(options))
+    return _Measured(scores, target, "softmax", rule, ks)
+
+
+def _of_model(options: argparse.Namespace) -> _Measured:
+    for name, given in (("LABELS", options.labels), ("--labels-key", options.labels_key), ("--id", options.id)):
+        if given is not None:
+            raise ValueError(f"{name} is for files of scores; `{options.scores}` is a model.")
+    from shortlist.cli.model_scores import labelled_scores
+
+    found = labelled_scores(options)
+    ks = _checked_ks(options.k, found.scores.num_labels)
+    file = options.rule or found.rule_file
+    rule = None if file is None else read_rule(file, found.scores, model=options.scores)
+    target = in_form(found.target, found.scores.num_labels, _form(options), options.data)
+    return _Measured(found.scores, target, found.link, rule, ks)
+
+
+def _form(options: argparse.Namespace) -> bool | None:
+    return True if options.one_class else False if options.multi_label else None
 
 
 def _checked_ks(given: Sequence[int] | None, num_labels: int) -> list[int]:
@@ -116,85 +149,8 @@ def _checked_ks(given: Sequence[int] | None, num_labels: int) -> list[int]:
     return sorted(set(given))
 
 
-def _one_class(scores: Scores, target: Tensor, ks: list[int]) -> _Figures:
-    from shortlist.metrics import AverageKAccuracy, TopKAccuracy
-
-    metrics = require("torchmetrics", extra="metrics")
-    micro, macro = TopKAccuracy(ks), TopKAccuracy(ks, average="macro", num_labels=scores.num_labels)
-    # The two averages of one k have one state, which the collection keeps once.
-    averages = [
-        metrics.MetricCollection(
-            {name: AverageKAccuracy(k=k, num_rows=scores.num_rows, average=name) for name in ("micro", "macro")}
-        )
-        for k in ks
-    ]
-    with watched_blocks(scores, "measuring scores") as blocks:
-        for block in blocks:
-            labels = labels_of(target, block)
-            micro.update(block.scores, labels)
-            macro.update(block.scores, labels)
-            # One threshold for all rows compares scores between rows, as only probabilities can be.
-            compared = _probabilities(block.scores, "softmax") if scores.from_logits else block.scores
-            for average in averages:
-                average.update(compared, labels)
-    found = [average.compute() for average in averages]
-    # torchmetrics gives a single value without its axis.
-    at_k = {
-        "top_k_accuracy_micro": micro.compute().reshape(-1).tolist(),
-        "top_k_accuracy_macro": macro.compute().reshape(-1).tolist(),
-        "average_k_accuracy_micro": [float(values["micro"]) for values in found],
-        "average_k_accuracy_macro": [float(values["macro"]) for values in found],
-    }
-    return _Figures(at_k, {}, len(macro.absent))
-
-
-def _sets_of_labels(scores: Scores, target: Tensor, ks: list[int], threshold: float) -> _Figures:
-    from shortlist.metrics import MacroF1, MeanAveragePrecision, MicroF1, RankingMetrics
-
-    n = scores.num_labels
-    ranking, by_row, by_label = RankingMetrics(ks), MeanAveragePrecision("sample"), _by_label(scores)
-    micro, macro = MicroF1(threshold=threshold), MacroF1(n, threshold=threshold)
-    with watched_blocks(scores, "measuring scores") as blocks:
-        for block in blocks:
-            labels = labels_of(target, block)
-            for metric in (ranking, by_row, by_label):
-                metric.update(block.scores, labels)
-            probabilities = _probabilities(block.scores, "sigmoid") if scores.from_logits else block.scores
-            micro.update(probabilities, labels)
-            macro.update(probabilities, labels)
-    values = {name: float(value) for name, value in ranking.compute().items()}
-    at_k = {name: [values[f"{name}@{k}"] for k in ks] for name in ("precision", "recall", "f1", "ndcg")}
-    single = {
-        "micro_f1": float(micro.compute()),
-        "macro_f1": float(macro.compute()),
-        "map_of_rows": float(by_row.compute()),
-        "map_of_labels": float(by_label.compute()),
-    }
-    if not isinstance(by_label, MeanAveragePrecision):
-        low, high = by_label.bounds
-        single |= {"map_of_labels_at_least": float(low), "map_of_labels_at_most": float(high)}
-    return _Figures(at_k, single, len(macro.absent))
-
-
-def _by_label(scores: Scores) -> Any:
-    """Mean average precision over labels: exact, or with two bounds where not all scores can be kept."""
-    from shortlist.metrics import BinnedMeanAveragePrecision, MeanAveragePrecision
-
-    if scores.num_rows * scores.num_labels <= _MOST_KEPT:
-        return MeanAveragePrecision()
-    bins = max(_FEWEST_BINS, min(_MOST_BINS, (_MOST_KEPT // 2) // scores.num_labels))
-    return BinnedMeanAveragePrecision(scores.num_labels, bins=bins, limits=None if scores.from_logits else (0.0, 1.0))
-
-
-def _probabilities(logits: Tensor, link: str) -> Tensor:
-    """As the rules of ``shortlist.sets`` read logits: -inf stays, and is in no set."""
-    work = logits.double() if logits.dtype == torch.float64 else logits.float()
-    values = work.softmax(-1) if link == "softmax" else work.sigmoid()
-    return torch.where(work == -torch.inf, -torch.inf, values)
-
-
 def _content(
-    scores: Scores, target: Tensor, ks: list[int], figures: _Figures, sets: SetFigures | None
+    scores: Scores, target: Tensor, ks: list[int], figures: ScoreFigures, sets: SetFigures | None
 ) -> dict[str, Any]:
     return {
         "rows": scores.num_rows,
@@ -211,7 +167,7 @@ def _content(
     }
 
 
-def _print(scores: Scores, target: Tensor, ks: list[int], figures: _Figures, sets: SetFigures | None) -> None:
+def _print(scores: Scores, target: Tensor, ks: list[int], figures: ScoreFigures, sets: SetFigures | None) -> None:
     text = require("rich.text", extra="report").Text
     tables = require("rich.table", extra="report").Table
     console = require("rich.console", extra="report").Console(highlight=False, soft_wrap=True)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from shortlist.cli.output_file import check_folder, told_folder_failure
 from shortlist.extras import require
 
 _EXAMPLES = """\
@@ -33,17 +34,22 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train, evaluate, save."""
-    from shortlist.cli.run_options import fit_options, options_parser, training_data
+    from shortlist.cli.model_data import describe_source
+    from shortlist.cli.run_options import check_test_rows, fit_options, naming_data, options_parser, training_data
     from shortlist.train import evaluate, fit, save_model
 
     parser = options_parser("shortlist fit", "Train a model that answers with sets.", _EXAMPLES)
     parser.add_argument("--output", metavar="FOLDER", required=True, help="where the model goes")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON and nothing else")
     given = parser.parse_args(options.rest)
-    dataset = training_data(given)
-    fitted = fit(dataset, fit_options(given), folder=given.output, progress=sys.stderr.isatty())
-    evaluation = evaluate(fitted, dataset)
-    folder = save_model(fitted, given.output, rule=evaluation.rule)
+    check_folder(given.output)
+    asked, dataset = fit_options(given), training_data(given)
+    source = describe_source(dataset, given.data, format=given.format, reader=given.reader)
+    with naming_data(given.data), told_folder_failure(given.output):
+        check_test_rows(dataset, [asked])
+        fitted = fit(dataset, asked, folder=given.output, progress=sys.stderr.isatty())
+        evaluation = evaluate(fitted, dataset)
+        folder = save_model(fitted, given.output, rule=evaluation.rule, source=source)
     figures = {"best_epoch": fitted.best_epoch, "epochs": len(fitted.history), **evaluation.values}
     if given.json:
         sys.stdout.write(json.dumps(figures, indent=1) + "\n")

@@ -29,6 +29,34 @@ def check_output(path: str | Path, *inputs: str | Path | None) -> None:
         raise ValueError(f"`{path}` cannot be written: `{folder}` does not allow it.")
 
 
+def check_folder(path: str | Path | None) -> None:
+    """Refuse a folder that is a file, or that cannot be written or made; None is no folder, and never refused."""
+    if path is None:
+        return
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"`{path}` cannot be written: it is not a folder.")
+    folder = next(there for there in (path.absolute(), *path.absolute().parents) if there.exists())
+    if not folder.is_dir():
+        raise ValueError(f"`{path}` cannot be written: `{folder}` is not a folder.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(f"`{path}` cannot be written: `{folder}` does not allow it.")
+
+
+@contextmanager
+def told_folder_failure(folder: str | Path | None) -> Iterator[None]:
+    """Name the folder of long work, if there is one, in what the system says of it, such as that the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if folder is None or error.strerror is None:
+            raise
+        # A system error that names another file is about what is read.
+        if error.filename is not None and not Path(error.filename).absolute().is_relative_to(Path(folder).absolute()):
+            raise
+        raise ValueError(f"`{folder}` cannot be written: {error.strerror}.") from error
+
+
 @contextmanager
 def told_failure(path: str | Path) -> Iterator[None]:
     """Turn what the system says about a file that is written into one sentence that names it."""

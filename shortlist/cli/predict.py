@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TextIO
 
 import torch
 
-from shortlist.cli.model_scores import is_model, open_model_scores
+from shortlist.cli.model_options import add_data_options, check_model_options
 from shortlist.cli.output_file import check_output, text_output
 from shortlist.cli.row_progress import watched_blocks
 from shortlist.cli.scores_file import ScoreBlock, Scores, add_score_options, scores_of
@@ -25,9 +25,13 @@ examples:
   shortlist predict test.npy --logits --rule rule.json --names labels.txt --output sets.jsonl
   shortlist predict test.csv --probabilities --id image --rule rule.json --output sets.csv
   shortlist predict test.npy --logits --rule rule.json | head
-  shortlist predict plants-model --data plants.csv --part test --output sets.jsonl
+  shortlist predict plants-model --data new.csv --id plot --output sets.jsonl
+  shortlist predict photos-model --data photos/ --output sets.csv
+  shortlist predict mesh-model --data abstracts.txt --rule rule.json | head
 
 SCORES may be a model of `shortlist fit`, and --data what it should answer to; its own rule serves without --rule.
+DATA need no labels: a table with the columns of training, a text per line (.txt), features (.npy, .npz), an image or a
+folder of images. They are read as those of training were; --reader says what is different.
 
 .jsonl has an object per row: its number (from 0) or id, labels best first, and their probabilities.
 .csv has a line per row, with ';' between labels. Labels are names where SCORES or --names has them, else numbers.
@@ -48,9 +52,7 @@ def add_command(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_score_options(parser, required=False)
-    parser.add_argument("--data", metavar="PATH", help="with a model: the data to answer to")
-    parser.add_argument("--data-format", metavar="NAME", help="of DATA; see `shortlist data formats`")
-    parser.add_argument("--part", metavar="NAME", help="with a model: the part of the data (default: all rows)")
+    add_data_options(parser, part="all rows")
     parser.add_argument("--rule", metavar="FILE", help="JSON of `shortlist calibrate`")
     parser.add_argument("--output", "-o", metavar="FILE", help=".jsonl or .csv (default: standard output)")
     parser.add_argument("--format", choices=_FORMATS, help="by default what OUTPUT ends in, else jsonl")
@@ -67,9 +69,8 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("--json tells a summary on standard output, where the sets go: --output must name a file.")
     generator = None if options.seed is None else seeded(options.seed)
     if output is not None:
-        check_output(output, options.scores, options.rule, options.names)
-    scores, rule_file = _source(options)
-    rule = read_rule(rule_file, scores)
+        check_output(output, options.scores, options.rule, options.names, options.data)
+    scores, rule = _source(options)
     if form == "csv":
         _check_names(scores)
     rows = labels = empty = 0
@@ -84,31 +85,29 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _source(options: argparse.Namespace) -> tuple[Scores, str | Path]:
-    """Scores of a file or of a model, and the file of the rule."""
-    if is_model(options.scores):
-        if options.data is None:
-            raise ValueError(f"`{options.scores}` is a model: --data must name what it should answer to.")
-        for name in ("logits", "probabilities", "key", "id", "names"):
-            if getattr(options, name):
-                raise ValueError(f"--{name} is for files of scores; `{options.scores}` is a model.")
-        scores = open_model_scores(options.scores, options.data, part=options.part, format=options.data_format)
-        rule = options.rule or Path(options.scores) / "rule.json"
-    else:
-        for name in ("data", "data_format", "part"):
-            if getattr(options, name) is not None:
-                raise ValueError(f"--{name.replace('_', '-')} is for models; `{options.scores}` is none.")
-        if not options.logits and not options.probabilities:
-            raise ValueError("one of --logits and --probabilities must say what the scores are.")
-        scores, rule = scores_of(options), options.rule
+def _source(options: argparse.Namespace) -> tuple[Scores, SetRule]:
+    """Scores of a file or of a model, and the rule that is asked for, or else that of the model."""
+    if not check_model_options(options):
+        if options.rule is None:
+            raise ValueError("--rule must name the JSON of `shortlist calibrate`.")
+        scores = scores_of(options)
+        return scores, read_rule(options.rule, scores)
+    from shortlist.cli.model_scores import unlabelled_scores
+
+    scores, own = unlabelled_scores(options)
+    rule = options.rule or own
     if rule is None:
-        raise ValueError("--rule must name the JSON of `shortlist calibrate`.")
-    return scores, rule
+        raise ValueError(f"`{options.scores}` has no rule: --rule must name the JSON of `shortlist calibrate`.")
+    return scores, read_rule(rule, scores, model=options.scores)
 
 
-def read_rule(path: str | Path, scores: Scores) -> SetRule:
-    """A saved rule, if it was calibrated on as many labels and on the same kind of scores."""
+def read_rule(path: str | Path, scores: Scores, *, model: str | None = None) -> SetRule:
+    """A saved rule, if it was calibrated on as many labels and on the same kind of scores; ``model`` gives them."""
     rule = load_rule(path)
+    if model is not None and rule.num_labels != scores.num_labels:
+        raise ValueError(f"`{path}` is for {rule.num_labels} labels, and `{model}` has {scores.num_labels}.")
+    if model is not None and not rule.from_logits:
+        raise ValueError(f"`{path}` was calibrated on probabilities, and `{model}` gives logits.")
     if rule.num_labels != scores.num_labels:
         # The usual reason: a column of ids that passes for a label.
         hint = f"; --id {scores.names[0]}, if that names the rows" if scores.names else ""
@@ -141,7 +140,8 @@ def _answers(block: ScoreBlock, sets: PredictionSets, names: tuple[str, ...] | N
     ends, labels = sets.indptr.tolist(), sets.labels.tolist()
     scores = sets.scores.numpy().astype(str).astype(float).tolist()
     shown = labels if names is None else [names[label] for label in labels]
-    for place, row in enumerate(block.rows if block.ids is None else block.ids):
+    rows = block.ids or block.numbers or block.rows
+    for place, row in enumerate(rows):
         inside = slice(ends[place], ends[place + 1])
         yield _Answer(row, shown[inside], scores[inside])
 

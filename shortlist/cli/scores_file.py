@@ -34,6 +34,7 @@ class ScoreBlock(NamedTuple):
     scores: Tensor  # (rows, labels), floating
     ids: list[str] | None
     place: Callable[[int], str]  # names the file and a row of the block, for an error
+    numbers: Sequence[int] | None = None  # of the rows in their file, where they are a part of it
 
     @property
     def rows(self) -> range:

@@ -65,7 +65,7 @@ def read_true_labels(
         raise ValueError(
             f"`{path}` must have labels for each of the {rows} rows of `{scores.path}`; got {len(target)}."
         )
-    return _in_form(target, scores.num_labels, one_class, path)
+    return in_form(target, scores.num_labels, one_class, path)
 
 
 def labels_of(target: Tensor, block: ScoreBlock) -> Tensor:
@@ -99,7 +99,8 @@ def _padded(sets: LabelSets) -> Tensor:
     return torch.tensor([row + [-1] * (width - len(row)) for row in rows], dtype=torch.int64).reshape(len(rows), width)
 
 
-def _in_form(target: Tensor, num_labels: int, one_class: bool | None, path: Path) -> Tensor:
+def in_form(target: Tensor, num_labels: int, one_class: bool | None, path: str | Path) -> Tensor:
+    """Labels as `read_true_labels` gives them; ``path`` is for errors."""
     if one_class is None and target.layout == torch.strided:
         return target
     if one_class is None and bool((target.values() < 0).any()):

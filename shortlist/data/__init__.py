@@ -21,7 +21,7 @@ from shortlist.data.formats import (
     stream_extreme_text,
 )
 from shortlist.data.frozen import Encoder, frozen_features
-from shortlist.data.frozen_encoders import EfficientNetLite0, MiniLM
+from shortlist.data.frozen_encoders import BackboneFeatures, EfficientNetLite0, MiniLM, frozen_encoder
 from shortlist.data.groups import Groups
 from shortlist.data.hidden_labels import hide_labels, incomplete_labels, single_positive
 from shortlist.data.images import ImageArray, ImageFiles
@@ -47,6 +47,7 @@ from shortlist.data.worlds import AmbiguousWorld, BayesRisk, MultiLabelWorld, Sc
 
 __all__ = [
     "AmbiguousWorld",
+    "BackboneFeatures",
     "Batch",
     "BayesRisk",
     "Dataset",
@@ -72,6 +73,7 @@ __all__ = [
     "digits",
     "find_duplicates",
     "frequent_labels",
+    "frozen_encoder",
     "frozen_features",
     "geometry",
     "hashed_words",

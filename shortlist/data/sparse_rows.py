@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ class SparseRows:
         columns: ``(entries,)`` int64 (or int32, to save memory).
         values: ``(entries,)`` floating.
         width: how many columns.
+        words: where columns are hashed words of texts, how they were made: the options of `hashed_words`.
 
     Example:
         >>> rows = SparseRows(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.tensor([1.0, 2.0, 3.0]), 3)
@@ -29,7 +31,9 @@ class SparseRows:
 
     kind = "sparse features"
 
-    def __init__(self, crow: Tensor, columns: Tensor, values: Tensor, width: int) -> None:
+    def __init__(
+        self, crow: Tensor, columns: Tensor, values: Tensor, width: int, *, words: Mapping[str, int] | None = None
+    ) -> None:
         if len(columns) != len(values):
             raise ValueError(f"`columns` and `values` must have one length; got {len(columns)} and {len(values)}.")
         if crow.dtype != torch.int64 or not len(crow) or crow[0] != 0 or crow[-1] != len(columns):
@@ -39,15 +43,16 @@ class SparseRows:
         if len(columns) and (int(columns.min()) < 0 or int(columns.max()) >= width):
             worst = int(columns.min()) if int(columns.min()) < 0 else int(columns.max())
             raise ValueError(f"`columns` must lie in [0, {width}); got {worst}.")
-        self.crow, self.columns, self.values, self.width = crow, columns, values, width
+        self.crow, self.columns, self.values, self.width, self.words = crow, columns, values, width, words
 
     @classmethod
-    def of_scipy(cls, matrix: Any) -> SparseRows:
+    def of_scipy(cls, matrix: Any, *, words: Mapping[str, int] | None = None) -> SparseRows:
         """Take a scipy CSR matrix or array as it is; nothing is copied but the row pointers."""
         if getattr(matrix, "format", None) != "csr":
             raise TypeError(f"`matrix` must be a scipy CSR matrix; got {type(matrix).__name__}.")
         crow = torch.from_numpy(np.asarray(matrix.indptr, dtype=np.int64))
-        return cls(crow, torch.from_numpy(matrix.indices), torch.from_numpy(matrix.data), matrix.shape[1])
+        columns, values = torch.from_numpy(matrix.indices), torch.from_numpy(matrix.data)
+        return cls(crow, columns, values, matrix.shape[1], words=words)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -66,7 +71,7 @@ class SparseRows:
     def take(self, rows: Tensor) -> SparseRows:
         """Some of the rows; copies their entries."""
         crow, places = take_segments(self.crow, rows)
-        return SparseRows(crow, self.columns[places], self.values[places], self.width)
+        return SparseRows(crow, self.columns[places], self.values[places], self.width, words=self.words)
 
     def fingerprints(self, rows: Tensor) -> list[bytes]:
         """Content hashes of the stored entries in their order."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,8 @@ def hashed_words(dataset: Dataset, *, num_features: int = 2**18, ngrams: int = 1
         ngrams: up to how many words in a row are counted as one.
 
     Returns:
-        The dataset with inputs of kind ``sparse features``, float32.
+        The dataset with inputs of kind ``sparse features``, float32, that remember these options: a model that is
+        trained on them answers to texts.
 
     Example:
         >>> from shortlist.data import Dataset, Texts, hashed_words
@@ -35,7 +35,8 @@ def hashed_words(dataset: Dataset, *, num_features: int = 2**18, ngrams: int = 1
     hashing = text.HashingVectorizer(n_features=num_features, ngram_range=(1, ngrams), dtype=np.float32)
     texts = _texts(dataset).texts
     matrix = hashing.transform(texts or [""])  # scikit-learn has no answer to no texts.
-    return _replaced(dataset, matrix[: len(texts)])
+    words = {"num_features": num_features, "ngrams": ngrams}
+    return replace(dataset, inputs=SparseRows.of_scipy(matrix[: len(texts)], words=words))
 
 
 def tfidf_words(dataset: Dataset, *, num_features: int | None = 50_000, ngrams: int = 1, min_count: int = 2) -> Dataset:
@@ -66,7 +67,7 @@ def tfidf_words(dataset: Dataset, *, num_features: int | None = 50_000, ngrams: 
         weights.fit(texts.batch(dataset.part_rows("train")))
     except ValueError as error:
         raise ValueError(f"`dataset` has no words that occur in {min_count} training rows.") from error
-    return _replaced(dataset, weights.transform(texts.texts))
+    return replace(dataset, inputs=SparseRows.of_scipy(weights.transform(texts.texts)))
 
 
 def _texts(dataset: Dataset) -> Texts:
@@ -79,7 +80,3 @@ def _check_counts(**counts: int) -> None:
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"`{name}` must be a whole number from 1; got {value}.")
-
-
-def _replaced(dataset: Dataset, matrix: Any) -> Dataset:
-    return replace(dataset, inputs=SparseRows.of_scipy(matrix))

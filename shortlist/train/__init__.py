@@ -1,8 +1,16 @@
 """Training of models that answer with sets; needs the extra ``train``."""
 
+from shortlist.extras import import_failure
+
+try:
+    import lightning  # noqa: F401  # pyright: ignore[reportUnusedImport]
+except Exception as error:
+    raise import_failure("lightning", error, extra="train") from error
+
 from shortlist.train.batches import SetBatches
 from shortlist.train.classifier import SetClassifier
 from shortlist.train.comparison import Comparison, Interval, compare
+from shortlist.train.comparison_file import comparison_document, write_comparison
 from shortlist.train.densenet import DenseNet
 from shortlist.train.encoders import MLP, Bag, Plain, SmallCNN, Standardised
 from shortlist.train.evaluation import Evaluation, evaluate
@@ -31,9 +39,11 @@ __all__ = [
     "Standardised",
     "build_model",
     "compare",
+    "comparison_document",
     "evaluate",
     "export_onnx",
     "fit",
     "load_model",
     "save_model",
+    "write_comparison",
 ]

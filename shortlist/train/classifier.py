@@ -63,7 +63,11 @@ class SetClassifier(LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         """The loss of a batch; ValueError names the batch where it is not finite."""
-        loss = batch_loss(self.loss, self.model.outputs(batch.inputs), batch.targets, batch.rows)
+        outputs = self.model.outputs(batch.inputs)
+        # Networks may compute in half precision; a loss, whose gradient is a difference of like numbers, may not.
+        outputs = tuple(each.float() if each.dtype in (torch.float16, torch.bfloat16) else each for each in outputs)
+        with torch.autocast(self.device.type, enabled=False):
+            loss = batch_loss(self.loss, outputs, batch.targets, batch.rows)
         if not torch.isfinite(loss):
             raise ValueError(f"the loss is {loss.item()} in epoch {self.current_epoch}, batch {index}: no finite step.")
         rows = torch.tensor(len(batch.rows))
@@ -93,10 +97,15 @@ class SetClassifier(LightningModule):
         options = self.options
         parameters = [p for p in (*self.model.parameters(), *self.loss.parameters()) if p.requires_grad]
         optimizer = (
-            torch.optim.AdamW(parameters, lr=options.learning_rate, weight_decay=options.weight_decay)
+            torch.optim.AdamW(parameters, lr=options.learning_rate, weight_decay=options.weight_decay, fused=True)
             if options.optimizer == "adamw"
             else torch.optim.SGD(
-                parameters, options.learning_rate, momentum=0.9, weight_decay=options.weight_decay, nesterov=True
+                parameters,
+                options.learning_rate,
+                momentum=0.9,
+                weight_decay=options.weight_decay,
+                nesterov=True,
+                fused=True,
             )
         )
         steps = max(int(self.trainer.estimated_stepping_batches), 1)

@@ -1,22 +1,21 @@
-"""Several ways to train, each with several seeds, on the same data: a table with intervals, and what wins."""
+"""Several ways to train, each with several seeds, on the same data: figures with intervals, and what wins."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from shortlist.data import Dataset
-from shortlist.files import read_document, replacing
-from shortlist.train.evaluation import evaluate
-from shortlist.train.fit import fit, make_run, run_identity
+import torch
+
+from shortlist.data import Dataset, hashed_words
+from shortlist.extras import require
+from shortlist.train.compared_run import Asked, compared_run
+from shortlist.train.fit import make_run
 from shortlist.train.options import FitOptions
 from shortlist.train.scores import refuse_missing
-
-_FORMAT = "shortlist comparison run"
-_VERSION = 1
 
 # Two-sided 95% quantiles of Student's law for 1, 2, ... degrees of freedom; beyond, a series about the normal law.
 _STUDENT = (
@@ -25,7 +24,9 @@ _STUDENT = (
     2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
 _LOWER_IS_BETTER = "error"
-_NO_AIM = "average_size"  # Neither more nor less of it is better.
+NO_AIM = "average_size"  # Neither more nor less of it is better.
+
+Progress = Callable[[float, int, str], object]
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,10 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The figures of every run: ``runs[name][seed]`` is a dict of them."""
+    """The figures of every run, ``runs[name][seed]``; ``details[name][seed]`` is what a report shows besides."""
 
     runs: dict[str, dict[int, dict[str, float]]]
+    details: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
 
     def figures(self) -> list[str]:
         """The names of the figures."""
@@ -72,9 +74,9 @@ class Comparison:
 
         Those whose interval of the difference to the best, paired by seed, holds 0; with one seed, the best alone.
         """
-        sign = 1 if figure.endswith(_LOWER_IS_BETTER) else -1
-        if figure not in self.figures() or figure == _NO_AIM:
-            known = ", ".join(name for name in self.figures() if name != _NO_AIM)
+        sign = 1 if better(figure) == "lower" else -1
+        if figure not in self.figures() or better(figure) is None:
+            known = ", ".join(name for name in self.figures() if better(name) is not None)
             raise ValueError(f"`figure` must be one of {known}; got {figure!r}.")
         order = sorted(self.runs, key=lambda name: sign * self.interval(name, figure).mean)
         first = self.runs[order[0]]
@@ -87,6 +89,16 @@ class Comparison:
         return ties
 
 
+def better(figure: str) -> str | None:
+    """Whether ``lower`` or ``higher`` values of a figure are better; None if neither is.
+
+    Example:
+        >>> better("top3_error"), better("recall@8"), better("average_size")
+        ('lower', 'higher', None)
+    """
+    return None if figure == NO_AIM else "lower" if figure.endswith(_LOWER_IS_BETTER) else "higher"
+
+
 def compare(
     dataset: Dataset,
     candidates: Mapping[str, FitOptions],
@@ -94,7 +106,10 @@ def compare(
     seeds: Sequence[int] = (0, 1, 2),
     folder: str | Path | None = None,
     part: str = "test",
-    progress: Callable[[int, int, str], object] | None = None,
+    audit: bool = False,
+    jobs: int = 1,
+    source: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> Comparison:
     """Train every candidate with every seed and evaluate it.
 
@@ -102,10 +117,14 @@ def compare(
         dataset: with parts ``train``, ``val`` and ``part``.
         candidates: options by name; their seeds are replaced.
         seeds: each candidate is trained with each, so that differences can be paired.
-        folder: where finished runs are kept; a comparison with the same folder does not train them again, and goes on
-            in the middle of the one that was interrupted.
+        folder: where finished runs and their models are kept; a comparison with the same folder does not train them
+            again, and goes on in the middle of the one that was interrupted.
         part: what to evaluate on.
-        progress: called with the number of finished runs, of all runs, and the name of the next one.
+        audit: whether to ask of the layers of the first seed which label sets of ``part`` they can never rank first.
+        jobs: how many runs at a time, each in a process with its share of the cores.
+        source: how the data were read, which is kept with the models.
+        progress: called with the number of finished runs, the unfinished one counting by its share; with that of all
+            runs; and with the name of a run under way.
 
     Returns:
         The figures of all runs.
@@ -123,35 +142,72 @@ def compare(
         raise ValueError("`candidates` and `seeds` must not be empty.")
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"`seeds` must differ; got {list(seeds)}.")
+    for name in candidates if folder is not None else ():
+        if Path(name).name != name:
+            raise ValueError(f"`candidates` must have names that a folder can have; got {name!r}.")
+    if jobs < 1:
+        raise ValueError(f"`jobs` must be at least 1; got {jobs}.")
     refuse_missing(dataset, (part,))
+    dataset = _hashed_once(dataset, candidates)
     for options in candidates.values():  # All of them before the work, which may take hours.
         make_run(dataset, options)
-    todo = [(name, seed) for seed in seeds for name in candidates]
-    runs: dict[str, dict[int, dict[str, float]]] = {name: {} for name in candidates}
-    for done, (name, seed) in enumerate(todo):
-        if progress is not None:
-            progress(done, len(todo), name)
-        place = None if folder is None else Path(folder) / f"{name}-{seed}"
-        runs[name][seed] = _run(dataset, replace(candidates[name], seed=seed), place, part)
-    if progress is not None:
-        progress(len(todo), len(todo), "")
-    return Comparison(runs)
+    todo = [
+        Asked(
+            name,
+            replace(options, seed=seed),
+            None if folder is None else Path(folder) / f"{name}-{seed}",
+            part,
+            audit=audit and seed == seeds[0],
+            source=source,
+        )
+        for seed in seeds
+        for name, options in candidates.items()
+    ]
+    details: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in candidates}
+    for asked, found in _in_turn(dataset, todo, progress) if jobs == 1 else _at_once(dataset, todo, jobs, progress):
+        details[asked.name][asked.options.seed] = found
+    # Runs that go on at once end in any order.
+    details = {name: {seed: by_seed[seed] for seed in seeds} for name, by_seed in details.items()}
+    runs = {name: {seed: found["values"] for seed, found in by_seed.items()} for name, by_seed in details.items()}
+    return Comparison(runs, details)
 
 
-def _run(dataset: Dataset, options: FitOptions, place: Path | None, part: str) -> dict[str, float]:
-    asked = {**run_identity(dataset, options), "part": part}
-    result = None if place is None else place / "result.json"
-    if result is not None and result.is_file():
-        document = read_document(result, kind=_FORMAT, version=_VERSION)
-        if document.get("asked") != asked:
-            raise ValueError(f"`{result}` is of other data or options; choose another folder.")
-        values = document.get("values")
-        if not isinstance(values, dict) or not all(isinstance(value, int | float) for value in values.values()):
-            raise ValueError(f"`{result}` is damaged: it holds no figures.")
-        return values
-    values = evaluate(fit(dataset, options, folder=place), dataset, part=part).values
-    if result is not None:
-        with replacing(result) as partial:
-            content = {"format": _FORMAT, "version": _VERSION, "asked": asked, "values": values}
-            partial.write_text(json.dumps(content, indent=1))
-    return values
+def _hashed_once(dataset: Dataset, candidates: Mapping[str, FitOptions]) -> Dataset:
+    """Texts as the words that all candidates hash them to; as they are where candidates differ."""
+    sizes = {0 if options.frozen else options.words for options in candidates.values()}
+    if dataset.inputs.kind != "text" or len(sizes) > 1 or 0 in sizes:
+        return dataset
+    return hashed_words(dataset, num_features=sizes.pop())
+
+
+def _in_turn(
+    dataset: Dataset, todo: Sequence[Asked], progress: Progress | None
+) -> Iterator[tuple[Asked, dict[str, Any]]]:
+    tell = progress or (lambda *_: None)
+    for done, asked in enumerate(todo):
+
+        def step(share: float, done: int = done, name: str = asked.name) -> None:
+            tell(done + share, len(todo), name)
+
+        step(0.0)
+        yield asked, compared_run(dataset, asked, progress=step)
+    tell(len(todo), len(todo), "")
+
+
+def _at_once(
+    dataset: Dataset, todo: Sequence[Asked], jobs: int, progress: Progress | None
+) -> Iterator[tuple[Asked, dict[str, Any]]]:
+    joblib = require("joblib", extra="train")
+    tell = progress or (lambda *_: None)
+    threads = max(1, torch.get_num_threads() // jobs)
+    tell(0, len(todo), f"{min(jobs, len(todo))} at a time")
+    tasks = (joblib.delayed(_in_process)(dataset, place, asked, threads) for place, asked in enumerate(todo))
+    finished = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(tasks)
+    for done, (place, found) in enumerate(finished, start=1):
+        yield todo[place], found
+        tell(done, len(todo), todo[place].name if done < len(todo) else "")
+
+
+def _in_process(dataset: Dataset, place: int, asked: Asked, threads: int) -> tuple[int, dict[str, Any]]:
+    torch.set_num_threads(threads)
+    return place, compared_run(dataset, asked)

@@ -10,14 +10,15 @@ from torch import Tensor
 from shortlist.data import Dataset
 from shortlist.metrics import MeanAveragePrecision
 from shortlist.sets import AverageK
+from shortlist.sets.rule import Link
 from shortlist.targets import to_class_indices
 from shortlist.train.fit import Fitted
+from shortlist.train.prepared_inputs import prepared
 from shortlist.train.recipes import link_of
 from shortlist.train.scores import (
     is_one_class,
     metric_values,
     model_scores,
-    prepared,
     refuse_unusable,
     run_metrics,
     update_metrics,
@@ -26,17 +27,24 @@ from shortlist.train.scores import (
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Figures by name, and the rule that made the sets.
+    """Figures by name, and what they were made of.
 
     For one class per row ``values`` holds ``top1_error``, ``topK_error`` and ``averageK_error``: how often the class is
     missing among the best, among the K best, and in sets of K labels on average; and ``average_size``, what that
     average came to on these rows. For sets, precision, recall, F1 and nDCG at several sizes, and ``map``, the mean
-    average precision of the labels that occur. ``sizes``, ``(rows,)`` int64, are those of the sets.
+    average precision of the labels that occur. ``rule`` makes the sets; ``logits``, ``(rows, n)``, are of the rows that
+    were evaluated, and ``val_logits`` of those that the rule was fitted on.
     """
 
     values: dict[str, float]
     rule: AverageK
-    sizes: Tensor
+    logits: Tensor
+    val_logits: Tensor
+
+    @property
+    def sizes(self) -> Tensor:
+        """Those of the sets, ``(rows,)`` int64."""
+        return self.rule(self.logits).sum(-1).to(torch.int64)
 
 
 def figure_names(dataset: Dataset, k: float) -> list[str]:
@@ -46,8 +54,9 @@ def figure_names(dataset: Dataset, k: float) -> list[str]:
         return [name.replace("accuracy", "error") for name in reversed(metrics)]
     sizes: tuple[int, ...] = metrics["ranking"]._ks  # pyright: ignore[reportAssignmentType]
     whole = max(1, min(round(k), dataset.num_labels))
-    names = [f"{name}@{size}" for name in ("recall", "precision", "f1", "ndcg") for size in sizes]
-    return [f"recall@{whole}", *(name for name in names if name != f"recall@{whole}"), "map"]
+    families = ("recall", "precision", "f1", "ndcg")
+    others = [f"{name}@{size}" for name in families for size in sizes if size != whole]
+    return [*(f"{name}@{whole}" for name in families), "map", *others]
 
 
 def evaluate(fitted: Fitted, dataset: Dataset, *, part: str = "test") -> Evaluation:
@@ -65,26 +74,36 @@ def evaluate(fitted: Fitted, dataset: Dataset, *, part: str = "test") -> Evaluat
         >>> sorted(evaluate(fit(data, FitOptions(epochs=1)), data).values)
         ['average3_error', 'average_size', 'top1_error', 'top3_error']
     """
-    if fitted.plan.words is not None:
-        dataset = prepared(dataset, **fitted.plan.words)
+    dataset = prepared(dataset, fitted.plan)
     refuse_unusable(dataset, ("val", part))
-    k, n, link = fitted.options.k, dataset.num_labels, link_of(fitted.plan.loss)
-    rule = AverageK(k, link=link)
-    rule.fit(model_scores(fitted.model, dataset.part("val"), n), from_logits=True)
     rows = dataset.part(part)
-    logits = model_scores(fitted.model, rows, n)
-    inside = rule(logits)
-    metrics = run_metrics(one_class=is_one_class(rows), num_labels=n, k=k)
-    if is_one_class(rows):
+    val_logits, logits = (model_scores(fitted.model, each, dataset.num_labels) for each in (dataset.part("val"), rows))
+    return evaluate_scores(val_logits, logits, rows, k=fitted.options.k, link=link_of(fitted.plan.loss))
+
+
+def evaluate_scores(val_logits: Tensor, logits: Tensor, rows: Dataset, *, k: float, link: Link) -> Evaluation:
+    """Evaluate scores, whatever they come from; see `evaluate`.
+
+    Args:
+        val_logits: of the rows that the threshold is fitted on.
+        logits: ``(N, n)``, of the rows to evaluate.
+        rows: these.
+        k: how many labels the sets hold on average.
+        link: how logits become scores that compare rows.
+    """
+    n, one_class = rows.num_labels, is_one_class(rows)
+    rule = AverageK(k, link=link)
+    rule.fit(val_logits, from_logits=True)
+    metrics = run_metrics(one_class=one_class, num_labels=n, k=k)
+    if one_class:
         metrics = {name: metric for name, metric in metrics.items() if name.startswith("top")}
     else:
         metrics["map"] = MeanAveragePrecision()
     update_metrics(metrics, logits, rows.true_targets, link=link)
     values = metric_values(metrics)
-    if is_one_class(rows):
+    if one_class:
         values = {name.replace("accuracy", "error"): 1 - value for name, value in values.items()}
-        classes = to_class_indices(rows.true_targets, n)
-        hit = inside.gather(-1, classes.unsqueeze(-1))
-        values[f"average{k:g}_error"] = 1 - float(hit.double().mean())
+        inside, classes = rule(logits), to_class_indices(rows.true_targets, n)
+        values[f"average{k:g}_error"] = 1 - float(inside.gather(-1, classes.unsqueeze(-1)).double().mean())
         values["average_size"] = float(inside.sum(-1).double().mean())
-    return Evaluation(values, rule, inside.sum(-1).to(torch.int64))
+    return Evaluation(values, rule, logits, val_logits)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -13,30 +10,29 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from lightning import Trainer, seed_everything
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning import seed_everything
 from torch import Tensor
 
-from shortlist.data import Dataset
+from shortlist.data import Dataset, frozen_encoder
 from shortlist.data.target_rows import label_pairs
 from shortlist.targets import check_target
-from shortlist.train.batches import SetBatches
-from shortlist.train.checkpoint_files import WholeCheckpoints
 from shortlist.train.classifier import SetClassifier
 from shortlist.train.encoders import Standardised, as_floats
 from shortlist.train.model import SetModel
 from shortlist.train.options import FitOptions
 from shortlist.train.plan import ModelPlan, build_model
+from shortlist.train.prepared_inputs import prepared
 from shortlist.train.recipes import ONE_CLASS, Task, link_of, make_loss
 from shortlist.train.scores import (
     batches_of,
     is_one_class,
-    prepared,
     refuse_missing,
     refuse_unusable,
     row_shape,
     run_metrics,
 )
+from shortlist.train.starting_point import start_at_frequencies
+from shortlist.train.training import Training, quiet
 
 _KINDS = ("features", "sparse features", "images", "text")
 
@@ -58,17 +54,22 @@ class Fitted:
 
 
 def fit(
-    dataset: Dataset, options: FitOptions | None = None, *, folder: str | Path | None = None, progress: bool = False
+    dataset: Dataset,
+    options: FitOptions | None = None,
+    *,
+    folder: str | Path | None = None,
+    progress: bool | Callable[[float], object] = False,
 ) -> Fitted:
     """Train a model on the part ``train``, watching the part ``val``.
 
     Args:
-        dataset: features, sparse features, images or texts; with parts ``train`` and ``val``.
+        dataset: features, sparse features, images or texts; with parts ``train`` and ``val``. With ``options.frozen``
+            the features of all its rows are computed first, and kept in `shortlist.data.cache`'s folder.
         options: how; by default those that suit most data.
         folder: where checkpoints are kept after every epoch. A run with the same folder goes on where the last one
             ended, and ends with the same numbers as one that was not interrupted; a folder of other data or options is
             refused.
-        progress: whether to show a bar.
+        progress: whether to show a bar; or what to call with the share of all steps that is done.
 
     Returns:
         The model of the best epoch, with what is needed to build it again.
@@ -78,17 +79,19 @@ def fit(
     """
     options = options or FitOptions()
     asked = run_identity(dataset, options)
-    with _quiet():
+    with quiet():
         seed_everything(options.seed, verbose=False)
         module, plan = make_run(dataset, options)
         module.asked = asked
-        dataset = dataset if plan.words is None else prepared(dataset, **plan.words)
+        dataset = prepared(dataset, plan, progress=progress is True)
         refuse_unusable(dataset, ("train", "val"))
         train, val = dataset.part("train"), dataset.part("val")
         check_target(train.targets, dataset.num_labels)
         _standardise(module.model, train)
+        start_at_frequencies(module.model.head, train.label_counts(), len(train))
         with TemporaryDirectory() as scratch:
-            monitor, best = _train(module, train, val, options, Path(folder or scratch), progress)
+            monitor = _monitor(module, options)
+            best = Training(module, train, val, options, monitor, Path(folder or scratch)).run(progress)
     return Fitted(module.model, plan, options, dataset.label_names, monitor, best, module.history)
 
 
@@ -107,18 +110,7 @@ def make_run(dataset: Dataset, options: FitOptions) -> tuple[SetClassifier, Mode
     loss_name = options.loss if options.loss != "auto" else ("cross_entropy" if one_class else "bce")
     if loss_name in ONE_CLASS and not one_class:
         raise ValueError(f"`loss` {loss_name!r} is for one class per row; the rows have sets.")
-    is_text = dataset.inputs.kind == "text"
-    plan = ModelPlan(
-        "sparse features" if is_text else dataset.inputs.kind,
-        (options.words,) if is_text else row_shape(dataset),
-        dataset.num_labels,
-        loss_name,
-        encoder=options.encoder,
-        head=options.head,
-        encoder_options=options.encoder_options,
-        head_options=options.head_options,
-        words={"num_features": options.words, "ngrams": 1} if is_text else None,
-    )
+    plan = make_plan(dataset, options, loss=loss_name)
     counts = dataset.label_counts("train")
     task = Task(dataset.num_labels, counts, len(dataset.part_rows("train")), options.k)
     model = build_model(plan)
@@ -131,45 +123,46 @@ def make_run(dataset: Dataset, options: FitOptions) -> tuple[SetClassifier, Mode
     return module, plan
 
 
-def _train(
-    module: SetClassifier, train: Dataset, val: Dataset, options: FitOptions, folder: Path, progress: bool
-) -> tuple[str, int]:
-    monitor = _monitor(module, options)
-    place = folder / "checkpoints"
-    keep = _Best(place, "best", monitor=monitor, mode="max", enable_version_counter=False)
-    # A second one, for the first writes only when the monitor improves; it comes last and so knows all states.
-    every = ModelCheckpoint(place, "last", monitor=None, every_n_epochs=1, enable_version_counter=False)
-    stop = [EarlyStopping(monitor, mode="max", patience=options.patience)] if options.patience else []
-    trainer = Trainer(
-        max_epochs=options.epochs,
-        accelerator="cpu" if options.processes > 1 else "auto",
-        devices=options.processes,
-        strategy="ddp" if options.processes > 1 else "auto",
-        precision=options.precision,
-        callbacks=[*stop, keep, every],
-        plugins=[WholeCheckpoints()],
-        logger=False,
-        enable_model_summary=False,
-        enable_progress_bar=progress,
-        use_distributed_sampler=False,
-        reload_dataloaders_every_n_epochs=1,
-        num_sanity_val_steps=0,
-        default_root_dir=folder,
-    )
-    last = place / "last.ckpt"
-    before = WholeCheckpoints().load_checkpoint(last) if last.is_file() else {}
-    if before and before.get("asked") != module.asked:
-        raise ValueError(f"`{folder}` holds a run of other data or options; choose another folder.")
-    if before and (before["stopped"] or len(before["history"]) >= options.epochs):
-        # Lightning would train one more epoch of a run that has ended early.
-        module.history = before["history"]
+def make_plan(dataset: Dataset, options: FitOptions, *, loss: str) -> ModelPlan:
+    """What is trained on a dataset: on its inputs, on the hashed words of its texts, or on frozen features.
+
+    Raises:
+        ValueError: in one sentence, if the frozen encoder takes other inputs.
+    """
+    kind, words, frozen = dataset.inputs.kind, None, None
+    if options.frozen:
+        encoder = frozen_encoder(options.frozen, options.frozen_options)
+        if encoder.takes != kind:
+            raise ValueError(f"`frozen` {options.frozen!r} takes {encoder.takes}; the dataset has {kind}.")
+        about = {"encoder": options.frozen, "options": dict(options.frozen_options)}
+        frozen = {**about, "takes": encoder.takes, "name": encoder.name}
+        kind, shape = "features", (encoder.dim,)
+    elif kind == "text":
+        words = {"num_features": options.words, "ngrams": 1}
+        kind, shape = "sparse features", (options.words,)
     else:
-        batches = SetBatches(train, val, batch_size=options.batch_size, seed=options.seed)
-        trainer.fit(module, batches, ckpt_path=last if before else None)
-    best = WholeCheckpoints().load_checkpoint(place / "best.ckpt")
-    module.load_state_dict(best["state_dict"])
-    module.model.eval()
-    return monitor, int(best["epoch"])
+        words, shape = getattr(dataset.inputs, "words", None), row_shape(dataset)
+    return ModelPlan(
+        kind,
+        shape,
+        dataset.num_labels,
+        loss,
+        encoder=options.encoder,
+        head=options.head,
+        encoder_options=options.encoder_options,
+        head_options=_head_options(dataset, options),
+        words=words,
+        frozen=frozen,
+    )
+
+
+def _head_options(dataset: Dataset, options: FitOptions) -> Mapping[str, Any]:
+    """Those of the user; a DFT head that is not told otherwise can say every set as large as those in training."""
+    if options.head != "dft" or "k" in options.head_options:
+        return options.head_options
+    rows, _, present = label_pairs(dataset.part("train").targets, dataset.num_labels)
+    largest = int(torch.bincount(rows[present]).max())
+    return {"k": min(largest, (dataset.num_labels - 1) // 2), **options.head_options}
 
 
 def _monitor(module: SetClassifier, options: FitOptions) -> str:
@@ -183,18 +176,6 @@ def _monitor(module: SetClassifier, options: FitOptions) -> str:
     if options.monitor not in names:
         raise ValueError(f"`monitor` must be one of {', '.join(names)}; got {options.monitor!r}.")
     return options.monitor
-
-
-class _Best(ModelCheckpoint):
-    """Knows its file by its name: Lightning forgets which epoch was best when a folder was moved."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        def here(path: str) -> str:
-            return str(Path(self.dirpath or "") / Path(path).name) if path else path
-
-        paths = {name: here(state_dict[name]) for name in ("best_model_path", "kth_best_model_path")}
-        scores = {here(path): score for path, score in state_dict["best_k_models"].items()}
-        super().load_state_dict({**state_dict, **paths, "best_k_models": scores, "dirpath": self.dirpath})
 
 
 def run_identity(dataset: Dataset, options: FitOptions) -> dict[str, Any]:
@@ -234,17 +215,3 @@ def _moments(train: Dataset, size: int) -> tuple[Tensor, Tensor]:
     mean = total / len(train)
     deviation = (squares / len(train) - mean.square()).clamp(min=0).sqrt()
     return (mean + (0 if shift is None else shift)).float(), deviation.float()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Lightning speaks of choices that are made on purpose: no workers, no logger, few batches."""
-    logger = logging.getLogger("lightning.pytorch")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="lightning")
-            yield
-    finally:
-        logger.setLevel(level)

@@ -18,10 +18,16 @@ class FitOptions:
             row, and bce for sets.
         k: how many labels an answer holds, or holds on average; losses and metrics go by it.
         encoder: linear, mlp, bag, cnn, densenet, ``torchvision:NAME``, ``timm:NAME``; ``auto`` goes by the inputs.
+            Other libraries' networks take the options weights (a file, or DEFAULT, which they download; without it
+            parameters are drawn anew) and resolution.
         head: linear, cosine, bottleneck, dft; ``auto`` goes by the loss.
+        frozen: an encoder that is not trained: minilm for texts, efficientnet-lite0, ``torchvision:NAME`` or
+            ``timm:NAME`` for images. Its features are computed once and kept on the disk; ``encoder`` is trained on
+            them. None if it is empty.
         loss_options: what to give to the loss, by name.
         encoder_options: what to give to the encoder, by name.
         head_options: what to give to the head, by name.
+        frozen_options: what to give to the frozen encoder, by name; those of other libraries need weights.
         epochs: how often to go through the training rows, at most.
         batch_size: rows of a step, over all processes.
         learning_rate: the highest rate of the optimiser.
@@ -30,8 +36,10 @@ class FitOptions:
         monitor: the metric to stop by and to choose the best epoch by; ``auto`` is the average-k accuracy, or recall at
             k for sets.
         patience: how many epochs without a better value to wait; 0 never stops early.
-        precision: ``32-true``, ``bf16-mixed`` or ``16-mixed``, as Lightning calls them.
-        processes: how many processes share a step.
+        precision: ``32-true``, ``bf16-mixed`` or ``16-mixed``, as Lightning calls them: whether the network computes in
+            half precision (on a CPU both mean bfloat16). Losses, parameters and saved models are float32.
+        processes: how many processes share a step, each on its part of the batch, with the result of one but for what
+            chance draws, as dropout does. A script must guard its start with ``if __name__ == "__main__"``.
         seed: of parameters, order, dropout and noise.
         words: how many columns texts are hashed to.
     """
@@ -40,9 +48,11 @@ class FitOptions:
     k: float = 3
     encoder: str = "auto"
     head: str = "auto"
+    frozen: str = ""
     loss_options: Mapping[str, Any] = field(default_factory=dict)
     encoder_options: Mapping[str, Any] = field(default_factory=dict)
     head_options: Mapping[str, Any] = field(default_factory=dict)
+    frozen_options: Mapping[str, Any] = field(default_factory=dict)
     epochs: int = 20
     batch_size: int = 128
     learning_rate: float = 1e-3
@@ -71,6 +81,9 @@ class FitOptions:
         for name, known in (("optimizer", ("adamw", "sgd")), ("precision", ("32-true", "bf16-mixed", "16-mixed"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"`{name}` must be one of {', '.join(known)}; got {getattr(self, name)!r}.")
+
+        if self.frozen_options and not self.frozen:
+            raise ValueError(f"`frozen_options` must be empty without `frozen`; got {dict(self.frozen_options)}.")
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, tensors and arrays as lists; ValueError if an option holds anything that is none."""

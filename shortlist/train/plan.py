@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from shortlist.extras import require
+from shortlist.data.backbones import LIBRARIES, check_images, load_backbone
 from shortlist.train.densenet import DenseNet
 from shortlist.train.encoders import MLP, Bag, Plain, SmallCNN, Standardised
 from shortlist.train.model import SetModel
@@ -29,6 +29,8 @@ class ModelPlan:
         head: one of ``shortlist.train.recipes.HEADS``, or ``auto``.
         encoder_options, head_options: what to give them beyond the sizes.
         words: how texts become sparse features: ``num_features`` and ``ngrams`` of `shortlist.data.hashed_words`.
+        frozen: how images or texts become features: ``encoder`` and ``options`` of `shortlist.data.frozen_encoder`, the
+            kind that it ``takes``, and the ``name`` by which it tells its features from others.
 
     Example:
         >>> plan = ModelPlan("features", (8,), 10, loss="cross_entropy", encoder_options={"hidden": [16]})
@@ -45,6 +47,7 @@ class ModelPlan:
     encoder_options: Mapping[str, Any] = field(default_factory=dict)
     head_options: Mapping[str, Any] = field(default_factory=dict)
     words: Mapping[str, int] | None = None
+    frozen: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -56,8 +59,17 @@ class ModelPlan:
         return cls(**{**content, "shape": tuple(content["shape"])})
 
 
-def build_model(plan: ModelPlan) -> SetModel:
-    """The model of a plan, with parameters drawn anew."""
+def build_model(plan: ModelPlan, *, with_weights: bool = True) -> SetModel:
+    """The model of a plan, with parameters drawn anew.
+
+    Args:
+        plan: what it is made of.
+        with_weights: whether an encoder of another library starts at the ``weights`` that its options name; False where
+            parameters are loaded afterwards, so that nothing has to be downloaded for them.
+    """
+    if not with_weights and _is_backbone(plan.encoder):
+        options = {name: value for name, value in plan.encoder_options.items() if name != "weights"}
+        plan = replace(plan, encoder_options=options)
     encoder = _encoder(plan)
     size = encoder.out_features
     if not isinstance(size, int):
@@ -115,8 +127,8 @@ def _encoder(plan: ModelPlan) -> nn.Module:
     name = plan.encoder
     if name == "auto":
         name = {"images": "cnn"}.get(plan.kind, "mlp")
-    if name.startswith(("torchvision:", "timm:")):
-        return _backbone(*name.split(":", 1), **plan.encoder_options)
+    if _is_backbone(name):
+        return _backbone(plan)
     if name not in ENCODERS:
         known = ", ".join(ENCODERS)
         raise ValueError(f"`encoder` must be one of {known}, torchvision:NAME or timm:NAME; got {name!r}.")
@@ -142,36 +154,12 @@ def _channels(plan: ModelPlan) -> int:
     return plan.shape[0]
 
 
-class _Backbone(nn.Module):
-    """A network of another library without its classifier."""
-
-    mean: torch.Tensor
-    scale: torch.Tensor
-
-    def __init__(self, network: nn.Module, out_features: int) -> None:
-        super().__init__()
-        self.network, self.out_features = network, out_features
-        # The statistics of ImageNet, with which such networks are trained.
-        self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406]).reshape(1, 3, 1, 1))
-        self.register_buffer("scale", torch.tensor([0.229, 0.224, 0.225]).reshape(1, 3, 1, 1))
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.network((inputs.to(torch.float32) / 255 - self.mean) / self.scale).flatten(1)
+def _is_backbone(encoder: str) -> bool:
+    return encoder.partition(":")[0] in LIBRARIES and ":" in encoder
 
 
-def _backbone(library: str, name: str, **options: Any) -> nn.Module:
-    try:
-        module = require("timm" if library == "timm" else "torchvision.models", extra=library)
-    except ImportError as error:
-        # They come with no extra of ours, for their versions go by the torch that is there.
-        raise ImportError(f"`encoder` '{library}:{name}' needs {library}: run `pip install {library}`.") from error
-    if library == "timm":
-        network = module.create_model(name, num_classes=0, **options)
-        return _Backbone(network, network.num_features)
-    network = module.get_model(name, **options)
-    # The last linear layer is the classifier in all of them, whatever its name.
-    last = [key for key, module in network.named_modules() if isinstance(module, nn.Linear)][-1]
-    parent, _, child = last.rpartition(".")
-    size = network.get_submodule(last).in_features
-    setattr(network.get_submodule(parent), child, nn.Identity())
-    return _Backbone(network, size)
+def _backbone(plan: ModelPlan) -> nn.Module:
+    _channels(plan)
+    backbone = load_backbone(plan.encoder, argument="encoder", **plan.encoder_options)
+    check_images(backbone, plan.shape, name=plan.encoder, argument="encoder")
+    return backbone

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,8 @@ from shortlist.sets.rule import SetRule
 from shortlist.train.fit import Fitted
 from shortlist.train.model import SetModel
 from shortlist.train.plan import ModelPlan, build_model
-from shortlist.train.scores import model_scores, prepared, row_shape
+from shortlist.train.prepared_inputs import PlannedEncoder, prepared
+from shortlist.train.scores import model_scores, row_shape
 
 _FORMAT = "shortlist model"
 _VERSION = 1
@@ -38,14 +41,17 @@ class SavedModel:
     rule: SetRule | None
     about: dict[str, Any]
 
+    @cached_property
+    def _encoder(self) -> PlannedEncoder:
+        return PlannedEncoder(self.plan)
+
     def scores(self, dataset: Dataset, *, batch_size: int = 1024) -> Tensor:
-        """Logits of all rows, ``(N, n)``; texts are hashed as in training.
+        """Logits of all rows, ``(N, n)``; texts are hashed and features of a frozen encoder computed as in training.
 
         Raises:
             ValueError: for inputs of another kind or shape than the model was trained on.
         """
-        words = self.plan.words
-        dataset = dataset if words is None else prepared(dataset, **words)
+        dataset = prepared(dataset, self.plan, on_demand=self._encoder)
         shape = row_shape(dataset) if dataset.inputs.kind == self.plan.kind else ()
         if (dataset.inputs.kind, shape) != (self.plan.kind, self.plan.shape):
             raise ValueError(
@@ -54,7 +60,9 @@ class SavedModel:
         return model_scores(self.model, dataset, self.plan.num_labels, batch_size=batch_size)
 
 
-def save_model(fitted: Fitted, folder: str | Path, *, rule: SetRule | None = None) -> Path:
+def save_model(
+    fitted: Fitted, folder: str | Path, *, rule: SetRule | None = None, source: Mapping[str, Any] | None = None
+) -> Path:
     """Write a model to a folder.
 
     ``model.json`` is written last and names the content of the parameters, so that a folder that was written halfway is
@@ -64,6 +72,7 @@ def save_model(fitted: Fitted, folder: str | Path, *, rule: SetRule | None = Non
         fitted: of `fit`.
         folder: made if it is not there; the files of an older model are replaced.
         rule: a fitted set rule that belongs to the model.
+        source: how the data were read, as plain values; kept in ``about``, so that new data can be read alike.
 
     Returns:
         The folder.
@@ -89,6 +98,7 @@ def save_model(fitted: Fitted, folder: str | Path, *, rule: SetRule | None = Non
             "monitor": fitted.monitor,
             "best_epoch": fitted.best_epoch,
             "history": fitted.history,
+            **({} if source is None else {"source": dict(source)}),
         },
     }
     with replacing(folder / "model.json") as partial:
@@ -113,7 +123,7 @@ def load_model(folder: str | Path) -> SavedModel:
     try:
         plan = ModelPlan.from_json(document["plan"])
         names = tuple(document["label_names"])
-        model = build_model(plan)
+        model = build_model(plan, with_weights=False)
         model.load_state_dict(require("safetensors.torch", extra="train").load(content))
     except Exception as error:
         # Whatever a document may hold: plans of other types, parameters of another model, no safetensors at all.
@@ -140,16 +150,27 @@ class _Answer(nn.Module):
         return (logits,) if self.rule is None else (logits, self.rule(logits))
 
 
-def export_onnx(saved: SavedModel, path: str | Path) -> Path:
+def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = False) -> Path:
     """Write a model as ONNX: ``inputs`` to ``logits`` and, with a set rule, to the mask ``sets``.
 
     Args:
         saved: of `load_model`; its inputs must be dense features or images, for ONNX has no sparse ones.
         path: the file.
+        from_features: for a model on frozen features, which cannot be exported as a whole: whether to export the part
+            that was trained, whose ``inputs`` are these features.
 
     Returns:
         The path.
+
+    Raises:
+        ValueError: for a model of sparse inputs, and for one on frozen features without ``from_features``.
     """
+    if (saved.plan.frozen is not None) != from_features:
+        frozen = "none" if saved.plan.frozen is None else repr(saved.plan.frozen["encoder"])
+        raise ValueError(
+            "`from_features` must be True for a model on features of a frozen encoder, of which only the part behind "
+            f"them is exported, and False for others; the frozen encoder of `saved` is {frozen}."
+        )
     if saved.plan.kind not in ("features", "images"):
         raise ValueError(f"`saved` must take features or images to be exported; it takes {saved.plan.kind}.")
     dtype = torch.uint8 if saved.plan.kind == "images" else torch.float32

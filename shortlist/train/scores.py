@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from shortlist.data import Dataset, hashed_words
+from shortlist.data import Dataset
 from shortlist.metrics import AverageKAccuracy, RankingMetrics, TopKAccuracy
 from shortlist.targets import TargetForm, target_form
 
@@ -26,13 +26,6 @@ def row_shape(dataset: Dataset) -> tuple[int, ...]:
     if shape is None:
         shape = dataset.inputs.batch(torch.arange(min(len(dataset), 1))).shape[1:]
     return tuple(shape)
-
-
-def prepared(dataset: Dataset, *, num_features: int, ngrams: int = 1) -> Dataset:
-    """Texts as hashed words; anything else as it is."""
-    if dataset.inputs.kind != "text":
-        return dataset
-    return hashed_words(dataset, num_features=num_features, ngrams=ngrams)
 
 
 def run_metrics(*, one_class: bool, num_labels: int, k: float) -> dict[str, Metric]:

@@ -1,16 +1,15 @@
 """``shortlist compare``: a table with intervals and a winner, JSON that parses, one sentence for mistakes."""
 
 import json
-import math
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-from shortlist.cli import compare as command
 from shortlist.cli import main
 from shortlist.data import open_dataset
-from shortlist.train import Comparison, FitOptions, comparison
+from shortlist.train import FitOptions, compared_run
 from shortlist.train import compare as library
 from tests.cli.test_fit import QUICK, folder, reader  # noqa: F401
 
@@ -39,13 +38,13 @@ def refused(capsys, *arguments: str) -> str:
 def trained(monkeypatch) -> list[tuple[str, int]]:
     """Loss and seed of every run that is trained."""
     calls = []
-    fit = comparison.fit
+    fit = compared_run.fit
 
     def counted(dataset, options, **more):
         calls.append((options.loss, options.seed))
         return fit(dataset, options, **more)
 
-    monkeypatch.setattr(comparison, "fit", counted)
+    monkeypatch.setattr(compared_run, "fit", counted)
     return calls
 
 
@@ -63,7 +62,7 @@ def test_json_holds_what_the_library_finds(capsys, folder):  # noqa: F811
     data = open_dataset("parts.csv", label="species", features=["a", "b", "c", "d"], split="part")
     options = {loss: FitOptions(loss=loss, epochs=1, k=2.0, encoder_options={"hidden": [8]}) for loss in TWO[1:]}
     wanted = library(data, options, seeds=[4, 5])
-    assert found["format"] == "shortlist comparison"
+    assert found["format"] == "shortlist comparison figures"
     assert found["runs"] == {
         name: {str(seed): values for seed, values in seeds.items()} for name, seeds in wanted.runs.items()
     }
@@ -87,24 +86,45 @@ def test_one_seed_has_no_interval_and_the_json_still_parses_strictly(capsys, fol
 def test_people_get_a_table_with_stars_and_the_winner(capsys, folder):  # noqa: F811
     code, out, _ = run(capsys, *PARTS, *TWO, "--seeds", "2", "--target", "top1_error")
     assert code == 0
-    assert re.search(r"top1_error .*\d\.\d{4} ± \d\.\d{4}", out)
-    assert re.search(r"^Best top1_error: (cross_entropy|lml)(, not told apart from (cross_entropy|lml))?\.$", out, re.M)
-    (line,) = [line for line in out.splitlines() if "average_size" in line]
-    assert "*" not in line
+    assert re.search(r"^│ lml  .* \d+\.\d+ ± \d+\.\d+", out, re.M)
+    assert re.search(r"^(cross_entropy|lml) has the lowest top-1 error: .* over 2 seeds\.", out, re.M)
+    best = json.loads(run(capsys, *PARTS, *TWO, "--seeds", "2", "--json")[1])["best"]
+    assert out.count("*") == sum(len(names) for names in best.values())
 
 
-@pytest.mark.parametrize(
-    ("second", "sentence"),
-    [([0.5, 0.51], "Best top1_error: a."), ([0.2, 0.1], "Best top1_error: a, not told apart from b.")],
-)
-def test_the_winner_is_named_with_what_cannot_be_told_from_it(capsys, second, sentence):
-    runs = {"a": [0.1, 0.11], "b": second}
-    found = Comparison({name: {i: {"top1_error": x} for i, x in enumerate(values)} for name, values in runs.items()})
-    command._print(found, "top1_error")
-    out = capsys.readouterr().out
-    assert sentence in out
-    assert out.count("*") == (1 if sentence.endswith("a.") else 2)
-    assert math.isfinite(found.interval("b", "top1_error").half_width)
+def test_a_world_of_known_probabilities_shows_the_optimum(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["ambiguous", "--reader", "{rows: 600}", *QUICK, *TWO, "--seeds", "1", "--output", "runs"]
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0
+    assert "optimum" in out
+    document = json.loads(Path("runs/comparison.json").read_text())
+    assert (
+        document["optimum"]["values"]["average2_error"]
+        < document["candidates"]["lml"]["intervals"]["average2_error"]["mean"]
+    )
+    assert document["commands"] == ["shortlist compare " + shlex.join(arguments)]
+    assert "`shortlist report runs` makes a page of it." in out
+
+
+def test_candidates_have_options_of_their_own(capsys, folder, trained):  # noqa: F811
+    Path("run.yaml").write_text(
+        "candidates:\n  small: {loss: lml, learning_rate: 1e-2}\n  big, too: {loss: bce}\nseeds: 1\n"
+    )
+    code, out, _ = run(capsys, *PARTS, "--config", "run.yaml", "--json")
+    assert code == 0
+    assert trained == [("lml", 0), ("bce", 0)]
+    assert [*json.loads(out)["runs"]] == ["small", "big, too"]
+
+
+def test_an_audit_counts_the_sets_that_a_layer_can_never_rank_first(capsys, folder):  # noqa: F811
+    narrow = "{narrow: {loss: bce, head: bottleneck, head_options: {bottleneck: 1}}, wide: {loss: bce}}"
+    code, out, _ = run(capsys, "sets.npz", *QUICK, "--candidates", narrow, "--seeds", "1", "--audit", "true", "--json")
+    assert code == 0
+    audits = json.loads(out)["audits"]
+    assert audits["narrow"]["unargmaxable"] > 0 == audits["wide"]["unargmaxable"]
+    assert audits["narrow"]["features"] == 1
+    assert sum(row["unargmaxable"] for row in audits["narrow"]["by_size"]) == audits["narrow"]["unargmaxable"]
 
 
 def test_sets_are_judged_by_the_recall_that_was_asked_for(capsys, folder):  # noqa: F811
@@ -135,16 +155,23 @@ def test_options_come_from_yaml_with_flags_over_them(capsys, folder, trained):  
 
 
 def test_progress_is_told_on_a_terminal_only(capsys, folder, monkeypatch):  # noqa: F811
+    assert run(capsys, *PARTS, *TWO, "--seeds", "1", "--json")[2] == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
     _, out, err = run(capsys, *PARTS, *TWO, "--seeds", "1", "--json")
     json.loads(out)
-    assert "0 of 2 runs, now cross_entropy" in err
-    assert "1 of 2 runs, now lml" in err
-    assert err.endswith("2 of 2 runs\n")
+    assert "of 2 runs" in err
 
 
 MISTAKES = {
-    "no losses": ([], "the following arguments are required: losses"),
+    "nothing to compare": ([], "--losses or --candidates must say what to compare."),
+    "an option that is none": (["--candidates", "{a: {zzz: 1}}"], "--candidates a: must be options among loss, "),
+    "a k of its own": (["--candidates", "{a: {k: 1}}"], "--candidates a: must be options among loss, "),
+    "no options at all": (["--candidates", "{a: lml}"], "--candidates a: must be options among loss, "),
+    "a wrong value": (["--candidates", "{a: {epochs: 0}}"], "--candidates a: `epochs` must be at least 1; got 0."),
+    "a wrong type": (["--candidates", "{a: {epochs: many}}"], "--candidates a: `epochs` must be a whole number; got"),
+    "a name twice": ([*TWO, "--candidates", "{lml: {}}"], "--candidates must have names of their own; 'lml' is"),
+    "no jobs": ([*TWO, "--jobs", "0"], "`jobs` must be at least 1; got 0."),
     "unknown loss": (["--losses", "lml", "zzz"], "`loss` must be one of"),
     "no seeds": ([*TWO, "--seeds", "0"], "--seeds must be at least 1; got 0."),
     "a word for a number": ([*TWO, "--seeds", "many"], "--seeds: expected int; got many"),
@@ -169,4 +196,4 @@ def test_a_mistake_is_one_sentence_before_anything_is_trained(capsys, folder, tr
 
 def test_an_unknown_key_in_the_yaml_is_one_sentence(capsys, folder):  # noqa: F811
     Path("run.yaml").write_text("losses: [lml]\nzzz: 1\n")
-    assert refused(capsys, "parts.csv", "--config", "run.yaml").startswith("Option 'zzz' is not accepted")
+    assert refused(capsys, "parts.csv", "--config", "run.yaml").startswith("`run.yaml`: Option 'zzz' is not accepted")

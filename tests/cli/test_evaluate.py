@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shortlist import functional
-from shortlist.cli import evaluate, main, scores_file
+from shortlist.cli import main, score_figures, scores_file
 from shortlist.metrics import BinnedMeanAveragePrecision, SetCoverage
 from shortlist.sets import AverageError, PredictionSets, RecallControl
 
@@ -84,7 +84,7 @@ def test_sets_of_labels_have_the_figures_of_the_library(folder, capsys, kind, th
 @pytest.mark.parametrize("kind", FORMS)
 def test_mean_average_precision_of_many_scores_is_binned_and_bounded(folder, capsys, monkeypatch, kind):
     exact = float(functional.average_precision(FORMS[kind], HOT))
-    monkeypatch.setattr(evaluate, "_MOST_KEPT", 1000)
+    monkeypatch.setattr(score_figures, "_MOST_KEPT", 1000)
     told = figures(capsys, f"{kind}.npy", "hot.npy", f"--{kind}")["figures"]
     limits = None if kind == "logits" else (0.0, 1.0)
     metric = BinnedMeanAveragePrecision(6, bins=83, limits=limits)
@@ -166,8 +166,8 @@ def test_k_is_at_most_the_number_of_labels_unless_it_was_asked_for(folder, capsy
 MISTAKES = [
     ("none.npy classes.npy --logits", "`none.npy` is not there."),
     ("logits.npy none.txt --logits", "`none.txt` is not there."),
-    ("logits.npy --logits", "the following arguments are required: LABELS"),
-    ("logits.npy classes.npy", "one of the arguments --logits --probabilities is required"),
+    ("logits.npy --logits", "LABELS must be given: the true labels of the rows of `logits.npy`."),
+    ("logits.npy classes.npy", "one of --logits and --probabilities must say what the scores are."),
     ("logits.npy classes.npy --logits --k 7", "--k must lie in [1, 6], as there are that many labels; got 7."),
     ("logits.npy classes.npy --logits --k 0", "--k must lie in [1, 6], as there are that many labels; got 0."),
     ("logits.npy classes.npy --logits --threshold 0.4", "--threshold is for sets of labels, and these rows have one"),

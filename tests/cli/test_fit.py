@@ -19,6 +19,7 @@ from tests.train.small_data import classes, features, label_sets
 
 QUICK = ["--epochs", "1", "--k", "2", "--encoder_options", "{hidden: [8]}"]
 PARTS = ("train", "val", "test")
+FULL = "`model` cannot be written: No space left on device."
 
 
 @pytest.fixture
@@ -217,7 +218,10 @@ MISTAKES = {
     "unknown option of the encoder": (["--encoder_options", "{zzz: 1}"], "`encoder` 'mlp': "),
     "unknown monitor": ([*QUICK, "--monitor", "zzz"], "`monitor` must be one of top1_accuracy, "),
     "unknown precision": ([*QUICK, "--precision", "8"], "--precision: expected one of "),
-    "missing library": ([*QUICK, "--encoder", "timm:zzz"], "`encoder` 'timm:zzz' needs timm: run `pip install timm`."),
+    "missing library": (
+        ["digits", "--encoder", "timm:zzz", "--output", "m"],
+        "`encoder` 'timm:zzz' needs timm: run `pip install timm`.",
+    ),
 }
 
 
@@ -235,7 +239,7 @@ def test_a_mistake_is_one_sentence_and_code_2(capsys, folder, monkeypatch, name)
     ("path", "start"),
     [
         ("bad.csv", "`bad.csv` line 152: 'b' must be a finite number; got 'nan'."),
-        ("one.csv", "`dataset` must have at least 2 labels; got 1."),
+        ("one.csv", "`one.csv` must have at least 2 labels; got 1."),
         ("hole.csv", "`hole.csv`"),
     ],
 )
@@ -243,6 +247,53 @@ def test_data_that_do_not_fit_are_one_sentence(capsys, folder, path, start):
     sentence = refused(capsys, path, *reader(split="part"), *QUICK, "--output", "m")
     assert sentence.startswith(start)
     assert path != "hole.csv" or "row" in sentence or "line" in sentence
+
+
+def test_a_table_without_rows_is_one_sentence(capsys, folder):
+    Path("header.csv").write_text("a,b,c,d,species,part\n")
+    for more in ({}, {"split": "part"}):
+        assert refused(capsys, "header.csv", *reader(**more), *QUICK, "--output", "m") == "`header.csv` holds no rows."
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_features_that_are_not_finite_are_told_before_anything_is_trained(capsys, folder, monkeypatch, part):
+    monkeypatch.setattr(SetClassifier, "training_step", None)
+    data = classes()
+    row = int(data.part_rows(part)[3])
+    values = features(data).numpy().copy()
+    values[row, 2] = np.inf
+    np.savez("bad.npz", x=values, y=data.targets.numpy(), split=data.split.index.numpy())
+    sentence = refused(capsys, "bad.npz", *QUICK, "--output", "m")
+    assert sentence == f"`bad.npz` must have finite features; row {row} has not."
+    assert not Path("m/model.json").exists()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_an_unreadable_image_is_one_sentence_and_that_of_a_test_row_comes_first(capsys, folder, monkeypatch, part):
+    from PIL import Image
+
+    for place, (where, name) in enumerate((where, name) for where in PARTS for name in ("owl", "rose")):
+        for number in range(3):
+            path = Path("photos", where, name, f"{number}.png")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (4, 4), (40 * place, number, 0)).save(path)
+    bad = Path("photos", part, "rose", "1.png")
+    bad.write_bytes(b"no image")
+    if part == "test":
+        monkeypatch.setattr(SetClassifier, "training_step", None)
+    arguments = ["photos", "--epochs", "1", "--k", "1", "--encoder_options", "{width: 2}", "--output", "m"]
+    assert refused(capsys, *arguments).startswith(f"`{bad}` is not an image that can be read")
+    assert not Path("m/model.json").exists()
+    assert refused(capsys, *arguments, "--loss", "zzz").startswith("`loss` must be one of")
+
+
+def test_a_reader_gets_lists_of_yaml_as_it_takes_them(capsys, folder):
+    for value, sentence in (
+        ("{label: [a]}", "--reader label must be a text or null; got ('a',)."),
+        ("{features: 5}", "--reader features must be a text or a list, each a text or null; got 5."),
+        ("{zzz: 1}", "--reader must be options among text, features, "),
+    ):
+        assert refused(capsys, "parts.csv", "--reader", value, "--output", "m").startswith(sentence)
 
 
 def test_a_class_loss_on_sets_is_one_sentence(capsys, folder):
@@ -257,13 +308,23 @@ def test_an_option_that_the_reader_does_not_have_is_one_sentence(capsys, folder)
 @pytest.mark.parametrize(
     ("content", "start"),
     [
-        ("epochs: 1\nzzz: 3\n", "Option 'zzz' is not accepted"),
-        ("epochs: many\n", "--epochs: expected int; got many"),
+        ("epochs: 1\nzzz: 3\n", "`run.yaml`: Option 'zzz' is not accepted"),
+        ("epochs: many\n", "`run.yaml`: --epochs: expected int; got many"),
+        ("encoder_options: 5\n", "`run.yaml`: --encoder_options: "),
+        ("reader: 5\n", "`run.yaml`: --reader: expected dict; got 5"),
         ("epochs: [\n", "Problems parsing config: "),
         ("[1, 2]\n", "Unexpected config: "),
         (None, "--config: File does not exist: "),
     ],
-    ids=["unknown key", "a word for a number", "no YAML", "a list", "no file"],
+    ids=[
+        "unknown key",
+        "a word for a number",
+        "a number for options",
+        "a number for a dict",
+        "no YAML",
+        "a list",
+        "none",
+    ],
 )
 def test_a_yaml_file_that_does_not_fit_is_one_sentence(capsys, folder, content, start):
     if content is not None:
@@ -274,7 +335,8 @@ def test_a_yaml_file_that_does_not_fit_is_one_sentence(capsys, folder, content, 
 def test_a_folder_that_holds_something_else_is_one_sentence(capsys, folder):
     arguments = ["parts.csv", *reader(split="part"), *QUICK, "--output"]
     Path("file").write_text("")
-    assert "file" in refused(capsys, *arguments, "file")
+    assert refused(capsys, *arguments, "file") == "`file` cannot be written: it is not a folder."
+    assert refused(capsys, *arguments, "file/below").startswith("`file/below` cannot be written: `")
     assert run(capsys, *arguments, "model")[0] == 0
     sentence = refused(capsys, *arguments, "model", "--learning_rate", "0.5")
     assert sentence == "`model` holds a run of other data or options; choose another folder."
@@ -295,7 +357,7 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_figures(capsys, folde
 
     with monkeypatch.context() as patch:
         patch.setattr(SetClassifier, "training_step", training_step)
-        assert refused(capsys, *arguments, "model") == "No space left on device."
+        assert refused(capsys, *arguments, "model") == FULL
     assert not Path("model/model.json").exists()
     assert run(capsys, *arguments, "model") == wanted
     assert run(capsys, *arguments, "model") == wanted
@@ -308,10 +370,10 @@ def test_a_full_disk_is_one_sentence(capsys, folder, monkeypatch):
     arguments = ["parts.csv", *reader(split="part"), *QUICK, "--output", "model"]
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_files.torch, "save", full)
-        assert refused(capsys, *arguments) == "No space left on device."
+        assert refused(capsys, *arguments) == FULL
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", full)
-        assert refused(capsys, *arguments) == "No space left on device."
+        assert refused(capsys, *arguments) == FULL
     assert not Path("model/model.json").exists()
     assert run(capsys, *arguments)[0] == 0
     assert load_model("model").rule is not None

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 
-from shortlist.data import open_dataset
+from shortlist.data import AmbiguousWorld, open_dataset
 from shortlist.data.opening import BUILT_IN, FORMATS
 
 
@@ -341,6 +341,7 @@ TREES = "arrays", "features", {"elm": 1, "oak": 2}, {"train": 2, "test": 1}
 PLANTS = "table", "text", {"oak": 1, "red": 1, "rose": 1}, {"train": 2, "val": 1}
 SPECIES = {"Lactuca virosa L.": 3, "Crepis bellidifolia Loisel.": 1}
 DIGITS = dict(zip("0123456789", [178, 182, 177, 183, 181, 182, 181, 179, 174, 180], strict=True))
+WORLD = dict(zip((a := AmbiguousWorld().sample(20_000)).label_names, a.label_counts().tolist(), strict=True))
 BY_PART = "train/daisy/1.jpg train/rose/2.jpg valid/rose/3.jpg"
 
 SAMPLES = {
@@ -392,6 +393,7 @@ SAMPLES = {
     "Pl@ntNet": Sample(plantnet, "image-folder", "images", SPECIES, {"train": 2, "val": 1, "test": 1}),
     "PubMed": Sample(citations, "pubmed", "text", {"Mice": 14}, {"train": 12, "val": 1, "test": 1}),
     "digits": Sample(lambda p: "digits", "digits", "images", DIGITS, {"train": 1248, "val": 185, "test": 364}),
+    "world": Sample(lambda p: "ambiguous", "ambiguous", "features", WORLD, {"train": 12000, "val": 4000, "test": 4000}),
 }
 OUTSIDE = [name for name, sample in SAMPLES.items() if sample.format not in BUILT_IN]
 

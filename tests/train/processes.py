@@ -15,8 +15,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from shortlist.train.encoders import MLP, Plain
+from shortlist.train.encoders import MLP, Plain, SmallCNN
 from shortlist.train.global_batch import batch_loss, gather_rows, gather_targets
+from shortlist.train.global_norm import normalise_globally
 from shortlist.train.model import SetModel
 from shortlist.train.order import EpochBatches
 from shortlist.train.recipes import Task, make_head, make_loss
@@ -28,6 +29,7 @@ SHARES = {"few": [[7, 5], [6, 1, 5]], "more": [[1, 11], [5, 0, 7], [3, 3, 3, 3]]
 """How many of the rows each process gets, in the fast and the slow tests."""
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.bool]
 TRAINED = ["cross_entropy", "bce", "average_k", "two_way", "expected_positive", "role"]
+NORMALISED = ["cross_entropy", "average_k"]
 TRAINING_ROWS, BATCH, EPOCHS = 23, 8, 2
 
 
@@ -123,13 +125,18 @@ def step_of(case: Case, start: int, end: int, *, alone: bool = False) -> dict[st
     return {"loss": [loss.item()], "gradients": gradients.tolist()}
 
 
-def training(name: str, process: int, processes: int) -> dict[str, list[float]]:
-    """Losses of all steps and the parameters at the end of a short training."""
+def training(name: str, process: int, processes: int, *, images: bool = False) -> dict[str, list[float]]:
+    """Losses of all steps and the parameters at the end of a short training; networks for images normalise batches."""
     torch.manual_seed(0)
     inputs = inputs_of(TRAINING_ROWS)
+    encoder: nn.Module = MLP(Plain((FEATURES,)), (8,))
+    if images:
+        noise = torch.randn(TRAINING_ROWS, 1, 6, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+        inputs, encoder = inputs[:, :1, None, None] + 1 + 0.3 * noise, SmallCNN(1, width=2)
+        normalise_globally(encoder)
     target = torch.randint(LABELS, (TRAINING_ROWS,), generator=torch.Generator().manual_seed(2))
     task = Task(LABELS, torch.bincount(target, minlength=LABELS), TRAINING_ROWS, 2)
-    model = SetModel(MLP(Plain((FEATURES,)), (8,)), make_head("auto", 8, LABELS, loss=name))
+    model = SetModel(encoder, make_head("auto", 8, LABELS, loss=name))
     step = Step(model, make_loss(name, task))
     wrapped = DistributedDataParallel(step) if dist.is_initialized() else step
     optimizer = torch.optim.SGD(step.parameters(), lr=0.1, momentum=0.9)
@@ -144,7 +151,7 @@ def training(name: str, process: int, processes: int) -> dict[str, list[float]]:
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-    parameters = torch.cat([parameter.detach().flatten() for parameter in step.parameters()])
+    parameters = torch.cat([value.double().flatten() for value in step.state_dict().values()])
     return {"loss": losses, "parameters": parameters.tolist()}
 
 
@@ -169,6 +176,7 @@ def work(rank: int, shares: list[int], folder: str) -> None:
         found["alone"] = {case.name: step_of(case, *bounds, alone=True) for case in CASES if case.name in ALONE}
     found["widths"] = [case.target(*bounds).shape[1] for case in CASES if case.form == "index lists"]
     found["trained"] = {name: training(name, rank, world) for name in TRAINED}
+    found["normalised"] = {name: training(name, rank, world, images=True) for name in NORMALISED}
     found["broken"] = {name: broken(name, rank) for name in TRAINED}
     own = torch.arange(2 * rank, 2 * rank + 2 + rank)  # two rows, three rows, four rows
     found["gathered"] = {str(dtype): gather_rows(own.to(dtype)).tolist() for dtype in DTYPES}

@@ -11,8 +11,8 @@ import pytest
 import torch
 from scipy import stats
 
-from shortlist.train import Comparison, FitOptions, Interval, compare, comparison, evaluate, fit
-from tests.train.small_data import classes, label_sets, quick, with_parts
+from shortlist.train import Comparison, FitOptions, Interval, compare, compared_run, evaluate, fit, load_model
+from tests.train.small_data import classes, label_sets, quick, texts, with_parts
 
 WAYS = {"plain": quick(), "fast": quick(learning_rate=0.05)}
 
@@ -26,7 +26,7 @@ def trained(monkeypatch) -> list[tuple[float, int]]:
         calls.append((options.learning_rate, options.seed))
         return fit(dataset, options, **more)
 
-    monkeypatch.setattr(comparison, "fit", counted)
+    monkeypatch.setattr(compared_run, "fit", counted)
     return calls
 
 
@@ -115,10 +115,15 @@ def test_sets_are_compared_too():
     assert len(found.best("map")) == 1
 
 
-def test_progress_is_told_before_each_run_and_at_the_end():
+def test_progress_goes_step_by_step_from_the_first_run_to_the_last():
     told = []
     compare(classes(), WAYS, seeds=[0, 1], progress=lambda *what: told.append(what))
-    assert told == [(0, 4, "plain"), (1, 4, "fast"), (2, 4, "plain"), (3, 4, "fast"), (4, 4, "")]
+    done = [share for share, _, _ in told]
+    assert done == sorted(done)
+    starts = [(0, "plain"), (1, "fast"), (2, "plain"), (3, "fast")]
+    assert all((share, 4, name) in told for share, name in starts)
+    assert told[-1] == (4, 4, "")
+    assert any(0 < share < 1 for share in done)
 
 
 def test_finished_runs_are_not_trained_again(trained, tmp_path):
@@ -133,11 +138,22 @@ def test_finished_runs_are_not_trained_again(trained, tmp_path):
     assert len(trained) == 4
 
 
+@pytest.mark.slow
+def test_runs_at_once_give_what_runs_in_turn_give(tmp_path):
+    told = []
+    at_once = compare(classes(), WAYS, seeds=[0, 1], jobs=2, folder=tmp_path, progress=lambda *what: told.append(what))
+    in_turn = compare(classes(), WAYS, seeds=[0, 1])
+    assert at_once.runs == in_turn.runs
+    assert [list(seeds) for seeds in at_once.runs.values()] == [[0, 1], [0, 1]]
+    assert [done for done, _, _ in told] == [0, 1, 2, 3, 4]
+    assert len(list(tmp_path.glob("*/model.json"))) == 4
+
+
 def test_an_interrupted_comparison_goes_on_to_the_same_figures(monkeypatch, trained, tmp_path):
     ways = {name: replace(options, epochs=3) for name, options in WAYS.items()}
 
-    def stop(done: int, total: int, name: str) -> None:
-        if done == 3:
+    def stop(done: float, total: int, name: str) -> None:
+        if done == 3 and name == "fast":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -167,8 +183,12 @@ def test_a_folder_of_other_data_or_options_is_refused(tmp_path, name):
 
 
 def test_a_run_that_was_interrupted_with_other_options_is_refused(tmp_path):
-    compare(classes(), {"plain": quick()}, seeds=[0], folder=tmp_path)
-    (tmp_path / "plain-0" / "result.json").unlink()
+    def stop(done: float, total: int, name: str) -> None:
+        if done > 0.9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(classes(), {"plain": quick(epochs=3)}, seeds=[0], folder=tmp_path, progress=stop)
     with pytest.raises(
         ValueError, match=r"^`.*plain-0` holds a run of other data or options; choose another folder\.$"
     ):
@@ -190,7 +210,7 @@ def test_a_damaged_result_is_one_sentence(tmp_path, content):
 def test_a_result_without_figures_is_one_sentence(tmp_path, values):
     compare(classes(), {"plain": quick()}, seeds=[0], folder=tmp_path)
     path = tmp_path / "plain-0" / "result.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "values": values}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "details": {"values": values}}))
     with pytest.raises(ValueError, match=r"^`.*result\.json` is damaged: it holds no figures\.$"):
         compare(classes(), {"plain": quick()}, seeds=[0], folder=tmp_path)
 
@@ -223,6 +243,21 @@ def test_a_full_disk_leaves_the_runs_before(monkeypatch, trained, tmp_path):
 def test_nothing_to_compare_is_one_sentence(ways, seeds, sentence):
     with pytest.raises(ValueError, match=f"^{sentence[:-1]}\\.$"):
         compare(classes(), ways, seeds=seeds)
+
+
+def test_names_that_no_folder_can_have_are_refused_where_there_is_one(tmp_path):
+    with pytest.raises(ValueError, match=r"^`candidates` must have names that a folder can have; got 'a/b'\.$"):
+        compare(classes(), {"a/b": quick()}, seeds=[0], folder=tmp_path)
+    with pytest.raises(ValueError, match=r"^`jobs` must be at least 1; got 0\.$"):
+        compare(classes(), WAYS, seeds=[0], jobs=0)
+
+
+def test_texts_are_hashed_once_and_the_models_answer_to_texts(tmp_path, monkeypatch):
+    data = texts()
+    compare(data, WAYS, seeds=[0], folder=tmp_path)
+    saved = load_model(tmp_path / "plain-0")
+    assert saved.plan.words == {"num_features": quick().words, "ngrams": 1}
+    assert saved.scores(data).shape == (len(data), data.num_labels)
 
 
 def test_a_candidate_that_does_not_fit_is_refused_before_the_others_are_trained(trained):

@@ -9,8 +9,9 @@ from sklearn.metrics import average_precision_score
 
 from shortlist.train import evaluate, fit
 from shortlist.train.evaluation import figure_names
+from shortlist.train.prepared_inputs import prepared
 from shortlist.train.recipes import link_of
-from shortlist.train.scores import model_scores, prepared
+from shortlist.train.scores import model_scores
 from tests.train.small_data import KINDS, classes, label_sets, quick, with_parts, with_value
 
 
@@ -86,7 +87,7 @@ def test_every_kind_of_inputs_is_evaluated(kind):
     found = evaluate(fitted, data)
     assert len(found.sizes) == 48
     assert all(0 <= value <= 7 for value in found.values.values())
-    ready = prepared(data, num_features=64).part("test")
+    ready = prepared(data, fitted.plan).part("test")
     top = model_scores(fitted.model, ready, 7).argmax(-1)
     assert found.values["top1_error"] == pytest.approx(float((top != ready.true_targets).double().mean()))
 

@@ -14,7 +14,8 @@ from shortlist.data import Dataset, Features, Groups, ImageFiles, SceneGraphWorl
 from shortlist.nn import TwoHead
 from shortlist.targets import to_index_lists
 from shortlist.train import FitOptions, fit
-from shortlist.train.scores import model_scores, prepared
+from shortlist.train.prepared_inputs import prepared
+from shortlist.train.scores import model_scores
 from tests.train.small_data import KINDS, classes, features, label_sets, quick, sparse, with_parts, with_value
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +41,7 @@ def test_every_kind_of_inputs_trains_and_gives_finite_scores(kind, loss):
     options = quick(loss=loss, encoder_options={"width": 2} if kind == "images" else {"hidden": [8]})
     fitted = fit(data, options)
     assert fitted.plan.kind == ("sparse features" if kind == "text" else kind)
-    scores = model_scores(fitted.model, prepared(data, num_features=64), data.num_labels)
+    scores = model_scores(fitted.model, prepared(data, fitted.plan), data.num_labels)
     assert scores.shape == (len(data), 7)
     assert scores.isfinite().all()
     assert scores.std(0).min() > 0

@@ -13,7 +13,7 @@ import torch
 from shortlist import nn
 from shortlist.train.global_batch import batch_loss, couples_rows
 from tests.contracts_losses import LOSSES
-from tests.train.processes import ALONE, CASES, DTYPES, ROWS, SHARES, TRAINED, step_of, training
+from tests.train.processes import ALONE, CASES, DTYPES, NORMALISED, ROWS, SHARES, TRAINED, step_of, training
 
 ROOT = Path(__file__).parents[2]
 PLANS = [pytest.param("few"), pytest.param("more", marks=pytest.mark.slow)]
@@ -73,6 +73,16 @@ def test_a_training_ends_where_that_of_one_process_does(name, plan):
         for mine in processes:
             assert close(mine["trained"][name]["loss"], wanted["loss"])
             assert close(mine["trained"][name]["parameters"], wanted["parameters"], 1e-7)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("name", NORMALISED)
+def test_networks_that_normalise_batches_learn_and_remember_what_one_process_does(name, plan):
+    wanted = training(name, 0, 1, images=True)
+    for processes in found(plan).values():
+        for mine in processes:
+            assert close(mine["normalised"][name]["loss"], wanted["loss"], 1e-7)
+            assert close(mine["normalised"][name]["parameters"], wanted["parameters"], 1e-6)
 
 
 @pytest.mark.parametrize("name", ALONE)

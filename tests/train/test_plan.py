@@ -161,10 +161,10 @@ class Net(nn.Module):
 def test_networks_of_other_libraries_lose_their_classifier(monkeypatch, library):
     module: Any = ModuleType(library)
     if library == "timm":
-        module.create_model = lambda name, num_classes, wide: Net(wide, num_classes)
+        module.create_model = lambda name, num_classes, wide, pretrained: Net(wide, num_classes)
     else:
         module.models = ModuleType("torchvision.models")
-        module.models.get_model = lambda name, wide: Net(wide)
+        module.models.get_model = lambda name, wide, weights: Net(wide)
         monkeypatch.setitem(sys.modules, "torchvision.models", module.models)
     monkeypatch.setitem(sys.modules, library, module)
     model: Any = build_model(plan_of("images", encoder=f"{library}:net", encoder_options={"wide": 5}))

@@ -19,7 +19,8 @@ from safetensors.torch import save as to_safetensors
 
 from shortlist.sets import AverageK, TopK
 from shortlist.train import Fitted, evaluate, export_onnx, fit, load_model, save_model
-from shortlist.train.scores import model_scores, prepared
+from shortlist.train.prepared_inputs import prepared
+from shortlist.train.scores import model_scores
 from tests.train.small_data import KINDS, classes, features, label_sets, quick
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +86,7 @@ def test_every_kind_of_inputs_is_answered_as_before(tmp_path, kind):
     data = KINDS[kind]()
     fitted = fit(data, quick(encoder_options={"width": 2} if kind == "images" else {"hidden": [8]}))
     saved = load_model(save_model(fitted, tmp_path))
-    wanted = model_scores(fitted.model, prepared(data, num_features=64), 7)
+    wanted = model_scores(fitted.model, prepared(data, fitted.plan), 7)
     assert torch.equal(saved.scores(data), wanted)
     assert torch.allclose(saved.scores(data, batch_size=7), wanted, atol=1e-5)
     assert saved.scores(data.subset([])).shape == (0, 7)

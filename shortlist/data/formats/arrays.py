@@ -117,6 +117,28 @@ def read_arrays(
     )
 
 
+def array_inputs(path: str | Path, *, features: str | None = None, usual: Sequence[str] = FEATURES) -> Inputs:
+    """The features of a file of arrays that may hold no labels, as `read_arrays` reads them.
+
+    Args:
+        path: as in `read_arrays`.
+        features: the key; None for the only array that there is, or else for the first of ``usual``.
+        usual: keys to look for.
+
+    Raises:
+        ValueError: as `read_arrays`.
+    """
+    path = Path(path)
+    single = path.suffix.lower() == ".npy"
+    if single:
+        need_file(path)
+        features = path.stem if features is None else features
+    file = open_arrays(path.parent if single else path)
+    if features is None and len(file.openers) == 1:
+        features = next(iter(file.openers))
+    return _read_inputs(file, _find(file, "features", features, usual))[0]
+
+
 class _Found(NamedTuple):
     """Where an array stands: one key, or one for each part; of a sparse one, what its keys begin with."""
 

@@ -75,10 +75,11 @@ def open_table(path: str | Path, *, encoding: str = "utf-8") -> TableFile:
 def csv_records(path: Path, delimiter: str = ",", *, encoding: str = "utf-8") -> Iterator[tuple[int, list[str]]]:
     """The line at which a row begins, from 1, and its cells, the header included; empty lines are skipped."""
     reader = csv.reader(_lines(path, encoding), delimiter=delimiter, strict=True)
+    numbered = _numbered(reader)
     while True:
         try:
             with _long_fields():
-                records = list(islice(_numbered(reader), BLOCK))
+                records = list(islice(numbered, BLOCK))
         except csv.Error as error:
             raise ValueError(f"`{path}` line {reader.line_num} is not CSV: {error}.") from error
         if not records:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.formats.table_columns import (
@@ -71,33 +72,81 @@ def read_table(
         >>> flowers[0]
         Example(input='red rose', labels=('red', 'rose'), unknown=(), split='train')
     """
+    table = open_table(path, encoding=encoding)
+    roles = _roles(
+        table,
+        text=text,
+        features=features,
+        label=label,
+        labels=labels,
+        label_names=label_names,
+        separator=separator,
+        split=split,
+        groups=groups,
+    )
+    readers = [roles.inputs, roles.target, roles.parts, *roles.members.values()]
+    for block in table.blocks(list(dict.fromkeys(name for reader in readers for name in reader.columns))):
+        for reader in readers:
+            reader.add(block)
+    return Dataset(
+        roles.inputs.settle(),
+        *roles.target.settle(),
+        row_groups={name: member.codes.groups() for name, member in roles.members.items()},
+        split=roles.parts.codes.groups(first=PARTS) if roles.parts.columns else None,
+        name=table.path.name.split(".")[0],
+    )
+
+
+def input_columns(path: str | Path, *, encoding: str = "utf-8", **options: Any) -> dict[str, list[str]]:
+    """Which columns `read_table` takes as inputs with the same options, by the name of the option: text or features.
+
+    Raises:
+        ValueError: as `read_table`; no row is read.
+    """
+    inputs = _roles(open_table(path, encoding=encoding), **options).inputs
+    return {"text" if isinstance(inputs, TextColumns) else "features": list(inputs.columns)}
+
+
+class _Roles(NamedTuple):
+    """What the columns of a table are for."""
+
+    inputs: TextColumns | NumberColumns
+    target: ClassColumn | LabelListColumn | LabelColumns
+    parts: NameColumn
+    members: dict[str, NameColumn]
+
+
+def _roles(
+    table: TableFile,
+    *,
+    text: str | Sequence[str] | None = None,
+    features: str | Sequence[str] | None = None,
+    label: str | None = None,
+    labels: str | Sequence[str] | None = None,
+    label_names: Sequence[str] | None = None,
+    separator: str = ";",
+    split: str | None = None,
+    groups: Sequence[str] | None = None,
+) -> _Roles:
     if text is not None and features is not None:
         raise TypeError("`text` and `features` must not both be given, a row has one kind of input.")
     if label is not None and labels is not None:
         raise TypeError("`label` and `labels` must not both be given, a row has one class or a set of labels.")
     if not separator:
         raise ValueError("`separator` must not be empty.")
-    table = open_table(path, encoding=encoding)
     if label is None and labels is None:
         found = [name for name in ("labels", "label") if name in table.columns]
         if len(found) != 1:
-            raise ValueError(f"`{path}`: name the column of labels by `label` or `labels`; it has {_names(table)}.")
+            raise ValueError(
+                f"`{table.path}`: name the column of labels by `label` or `labels`; it has {_names(table)}."
+            )
         label, labels = (found[0], None) if found == ["label"] else (None, found[0])
     target = _target_reader(table, label, labels, label_names, separator)
-    parts = NameColumn(_named(table, "split", _usual("split", table) if split is None else [split]), renamed=part_name)
-    names = _named(table, "groups", _usual("source", table) if groups is None else groups)
-    members = [NameColumn([name]) for name in names]
-    inputs = _input_reader(table, text, features, {*target.columns, *parts.columns, *names})
-    readers = [inputs, target, parts, *members]
-    for block in table.blocks(list(dict.fromkeys(name for reader in readers for name in reader.columns))):
-        for reader in readers:
-            reader.add(block)
-    return Dataset(
-        inputs.settle(),
-        *target.settle(),
-        row_groups={name: member.codes.groups() for name, member in zip(names, members, strict=True)},
-        split=parts.codes.groups(first=PARTS) if parts.columns else None,
-        name=table.path.name.split(".")[0],
+    split_columns = named_columns(table, "split", _usual("split", table) if split is None else [split])
+    names = named_columns(table, "groups", _usual("source", table) if groups is None else groups)
+    inputs = _input_reader(table, text, features, {*target.columns, *split_columns, *names})
+    return _Roles(
+        inputs, target, NameColumn(split_columns, renamed=part_name), {name: NameColumn([name]) for name in names}
     )
 
 
@@ -109,12 +158,12 @@ def _target_reader(
     separator: str,
 ) -> ClassColumn | LabelListColumn | LabelColumns:
     if label is not None:
-        return ClassColumn(_named(table, "label", [label])[0], names)
+        return ClassColumn(named_columns(table, "label", [label])[0], names)
     if isinstance(labels, str) and not labels.endswith("*"):
-        return LabelListColumn(_named(table, "labels", labels)[0], names, separator)
+        return LabelListColumn(named_columns(table, "labels", labels)[0], names, separator)
     if names is not None:
         raise TypeError("`label_names` must not be given for labels in columns, which have the columns' names.")
-    columns = _named(table, "labels", labels or ())
+    columns = named_columns(table, "labels", labels or ())
     if not columns:
         raise ValueError("`labels` must name at least one column; got none.")
     begin = len(labels) - 1 if isinstance(labels, str) else 0
@@ -127,9 +176,9 @@ def _input_reader(
     if text is None and features is None and "text" in table.columns and "text" not in taken:
         text = "text"
     if text is not None:
-        return TextColumns(_named(table, "text", text))
+        return TextColumns(named_columns(table, "text", text))
     rest = [name for name in table.columns if name and name not in taken]
-    columns = _named(table, "features", rest if features is None else features)
+    columns = named_columns(table, "features", rest if features is None else features)
     if not columns:
         raise ValueError(f"`{table.path}`: has no column of text or features; it has {_names(table)}.")
     return NumberColumns(columns)
@@ -139,8 +188,12 @@ def _usual(name: str, table: TableFile) -> Sequence[str]:
     return (name,) if name in table.columns else ()
 
 
-def _named(table: TableFile, argument: str, names: str | Sequence[str]) -> list[str]:
-    """The columns that are meant, each of which must be there."""
+def named_columns(table: TableFile, argument: str, names: str | Sequence[str]) -> list[str]:
+    """The columns that are meant, each of which must be there; a single name may end in ``*``.
+
+    Raises:
+        ValueError: names the file, the column that is not there, and the argument that asks for it.
+    """
     found = []
     for name in [names] if isinstance(names, str) else names:
         begin = name[:-1] if name.endswith("*") and isinstance(names, str) else None

@@ -141,6 +141,13 @@ def test_a_table_longer_than_a_block_is_read_whole(tmp_path, monkeypatch):
     refuses(path, "line 4: 'x_1' must be a finite number; got 'oak'", features="x_*", label="label")
 
 
+def test_every_line_of_a_table_longer_than_a_block_is_told_by_its_number(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_rows, "BLOCK", 2)
+    path = tmp_path / "a.csv"
+    path.write_text('x,label\n1,a\n"2\n",b\n\n3,a\n4,b\n')
+    assert [line for line, _ in table_rows.csv_records(path)] == [1, 2, 3, 6, 7]
+
+
 @pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
 def test_a_column_may_hold_vectors(tmp_path, ending):
     records = [{"embedding": [1.0, 2.0], "labels": [3, 10]}, {"embedding": [0.5, -1.0], "labels": [3, 4]}]

@@ -1,0 +1,164 @@
+"""What `shortlist bench` measures: projections, losses and set rules, each as a step that can be called again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shortlist import functional as F
+from shortlist.data.target_rows import sparse_targets
+from shortlist.sets import (
+    AverageError,
+    AverageK,
+    ClassConditional,
+    PerLabelThreshold,
+    PointwiseError,
+    RecallControl,
+    SetRule,
+    TopK,
+)
+
+Step = Callable[[], object]
+# How far the true labels stand out, in deviations of the others: a model that is right most of the time.
+_MARGIN = 6.0
+_ALPHA = 0.1
+# Peaks of resident memory in float32 copies of the logits, measured; what is kept between steps included.
+_COPIES = {"projections": 20, "losses": 32, "rules": 20}
+
+
+class Group(NamedTuple):
+    """Steps that are compared: ``steps`` makes each of them, ``baseline`` is the one that ratios are taken to."""
+
+    title: str
+    baseline: str
+    steps: dict[str, Callable[[], Step]]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Logits of two heads with a class, and with a set of labels, for each row."""
+
+    logits: Tensor
+    proposals: Tensor
+    classes: Tensor
+    sets: Tensor
+    k: float
+
+    @classmethod
+    def draw(cls, rows: int, labels: int, k: float) -> Batch:
+        """The same numbers every time; the true class, and about ``k`` labels with it, have the largest logits."""
+        generator = torch.Generator().manual_seed(0)
+        size = min(max(1, round(k)), labels)
+        lists = torch.randint(labels, (rows, size), generator=generator)
+        logits, proposals = (torch.randn(rows, labels, generator=generator) for _ in range(2))
+        for values in (logits, proposals):
+            values.scatter_(-1, lists, _MARGIN + torch.randn(rows, size, generator=generator))
+        at = torch.arange(rows).repeat_interleave(size)
+        sets = sparse_targets(at, lists.flatten(), rows, labels)
+        return cls(logits, proposals, lists[:, 0].contiguous(), sets, k)
+
+    @staticmethod
+    def bytes_needed(rows: int, labels: int, k: float, what: Sequence[str]) -> int:
+        """About how much memory the numbers take and the steps need besides, generously."""
+        copies = max(_COPIES[name] for name in what)
+        return 4 * rows * labels * copies + 160 * rows * max(1, round(k))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and labels."""
+        return self.logits.shape[0], self.logits.shape[1]
+
+
+def projections(batch: Batch) -> Group:
+    """Forward and backward of everything that maps logits to probabilities of about k labels."""
+    k = batch.k
+    known: dict[str, Callable[[Tensor], Tensor]] = {
+        "softmax": lambda x: x.softmax(-1),
+        "sigmoid": torch.sigmoid,
+        "sparsemax": F.sparsemax,
+        "lml": lambda x: F.lml(x, k),
+        "log_lml": lambda x: F.log_lml(x, k),
+        "sparse_top": lambda x: F.sparse_top(x, k),
+        "constrained_softmax": lambda x: F.constrained_softmax(x, k),
+        "lml_budget": lambda x: F.lml_budget(x, k),
+        "sparse_top_budget": lambda x: F.sparse_top_budget(x, k),
+    }
+
+    x = batch.logits.clone().requires_grad_()
+
+    def make(op: Callable[[Tensor], Tensor]) -> Step:
+        def step() -> None:
+            x.grad = None
+            op(x).backward(batch.proposals)
+
+        return step
+
+    steps = {name: lambda op=op: make(op) for name, op in known.items()}
+    return Group("projections, forward and backward", "softmax", steps)
+
+
+def losses(batch: Batch) -> list[Group]:
+    """Forward and backward of every loss, those of one class and those of sets."""
+    from shortlist.train.recipes import LOSSES, ONE_CLASS
+
+    # All losses share the leaves: a copy for each would fill the memory.
+    heads = tuple(values.clone().requires_grad_() for values in (batch.logits, batch.proposals))
+
+    def steps(names: list[str], target: Tensor) -> dict[str, Callable[[], Step]]:
+        return {name: lambda name=name: _loss_step(name, batch, heads, target) for name in names}
+
+    one_class = [name for name in LOSSES if name in ONE_CLASS]
+    of_sets = [name for name in LOSSES if name not in ONE_CLASS]
+    return [
+        Group("losses of one class, forward and backward", "cross_entropy", steps(one_class, batch.classes)),
+        Group("losses of sets, forward and backward", "bce", steps(of_sets, batch.sets)),
+    ]
+
+
+def _loss_step(name: str, batch: Batch, heads: tuple[Tensor, ...], target: Tensor) -> Step:
+    from shortlist.train.global_batch import batch_loss
+    from shortlist.train.recipes import Task, make_loss
+
+    rows, labels = batch.shape
+    counts = torch.bincount(batch.classes, minlength=labels)
+    loss = make_loss(name, Task(labels, counts, rows, batch.k))
+    outputs, numbers = heads if name == "average_k" else heads[:1], torch.arange(rows)
+
+    def step() -> None:
+        for leaf in (*heads, *loss.parameters()):
+            leaf.grad = None
+        batch_loss(loss, outputs, target, numbers).backward()
+
+    return step
+
+
+def rules(batch: Batch) -> Group:
+    """From logits to sets, with rules that were fitted before on as many rows."""
+    k, whole = batch.k, max(1, round(batch.k))
+    known: dict[str, Callable[[], SetRule]] = {
+        "top-k": lambda: TopK(whole),
+        "average-k": lambda: AverageK(k),
+        "average-error": lambda: AverageError(_ALPHA),
+        "pointwise-error": lambda: PointwiseError(_ALPHA),
+        "class-conditional": lambda: ClassConditional(_ALPHA),
+        "recall-control": lambda: RecallControl(_ALPHA),
+        "per-label": lambda: PerLabelThreshold(),
+    }
+
+    def make(name: str) -> Step:
+        rule: Any = known[name]()
+        rule.fit(
+            batch.logits,
+            batch.sets if name in ("recall-control", "per-label") else batch.classes,
+            from_logits=True,
+        )
+        generator = torch.Generator().manual_seed(0)
+        return lambda: rule.predict(batch.logits, generator=generator)
+
+    steps: dict[str, Callable[[], Step]] = {"topk": lambda: lambda: batch.logits.topk(whole)}
+    steps |= {name: lambda name=name: make(name) for name in known}
+    return Group("set rules, from logits to sets", "topk", steps)

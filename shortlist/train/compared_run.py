@@ -1,0 +1,157 @@
+"""One run of a comparison: train, evaluate, look at what a report shows, and keep it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from shortlist.data import Dataset
+from shortlist.data.draws import Draws
+from shortlist.extras import require
+from shortlist.files import read_document, replacing
+from shortlist.nn import CosineHead
+from shortlist.train.evaluation import Evaluation, evaluate
+from shortlist.train.findings import answers, fitted_rules, set_findings, size_grid, true_pairs
+from shortlist.train.fit import Fitted, fit, run_identity
+from shortlist.train.model import SetModel
+from shortlist.train.options import FitOptions
+from shortlist.train.saved_model import save_model
+
+_FORMAT = "shortlist comparison run"
+_VERSION = 2
+_EXAMPLES = 6
+# Beyond, a sample of the sets is asked for: an audit of all might take longer than the training.
+_MOST_AUDITED = 10_000
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run is: its name, its options, where it is kept, what it is evaluated on, and whether it is audited.
+
+    ``source`` says how the data were read, and is kept with the model.
+    """
+
+    name: str
+    options: FitOptions
+    place: Path | None
+    part: str
+    audit: bool
+    source: Mapping[str, Any] | None = None
+
+
+def compared_run(
+    dataset: Dataset, asked: Asked, *, progress: Callable[[float], object] | None = None
+) -> dict[str, Any]:
+    """The figures and details of a run, as plain values: computed, or read where they are kept.
+
+    Args:
+        dataset: of the comparison.
+        asked: which run.
+        progress: called with the share of the training that is done.
+
+    Raises:
+        ValueError: if another run is kept there, or a damaged one.
+    """
+    identity = {**run_identity(dataset, asked.options), "part": asked.part, "audit": asked.audit}
+    kept = None if asked.place is None else asked.place / "result.json"
+    if kept is not None and kept.is_file():
+        return _read(kept, identity)
+    began = time.monotonic()
+    fitted = fit(dataset, asked.options, folder=asked.place, progress=progress or False)
+    evaluation = evaluate(fitted, dataset, part=asked.part)
+    details = _details(dataset, asked, fitted, evaluation)
+    details["seconds"] = round(time.monotonic() - began, 2)
+    if asked.place is not None and kept is not None:
+        save_model(fitted, asked.place, rule=evaluation.rule, source=asked.source)
+        with replacing(kept) as partial:
+            content = {"format": _FORMAT, "version": _VERSION, "asked": identity, "details": details}
+            partial.write_text(json.dumps(content, allow_nan=False))
+        # They are for going on with a run, and this one has ended.
+        shutil.rmtree(asked.place / "checkpoints", ignore_errors=True)
+    return details
+
+
+def example_positions(num_rows: int) -> Tensor:
+    """Positions of the rows that a report shows: the same for all runs on as many rows."""
+    order = torch.from_numpy(Draws(0, "examples of a comparison").order(num_rows))
+    return order[:_EXAMPLES].sort().values
+
+
+def _details(dataset: Dataset, asked: Asked, fitted: Fitted, evaluation: Evaluation) -> dict[str, Any]:
+    rows, k = dataset.part(asked.part), asked.options.k
+    rules = fitted_rules(evaluation, size_grid(k, dataset.num_labels))
+    return {
+        "values": evaluation.values,
+        "best_epoch": fitted.best_epoch,
+        "monitor": fitted.monitor,
+        "loss": fitted.plan.loss,
+        "history": fitted.history,
+        "sets": set_findings(evaluation, rows, dataset.label_counts("train"), rules, k=k),
+        "answers": answers(evaluation, example_positions(len(rows)), dataset.label_names, rules),
+        "audit": audited(fitted.model, rows) if asked.audit else None,
+    }
+
+
+def audited(model: SetModel, rows: Dataset) -> dict[str, Any]:
+    """Which label sets of some rows a model can never rank first, whatever its input.
+
+    The question is the one that holds for all losses, thresholds and set rules: can the labels of the set be the best
+    ones? Rows without labels ask nothing.
+    """
+    auditing = require("shortlist.audit", extra="audit")
+    began, layer = time.monotonic(), model.output_layer
+    # Cosines go by the directions of the rows alone.
+    layer = normalize(layer.weight.detach()) if isinstance(layer, CosineHead) else layer
+    asked = _distinct_sets(rows)
+    report = auditing.audit(layer, asked, mode="top-k", radius=False, jobs=1, names=rows.label_names)
+    impossible = [index for index in report.worst(_MOST_NAMED) if report.verdicts[index] == "unargmaxable"]
+    return {
+        "mode": "top-k",
+        "sets": len(report),
+        **report.counts(),
+        "labels": rows.num_labels,
+        "features": int(report.system.weight.shape[1]),
+        "seconds": round(time.monotonic() - began, 2),
+        "by_size": [
+            {
+                "size": row.size,
+                "argmaxable": row.argmaxable,
+                "unargmaxable": row.unargmaxable,
+                "undecided": row.undecided,
+            }
+            for row in report.table()
+        ],
+        "worst": [report.labels_of(index) for index in impossible],
+    }
+
+
+def _distinct_sets(rows: Dataset) -> list[list[int]]:
+    at, labels = true_pairs(rows)
+    sets: dict[int, list[int]] = {}
+    for row, label in zip(at.tolist(), labels.tolist(), strict=True):
+        sets.setdefault(row, []).append(label)
+    distinct = sorted({tuple(sorted(labels)) for labels in sets.values()})
+    chosen = Draws(0, "audited sets").order(len(distinct))[:_MOST_AUDITED].tolist()
+    return [list(distinct[index]) for index in sorted(chosen)]
+
+
+def _read(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
+    document = read_document(path, kind=_FORMAT, version=_VERSION)
+    if document.get("asked") != identity:
+        raise ValueError(f"`{path}` is of other data or options; choose another folder.")
+    details = document.get("details")
+    if isinstance(details, dict):
+        values = details.get("values")
+        if isinstance(values, dict) and all(isinstance(value, int | float) for value in values.values()):
+            return details
+    raise ValueError(f"`{path}` is damaged: it holds no figures.")

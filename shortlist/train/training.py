@@ -1,0 +1,165 @@
+"""A training by Lightning, in this process or in several, with checkpoints that it goes on from."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lightning import Callback, Trainer
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+
+from shortlist.data import Dataset
+from shortlist.train.batches import SetBatches
+from shortlist.train.checkpoint_files import WholeCheckpoints
+from shortlist.train.classifier import SetClassifier
+from shortlist.train.global_norm import normalise_globally
+from shortlist.train.options import FitOptions
+from shortlist.train.order import EpochBatches
+from shortlist.train.processes import in_processes
+from shortlist.train.step_progress import StepProgress
+
+Progress = bool | Callable[[float], object]
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What is trained, on what, and where its checkpoints are.
+
+    Args:
+        module: with its model as it starts.
+        train, val: rows to learn from and to watch.
+        options: of the run.
+        monitor: the metric to stop by and to choose the best epoch by.
+        folder: checkpoints are in its folder ``checkpoints``.
+    """
+
+    module: SetClassifier
+    train: Dataset
+    val: Dataset
+    options: FitOptions
+    monitor: str
+    folder: Path
+
+    def run(self, progress: Progress) -> int:
+        """Train until the end, from the last checkpoint if there is one, and take the parameters of the best epoch.
+
+        Args:
+            progress: whether to show a bar; or what to call with the share of all steps that is done.
+
+        Returns:
+            The best epoch.
+
+        Raises:
+            ValueError: the folder holds another run, a checkpoint is damaged, or a loss is not finite.
+        """
+        place = self.folder / "checkpoints"
+        before = _read(place / "last.ckpt") if (place / "last.ckpt").is_file() else {}
+        if before and before.get("asked") != self.module.asked:
+            raise ValueError(f"`{self.folder}` holds a run of other data or options; choose another folder.")
+        # Lightning would train one more epoch of a run that has ended early.
+        if not before or not (before["stopped"] or len(before["history"]) >= self.options.epochs):
+            if self.options.processes == 1:
+                with quiet():
+                    self.steps(progress)
+            else:
+                # Refuses what gives a process no rows before any is started.
+                EpochBatches(len(self.train), self.options.batch_size, seed=0, processes=self.options.processes)
+                in_processes(_Share(self, progress is True), self.options.processes, tell=_called(progress))
+        best = _read(place / "best.ckpt")
+        self.module.history = _read(place / "last.ckpt")["history"]
+        self.module.load_state_dict(best["state_dict"])
+        self.module.model.eval()
+        return int(best["epoch"])
+
+    def steps(self, progress: Progress) -> None:
+        """Train the module in this process, which may be one of several."""
+        several, place = self.options.processes > 1, self.folder / "checkpoints"
+        keep = _Best(place, "best", monitor=self.monitor, mode="max", enable_version_counter=False)
+        # A second one, for the first writes only when the monitor improves; it comes last and so knows all states.
+        every = ModelCheckpoint(place, "last", monitor=None, every_n_epochs=1, enable_version_counter=False)
+        callbacks: list[Callback] = [StepProgress(progress)] if callable(progress) else []
+        if self.options.patience:
+            callbacks.append(EarlyStopping(self.monitor, mode="max", patience=self.options.patience))
+        trainer = Trainer(
+            max_epochs=self.options.epochs,
+            accelerator="cpu" if several else "auto",
+            devices=self.options.processes,
+            strategy="ddp" if several else "auto",
+            precision=self.options.precision,
+            callbacks=[*callbacks, keep, every],
+            plugins=[WholeCheckpoints(), *([LightningEnvironment()] if several else [])],
+            logger=False,
+            enable_model_summary=False,
+            enable_progress_bar=progress is True,
+            use_distributed_sampler=False,
+            reload_dataloaders_every_n_epochs=1,
+            num_sanity_val_steps=0,
+            default_root_dir=self.folder,
+        )
+        batches = SetBatches(self.train, self.val, batch_size=self.options.batch_size, seed=self.options.seed)
+        last = place / "last.ckpt"
+        # Lightning's bar goes to the standard output, which belongs to results.
+        with redirect_stdout(sys.stderr) if progress is True else nullcontext():
+            try:
+                trainer.fit(self.module, batches, ckpt_path=last if last.is_file() else None)
+            except SystemExit as stop:  # What Lightning makes of an interruption, which is the caller's to handle.
+                raise KeyboardInterrupt from stop
+
+
+@dataclass(frozen=True, eq=False)
+class _Share:
+    """What one of several processes does."""
+
+    training: Training
+    bar: bool
+
+    def __call__(self, tell: Callable[[float], object]) -> None:
+        # Tensors come here in memory that all processes share: each must step on parameters of its own.
+        module = deepcopy(self.training.module)
+        normalise_globally(module.model)
+        with quiet():
+            replace(self.training, module=module).steps(self.bar or tell)
+
+
+def _called(progress: Progress) -> Callable[[float], object] | None:
+    return progress if callable(progress) else None
+
+
+class _Best(ModelCheckpoint):
+    """Knows its file by its name: Lightning forgets which epoch was best when a folder was moved."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        def here(path: str) -> str:
+            return str(Path(self.dirpath or "") / Path(path).name) if path else path
+
+        paths = {name: here(state_dict[name]) for name in ("best_model_path", "kth_best_model_path")}
+        scores = {here(path): score for path, score in state_dict["best_k_models"].items()}
+        super().load_state_dict({**state_dict, **paths, "best_k_models": scores, "dirpath": self.dirpath})
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Lightning speaks of choices that are made on purpose: no workers, no logger, few batches, several processes."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return WholeCheckpoints().load_checkpoint(path)

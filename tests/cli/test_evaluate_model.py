@@ -1,0 +1,208 @@
+"""``shortlist evaluate`` of a model: the figures of its scores on labelled data, matched by the names of labels."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from shortlist.cli import main, model_scores, scores_file
+from shortlist.data import open_dataset
+from shortlist.data.formats import table_rows
+from shortlist.sets import TopK
+from shortlist.train import load_model
+from tests.cli.trained import DATA, NAMES, PARTS, VALUES, train_all, write_table
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder with a model of each kind, and the figures that it ended with."""
+    folder = tmp_path_factory.mktemp("models")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        return folder, train_all()
+    finally:
+        os.chdir(before)
+
+
+@pytest.fixture(autouse=True)
+def folder(models, monkeypatch, capsys):
+    """The same folder; rows come in several blocks."""
+    monkeypatch.chdir(models[0])
+    monkeypatch.setattr(table_rows, "BLOCK", 50)
+    monkeypatch.setattr(model_scores, "_ROWS", 40)
+    monkeypatch.setattr(scores_file, "BLOCK", 40 * DATA.num_labels)  # Files, too, so that sums round alike.
+    capsys.readouterr()
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(["evaluate", *arguments])
+    except SystemExit as error:
+        code = int(str(error.code))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def figures(capsys, *arguments: str) -> dict:
+    code, out, err = run(capsys, *arguments, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def refused(capsys, *arguments: str) -> str:
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("shortlist: ")
+    assert err.endswith(".\n")
+    assert err.count("\n") == 1
+    return err.removeprefix("shortlist: ").rstrip("\n")
+
+
+def of_score_file(capsys, model: str, dataset, target: np.ndarray, *arguments: str) -> dict:
+    """What the same command says of the same scores in a file."""
+    np.save("scores.npy", load_model(model).scores(dataset).numpy())
+    np.save("target.npy", target)
+    rule = str(Path(model, "rule.json"))
+    return figures(capsys, "scores.npy", "target.npy", "--logits", "--rule", rule, *arguments)
+
+
+def test_the_figures_are_those_of_its_scores_in_a_file(capsys):
+    test = DATA.part("test")
+    found = figures(capsys, "parts", "--data", "parts.csv", "--k", "1", "2")
+    assert found == of_score_file(capsys, "parts", test, test.targets.numpy(), "--k", "1", "2")
+    assert (found["rows"], found["task"]) == (len(test), "one class")
+    sets = open_dataset("sets.npz")
+    found = figures(capsys, "sets", "--data", "sets.npz", "--part", "val")
+    assert (found["rows"], found["task"]) == (24, "sets of labels")
+    assert 0 < found["sets"]["recall"] < 1
+    # As a whole, a copy under another name: the parts were drawn for other data.
+    values = sets.inputs.batch(torch.arange(len(sets)))[1:]
+    np.savez("others.npz", x=values.numpy(), y=sets.targets.to_dense()[1:].bool().numpy())
+    others = open_dataset("others.npz")
+    found = figures(capsys, "sets", "--data", "others.npz")
+    assert found == of_score_file(capsys, "sets", others, others.targets.to_dense().bool().numpy())
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        ("parts", "parts.csv"),
+        ("plain", "plain.csv"),
+        ("arrays", "arrays.npz"),
+        ("binary", "arrays.npz"),
+        ("texts", "texts.csv"),
+        ("photos", "photos"),
+        ("sets", "sets.npz"),
+    ],
+)
+def test_the_test_part_has_the_figures_that_training_ended_with(capsys, models, model, data):
+    wanted = models[1][model]
+    found = figures(capsys, "photos-model" if model == "photos" else model, "--data", data, "--k", "1", "2")
+    if model == "sets":
+        for name in ("precision", "recall", "ndcg"):
+            assert found["at_k"][name]["2"] == pytest.approx(wanted[f"{name}@2"], abs=1e-6)
+        assert found["figures"]["map_of_labels"] == pytest.approx(wanted["map"], abs=1e-6)
+        return
+    assert found["at_k"]["top_k_accuracy_micro"]["1"] == pytest.approx(1 - wanted["top1_error"], abs=1e-6)
+    assert found["at_k"]["top_k_accuracy_micro"]["2"] == pytest.approx(1 - wanted["top2_error"], abs=1e-6)
+    assert found["sets"]["average_size"] == pytest.approx(wanted["average_size"])
+    assert found["sets"]["error"] == pytest.approx(wanted["average2_error"], abs=1e-6)
+
+
+def test_labels_are_matched_by_their_names(capsys):
+    write_table("rest.csv", VALUES[1:], species=NAMES[1:])
+    wanted = figures(capsys, "arrays", "--data", "rest.csv", "--reader", "{label: species}")
+    order = np.random.default_rng(0).permutation(len(DATA.label_names))
+    names = np.array([*np.array(DATA.label_names)[order], "zebra"])  # A name that no row has is no fault.
+    np.savez("turned.npz", x=VALUES[1:], y=np.argsort(order)[DATA.targets.numpy()[1:]], label_names=names)
+    assert figures(capsys, "arrays", "--data", "turned.npz") == wanted
+    rows = [row for row, name in enumerate(NAMES) if name in (DATA.label_names[0], DATA.label_names[3])]
+    write_table("two.csv", VALUES[rows], species=[NAMES[row] for row in rows])
+    found = figures(capsys, "parts", "--data", "two.csv")
+    assert (found["rows"], found["labels"], found["labels_that_do_not_occur"]) == (len(rows), 7, 5)
+
+
+def test_a_label_that_the_model_does_not_know_is_named_with_its_row(capsys):
+    names = list(NAMES)
+    names[17] = "zebra"
+    write_table("unknown.csv", species=names, part=PARTS)
+    part = PARTS[17]
+    sentence = refused(capsys, "parts", "--data", "unknown.csv", "--part", part)
+    assert sentence == "`unknown.csv` row 17 has the label 'zebra', which `parts` does not know."
+    others = next(name for name in ("train", "val", "test") if name != part)
+    assert figures(capsys, "parts", "--data", "unknown.csv", "--part", others)["task"] == "one class"
+
+
+def test_data_without_parts_are_taken_whole_and_a_rule_of_ones_own_is_used(capsys):
+    write_table("whole.csv", VALUES[:30], species=NAMES[:30])
+    TopK(3).fit(load_model("parts").scores(DATA), from_logits=True).save("three.json")
+    found = figures(capsys, "parts", "--data", "whole.csv", "--rule", "three.json")
+    assert (found["rows"], found["sets"]["sizes"]) == (30, {"3": 30})
+    assert figures(capsys, "parts", "--data", "whole.csv")["sets"]["sizes"] != {"3": 30}
+
+
+def test_one_class_may_be_taken_as_a_set(capsys):
+    assert figures(capsys, "parts", "--data", "parts.csv", "--multi-label")["task"] == "sets of labels"
+    sentence = refused(capsys, "sets", "--data", "sets.npz", "--one-class")
+    assert sentence.startswith("`sets.npz` row ")
+    assert "exactly one label must be positive" in sentence
+
+
+def test_a_model_runs_once_for_figures_and_sets_unless_there_is_no_room(capsys, monkeypatch):
+    calls = []
+    answers = model_scores._answers
+    monkeypatch.setattr(model_scores, "_answers", lambda *given: calls.append(1) or answers(*given))
+    found = figures(capsys, "parts", "--data", "parts.csv")
+    once = len(calls)
+    monkeypatch.setattr(model_scores, "_MOST_KEPT", 10)
+    assert figures(capsys, "parts", "--data", "parts.csv") == found
+    assert len(calls) == 3 * once
+
+
+def test_people_get_tables(capsys):
+    code, out, err = run(capsys, "parts", "--data", "parts.csv", "--k", "1", "2")
+    assert (code, err) == (0, "")
+    for word in ("48 rows, 7 labels, one class per row", "top-k accuracy, micro", "coverage", "rows by set size"):
+        assert word in out
+
+
+MISTAKES = [
+    ("parts --data empty.csv", "`empty.csv` is empty."),
+    ("parts --data header.csv", "`header.csv` holds no rows."),
+    ("parts --data new.csv", "`new.csv`: has no column 'species', which `label` names; it has "),
+    ("parts --data hole.csv", "`hole.csv` line 6: 'species' must name a class; got an empty cell."),
+    ("parts --data dev.csv", "--part must be one of early, late, the parts of `dev.csv`."),
+    ("parts --data parts.csv --part none", "`parts.csv` has no part 'none'; it has train, val, test."),
+    ("parts --data plain.csv --part test", "`plain.csv` has no parts; leave --part test out to take all rows."),
+    ("arrays --data nan.npz", "`nan.npz` row 9: features must be finite; got nan."),
+    ("parts --data parts.csv --k 8", "--k must lie in [1, 7], as there are that many labels; got 8."),
+    ("parts --data parts.csv --k 0", "--k must lie in [1, 7], as there are that many labels; got 0."),
+    ("parts --data parts.csv --rule none.json", "`none.json` cannot be read: No such file or directory."),
+    ("parts --data parts.csv --threshold 0.4", "--threshold is for sets of labels, and these rows have one class"),
+    ("parts", "`parts` is a model: --data must name what it should answer to."),
+    ("parts labels.txt --data parts.csv", "LABELS is for files of scores; `parts` is a model."),
+    ("parts --data parts.csv --id a", "--id is for files of scores; `parts` is a model."),
+    ("parts --data parts.csv --names a", "--names is for files of scores; `parts` is a model."),
+    ("nowhere --data parts.csv", "--data is for models; `nowhere` is none."),
+    ("cut --data parts.csv", "`cut/model.safetensors` is not the one that `cut/model.json` belongs to."),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
+def test_a_mistake_is_one_sentence(capsys, arguments, sentence):
+    Path("empty.csv").write_text("")
+    Path("header.csv").write_text("a,b,c,d,species,part\n")
+    write_table("new.csv")
+    write_table("hole.csv", VALUES[:9], species=[*NAMES[:4], "", *NAMES[5:9]])
+    write_table("dev.csv", VALUES[:9], species=NAMES[:9], part=["early", "late", "late"] * 3)
+    wrong = VALUES.copy()
+    wrong[9, 1] = np.nan
+    np.savez("nan.npz", x=wrong, y=DATA.targets.numpy(), label_names=np.array(DATA.label_names))
+    Path("cut").mkdir(exist_ok=True)
+    for file in Path("parts").glob("*.*"):
+        Path("cut", file.name).write_bytes(file.read_bytes()[: 300 if file.suffix == ".safetensors" else None])
+    assert refused(capsys, *arguments.split()).startswith(sentence)

@@ -1,0 +1,264 @@
+"""``shortlist predict`` of a model: new data of the layout of training, with labels or without, read as before."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shortlist.cli import main, model_scores
+from shortlist.data import read_image_folder, read_table
+from shortlist.data.formats import table_rows
+from shortlist.sets import TopK
+from shortlist.train import load_model
+from tests.cli.trained import DATA, NAMES, PARTS, VALUES, train_all, write_table
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder with a model of each kind."""
+    folder = tmp_path_factory.mktemp("models")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        train_all()
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def folder(models, monkeypatch, capsys):
+    """The same folder; rows come in several blocks."""
+    monkeypatch.chdir(models)
+    monkeypatch.setattr(table_rows, "BLOCK", 50)
+    monkeypatch.setattr(model_scores, "_ROWS", 40)
+    capsys.readouterr()
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(["predict", *arguments])
+    except SystemExit as error:
+        code = int(str(error.code))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def answers(capsys, *arguments: str) -> list[dict]:
+    code, out, err = run(capsys, *arguments, "--seed", "0")
+    assert (code, err) == (0, "")
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def refused(capsys, *arguments: str) -> str:
+    before = sorted(os.listdir())
+    code, out, err = run(capsys, *arguments, "-o", "never.jsonl")
+    assert (code, out) == (2, "")
+    assert err.startswith("shortlist: ")
+    assert err.endswith(".\n")
+    assert err.count("\n") == 1
+    assert sorted(os.listdir()) == before
+    return err.removeprefix("shortlist: ").rstrip("\n")
+
+
+def expected(model: str, dataset) -> list[list[str]]:
+    saved = load_model(model)
+    sets = saved.rule.predict(saved.scores(dataset), names=saved.label_names)
+    return [[label for label, _ in row] for row in sets]
+
+
+def test_every_layout_of_the_same_features_gives_the_same_sets(capsys):
+    wanted = expected("parts", DATA)
+    write_table("new.csv")
+    write_table("new.tsv", delimiter="\t")
+    write_table("labelled.csv", species=["zebra"] * len(NAMES), part=PARTS)
+    Path("turned.csv").write_text(
+        "note,d,c,b,a\n" + "".join(f"n,{row[3]!r},{row[2]!r},{row[1]!r},{row[0]!r}\n" for row in VALUES.tolist())
+    )
+    Path("new.jsonl").write_text(
+        "".join(json.dumps(dict(zip("abcd", row, strict=True))) + "\n" for row in VALUES.tolist())
+    )
+    np.save("new.npy", VALUES)
+    np.savez("new.npz", VALUES)
+    for path in ("new.csv", "new.tsv", "labelled.csv", "turned.csv", "new.jsonl", "new.npy", "new.npz", "arrays.npz"):
+        found = answers(capsys, "parts", "--data", path)
+        assert [row["labels"] for row in found] == wanted, path
+        assert [row["row"] for row in found] == list(range(len(NAMES)))
+
+
+def test_how_data_were_read_is_kept_with_the_model():
+    about = {name: load_model(name).about["source"] for name in ("parts", "texts", "photos-model", "arrays")}
+    assert about["parts"]["format"] == "table"
+    assert about["parts"]["reader"] == {"label": "species", "split": "part"}
+    assert about["parts"]["columns"] == {"features": ["a", "b", "c", "d"]}
+    assert about["texts"]["columns"] == {"text": ["words"]}
+    assert (about["texts"]["kind"], about["photos-model"]["kind"], about["arrays"]["kind"]) == (
+        "text",
+        "images",
+        "features",
+    )
+    assert about["photos-model"]["reader"] == {"size": [4, 6]}
+
+
+def test_a_column_may_name_the_rows(capsys):
+    write_table("named.csv", plot=[f"p{row}" for row in range(len(NAMES))])
+    found = answers(capsys, "parts", "--data", "named.csv", "--id", "plot")
+    assert [row["id"] for row in found] == [f"p{row}" for row in range(len(NAMES))]
+    assert "has no column 'zzz', which --id names" in refused(capsys, "parts", "--data", "named.csv", "--id", "zzz")
+    assert refused(capsys, "parts", "--data", "arrays.npz", "--id", "zzz").startswith("--id names a column of a table")
+
+
+def test_a_part_has_the_numbers_of_its_rows_even_if_training_drew_it(capsys):
+    found = answers(capsys, "parts", "--data", "parts.csv", "--part", "test")
+    rows = [row for row, part in enumerate(PARTS) if part == "test"]
+    assert [row["row"] for row in found] == rows
+    everything = answers(capsys, "parts", "--data", "parts.csv")
+    assert [row["labels"] for row in found] == [everything[row]["labels"] for row in rows]
+    assert len(answers(capsys, "plain", "--data", "plain.csv", "--part", "test")) == 24
+    assert len(answers(capsys, "arrays", "--data", "arrays.npz", "--part", "val")) == 24
+
+
+def test_texts_come_from_tables_and_line_by_line(capsys):
+    Path("new.txt").write_text("an owl\n\na hare and a fox\n")
+    Path("new-texts.csv").write_text("number,words\n1,an owl\n2,\n3,a hare and a fox\n")
+    Path("other.csv").write_text('body\nan owl\n""\na hare and a fox\n')
+    found = answers(capsys, "texts", "--data", "new.txt")
+    assert [row["row"] for row in found] == [0, 1, 2]
+    assert answers(capsys, "texts", "--data", "new-texts.csv") == found
+    assert answers(capsys, "texts", "--data", "other.csv", "--reader", "{text: body}") == found
+
+
+def test_images_come_from_folders_of_any_depth_or_alone(capsys):
+    from PIL import Image
+
+    by_class = answers(capsys, "photos-model", "--data", "photos")
+    assert by_class[10]["id"] == "owl/0.png"
+    assert [row["labels"] for row in by_class] == expected("photos-model", read_image_folder("photos", size=(4, 6)))
+    Path("flat").mkdir(exist_ok=True)
+    for name in ("daisy/3", "rose/7"):
+        image = Image.open(f"photos/{name}.png")
+        image.save(f"flat/{name.replace('/', '-')}.png")
+    Path("flat/notes.csv").write_text("a,b\n1,2\n")
+    found = answers(capsys, "photos-model", "--data", "flat")
+    assert [row["id"] for row in found] == ["daisy-3.png", "rose-7.png"]
+    assert [row["labels"] for row in found] == [by_class[3]["labels"], by_class[27]["labels"]]
+    assert answers(capsys, "photos-model", "--data", "flat/rose-7.png") == found[1:]
+    assert len(answers(capsys, "photos-model", "--data", "photos", "--part", "test")) == 3
+
+
+def test_options_of_the_reader_come_before_those_of_training(capsys):
+    write_table("renamed.csv")
+    text = Path("renamed.csv").read_text().replace("a,b,c,d", "x1,x2,x3,x4")
+    Path("renamed.csv").write_text(text)
+    found = answers(capsys, "parts", "--data", "renamed.csv", "--reader", "{features: x*}")
+    assert [row["labels"] for row in found] == expected("parts", DATA)
+    table = read_table("parts.csv", label="species", features=["a", "b", "c", "d"])
+    assert [row["labels"] for row in found] == expected("parts", table)
+
+
+def test_a_rule_of_ones_own_is_used_if_it_fits(capsys):
+    TopK(3).fit(load_model("parts").scores(DATA), from_logits=True).save("three.json")
+    TopK(1).fit(load_model("photos-model").scores(read_image_folder("photos", size=(4, 6))), from_logits=True).save(
+        "few.json"
+    )
+    assert {len(row["labels"]) for row in answers(capsys, "parts", "--data", "parts.csv", "--rule", "three.json")} == {
+        3
+    }
+    sentence = refused(capsys, "parts", "--data", "parts.csv", "--rule", "few.json")
+    assert sentence == "`few.json` is for 3 labels, and `parts` has 7."
+
+
+def bad_files() -> None:
+    Path("empty.csv").write_text("")
+    Path("header.csv").write_text("a,b,c,d\n")
+    write_table("three.csv", VALUES[:, :3])
+    wrong = VALUES[:60].copy()
+    wrong[55, 1] = np.nan
+    write_table("nan.csv", wrong)
+    np.save("nan.npy", wrong)
+    wrong[55, 1] = np.inf
+    np.savez("inf.npz", x=wrong)
+    np.save("wide.npy", np.zeros((4, 5), dtype=np.float32))
+    np.save("no-rows.npy", VALUES[:0])
+    np.savez("words.npz", x=np.array([["a", "b"]]))
+    Path("list.jsonl").write_text('{"a": 1, "b": 2, "c": 3, "d": 4}\n{"a": 1, "b": 2, "d": 4, "c": null}\n')
+    Path("some.txt").write_text("a\n")
+    Path("broken").mkdir(exist_ok=True)
+    Path("broken/1.png").write_bytes(Path("photos/owl/1.png").read_bytes())
+    Path("broken/2.png").write_bytes(Path("photos/owl/1.png").read_bytes()[:45])
+    Path("nothing").mkdir(exist_ok=True)
+
+
+MISTAKES = [
+    ("parts --data empty.csv", "`empty.csv` is empty."),
+    ("parts --data header.csv", "`header.csv` holds no rows."),
+    ("parts --data three.csv", "`three.csv`: has no column 'd', which `features` names; it has 'a', 'b', 'c'."),
+    ("parts --data nan.csv", "`nan.csv` line 57: 'b' must be a finite number; got 'nan'."),
+    ("parts --data nan.npy", "`nan.npy` row 55: features must be finite; got nan."),
+    ("parts --data inf.npz", "`inf.npz` row 55: features must be finite; got inf."),
+    ("parts --data wide.npy", "`wide.npy` row 0 must have features of shape (4,); got features (5,)."),
+    ("parts --data no-rows.npy", "`no-rows.npy` holds no rows."),
+    ("parts --data words.npz", "`words.npz` 'x' must hold numbers"),
+    ("parts --data list.jsonl", "`list.jsonl` line 2: 'c' must be a finite number; got None."),
+    ("parts --data none.csv", "`none.csv` is not there."),
+    ("parts --data some.txt", "`some.txt` is of no known format; "),
+    ("parts --data photos", "`photos/daisy/0.png`: the model takes features; these are images."),
+    ("parts --data parts.csv --part none", "`parts.csv` has no part 'none'; it has train, val, test."),
+    ("parts --data plain.csv --part test", "`plain.csv` has no parts; leave --part test out to take all rows."),
+    ("parts --data parts.csv --part test --id a", "--id and --part do not go together"),
+    ("parts --data parts.csv --reader {zzz:", "--reader must be YAML or JSON; got '{zzz:' ("),
+    ("parts --data parts.csv --reader 5", "--reader must be an object like '{label: species}'; got '5'."),
+    ('parts --data parts.csv --reader {"zzz":1}', "--reader must be options among text, features, "),
+    ('parts --data parts.csv --reader {"features":5}', "--reader features must be a text or a list, "),
+    ("parts --data parts.csv --data-format zzz", "`format` must be one of cifar, "),
+    ("parts --data parts.csv --logits", "--logits is for files of scores; `parts` is a model."),
+    ("parts", "`parts` is a model: --data must name what it should answer to."),
+    ("texts --data parts.csv", "`parts.csv`: has no column 'words', which `text` names; it has "),
+    ("texts --data some.txt --reader {size:1}", "--reader must be options among encoding; got 'size:1'."),
+    ("photos-model --data broken", "`broken/2.png` cannot be read as an image: "),
+    ("photos-model --data nothing", "`nothing` is of no known format; "),
+    ("photos-model --data parts.csv", "`parts.csv` line 2: 'species' must be a finite number; got "),
+    ("nothing --data parts.csv", "`nothing/model.json` cannot be read: No such file or directory."),
+    ("parts.csv --data parts.csv", "--data is for models; `parts.csv` is none."),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
+def test_a_mistake_is_one_sentence_with_file_and_row_and_writes_nothing(capsys, arguments, sentence):
+    bad_files()
+    assert refused(capsys, *arguments.split()).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"source": {"kind": 3}}, "`damaged/model.json` is damaged: its `source` is not what was written."),
+        ({"source": 5}, "`damaged/model.json` is damaged: its `source` is not what was written."),
+        ({"options": None}, "`damaged/model.json` is damaged: its `source` is not what was written."),
+        ("format", "`damaged/model.json` is damaged: 'zzz' is no format of data."),
+    ],
+)
+def test_an_edited_source_is_one_sentence(capsys, change, sentence):
+    Path("damaged").mkdir(exist_ok=True)
+    for file in Path("parts").glob("*.*"):
+        Path("damaged", file.name).write_bytes(file.read_bytes())
+    document = json.loads(Path("parts/model.json").read_text())
+    if change == "format":
+        document["about"]["source"]["format"] = "zzz"
+    else:
+        document["about"] |= change
+    Path("damaged/model.json").write_text(json.dumps(document))
+    assert refused(capsys, "damaged", "--data", "parts.csv") == sentence
+
+
+def test_a_model_that_says_nothing_of_its_data_takes_the_usual_columns(capsys):
+    Path("plain-model").mkdir(exist_ok=True)
+    for file in Path("parts").glob("*.*"):
+        Path("plain-model", file.name).write_bytes(file.read_bytes())
+    document = json.loads(Path("parts/model.json").read_text())
+    del document["about"]["source"]
+    Path("plain-model/model.json").write_text(json.dumps(document))
+    write_table("usual.csv", label=NAMES, split=PARTS)
+    assert [row["labels"] for row in answers(capsys, "plain-model", "--data", "usual.csv")] == expected("parts", DATA)

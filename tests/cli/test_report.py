@@ -1,0 +1,138 @@
+"""``shortlist report``: a page, who won in a table or as JSON, figures, and one sentence for mistakes."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from shortlist.cli import main
+from tests.report.comparisons import HOSTILE, document
+
+
+@pytest.fixture(autouse=True)
+def short_library(monkeypatch):
+    monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "")
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def write(folder, content):
+    folder.mkdir(exist_ok=True)
+    (folder / "comparison.json").write_text(json.dumps(content))
+    return str(folder)
+
+
+def run(capsys, *arguments):
+    try:
+        code = main(["report", *arguments])
+    except SystemExit as error:
+        code = int(str(error.code or 0))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def refused(capsys, *arguments):
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"shortlist[^\n]*\.\n", err)
+    return err
+
+
+def test_help_shows_options_and_examples(capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    for word in ("examples:", "--output", "--figures", "--json", "exit code"):
+        assert word in out
+
+
+def test_the_table_names_the_winner_of_each_figure_and_where_the_page_is(capsys, tmp_path):
+    first = write(tmp_path / "a", document(seeds=3, optimum=True))
+    second = write(tmp_path / "b", document(sets=True, audit=True, k=5))
+    code, out, err = run(capsys, first, second)
+    assert (code, err) == (0, "")
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+    distance = "5.0 points above 5.0 %"
+    assert ["average-3 error (target)", "cross_entropy", "10.0 ± 1.0 %", "lml", distance] in cells
+    assert ["recall@5 (target)", "cross_entropy", "10.0 %"] in cells
+    assert ["mean average precision", "cross_entropy", "10.0 %"] in cells
+    assert "cross_entropy: 15 of 45 label sets of the test rows can never be output" in out
+    page = tmp_path / "a" / "report.html"
+    assert out.splitlines()[-1] == f"Report: {page}"
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert [entry.name for entry in (tmp_path / "b").iterdir()] == ["comparison.json"]
+
+
+def test_json_holds_the_same_and_nothing_else(capsys, tmp_path):
+    folder = write(tmp_path / "a", document(seeds=3, optimum=True, audit=True))
+    page = tmp_path / "deep" / "page.html"
+    code, out, err = run(capsys, f"{folder}/comparison.json", "--output", str(page), "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["report"] == str(page)
+    assert page.is_file()
+    assert found["figures"] == []
+    job = found["jobs"][0]
+    assert job["file"] == f"{folder}/comparison.json"
+    assert job["target"] == "average3_error"
+    winner = job["winners"][0]
+    assert winner.pop("gap") == pytest.approx(0.05)
+    assert winner == {
+        "figure": "average3_error", "better": "lower", "name": "cross_entropy", "mean": 0.1, "half_width": 0.01,
+        "ties": ["lml"], "optimum": 0.05,
+    }  # fmt: skip
+    assert job["audits"]["cross_entropy"]["unargmaxable"] == 15
+
+
+def test_figures_are_drawn_for_each_job(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("shortlist.report.comparison_panels.comparison_panels", lambda found: panels(found)[-1:])
+    folders = [write(tmp_path / name, document(names=("lml",))) for name in "ab"]
+    code, out, _ = run(capsys, *folders, "--figures", str(tmp_path / "figures"), "--output", str(tmp_path / "r.html"))
+    assert code == 0
+    names = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert names == [f"{job}-flowers-watched-metric.{kind}" for job in (1, 2) for kind in ("png", "svg")]
+    assert f"Figures: {tmp_path / 'figures'} (4 files)" in out
+
+
+def panels(found):
+    from shortlist.report.run_charts import training_panels
+
+    return training_panels(found)
+
+
+def test_names_with_markup_are_printed_as_they_are(capsys, tmp_path):
+    names = tuple(name for name in HOSTILE if "\ud800" not in name and "long" not in name)
+    folder = write(tmp_path / "a", document(names=names[2:], audit=True, seeds=2))
+    code, out, _ = run(capsys, folder)
+    assert code == 0
+    assert "_$x_1$ {braces} %{x} [bold]" in out
+
+
+def test_bad_input_is_one_sentence_and_nothing_is_written(capsys, tmp_path):
+    good = write(tmp_path / "good", document())
+    damaged = write(tmp_path / "damaged", {**document(), "ks": []})
+    assert "is not there" in refused(capsys, str(tmp_path / "nowhere"))
+    assert "holds no comparison.json" in refused(capsys, str(tmp_path))
+    assert "damaged/comparison.json` is damaged: ks must have at least 1 entry." in refused(capsys, good, damaged)
+    assert "must not be its output" in refused(capsys, good, "--output", f"{good}/comparison.json")
+    assert "is a folder" in refused(capsys, good, "--output", str(tmp_path))
+    assert "must be a folder" in refused(capsys, good, "--figures", f"{good}/comparison.json")
+    assert "required: FOLDER" in refused(capsys)
+    assert [entry.name for entry in (tmp_path / "good").iterdir()] == ["comparison.json"]
+
+
+def test_a_full_disk_is_told(capsys, tmp_path, monkeypatch):
+    folder = write(tmp_path / "a", document())
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", fail)
+    assert "report.html` cannot be written: No space left on device." in refused(capsys, folder)
+    assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["comparison.json"]
+
+
+def test_without_plotly_the_extra_is_named(capsys, tmp_path, monkeypatch):
+    folder = write(tmp_path / "a", document())
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    monkeypatch.delitem(sys.modules, "plotly.offline", raising=False)
+    assert "shortlist[report]" in refused(capsys, folder)
