@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from shortlist.audit.bounds import radius_above, radius_below
 from shortlist.audit.certificates import Certificate, Combination, Witness, combine, is_witness
 from shortlist.audit.cone import FEASIBLE, VANISHED, Cone
+from shortlist.audit.quick_witness import quick_witness
 from shortlist.audit.system import UNIT_ROUNDOFF, Array, Indices, System
 
 # Rows per dimension that the pool starts with and grows by.
@@ -34,7 +35,14 @@ def decide(system: System, active: Indices) -> Decision:
     if len(system.dead):
         row = system.dead[:1]
         return Decision("unargmaxable", Combination(row, np.ones(1), 0.0, "exact"), 0.0, 0.0, "")
-    cone, inside = _pool(system, signs, active)
+    guess, values = _first_fit(system, signs, active)
+    dim = system.unit.shape[1]
+    if len(active) > dim:
+        decision = _quick(system, signs, guess, values)
+        if decision is not None:
+            return decision
+    few = signs > 0 if len(active) <= dim else np.zeros(len(signs), dtype=bool)
+    cone, inside = _pool(system, signs, np.where(few, -np.inf, values), _START * dim + np.count_nonzero(few))
     decision = None
     for share in _SHARES:
         status = _grow(cone, system, signs, inside, share)
@@ -42,22 +50,34 @@ def decide(system: System, active: Indices) -> Decision:
             combination = _vanishing(system, signs, cone)
             if combination is not None:
                 return Decision("unargmaxable", combination, 0.0, 0.0, "")
-        decision = _witness(system, signs, cone)
+        decision = _witness(system, signs, cone.direction, cone)
         if decision is not None or status != FEASIBLE:
             break
     return decision or _undecided(system, signs, cone)
 
 
-def _pool(system: System, signs: Array, active: Indices) -> tuple[Cone, NDArray[np.bool_]]:
-    """The active rows, if they are few, and those that a least-squares fit of the signs gets most wrong."""
-    count, dim = system.unit.shape
+def _first_fit(system: System, signs: Array, active: Indices) -> tuple[Array, Array]:
+    """A least-squares fit of the signs, and the signed products of all rows with it."""
     # An active label weighs more than an inactive one, else the fit of a short list is that of the empty one.
-    emphasis = max(2.0, 0.1 * count / max(1, len(active)))
+    emphasis = max(2.0, 0.1 * len(system.unit) / max(1, len(active)))
     guess = np.where(signs > 0, emphasis - 1.0, -1.0) @ system.spread
-    values = signs * (system.unit @ guess)
-    few = signs > 0 if len(active) <= dim else np.zeros(count, dtype=bool)
-    values[few] = -np.inf
-    size = min(count, _START * dim + np.count_nonzero(few))
+    return guess, signs * (system.unit @ guess)
+
+
+def _quick(system: System, signs: Array, guess: Array, values: Array) -> Decision | None:
+    """A witness by a few Newton steps; the rows next to it bound the radius from above."""
+    direction = quick_witness(system, signs, guess, values)
+    if direction is None:
+        return None
+    cone, _ = _pool(system, signs, signs * (system.unit @ direction), 7 * len(direction) // 4)
+    cone.solve(_SHARES[0])
+    return _witness(system, signs, direction, cone)
+
+
+def _pool(system: System, signs: Array, values: Array, size: int) -> tuple[Cone, NDArray[np.bool_]]:
+    """The rows of the lowest values, and which those are."""
+    count, dim = system.unit.shape
+    size = min(count, size)
     rows = np.argpartition(values, size - 1)[:size]
     cone = Cone(dim, min(count, 2 * size))
     cone.add(signs[rows, None] * system.unit[rows], rows)
@@ -90,8 +110,7 @@ def _vanishing(system: System, signs: Array, cone: Cone) -> Combination | None:
     return combine(system, signs, cone.support) or combine(system, signs, heavy)
 
 
-def _witness(system: System, signs: Array, cone: Cone) -> Decision | None:
-    direction = cone.direction
+def _witness(system: System, signs: Array, direction: Array, cone: Cone) -> Decision | None:
     if not direction.any() or (system.bias is not None and direction[-1] <= 0):
         return None
     vector = system.to_vector(direction)
