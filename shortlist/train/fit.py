@@ -82,7 +82,8 @@ def fit(
     with quiet():
         seed_everything(options.seed, verbose=False)
         module, plan = make_run(dataset, options)
-        module.asked = asked
+        # A file of weights may have been written anew under its name.
+        module.asked = asked if plan.frozen is None else {**asked, "frozen": plan.frozen["name"]}
         dataset = prepared(dataset, plan, progress=progress is True)
         refuse_unusable(dataset, ("train", "val"))
         train, val = dataset.part("train"), dataset.part("val")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from shortlist.data import Dataset, Inputs, frozen_encoder, frozen_features, hashed_words
 from shortlist.data.frozen_encoders import FrozenEncoder
 from shortlist.train.plan import ModelPlan
+from shortlist.train.step_progress import share_bar
 
 # Few, for what a network makes of images then stays in the caches of the processor.
 _ROWS_AT_ONCE = 8
@@ -43,7 +40,8 @@ def prepared(
         raise ValueError(f"`frozen` {plan.frozen['encoder']!r} takes {plan.frozen['takes']}; the dataset has {kind}.")
     if on_demand is not None:
         return replace(dataset, inputs=EncodedRows(dataset.inputs, on_demand))
-    with _bar(f"features of {plan.frozen['encoder']}, rows", shown=progress) as advance:
+    with share_bar(f"features of {plan.frozen['encoder']}", shown=progress) as tell:
+        advance = None if tell is None else lambda done, rows: tell(done / rows)
         return frozen_features(dataset, PlannedEncoder(plan), batch_size=_ROWS_AT_ONCE, progress=advance)
 
 
@@ -110,17 +108,3 @@ class EncodedRows:
     def fingerprints(self, rows: Tensor) -> list[bytes]:
         """Those of what is encoded."""
         return self.inputs.fingerprints(rows)
-
-
-@contextmanager
-def _bar(about: str, *, shown: bool) -> Iterator[Callable[[int, int], object] | None]:
-    if not shown:
-        yield None
-        return
-    with tqdm(desc=about, file=sys.stderr, leave=False) as bar:
-
-        def advance(done: int, rows: int) -> None:
-            bar.total = rows
-            bar.update(done - bar.n)
-
-        yield advance

@@ -8,6 +8,8 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from multiprocessing import connection
+from threading import Thread
 from typing import Any
 
 import torch
@@ -84,11 +86,20 @@ def _worker(rank: int, processes: int, port: int, threads: int, work: Callable[[
         WORLD_SIZE=str(processes),
     )
     torch.set_num_threads(threads)
+    Thread(target=_end_with_parent, daemon=True).start()
     try:
         work(messages.put)
     except _SAID as error:
         messages.put(error)
         raise
+
+
+def _end_with_parent() -> None:
+    """A process whose parent was killed must not go on to write where the next run writes."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _free_port() -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from shortlist.train.global_norm import normalise_globally
 from shortlist.train.options import FitOptions
 from shortlist.train.order import EpochBatches
 from shortlist.train.processes import in_processes
-from shortlist.train.step_progress import StepProgress
+from shortlist.train.step_progress import StepProgress, share_bar
 
 Progress = bool | Callable[[float], object]
 
@@ -66,26 +65,30 @@ class Training:
             raise ValueError(f"`{self.folder}` holds a run of other data or options; choose another folder.")
         # Lightning would train one more epoch of a run that has ended early.
         if not before or not (before["stopped"] or len(before["history"]) >= self.options.epochs):
-            if self.options.processes == 1:
-                with quiet():
-                    self.steps(progress)
-            else:
-                # Refuses what gives a process no rows before any is started.
-                EpochBatches(len(self.train), self.options.batch_size, seed=0, processes=self.options.processes)
-                in_processes(_Share(self, progress is True), self.options.processes, tell=_called(progress))
+            with nullcontext(progress) if callable(progress) else share_bar("training", shown=progress) as tell:
+                self._steps_in_processes(tell)
         best = _read(place / "best.ckpt")
         self.module.history = _read(place / "last.ckpt")["history"]
         self.module.load_state_dict(best["state_dict"])
         self.module.model.eval()
         return int(best["epoch"])
 
-    def steps(self, progress: Progress) -> None:
+    def _steps_in_processes(self, tell: Callable[[float], object] | None) -> None:
+        if self.options.processes == 1:
+            with quiet():
+                self.steps(tell)
+        else:
+            # Refuses what gives a process no rows before any is started.
+            EpochBatches(len(self.train), self.options.batch_size, seed=0, processes=self.options.processes)
+            in_processes(_Share(self), self.options.processes, tell=tell)
+
+    def steps(self, tell: Callable[[float], object] | None) -> None:
         """Train the module in this process, which may be one of several."""
         several, place = self.options.processes > 1, self.folder / "checkpoints"
         keep = _Best(place, "best", monitor=self.monitor, mode="max", enable_version_counter=False)
         # A second one, for the first writes only when the monitor improves; it comes last and so knows all states.
         every = ModelCheckpoint(place, "last", monitor=None, every_n_epochs=1, enable_version_counter=False)
-        callbacks: list[Callback] = [StepProgress(progress)] if callable(progress) else []
+        callbacks: list[Callback] = [] if tell is None else [StepProgress(tell)]
         if self.options.patience:
             callbacks.append(EarlyStopping(self.monitor, mode="max", patience=self.options.patience))
         trainer = Trainer(
@@ -98,7 +101,7 @@ class Training:
             plugins=[WholeCheckpoints(), *([LightningEnvironment()] if several else [])],
             logger=False,
             enable_model_summary=False,
-            enable_progress_bar=progress is True,
+            enable_progress_bar=False,
             use_distributed_sampler=False,
             reload_dataloaders_every_n_epochs=1,
             num_sanity_val_steps=0,
@@ -106,12 +109,10 @@ class Training:
         )
         batches = SetBatches(self.train, self.val, batch_size=self.options.batch_size, seed=self.options.seed)
         last = place / "last.ckpt"
-        # Lightning's bar goes to the standard output, which belongs to results.
-        with redirect_stdout(sys.stderr) if progress is True else nullcontext():
-            try:
-                trainer.fit(self.module, batches, ckpt_path=last if last.is_file() else None)
-            except SystemExit as stop:  # What Lightning makes of an interruption, which is the caller's to handle.
-                raise KeyboardInterrupt from stop
+        try:
+            trainer.fit(self.module, batches, ckpt_path=last if last.is_file() else None)
+        except SystemExit as stop:  # What Lightning makes of an interruption, which is the caller's to handle.
+            raise KeyboardInterrupt from stop
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,18 +120,13 @@ class _Share:
     """What one of several processes does."""
 
     training: Training
-    bar: bool
 
     def __call__(self, tell: Callable[[float], object]) -> None:
         # Tensors come here in memory that all processes share: each must step on parameters of its own.
         module = deepcopy(self.training.module)
         normalise_globally(module.model)
         with quiet():
-            replace(self.training, module=module).steps(self.bar or tell)
-
-
-def _called(progress: Progress) -> Callable[[float], object] | None:
-    return progress if callable(progress) else None
+            replace(self.training, module=module).steps(tell)
 
 
 class _Best(ModelCheckpoint):

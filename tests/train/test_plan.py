@@ -178,6 +178,23 @@ def test_networks_of_other_libraries_lose_their_classifier(monkeypatch, library)
     assert torch.allclose(seen[0][0, :, 0, 0], wanted)
 
 
+def test_a_model_whose_parameters_are_loaded_does_not_ask_for_weights(monkeypatch):
+    asked = []
+    module: Any = ModuleType("timm")
+    module.create_model = lambda name, num_classes, pretrained: asked.append(pretrained) or Net(4, num_classes)
+    monkeypatch.setitem(sys.modules, "timm", module)
+    plan = plan_of("images", encoder="timm:net", encoder_options={"weights": "DEFAULT"})
+    build_model(plan)
+    build_model(plan, with_weights=False)
+    assert asked == [True, False]
+    for kind, shape, reason in (
+        ("features", (4,), "needs images; got features"),
+        ("images", (4, 8, 8), r"needs images of 1 or 3 channels; got shape \(4, 8, 8\)"),
+    ):
+        with pytest.raises(ValueError, match=rf"^`encoder` 'timm:net' {reason}\.$"):
+            build_model(ModelPlan(kind, shape, 7, "bce", encoder="timm:net"))
+
+
 def test_an_encoder_that_does_not_say_its_size_is_refused(monkeypatch):
     def silent(plan: ModelPlan) -> nn.Module:
         layer: Any = nn.Identity()

@@ -158,6 +158,19 @@ def test_an_encoder_that_has_changed_since_training_is_refused(monkeypatch, tmp_
         saved.scores(data)
 
 
+def test_a_run_does_not_go_on_with_features_of_another_encoder(monkeypatch, tmp_path):
+    fit(images(), quick(frozen="channels"), folder=tmp_path / "run")
+
+    class Newer(Channels):
+        def __init__(self) -> None:
+            super().__init__()
+            self.name = "channels, version 2"
+
+    monkeypatch.setitem(frozen_encoders.FROZEN, "channels", Newer)
+    with pytest.raises(ValueError, match=r"^`.*run` holds a run of other data or options; choose another folder\.$"):
+        fit(images(), quick(frozen="channels"), folder=tmp_path / "run")
+
+
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "text": ("text", {"frozen": "channels"}, "`frozen` 'channels' takes images; the dataset has text."),
     "images": ("images", {"frozen": "lengths"}, "`frozen` 'lengths' takes text; the dataset has images."),
@@ -224,7 +237,7 @@ def test_only_the_trained_part_is_exported_and_only_when_asked_for(tmp_path, mon
 def test_features_show_a_bar_where_one_is_asked_for(capsys):
     fit(images(), quick(frozen="channels"), progress=True)
     shown = capsys.readouterr()
-    assert "features of channels, rows" in shown.err
+    assert "features of channels" in shown.err
     assert not shown.out  # which belongs to results
 
 

@@ -76,6 +76,11 @@ def _killed(tell) -> None:
     time.sleep(600)
 
 
+def _waits(tell) -> None:
+    Path(os.environ["SHORTLIST_TEST_FOLDER"], os.environ["LOCAL_RANK"]).write_text(str(os.getpid()))
+    time.sleep(600)
+
+
 def _exits(tell) -> None:
     os._exit(7)
 
@@ -93,6 +98,20 @@ def test_a_process_that_ends_ends_the_others_and_is_named():
     ):
         with pytest.raises(ChildProcessError, match=rf"^{how}; the run goes on when it is started again\.$"):
             in_processes(work, 2)
+
+
+def test_processes_end_when_the_one_that_started_them_is_killed(tmp_path):
+    code = "from tests.train.test_several_processes import _waits, in_processes; in_processes(_waits, 2)"
+    settings = {**environment(), "SHORTLIST_TEST_FOLDER": str(tmp_path)}
+    parent = subprocess.Popen([sys.executable, "-c", code], env=settings, stderr=subprocess.DEVNULL)
+    files = [tmp_path / "0", tmp_path / "1"]
+    while not all(file.exists() and file.read_text() for file in files) and parent.poll() is None:
+        time.sleep(0.01)
+    parent.kill()
+    parent.wait()
+    for file in files:
+        while Path("/proc", file.read_text()).exists():  # else this test never ends
+            time.sleep(0.01)
 
 
 def test_an_error_of_one_process_is_raised_as_it_was():
