@@ -20,11 +20,14 @@ from shortlist.report.figure_words import FigureWords, figure_title, shown_name
 _EXAMPLES = """\
 examples:
   shortlist compare digits --losses cross_entropy lml average_k --seeds 3 --k 2
-  shortlist compare pubmed --losses bce lml two_way --k 8 --output mesh-comparison
+  shortlist compare pubmed --config examples/pubmed.yaml --output mesh-comparison
+  shortlist compare sets.npz --candidates '{wide: {loss: bce}, narrow: {loss: bce, head: bottleneck}}' --audit true
   shortlist compare plants.csv --reader '{label: species}' --losses cross_entropy noised_topk --target average3_error
 
 Every loss is trained with every seed, with the same budget. A mean comes with half its 95% interval (Student). A star
-marks the best, and what cannot be told from it: the interval of the difference, paired by seed, holds 0.
+marks the best, and what cannot be told from it: the interval of the difference, paired by seed, holds 0. Candidates
+may differ in any option but k and the seed. With --output all runs and their models are kept; a comparison that was
+interrupted goes on when it is started again, and `shortlist report` makes a page of it.
 exit code: 0, or 2 when something is wrong.
 """
 
@@ -153,20 +156,33 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _cells(document: dict[str, Any], candidate: str, columns: Sequence[tuple[str, FigureWords]]) -> list[str]:
+    """The figures of a candidate, with stars."""
+    intervals, best = document["candidates"][candidate]["intervals"], document["best"]
+    return [
+        words.interval(intervals[name]) + (" *" if candidate in best.get(name, ()) else "  ") for name, words in columns
+    ]
+
+
 def _print(document: dict[str, Any], path: Path | None) -> None:
     from shortlist.report.winners import audit_sentence, main_figures, summary_sentence
 
     text = require("rich.text", extra="report").Text
     console = require("rich.console", extra="report").Console(highlight=False, soft_wrap=True)
-    table = require("rich.table", extra="report").Table()
-    table.add_column("")
     columns = [(name, FigureWords(document, name)) for name in main_figures(document)]
-    for name, words in columns:
-        table.add_column(f"{figure_title(name)}{words.unit and f', {words.unit}'}", justify="right")
-    for candidate, found in document["candidates"].items():
-        cells = [words.interval(found["intervals"][name]) for name, words in columns]
-        stars = [" *" if candidate in document["best"].get(name, ()) else "  " for name, _ in columns]
-        table.add_row(text(shown_name(candidate)), *(cell + star for cell, star in zip(cells, stars, strict=True)))
+    rows = {candidate: _cells(document, candidate, columns) for candidate in document["candidates"]}
+    titles = [f"{figure_title(name)}{words.unit and f', {words.unit}'}" for name, words in columns]
+    # In narrow terminals titles may be broken between words, and numbers may not.
+    in_column = zip(titles, *rows.values(), strict=True)
+    least = [max(map(len, [*title.split(), *cells])) for title, *cells in in_column]
+    names = max(len(word) for candidate in rows for word in shown_name(candidate).split())
+    fits = names + sum(least) + 3 * len(least) + 4 <= console.width
+    table = require("rich.table", extra="report").Table(padding=(0, 1 if fits else 0))
+    table.add_column("")
+    for title, width in zip(titles, least, strict=True):
+        table.add_column(title, justify="right", min_width=width)
+    for candidate, cells in rows.items():
+        table.add_row(text(shown_name(candidate)), *cells)
     if document["optimum"] is not None:
         table.add_section()
         table.add_row("optimum", *(f"{words.value(document['optimum']['values'][name])}  " for name, words in columns))

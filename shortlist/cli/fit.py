@@ -17,6 +17,7 @@ examples:
   shortlist fit plants.csv --reader '{label: species}' --loss average_k --k 3 --output plants-model
   shortlist fit pubmed --loss lml --k 8 --head bottleneck --head_options '{bottleneck: 50}' --output mesh-model
   shortlist fit features.npz --config run.yaml --epochs 40 --output model
+  shortlist fit photos/ --frozen efficientnet-lite0 --encoder linear --k 3 --output photo-model
 
 A run that was interrupted goes on when it is started again with the same --output. The folder holds the model
 (safetensors and JSON), its set rule and its checkpoints; `shortlist predict` reads it.

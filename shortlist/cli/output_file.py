@@ -51,9 +51,11 @@ def told_folder_failure(folder: str | Path | None) -> Iterator[None]:
     except OSError as error:
         if folder is None or error.strerror is None:
             raise
-        # A system error that names another file is about what is read.
-        if error.filename is not None and not Path(error.filename).absolute().is_relative_to(Path(folder).absolute()):
-            raise
+        # A system error that names another file, neither inside nor above, is about what is read.
+        if error.filename is not None:
+            place, whole = Path(error.filename).absolute(), Path(folder).absolute()
+            if not place.is_relative_to(whole) and not whole.is_relative_to(place):
+                raise
         raise ValueError(f"`{folder}` cannot be written: {error.strerror}.") from error
 
 

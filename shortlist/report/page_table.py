@@ -34,7 +34,8 @@ def _about(document: dict[str, Any]) -> str:
         f"Measured on {document['data']['parts'][document['data']['evaluated']]:,} rows that no model was trained on. "
     )
     if len(document["candidates"]) > 1:
-        told += "★ is the best of a column" + ("; ☆ cannot be told from it. " if seeds > 1 else ". ")
+        ties = any(len(names) > 1 for names in document["best"].values())
+        told += "★ is the best of a column" + ("; ☆ cannot be told from it. " if ties else ". ")
     aims = {figure["better"] for figure in document["figures"]}
     arrows = {"lower": "↓ lower is better", "higher": "↑ higher is better"}
     told += "".join(f"{words}. " for aim, words in arrows.items() if aim in aims)

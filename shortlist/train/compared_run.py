@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,12 @@ from shortlist.train.saved_model import save_model
 
 _FORMAT = "shortlist comparison run"
 _VERSION = 2
+_FILE = "result.json"
 _EXAMPLES = 6
 # Beyond, a sample of the sets is asked for: an audit of all might take longer than the training.
 _MOST_AUDITED = 10_000
 _MOST_NAMED = 5
+_DETAILS = ("best_epoch", "monitor", "loss", "history", "sets", "answers", "audit", "seconds")
 
 
 @dataclass(frozen=True)
@@ -60,14 +63,15 @@ def compared_run(
         progress: called with the share of the training that is done.
 
     Raises:
-        ValueError: if another run is kept there, or a damaged one.
+        ValueError: if another run is kept there, or a damaged one; or for what goes wrong in it, with its name.
     """
-    identity = {**run_identity(dataset, asked.options), "part": asked.part, "audit": asked.audit}
-    kept = None if asked.place is None else asked.place / "result.json"
+    identity = _identity(dataset, asked)
+    kept = None if asked.place is None else asked.place / _FILE
     if kept is not None and kept.is_file():
         return _read(kept, identity)
     began = time.monotonic()
-    fitted = fit(dataset, asked.options, folder=asked.place, progress=progress or False)
+    with _naming(asked):
+        fitted = fit(dataset, asked.options, folder=asked.place, progress=progress or False)
     evaluation = evaluate(fitted, dataset, part=asked.part)
     details = _details(dataset, asked, fitted, evaluation)
     details["seconds"] = round(time.monotonic() - began, 2)
@@ -79,6 +83,28 @@ def compared_run(
         # They are for going on with a run, and this one has ended.
         shutil.rmtree(asked.place / "checkpoints", ignore_errors=True)
     return details
+
+
+def refuse_other(dataset: Dataset, asked: Asked) -> None:
+    """Raise ValueError if another run, or a damaged one, is kept where this one would be."""
+    if asked.place is not None and (asked.place / _FILE).is_file():
+        _read(asked.place / _FILE, _identity(dataset, asked))
+
+
+def _identity(dataset: Dataset, asked: Asked) -> dict[str, Any]:
+    return {**run_identity(dataset, asked.options), "part": asked.part, "audit": asked.audit}
+
+
+@contextmanager
+def _naming(asked: Asked) -> Iterator[None]:
+    """Say which of the runs it was, unless it is about the data of all, or about the folder of this one."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        if reason.startswith(("`dataset` ", f"`{asked.place}")):
+            raise
+        raise ValueError(f"candidate {asked.name!r}, seed {asked.options.seed}: {reason}.") from error
 
 
 def example_positions(num_rows: int) -> Tensor:
@@ -153,5 +179,8 @@ def _read(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
     if isinstance(details, dict):
         values = details.get("values")
         if isinstance(values, dict) and all(isinstance(value, int | float) for value in values.values()):
+            missing = [name for name in _DETAILS if name not in details]
+            if missing:
+                raise ValueError(f"`{path}` is damaged: {missing[0]} is missing.")
             return details
     raise ValueError(f"`{path}` is damaged: it holds no figures.")

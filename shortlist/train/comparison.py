@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from unicodedata import category
 
 import torch
 
 from shortlist.data import Dataset, hashed_words
 from shortlist.extras import require
-from shortlist.train.compared_run import Asked, compared_run
+from shortlist.train.compared_run import Asked, compared_run, refuse_other
 from shortlist.train.fit import make_run
 from shortlist.train.options import FitOptions
 from shortlist.train.scores import refuse_missing
@@ -25,6 +30,9 @@ _STUDENT = (
 )  # fmt: skip
 _LOWER_IS_BETTER = "error"
 NO_AIM = "average_size"  # Neither more nor less of it is better.
+# File systems allow 255 bytes; a seed and the files of a run come behind the name.
+_LONGEST_NAME = 200
+_SECONDS_BETWEEN_LOOKS = 1.0
 
 Progress = Callable[[float, int, str], object]
 
@@ -50,8 +58,12 @@ class Interval:
         if count < 2:
             return cls(mean, math.nan)
         deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-        quantile = _STUDENT[count - 2] if count - 2 < len(_STUDENT) else 1.95996 + 2.3723 / (count - 1)
+        quantile = _STUDENT[count - 2] if count - 2 < len(_STUDENT) else _student_tail(count - 1)
         return cls(mean, quantile * deviation / math.sqrt(count))
+
+
+def _student_tail(freedom: int) -> float:
+    return 1.95996 + 2.3723 / freedom + 2.8225 / freedom**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +84,7 @@ class Comparison:
     def best(self, figure: str) -> list[str]:
         """The ways to train whose figure cannot be told from the best, the best first.
 
-        Those whose interval of the difference to the best, paired by seed, holds 0; with one seed, the best alone.
+        Those whose interval of the difference to the best, paired by seed, holds 0; with one seed, those that equal it.
         """
         sign = 1 if better(figure) == "lower" else -1
         if figure not in self.figures() or better(figure) is None:
@@ -84,7 +96,7 @@ class Comparison:
         for name in order[1:]:
             seeds = [seed for seed in first if seed in self.runs[name]]
             gap = Interval.of([self.runs[name][seed][figure] - first[seed][figure] for seed in seeds])
-            if gap.half_width >= abs(gap.mean):  # False for NaN.
+            if gap.mean == 0 or gap.half_width >= abs(gap.mean):  # The latter is False for NaN.
                 ties.append(name)
         return ties
 
@@ -142,9 +154,7 @@ def compare(
         raise ValueError("`candidates` and `seeds` must not be empty.")
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"`seeds` must differ; got {list(seeds)}.")
-    for name in candidates if folder is not None else ():
-        if Path(name).name != name:
-            raise ValueError(f"`candidates` must have names that a folder can have; got {name!r}.")
+    _refuse_names(candidates, folders=folder is not None)
     if jobs < 1:
         raise ValueError(f"`jobs` must be at least 1; got {jobs}.")
     refuse_missing(dataset, (part,))
@@ -163,6 +173,8 @@ def compare(
         for seed in seeds
         for name, options in candidates.items()
     ]
+    for asked in todo:  # A folder of another comparison must not be found out when half of it is trained.
+        refuse_other(dataset, asked)
     details: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in candidates}
     for asked, found in _in_turn(dataset, todo, progress) if jobs == 1 else _at_once(dataset, todo, jobs, progress):
         details[asked.name][asked.options.seed] = found
@@ -170,6 +182,23 @@ def compare(
     details = {name: {seed: by_seed[seed] for seed in seeds} for name, by_seed in details.items()}
     runs = {name: {seed: found["values"] for seed, found in by_seed.items()} for name, by_seed in details.items()}
     return Comparison(runs, details)
+
+
+def _refuse_names(names: Iterable[Any], *, folders: bool) -> None:
+    """Names are texts; those of folders must also be apart where capitals and small letters are the same."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"`candidates` must have texts as names; got {name!r}.")
+        if not folders:
+            continue
+        # Neither control characters nor halves of letters.
+        plain = not any(category(letter) in ("Cc", "Cs") for letter in name)
+        if not name or not plain or Path(name).name != name or len(name.encode()) > _LONGEST_NAME:
+            raise ValueError(f"`candidates` must have names that a folder can have; got {name!r:.60}.")
+        other = seen.setdefault(name.casefold(), name)
+        if other != name:
+            raise ValueError(f"`candidates` must differ in more than capital letters; got {other!r} and {name!r}.")
 
 
 def _hashed_once(dataset: Dataset, candidates: Mapping[str, FitOptions]) -> Dataset:
@@ -201,13 +230,28 @@ def _at_once(
     tell = progress or (lambda *_: None)
     threads = max(1, torch.get_num_threads() // jobs)
     tell(0, len(todo), f"{min(jobs, len(todo))} at a time")
-    tasks = (joblib.delayed(_in_process)(dataset, place, asked, threads) for place, asked in enumerate(todo))
+    caller = os.getpid()
+    tasks = (joblib.delayed(_in_process)(dataset, place, asked, threads, caller) for place, asked in enumerate(todo))
     finished = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(tasks)
     for done, (place, found) in enumerate(finished, start=1):
         yield todo[place], found
         tell(done, len(todo), todo[place].name if done < len(todo) else "")
 
 
-def _in_process(dataset: Dataset, place: int, asked: Asked, threads: int) -> tuple[int, dict[str, Any]]:
+def _in_process(dataset: Dataset, place: int, asked: Asked, threads: int, caller: int) -> tuple[int, dict[str, Any]]:
+    if os.getppid() == caller:
+        _end_with(caller)
     torch.set_num_threads(threads)
     return place, compared_run(dataset, asked)
+
+
+@cache  # A process does many runs.
+def _end_with(caller: int) -> None:
+    """End this process soon after its caller was killed: started again, that one trains the same run in this folder."""
+
+    def watch() -> None:
+        while os.getppid() == caller:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -102,7 +103,7 @@ def set_findings(
         },
         "by_k": by_k,
         "classes": {"count": counts.tolist(), "accuracy": rounded(classes)},
-        "calibration": _calibration(chances, at, labels),
+        "calibration": _calibration(chances, rows),
     }
 
 
@@ -158,7 +159,9 @@ def _curve_sizes(ks: Sequence[float]) -> list[float]:
 def _at_size(
     inside: Tensor, hit: Tensor, top: Tensor | None, at: Tensor, labels: Tensor, shots: Shots
 ) -> dict[str, Any]:
-    sizes, shot = inside.sum(-1), shots.of_label[labels]
+    # numpy counts bits ten times as fast as torch adds them.
+    sizes = torch.from_numpy(np.count_nonzero(inside.numpy(), axis=-1))
+    shot = shots.of_label[labels]
     of_row = rarest_shot(shots, at, labels, len(inside))
     longest = int(sizes.max()) + 1 if len(sizes) else 1
     present = [(name, code) for code, name in enumerate(shots.names) if bool((shot == code).any())]
@@ -187,20 +190,23 @@ def _missing(hit: Tensor, at: Tensor, num_rows: int) -> float:
     return float(1 - (found[true > 0] / true[true > 0]).mean())
 
 
-def _calibration(chances: Tensor, at: Tensor, labels: Tensor) -> dict[str, Any]:
-    """Labels in bins of their probability: what was promised, and how often it was so.
+def _calibration(chances: Tensor, rows: Dataset) -> dict[str, Any]:
+    """Labels in bins of their probability: what was promised, and how often it was so; unknown ones count for nothing.
 
     The error is the sum over bins of the gap between both, for each true label: 0.1 says that of ten true labels the
     probabilities place one in a wrong bin.
     """
     edges = torch.tensor(_EDGES[1:-1], dtype=chances.dtype)
     sums = torch.zeros(3, len(_EDGES) - 1, dtype=torch.float64)
-    true = torch.zeros(chances.shape, dtype=torch.bool)
-    true[at, labels] = True
-    for values, present in zip(chances.split(1024), true.split(1024), strict=True):
-        bins = torch.bucketize(values, edges, right=True).flatten()
-        for row, weights in enumerate((torch.ones_like(values), values, present)):
-            sums[row] += torch.bincount(bins, weights.flatten().double(), minlength=len(_EDGES) - 1)
+    true = torch.zeros(chances.shape, dtype=torch.int8)
+    at, labels, present = label_pairs(rows.true_targets, rows.num_labels)
+    true[at, labels] = torch.where(present, 1, -1).to(torch.int8)
+    for values, is_true in zip(chances.split(1024), true.split(1024), strict=True):
+        known = is_true >= 0
+        values, is_true = values[known], is_true[known]
+        bins = torch.bucketize(values, edges, right=True)
+        for row, weights in enumerate((torch.ones_like(values), values, is_true)):
+            sums[row] += torch.bincount(bins, weights.double(), minlength=len(_EDGES) - 1)
     pairs, promised, observed = sums
     bins = [
         {"predicted": float(p / count), "observed": float(o / count), "pairs": int(count)}

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Literal
 
 
@@ -69,6 +70,15 @@ class FitOptions:
         for name in ("epochs", "batch_size", "processes", "words", "patience", "seed"):
             if type(getattr(self, name)) is not int:
                 raise TypeError(f"`{name}` must be a whole number; got {getattr(self, name)!r}.")
+        for name in ("k", "learning_rate", "weight_decay"):
+            if isinstance(getattr(self, name), bool) or not isinstance(getattr(self, name), Real):
+                raise TypeError(f"`{name}` must be a number; got {getattr(self, name)!r}.")
+        for name in ("loss", "encoder", "head", "frozen", "monitor"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"`{name}` must be a text; got {getattr(self, name)!r}.")
+        for name in ("loss_options", "encoder_options", "head_options", "frozen_options"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise TypeError(f"`{name}` must be options by name; got {getattr(self, name)!r}.")
         for name in ("epochs", "batch_size", "processes", "words"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
