@@ -178,7 +178,7 @@ def _print(document: dict[str, Any], path: Path | None) -> None:
     names = max(len(word) for candidate in rows for word in shown_name(candidate).split())
     fits = names + sum(least) + 3 * len(least) + 4 <= console.width
     table = require("rich.table", extra="report").Table(padding=(0, 1 if fits else 0))
-    table.add_column("")
+    table.add_column("", overflow="fold")
     for title, width in zip(titles, least, strict=True):
         table.add_column(title, justify="right", min_width=width)
     for candidate, cells in rows.items():

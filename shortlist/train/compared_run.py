@@ -21,7 +21,7 @@ from shortlist.extras import require
 from shortlist.files import read_document, replacing
 from shortlist.nn import CosineHead
 from shortlist.train.evaluation import Evaluation, evaluate
-from shortlist.train.findings import answers, fitted_rules, set_findings, size_grid, true_pairs
+from shortlist.train.findings import answers, fitted_rules, set_findings, size_grid, true_pairs, unknown_pairs
 from shortlist.train.fit import Fitted, fit, run_identity
 from shortlist.train.model import SetModel
 from shortlist.train.options import FitOptions
@@ -162,7 +162,11 @@ def audited(model: SetModel, rows: Dataset) -> dict[str, Any]:
 
 
 def _distinct_sets(rows: Dataset) -> list[list[int]]:
+    """Label sets that rows have; of a row with unknown labels nobody knows which it is."""
     at, labels = true_pairs(rows)
+    unsure = torch.zeros(len(rows), dtype=torch.bool)
+    unsure[unknown_pairs(rows)[0]] = True
+    at, labels = at[~unsure[at]], labels[~unsure[at]]
     sets: dict[int, list[int]] = {}
     for row, label in zip(at.tolist(), labels.tolist(), strict=True):
         sets.setdefault(row, []).append(label)

@@ -85,7 +85,9 @@ def set_findings(
     shots = Shots.of_counts(counts)
     known = sparse_targets(at, labels, len(rows), n)
     curve = tradeoff(chances, known, from_logits=False, sizes=_curve_sizes(ks))
-    best = evaluation.logits.topk(max(int(size) for size in ks), dim=-1).indices
+    # Unknown labels are in no ranking, as in the metrics.
+    ranked = evaluation.logits.index_put(unknown_pairs(rows), torch.tensor(-torch.inf, dtype=evaluation.logits.dtype))
+    best = ranked.topk(max(int(size) for size in ks), dim=-1).indices
     by_k, classes = [], torch.full((n,), torch.nan)
     for size, rule in rules.items():
         inside = rule(chances)
@@ -132,6 +134,12 @@ def true_pairs(rows: Dataset) -> tuple[Tensor, Tensor]:
     """The row and the label of every true label, known ones only."""
     at, labels, present = label_pairs(rows.true_targets, rows.num_labels)
     return at[present], labels[present]
+
+
+def unknown_pairs(rows: Dataset) -> tuple[Tensor, Tensor]:
+    """The row and the label of every label that is not known to be true or false."""
+    at, labels, present = label_pairs(rows.true_targets, rows.num_labels)
+    return at[~present], labels[~present]
 
 
 def rarest_shot(shots: Shots, at: Tensor, labels: Tensor, num_rows: int) -> Tensor:

@@ -34,6 +34,7 @@ from shortlist.train.scores import (
 from shortlist.train.starting_point import start_at_frequencies
 from shortlist.train.training import Training, quiet
 
+_IDENTIFYING = 2048
 _KINDS = ("features", "sparse features", "images", "text")
 
 
@@ -171,7 +172,9 @@ def _monitor(module: SetClassifier, options: FitOptions) -> str:
     if "ranking" in names:
         ks = sorted(module.metrics["ranking"]._ks)  # pyright: ignore
         names = [f"{name}@{k}" for name in ("precision", "recall", "f1", "ndcg") for k in ks]
-    default = names[-1] if names[-1].startswith("average") else f"recall@{max(int(n.split('@')[1]) for n in names)}"
+        default = f"recall@{min(ks, key=lambda size: abs(size - options.k))}"
+    else:
+        default = names[-1]
     if options.monitor == "auto":
         return default
     if options.monitor not in names:
@@ -180,16 +183,18 @@ def _monitor(module: SetClassifier, options: FitOptions) -> str:
 
 
 def run_identity(dataset: Dataset, options: FitOptions) -> dict[str, Any]:
-    """What tells a run from others, as plain values: its options, and a digest of labels, parts and the first inputs.
+    """What tells a run from others, as plain values: its options, and a digest of labels, parts and inputs.
 
-    The number of processes is left out, for it does not change what a run computes.
+    Inputs count with up to 2,048 rows, evenly spread, for all of them may be a million files. The number of processes is
+    left out: it does not change what a run computes.
     """
     digest = blake2b(repr((dataset.inputs.kind, dataset.label_names)).encode(), digest_size=16)
     if dataset.split is not None:
         digest.update(repr(dataset.split.names).encode() + dataset.split.index.numpy().tobytes())
     for values in label_pairs(dataset.targets, dataset.num_labels):
         digest.update(values.numpy().tobytes())
-    for content in dataset.inputs.fingerprints(torch.arange(min(len(dataset), 64))):
+    spread = torch.linspace(0, len(dataset) - 1, min(len(dataset), _IDENTIFYING)).round().long()
+    for content in dataset.inputs.fingerprints(spread):
         digest.update(content)
     plain = {name: value for name, value in options.to_json().items() if name != "processes"}
     return {"options": plain, "data": digest.hexdigest(), "rows": len(dataset)}

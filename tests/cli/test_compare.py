@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shortlist.cli import main
+from shortlist.cli.output_file import told_folder_failure
 from shortlist.data import open_dataset
 from shortlist.train import FitOptions, compared_run
 from shortlist.train import compare as library
@@ -92,6 +93,17 @@ def test_people_get_a_table_with_stars_and_the_winner(capsys, folder):  # noqa: 
     assert out.count("*") == sum(len(names) for names in best.values())
 
 
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_numbers_keep_their_stars_in_terminals_of_any_width(capsys, folder, monkeypatch, columns):  # noqa: F811
+    monkeypatch.setenv("COLUMNS", columns)
+    out = run(capsys, "sets.npz", *QUICK, "--losses", "bce", "lml", "--seeds", "2")[1]
+    lines = [line for line in out.splitlines() if line.startswith("│")]
+    assert len(lines) == 2
+    assert all(len(re.findall(r"\d ± \d+\.\d+ [* ]", line)) == 5 for line in lines)
+    assert "…" not in out
+    assert max(map(len, lines)) <= max(80, int(columns))
+
+
 def test_a_world_of_known_probabilities_shows_the_optimum(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = ["ambiguous", "--reader", "{rows: 600}", *QUICK, *TWO, "--seeds", "1", "--output", "runs"]
@@ -170,6 +182,16 @@ MISTAKES = {
     "no options at all": (["--candidates", "{a: lml}"], "--candidates a: must be options among loss, "),
     "a wrong value": (["--candidates", "{a: {epochs: 0}}"], "--candidates a: `epochs` must be at least 1; got 0."),
     "a wrong type": (["--candidates", "{a: {epochs: many}}"], "--candidates a: `epochs` must be a whole number; got"),
+    "a word for a rate": (["--candidates", "{a: {learning_rate: fast}}"], "--candidates a: `learning_rate` must be a "),
+    "a list for a loss": (
+        ["--candidates", "{a: {loss: [lml]}}"],
+        "--candidates a: `loss` must be a text; got ['lml'].",
+    ),
+    "a number for options": (
+        ["--candidates", "{a: {loss_options: 3}}"],
+        "--candidates a: `loss_options` must be options",
+    ),
+    "a number as a name": (["--candidates", "{1: {}}"], "`candidates` must have texts as names; got 1."),
     "a name twice": ([*TWO, "--candidates", "{lml: {}}"], "--candidates must have names of their own; 'lml' is"),
     "no jobs": ([*TWO, "--jobs", "0"], "`jobs` must be at least 1; got 0."),
     "unknown loss": (["--losses", "lml", "zzz"], "`loss` must be one of"),
@@ -192,6 +214,17 @@ def test_a_mistake_is_one_sentence_before_anything_is_trained(capsys, folder, tr
     data = ["sets.npz", *QUICK] if "sets" in name else PARTS
     assert refused(capsys, *data, *arguments).startswith(start)
     assert not trained
+
+
+def test_a_folder_that_cannot_be_made_is_named_whole():
+    for place in ("runs", "runs/here", "runs/here/plain-0"):
+        with (
+            pytest.raises(ValueError, match=r"^`runs/here` cannot be written: Not a directory\.$"),
+            told_folder_failure("runs/here"),
+        ):
+            raise OSError(20, "Not a directory", place)
+    with pytest.raises(OSError, match="elsewhere"), told_folder_failure("runs/here"):
+        raise OSError(2, "No such file or directory", "elsewhere")
 
 
 def test_an_unknown_key_in_the_yaml_is_one_sentence(capsys, folder):  # noqa: F811

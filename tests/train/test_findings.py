@@ -60,6 +60,13 @@ def test_unknown_labels_are_no_true_ones():
     assert list(zip(at.tolist(), labels.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 3), (3, 0), (3, 2)]
 
 
+def test_unknown_labels_take_no_place_among_the_best():
+    logits = LOGITS.clone()
+    logits[3, 3] = 9.0  # The unknown label of the last row, which would be its best one.
+    with_unknown = found(SETS, link="sigmoid", logits=logits)[2]["by_k"][0]["top_error"]
+    assert with_unknown == found(SETS, link="sigmoid")[2]["by_k"][0]["top_error"]
+
+
 def test_errors_and_sizes_are_those_of_the_sets():
     _, rules, findings = found(CLASSES)
     chances = LOGITS.softmax(-1)
@@ -106,6 +113,14 @@ def test_calibration_counts_every_label_once_and_is_perfect_for_the_truth():
     drawn = of_targets(chances.multinomial(1, generator=torch.Generator().manual_seed(1))[:, 0])
     truth, guess = (found(drawn, logits=x)[2]["calibration"]["error"] for x in (chances.log(), 3 * chances.log()))
     assert truth < 0.03 < 0.3 < guess
+
+
+def test_calibration_leaves_out_labels_that_are_not_known():
+    bins = found(SETS, link="sigmoid")[2]["calibration"]["bins"]
+    assert sum(each["pairs"] for each in bins) == LOGITS.numel() - 1
+    assert sum(each["pairs"] * each["observed"] for each in bins) == pytest.approx(5)
+    known = LOGITS.double().sigmoid().sum() - LOGITS[3, 3].double().sigmoid()
+    assert sum(each["pairs"] * each["predicted"] for each in bins) == pytest.approx(float(known), rel=1e-6)
 
 
 def test_curves_go_with_the_sizes_and_fall():
