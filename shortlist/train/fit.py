@@ -185,8 +185,8 @@ def _monitor(module: SetClassifier, options: FitOptions) -> str:
 def run_identity(dataset: Dataset, options: FitOptions) -> dict[str, Any]:
     """What tells a run from others, as plain values: its options, and a digest of labels, parts and inputs.
 
-    Inputs count with up to 2,048 rows, evenly spread, for all of them may be a million files. The number of processes is
-    left out: it does not change what a run computes.
+    Inputs count with up to 2,048 rows, evenly spread, for all of them may be a million files. The number of processes
+    is left out: it does not change what a run computes.
     """
     digest = blake2b(repr((dataset.inputs.kind, dataset.label_names)).encode(), digest_size=16)
     if dataset.split is not None:
