@@ -85,9 +85,15 @@ def read_table(
         groups=groups,
     )
     readers = [roles.inputs, roles.target, roles.parts, *roles.members.values()]
-    for block in table.blocks(list(dict.fromkeys(name for reader in readers for name in reader.columns))):
-        for reader in readers:
-            reader.add(block)
+    try:
+        for block in table.blocks(list(dict.fromkeys(name for reader in readers for name in reader.columns))):
+            for reader in readers:
+                reader.add(block)
+    except ValueError as error:
+        if features is None and "must be a finite number; got '" in str(error):
+            # All other columns were taken, and a name or an id is among them.
+            raise ValueError(f"{str(error).removesuffix('.')}; `features` may name the columns of numbers.") from error
+        raise
     return Dataset(
         roles.inputs.settle(),
         *roles.target.settle(),

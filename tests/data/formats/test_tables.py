@@ -314,3 +314,11 @@ def test_a_key_may_be_missing_from_the_first_record(tmp_path):
     path.write_text('{"label": "x", "a": 1}\n{"label": "y", "a": 2, "b": 3}\n')
     with pytest.raises(ValueError, match=r"a\.jsonl` line 1: 'b' must be a finite number; got None\.$"):
         read_table(path)  # Not silently without the feature.
+
+
+def test_a_column_of_names_among_the_numbers_says_how_to_choose(tmp_path):
+    path = tmp_path / "plants.csv"
+    path.write_text("id,height,label\np1,3,rose\np2,4,daisy\n")
+    told = "line 2: 'id' must be a finite number; got 'p1'; `features` may name the columns of numbers"
+    refuses(path, told, label="label")
+    assert read_table(path, label="label", features=["height"]).inputs.shape == (1,)
