@@ -54,6 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, ImportError, OSError, RecursionError) as error:
         sys.stderr.write(f"shortlist: {_sentence(error)}\n")
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate" not in str(error):
+            raise
+        sys.stderr.write(
+            "shortlist: there is not enough memory; smaller batches, or fewer jobs or processes need less.\n"
+        )
+        return 2
 
 
 def _sentence(error: Exception) -> str:

@@ -89,6 +89,7 @@ def _compared(given: Any, command: str) -> dict[str, Any]:
     target = given.target or figures[0]
     if target not in figures:
         raise ValueError(f"--target must be one of {', '.join(figures)}; got {target!r}.")
+    source = describe_source(dataset, given.data, format=given.format, reader=given.reader, seed=given.seed)
     with naming_data(given.data), told_folder_failure(given.output), work_bar("runs") as tell:
         check_test_rows(dataset, candidates.values())
         comparison = compare(
@@ -98,7 +99,7 @@ def _compared(given: Any, command: str) -> dict[str, Any]:
             folder=given.output,
             audit=given.audit,
             jobs=given.jobs,
-            source=describe_source(dataset, given.data, format=given.format, reader=given.reader),
+            source=source,
             progress=tell,
         )
     return comparison_document(
@@ -106,15 +107,28 @@ def _compared(given: Any, command: str) -> dict[str, Any]:
         dataset,
         candidates,
         target=target,
-        exact=exact_probabilities(given.data),
-        commands=[command],
-        seconds=time.monotonic() - began,
+        exact=exact_probabilities(source["format"]),
+        commands=[command, *_configs(given)],
+        seconds=max(time.monotonic() - began, _seconds(comparison) / given.jobs),
     )
+
+
+def _configs(given: Any) -> list[str]:
+    """What stands in the YAML files, without which a command says little."""
+    files = [Path(str(path)) for path in given.config or ()]
+    return [f"# {file} holds:\n{file.read_text().rstrip()}" for file in files if file.is_file()]
+
+
+def _seconds(comparison: Any) -> float:
+    """Of all runs, those of earlier calls included."""
+    return sum(run["seconds"] for runs in comparison.details.values() for run in runs.values())
 
 
 def _candidates(base: Any, losses: Sequence[str], named: Mapping[str, Any]) -> dict[str, Any]:
     """Options by name: one candidate per loss, and those that were described."""
     candidates = {loss: replace(base, loss=loss) for loss in losses}
+    if len(candidates) < len(losses):
+        raise ValueError(f"--losses must name each loss once; got {' '.join(losses)}.")
     for name, options in named.items():
         if name in candidates:
             raise ValueError(f"--candidates must have names of their own; {name!r} is one of --losses.")
@@ -131,11 +145,11 @@ def _candidates(base: Any, losses: Sequence[str], named: Mapping[str, Any]) -> d
     return candidates
 
 
-def exact_probabilities(data: str) -> Callable[[Any], Any] | None:
+def exact_probabilities(format: str) -> Callable[[Any], Any] | None:
     """From inputs to the true probabilities of the labels, for data of which they are known."""
     from shortlist.data import AmbiguousWorld
 
-    if data != "ambiguous":
+    if format != "ambiguous":
         return None
     world = AmbiguousWorld()
     return lambda inputs: world.probabilities(inputs.double())

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     given = parser.parse_args(options.rest)
     check_folder(given.output)
     asked, dataset = fit_options(given), training_data(given)
-    source = describe_source(dataset, given.data, format=given.format, reader=given.reader)
+    source = describe_source(dataset, given.data, format=given.format, reader=given.reader, seed=given.seed)
     with naming_data(given.data), told_folder_failure(given.output):
         check_test_rows(dataset, [asked])
         fitted = fit(dataset, asked, folder=given.output, progress=sys.stderr.isatty())
@@ -62,7 +62,8 @@ def run(options: argparse.Namespace) -> int:
 def _print(name: str, loss: str, figures: dict[str, float], folder: Path) -> None:
     console = require("rich.console", extra="report").Console(highlight=False, soft_wrap=True)
     title = f"{name or 'model'}, {loss}, test rows"
-    table = require("rich.table", extra="report").Table(title=title, title_justify="left")
+    text = require("rich.text", extra="report").Text
+    table = require("rich.table", extra="report").Table(title=text(title), title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")
     for figure, value in figures.items():

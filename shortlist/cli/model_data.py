@@ -48,7 +48,7 @@ class Source:
         format: one of ``shortlist.data.opening.FORMATS``.
         reader: the options of its reader.
         columns: of a table, those of the inputs by the option that names them.
-        digest: of labels, parts and the first inputs, by which the same data are known again.
+        digest: of labels, parts and inputs, by which the same data are known again.
         seed: of the parts that training made, where the data had none.
     """
 
@@ -60,12 +60,15 @@ class Source:
     seed: int = 0
 
 
-def describe_source(dataset: Dataset, path: str, *, format: str | None, reader: Mapping[str, Any]) -> dict[str, Any]:
-    """What `shortlist fit` keeps of how its data were read, as plain values.
+def describe_source(
+    dataset: Dataset, path: str, *, format: str | None, reader: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
+    """What is kept with a model of how its data were read, as plain values.
 
     Args:
         dataset: the data, with their parts.
         path, format, reader: of the command line.
+        seed: of the parts, where the data had none; runs of a comparison have seeds of their own.
     """
     name, place = told_format(path) if format is None else (format, Path(path))
     return {
@@ -74,6 +77,7 @@ def describe_source(dataset: Dataset, path: str, *, format: str | None, reader: 
         "reader": json.loads(json.dumps(dict(reader), default=str)),
         "columns": input_columns(place, **reader) if name == "table" else {},
         "digest": run_identity(dataset, FitOptions())["data"],
+        "seed": seed,
     }
 
 
@@ -96,7 +100,7 @@ def kept_source(saved: SavedModel, folder: str | Path) -> Source:
             reader_values(dict(content["reader"])),
             columns,
             content["digest"],
-            int(saved.about["options"]["seed"]),
+            int(content["seed"]),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"`{file}` is damaged: its `source` is not what was written.") from error

@@ -25,7 +25,7 @@ def work_bar(unit: str) -> Iterator[Callable[[float, int, str], None] | None]:
     rich = require("rich.progress", extra="report")
     console = require("rich.console", extra="report").Console(stderr=True)
     columns = (
-        rich.TextColumn("{task.description}"),
+        rich.TextColumn("{task.description}", markup=False),
         rich.BarColumn(),
         rich.TextColumn("{task.completed:.1f} of {task.total:.0f} " + unit),
         rich.TextColumn("after"),

@@ -17,6 +17,8 @@ LIBRARIES = ("torchvision", "timm")
 # Of ImageNet, with which such networks are trained unless they say otherwise.
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _FILES = (".pth", ".pt", ".bin", ".safetensors")
+# They would load pickled objects, or go to the network, as a model file from elsewhere may ask for.
+_REFUSED = {"pretrained", "checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir"}
 # The network, the name that its classifier had, how many features it gives, and means and deviations of channels.
 _Made = tuple[nn.Module, str, int, dict[str, Any]]
 
@@ -83,8 +85,10 @@ def load_backbone(
         raise ValueError(f"{asked}: `resolution` must be a whole number, at least 1; got {resolution!r}.")
     if weights is not None and not isinstance(weights, str):
         raise ValueError(f"{asked}: `weights` must be a file or a name; got {weights!r}.")
-    if "pretrained" in options:
-        raise ValueError(f"{asked}: `pretrained` is no option; `weights` DEFAULT is.")
+    for option in _REFUSED & options.keys():
+        raise ValueError(f"{asked}: `{option}` is no option; `weights` is, for files of tensors and DEFAULT.")
+    if ":" in model or "/" in model:
+        raise ValueError(f"{asked}: must be a name that {library} has itself, not a place.")
     is_file = weights is not None and Path(weights).suffix in _FILES
     make = _torchvision if library == "torchvision" else _timm
     try:

@@ -7,12 +7,12 @@ left out of the ranking. Rows without a known positive are left out of means ove
 over the classes that occur. What nothing was seen of is NaN.
 """
 
-from shortlist.extras import import_failure
+from shortlist.extras import import_failure as _import_failure
 
 try:
     import torchmetrics  # noqa: F401  # pyright: ignore[reportUnusedImport]
 except Exception as error:
-    raise import_failure("torchmetrics", error, extra="metrics") from error
+    raise _import_failure("torchmetrics", error, extra="metrics") from error
 
 from shortlist.metrics.accuracy import ShotAccuracy, TopKAccuracy
 from shortlist.metrics.average_k import AverageKAccuracy

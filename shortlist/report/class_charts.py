@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.report.chart import Axis, Chart, Panel, Series
+from shortlist.report.chart import OPTIMUM, Axis, Chart, Panel, Series
 from shortlist.report.dataset import counted
 from shortlist.report.figure_words import k_words, share_words
 from shortlist.report.set_charts import findings
@@ -27,7 +27,7 @@ def class_panel(document: dict[str, Any]) -> Panel:
     k = k_words(document["k"])
     charts = {}
     for name, style, counts, accuracy in found:
-        if len(found) > 1 and name == "optimum":
+        if len(found) > 1 and style is OPTIMUM:
             continue
         x, y, sizes, notes = _points(counts, accuracy)
         cloud = Series(name, "points", x, y, style, sizes=sizes, notes=notes, in_legend=False, faint=True)

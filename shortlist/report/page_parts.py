@@ -116,7 +116,8 @@ def audits_html(document: dict[str, Any]) -> str:
         return ""
     about = (
         "A layer with fewer features than labels has label sets that no input can bring out. Each verdict was proved "
-        "for the trained layer of the first seed, on the label sets of the test rows."
+        "for the trained layer of the first seed, on the label sets of the test rows (at most 10,000 of them, of rows "
+        "whose labels are all known). What cannot be ranked first, no threshold can output either."
     )
     return f'<h3>Audit of the output layers</h3><p class="about">{about}</p><div class="audits">{"".join(blocks)}</div>'
 

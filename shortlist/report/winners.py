@@ -107,17 +107,17 @@ def audit_sentence(name: str, audit: dict[str, Any]) -> str:
     Example:
         >>> found = {"mode": "sign", "sets": 2900, "unargmaxable": 800, "undecided": 0, "labels": 1428, "features": 50}
         >>> audit_sentence("bce", found)
-        'bce: 800 of 2,900 label sets of the test rows can never be output by this layer, whatever its input.'
+        'bce: 800 of 2,900 distinct label sets of the test rows can never be output by this layer, whatever its input.'
         >>> audit_sentence("dft", found | {"unargmaxable": 0})
-        'dft: all 2,900 label sets of the test rows can be output by this layer.'
+        'dft: all 2,900 distinct label sets of the test rows can be output by this layer.'
     """
     act = f"be {AUDITED[audit['mode']]} by"
     sets, never, undecided = audit["sets"], audit["unargmaxable"], audit["undecided"]
     rest = f"; {undecided:,} could not be decided" if undecided else ""
     if not never:
         some = f"{sets - undecided:,} of" if undecided else "all"
-        return f"{shown_name(name)}: {some} {sets:,} label sets of the test rows can {act} this layer{rest}."
-    which = f"{never:,} of {sets:,} label sets of the test rows"
+        return f"{shown_name(name)}: {some} {sets:,} distinct label sets of the test rows can {act} this layer{rest}."
+    which = f"{never:,} of {sets:,} distinct label sets of the test rows"
     return f"{shown_name(name)}: {which} can never {act} this layer, whatever its input{rest}."
 
 

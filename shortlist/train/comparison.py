@@ -233,9 +233,15 @@ def _at_once(
     caller = os.getpid()
     tasks = (joblib.delayed(_in_process)(dataset, place, asked, threads, caller) for place, asked in enumerate(todo))
     finished = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(tasks)
-    for done, (place, found) in enumerate(finished, start=1):
-        yield todo[place], found
-        tell(done, len(todo), todo[place].name if done < len(todo) else "")
+    broken = require("joblib.externals.loky.process_executor", extra="train").BrokenProcessPool
+    try:
+        for done, (place, found) in enumerate(finished, start=1):
+            yield todo[place], found
+            tell(done, len(todo), todo[place].name if done < len(todo) else "")
+    except broken as error:
+        raise ChildProcessError(
+            "a process was ended from outside, perhaps for want of memory; finished runs stay, fewer `jobs` need less."
+        ) from error
 
 
 def _in_process(dataset: Dataset, place: int, asked: Asked, threads: int, caller: int) -> tuple[int, dict[str, Any]]:

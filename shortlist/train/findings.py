@@ -201,8 +201,8 @@ def _missing(hit: Tensor, at: Tensor, num_rows: int) -> float:
 def _calibration(chances: Tensor, rows: Dataset) -> dict[str, Any]:
     """Labels in bins of their probability: what was promised, and how often it was so; unknown ones count for nothing.
 
-    The error is the sum over bins of the gap between both, for each true label: 0.1 says that of ten true labels the
-    probabilities place one in a wrong bin.
+    The error is half the sum over bins of the gap between both, for each true label: 0.1 says that of ten true labels
+    the probabilities place one in a wrong bin.
     """
     edges = torch.tensor(_EDGES[1:-1], dtype=chances.dtype)
     sums = torch.zeros(3, len(_EDGES) - 1, dtype=torch.float64)
@@ -221,4 +221,4 @@ def _calibration(chances: Tensor, rows: Dataset) -> dict[str, Any]:
         for count, p, o in zip(pairs, promised, observed, strict=True)
         if count
     ]
-    return {"bins": bins, "error": float((promised - observed).abs().sum() / observed.sum().clamp(min=1))}
+    return {"bins": bins, "error": float((promised - observed).abs().sum() / observed.sum().clamp(min=1) / 2)}

@@ -83,8 +83,7 @@ def fit(
     with quiet():
         seed_everything(options.seed, verbose=False)
         module, plan = make_run(dataset, options)
-        # A file of weights may have been written anew under its name.
-        module.asked = asked if plan.frozen is None else {**asked, "frozen": plan.frozen["name"]}
+        module.asked = asked
         dataset = prepared(dataset, plan, progress=progress is True)
         refuse_unusable(dataset, ("train", "val"))
         train, val = dataset.part("train"), dataset.part("val")
@@ -193,11 +192,14 @@ def run_identity(dataset: Dataset, options: FitOptions) -> dict[str, Any]:
         digest.update(repr(dataset.split.names).encode() + dataset.split.index.numpy().tobytes())
     for values in label_pairs(dataset.targets, dataset.num_labels):
         digest.update(values.numpy().tobytes())
-    spread = torch.linspace(0, len(dataset) - 1, min(len(dataset), _IDENTIFYING)).round().long()
+    spread = torch.linspace(0, len(dataset) - 1, min(len(dataset), _IDENTIFYING), dtype=torch.float64).round().long()
     for content in dataset.inputs.fingerprints(spread):
         digest.update(content)
     plain = {name: value for name, value in options.to_json().items() if name != "processes"}
-    return {"options": plain, "data": digest.hexdigest(), "rows": len(dataset)}
+    identity = {"options": plain, "data": digest.hexdigest(), "rows": len(dataset)}
+    # A file of weights may have been written anew under its name.
+    frozen = frozen_encoder(options.frozen, options.frozen_options).name if options.frozen else None
+    return identity if frozen is None else {**identity, "frozen": frozen}
 
 
 def _standardise(model: SetModel, train: Dataset) -> None:

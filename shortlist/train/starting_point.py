@@ -15,7 +15,7 @@ def start_at_frequencies(head: nn.Module, counts: Tensor, num_rows: int) -> None
     .. math:: z_j = \log \frac{c_j + 1/2}{N - c_j + 1/2}
 
     A linear head gets them as its bias. A bottleneck and the slack of a DFT head give one of their columns to them,
-    with a projection that is constant at first; whatever else the layer does is left as it was. Heads that have no room
+    with a projection that is constant at first (the other biases of a bottleneck start at 0). Heads that have no room
     for them (cosines, a DFT head without slack) stay as they are. Both parts of a `TwoHead` are set.
 
     With many rare labels this decides what a short training comes to: from equal logits, hundreds of steps go into

@@ -10,6 +10,7 @@ import pytest
 from shortlist.cli import main
 from shortlist.cli.output_file import told_folder_failure
 from shortlist.data import open_dataset
+from shortlist.report.comparison_document import comparison_file, read_comparison
 from shortlist.train import FitOptions, compared_run
 from shortlist.train import compare as library
 from tests.cli.test_fit import QUICK, folder, reader  # noqa: F401
@@ -176,6 +177,7 @@ def test_progress_is_told_on_a_terminal_only(capsys, folder, monkeypatch):  # no
 
 
 MISTAKES = {
+    "a loss twice": (["--losses", "lml", "lml"], "--losses must name each loss once; got lml lml."),
     "nothing to compare": ([], "--losses or --candidates must say what to compare."),
     "an option that is none": (["--candidates", "{a: {zzz: 1}}"], "--candidates a: must be options among loss, "),
     "a k of its own": (["--candidates", "{a: {k: 1}}"], "--candidates a: must be options among loss, "),
@@ -230,3 +232,30 @@ def test_a_folder_that_cannot_be_made_is_named_whole():
 def test_an_unknown_key_in_the_yaml_is_one_sentence(capsys, folder):  # noqa: F811
     Path("run.yaml").write_text("losses: [lml]\nzzz: 1\n")
     assert refused(capsys, "parts.csv", "--config", "run.yaml").startswith("`run.yaml`: Option 'zzz' is not accepted")
+
+
+def test_every_model_of_a_comparison_is_evaluated_on_the_parts_it_was_trained_with(capsys, folder):  # noqa: F811
+    arguments = ["plain.csv", *reader(), *QUICK, "--losses", "lml", "--seeds", "2", "--output", "runs", "--json"]
+    figures = json.loads(run(capsys, *arguments)[1])["runs"]["lml"]
+    for seed in ("0", "1"):
+        assert main(["evaluate", f"runs/lml-{seed}", "--data", "plain.csv", "--k", "1", "2", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["at_k"]["top_k_accuracy_micro"]
+        assert 1 - found["1"] == pytest.approx(figures[seed]["top1_error"])
+
+
+def test_the_report_reads_what_a_comparison_writes_and_shows_its_config(capsys, folder):  # noqa: F811
+    Path("run.yaml").write_text("losses: [lml]\nseeds: 1\n")
+    assert run(capsys, *PARTS, "--config", "run.yaml", "--output", "runs")[0] == 0
+    document = read_comparison(comparison_file("runs"))
+    assert document["commands"][1] == "# run.yaml holds:\nlosses: [lml]\nseeds: 1"
+    assert main(["report", "runs"]) == 0
+    assert "# run.yaml holds:" in Path("runs/report.html").read_text()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_too_little_memory_is_one_sentence(capsys, folder, monkeypatch, error):  # noqa: F811
+    def full(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(compared_run, "fit", full)
+    assert refused(capsys, *PARTS, *TWO).startswith("there is not enough memory")

@@ -236,7 +236,6 @@ def test_a_mistake_is_one_sentence_with_file_and_row_and_writes_nothing(capsys, 
     [
         ({"source": {"kind": 3}}, "`damaged/model.json` is damaged: its `source` is not what was written."),
         ({"source": 5}, "`damaged/model.json` is damaged: its `source` is not what was written."),
-        ({"options": None}, "`damaged/model.json` is damaged: its `source` is not what was written."),
         ("format", "`damaged/model.json` is damaged: 'zzz' is no format of data."),
     ],
 )

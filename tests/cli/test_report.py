@@ -55,7 +55,7 @@ def test_the_table_names_the_winner_of_each_figure_and_where_the_page_is(capsys,
     assert ["average-3 error (target)", "cross_entropy", "10.0 ± 1.0 %", "lml", distance] in cells
     assert ["recall@5 (target)", "cross_entropy", "10.0 %"] in cells
     assert ["mean average precision", "cross_entropy", "10.0 %"] in cells
-    assert "cross_entropy: 15 of 45 label sets of the test rows can never be output" in out
+    assert "cross_entropy: 15 of 45 distinct label sets of the test rows can never be output" in out
     page = tmp_path / "a" / "report.html"
     assert out.splitlines()[-1] == f"Report: {page}"
     assert page.read_text().startswith("<!DOCTYPE html>")

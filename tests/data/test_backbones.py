@@ -200,7 +200,17 @@ def test_weights_that_do_not_fit_are_one_sentence(tmp_path):
         ),
         ("torchvision:net", {"weights": "V9"}, "`encoder` 'torchvision:net' cannot be built: 'V9'."),
         ("timm:net", {"weights": 3}, "`encoder` 'timm:net': `weights` must be a file or a name; got 3."),
-        ("timm:net", {"pretrained": True}, "`encoder` 'timm:net': `pretrained` is no option; `weights` DEFAULT is."),
+        (
+            "timm:net",
+            {"pretrained": True},
+            "`encoder` 'timm:net': `pretrained` is no option; `weights` is, for files of tensors and DEFAULT.",
+        ),
+        ("timm:net", {"checkpoint_path": "x.pth"}, "`encoder` 'timm:net': `checkpoint_path` is no option; .*."),
+        (
+            "timm:hf-hub:someone/net",
+            {},
+            "`encoder` 'timm:hf-hub:someone/net': must be a name that timm has itself, not a place.",
+        ),
         (
             "timm:net",
             {"resolution": 0},

@@ -174,12 +174,14 @@ def test_the_summary_says_who_wins_and_who_cannot_be_told_apart():
 def test_the_audit_says_what_can_never_be_output():
     content = document(audit=True)
     page = Reader(report_page([content])).text()
-    assert "15 of 45 label sets of the test rows can never be output by this layer, whatever its input." in page
+    assert (
+        "15 of 45 distinct label sets of the test rows can never be output by this layer, whatever its input." in page
+    )
     assert "The layer has 6 labels and 2 features." in page
-    assert "All 30 label sets of the test rows can be output by this layer." in page
+    assert "All 30 distinct label sets of the test rows can be output by this layer." in page
     found = content["candidates"]["lml"]["audit"] | {"mode": "top-k", "undecided": 2}
     assert audit_sentence("lml", found) == (
-        "lml: 28 of 30 label sets of the test rows can be ranked first by this layer; 2 could not be decided."
+        "lml: 28 of 30 distinct label sets of the test rows can be ranked first by this layer; 2 could not be decided."
     )
 
 
