@@ -36,7 +36,8 @@ def calibration_panel(document: dict[str, Any]) -> Panel:
     chart = Chart("Calibration", x, y, tuple(series), (Reference("calibrated"),))
     about = (
         "On the dotted diagonal probabilities mean what they say; below it the model is too sure. Beside each name "
-        "stands the calibration error: how much probability lies in a wrong bin, for each true label (0 is best). Losses that only rank labels, such as two-way and average-K, promise no probabilities."
+        "stands the calibration error: how much probability lies in a wrong bin, for each true label (0 is best). "
+        "Losses that only rank labels, such as two-way and average-K, promise no probabilities."
     )
     seeds = max(len(candidate["runs"]) for candidate in document["candidates"].values())
     about += " Lines are of the first seed, errors are means over seeds." if seeds > 1 else ""
