@@ -15,6 +15,8 @@ from shortlist.audit.system import UNIT_ROUNDOFF, Array, Indices, System
 
 # Rows per dimension that the pool starts with and grows by.
 _START, _GROWTH = 5, 2
+# Rows per dimension from which on Newton's method is the quicker one for large sets.
+_MANY = 60
 # How much of the best margin a witness needs: the first value is quick, the second is for thin regions.
 _SHARES = (0.3, 0.99)
 
@@ -36,8 +38,8 @@ def decide(system: System, active: Indices) -> Decision:
         row = system.dead[:1]
         return Decision("unargmaxable", Combination(row, np.ones(1), 0.0, "exact"), 0.0, 0.0, "")
     guess, values = _first_fit(system, signs, active)
-    dim = system.unit.shape[1]
-    if len(active) > dim:
+    count, dim = system.unit.shape
+    if len(active) > dim and count >= _MANY * dim:
         decision = _quick(system, signs, guess, values)
         if decision is not None:
             return decision

@@ -54,6 +54,7 @@ def test_verdicts_are_the_same_without_it(mode, monkeypatch):
     logits = weight @ rng.standard_normal((8, 12))
     sets = [np.flatnonzero(column > 0) for column in logits.T]
     sets += [active[1:] for active in sets] + [np.flatnonzero(rng.random(300) > 0.6)]
+    monkeypatch.setattr(decide, "_MANY", 1)
     quick = audit(weight, sets, mode=mode, jobs=1)
     monkeypatch.setattr(decide, "quick_witness", lambda *_: None)
     plain = audit(weight, sets, mode=mode, jobs=1)
@@ -62,7 +63,8 @@ def test_verdicts_are_the_same_without_it(mode, monkeypatch):
     assert quick.verify() == []
 
 
-def test_the_bounds_that_come_with_it_hold_the_radius():
+def test_the_bounds_that_come_with_it_hold_the_radius(monkeypatch):
+    monkeypatch.setattr(decide, "_MANY", 1)
     weight, rng = layer(400, 10, 7), np.random.default_rng(8)
     sets = [np.flatnonzero(weight @ rng.standard_normal(10) > 0) for _ in range(10)]
     bounds, exact = audit(weight, sets, radius=False, jobs=1).radius_bounds, audit(weight, sets, jobs=1).radii
