@@ -77,6 +77,7 @@ def add_command(commands: Any) -> None:
     inspect.add_argument("--no-duplicates", action="store_true", help="do not read all inputs to find equal rows")
     inspect.set_defaults(run=run_inspect)
     formats = parts.add_parser("formats", help="which formats can be read", description="List what can be read.")
+    formats.add_argument("--json", action="store_true", help="print them as JSON and nothing else")
     formats.set_defaults(run=run_formats)
 
 
@@ -84,6 +85,9 @@ def run_formats(options: argparse.Namespace) -> int:
     """List the formats, one a line."""
     from shortlist.data.opening import FORMATS
 
+    if options.json:
+        sys.stdout.write(json.dumps({name: form.about for name, form in FORMATS.items()}, indent=1) + "\n")
+        return 0
     width = max(map(len, FORMATS), default=0)
     for name, form in FORMATS.items():
         sys.stdout.write(f"{name:<{width}}  {form.about}\n")

@@ -104,7 +104,7 @@ def _value(name: str, text: str, kinds: list[Any]) -> Any:
 def _parsed(text: str) -> Any:
     """A JSON value where the text is one, with tuples for lists; else the text. NaN and infinity are no JSON."""
     try:
-        return _with_tuples(json.loads(text, parse_constant=_refuse_constant))
+        return with_tuples(json.loads(text, parse_constant=_refuse_constant))
     except (ValueError, RecursionError):
         return text
 
@@ -113,8 +113,9 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _with_tuples(value: Any) -> Any:
-    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
+def with_tuples(value: Any) -> Any:
+    """A value with tuples for lists, which YAML and JSON have no other word for."""
+    return tuple(map(with_tuples, value)) if isinstance(value, list) else value
 
 
 def _fits(kind: Any, value: Any) -> bool:

@@ -31,7 +31,7 @@ from shortlist.data.unlabelled import (
     table_rows,
 )
 from shortlist.train import FitOptions, SavedModel
-from shortlist.train.fit import run_identity
+from shortlist.train.identity import run_identity
 
 _LINES = "lines"
 _TEXTS = (".txt", ".txt.gz", ".txt.xz")

@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from shortlist.cli.data_options import check_reader_options
+from shortlist.cli.data_options import check_reader_options, with_tuples
 from shortlist.data import Dataset, ImageFiles, open_dataset, split_at_random, split_off_validation
 from shortlist.data.opening import FORMATS, told_format
 from shortlist.extras import require
@@ -90,11 +90,7 @@ def open_data(path: str | Path, *, format: str | None, reader: Mapping[str, Any]
 
 def reader_values(given: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a reader with tuples for lists, which YAML and JSON have no other word for."""
-    return {name: _with_tuples(value) for name, value in given.items()}
-
-
-def _with_tuples(value: Any) -> Any:
-    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
+    return {name: with_tuples(value) for name, value in given.items()}
 
 
 def with_parts(dataset: Dataset, *, seed: int, data: str) -> Dataset:

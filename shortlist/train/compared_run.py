@@ -22,7 +22,8 @@ from shortlist.files import read_document, replacing
 from shortlist.nn import CosineHead
 from shortlist.train.evaluation import Evaluation, evaluate
 from shortlist.train.findings import answers, fitted_rules, set_findings, size_grid, true_pairs, unknown_pairs
-from shortlist.train.fit import Fitted, fit, run_identity
+from shortlist.train.fit import Fitted, fit
+from shortlist.train.identity import difference, run_identity
 from shortlist.train.model import SetModel
 from shortlist.train.options import FitOptions
 from shortlist.train.saved_model import save_model
@@ -178,7 +179,8 @@ def _distinct_sets(rows: Dataset) -> list[list[int]]:
 def _read(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
     document = read_document(path, kind=_FORMAT, version=_VERSION)
     if document.get("asked") != identity:
-        raise ValueError(f"`{path}` is of other data or options; choose another folder.")
+        told = difference(document.get("asked"), identity)
+        raise ValueError(f"`{path}` is of another run ({told}); choose another folder.")
     details = document.get("details")
     if isinstance(details, dict):
         values = details.get("values")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +17,7 @@ from shortlist.data.target_rows import label_pairs
 from shortlist.targets import check_target
 from shortlist.train.classifier import SetClassifier
 from shortlist.train.encoders import Standardised, as_floats
+from shortlist.train.identity import run_identity
 from shortlist.train.model import SetModel
 from shortlist.train.options import FitOptions
 from shortlist.train.plan import ModelPlan, build_model
@@ -34,7 +34,6 @@ from shortlist.train.scores import (
 from shortlist.train.starting_point import start_at_frequencies
 from shortlist.train.training import Training, quiet
 
-_IDENTIFYING = 2048
 _KINDS = ("features", "sparse features", "images", "text")
 
 
@@ -179,27 +178,6 @@ def _monitor(module: SetClassifier, options: FitOptions) -> str:
     if options.monitor not in names:
         raise ValueError(f"`monitor` must be one of {', '.join(names)}; got {options.monitor!r}.")
     return options.monitor
-
-
-def run_identity(dataset: Dataset, options: FitOptions) -> dict[str, Any]:
-    """What tells a run from others, as plain values: its options, and a digest of labels, parts and inputs.
-
-    Inputs count with up to 2,048 rows, evenly spread, for all of them may be a million files. The number of processes
-    is left out: it does not change what a run computes.
-    """
-    digest = blake2b(repr((dataset.inputs.kind, dataset.label_names)).encode(), digest_size=16)
-    if dataset.split is not None:
-        digest.update(repr(dataset.split.names).encode() + dataset.split.index.numpy().tobytes())
-    for values in label_pairs(dataset.targets, dataset.num_labels):
-        digest.update(values.numpy().tobytes())
-    spread = torch.linspace(0, len(dataset) - 1, min(len(dataset), _IDENTIFYING), dtype=torch.float64).round().long()
-    for content in dataset.inputs.fingerprints(spread):
-        digest.update(content)
-    plain = {name: value for name, value in options.to_json().items() if name != "processes"}
-    identity = {"options": plain, "data": digest.hexdigest(), "rows": len(dataset)}
-    # A file of weights may have been written anew under its name.
-    frozen = frozen_encoder(options.frozen, options.frozen_options).name if options.frozen else None
-    return identity if frozen is None else {**identity, "frozen": frozen}
 
 
 def _standardise(model: SetModel, train: Dataset) -> None:

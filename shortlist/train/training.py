@@ -20,6 +20,7 @@ from shortlist.train.batches import SetBatches
 from shortlist.train.checkpoint_files import WholeCheckpoints
 from shortlist.train.classifier import SetClassifier
 from shortlist.train.global_norm import normalise_globally
+from shortlist.train.identity import difference
 from shortlist.train.options import FitOptions
 from shortlist.train.order import EpochBatches
 from shortlist.train.processes import in_processes
@@ -62,7 +63,8 @@ class Training:
         place = self.folder / "checkpoints"
         before = _read(place / "last.ckpt") if (place / "last.ckpt").is_file() else {}
         if before and before.get("asked") != self.module.asked:
-            raise ValueError(f"`{self.folder}` holds a run of other data or options; choose another folder.")
+            told = difference(before.get("asked"), self.module.asked)
+            raise ValueError(f"`{self.folder}` holds another run ({told}); choose another folder.")
         # Lightning would train one more epoch of a run that has ended early.
         if not before or not (before["stopped"] or len(before["history"]) >= self.options.epochs):
             with nullcontext(progress) if callable(progress) else share_bar("training", shown=progress) as tell:

@@ -155,7 +155,7 @@ def test_finished_runs_in_a_folder_are_not_trained_again(capsys, folder, trained
     run(capsys, *PARTS, *TWO, "--seeds", "2", "--output", "runs")
     assert trained[2:] == [("cross_entropy", 1), ("lml", 1)]
     sentence = refused(capsys, *PARTS, *TWO, "--seeds", "1", "--output", "runs", "--batch_size", "32")
-    assert sentence.endswith("result.json` is of other data or options; choose another folder.")
+    assert sentence.endswith("result.json` is of another run (batch_size was 128 and is 32); choose another folder.")
 
 
 def test_options_come_from_yaml_with_flags_over_them(capsys, folder, trained):  # noqa: F811

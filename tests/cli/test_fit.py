@@ -339,7 +339,7 @@ def test_a_folder_that_holds_something_else_is_one_sentence(capsys, folder):
     assert refused(capsys, *arguments, "file/below").startswith("`file/below` cannot be written: `")
     assert run(capsys, *arguments, "model")[0] == 0
     sentence = refused(capsys, *arguments, "model", "--learning_rate", "0.5")
-    assert sentence == "`model` holds a run of other data or options; choose another folder."
+    assert sentence == "`model` holds another run (learning_rate was 0.001 and is 0.5); choose another folder."
     checkpoint = Path("model/checkpoints/last.ckpt")
     checkpoint.write_bytes(checkpoint.read_bytes()[:300])
     assert refused(capsys, *arguments, "model").startswith(f"`{checkpoint}` cannot be read as a checkpoint: ")

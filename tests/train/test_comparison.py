@@ -213,13 +213,13 @@ def test_a_folder_of_other_data_or_options_is_refused(tmp_path, name):
     compare(classes(), {"plain": quick()}, seeds=[0], folder=tmp_path)
     data, ways, part = OTHERS[name]
     path = re.escape(str(tmp_path / "plain-0" / "result.json"))
-    with pytest.raises(ValueError, match=rf"^`{path}` is of other data or options; choose another folder\.$"):
+    with pytest.raises(ValueError, match=rf"^`{path}` is of another run \(.*\); choose another folder\.$"):
         compare(data(), ways, seeds=[0], folder=tmp_path, part=part)
 
 
 def test_a_folder_of_other_options_is_refused_before_anything_is_trained(trained, tmp_path):
     compare(classes(), {"last": quick()}, seeds=[0], folder=tmp_path)
-    with pytest.raises(ValueError, match=r"last-0/result\.json` is of other data or options; choose another folder\.$"):
+    with pytest.raises(ValueError, match=r"last-0/result\.json` is of another run \(.*\); choose another folder\.$"):
         compare(classes(), {**WAYS, "last": quick(batch_size=32)}, seeds=[0], folder=tmp_path)
     assert len(trained) == 1
 
@@ -232,7 +232,7 @@ def test_a_run_that_was_interrupted_with_other_options_is_refused(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         compare(classes(), {"plain": quick(epochs=3)}, seeds=[0], folder=tmp_path, progress=stop)
     with pytest.raises(
-        ValueError, match=r"^`.*plain-0` holds a run of other data or options; choose another folder\.$"
+        ValueError, match=r"^`.*plain-0` holds another run \(epochs was 3 and is 1\); choose another folder\.$"
     ):
         compare(classes(), {"plain": quick(batch_size=32)}, seeds=[0], folder=tmp_path)
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from shortlist.cli import main
 from shortlist.data import Features, frozen_encoders, frozen_features
 from shortlist.train import evaluate, export_onnx, fit, load_model, save_model
-from shortlist.train.fit import make_run, run_identity
+from shortlist.train.fit import make_run
+from shortlist.train.identity import run_identity
 from shortlist.train.prepared_inputs import PlannedEncoder, prepared
 from shortlist.train.scores import model_scores
 from tests.train.small_data import KINDS, classes, images, quick, texts
@@ -167,7 +168,7 @@ def test_a_run_does_not_go_on_with_features_of_another_encoder(monkeypatch, tmp_
             self.name = "channels, version 2"
 
     monkeypatch.setitem(frozen_encoders.FROZEN, "channels", Newer)
-    with pytest.raises(ValueError, match=r"^`.*run` holds a run of other data or options; choose another folder\.$"):
+    with pytest.raises(ValueError, match=r"^`.*run` holds another run \(.*\); choose another folder\.$"):
         fit(images(), quick(frozen="channels"), folder=tmp_path / "run")
 
 

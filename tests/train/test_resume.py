@@ -16,7 +16,7 @@ import torch
 from shortlist.data import Dataset
 from shortlist.train import FitOptions, Fitted, SetClassifier, checkpoint_files, fit
 from shortlist.train.checkpoint_files import WholeCheckpoints
-from shortlist.train.fit import run_identity
+from shortlist.train.identity import run_identity
 from tests.train.killed_run import EPOCHS, MOMENTS, OPTIONS, is_slow
 from tests.train.small_data import classes, quick, sparse, with_parts, with_value
 from tests.train.test_checkpoint_files import same
@@ -177,7 +177,7 @@ def test_a_folder_of_other_data_or_options_is_refused_and_left_alone(monkeypatch
     cut_short(monkeypatch, tmp_path, 2)
     data, options = OTHERS[name]
     before = {path.name: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()}
-    with pytest.raises(ValueError, match=rf"^`{re.escape(str(tmp_path))}` holds a run of other data or options; .*\.$"):
+    with pytest.raises(ValueError, match=rf"^`{re.escape(str(tmp_path))}` holds another run \(.*\); .*\.$"):
         fit(data(), options, folder=tmp_path)
     assert {path.name: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()} == before
 
