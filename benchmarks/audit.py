@@ -217,7 +217,7 @@ def throughput(kind: str, d: int, progress: Progress) -> dict[str, Any]:
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="give every set to the full program (an hour or more)")
+    parser.add_argument("--full", action="store_true", help="give every set to the full program (ten minutes)")
     full = parser.parse_args().full
     torch.set_num_threads(1)
     console = Console(width=150)
