@@ -102,7 +102,11 @@ def test_a_killed_run_goes_on_to_the_same_bits(request, whole, name, moment):
     for path in (folder / "checkpoints").glob("*.ckpt"):
         WholeCheckpoints().load_checkpoint(path)
     assert (folder / "checkpoints" / "last.ckpt").exists() == (epoch is not None)
-    assert epoch is None or (last(folder)["epoch"], len(last(folder)["history"])) == (epoch, epoch + 1)
+    if epoch is not None:
+        reached = last(folder)["epoch"]
+        # A better epoch, whose checkpoint is being written, may come later.
+        assert reached == epoch or (reached > epoch and "best" in moment)
+        assert len(last(folder)["history"]) == reached + 1
     data, options = OPTIONS[name]
     fitted, path = whole[name]
     assert equal(fit(data(), options, folder=folder), fitted)
