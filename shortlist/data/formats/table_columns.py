@@ -154,6 +154,10 @@ def _name(cell: Any) -> str | None:
     return str(cell).strip() or None
 
 
+class NotNumbersError(ValueError):
+    """A column that should hold numbers holds something else, as a name or an id."""
+
+
 def _numbers(block: Block, column: str) -> np.ndarray:
     """The numbers of a column, ``(rows, width)`` float32."""
     cells = block.columns[column]
@@ -180,7 +184,7 @@ def _refuse_cell(block: Block, column: str) -> None:
         listed = cell if isinstance(cell, list) else [cell]
         width = len(cells[0]) if isinstance(cells[0], list) else None
         if not all(_is_number(value) for value in listed):
-            raise ValueError(f"{block.place(row)}: {column!r} must be a finite number; got {cell!r:.60}.")
+            raise NotNumbersError(f"{block.place(row)}: {column!r} must be a finite number; got {cell!r:.60}.")
         if (len(cell) if isinstance(cell, list) else None) != width:
             rule = "a number" if width is None else f"{width} numbers"
             raise ValueError(f"{block.place(row)}: {column!r} must be {rule}, as in the row before; got {cell!r:.60}.")

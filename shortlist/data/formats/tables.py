@@ -12,6 +12,7 @@ from shortlist.data.formats.table_columns import (
     LabelColumns,
     LabelListColumn,
     NameColumn,
+    NotNumbersError,
     NumberColumns,
     TextColumns,
 )
@@ -89,11 +90,11 @@ def read_table(
         for block in table.blocks(list(dict.fromkeys(name for reader in readers for name in reader.columns))):
             for reader in readers:
                 reader.add(block)
-    except ValueError as error:
-        if features is None and "must be a finite number; got '" in str(error):
-            # All other columns were taken, and a name or an id is among them.
-            raise ValueError(f"{str(error).removesuffix('.')}; `features` may name the columns of numbers.") from error
-        raise
+    except NotNumbersError as error:
+        if features is not None:
+            raise
+        # All columns that nothing else asks for were taken, and not all of them are features.
+        raise ValueError(f"{str(error).removesuffix('.')}; `features` may name the columns of numbers.") from error
     return Dataset(
         roles.inputs.settle(),
         *roles.target.settle(),

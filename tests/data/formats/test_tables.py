@@ -322,3 +322,5 @@ def test_a_column_of_names_among_the_numbers_says_how_to_choose(tmp_path):
     told = "line 2: 'id' must be a finite number; got 'p1'; `features` may name the columns of numbers"
     refuses(path, told, label="label")
     assert read_table(path, label="label", features=["height"]).inputs.shape == (1,)
+    path.write_text("height,label\n3,rose\nnan,daisy\n")
+    refuses(path, "line 3: 'height' must be a finite number; got 'nan'", label="label")
