@@ -20,6 +20,7 @@ LAYERS = [
     {"functional"},
     {"nn", "metrics", "sets", "audit", "data"},
     {"train", "report"},
+    {"evidence"},
     {"cli"},
 ]
 LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from shortlist import __version__
-from shortlist.cli import audit, bench, calibrate, compare, data, evaluate, fit, predict, report
+from shortlist.cli import audit, bench, calibrate, compare, data, evaluate, fit, predict, report, reproduce
 
 __all__ = ["main"]
 
@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fit.add_command(commands)
     predict.add_command(commands)
     report.add_command(commands)
+    reproduce.add_command(commands)
     options = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal without the characters of a table gets question marks, not an error after all the work.

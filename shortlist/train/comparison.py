@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from unicodedata import category
 
@@ -18,6 +15,7 @@ import torch
 from shortlist.data import Dataset, hashed_words
 from shortlist.extras import require
 from shortlist.train.compared_run import Asked, compared_run, refuse_other
+from shortlist.train.ending import end_with
 from shortlist.train.fit import make_run
 from shortlist.train.options import FitOptions
 from shortlist.train.scores import refuse_missing
@@ -32,7 +30,6 @@ _LOWER_IS_BETTER = "error"
 NO_AIM = "average_size"  # Neither more nor less of it is better.
 # File systems allow 255 bytes; a seed and the files of a run come behind the name.
 _LONGEST_NAME = 200
-_SECONDS_BETWEEN_LOOKS = 1.0
 
 Progress = Callable[[float, int, str], object]
 
@@ -246,18 +243,6 @@ def _at_once(
 
 def _in_process(dataset: Dataset, place: int, asked: Asked, threads: int, caller: int) -> tuple[int, dict[str, Any]]:
     if os.getppid() == caller:
-        _end_with(caller)
+        end_with(caller)
     torch.set_num_threads(threads)
     return place, compared_run(dataset, asked)
-
-
-@cache  # A process does many runs.
-def _end_with(caller: int) -> None:
-    """End this process soon after its caller was killed: started again, that one trains the same run in this folder."""
-
-    def watch() -> None:
-        while os.getppid() == caller:
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
-        os._exit(1)
-
-    Thread(target=watch, daemon=True).start()

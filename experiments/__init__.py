@@ -1,0 +1,1 @@
+"""One experiment per published table and figure; see README.md."""

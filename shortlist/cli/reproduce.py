@@ -1,0 +1,111 @@
+"""``shortlist reproduce``: run published experiments, at small scale or at that of the texts."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from shortlist.cli.reproduce_progress import reproduce_progress
+from shortlist.extras import require
+
+_EXAMPLES = """\
+examples:
+  shortlist reproduce --list
+  shortlist reproduce sets-table-4.4 --data-root data
+  shortlist reproduce --all --scale small --data-root data
+  shortlist reproduce dft-figure-6 --scale paper --data-root /datasets
+
+An experiment is a published table or figure. It is run again from the folder `experiments` of the source, at a scale of
+minutes on two cores, or with the data, the network and the options of the text. Every finished trial is kept, so the
+same command goes on where it was interrupted. Results and pictures go to experiments/results, and the document of all
+results, docs/evidence.md, is written anew; with --output both go there.
+exit code: 0; 2 when something is wrong, also with one of several experiments: the others are run.
+"""
+
+
+def add_command(commands: Any) -> None:
+    """Describe the command and its options."""
+    parser = commands.add_parser(
+        "reproduce",
+        help="put published claims to the test",
+        description="Run published experiments, and write down which claims hold.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="experiments; see --list")
+    parser.add_argument("--all", action="store_true", help="all experiments")
+    parser.add_argument("--list", action="store_true", help="list the experiments and run none")
+    parser.add_argument("--scale", choices=("small", "paper"), default="small", help="default small")
+    parser.add_argument("--data-root", metavar="FOLDER", default="data", help="where data are (default data)")
+    parser.add_argument("--experiments", metavar="FOLDER", default="experiments", help="default experiments")
+    parser.add_argument("--output", metavar="FOLDER", default=None, help="default experiments/results")
+    parser.add_argument("--kept", metavar="FOLDER", default="out/trials", help="finished trials (default out/trials)")
+    parser.add_argument("--again", action="store_true", help="run trials that are kept once more")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="trials at a time (default all cores)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the experiments that were asked for, and write the document."""
+    from shortlist.evidence import read_experiments
+    from shortlist.evidence.document import verdict_lines, write_evidence
+    from shortlist.evidence.reproduction import Place, reproduce
+
+    if options.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1; got {options.jobs}.")
+    folder = Path(options.experiments)
+    known = read_experiments(folder)
+    if options.list:
+        return _list(known, options.scale)
+    chosen = _chosen(known, options)
+    output = folder / "results" if options.output is None else Path(options.output)
+    document = folder.parent / "docs" / "evidence.md" if options.output is None else output / "evidence.md"
+    place = Place(folder, Path(options.data_root), output, Path(options.kept))
+    since = time.time() if options.again else 0.0
+    failed, results = [], []
+    minutes = {name: experiment.scales[options.scale].minutes for name, experiment in chosen.items()}
+    with reproduce_progress(minutes) as progress:
+        for name, experiment in chosen.items():
+            try:
+                with progress.running(name) as tell:
+                    results.append(
+                        reproduce(experiment, options.scale, place, jobs=options.jobs, since=since, tell=tell)
+                    )
+            except (ValueError, TypeError, ImportError, OSError) as error:
+                if len(chosen) == 1:
+                    raise
+                failed.append(name)
+                progress.say(f"{name}: {error}")
+    for result in results:
+        for verdict, statement, why in verdict_lines(result):
+            sys.stdout.write(f"{result['name']}: {verdict}: {statement}\n    {why}\n")
+    sys.stdout.write(f"Written: {write_evidence(place, document)}\n")
+    if failed:
+        sys.stderr.write(
+            f"shortlist: {len(failed)} of {len(chosen)} experiments could not be run: {' '.join(failed)}.\n"
+        )
+    return 2 if failed else 0
+
+
+def _chosen(known: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    if options.all == bool(options.names):
+        raise ValueError("say which experiments to run, or --all; --list shows them.")
+    for name in options.names:
+        if name not in known:
+            raise ValueError(f"NAME must be one of {', '.join(known)}; got {name!r}.")
+    return known if options.all else {name: known[name] for name in options.names}
+
+
+def _list(known: dict[str, Any], scale: str) -> int:
+    table = require("rich.table", extra="report").Table(box=None, pad_edge=False)
+    for column in ("experiment", "claim", "title", "minutes"):
+        table.add_column(column, justify="right" if column in ("claim", "minutes") else "left")
+    for name, experiment in known.items():
+        minutes = experiment.scales[scale].minutes
+        table.add_row(name, str(experiment.claim), experiment.title, f"{minutes:.1f}" if minutes else "–")
+    require("rich.console", extra="report").Console(highlight=False, soft_wrap=True).print(table)
+    return 0

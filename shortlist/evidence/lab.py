@@ -1,0 +1,153 @@
+"""Where a study works: it runs trials, several at a time, and keeps each one that is finished."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shortlist.extras import require
+from shortlist.files import read_document, replacing
+from shortlist.train.ending import end_with
+
+Trial = Callable[[dict[str, Any], Path], dict[str, Any]]
+_FORMAT = "shortlist trial"
+_VERSION = 1
+
+
+@dataclass(eq=False)
+class Lab:
+    """Runs the trials of one experiment.
+
+    Args:
+        data_root: where data are.
+        figures: a folder for the pictures of the experiment.
+        kept: a folder of finished trials, which all experiments share: what two of them ask for is computed once.
+        data: what tells these data from others, which is part of what a trial is.
+        jobs: how many trials at a time, each in a process with one thread.
+        since: trials that were finished before this time, in seconds since 1970, are run again.
+        tell: called with the share of the planned trials that is done, and with the share that was not kept before.
+    """
+
+    data_root: Path
+    figures: Path
+    kept: Path
+    data: Mapping[str, str] = field(default_factory=dict)
+    jobs: int = 1
+    since: float = 0.0
+    tell: Callable[[float, float], object] | None = None
+    planned: int = 0
+    done: int = 0
+    fresh: int = 0
+    seconds: float = 0.0
+
+    def plan(self, trials: int) -> None:
+        """Say how many trials there will be, all calls of `trials` together, so that the time left can be told."""
+        self.planned = trials
+
+    def trials(
+        self, trial: Trial, settings: Sequence[Mapping[str, Any]], *, alone: bool = False
+    ) -> list[dict[str, Any]]:
+        """Run a trial for each of several settings.
+
+        Args:
+            trial: a function of a module, from settings and the data root to plain values. What it gives may depend on
+                nothing else.
+            settings: plain values for each trial; those that were finished before are read, not run.
+            alone: one at a time, in this process with all its threads; for what measures time.
+
+        Returns:
+            What each trial gave, in the order of ``settings``.
+        """
+        todo = [json.loads(json.dumps(dict(each))) for each in settings]
+        paths = [self._path(trial, each) for each in todo]
+        self.planned = max(self.planned, self.done + len(todo))
+        found = {
+            path: _read(path, self._identity(trial, each), since=self.since)
+            for path, each in zip(paths, todo, strict=True)
+        }
+        missing = {path: each for path, each in zip(paths, todo, strict=True) if found[path] is None}
+        self._count(len(todo) - len(missing))
+        # A graphics card is one for all processes, and one run keeps it busy.
+        alone = alone or self.jobs == 1 or torch.accelerator.is_available()
+        for path in (self._alone if alone else self._at_once)(trial, missing):
+            found[path] = _read(path, self._identity(trial, missing[path]))
+            self.fresh += 1
+            self._count(1)
+        documents = [found[path] or {} for path in paths]
+        self.seconds += sum(document["seconds"] for document in documents)
+        return [document["found"] for document in documents]
+
+    def _count(self, trials: int) -> None:
+        self.done += trials
+        if self.tell is not None:
+            self.tell(self.done / max(self.planned, 1), self.fresh / max(self.planned, 1))
+
+    def _identity(self, trial: Trial, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {"trial": f"{trial.__module__}:{trial.__qualname__}", "settings": settings, "data": dict(self.data)}
+
+    def _path(self, trial: Trial, settings: Mapping[str, Any]) -> Path:
+        text = json.dumps(self._identity(trial, settings), sort_keys=True)
+        return self.kept / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+    def _alone(self, trial: Trial, todo: Mapping[Path, dict[str, Any]]) -> Iterator[Path]:
+        for path, settings in todo.items():
+            yield _run(trial, settings, self.data_root, path, self._identity(trial, settings))
+
+    def _at_once(self, trial: Trial, todo: Mapping[Path, dict[str, Any]]) -> Iterator[Path]:
+        joblib = require("joblib", extra="train")
+        caller = os.getpid()
+        tasks = (
+            joblib.delayed(_in_process)(trial, settings, self.data_root, path, self._identity(trial, settings), caller)
+            for path, settings in todo.items()
+        )
+        broken = require("joblib.externals.loky.process_executor", extra="train").BrokenProcessPool
+        try:
+            yield from joblib.Parallel(n_jobs=self.jobs, return_as="generator_unordered")(tasks)
+        except broken as error:
+            raise ChildProcessError(
+                "a process was ended from outside, perhaps for want of memory; finished trials stay, fewer --jobs "
+                "need less."
+            ) from error
+
+
+def _in_process(
+    trial: Trial, settings: dict[str, Any], root: Path, path: Path, identity: dict[str, Any], caller: int
+) -> Path:
+    if os.getppid() == caller:
+        end_with(caller)
+    torch.set_num_threads(1)
+    return _run(trial, settings, root, path, identity)
+
+
+def _run(trial: Trial, settings: dict[str, Any], root: Path, path: Path, identity: dict[str, Any]) -> Path:
+    began = time.monotonic()
+    found = trial(settings, root)
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "asked": identity,
+        "seconds": round(time.monotonic() - began, 3),
+        "found": found,
+    }
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(content, allow_nan=False))
+    return path
+
+
+def _read(path: Path, identity: Mapping[str, Any], *, since: float = 0.0) -> dict[str, Any] | None:
+    """A finished trial; None if there is none, an old one, or one of something else."""
+    if not path.is_file() or path.stat().st_mtime < since:
+        return None
+    try:
+        document = read_document(path, kind=_FORMAT, version=_VERSION)
+    except ValueError:
+        return None
+    return document if document.get("asked") == identity else None

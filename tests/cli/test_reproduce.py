@@ -1,0 +1,124 @@
+"""``shortlist reproduce``: results, pictures and the document are written by the runs, and nothing is run twice."""
+
+import json
+import re
+
+import pytest
+
+from shortlist.cli import main
+from shortlist.cli.reproduce_progress import ReproduceProgress
+from tests.evidence.toy_experiments import write_experiments
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    write_experiments(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    code = main(["reproduce", "--experiments", "toys", "--jobs", "1", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def calls(root) -> int:
+    return len((root / "data" / "calls.txt").read_text().splitlines())
+
+
+@pytest.fixture(autouse=True)
+def same_data(monkeypatch):
+    """The file that counts calls is also what the experiment reads; it must look the same after a call."""
+    monkeypatch.setattr("shortlist.evidence.reproduction._fingerprint", lambda path: "same")
+
+
+def test_one_experiment_writes_its_result_its_picture_and_the_document(root, capsys):
+    code, out, err = run(capsys, "lml-table-2")
+    assert code == 0
+    assert "lml-table-2: ✔ holds: Ours beats the other\n    ours − other = +10.00 ± 0.00 points\n" in out
+    assert "[1/1] lml-table-2: done" in err
+    result = json.loads((root / "toys/results/small/lml-table-2.json").read_text())
+    assert (result["trials"], result["scale"], result["outcome"]["tried"]) == (5, "small", ["Three rates."])
+    assert (root / "toys/results/small/lml-table-2/chart.png").is_file()
+    text = (root / "docs/evidence.md").read_text()
+    assert "**1 holds, 0 do not hold, 0 cannot be decided" in text
+    assert "| ours | 52.0 ± 2.0 |      80.0 |" in text
+    assert "(../toys/results/small/lml-table-2/chart.png)" in text
+    assert "80 \\| 70" in text
+    assert "[table 2](#lml-table-2-ours-and-the-other)" in text
+
+
+def test_experiments_share_their_trials_and_go_on_where_they_ended(root, capsys):
+    run(capsys, "--all")
+    assert calls(root) == 5
+    run(capsys, "--all")
+    assert calls(root) == 5
+    run(capsys, "lml-table-10", "--again")
+    assert calls(root) == 10
+
+
+def test_pictures_that_nobody_draws_any_more_are_removed(root, capsys):
+    run(capsys, "lml-table-2")
+    old = root / "toys/results/small/lml-table-2/old.png"
+    old.write_bytes(b"old")
+    run(capsys, "lml-table-2")
+    assert not old.exists()
+
+
+def test_another_output_has_its_own_document(root, capsys):
+    code, out, _ = run(capsys, "lml-table-2", "--output", "elsewhere")
+    assert code == 0
+    assert "Written: elsewhere/evidence.md" in out
+    assert not (root / "docs").exists()
+    assert "(./small/lml-table-2/chart.png)" in (root / "elsewhere/evidence.md").read_text()
+
+
+def test_missing_data_are_said_in_one_sentence(root, capsys):
+    code, out, err = run(capsys, "lml-table-2", "--scale", "paper")
+    assert (code, out) == (2, "")
+    told = "`data/large` is missing, which lml-table-2 reads at paper scale; --data-root says where data are."
+    assert err.splitlines()[-1] == f"shortlist: {told}"
+
+
+def test_one_experiment_that_fails_does_not_end_the_others(root, capsys):
+    config = root / "toys/lml-table-2.yaml"
+    config.write_text(config.read_text().replace("settings: {seeds: [0, 1, 2", "settings: {broken: 2, seeds: [0, 1, 2"))
+    code, out, err = run(capsys, "--all")
+    assert code == 2
+    assert "lml-table-2: `seed` must not be this one." in err
+    assert "1 of 2 experiments could not be run: lml-table-2." in err
+    assert "lml-table-10: ✔ holds" in out
+
+
+def test_the_list_names_every_experiment_and_runs_none(root, capsys):
+    code, out, _ = run(capsys, "--list")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["experiment", "lml-table-2", "lml-table-10"]
+    assert calls(root) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say which experiments to run, or --all"),
+        (["--all", "lml-table-2"], "say which experiments to run, or --all"),
+        (["lml-table-3"], "NAME must be one of lml-table-2, lml-table-10; got 'lml-table-3'"),
+        (["--all", "--jobs", "0"], "--jobs must be at least 1; got 0"),
+    ],
+)
+def test_mistakes_are_answered_in_one_sentence(root, capsys, arguments, message):
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(rf"shortlist: {message}[^\n]*\.\n", err)
+
+
+def test_the_time_that_is_left_goes_by_what_was_run_now():
+    progress = ReproduceProgress({"a": 2.0, "b": 4.0}, bar=lambda *_: None)
+    assert progress.seconds_left() == 360
+    with progress.running("a") as tell:
+        tell(1.0, 0.0)
+        assert progress.seconds_left() == 240  # All trials were kept: they say nothing of the pace.
+        progress.began -= 240
+        tell(1.0, 1.0)
+        assert progress.seconds_left() == pytest.approx(480, abs=1)

@@ -1,0 +1,102 @@
+"""Trials: each is run once, kept whole, and run again only for other settings, data or a wish."""
+
+import time
+
+import pytest
+
+from shortlist.evidence import Lab, tuned
+
+
+def trial(settings, root):
+    with (root / "calls.txt").open("a") as file:
+        file.write("x")
+    if settings.get("broken"):
+        raise ValueError("broken.")
+    return {"twice": 2 * settings["seed"], "figure": settings.get("rate", 0.0)}
+
+
+@pytest.fixture
+def lab(tmp_path):
+    def make(**more):
+        return Lab(tmp_path, tmp_path / "figures", tmp_path / "kept", **more)
+
+    (tmp_path / "calls.txt").write_text("")
+    return make
+
+
+def calls(lab) -> int:
+    return len((lab.data_root / "calls.txt").read_text())
+
+
+def test_results_come_in_the_order_of_the_settings_and_are_kept(lab):
+    first = lab()
+    assert [found["twice"] for found in first.trials(trial, [{"seed": 3}, {"seed": 1}])] == [6, 2]
+    again = lab()
+    assert [found["twice"] for found in again.trials(trial, [{"seed": 1}, {"seed": 2}])] == [2, 4]
+    assert calls(again) == 3
+
+
+def test_settings_that_come_twice_are_run_once(lab):
+    found = lab()
+    assert found.trials(trial, [{"seed": 1}, {"seed": 1}]) == [{"twice": 2, "figure": 0.0}] * 2
+    assert calls(found) == 1
+
+
+def test_other_data_are_another_trial(lab):
+    lab(data={"x": "1"}).trials(trial, [{"seed": 1}])
+    other = lab(data={"x": "2"})
+    other.trials(trial, [{"seed": 1}])
+    assert calls(other) == 2
+
+
+def test_a_damaged_file_is_run_again(lab):
+    first = lab()
+    first.trials(trial, [{"seed": 1}])
+    (path,) = first.kept.glob("*.json")
+    path.write_text(path.read_text()[:40])
+    first.trials(trial, [{"seed": 1}])
+    assert calls(first) == 2
+
+
+def test_what_was_finished_before_a_mistake_stays(lab):
+    first = lab()
+    with pytest.raises(ValueError, match=r"broken\."):
+        first.trials(trial, [{"seed": 1}, {"seed": 2, "broken": True}])
+    assert [path.suffix for path in first.kept.iterdir()] == [".json"]
+    first.trials(trial, [{"seed": 1}])
+    assert calls(first) == 2
+
+
+def test_trials_from_before_a_time_are_run_again(lab):
+    lab().trials(trial, [{"seed": 1}])
+    later = lab(since=time.time() + 60)
+    later.trials(trial, [{"seed": 1}])
+    assert calls(later) == 2
+
+
+def test_progress_tells_what_is_done_and_what_of_it_was_run_now(lab):
+    lab().trials(trial, [{"seed": 1}])
+    told = []
+    again = lab(tell=lambda done, fresh: told.append((done, fresh)))
+    again.plan(4)
+    again.trials(trial, [{"seed": 1}, {"seed": 2}])
+    again.trials(trial, [{"seed": 3}, {"seed": 4}])
+    assert told == [(0.25, 0.0), (0.5, 0.25), (0.5, 0.25), (0.75, 0.5), (1.0, 0.75)]
+
+
+def test_every_candidate_gets_the_same_number_of_tries(lab):
+    def settings(name, options, seed):
+        return {"seed": seed, **options}
+
+    grids = {"a": [{"rate": 0.1}, {"rate": 0.3}], "b": [{"rate": 0.2}, {"rate": 0.1}]}
+    choices = tuned(lab(), trial, grids, settings, figure="figure", seeds=[7])
+    assert {name: choice.options for name, choice in choices.items()} == {"a": {"rate": 0.3}, "b": {"rate": 0.2}}
+    assert choices["a"].tried == [({"rate": 0.1}, 0.1), ({"rate": 0.3}, 0.3)]
+    with pytest.raises(ValueError, match=r"as many points for each candidate; got \[1, 2\]"):
+        tuned(lab(), trial, {**grids, "c": [{}]}, settings, figure="figure", seeds=[7])
+
+
+def test_a_figure_that_is_no_number_is_never_chosen(lab):
+    grids = {"a": [{"rate": None}, {"rate": 0.1}]}
+    choices = tuned(lab(), trial, grids, lambda _, options, seed: {"seed": seed, **options}, figure="figure", seeds=[7])
+    assert choices["a"].options == {"rate": 0.1}

@@ -1,0 +1,67 @@
+"""Verdicts: an interval on one side decides, one that covers both sides does not."""
+
+import pytest
+
+from shortlist.evidence import Finding, alike, all_of, at_least, beats, grows
+
+HIGH = [0.84, 0.85, 0.86, 0.85, 0.84]
+LOW = [0.80, 0.82, 0.82, 0.81, 0.80]
+NAMES = ("a", "b")
+
+
+def test_a_clear_difference_holds_and_its_reverse_does_not():
+    assert beats(HIGH, LOW, names=NAMES).verdict == "holds"
+    assert beats(LOW, HIGH, names=NAMES).verdict == "does not hold"
+
+
+def test_a_difference_that_is_too_small_to_be_worth_anything_does_not_hold():
+    near = [value - 0.0005 for value in HIGH]
+    near[0] -= 0.001
+    near[1] += 0.002
+    assert beats(HIGH, near, names=NAMES, worth=0.01).verdict == "does not hold"
+
+
+def test_a_wide_interval_decides_nothing():
+    wide = [0.80, 0.90, 0.70, 0.95, 0.85]
+    assert beats(wide, LOW, names=NAMES).verdict == "not decidable at this scale"
+    assert alike(wide, LOW, names=NAMES).verdict == "not decidable at this scale"
+
+
+def test_seeds_are_paired():
+    """The spread over seeds is large, and the same for both."""
+    ours = [0.1, 0.5, 0.9, 0.3, 0.7]
+    other = [value - 0.01 for value in ours]
+    assert beats(ours, other, names=NAMES) == Finding("holds", "a − b = +1.00 ± 0.00 points")
+
+
+def test_figures_are_alike_within_a_band_only():
+    assert alike(HIGH, [value + 0.001 for value in HIGH], names=NAMES, within=0.01).verdict == "holds"
+    assert alike(HIGH, LOW, names=NAMES, within=0.01).verdict == "does not hold"
+
+
+@pytest.mark.parametrize(
+    ("bound", "verdict"), [(0.8, "holds"), (0.9, "does not hold"), (0.85, "not decidable at this scale")]
+)
+def test_a_bound_is_met_missed_or_within_the_interval(bound, verdict):
+    assert at_least(HIGH, bound, name="coverage").verdict == verdict
+
+
+def test_growth_is_the_slope_of_each_seed():
+    gaps = {0.0: [0.0, 0.01, 0.0], 0.2: [0.02, 0.03, 0.02], 0.4: [0.05, 0.06, 0.05]}
+    assert grows(gaps, name="gap", along="p").verdict == "holds"
+    assert grows({-place: values for place, values in gaps.items()}, name="gap", along="p").verdict == "does not hold"
+
+
+def test_one_part_that_does_not_hold_decides_over_all():
+    parts = [Finding("holds", "a"), Finding("not decidable at this scale", "b"), Finding("does not hold", "c")]
+    assert all_of(parts) == Finding("does not hold", "a; b; c")
+    assert all_of(parts[:1]).verdict == "holds"
+    with pytest.raises(ValueError, match="must not be empty"):
+        all_of([])
+
+
+def test_figures_of_other_numbers_of_seeds_are_refused():
+    with pytest.raises(ValueError, match="got 5 and 4"):
+        beats(HIGH, LOW[:4], names=NAMES)
+    with pytest.raises(ValueError, match="at least 2 seeds; got 1 and 1"):
+        alike([0.5], [0.5], names=NAMES)
