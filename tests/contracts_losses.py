@@ -202,6 +202,7 @@ LOSSES = [
     ),
     Loss(F.sparsemax_loss, nn.SparsemaxLoss, reference.sparsemax_loss, one_class=True, cancels=True),
     Loss(F.lml_nll, nn.LMLNLL, reference.lml_nll, takes_k=True),
+    Loss(F.multilabel_softmax, nn.MultilabelSoftmax, reference.multilabel_softmax, cancels=True),
     Loss(
         F.multilabel_truncated_topk_entropy,
         nn.MultilabelTruncatedTopKEntropy,

@@ -163,6 +163,14 @@ def lml_nll(row, positives, unknown=frozenset(), k=1, weight=None):
     return -MP.fsum(w[j] * log_p[j] for j in positives)
 
 
+def multilabel_softmax(row, positives, unknown=frozenset(), weight=None):
+    if not positives:
+        return MP.mpf(0)
+    w, x = _weights(weight, row), _without(row, unknown)
+    total = MP.log(MP.fsum(MP.exp(value) for value in x))
+    return MP.fsum(w[i] * (total - x[i]) for i in positives) / len(positives)
+
+
 def multilabel_truncated_topk_entropy(row, positives, unknown=frozenset(), k=1, weight=None):
     w = _weights(weight, row)
     rivals = _descending(MP.mpf(row[j]) for j in _negatives(row, positives, unknown))[max(0, k - len(positives)) :]

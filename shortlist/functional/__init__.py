@@ -26,6 +26,7 @@ from shortlist.functional.losses_softmax import (
     focal,
     ldam,
     margins_from_counts,
+    multilabel_softmax,
     multilabel_truncated_topk_entropy,
     truncated_topk_entropy,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "log_elementary_symmetric",
     "log_lml",
     "margins_from_counts",
+    "multilabel_softmax",
     "multilabel_truncated_topk_entropy",
     "ndcg_at_k",
     "noised_kth_largest",

@@ -223,6 +223,40 @@ def multilabel_truncated_topk_entropy(
     return reduce_rows(picked.total(terms), reduction)
 
 
+def multilabel_softmax(
+    logits: Tensor, target: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean"
+) -> Tensor:
+    r"""Cross-entropy of the softmax for sets: each positive is to have an equal share of the whole.
+
+    .. math:: \ell = -\frac{1}{|Y|} \sum_{i \in Y} \log \frac{e^{x_i}}{\sum_j e^{x_j}}
+
+    With one positive it is :func:`cross_entropy`. It is least, log of the number of positives, where the positives have
+    equal logits, far above all others.
+
+    Args:
+        logits: ``(*rows, n)``, floating. float16 and bfloat16 are computed in float32, and so is the result.
+        target: the positives, in any form of :mod:`shortlist.targets`; unknown labels leave the competition.
+        weight: ``(n,)``, the factor of each positive.
+        reduction: ``"mean"`` over the rows, where one without positives counts as 0; ``"sum"``; ``"none"``.
+
+    Returns:
+        A number, or one value per row.
+
+    Example:
+        >>> multilabel_softmax(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
+        tensor(1.2492)
+
+    References:
+        Mahajan, Girshick, Ramanathan, He, Paluri, Li, Bharambe, van der Maaten, "Exploring the Limits of Weakly
+        Supervised Pretraining", 2018.
+    """
+    known = without_unknown(logits, target)
+    picked = positives(known, target, weight)
+    count = (picked if weight is None else positives(known, target)).share.sum(-1)
+    terms = finite_logsumexp(known).unsqueeze(-1) - picked.logits
+    return reduce_rows(picked.total(terms) / torch.where(count > 0, count, 1), reduction)
+
+
 def class_margin(margin: float | Tensor, index: Tensor, logits: Tensor) -> Tensor | float:
     """The margin of each row's class, ``(*rows,)``, or the number that holds for all."""
     if not isinstance(margin, Tensor):

@@ -35,6 +35,24 @@ class LMLNLL(Loss):
         return F.lml_nll(logits, target, **self.arguments())
 
 
+class MultilabelSoftmax(Loss):
+    """Cross-entropy of the softmax, shared equally among the positives.
+
+    The arguments are those of :func:`shortlist.functional.multilabel_softmax`.
+
+    Example:
+        >>> MultilabelSoftmax()(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
+        tensor(1.2492)
+    """
+
+    def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
+        super().__init__(weight=weight, reduction=reduction)
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss of ``logits`` for the labels ``target``."""
+        return F.multilabel_softmax(logits, target, **self.arguments())
+
+
 class MultilabelTruncatedTopKEntropy(Loss):
     """Truncated top-k entropy for sets of positives.
 

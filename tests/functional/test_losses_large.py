@@ -85,6 +85,11 @@ def lml_nll(x, present, known, k, loss):
     return -logsigmoid(torch.where(present, x, 0) + nu).masked_fill(~present, 0).sum(-1)
 
 
+def multilabel_softmax(x, present, known, k, loss):
+    terms = only(x, known).logsumexp(-1, keepdim=True) - x
+    return terms.masked_fill(~present, 0).sum(-1) / present.sum(-1)
+
+
 def multilabel_truncated_topk_entropy(x, present, known, k, loss):
     rivals = descending(only(x, known & ~present))
     dropped = torch.arange(N) < (k - present.sum(-1, keepdim=True)).clamp(min=0)
@@ -185,6 +190,7 @@ PLAIN = {function.__name__: function for function in (cross_entropy, focal, ldam
 PLAIN |= {function.__name__: function for function in (smooth_topk_svm, noised_topk, lml_nll, two_way, bce, asymmetric)}
 PLAIN |= {function.__name__: function for function in (multilabel_truncated_topk_entropy, sparse_top_loss, warp, rml)}
 PLAIN |= {function.__name__: function for function in (assume_negative, expected_positive, role, average_k)}
+PLAIN |= {"multilabel_softmax": multilabel_softmax}
 PLAIN["sparsemax_loss"] = sparse_top_loss
 
 
