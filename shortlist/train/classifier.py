@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from shortlist.data import Batch
+from shortlist.train.augmentation import crop_flip
 from shortlist.train.global_batch import batch_loss
 from shortlist.train.model import SetModel
 from shortlist.train.options import FitOptions
@@ -21,8 +23,8 @@ from shortlist.train.scores import metric_values, update_metrics
 class SetClassifier(LightningModule):
     """Trains a `SetModel`.
 
-    The chance of a step (dropout, noise) is a function of the seed and the step alone, so that a run that was
-    interrupted goes on as if it had not been.
+    The chance of a step (dropout, noise, augmentation) is a function of the seed and the step alone, so that a run that
+    was interrupted goes on as if it had not been.
 
     Args:
         model: encoder and head.
@@ -63,7 +65,8 @@ class SetClassifier(LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         """The loss of a batch; ValueError names the batch where it is not finite."""
-        outputs = self.model.outputs(batch.inputs)
+        inputs = crop_flip(batch.inputs) if self.options.augmentation else batch.inputs
+        outputs = self.model.outputs(inputs)
         # Networks may compute in half precision; a loss, whose gradient is a difference of like numbers, may not.
         outputs = tuple(each.float() if each.dtype in (torch.float16, torch.bfloat16) else each for each in outputs)
         with torch.autocast(self.device.type, enabled=False):
@@ -93,7 +96,7 @@ class SetClassifier(LightningModule):
         self.history.append({"epoch": float(self.current_epoch), "train_loss": total / max(rows, 1), **values})
 
     def configure_optimizers(self) -> Any:
-        """AdamW or SGD, with a rate that rises for a twentieth of the steps and falls to nothing as a cosine."""
+        """AdamW or SGD, with the rates of `rate_share`."""
         options = self.options
         parameters = [p for p in (*self.model.parameters(), *self.loss.parameters()) if p.requires_grad]
         optimizer = (
@@ -109,10 +112,9 @@ class SetClassifier(LightningModule):
             )
         )
         steps = max(int(self.trainer.estimated_stepping_batches), 1)
-        rise = max(steps // 20, 1)
 
         def rate(step: int) -> float:
-            return min((step + 1) / rise, 0.5 * (1 + math.cos(math.pi * min(step / steps, 1.0))))
+            return rate_share(step, steps, milestones=options.milestones)
 
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -126,3 +128,23 @@ class SetClassifier(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Go on with it."""
         self.history = checkpoint["history"]
+
+
+def rate_share(step: int, steps: int, *, milestones: Sequence[float] = ()) -> float:
+    """The share of the highest rate that a step takes; it depends on nothing before the step, so that runs can go on.
+
+    Args:
+        step: from 0.
+        steps: of the whole run.
+        milestones: shares of the steps at which the rate is divided by ten. Without any it rises for a twentieth of the
+            steps and falls to nothing as a cosine.
+
+    Example:
+        >>> [rate_share(step, 8, milestones=(0.5, 0.75)) for step in range(8)]
+        [1.0, 1.0, 1.0, 1.0, 0.1, 0.1, 0.01, 0.01]
+    """
+    if milestones:
+        # Rounded, for the product may come out a little above the step that is meant.
+        return 10.0 ** -sum(step >= round(share * steps) for share in milestones)
+    rise = max(steps // 20, 1)
+    return min((step + 1) / rise, 0.5 * (1 + math.cos(math.pi * min(step / steps, 1.0))))

@@ -22,7 +22,7 @@ from shortlist.train.model import SetModel
 from shortlist.train.options import FitOptions
 from shortlist.train.plan import ModelPlan, build_model
 from shortlist.train.prepared_inputs import prepared
-from shortlist.train.recipes import ONE_CLASS, Task, link_of, make_loss
+from shortlist.train.recipes import ONE_CLASS, Task, link_of, make_loss, may_start_at_frequencies
 from shortlist.train.scores import (
     batches_of,
     is_one_class,
@@ -88,7 +88,8 @@ def fit(
         train, val = dataset.part("train"), dataset.part("val")
         check_target(train.targets, dataset.num_labels)
         _standardise(module.model, train)
-        start_at_frequencies(module.model.head, train.label_counts(), len(train))
+        if may_start_at_frequencies(plan.loss):
+            start_at_frequencies(module.model.head, train.label_counts(), len(train))
         with TemporaryDirectory() as scratch:
             monitor = _monitor(module, options)
             best = Training(module, train, val, options, monitor, Path(folder or scratch)).run(progress)
@@ -103,6 +104,8 @@ def make_run(dataset: Dataset, options: FitOptions) -> tuple[SetClassifier, Mode
     """
     if dataset.inputs.kind not in _KINDS:
         raise ValueError(f"`dataset` must have {', '.join(_KINDS)} as inputs; got {dataset.inputs.kind}.")
+    if options.augmentation and dataset.inputs.kind != "images":
+        raise ValueError(f"`augmentation` {options.augmentation!r} needs images; got {dataset.inputs.kind}.")
     if dataset.num_labels < 2:
         raise ValueError(f"`dataset` must have at least 2 labels; got {dataset.num_labels}.")
     refuse_missing(dataset, ("train", "val"))

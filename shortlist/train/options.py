@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from numbers import Real
 from typing import Any, Literal
 
@@ -32,8 +33,12 @@ class FitOptions:
         epochs: how often to go through the training rows, at most.
         batch_size: rows of a step, over all processes.
         learning_rate: the highest rate of the optimiser.
+        milestones: shares of all epochs, rising, at each of which the rate is divided by ten: 0.5 and 0.75 are
+            epochs 150 and 225 of 300. Without any the rate rises for a twentieth of the steps and falls as a cosine.
         weight_decay: of the optimiser.
         optimizer: ``adamw``, or ``sgd`` with Nesterov momentum.
+        augmentation: ``crop-flip`` for images: in every epoch each training image is moved by up to 4 pixels each way,
+            black where it has left, and mirrored with chance 1/2. None if it is empty.
         monitor: the metric to stop by and to choose the best epoch by; ``auto`` is the average-k accuracy, or recall at
             k for sets.
         patience: how many epochs without a better value to wait; 0 never stops early.
@@ -41,7 +46,7 @@ class FitOptions:
             half precision (on a CPU both mean bfloat16). Losses, parameters and saved models are float32.
         processes: how many processes share a step, each on its part of the batch, with the result of one but for what
             chance draws, as dropout does. A script must guard its start with ``if __name__ == "__main__"``.
-        seed: of parameters, order, dropout and noise.
+        seed: of parameters, order, dropout, noise and augmentation.
         words: how many columns texts are hashed to.
     """
 
@@ -57,8 +62,10 @@ class FitOptions:
     epochs: int = 20
     batch_size: int = 128
     learning_rate: float = 1e-3
+    milestones: tuple[float, ...] = ()
     weight_decay: float = 1e-4
     optimizer: Literal["adamw", "sgd"] = "adamw"
+    augmentation: Literal["", "crop-flip"] = ""
     monitor: str = "auto"
     patience: int = 5
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
@@ -91,7 +98,13 @@ class FitOptions:
         for name, known in (("optimizer", ("adamw", "sgd")), ("precision", ("32-true", "bf16-mixed", "16-mixed"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"`{name}` must be one of {', '.join(known)}; got {getattr(self, name)!r}.")
+        if self.augmentation not in ("", "crop-flip"):
+            raise ValueError(f"`augmentation` must be crop-flip or empty; got {self.augmentation!r}.")
+        object.__setattr__(self, "milestones", _shares(self.milestones))
 
+        if self.augmentation and self.frozen:
+            what = f"`augmentation` must be empty with `frozen` {self.frozen!r}, whose features are computed once"
+            raise ValueError(f"{what}; got {self.augmentation!r}.")
         if self.frozen_options and not self.frozen:
             raise ValueError(f"`frozen_options` must be empty without `frozen`; got {dict(self.frozen_options)}.")
 
@@ -101,6 +114,18 @@ class FitOptions:
             return json.loads(json.dumps(vars(self), default=_plain))
         except TypeError as error:
             raise ValueError(f"`options` must hold plain values, tensors or arrays: {error}.") from error
+
+
+def _shares(milestones: Any) -> tuple[float, ...]:
+    if not isinstance(milestones, Sequence) or isinstance(milestones, str | bytes):
+        raise TypeError(f"`milestones` must be a list of numbers; got {milestones!r}.")
+    for share in milestones:
+        if isinstance(share, bool) or not isinstance(share, Real):
+            raise TypeError(f"`milestones` must be a list of numbers; got {share!r} in it.")
+    shares = tuple(float(share) for share in milestones)
+    if not all(before < after for before, after in pairwise((0.0, *shares, 1.0))):
+        raise ValueError(f"`milestones` must lie in (0, 1) and rise; got {list(milestones)}.")
+    return shares
 
 
 def _plain(value: Any) -> Any:

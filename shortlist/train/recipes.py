@@ -68,6 +68,7 @@ LOSSES: dict[str, Make] = {
     "sparsemax": lambda task, /, **o: nn.SparsemaxLoss(**o),
     "average_k": lambda task, /, **o: nn.AverageK(**{"k": task.k, **o}),
     "lml": lambda task, /, **o: nn.LMLNLL(**{"k": task.k, **o}),
+    "multilabel_softmax": lambda task, /, **o: nn.MultilabelSoftmax(**o),
     "multilabel_truncated_topk_entropy": lambda task, /, **o: nn.MultilabelTruncatedTopKEntropy(
         **{"k": task.whole_k, **o}
     ),
@@ -111,6 +112,30 @@ ONE_CLASS = frozenset(
 _LABEL_BY_LABEL = frozenset(
     {"average_k", "bce", "asymmetric", "two_way", "assume_negative", "expected_positive", "role"}
 )
+
+
+# Losses that leave rivals far above the true labels alone, as outliers or as members of the set: what starts on top of
+# every row is never pushed down.
+_BLIND_AT_THE_TOP = frozenset(
+    {
+        "truncated_topk_entropy",
+        "multilabel_truncated_topk_entropy",
+        "topk_hinge",
+        "noised_topk",
+        "noised_topk_imbalanced",
+        "rml",
+    }
+)
+
+
+def may_start_at_frequencies(loss: str) -> bool:
+    """Whether a head may begin with the frequencies of the labels, the frequent ones on top of every row.
+
+    Example:
+        >>> may_start_at_frequencies("bce"), may_start_at_frequencies("truncated_topk_entropy")
+        (True, False)
+    """
+    return loss not in _BLIND_AT_THE_TOP
 
 
 def link_of(loss: str) -> Literal["softmax", "sigmoid"]:

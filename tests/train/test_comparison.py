@@ -20,7 +20,7 @@ from shortlist.train import (
     Interval,
     compare,
     compared_run,
-    comparison,
+    ending,
     evaluate,
     fit,
     load_model,
@@ -166,12 +166,12 @@ def test_runs_at_once_give_what_runs_in_turn_give(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that have parents")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_process_ends_when_its_caller_was_killed(monkeypatch):
-    monkeypatch.setattr(comparison, "_SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(ending, "_SECONDS_BETWEEN_LOOKS", 0.01)
     alive, writing = os.pipe()
     caller = os.fork()
     if not caller:
         if not os.fork():
-            comparison._end_with(os.getppid())
+            ending.end_with(os.getppid())
             os.write(writing, b"here")
             time.sleep(60)
             os.write(writing, b"still")

@@ -233,6 +233,11 @@ REFUSED: dict[str, tuple[Callable[[], Dataset], dict[str, Any], str]] = {
         "`monitor` must be one of top1_accuracy, top2_accuracy, average2_accuracy; got 'recall@5'.",
     ),
     "unknown monitor of sets": (label_sets, {"monitor": "zzz"}, "`monitor` must be one of precision@1, .*; got 'zzz'."),
+    "images wanted by the augmentation": (
+        classes,
+        {"augmentation": "crop-flip"},
+        "`augmentation` 'crop-flip' needs images; got features.",
+    ),
     "images wanted": (classes, {"encoder": "cnn"}, "`encoder` 'cnn' needs images; got features."),
     "dense features wanted": (sparse, {"encoder": "linear"}, "`encoder` 'linear' needs dense features; .*'bag'."),
     "sparse features wanted": (classes, {"encoder": "bag"}, "`encoder` 'bag' needs sparse features or texts; got .*."),
@@ -289,6 +294,20 @@ def test_a_class_that_training_never_sees_is_no_fault():
         ({"loss_options": 3}, TypeError, "`loss_options` must be options by name; got 3."),
         ({"optimizer": "zzz"}, ValueError, "`optimizer` must be one of adamw, sgd; got 'zzz'."),
         ({"precision": "8"}, ValueError, "`precision` must be one of 32-true, bf16-mixed, 16-mixed; got '8'."),
+        ({"milestones": 0.5}, TypeError, "`milestones` must be a list of numbers; got 0.5."),
+        ({"milestones": "0.5"}, TypeError, "`milestones` must be a list of numbers; got '0.5'."),
+        ({"milestones": [True]}, TypeError, "`milestones` must be a list of numbers; got True in it."),
+        ({"milestones": [0.5, 1]}, ValueError, "`milestones` must lie in (0, 1) and rise; got [0.5, 1]."),
+        ({"milestones": (0.0,)}, ValueError, "`milestones` must lie in (0, 1) and rise; got [0.0]."),
+        ({"milestones": [0.5, 0.5]}, ValueError, "`milestones` must lie in (0, 1) and rise; got [0.5, 0.5]."),
+        ({"milestones": [float("nan")]}, ValueError, "`milestones` must lie in (0, 1) and rise; got [nan]."),
+        ({"augmentation": "zzz"}, ValueError, "`augmentation` must be crop-flip or empty; got 'zzz'."),
+        (
+            {"augmentation": "crop-flip", "frozen": "efficientnet-lite0"},
+            ValueError,
+            "`augmentation` must be empty with `frozen` 'efficientnet-lite0', whose features are computed once; "
+            "got 'crop-flip'.",
+        ),
     ],
 )
 def test_options_out_of_range_are_one_sentence(options, error, sentence):

@@ -10,7 +10,16 @@ from shortlist.data.target_rows import sparse_targets
 from shortlist.nn.loss import Loss
 from shortlist.train import MLP, Plain, SetModel
 from shortlist.train.global_batch import batch_loss
-from shortlist.train.recipes import HEADS, LOSSES, ONE_CLASS, Task, link_of, make_head, make_loss
+from shortlist.train.recipes import (
+    HEADS,
+    LOSSES,
+    ONE_CLASS,
+    Task,
+    link_of,
+    make_head,
+    make_loss,
+    may_start_at_frequencies,
+)
 
 N, ROWS = 7, 6
 CLASSES = torch.tensor([0, 3, 6, 1, 3, 2])
@@ -211,3 +220,14 @@ def test_options_of_a_head_are_used():
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_has_a_link(name):
     assert link_of(name) in ("softmax", "sigmoid")
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_heads_start_at_frequencies_unless_the_loss_never_pushes_down_what_is_on_top(name):
+    torch.manual_seed(0)
+    logits = torch.tensor([[1.6, 0.4, 0.3, 0.2, 0.1, 0.0, -0.1]], requires_grad=True)
+    loss = make_loss(name, task(k=3), {"epsilon": 0.05} if name.startswith("noised") else None)
+    outputs = (logits, logits) if name == "average_k" else (logits,)
+    batch_loss(loss, outputs, torch.tensor([3]), torch.arange(1)).backward()
+    assert logits.grad is not None
+    assert may_start_at_frequencies(name) == bool(logits.grad[0, 0].abs() > 1e-9)

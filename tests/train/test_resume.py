@@ -166,6 +166,7 @@ def test_an_interrupted_run_goes_on_in_a_folder_that_was_moved(monkeypatch, tmp_
 OTHERS = {
     "loss": (classes, replace(LONG, loss="average_k")),
     "rate": (classes, replace(LONG, learning_rate=0.04)),
+    "milestones": (classes, replace(LONG, milestones=(0.5,))),
     "epochs": (classes, replace(LONG, epochs=2)),
     "seed": (classes, replace(LONG, seed=1)),
     "rows": (lambda: classes(300), LONG),
