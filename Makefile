@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: run tour test test-slow bench lint format clean
+.PHONY: run tour test test-slow bench reproduce lint format clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -34,6 +34,10 @@ bench: $(READY)  ## speed and memory as ratios, with the goal beside the result
 	$(BIN)/python -m benchmarks.sets
 	$(BIN)/python -m benchmarks.metrics
 	$(BIN)/python -m benchmarks.data
+
+DATA_ROOT ?= data
+reproduce: $(READY)  ## the published claims at small scale, and docs/evidence.md: DATA_ROOT=FOLDER says where data are
+	$(BIN)/shortlist reproduce --all --scale small --data-root $(DATA_ROOT)
 
 lint: $(READY)  ## style and types
 	$(BIN)/ruff check .

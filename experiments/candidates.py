@@ -61,7 +61,8 @@ def grid_points(grid: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 def count_trials(settings: Mapping[str, Any], *, conditions: int = 1) -> int:
     """How many trials `compared` runs, for `Lab.plan`."""
     points = [len(grid_points(each.get("grid", {}))) for each in settings["candidates"].values()]
-    return conditions * (sum(points) * len(settings["tuning_seeds"]) + len(points) * len(settings["seeds"]))
+    tries = sum(points) * len(settings["tuning_seeds"]) if max(points) > 1 else 0
+    return conditions * (tries + len(points) * len(settings["seeds"]))
 
 
 def compared(lab: Lab, trial: Trial, settings: Mapping[str, Any], *, figure: str, **more: Any) -> Compared:

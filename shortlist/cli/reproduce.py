@@ -6,10 +6,12 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.reproduce_progress import reproduce_progress
+from shortlist.cli.reproduce_progress import ReproduceProgress, reproduce_progress
 from shortlist.extras import require
 
 _EXAMPLES = """\
@@ -66,20 +68,13 @@ def run(options: argparse.Namespace) -> int:
     document = folder.parent / "docs" / "evidence.md" if options.output is None else output / "evidence.md"
     place = Place(folder, Path(options.data_root), output, Path(options.kept))
     since = time.time() if options.again else 0.0
-    failed, results = [], []
+    failed: list[str] = []
+    results: list[dict[str, Any]] = []
     minutes = {name: experiment.scales[options.scale].minutes for name, experiment in chosen.items()}
     with reproduce_progress(minutes) as progress:
         for name, experiment in chosen.items():
-            try:
-                with progress.running(name) as tell:
-                    results.append(
-                        reproduce(experiment, options.scale, place, jobs=options.jobs, since=since, tell=tell)
-                    )
-            except (ValueError, TypeError, ImportError, OSError) as error:
-                if len(chosen) == 1:
-                    raise
-                failed.append(name)
-                progress.say(f"{name}: {error}")
+            with _told_failure(name, failed, progress, alone=len(chosen) == 1), progress.running(name) as tell:
+                results.append(reproduce(experiment, options.scale, place, jobs=options.jobs, since=since, tell=tell))
     for result in results:
         for verdict, statement, why in verdict_lines(result):
             sys.stdout.write(f"{result['name']}: {verdict}: {statement}\n    {why}\n")
@@ -89,6 +84,18 @@ def run(options: argparse.Namespace) -> int:
             f"shortlist: {len(failed)} of {len(chosen)} experiments could not be run: {' '.join(failed)}.\n"
         )
     return 2 if failed else 0
+
+
+@contextmanager
+def _told_failure(name: str, failed: list[str], progress: ReproduceProgress, *, alone: bool) -> Iterator[None]:
+    """What is wrong with one of several experiments is told at once, and the others are run."""
+    try:
+        yield
+    except (ValueError, TypeError, ImportError, OSError) as error:
+        if alone:
+            raise
+        failed.append(name)
+        progress.say(f"{name}: {error}")
 
 
 def _chosen(known: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:

@@ -34,6 +34,8 @@ def tuned(
 ) -> dict[str, Choice]:
     """Try every point of the grid of every candidate and keep the one with the highest figure.
 
+    Nothing is tried where every grid has one point, as where a text says what it has chosen.
+
     Args:
         lab: runs the trials.
         trial: gives at least ``figure``, measured on validation rows; it must not look at the test rows.
@@ -48,6 +50,8 @@ def tuned(
     sizes = {len(grid) for grid in grids.values()}
     if len(sizes) != 1 or 0 in sizes:
         raise ValueError(f"`grids` must have as many points for each candidate; got {sorted(sizes)}.")
+    if sizes == {1}:
+        return {name: Choice(grid[0], []) for name, grid in grids.items()}
     asked = [(name, at, seed) for name, grid in grids.items() for at in range(len(grid)) for seed in seeds]
     found = lab.trials(trial, [settings(name, grids[name][at], seed) for name, at, seed in asked])
     figures: dict[tuple[str, int], list[float]] = {}

@@ -100,3 +100,9 @@ def test_a_figure_that_is_no_number_is_never_chosen(lab):
     grids = {"a": [{"rate": None}, {"rate": 0.1}]}
     choices = tuned(lab(), trial, grids, lambda _, options, seed: {"seed": seed, **options}, figure="figure", seeds=[7])
     assert choices["a"].options == {"rate": 0.1}
+
+
+def test_where_nothing_is_to_be_chosen_nothing_is_tried(lab):
+    found = lab()
+    choices = tuned(found, trial, {"a": [{"rate": 0.1}], "b": [{}]}, lambda *_: {}, figure="figure", seeds=[7])
+    assert (choices["a"].options, choices["a"].tried, calls(found)) == ({"rate": 0.1}, [], 0)

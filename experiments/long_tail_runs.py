@@ -1,0 +1,87 @@
+"""Losses compared on long-tailed classes: options chosen on validation rows, then models for every K and seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.candidates import grid_points, merged
+from experiments.long_tail_trial import trial
+from shortlist.evidence import Choice, Finding, Lab, tuned
+from shortlist.evidence.verdicts import OPEN
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Figures of all final runs, by candidate and K, one dict for each seed."""
+
+    choices: Mapping[str, Choice]
+    found: Mapping[str, Mapping[int, list[dict[str, Any]]]]
+
+    def values(self, name: str, figure: str, k: int, *, trained: int | None = None) -> list[float]:
+        """A figure at K, of the models for that K or for ``trained``; empty if some seed has none."""
+        values = [run[f"{figure}{k}"] for run in self.found[name][k if trained is None else trained]]
+        return [] if None in values else values
+
+    def strongest_rival(self, name: str, figure: str, k: int) -> str:
+        """The other candidate with the highest mean."""
+        others = [other for other in self.found if other != name]
+        return max(others, key=lambda other: sum(self.values(other, figure, k)))
+
+
+def measured(lab: Lab, settings: Mapping[str, Any]) -> Measured:
+    """Choose options for ``tuning_k`` by macro accuracy, then train: for every K where the loss depends on it."""
+    candidates, middle = settings["candidates"], int(settings["tuning_k"])
+
+    def asked(name: str, options: Mapping[str, Any], seed: int, k: int, part: str) -> dict[str, Any]:
+        watched = {"k": k, "monitor": f"top{k}_accuracy"}
+        fit = merged(settings["fit"], candidates[name].get("fit", {}), options, watched)
+        about = {name: settings[name] for name in ("data", "tail")}
+        return {**about, "ks": settings["shown_ks"], "fit": fit, "seed": seed, "part": part}
+
+    grids = {name: grid_points(candidate["grid"]) for name, candidate in candidates.items()}
+    trained_ks = {
+        name: list(settings["ks"]) if candidate.get("per_k") else [middle] for name, candidate in candidates.items()
+    }
+    finals = [(name, k, seed) for name, ks in trained_ks.items() for k in ks for seed in settings["seeds"]]
+    lab.plan(sum(map(len, grids.values())) * len(settings["tuning_seeds"]) + len(finals))
+    choices = tuned(
+        lab,
+        trial,
+        grids,
+        lambda name, options, seed: asked(name, options, seed, middle, "val"),
+        figure=f"macro{middle}",
+        seeds=settings["tuning_seeds"],
+    )
+    results = lab.trials(trial, [asked(name, choices[name].options, seed, k, "test") for name, k, seed in finals])
+    found: dict[str, dict[int, list[dict[str, Any]]]] = {name: {} for name in candidates}
+    for (name, k, _), values in zip(finals, results, strict=True):
+        found[name].setdefault(k, []).append(values)
+    for name, by_k in found.items():
+        if not candidates[name].get("per_k"):
+            found[name] = dict.fromkeys(settings["ks"], by_k[middle])
+    return Measured(choices, found)
+
+
+def decided(groups: Sequence[Sequence[float]], decide: Callable[[], Finding], what: str) -> Finding:
+    """A verdict where all figures are there, else an open one."""
+    return decide() if all(groups) else Finding(OPEN, f"no class of these data is {what}")
+
+
+def told_choices(choices: Mapping[str, Choice]) -> list[str]:
+    """A sentence on the grid of each candidate that had one."""
+    sentences = []
+    for name, choice in choices.items():
+        if not choice.tried:
+            continue
+        told = ", ".join(f"{key.rpartition('.')[2]} {_told(value)}" for key, value in choice.options.items())
+        figures = [figure for _, figure in choice.tried]
+        spread = f"{100 * min(figures):.1f} to {100 * max(figures):.1f} %"
+        sentences.append(f"{name}: of {len(figures)} points ({spread} on validation rows) {told} was chosen.")
+    return sentences
+
+
+def _told(value: Any) -> str:
+    """A number, or the sizes of hidden layers."""
+    return f"{value:g}" if isinstance(value, int | float) else "×".join(map(str, value)) or "none"

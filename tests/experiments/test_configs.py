@@ -1,0 +1,162 @@
+"""Every experiment, as it stands in its file: what it names exists, nobody is favoured, and the document is theirs."""
+
+import importlib
+import inspect
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from experiments.candidates import grid_points, merged
+from experiments.data import LOADERS
+from shortlist.data.opening import FORMATS
+from shortlist.evidence import Lab, Outcome, read_experiments
+from shortlist.evidence.document import write_evidence
+from shortlist.evidence.reproduction import Place, read_results
+from shortlist.train import FitOptions
+from shortlist.train.recipes import LOSSES
+from tests.experiments.small_data import write_data
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "experiments"
+EXPERIMENTS = read_experiments(FOLDER)
+BOTH = [(name, scale) for name in EXPERIMENTS for scale in ("small", "paper")]
+OPTIONS = {field.name for field in fields(FitOptions)}
+PUBLISHED = {
+    "lml": ["figure-1", "figure-2", "figure-3", "figure-4", "figure-5", "figure-6", "figure-7", "table-1", "table-2"],
+    "sets": [
+        *(f"table-{item}" for item in ("4.2", "4.3", "4.4", "4.5", "4.6", "4.7", "4.8", "4.9", "5.1", "5.2")),
+        *(f"figure-{item}" for item in ("3.2", "4.1", "4.2", "4.3", "4.4", "4.5", "4.6", "5.4", "5.5", "5.6")),
+    ],
+    "two-way": ["table-a", "table-b", "table-c"],
+    "dft": [*(f"figure-{item}" for item in (1, 2, 3, 4, 5, 6, 7, 8, 15)), "table-2", "table-3", "table-4"],
+}
+
+
+def inside(settings, key: str):
+    """Every value of a key, wherever in the settings."""
+    if isinstance(settings, dict):
+        for name, value in settings.items():
+            if name == key:
+                yield value
+            yield from inside(value, key)
+    elif isinstance(settings, list):
+        for value in settings:
+            yield from inside(value, key)
+
+
+def tables(settings):
+    """Every part of the settings that compares candidates."""
+    if isinstance(settings, dict):
+        if "candidates" in settings:
+            yield settings
+        for value in settings.values():
+            yield from tables(value)
+
+
+def test_every_published_table_and_figure_has_an_experiment():
+    wanted = {f"{text}-{item}" for text, items in PUBLISHED.items() for item in items}
+    assert wanted <= set(EXPERIMENTS)
+
+
+def test_there_is_an_experiment_for_every_claim():
+    assert {experiment.claim for experiment in EXPERIMENTS.values()} == set(range(1, 11))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_study_is_there_and_takes_settings_figures_and_a_lab(name):
+    module, function = EXPERIMENTS[name].study.split(":")
+    study = getattr(importlib.import_module(f"experiments.{module}"), function)
+    assert len(inspect.signature(study).parameters) == 3
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_names_say_the_text_and_the_item(name):
+    experiment = EXPERIMENTS[name]
+    assert name == f"{experiment.text}-{experiment.item.lower().replace(' ', '-')}"
+
+
+@pytest.mark.parametrize(("name", "scale"), BOTH)
+def test_data_are_below_the_data_root_and_of_a_known_form(name, scale):
+    chosen = EXPERIMENTS[name].scales[scale]
+    assert all(not Path(file).is_absolute() and ".." not in Path(file).parts for file in chosen.files)
+    for data in inside(chosen.settings, "data"):
+        if isinstance(data, dict) and "loader" in data:
+            assert data["loader"] in LOADERS
+        elif isinstance(data, dict) and "open" in data:
+            assert data.get("format") in {None, *FORMATS}
+            opened = Path(data["open"])
+            assert any(Path(file) in (opened, *opened.parents) or opened in Path(file).parents for file in chosen.files)
+
+
+@pytest.mark.parametrize(("name", "scale"), BOTH)
+def test_seeds_are_many_and_options_are_not_chosen_with_them(name, scale):
+    settings = EXPERIMENTS[name].scales[scale].settings
+    for seeds in inside(settings, "seeds"):
+        assert len(set(seeds)) == len(seeds)
+        assert scale == "paper" or len(seeds) >= 5
+        for tuning in inside(settings, "tuning_seeds"):
+            assert not set(seeds) & set(tuning)
+
+
+@pytest.mark.parametrize(("name", "scale"), BOTH)
+def test_options_of_runs_exist_and_every_candidate_gets_as_many_tries(name, scale):
+    for table in tables(dict(EXPERIMENTS[name].scales[scale].settings)):
+        points = {each: grid_points(candidate.get("grid", {})) for each, candidate in table["candidates"].items()}
+        assert len({len(grid) for grid in points.values()}) == 1
+        for each, grid in points.items():
+            for point in grid:
+                fit = merged(table.get("fit", {}), table["candidates"][each].get("fit", {}), point)
+                if set(fit) <= OPTIONS:  # Scene graphs have a network and options of their own.
+                    assert FitOptions(**fit).loss in LOSSES
+
+
+def test_the_document_is_what_the_results_say(tmp_path):
+    place = Place(FOLDER, ROOT, FOLDER / "results", tmp_path)
+    # The links of pictures go by the place of the document, so it is written where it stands, under another name.
+    written = write_evidence(place, ROOT / "docs" / "evidence.tmp")
+    try:
+        assert written.read_text() == (ROOT / "docs" / "evidence.md").read_text()
+    finally:
+        written.unlink()
+
+
+def test_every_experiment_has_a_result_and_every_result_an_experiment():
+    results = read_results(FOLDER / "results")
+    assert {name for name, scale in results if scale == "small"} == set(EXPERIMENTS)
+    for (name, scale), content in results.items():
+        for figure in content["outcome"]["figures"]:
+            assert (FOLDER / "results" / scale / name / figure["file"]).is_file()
+
+
+def shrunk(settings):
+    """Two seeds, one epoch, the first point of every grid."""
+    if isinstance(settings, dict):
+        small = {key: shrunk(value) for key, value in settings.items()}
+        for key, size in (("seeds", 2), ("tuning_seeds", 1)):
+            if key in small:
+                small[key] = small[key][:size]
+        if "epochs" in small:
+            small["epochs"] = 1
+        if "grid" in small:
+            small["grid"] = {key: values[:1] for key, values in small["grid"].items()}
+        return small
+    return [shrunk(value) for value in settings] if isinstance(settings, list) else settings
+
+
+@pytest.fixture(scope="module")
+def data_root(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_runs_on_other_data_of_the_same_shape(name, data_root, tmp_path_factory):
+    experiment = EXPERIMENTS[name]
+    module, function = experiment.study.split(":")
+    study = getattr(importlib.import_module(f"experiments.{module}"), function)
+    kept = data_root / "kept"
+    lab = Lab(data_root, tmp_path_factory.mktemp("figures"), kept)
+    outcome = study(shrunk(dict(experiment.scales["small"].settings)), experiment.published, lab)
+    assert isinstance(outcome, Outcome)
+    assert all((lab.figures / figure.file).is_file() for figure in outcome.figures)
