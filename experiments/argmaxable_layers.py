@@ -51,7 +51,10 @@ class Layers:
         return [each[verdict] / max(sum(each.values()), 1) for each in told]
 
     def margin(self, cell: Cell, name: str) -> list[float]:
-        """The share of the audited sets with a ball of radius above 10^-8 (``eps``) or at least 1 (``one``)."""
+        """The share of the audited sets with a ball of radius above 10^-8 (``eps``) or at least 1 (``one``).
+
+        Of ``open`` ones it is not decided whether the radius is 1.
+        """
         told = [values["audit"]["margins"] for values in self.found[cell]]
         return [each[name] / max(each["sets"], 1) for each in told]
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from experiments.data import open_data
 from experiments.runs import Run
 from shortlist.audit import AuditReport, audit
+from shortlist.audit.certificates import Theorem
 from shortlist.data import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.target_rows import label_pairs
@@ -143,12 +144,17 @@ def _audited(run: Run, rows: Dataset, settings: Mapping[str, Any]) -> dict[str, 
 
 
 def counts(report: AuditReport, *, most: int | None) -> dict[str, dict[str, int]]:
-    """How many sets have each verdict: those of at most ``most`` labels (None: of any size), and apart the larger."""
+    """How many sets have each verdict: those of at most ``most`` labels (None: of any size), and apart the larger.
+
+    ``by_theorem`` of the argmaxable ones have no vector that float64 could confirm.
+    """
     small = np.array([most is None or len(labels) <= most for labels in report.label_sets], dtype=bool)
     names = ("argmaxable", "unargmaxable", "undecided")
+    trusted = np.array([isinstance(each, Theorem) for each in report.certificates], dtype=bool)
 
     def told(here: np.ndarray) -> dict[str, int]:
-        return {name: int(np.count_nonzero(report.verdicts[here] == name)) for name in names}
+        found = {name: int(np.count_nonzero(report.verdicts[here] == name)) for name in names}
+        return {**found, "by_theorem": int(np.count_nonzero(trusted & here))}
 
     return {"within": told(small), "beyond": told(~small)}
 
@@ -159,7 +165,7 @@ def margins(report: AuditReport, *, most: int) -> dict[str, int]:
     The bounds that come with a verdict decide most; of the others up to ``most`` are solved for their radius, and what
     is left is ``open``: a set that may or may not have a ball of radius 1, and is counted as if it had none.
     """
-    bounds = report.radius_bounds
+    bounds = report.radius_bounds.copy()
     unsure = np.flatnonzero((bounds[:, 0] < 1) & (bounds[:, 1] >= 1))
     solved = unsure[:most].tolist()
     if solved:

@@ -8,7 +8,7 @@ from typing import Any
 from experiments.average_k_trial import trial
 from experiments.candidates import grid_points, merged
 from experiments.long_tail import SHOTS
-from experiments.long_tail_runs import Measured, decided, told_choices
+from experiments.long_tail_runs import Measured, best_of_all, decided, told_choices
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, alike, all_of, beats, grows, tuned
 from shortlist.report.chart import Axis, Chart, Series, candidate_style
 from shortlist.report.chart_matplotlib import draw_chart
@@ -17,7 +17,7 @@ from shortlist.train.comparison import Interval
 
 # The least difference that the text takes for one: noised is "even" above cross-entropy by 0.15 points for K = 10.
 WORTH = 0.0015
-# It calls 0.12 points (assume negative, table 5.1) a good performance beside cross-entropy, and 0.51 (noised) less.
+# It calls 0.12 points (assume negative, table 5.1) a good performance beside cross-entropy, and 0.71 (ROLE) a lag.
 SIMILAR = 0.005
 # Few-shot figures differ by 2 to 29 points.
 SHOT_WORTH = 0.01
@@ -62,12 +62,11 @@ def measured(lab: Lab, settings: Mapping[str, Any]) -> Measured:
 def balanced_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -> Outcome:
     """Table 5.1: classes of equal size."""
     found, k, over = measured(lab, settings), settings["tuning_k"], settings["population"]
-    rival = found.strongest_rival(_OURS, over, k)
     claims = [
         Claim(
             f"The average-K loss has the best average-{k} accuracy.",
             "97.35 %; cross-entropy, the next, 96.83 %",
-            _better(found, _OURS, rival, over, k),
+            _best(found, over, k),
         ),
         Claim(
             "Assuming that all other labels are negative does about as well as cross-entropy.",
@@ -110,7 +109,7 @@ def tail_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: L
             "the next are noised with 93.60, 95.75, 97.26 % for K = 3, 5, 10; for K = 2 noised has 90.48 %",
             all_of(
                 [
-                    *(_better(found, _OURS, found.strongest_rival(_OURS, over, k), over, k) for k in high),
+                    *(_best(found, over, k) for k in high),
                     _close(found, _OURS, _NOISED, over, low),
                 ]
             ),
@@ -141,6 +140,10 @@ def tail_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: L
         tried=told_choices(found.choices),
         values={"runs": _without_histograms(found)},
     )
+
+
+def _best(found: Measured, figure: str, k: int) -> Finding:
+    return best_of_all([_better(found, _OURS, other, figure, k) for other in found.rivals(_OURS, figure, k)])
 
 
 def _better(found: Measured, ours: str, other: str, figure: str, k: int, *, worth: float = WORTH) -> Finding:

@@ -132,7 +132,8 @@ def dual_root(settings: Mapping[str, Any], published: Mapping[str, Any], lab: La
                 ),
             ),
             Claim(
-                f"With the offset {offset} the first bounds enclose the root, whatever the number of labels.",
+                f"With the offset {offset} the first bounds enclose the root with high probability, whatever the "
+                "number of labels.",
                 published["bounds"],
                 checked(
                     not low,

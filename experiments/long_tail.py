@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.long_tail_runs import Measured, decided, measured, told_choices
+from experiments.long_tail_runs import Measured, best_of_all, decided, measured, told_choices
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, alike, all_of, beats
 from shortlist.report.chart import Axis, Chart, Series, candidate_style
 from shortlist.report.chart_matplotlib import draw_chart
 from shortlist.report.saving import save_figure
 from shortlist.train.comparison import Interval
 
-# The text speaks of differences from half a point on; its own intervals reach half a point.
+# As much as the intervals of the text reach; the least gain of table 4.5 that it speaks of is 1.3 points.
 WORTH = 0.005
 # It calls noised balanced similar to cross-entropy, which is up to 2.3 points from it in table 4.5.
 SIMILAR = 0.023
@@ -30,7 +30,7 @@ def macro_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: 
         Claim(
             "The noised loss with margins by class has the best macro top-K accuracy for every K.",
             "42.4, 64.9 and 73.2 % for K = 1, 3 and 5; LDAM, the next, 40.6, 63.3 and 71.9 %",
-            all_of([_better(found, _OURS, found.strongest_rival(_OURS, "macro", k), "macro", k) for k in ks]),
+            all_of([_best(found, "macro", k) for k in ks]),
         ),
         Claim(
             "LDAM has a higher macro top-K accuracy than cross-entropy for every K.",
@@ -65,7 +65,7 @@ def few_shot_study(settings: Mapping[str, Any], published: Mapping[str, Any], la
         Claim(
             "On few-shot classes the noised loss with margins by class is the best for K above 1.",
             "27.0 and 37.0 % for K = 3 and 5; LDAM, the next, 24.1 and 32.9 %",
-            all_of([_better(found, _OURS, found.strongest_rival(_OURS, "few", k), "few", k) for k in tail_ks]),
+            all_of([_best(found, "few", k) for k in tail_ks]),
         ),
         Claim(
             "Over all classes the noised loss with margins is above cross-entropy for every K.",
@@ -137,6 +137,10 @@ def _better(found: Measured, ours: str, other: str, figure: str, k: int, *, wort
     return decided(groups, lambda: beats(groups[0], groups[1], names=names, worth=worth), f"{figure}-shot")
 
 
+def _best(found: Measured, figure: str, k: int) -> Finding:
+    return best_of_all([_better(found, _OURS, other, figure, k) for other in found.rivals(_OURS, figure, k)])
+
+
 def _alike(found: Measured, ours: str, other: str, k: int) -> Finding:
     groups = [found.values(name, "macro", k) for name in (ours, other)]
     return alike(groups[0], groups[1], names=(f"macro@{k}: {ours}", other), within=SIMILAR)
@@ -155,7 +159,7 @@ def _gains_apart(found: Measured, k: int) -> Finding:
 
 
 def _margin(found: Measured, over: str, k: int) -> Finding:
-    """Whether regular accuracy is above macro accuracy by ten points, of which macro accuracy is made to lack them."""
+    """Whether regular accuracy is above macro accuracy by ten points or more."""
     macro = [value + 0.1 for value in found.values(_CE, "macro", k)]
     return beats(found.values(_CE, over, k), macro, names=(f"regular@{k}", "macro − 10 points"), worth=WORTH)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from experiments.candidates import grid_points, merged
 from experiments.long_tail_trial import trial
-from shortlist.evidence import Choice, Finding, Lab, tuned
-from shortlist.evidence.verdicts import OPEN
+from shortlist.evidence import Choice, Finding, Lab, all_of, tuned
+from shortlist.evidence.verdicts import HOLDS, OPEN
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Measured:
         values = [run[f"{figure}{k}"] for run in self.found[name][k if trained is None else trained]]
         return [] if None in values else values
 
-    def strongest_rival(self, name: str, figure: str, k: int) -> str:
-        """The other candidate with the highest mean."""
+    def rivals(self, name: str, figure: str, k: int) -> list[str]:
+        """The other candidates, the one with the highest mean first."""
         others = [other for other in self.found if other != name]
-        return max(others, key=lambda other: sum(self.values(other, figure, k)))
+        return sorted(others, key=lambda other: -sum(self.values(other, figure, k)))
 
 
 def measured(lab: Lab, settings: Mapping[str, Any]) -> Measured:
@@ -64,9 +64,16 @@ def measured(lab: Lab, settings: Mapping[str, Any]) -> Measured:
     return Measured(choices, found)
 
 
+def best_of_all(findings: Sequence[Finding]) -> Finding:
+    """From the verdicts against every rival, the strongest first, that on being the best; it tells what decides."""
+    verdict = all_of(findings).verdict
+    telling = findings[:1] if verdict == HOLDS else [each for each in findings if each.verdict == verdict]
+    return Finding(verdict, "; ".join(each.why for each in telling))
+
+
 def decided(groups: Sequence[Sequence[float]], decide: Callable[[], Finding], what: str) -> Finding:
     """A verdict where all figures are there, else an open one."""
-    return decide() if all(groups) else Finding(OPEN, f"no class of these data is {what}")
+    return decide() if all(groups) else Finding(OPEN, f"for some seed no class is {what}")
 
 
 def told_choices(choices: Mapping[str, Choice]) -> list[str]:
@@ -78,8 +85,17 @@ def told_choices(choices: Mapping[str, Choice]) -> list[str]:
         told = ", ".join(f"{key.rpartition('.')[2]} {_told(value)}" for key, value in choice.options.items())
         figures = [figure for _, figure in choice.tried]
         spread = f"{100 * min(figures):.1f} to {100 * max(figures):.1f} %"
-        sentences.append(f"{name}: of {len(figures)} points ({spread} on validation rows) {told} was chosen.")
+        sentences.append(
+            f"{name}: {_grid([options for options, _ in choice.tried])}, {len(figures)} points ({spread} on validation "
+            f"rows); {told} was chosen."
+        )
     return sentences
+
+
+def _grid(points: Sequence[Mapping[str, Any]]) -> str:
+    """The values that were tried, by option."""
+    values = {key: list(dict.fromkeys(_told(point[key]) for point in points)) for key in points[0]}
+    return "; ".join(f"{key.rpartition('.')[2]} {', '.join(each)}" for key, each in values.items())
 
 
 def _told(value: Any) -> str:

@@ -102,7 +102,7 @@ def scales(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) 
                 exponent({f"K = {k}": [power(rates, each["farthest"]) for each in by_k[k]] for k in by_k}, 1.0),
             ),
             Claim(
-                "The noise moves gradient only to classes whose scores are close to the threshold, the smooth SVM to "
+                "The noise moves gradient mostly to classes whose scores are close to the threshold, the smooth SVM to "
                 "all classes.",
                 published["local"],
                 checked(

@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     for result in results:
         for verdict, statement, why in verdict_lines(result):
             sys.stdout.write(f"{result['name']}: {verdict}: {statement}\n    {why}\n")
-    sys.stdout.write(f"Written: {write_evidence(place, document)}\n")
+    sys.stdout.write(f"Written: {write_evidence(place, document, leave_out=failed)}\n")
     if failed:
         sys.stderr.write(
             f"shortlist: {len(failed)} of {len(chosen)} experiments could not be run: {' '.join(failed)}.\n"
@@ -91,11 +91,12 @@ def _told_failure(name: str, failed: list[str], progress: ReproduceProgress, *, 
     """What is wrong with one of several experiments is told at once, and the others are run."""
     try:
         yield
-    except (ValueError, TypeError, ImportError, OSError) as error:
+    except Exception as error:
         if alone:
             raise
         failed.append(name)
-        progress.say(f"{name}: {error}")
+        known = isinstance(error, ValueError | TypeError | ImportError | OSError)
+        progress.say(f"{name}: {error if known else repr(error)}")
 
 
 def _chosen(known: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:

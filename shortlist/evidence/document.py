@@ -17,32 +17,40 @@ _MARKS = {HOLDS: "✔ holds", FAILS: "✘ does not hold", OPEN: "? not decidable
 _HEAD = """\
 # Evidence
 
-{statements} put to the test: **{holds}, {fails} not hold, {open} cannot be decided at this scale.**
+{statements} put to the test: **{holds}, {fails} not hold, {open} cannot be decided at this scale.** Most are made by
+the texts in words, some by their figures alone, and a few are ours; the last group (claim 10) is mathematics, checked
+by numbers.
 
 This document is written by `shortlist reproduce --all --scale small --data-root FOLDER` from the result files, which
-the runs write ({experiments}, {minutes} minutes of one core; trials that two of them share count in both). What stands
-here is what was measured, whether it pleases or not.
+the runs write: {experiments}, {minutes} minutes of trials, of which several run at a time, and those that two
+experiments share count in both. What stands here is what was measured, whether it pleases or not.
 
 How verdicts are reached: a statement that chance has a part in is tested with at least five seeds. Differences are
 paired by seed and come with Student's 95 % interval. *Holds*: the whole interval lies on the side of the statement.
 *Does not hold*: the whole interval lies below the least difference that would be worth having, or beyond the band of
-"alike". *Not decidable at this scale*: the interval covers both. Learning rates and the parameters of the losses are
-chosen on rows that are cut from the training part, with the same number of tries for every loss; test rows decide
-nothing. Networks are small and many stand on frozen features: a verdict is one about the losses at this scale, and the
-figures of the texts stand beside ours for reading, not for equality.
+"alike". *Not decidable at this scale*: the interval covers both, or the data that it takes are not here. Seeds change
+parameters, batches, noise and the validation rows; test rows are the same for all, so intervals do not speak of other
+test rows.
+
+Learning rates and the parameters of the losses are chosen on rows that are cut from the training part, with the same
+number of tries for every loss; test rows choose nothing. Networks are small and many stand on frozen features: a
+verdict is one about the losses at this scale, and the figures of the texts stand beside ours for reading, not for
+equality.
 """
 _SCALES = {"small": "small scale", "paper": "the scale of the text"}
 
 
-def write_evidence(place: Place, path: Path) -> Path:
+def write_evidence(place: Place, path: Path, *, leave_out: Sequence[str] = ()) -> Path:
     """Write the document of all results of a place; nothing in it comes from anywhere else.
 
     Args:
         place: of results and of ``claims.json``, which names claims and texts.
         path: of the document, in Markdown.
+        leave_out: experiments that could not be run, of which the place may have results from other data.
     """
     about = json.loads((place.experiments / "claims.json").read_text(encoding="utf-8"))
-    text = evidence(list(read_results(place.output).values()), about, _relative(place.output, path.parent))
+    results = [each for (name, _), each in read_results(place.output).items() if name not in leave_out]
+    text = evidence(results, about, _relative(place.output, path.parent))
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
     return path
@@ -57,7 +65,7 @@ def evidence(results: Sequence[Mapping[str, Any]], about: Mapping[str, Any], fig
         figures: from the document to the folder of the results.
     """
     results = sorted(results, key=lambda each: (each["claim"], each["scale"] != "small", _place(each["name"])))
-    parts = [_head(results), _overview(results, about)]
+    parts = [_head(results), _summary(results, about), _overview(results)]
     for number, claim in about["claims"].items():
         mine = [result for result in results if str(result["claim"]) == number]
         if mine:
@@ -73,7 +81,7 @@ def _place(name: str) -> list[tuple[int, str]]:
 def _head(results: Sequence[Mapping[str, Any]]) -> str:
     counts = Counter(claim["finding"]["verdict"] for result in results for claim in result["outcome"]["claims"])
     return _HEAD.format(
-        statements=_number(sum(counts.values()), "statement of the texts was", "statements of the texts were"),
+        statements=_number(sum(counts.values()), "statement was", "statements were"),
         holds=_number(counts[HOLDS], "holds", "hold"),
         fails=_number(counts[FAILS], "does", "do"),
         open=counts[OPEN],
@@ -86,7 +94,17 @@ def _number(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
 
-def _overview(results: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> str:
+def _summary(results: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> str:
+    rows = []
+    for number, claim in about["claims"].items():
+        mine = [each for result in results if str(result["claim"]) == number for each in result["outcome"]["claims"]]
+        counts = Counter(each["finding"]["verdict"] for each in mine)
+        if mine:
+            rows.append([number, claim, *(str(counts[verdict]) for verdict in _MARKS)])
+    return _table(["claim", "about", *_MARKS], rows)
+
+
+def _overview(results: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for result in results:
         link = f"[{result['item']}](#{_anchor(result)})"
@@ -132,7 +150,7 @@ def _experiment(result: Mapping[str, Any], about: Mapping[str, Any], figures: st
         parts.append("Tried:\n\n" + "".join(f"- {sentence}\n" for sentence in outcome["tried"]))
     command = f"shortlist reproduce {result['name']}" + ("" if result["scale"] == "small" else " --scale paper")
     trials = _number(result["trials"], "trial", "trials")
-    parts.append(f"`{command}`: {trials}, {result['core_seconds'] / 60:.1f} minutes of one core.\n")
+    parts.append(f"`{command}`: {trials}, {result['core_seconds'] / 60:.1f} minutes of trials.\n")
     return "\n".join(parts)
 
 

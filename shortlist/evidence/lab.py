@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +17,8 @@ import torch
 
 from shortlist.extras import require
 from shortlist.files import read_document, replacing
-from shortlist.train.ending import end_with
+from shortlist.train.classifier import DivergedError
+from shortlist.train.ending import end_with, unless_ended
 
 Trial = Callable[[dict[str, Any], Path], dict[str, Any]]
 _FORMAT = "shortlist trial"
@@ -65,7 +68,20 @@ class Lab:
 
         Returns:
             What each trial gave, in the order of ``settings``.
+
+        Raises:
+            DivergedError: if a training diverged, which the trial keeps: it would again.
         """
+        found = self.attempts(trial, settings, alone=alone)
+        for each, asked in zip(found, settings, strict=True):
+            if each is None:
+                raise DivergedError(f"the training of a trial diverged: {json.dumps(dict(asked))}.")
+        return [each for each in found if each is not None]
+
+    def attempts(
+        self, trial: Trial, settings: Sequence[Mapping[str, Any]], *, alone: bool = False
+    ) -> list[dict[str, Any] | None]:
+        """As `trials`, with None for those that diverged."""
         todo = [json.loads(json.dumps(dict(each))) for each in settings]
         paths = [self._path(trial, each) for each in todo]
         self.planned = max(self.planned, self.done + len(todo))
@@ -108,14 +124,11 @@ class Lab:
             joblib.delayed(_in_process)(trial, settings, self.data_root, path, self._identity(trial, settings), caller)
             for path, settings in todo.items()
         )
-        broken = require("joblib.externals.loky.process_executor", extra="train").BrokenProcessPool
-        try:
-            yield from joblib.Parallel(n_jobs=self.jobs, return_as="generator_unordered")(tasks)
-        except broken as error:
-            raise ChildProcessError(
-                "a process was ended from outside, perhaps for want of memory; finished trials stay, fewer --jobs "
-                "need less."
-            ) from error
+        with warnings.catch_warnings():
+            # A process that has grown is ended and another one takes its place, which is no news.
+            warnings.filterwarnings("ignore", message="A worker stopped while some jobs")
+            finished = joblib.Parallel(n_jobs=self.jobs, return_as="generator_unordered")(tasks)
+            yield from unless_ended(finished, "finished trials stay, fewer --jobs need less")
 
 
 def _in_process(
@@ -129,7 +142,10 @@ def _in_process(
 
 def _run(trial: Trial, settings: dict[str, Any], root: Path, path: Path, identity: dict[str, Any]) -> Path:
     began = time.monotonic()
-    found = trial(settings, root)
+    try:
+        found = trial(settings, root)
+    except DivergedError:
+        found = None
     content = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -138,8 +154,22 @@ def _run(trial: Trial, settings: dict[str, Any], root: Path, path: Path, identit
         "found": found,
     }
     with replacing(path) as partial:
-        partial.write_text(json.dumps(content, allow_nan=False))
+        partial.write_text(json.dumps(without_nan(content), allow_nan=False))
     return path
+
+
+def without_nan(value: Any) -> Any:
+    """Plain values, with None for what is no finite number, which JSON has no word for.
+
+    Example:
+        >>> without_nan({"a": [1.0, float("nan")]})
+        {'a': [1.0, None]}
+    """
+    if isinstance(value, Mapping):
+        return {key: without_nan(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _read(path: Path, identity: Mapping[str, Any], *, since: float = 0.0) -> dict[str, Any] | None:

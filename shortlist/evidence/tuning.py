@@ -41,7 +41,8 @@ def tuned(
         trial: gives at least ``figure``, measured on validation rows; it must not look at the test rows.
         grids: by candidate, the options to try; as many for each, so that none has a larger budget.
         settings: from candidate, options and seed to the settings of the trial.
-        figure: to be as high as can be; its mean over ``seeds`` decides, and what is no number loses.
+        figure: to be as high as can be; its mean over ``seeds`` decides, and what is no number, or diverges,
+            loses.
         seeds: best not those of the final runs.
 
     Returns:
@@ -53,10 +54,10 @@ def tuned(
     if sizes == {1}:
         return {name: Choice(grid[0], []) for name, grid in grids.items()}
     asked = [(name, at, seed) for name, grid in grids.items() for at in range(len(grid)) for seed in seeds]
-    found = lab.trials(trial, [settings(name, grids[name][at], seed) for name, at, seed in asked])
+    found = lab.attempts(trial, [settings(name, grids[name][at], seed) for name, at, seed in asked])
     figures: dict[tuple[str, int], list[float]] = {}
     for (name, at, _), values in zip(asked, found, strict=True):
-        value = values[figure]
+        value = None if values is None else values[figure]
         figures.setdefault((name, at), []).append(-math.inf if value is None or math.isnan(value) else value)
     choices = {}
     for name, grid in grids.items():

@@ -61,7 +61,7 @@ def alike(
     gap = _paired(ours, other)
     nearest, farthest = abs(gap.mean) - gap.half_width, abs(gap.mean) + gap.half_width
     verdict = HOLDS if farthest <= within else FAILS if nearest > within else OPEN
-    return Finding(verdict, f"{names[0]} − {names[1]} = {_told(gap, unit)} (alike: within {_number(within, unit)})")
+    return Finding(verdict, f"{names[0]} − {names[1]} = {_told(gap, unit)} (band ±{_number(within, unit)})")
 
 
 def at_least(values: Sequence[float], bound: float, *, name: str, unit: str = "%") -> Finding:
@@ -74,7 +74,7 @@ def at_least(values: Sequence[float], bound: float, *, name: str, unit: str = "%
     found = Interval.of(list(values))
     low, high = found.mean - found.half_width, found.mean + found.half_width
     verdict = HOLDS if low >= bound else FAILS if high < bound else OPEN
-    return Finding(verdict, f"{name} = {_told(found, unit, sign=False)} (asked: at least {_number(bound, unit)})")
+    return Finding(verdict, f"{name} = {_told(found, unit, sign=False)} (at least {_number(bound, unit)})")
 
 
 def grows(
@@ -127,10 +127,12 @@ def _paired(ours: Sequence[float], other: Sequence[float]) -> Interval:
 
 
 def _number(value: float, unit: str) -> str:
-    return f"{100 * value:g} points" if unit == "%" else f"{value:g} {unit}".rstrip()
+    """Without its unit, which stands before it."""
+    return f"{100 * value:g}" if unit == "%" else f"{value:g}"
 
 
 def _told(interval: Interval, unit: str, *, sign: bool = True) -> str:
-    scale, word, plus = (100.0, "points", "+") if unit == "%" else (1.0, unit, "+")
+    """Differences with their sign, of shares in percentage points; what is no difference without one, in percent."""
+    scale, word = (100.0, "points" if sign else "%") if unit == "%" else (1.0, unit)
     mean, half = scale * interval.mean, scale * interval.half_width
-    return f"{mean:{plus if sign else ''}.2f} ± {half:.2f} {word}".rstrip()
+    return f"{mean:{'+' if sign else ''}.2f} ± {half:.2f} {word}".rstrip()

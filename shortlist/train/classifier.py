@@ -20,6 +20,10 @@ from shortlist.train.options import FitOptions
 from shortlist.train.scores import metric_values, update_metrics
 
 
+class DivergedError(ValueError):
+    """A loss that is no finite number, so that no step can be taken."""
+
+
 class SetClassifier(LightningModule):
     """Trains a `SetModel`.
 
@@ -64,7 +68,7 @@ class SetClassifier(LightningModule):
         torch.manual_seed(((self.options.seed * 1_000_003 + step) * 1024 + self.global_rank) % 2**63)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
-        """The loss of a batch; ValueError names the batch where it is not finite."""
+        """The loss of a batch; DivergedError names the batch where it is not finite."""
         inputs = crop_flip(batch.inputs) if self.options.augmentation else batch.inputs
         outputs = self.model.outputs(inputs)
         # Networks may compute in half precision; a loss, whose gradient is a difference of like numbers, may not.
@@ -72,7 +76,9 @@ class SetClassifier(LightningModule):
         with torch.autocast(self.device.type, enabled=False):
             loss = batch_loss(self.loss, outputs, batch.targets, batch.rows)
         if not torch.isfinite(loss):
-            raise ValueError(f"the loss is {loss.item()} in epoch {self.current_epoch}, batch {index}: no finite step.")
+            raise DivergedError(
+                f"the loss is {loss.item()} in epoch {self.current_epoch}, batch {index}: no finite step."
+            )
         rows = torch.tensor(len(batch.rows))
         if self.trainer.world_size > 1:
             dist.all_reduce(rows)  # The loss is that of the global batch, and so is its weight.

@@ -15,7 +15,7 @@ import torch
 from shortlist.data import Dataset, hashed_words
 from shortlist.extras import require
 from shortlist.train.compared_run import Asked, compared_run, refuse_other
-from shortlist.train.ending import end_with
+from shortlist.train.ending import end_with, unless_ended
 from shortlist.train.fit import make_run
 from shortlist.train.options import FitOptions
 from shortlist.train.scores import refuse_missing
@@ -230,15 +230,10 @@ def _at_once(
     caller = os.getpid()
     tasks = (joblib.delayed(_in_process)(dataset, place, asked, threads, caller) for place, asked in enumerate(todo))
     finished = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(tasks)
-    broken = require("joblib.externals.loky.process_executor", extra="train").BrokenProcessPool
-    try:
-        for done, (place, found) in enumerate(finished, start=1):
-            yield todo[place], found
-            tell(done, len(todo), todo[place].name if done < len(todo) else "")
-    except broken as error:
-        raise ChildProcessError(
-            "a process was ended from outside, perhaps for want of memory; finished runs stay, fewer `jobs` need less."
-        ) from error
+    finished = unless_ended(finished, "finished runs stay, fewer `jobs` need less")
+    for done, (place, found) in enumerate(finished, start=1):
+        yield todo[place], found
+        tell(done, len(todo), todo[place].name if done < len(todo) else "")
 
 
 def _in_process(dataset: Dataset, place: int, asked: Asked, threads: int, caller: int) -> tuple[int, dict[str, Any]]:

@@ -88,7 +88,7 @@ def fit(
         train, val = dataset.part("train"), dataset.part("val")
         check_target(train.targets, dataset.num_labels)
         _standardise(module.model, train)
-        if may_start_at_frequencies(plan.loss):
+        if options.start == "frequencies" or (options.start == "auto" and may_start_at_frequencies(plan.loss)):
             start_at_frequencies(module.model.head, train.label_counts(), len(train))
         with TemporaryDirectory() as scratch:
             monitor = _monitor(module, options)

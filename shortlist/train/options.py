@@ -39,6 +39,9 @@ class FitOptions:
         optimizer: ``adamw``, or ``sgd`` with Nesterov momentum.
         augmentation: ``crop-flip`` for images: in every epoch each training image is moved by up to 4 pixels each way,
             black where it has left, and mirrored with chance 1/2. None if it is empty.
+        start: ``frequencies`` begins with logits that say how frequent the labels are, ``drawn`` with parameters as
+            chance gives them; ``auto`` is the former unless the loss never pushes down a label that is on top of every
+            row.
         monitor: the metric to stop by and to choose the best epoch by; ``auto`` is the average-k accuracy, or recall at
             k for sets.
         patience: how many epochs without a better value to wait; 0 never stops early.
@@ -66,6 +69,7 @@ class FitOptions:
     weight_decay: float = 1e-4
     optimizer: Literal["adamw", "sgd"] = "adamw"
     augmentation: Literal["", "crop-flip"] = ""
+    start: Literal["auto", "frequencies", "drawn"] = "auto"
     monitor: str = "auto"
     patience: int = 5
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
@@ -95,7 +99,11 @@ class FitOptions:
         for name in ("patience", "weight_decay", "seed"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"`{name}` must be at least 0 and finite; got {getattr(self, name)}.")
-        for name, known in (("optimizer", ("adamw", "sgd")), ("precision", ("32-true", "bf16-mixed", "16-mixed"))):
+        for name, known in (
+            ("optimizer", ("adamw", "sgd")),
+            ("precision", ("32-true", "bf16-mixed", "16-mixed")),
+            ("start", ("auto", "frequencies", "drawn")),
+        ):
             if getattr(self, name) not in known:
                 raise ValueError(f"`{name}` must be one of {', '.join(known)}; got {getattr(self, name)!r}.")
         if self.augmentation not in ("", "crop-flip"):

@@ -91,6 +91,18 @@ def test_one_experiment_that_fails_does_not_end_the_others(root, capsys):
     assert "lml-table-10: ✔ holds" in out
 
 
+def test_a_result_from_other_data_does_not_stand_for_one_that_could_not_be_had(root, capsys):
+    run(capsys, "--all")
+    config = root / "toys/lml-table-2.yaml"
+    config.write_text(config.read_text().replace("study: toy:study", "study: toy:nothing"))
+    code, _, err = run(capsys, "--all")
+    assert code == 2
+    assert "lml-table-2: `toy:nothing`, the study of lml-table-2, is not there" in err
+    text = (root / "docs/evidence.md").read_text()
+    assert "lml-table-10" in text
+    assert "lml-table-2" not in text
+
+
 def test_the_list_names_every_experiment_and_runs_none(root, capsys):
     code, out, _ = run(capsys, "--list")
     assert code == 0

@@ -5,13 +5,19 @@ import time
 import pytest
 
 from shortlist.evidence import Lab, tuned
+from shortlist.train.classifier import DivergedError
 
 
 def trial(settings, root):
+    """Twice the seed; wrong, diverging or without a figure where it is told to."""
     with (root / "calls.txt").open("a") as file:
         file.write("x")
     if settings.get("broken"):
         raise ValueError("broken.")
+    if settings.get("rate") == "too high":
+        raise DivergedError("the loss is inf.")
+    if settings.get("rate") == "nan":
+        return {"figure": float("nan")}
     return {"twice": 2 * settings["seed"], "figure": settings.get("rate", 0.0)}
 
 
@@ -96,10 +102,17 @@ def test_every_candidate_gets_the_same_number_of_tries(lab):
         tuned(lab(), trial, {**grids, "c": [{}]}, settings, figure="figure", seeds=[7])
 
 
-def test_a_figure_that_is_no_number_is_never_chosen(lab):
-    grids = {"a": [{"rate": None}, {"rate": 0.1}]}
+def test_what_diverges_or_is_no_number_is_never_chosen(lab):
+    grids = {"a": [{"rate": "too high"}, {"rate": 0.1}, {"rate": "nan"}]}
     choices = tuned(lab(), trial, grids, lambda _, options, seed: {"seed": seed, **options}, figure="figure", seeds=[7])
     assert choices["a"].options == {"rate": 0.1}
+
+
+def test_a_final_trial_that_diverges_is_told_with_its_settings(lab):
+    for _ in range(2):  # Also where it is read from what is kept.
+        with pytest.raises(DivergedError, match=r'diverged: \{"seed": 1, "rate": "too high"\}'):
+            lab().trials(trial, [{"seed": 1, "rate": "too high"}])
+    assert calls(lab()) == 1
 
 
 def test_where_nothing_is_to_be_chosen_nothing_is_tried(lab):

@@ -18,8 +18,9 @@ FIT = {"loss": "bce", "k": 3, "monitor": "f1@3", "encoder": "bag", "encoder_opti
 DATA = {"loader": "mulan", "name": "delicious", "dense": False}
 
 
-def told(impossible, *, undecided=0, asked=10):
-    return {"argmaxable": asked - impossible - undecided, "unargmaxable": impossible, "undecided": undecided}
+def told(impossible, *, undecided=0, by_theorem=0, asked=10):
+    possible = asked - impossible - undecided
+    return {"argmaxable": possible, "unargmaxable": impossible, "undecided": undecided, "by_theorem": by_theorem}
 
 
 def layers(**found):
@@ -37,7 +38,12 @@ def test_impossible_sets_must_be_in_every_run(runs, verdict):
 
 @pytest.mark.parametrize(
     ("run", "verdict"),
-    [(told(0), "holds"), (told(0, undecided=1), "not decidable at this scale"), (told(1), "does not hold")],
+    [
+        (told(0), "holds"),
+        (told(0, undecided=1), "not decidable at this scale"),
+        (told(0, by_theorem=1), "not decidable at this scale"),
+        (told(1), "does not hold"),
+    ],
 )
 def test_one_impossible_set_refutes_a_guarantee_and_an_undecided_one_leaves_it_open(run, verdict):
     assert none_impossible({"data": [told(0), run]}).verdict == verdict
@@ -66,8 +72,8 @@ def test_sets_larger_than_the_guarantee_are_counted_apart():
     head = DFTHead(4, 12, 1)
     report = audit(head, [[3], [7], [0, 4, 8]], radius=False, jobs=1)
     found = counts(report, most=1)
-    assert found["within"] == {"argmaxable": 2, "unargmaxable": 0, "undecided": 0}
-    assert found["beyond"] == {"argmaxable": 0, "unargmaxable": 1, "undecided": 0}
+    assert found["within"] == {"argmaxable": 2, "unargmaxable": 0, "undecided": 0, "by_theorem": 0}
+    assert found["beyond"] == {"argmaxable": 0, "unargmaxable": 1, "undecided": 0, "by_theorem": 0}
 
 
 def test_margins_agree_with_the_exact_radius():

@@ -65,14 +65,14 @@ def test_the_largest_margin_becomes_margins_of_classes() -> None:
 
 def test_a_claim_about_classes_that_are_not_there_is_open() -> None:
     finding = decided([[0.1, 0.2], []], lambda: Finding("holds", ""), "few-shot")
-    assert finding == Finding("not decidable at this scale", "no class of these data is few-shot")
+    assert finding == Finding("not decidable at this scale", "for some seed no class is few-shot")
 
 
-def test_the_strongest_rival_is_the_best_of_the_others() -> None:
+def test_rivals_come_in_the_order_of_their_means() -> None:
     runs = {"a": [{"macro3": 0.9}], "b": [{"macro3": 0.5}], "c": [{"macro3": 0.6}]}
     found = Measured({name: Choice({}, []) for name in runs}, {name: {3: each} for name, each in runs.items()})
-    assert found.strongest_rival("a", "macro", 3) == "c"
-    assert found.strongest_rival("c", "macro", 3) == "a"
+    assert found.rivals("a", "macro", 3) == ["c", "b"]
+    assert found.rivals("c", "macro", 3) == ["a", "b"]
 
 
 def test_the_study_judges_what_its_trials_give(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

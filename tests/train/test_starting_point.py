@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from shortlist.nn import BottleneckHead, CosineHead, DFTHead, TwoHead
+from shortlist.train import fit
 from shortlist.train.starting_point import start_at_frequencies
+from tests.train.small_data import classes, quick
 
 COUNTS = torch.tensor([50, 10, 1, 0, 100, 30, 20])
 ROWS = 100
@@ -54,3 +56,21 @@ def test_equal_frequencies_of_one_half_need_nothing():
     head = BottleneckHead(5, 2, bottleneck=2)
     start_at_frequencies(head, torch.tensor([5, 5]), 10)
     torch.testing.assert_close(head(torch.zeros(1, 5)), torch.zeros(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("start", "loss", "at_frequencies"),
+    [
+        ("auto", "cross_entropy", True),
+        ("auto", "truncated_topk_entropy", False),
+        ("frequencies", "truncated_topk_entropy", True),
+        ("drawn", "cross_entropy", False),
+    ],
+)
+def test_a_run_starts_where_it_is_told_to(start, loss, at_frequencies):
+    data = classes()
+    options = quick(loss=loss, start=start, learning_rate=1e-12, weight_decay=0.0, encoder="linear", k=2)
+    bias = fit(data, options).model.output_layer.bias.detach().double()
+    counts, rows = data.label_counts("train"), len(data.part_rows("train"))
+    odds = ((counts + 0.5) / (rows - counts + 0.5)).double().log()
+    assert torch.allclose(bias, odds, atol=1e-4) == at_frequencies
