@@ -82,7 +82,10 @@ def told_choices(choices: Mapping[str, Choice]) -> list[str]:
     for name, choice in choices.items():
         if not choice.tried:
             continue
-        told = ", ".join(f"{key.rpartition('.')[2]} {_told(value)}" for key, value in choice.options.items())
+        told = ", ".join(
+            f"{key.rpartition('.')[2]} {_told(value)}{' (at the edge)' if key in choice.edges() else ''}"
+            for key, value in choice.options.items()
+        )
         figures = [figure for _, figure in choice.tried]
         spread = f"{100 * min(figures):.1f} to {100 * max(figures):.1f} %"
         sentences.append(

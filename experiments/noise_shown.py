@@ -148,7 +148,7 @@ def tried_words(settings: Mapping[str, Any], choices: Mapping[str, Mapping[str, 
     """The grids, what was chosen from them, and the limits of the setting; by condition and candidate."""
     told = []
     for name, each in settings["candidates"].items():
-        chosen = [f"{where}: {_options(by_name[name].options)}" for where, by_name in choices.items()]
+        chosen = [f"{where}: {_chosen(by_name[name])}" for where, by_name in choices.items()]
         told.append(f"For {name}, {grid_words(each.get('grid', {}))}; chosen at {'; '.join(chosen)}.")
     return [*told, *limits_words(settings)]
 
@@ -168,8 +168,10 @@ def limits_words(settings: Mapping[str, Any]) -> list[str]:
     return [settings["limits"]] if settings.get("limits") else []
 
 
-def _options(options: Mapping[str, Any]) -> str:
-    return ", ".join(f"{_plain(name)} {value:g}" for name, value in options.items()) or "nothing to choose"
+def _chosen(choice: Choice) -> str:
+    edges = choice.edges()
+    told = (f"{_plain(name)} {value:g}{' (at the edge)' * (name in edges)}" for name, value in choice.options.items())
+    return ", ".join(told) or "nothing to choose"
 
 
 def _plain(option: str) -> str:

@@ -120,7 +120,10 @@ def chosen_words(name: str, found: Compared) -> str:
     for who, choice in found.choices.items():
         figures = [value for _, value in choice.tried] or [float("nan")]
         low, high = min(figures), max(figures)
-        options = ", ".join(f"{key.split('.')[-1]} {value:g}" for key, value in choice.options.items())
+        options = ", ".join(
+            f"{key.split('.')[-1]} {value:g}{', at the edge' if key in choice.edges() else ''}"
+            for key, value in choice.options.items()
+        )
         parts.append(f"{who}: {options} (validation {100 * low:.1f} to {100 * high:.1f})")
     return f"{name}: {len(next(iter(found.choices.values())).tried)} points each; chosen {'; '.join(parts)}."
 

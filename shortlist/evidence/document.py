@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from shortlist.evidence.experiment import natural_order
 from shortlist.evidence.reproduction import Place, read_results
 from shortlist.evidence.verdicts import FAILS, HOLDS, OPEN
 from shortlist.files import replacing
@@ -33,9 +34,10 @@ parameters, batches, noise and the validation rows; test rows are the same for a
 test rows.
 
 Learning rates and the parameters of the losses are chosen on rows that are cut from the training part, with the same
-number of tries for every loss; test rows choose nothing. Networks are small and many stand on frozen features: a
-verdict is one about the losses at this scale, and the figures of the texts stand beside ours for reading, not for
-equality.
+number of tries for every loss; test rows choose nothing. What was tried stands below each table; a value that was
+chosen at the edge of its grid is marked, for more of it might do better. Networks are small and many stand on frozen
+features: a verdict is one about the losses at this scale, and the figures of the texts stand beside ours for reading,
+not for equality.
 """
 _SCALES = {"small": "small scale", "paper": "the scale of the text"}
 
@@ -64,7 +66,7 @@ def evidence(results: Sequence[Mapping[str, Any]], about: Mapping[str, Any], fig
         about: ``claims``, title by number, and ``texts``, reference by key.
         figures: from the document to the folder of the results.
     """
-    results = sorted(results, key=lambda each: (each["claim"], each["scale"] != "small", _place(each["name"])))
+    results = sorted(results, key=lambda each: (each["claim"], each["scale"] != "small", natural_order(each["name"])))
     parts = [_head(results), _summary(results, about), _overview(results)]
     for number, claim in about["claims"].items():
         mine = [result for result in results if str(result["claim"]) == number]
@@ -72,10 +74,6 @@ def evidence(results: Sequence[Mapping[str, Any]], about: Mapping[str, Any], fig
             parts.append(f"## {number}. {claim}\n")
             parts.extend(_experiment(result, about, figures) for result in mine)
     return "\n".join(parts).rstrip() + "\n"
-
-
-def _place(name: str) -> list[tuple[int, str]]:
-    return [(int(part) if part.isdigit() else -1, part) for part in name.replace(".", "-").split("-")]
 
 
 def _head(results: Sequence[Mapping[str, Any]]) -> str:

@@ -64,11 +64,16 @@ def read_experiments(folder: str | Path) -> dict[str, Experiment]:
     if not files:
         raise ValueError(f"`{folder}` holds no experiments (*.yaml); they come with the source of shortlist.")
     found = [_read(path) for path in files]
-    return {each.name: each for each in sorted(found, key=lambda each: (each.claim, _natural(each.name)))}
+    return {each.name: each for each in sorted(found, key=lambda each: (each.claim, natural_order(each.name)))}
 
 
-def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """Table 10 comes after table 9."""
+def natural_order(name: str) -> list[tuple[bool, int, str]]:
+    """A key to sort names by, in which table 10 comes after table 9.
+
+    Example:
+        >>> sorted(["dft-table-10", "dft-table-9", "dft-figure-6"], key=natural_order)
+        ['dft-figure-6', 'dft-table-9', 'dft-table-10']
+    """
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in name.replace(".", "-").split("-")]
 
 

@@ -91,9 +91,14 @@ class Lab:
         }
         missing = {path: each for path, each in zip(paths, todo, strict=True) if found[path] is None}
         self._count(len(todo) - len(missing))
-        # A graphics card is one for all processes, and one run keeps it busy.
-        alone = alone or self.jobs == 1 or torch.accelerator.is_available()
-        for path in (self._alone if alone else self._at_once)(trial, missing):
+        if alone:
+            run = self._alone(trial, missing)
+        elif self.jobs == 1 or torch.accelerator.is_available():
+            # A graphics card is one for all processes, and one run keeps it busy.
+            run = self._in_turn(trial, missing)
+        else:
+            run = self._at_once(trial, missing)
+        for path in run:
             found[path] = _read(path, self._identity(trial, missing[path]))
             self.fresh += 1
             self._count(1)
@@ -116,6 +121,15 @@ class Lab:
     def _alone(self, trial: Trial, todo: Mapping[Path, dict[str, Any]]) -> Iterator[Path]:
         for path, settings in todo.items():
             yield _run(trial, settings, self.data_root, path, self._identity(trial, settings))
+
+    def _in_turn(self, trial: Trial, todo: Mapping[Path, dict[str, Any]]) -> Iterator[Path]:
+        """With one thread, as the processes of several jobs have: sums depend on the number of threads."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield from self._alone(trial, todo)
+        finally:
+            torch.set_num_threads(threads)
 
     def _at_once(self, trial: Trial, todo: Mapping[Path, dict[str, Any]]) -> Iterator[Path]:
         joblib = require("joblib", extra="train")

@@ -22,6 +22,21 @@ class Choice:
     options: Mapping[str, Any]
     tried: Sequence[tuple[Mapping[str, Any], float]]
 
+    def edges(self) -> list[str]:
+        """The options whose chosen number is the least or the greatest of those tried: more of it might do better.
+
+        Example:
+            >>> points = [{"learning_rate": rate, "k": 5} for rate in (0.1, 0.2, 0.3)]
+            >>> Choice(points[2], [(point, 0.5) for point in points]).edges()
+            ['learning_rate']
+        """
+        found = []
+        for name, value in self.options.items():
+            values = {point[name] for point, _ in self.tried if isinstance(point[name], int | float)}
+            if len(values) > 1 and value in (min(values), max(values)):
+                found.append(name)
+        return found
+
 
 def tuned(
     lab: Lab,

@@ -29,6 +29,7 @@ _DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 _LEGEND_ROW = 0.27
 _LETTERS = 110  # of a line of legend, with the room of markers
 _MOST_MARKERS = 9
+_FEW_DECADES = 3.5
 
 
 def draw_chart(chart: Chart) -> Any:
@@ -118,12 +119,9 @@ def _set_axis(axis: Any, side: Any, name: str, about: Axis) -> None:
     if about.scale == "log":
         axis.set(**{f"{name}scale": "log"})
         low, high = axis.get_xlim() if name == "x" else axis.get_ylim()
-        marks = (
-            ticker.LogLocator(subs=(1, 2, 5), numticks=12)
-            if high > 10 * low
-            else ticker.MaxNLocator(6, integer=about.whole)
-        )
-        side.set_major_locator(marks)
+        # Over several decades powers of ten are enough, and more would run into one another.
+        several = ticker.LogLocator(subs=(1,) if high > 10**_FEW_DECADES * low else (1, 2, 5), numticks=12)
+        side.set_major_locator(several if high > 10 * low else ticker.MaxNLocator(6, integer=about.whole))
         side.set_minor_formatter(ticker.NullFormatter())
     if about.scale == "names":
         names = [shorten(label, 24) for label in about.names]
