@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,7 @@ chosen at the edge of its grid is marked, for more of it might do better. Networ
 features: a verdict is one about the losses at this scale, and the figures of the texts stand beside ours for reading,
 not for equality.
 """
+_WIDEST = 40
 _SCALES = {"small": "small scale", "paper": "the scale of the text"}
 
 
@@ -174,10 +176,11 @@ def _value(cell: Any, table: Mapping[str, Any]) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose columns stand below one another in the source, too; numbers to the right."""
+    """A table whose columns stand below one another in the source, too, but for those of sentences; numbers right."""
     numeric = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in range(len(columns))]
     cells = [[_cell(column) for column in columns], *rows]
-    widths = [max(3, *(len(row[at]) for row in cells)) if len(cells) < 40 else 3 for at in range(len(columns))]
+    widths = [max(3, *(len(row[at]) for row in cells)) for at in range(len(columns))]
+    widths = [width if width <= _WIDEST else 3 for width in widths]
 
     def line(row: Sequence[str]) -> str:
         told = (
@@ -191,7 +194,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    return cell == "–" or cell.removeprefix("-")[:1].isdigit()
+    return cell == "–" or re.fullmatch(r"-?[\d.,]+( ± [\d.]+)?", cell) is not None
 
 
 def _cell(text: str) -> str:
