@@ -138,9 +138,12 @@ def _judged(run: Run | None, described: Mapping[str, Any], settings: Mapping[str
 @torch.no_grad()
 def _features(run: Run | None, part: Dataset) -> Tensor:
     """What the frozen encoder makes of all rows, in evaluation mode."""
-    encoder = None if run is None else run.fitted.model.eval().encoder
-    rows = [part.inputs.batch(rows) for rows in batches_of(len(part))]
-    return torch.cat([each.float() if encoder is None else encoder(each) for each in rows])
+    rows = (part.inputs.batch(rows) for rows in batches_of(len(part)))
+    if run is None:
+        return torch.cat([each.float() for each in rows])
+    model = run.fitted.model.eval()
+    device = next(model.parameters()).device
+    return torch.cat([model.encoder(each.to(device)).cpu() for each in rows])
 
 
 def study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -> Outcome:
@@ -149,12 +152,12 @@ def study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -
     Args:
         settings: those of `experiments.two_way.study` with ``source``, one data set, in the place of ``datasets``;
             ``downstream``, data by name; ``penalties`` with ``least``, ``most`` and ``count``; ``ours``, the candidate
-            that the claim is about.
+            that the claim is about; ``inputs``, whether to judge the inputs as they are, too, for comparison.
         published: ``sizes``, by downstream data set the number of classes, training rows and test rows.
         lab: runs the trials.
     """
     seeds, candidates = settings["seeds"], settings["candidates"]
-    lab.plan(count_trials(settings) + 1)
+    lab.plan(count_trials(settings) + settings["inputs"])
     choices = on_dataset(lab, {**settings, "seeds": []}, settings["source"]).choices
     shared = {"data": settings["source"]["data"], "downstream": settings["downstream"]}
     shared["penalties"] = settings["penalties"]
@@ -163,7 +166,8 @@ def study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -
         own = (settings["fit"], settings["source"].get("fit", {}), candidates[name].get("fit", {}))
         fit = merged(*own, choices[name].options)
         asked += [{**shared, "fit": fit, "seed": seed} for seed in seeds]
-    *results, plain = lab.trials(trial, [*asked, {**shared, "fit": {}, "seed": seeds[0]}])
+    results = lab.trials(trial, asked)
+    plain = lab.trials(trial, [{**shared, "fit": {}, "seed": seeds[0]}])[0] if settings["inputs"] else None
     found = {name: results[at * len(seeds) : (at + 1) * len(seeds)] for at, name in enumerate(candidates)}
     return Outcome(
         _setup(settings),
@@ -209,14 +213,16 @@ def _setup(settings: Mapping[str, Any]) -> str:
     )
 
 
-def _table(downstream: str, found: Mapping[str, list[Any]], plain: Mapping[str, Any]) -> Table:
+def _table(downstream: str, found: Mapping[str, list[Any]], plain: Mapping[str, Any] | None) -> Table:
     rows: list[list[Any]] = [
         [who, *(Interval.of([at_best(each[downstream], by) for each in runs]) for by in ("val", "test"))]
         for who, runs in found.items()
     ]
-    rows.append(["inputs as they are", *(at_best(plain[downstream], by) for by in ("val", "test"))])
+    note = ""
+    if plain is not None:
+        rows.append(["inputs as they are", *(at_best(plain[downstream], by) for by in ("val", "test"))])
+        note = "The inputs as they are have more columns than the features learned from them, and no seeds."
     columns = ["features learned with", "penalty by validation rows", "best on test rows (as in the text)"]
-    note = "The inputs as they are have more columns than the features learned from them, and no seeds."
     return Table(f"Accuracy on {downstream}, percent", columns, rows, percent=True, digits=2, note=note)
 
 

@@ -166,7 +166,7 @@ def _recall_claims(
             parts = (
                 beats(hidden_mean(by, "lml"), hidden_mean(by, rival), names=names, worth=worth),
                 grows(gaps, name=f"lml − {rival}", along="hidden share", worth=worth),
-                beats(kept(by, "lml"), kept(by, rival), names=names, worth=worth),
+                beats(kept(by, "lml"), kept(by, rival), names=("share kept by lml", f"by {rival}"), worth=worth),
             )
             for part, into in zip(parts, (higher, growing, slower), strict=True):
                 into.append(Finding(part.verdict, f"{name}: {part.why} ({part.verdict})"))
