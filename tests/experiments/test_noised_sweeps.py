@@ -24,7 +24,7 @@ SETTINGS = {
 class FakeLab(Lab):
     """Gives figures that the settings tell, and remembers what was asked."""
 
-    def trials(self, trial, settings, *, alone=False):
+    def attempts(self, trial, settings, *, alone=False):
         self.asked = [*getattr(self, "asked", []), *settings]
         return [self.found(each) for each in settings]
 
