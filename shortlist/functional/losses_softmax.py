@@ -244,7 +244,7 @@ def multilabel_softmax(
 
     Example:
         >>> multilabel_softmax(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
-        tensor(1.2492)
+        tensor(1.2452)
 
     References:
         Mahajan, Girshick, Ramanathan, He, Paluri, Li, Bharambe, van der Maaten, "Exploring the Limits of Weakly
