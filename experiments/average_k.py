@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.average_k_trial import trial
-from experiments.candidates import grid_points, merged
+from experiments.candidates import merged
 from experiments.long_tail import SHOTS
-from experiments.long_tail_runs import Measured, best_of_all, decided, told_choices
-from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, alike, all_of, beats, grows, tuned
+from experiments.long_tail_runs import Measured, best_of_all, decided, measured_by_k, told_choices
+from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, alike, all_of, beats, grows
 from shortlist.report.chart import Axis, Chart, Series, candidate_style
 from shortlist.report.chart_matplotlib import draw_chart
 from shortlist.report.saving import save_figure
@@ -27,7 +27,7 @@ _AN, _EPR, _ROLE = "assume_negative", "expected_positive", "role"
 
 def measured(lab: Lab, settings: Mapping[str, Any]) -> Measured:
     """Choose options for ``tuning_k`` by average-K accuracy, then train: for every K where the loss depends on it."""
-    candidates, middle, ks = settings["candidates"], settings["tuning_k"], list(settings["ks"])
+    candidates, ks = settings["candidates"], list(settings["ks"])
 
     def asked(name: str, options: Mapping[str, Any], seed: int, k: int, part: str) -> dict[str, Any]:
         fit = merged(settings["fit"], candidates[name].get("fit", {}), options, {"k": k})
@@ -35,28 +35,7 @@ def measured(lab: Lab, settings: Mapping[str, Any]) -> Measured:
         measured_ks = [k] if candidates[name].get("per_k") or part == "val" else ks
         return {**about, "ks": measured_ks, "fit": fit, "seed": seed, "part": part}
 
-    grids = {name: grid_points(candidate["grid"]) for name, candidate in candidates.items()}
-    finals = [
-        (name, k, seed)
-        for name, candidate in candidates.items()
-        for k in (ks if candidate.get("per_k") else [middle])
-        for seed in settings["seeds"]
-    ]
-    lab.plan(sum(map(len, grids.values())) * len(settings["tuning_seeds"]) + len(finals))
-    choices = tuned(
-        lab,
-        trial,
-        grids,
-        lambda name, options, seed: asked(name, options, seed, middle, "val"),
-        figure=f"rows{middle}",
-        seeds=settings["tuning_seeds"],
-    )
-    results = lab.trials(trial, [asked(name, choices[name].options, seed, k, "test") for name, k, seed in finals])
-    found: dict[str, dict[int, list[dict[str, Any]]]] = {name: {} for name in candidates}
-    for (name, k, _), values in zip(finals, results, strict=True):
-        for each in ks if not candidates[name].get("per_k") else [k]:
-            found[name].setdefault(each, []).append(values)
-    return Measured(choices, found)
+    return measured_by_k(lab, trial, settings, asked, figure="rows")
 
 
 def balanced_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -> Outcome:

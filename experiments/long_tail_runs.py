@@ -9,7 +9,10 @@ from typing import Any
 from experiments.candidates import grid_points, merged
 from experiments.long_tail_trial import trial
 from shortlist.evidence import Choice, Finding, Lab, all_of, tuned
+from shortlist.evidence.lab import Trial
 from shortlist.evidence.verdicts import HOLDS, OPEN
+
+Asked = Callable[[str, Mapping[str, Any], int, int, str], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Measured:
 
 def measured(lab: Lab, settings: Mapping[str, Any]) -> Measured:
     """Choose options for ``tuning_k`` by macro accuracy, then train: for every K where the loss depends on it."""
-    candidates, middle = settings["candidates"], int(settings["tuning_k"])
+    candidates = settings["candidates"]
 
     def asked(name: str, options: Mapping[str, Any], seed: int, k: int, part: str) -> dict[str, Any]:
         watched = {"k": k, "monitor": f"top{k}_accuracy"}
@@ -40,27 +43,38 @@ def measured(lab: Lab, settings: Mapping[str, Any]) -> Measured:
         about = {name: settings[name] for name in ("data", "tail")}
         return {**about, "ks": settings["shown_ks"], "fit": fit, "seed": seed, "part": part}
 
+    return measured_by_k(lab, trial, settings, asked, figure="macro")
+
+
+def measured_by_k(lab: Lab, trial: Trial, settings: Mapping[str, Any], asked: Asked, *, figure: str) -> Measured:
+    """Choose options for ``tuning_k`` on validation rows, then train: for every K where the loss depends on it.
+
+    Args:
+        lab: runs the trials.
+        trial: gives ``figure`` with K behind it, and whatever else is measured.
+        settings: ``candidates``, of which those with ``per_k`` depend on K; ``ks``, ``tuning_k``, ``seeds``,
+            ``tuning_seeds``.
+        asked: from candidate, options, seed, K and part to the settings of a trial.
+        figure: what the choice goes by.
+    """
+    candidates, middle, ks = settings["candidates"], int(settings["tuning_k"]), list(settings["ks"])
     grids = {name: grid_points(candidate["grid"]) for name, candidate in candidates.items()}
-    trained_ks = {
-        name: list(settings["ks"]) if candidate.get("per_k") else [middle] for name, candidate in candidates.items()
-    }
-    finals = [(name, k, seed) for name, ks in trained_ks.items() for k in ks for seed in settings["seeds"]]
+    trained_ks = {name: ks if candidate.get("per_k") else [middle] for name, candidate in candidates.items()}
+    finals = [(name, k, seed) for name, own in trained_ks.items() for k in own for seed in settings["seeds"]]
     lab.plan(sum(map(len, grids.values())) * len(settings["tuning_seeds"]) + len(finals))
     choices = tuned(
         lab,
         trial,
         grids,
         lambda name, options, seed: asked(name, options, seed, middle, "val"),
-        figure=f"macro{middle}",
+        figure=f"{figure}{middle}",
         seeds=settings["tuning_seeds"],
     )
     results = lab.trials(trial, [asked(name, choices[name].options, seed, k, "test") for name, k, seed in finals])
     found: dict[str, dict[int, list[dict[str, Any]]]] = {name: {} for name in candidates}
     for (name, k, _), values in zip(finals, results, strict=True):
-        found[name].setdefault(k, []).append(values)
-    for name, by_k in found.items():
-        if not candidates[name].get("per_k"):
-            found[name] = dict.fromkeys(settings["ks"], by_k[middle])
+        for each in [k] if candidates[name].get("per_k") else ks:
+            found[name].setdefault(each, []).append(values)
     return Measured(choices, found)
 
 

@@ -104,7 +104,7 @@ def _chosen(known: dict[str, Any], options: argparse.Namespace) -> dict[str, Any
         raise ValueError("say which experiments to run, or --all; --list shows them.")
     for name in options.names:
         if name not in known:
-            raise ValueError(f"NAME must be one of {', '.join(known)}; got {name!r}.")
+            raise ValueError(f"NAME must be one of the {len(known)} experiments that --list shows; got {name!r}.")
     return known if options.all else {name: known[name] for name in options.names}
 
 

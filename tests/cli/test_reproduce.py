@@ -115,7 +115,7 @@ def test_the_list_names_every_experiment_and_runs_none(root, capsys):
     [
         ([], "say which experiments to run, or --all"),
         (["--all", "lml-table-2"], "say which experiments to run, or --all"),
-        (["lml-table-3"], "NAME must be one of lml-table-2, lml-table-10; got 'lml-table-3'"),
+        (["lml-table-3"], "NAME must be one of the 2 experiments that --list shows; got 'lml-table-3'"),
         (["--all", "--jobs", "0"], "--jobs must be at least 1; got 0"),
     ],
 )
