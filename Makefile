@@ -34,6 +34,7 @@ bench: $(READY)  ## speed and memory as ratios, with the goal beside the result
 	$(BIN)/python -m benchmarks.sets
 	$(BIN)/python -m benchmarks.metrics
 	$(BIN)/python -m benchmarks.data
+	$(BIN)/python -m benchmarks.scale
 
 DATA_ROOT ?= data
 reproduce: $(READY)  ## the published claims at small scale, and docs/evidence.md: DATA_ROOT=FOLDER says where data are

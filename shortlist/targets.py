@@ -12,9 +12,10 @@ sparse (COO or CSR)  ``(rows, n)``     bool or floating  the same, and what is n
 Class indices and index lists share a dtype, so the number of row dimensions (``row_dims``, by default one)
 decides between them. `target_form` looks at types and shapes only. `check_target` and the ``to_...``
 conversions read the values and raise ValueError with the row that breaks a rule. `sum_over_positives`,
-`count_positives` and `unknown_mask` are for use inside losses: they trust the values, never wait for the
-device and compile with ``fullgraph=True`` (but torch compiles nothing that takes a sparse tensor). Results
-stay on the device of the target.
+`count_positives`, `count_known` and `fill_unknown` are for use inside losses: they trust the values, never wait for
+the device, take O(labels) memory beside the logits for index and sparse forms, and compile with ``fullgraph=True``
+(but torch compiles nothing that takes a sparse tensor). Results stay on the device of the target. Only
+`to_multi_hot` and `unknown_mask`, of which nothing here makes use, give a dense tensor for labels that are not.
 """
 
 import math
@@ -144,6 +145,26 @@ def to_class_indices(target: Tensor, num_labels: int, *, row_dims: int = 1) -> T
         name, count = _row_name(row, entries.row_shape), int(counts[row])
         raise ValueError(f"`target` row {name}: exactly one label must be positive; got {count}.")
     return entries.labels.reshape(entries.row_shape)
+
+
+def to_pairs(target: Tensor, num_labels: int, *, row_dims: int = 1) -> tuple[Tensor, Tensor]:
+    """List the positive labels one by one; ValueError if one is unknown.
+
+    Index lists are as wide as their longest row; this takes what there are labels, however they are spread.
+
+    Args:
+        target, num_labels, row_dims: as in `target_form`.
+
+    Returns:
+        The row of each, all row dimensions taken together, and the label: ``(m,)`` int64, ascending by row and label.
+
+    Example:
+        >>> to_pairs(torch.tensor([[2, 0], [1, -1]]), 3)
+        (tensor([0, 0, 1]), tensor([0, 2, 1]))
+    """
+    entries = _checked_entries(target, num_labels, row_dims)
+    _refuse_unknown(entries, "pairs of row and label")
+    return entries.rows, entries.labels
 
 
 def to_index_lists(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor:
@@ -301,6 +322,69 @@ def count_positives(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Te
         rows, _, values = stored_entries(target)
         return rows.new_zeros(target.shape[0]).index_add(0, rows, (values > 0).long())
     return (target > 0).sum(-1)
+
+
+def count_known(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor:
+    """Count each row's labels that are not unknown.
+
+    Args:
+        target, num_labels, row_dims: as in `target_form`.
+
+    Returns:
+        ``(*rows,)`` int64.
+
+    Example:
+        >>> count_known(torch.tensor([[1.0, -1.0, 0.0], [0.0, 1.0, 0.0]]), 3)
+        tensor([2, 3])
+    """
+    form = target_form(target, num_labels, row_dims=row_dims)
+    if form is TargetForm.MULTI_HOT and target.is_floating_point():
+        return (target >= 0).sum(-1)
+    counts = torch.full(target.shape[:row_dims], num_labels, device=target.device)
+    if form is not TargetForm.SPARSE or not target.is_floating_point():
+        return counts
+    rows, _, values = stored_entries(target)
+    return counts.index_add(0, rows, (values < 0).long(), alpha=-1)
+
+
+def fill_unknown(values: Tensor, target: Tensor, fill: float) -> Tensor:
+    """The values with ``fill`` in the place of unknown labels, without a mask for the sparse form.
+
+    Args:
+        values: ``(*rows, n)``, floating.
+        target: labels in any form, for the same rows and n.
+        fill: what unknown labels get, whatever their value; no gradient goes there.
+
+    Returns:
+        Shaped like ``values``, twice differentiable in them; ``values`` themselves if nothing is unknown and
+        that is free to know.
+
+    Example:
+        >>> fill_unknown(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[1.0, -1.0, 0.0]]), 0)
+        tensor([[1., 0., 4.]])
+        >>> fill_unknown(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[2, 0]]), 0)
+        tensor([[1., 2., 4.]])
+    """
+    form = target_form(target, values.shape[-1], row_dims=values.dim() - 1)
+    if not target.is_floating_point():
+        return values
+    if form is TargetForm.MULTI_HOT:
+        return values if _all_known(target) else values.masked_fill(target < 0, fill)
+    rows, labels, stored = stored_entries(target)
+    if _all_known(stored):
+        return values
+    at_entries = torch.where(stored < 0, fill, values[rows, labels])
+    return values.index_put((rows, labels), at_entries)
+
+
+def _all_known(hot: Tensor) -> bool:
+    """Whether no value is negative, where that is free to know: on the CPU, for no compiler, under no transform."""
+    if hot.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    try:
+        return hot.numel() == 0 or bool(hot.amin() >= 0)
+    except RuntimeError:  # under vmap
+        return False
 
 
 def unknown_mask(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor | None:

@@ -191,3 +191,8 @@ HEADS = [
 
 WITNESSES = [F.DFTWitness, nn.HeadWitness]
 """What is found for label sets; the first belongs to functional, the second to nn."""
+
+IN_PARTS = [F.LinearLogits, F.TopLabels]
+"""Logits whose labels are never together, and what they answer."""
+HEADS_IN_PARTS = [nn.ChunkedHead, nn.ColumnParallelHead]
+"""Heads that give such logits, or logits on several processes, and so are not run through every loss."""

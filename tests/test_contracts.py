@@ -6,7 +6,17 @@ import pytest
 
 from shortlist import functional, metrics, nn
 from tests import reference
-from tests.contracts import DFT, HEADS, POTENTIAL_LOSSES, POTENTIALS, PROJECTIONS, PROTOCOLS, WITNESSES
+from tests.contracts import (
+    DFT,
+    HEADS,
+    HEADS_IN_PARTS,
+    IN_PARTS,
+    POTENTIAL_LOSSES,
+    POTENTIALS,
+    PROJECTIONS,
+    PROTOCOLS,
+    WITNESSES,
+)
 from tests.contracts_losses import BLOCKS, LOSSES, OPTIONS
 from tests.contracts_metrics import FUNCTIONS, METRIC_RESULTS, METRICS, NOT_METRICS
 
@@ -28,7 +38,7 @@ def test_every_public_name_is_exported_in_order(module):
 
 def test_every_export_of_functional_has_a_contract():
     listed = [str(entry) for entry in PROJECTIONS + POTENTIALS]
-    listed += [entry.__name__ for entry in POTENTIAL_LOSSES + PROTOCOLS + BLOCKS + DFT + WITNESSES[:1]]
+    listed += [entry.__name__ for entry in POTENTIAL_LOSSES + PROTOCOLS + BLOCKS + DFT + IN_PARTS + WITNESSES[:1]]
     listed += [entry.__name__ for entry in FUNCTIONS + METRIC_RESULTS]
     listed += {entry.function.__name__ for entry in LOSSES}
     assert sorted(listed) == sorted(functional.__all__)
@@ -41,7 +51,7 @@ def test_every_export_of_metrics_has_a_contract():
 
 def test_every_export_of_nn_has_a_contract():
     listed = [module.__name__ for _, module in NAMED]
-    listed += {entry.module.__name__ for entry in HEADS} | {entry.__name__ for entry in WITNESSES[1:]}
+    listed += {entry.module.__name__ for entry in HEADS} | {entry.__name__ for entry in HEADS_IN_PARTS + WITNESSES[1:]}
     assert sorted(listed) == sorted(nn.__all__)
 
 

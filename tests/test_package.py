@@ -17,8 +17,8 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
     {"targets", "extras", "files"},
-    {"functional"},
-    {"nn", "metrics", "sets", "audit", "data"},
+    {"functional", "cluster"},
+    {"nn", "metrics", "sets", "audit", "data", "memory"},
     {"train", "report"},
     {"evidence"},
     {"cli"},

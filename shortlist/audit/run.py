@@ -1,4 +1,4 @@
-"""The audit: every distinct label set once, on all cores, resumable."""
+"""The audit: every distinct label set once, on all cores or on a cluster, resumable."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from shortlist.audit.radius import largest_ball
 from shortlist.audit.report import AuditReport
 from shortlist.audit.survival import measure_survival
 from shortlist.audit.system import Indices, Mode, System
+from shortlist.cluster import check_cluster, run_tasks
 from shortlist.extras import require
 
 # Below this much work (label sets times entries of the layer) starting processes takes longer than it saves.
 _WORTH_PROCESSES = 3e8
 _LARGEST_CHUNK = 64
+# Workers of a cluster come and go; chunks are small enough for this many.
+_WORKERS_OF_A_CLUSTER = 64
 
 
 def audit(
@@ -34,6 +37,7 @@ def audit(
     mode: Mode = "sign",
     radius: bool = True,
     jobs: int | None = None,
+    cluster: str = "local",
     key: str | None = None,
     dft: int | None = None,
     names: Sequence[str] | None = None,
@@ -59,8 +63,11 @@ def audit(
         mode: ``"sign"`` or ``"top-k"``.
         radius: also find the exact Chebyshev radius, by linear programming; else only the bounds that come with the
             certificate.
-        jobs: processes; by default all cores when the work is worth it, or what ``joblib.parallel_config`` says. That
-            is also how another backend, on a cluster, is chosen.
+        jobs: processes; by default all cores when the work is worth it, or what ``joblib.parallel_config`` says. On a
+            cluster, how many tasks at a time; by default as many as its workers take.
+        cluster: ``"local"``, ``"dask://HOST:PORT"`` or ``"ray://HOST:PORT"``; without host and port, Dask or Ray is
+            started on this machine. Workers need this release of shortlist, and no files. What is lost with a worker
+            is computed again, and the layer is sent to each worker once.
         key: which array of the file.
         dft: the first ``2 dft + 1`` columns are the truncated Fourier matrix (checked). A ``DFTHead`` says so itself.
         names: names of the labels, for the report.
@@ -86,6 +93,9 @@ def audit(
     """
     if jobs is not None and (not isinstance(jobs, int) or jobs == 0):
         raise ValueError(f"`jobs` must be a whole number, negative to count back from all cores, not 0; got {jobs!r}.")
+    if cluster != "local" and jobs is not None and jobs < 1:
+        raise ValueError(f"`jobs` must be at least 1 on a cluster; got {jobs}.")
+    check_cluster(cluster)
     system = read_system(weight, bias, mode=mode, key=key, dft=dft)
     sets = read_label_sets(label_sets, system.num_labels)
     if names is not None and len(names) != system.num_labels:
@@ -95,7 +105,7 @@ def audit(
     keys: list[Key] = [tuple(labels.tolist()) for labels in sets]
     waiting = [key for key in dict.fromkeys(keys) if key not in finished]
     with _bar(progress, len(set(keys)), len(set(keys)) - len(waiting)) as advance:
-        for done in _examine_all(system, waiting, radius, jobs):
+        for done in _examine_all(system, waiting, radius, jobs, cluster):
             finished.update(done)
             if store is not None:
                 store.append(done)
@@ -121,27 +131,31 @@ def examine(system: System, active: Indices, radius: bool) -> Decision:
     return decision._replace(certificate=Witness(ball.centre), low=ball.low, high=max(ball.low, high))
 
 
-def _examine_chunk(system: System, chunk: list[Key], radius: bool) -> dict[Key, Decision]:
+def _examine_chunk(common: tuple[System, bool], chunk: list[Key]) -> dict[Key, Decision]:
+    system, radius = common
     # The products are too small to share among threads, which only wait for each other.
     with require("threadpoolctl", extra="audit").threadpool_limits(1, user_api="blas"):
         return {key: examine(system, np.array(key, dtype=np.int64), radius) for key in chunk}
 
 
-def _examine_all(system: System, waiting: list[Key], radius: bool, jobs: int | None) -> Iterator[dict[Key, Decision]]:
+def _examine_all(
+    system: System, waiting: list[Key], radius: bool, jobs: int | None, cluster: str
+) -> Iterator[dict[Key, Decision]]:
     if not waiting:
         return
     system.prepare()
+    if cluster == "local":
+        jobs = _jobs(jobs, len(waiting) * system.weight.size)
+    chunks = _chunks(waiting, jobs or _WORKERS_OF_A_CLUSTER)
+    advice = "fewer `jobs` need less" if cluster == "local" else "what is finished is in the file `resume`, if any"
+    for _, done in run_tasks(_examine_chunk, (system, radius), chunks, cluster=cluster, jobs=jobs, advice=advice):
+        yield done
+
+
+def _jobs(jobs: int | None, work: float) -> int:
+    if jobs == 1:  # Within a task of Dask, joblib would say that there are more.
+        return 1
     joblib = require("joblib", extra="audit")
-    jobs = _jobs(joblib, jobs, len(waiting) * system.weight.size)
-    chunks = _chunks(waiting, jobs)
-    if jobs == 1:
-        yield from (_examine_chunk(system, chunk, radius) for chunk in chunks)
-        return
-    parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-    yield from parallel(joblib.delayed(_examine_chunk)(system, chunk, radius) for chunk in chunks)
-
-
-def _jobs(joblib: Any, jobs: int | None, work: float) -> int:
     if jobs is not None:
         return joblib.effective_n_jobs(jobs)
     chosen = joblib.effective_n_jobs(None)

@@ -10,6 +10,7 @@ from typing import Any
 
 from shortlist.audit import AuditReport, Combination, audit
 from shortlist.audit.layer import array_names, read_array
+from shortlist.cli.cluster_option import add_cluster_option
 from shortlist.cli.label_file import read_label_file, read_names
 from shortlist.extras import require
 
@@ -17,6 +18,7 @@ _EXAMPLES = """\
 examples:
   shortlist audit model.safetensors test_labels.txt --key head.weight --bias head.bias
   shortlist audit weights.npz labels.npz --mode top-k --jobs 2 --json audit.json
+  shortlist audit weights.npz labels.npz --cluster dask://scheduler:8786 --json audit.json
   shortlist audit --verify audit.json
 
 exit code: 0 when every set can be output, 1 when some cannot or are undecided (with --verify: when a certificate
@@ -45,6 +47,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--dft", metavar="K", type=int, help="the first 2K + 1 columns are the Fourier matrix")
     parser.add_argument("--no-radius", action="store_true", help="verdicts and certificates only: faster")
     parser.add_argument("--jobs", metavar="N", type=int, help="processes; by default all cores when it is worth it")
+    add_cluster_option(parser, "no files")
     parser.add_argument("--worst", metavar="N", type=int, default=5, help="how many sets to name (default 5)")
     parser.add_argument("--json", metavar="FILE", help="write the report, certificates included")
     parser.add_argument("--verify", metavar="FILE", help="check the certificates of a saved report instead")
@@ -74,6 +77,7 @@ def run(options: argparse.Namespace) -> int:
         mode=options.mode,
         radius=not options.no_radius,
         jobs=options.jobs,
+        cluster=options.cluster,
         dft=options.dft,
         names=names,
         resume=progress,

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from shortlist.cli.cluster_option import add_cluster_option
 from shortlist.cli.output_file import check_folder, told_folder_failure
 from shortlist.cli.work_bar import work_bar
 from shortlist.extras import require
@@ -22,12 +23,13 @@ examples:
   shortlist compare digits --losses cross_entropy lml average_k --seeds 3 --k 2
   shortlist compare pubmed --config examples/pubmed.yaml --output mesh-comparison
   shortlist compare sets.npz --candidates '{wide: {loss: bce}, narrow: {loss: bce, head: bottleneck}}' --audit true
+  shortlist compare digits --losses lml bce --cluster dask://scheduler:8786 --output digits-comparison
   shortlist compare plants.csv --reader '{label: species}' --losses cross_entropy noised_topk --target average3_error
 
 Every loss is trained with every seed, with the same budget. A mean comes with half its 95% interval (Student). A star
 marks the best, and what cannot be told from it: the interval of the difference, paired by seed, holds 0. Candidates
 may differ in any option but k and the seed. With --output all runs and their models are kept; a comparison that was
-interrupted goes on when it is started again, and `shortlist report` makes a page of it.
+interrupted goes on when it is started again, also on another cluster, and `shortlist report` makes a page of it.
 exit code: 0, or 2 when something is wrong.
 """
 
@@ -65,7 +67,10 @@ def _parsed(rest: Sequence[str]) -> Any:
     parser.add_argument("--seeds", type=int, default=3, help="how many seeds (default 3)")
     parser.add_argument("--target", metavar="FIGURE", default=None, help="what to name the winner of")
     parser.add_argument("--audit", type=bool, default=False, help="which label sets can the layers never rank first?")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
+    parser.add_argument(
+        "--jobs", type=int, default=None, help="runs at a time, each with its share of the cores (default 1)"
+    )
+    add_cluster_option(parser, "images, which are read as they are needed, under the same paths")
     parser.add_argument("--output", metavar="FOLDER", default=None, help="keeps runs, models and what a report shows")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON and nothing else")
     given = parser.parse_args(rest)
@@ -99,6 +104,7 @@ def _compared(given: Any, command: str) -> dict[str, Any]:
             folder=given.output,
             audit=given.audit,
             jobs=given.jobs,
+            cluster=given.cluster,
             source=source,
             progress=tell,
         )
@@ -109,7 +115,7 @@ def _compared(given: Any, command: str) -> dict[str, Any]:
         target=target,
         exact=exact_probabilities(source["format"]),
         commands=[command, *_configs(given)],
-        seconds=max(time.monotonic() - began, _seconds(comparison) / given.jobs),
+        seconds=max(time.monotonic() - began, _seconds(comparison, given.jobs, given.cluster)),
     )
 
 
@@ -119,9 +125,10 @@ def _configs(given: Any) -> list[str]:
     return [f"# {file} holds:\n{file.read_text().rstrip()}" for file in files if file.is_file()]
 
 
-def _seconds(comparison: Any) -> float:
-    """Of all runs, those of earlier calls included."""
-    return sum(run["seconds"] for runs in comparison.details.values() for run in runs.values())
+def _seconds(comparison: Any, jobs: int | None, cluster: str) -> float:
+    """What all runs take at least, those of earlier calls included; on a cluster as long as the longest."""
+    seconds = [run["seconds"] for runs in comparison.details.values() for run in runs.values()]
+    return max(seconds) if jobs is None and cluster != "local" else sum(seconds) / (jobs or 1)
 
 
 def _candidates(base: Any, losses: Sequence[str], named: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,13 +118,16 @@ def _scores(saved: SavedModel, rows: UnlabelledRows, takes: str, *, kept: bool =
     if saved.plan.kind == "sparse features":
         batch_size = _ROWS
 
-    def read() -> Iterator[ScoreBlock]:
+    def read(begin: int) -> Iterator[ScoreBlock]:
         start = 0
         for block in rows.blocks():
             if len(block.inputs) and block.inputs.kind not in (takes, saved.plan.kind):
                 raise ValueError(f"{block.place(0)}: the model takes {takes}; these are {block.inputs.kind}.")
             for first in range(0, len(block.inputs), step):
                 some = slice(first, min(first + step, len(block.inputs)))
+                if start < begin:
+                    start += some.stop - some.start
+                    continue
                 inputs = block.inputs.take(torch.arange(some.start, some.stop))
                 place = lambda row, first=first, block=block: block.place(first + row)
                 scores = _answers(saved, inputs, place, batch_size)
@@ -135,12 +138,12 @@ def _scores(saved: SavedModel, rows: UnlabelledRows, takes: str, *, kept: bool =
 
     done: list[ScoreBlock] = []
 
-    def read_once() -> Iterator[ScoreBlock]:
-        if done:
-            yield from done
+    def read_once(begin: int) -> Iterator[ScoreBlock]:
+        if done or begin:
+            yield from (block for block in done if block.start >= begin) if done else read(begin)
             return
         seen = []
-        for block in read():
+        for block in read(0):
             seen.append(block)
             yield block
         done.extend(seen)

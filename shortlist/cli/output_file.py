@@ -23,10 +23,7 @@ def check_output(path: str | Path, *inputs: str | Path | None) -> None:
     if path.exists() and not path.is_file():
         raise ValueError(f"`{path}` cannot be written: it is not a regular file.")
     folder = next((above for above in path.absolute().parents if above.exists()), Path.cwd())
-    if not folder.is_dir():
-        raise ValueError(f"`{path}` cannot be written: `{folder}` is not a folder.")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ValueError(f"`{path}` cannot be written: `{folder}` does not allow it.")
+    _check_place(path, folder)
 
 
 def check_folder(path: str | Path | None) -> None:
@@ -37,6 +34,11 @@ def check_folder(path: str | Path | None) -> None:
     if path.exists() and not path.is_dir():
         raise ValueError(f"`{path}` cannot be written: it is not a folder.")
     folder = next(there for there in (path.absolute(), *path.absolute().parents) if there.exists())
+    _check_place(path, folder)
+
+
+def _check_place(path: Path, folder: Path) -> None:
+    """Refuse a path that cannot be made inside ``folder``, the nearest one that is there."""
     if not folder.is_dir():
         raise ValueError(f"`{path}` cannot be written: `{folder}` is not a folder.")
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any
 
 import torch
 
 from shortlist.cli.model_options import add_data_options, check_model_options
-from shortlist.cli.output_file import check_output, text_output
+from shortlist.cli.output_file import check_output, told_failure
+from shortlist.cli.partial_output import Finished, partial_folder, partial_output
+from shortlist.cli.question import content_identity, file_identity, versions
 from shortlist.cli.row_progress import watched_blocks
 from shortlist.cli.scores_file import ScoreBlock, Scores, add_score_options, scores_of
+from shortlist.cli.set_lines import CsvLines, JsonLines, SetRows
+from shortlist.cli.set_output import set_output
 from shortlist.report.dataset import counted, percent
 from shortlist.sets import PredictionSets, SetRule, load_rule
+from shortlist.sets.rule import Draw
 
 _EXAMPLES = """\
 examples:
   shortlist predict test.npy --logits --rule rule.json --names labels.txt --output sets.jsonl
   shortlist predict test.csv --probabilities --id image --rule rule.json --output sets.csv
+  shortlist predict test.npy --logits --rule rule.json --output sets.parquet --resume
   shortlist predict test.npy --logits --rule rule.json | head
   shortlist predict plants-model --data new.csv --id plot --output sets.jsonl
   shortlist predict photos-model --data photos/ --output sets.csv
@@ -34,11 +37,18 @@ DATA need no labels: a table with the columns of training, a text per line (.txt
 folder of images. They are read as those of training were; --reader says what is different.
 
 .jsonl has an object per row: its number (from 0) or id, labels best first, and their probabilities.
-.csv has a line per row, with ';' between labels. Labels are names where SCORES or --names has them, else numbers.
-exit code: 0, or 2 when something is wrong; then no output file is left.
+.parquet has columns row or id, labels and scores (lists); .csv a line per row, with ';' between labels.
+Labels are names where SCORES or --names has them, else numbers.
+
+Any number of rows: memory stays below 700 MB, up to a million labels, for the software and a few blocks of 16 MB of
+scores. A model comes on top of that, Parquet with 50 kB for each of its columns, and a compressed .npz as a whole.
+Rows that are finished stand in the folder OUTPUT.partial until all are, and stay there if the command is interrupted,
+killed or fails: the same command goes on with them, and with --resume it does nothing else. They belong to the same
+SCORES (or model and DATA), unchanged, and to the same rule and options; for any others they are discarded.
+exit code: 0, 2 when something is wrong, or 130 when interrupted; OUTPUT is there whole, or as it was before.
 """
-_FORMATS = ("jsonl", "csv")
-_SEPARATOR = ";"
+_FORMATS = ("jsonl", "parquet", "csv")
+_TEXTS = ("jsonl", "csv")
 _STDOUT = "-"
 
 
@@ -54,35 +64,94 @@ def add_command(commands: Any) -> None:
     add_score_options(parser, required=False)
     add_data_options(parser, part="all rows")
     parser.add_argument("--rule", metavar="FILE", help="JSON of `shortlist calibrate`")
-    parser.add_argument("--output", "-o", metavar="FILE", help=".jsonl or .csv (default: standard output)")
+    parser.add_argument("--output", "-o", metavar="FILE", help=".jsonl, .parquet or .csv (default: standard output)")
     parser.add_argument("--format", choices=_FORMATS, help="by default what OUTPUT ends in, else jsonl")
     parser.add_argument("--seed", metavar="N", type=int, help="of the chance that decides ties (default: fresh)")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with OUTPUT.partial, or refuse if there is nothing"
+    )
     parser.add_argument("--json", action="store_true", help="tell the summary as JSON; needs --output")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the sets of all rows."""
-    output = None if options.output in (None, _STDOUT) else options.output
+    output = None if options.output in (None, _STDOUT) else Path(options.output)
     form = _format(options, output)
     if options.json and output is None:
         raise ValueError("--json tells a summary on standard output, where the sets go: --output must name a file.")
+    if options.resume and output is None:
+        raise ValueError("--resume goes on with a file: --output must name it.")
     generator = None if options.seed is None else seeded(options.seed)
     if output is not None:
         check_output(output, options.scores, options.rule, options.names, options.data)
     scores, rule = _source(options)
-    if form == "csv":
-        _check_names(scores)
-    rows = labels = empty = 0
-    shown = output is not None or not sys.stdout.isatty()
-    with _opened(output) as file, watched_blocks(scores, "predicting", shown=shown) as blocks:
+    if output is None:
+        _show(form, scores, rule, Draw(generator))
+        return 0
+    return _write(options, output, form, scores, rule, Draw(generator))
+
+
+def _show(form: str, scores: Scores, rule: SetRule, draw: Draw) -> None:
+    """Write the sets to standard output."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    # A terminal without the characters of a name gets their codes, which JSON reads back.
+    ascii_only = not encoding.startswith("utf")
+    lines = CsvLines(scores.names) if form == "csv" else JsonLines(scores.names, ascii_only=ascii_only)
+    with watched_blocks(scores, "predicting", shown=not sys.stdout.isatty()) as blocks:
         for block in blocks:
-            sets = rule.predict(block.scores, generator=generator)
-            _WRITERS[form](file, block, list(_answers(block, sets, scores.names)))
-            rows, labels, empty = rows + len(sets), labels + len(sets.labels), empty + int((sets.sizes == 0).sum())
-    if output is not None:
-        _summarise(options, rows, labels, empty)
+            rows = _rows(block, rule.predict(block.scores, draw=draw))
+            if block.start == 0:
+                sys.stdout.write(lines.begin(rows))
+            for text in lines.lines(rows):
+                # In small pieces: whoever reads along may have seen enough, which one large piece would not notice.
+                sys.stdout.writelines(text.splitlines(keepends=True))
+
+
+def _write(options: argparse.Namespace, output: Path, form: str, scores: Scores, rule: SetRule, draw: Draw) -> int:
+    """Write the sets to a file, or go on with it; what is finished outlives whatever happens."""
+    writer, question = set_output(form, scores.names), _question(options, output, form)
+    done = Finished()
+    try:
+        with told_failure(output), partial_output(output, question, resume=options.resume) as partial:
+            done = before = partial.finished
+            draw = draw if before.chance is None else Draw.from_state(before.chance)
+            with watched_blocks(scores, "predicting", start=before.rows) as blocks:
+                for block in blocks:
+                    sets = rule.predict(block.scores, draw=draw)
+                    writer.append(_rows(block, sets), partial)
+                    empty = int((sets.sizes == 0).sum())
+                    partial.finish_rows(len(sets), len(sets.labels), empty, draw.state())
+                    done = partial.finished
+            partial.put_in_place(writer.convert)
+    except KeyboardInterrupt:
+        if done.rows == 0:
+            raise
+        sys.stderr.write(f"\nshortlist: interrupted; the same command goes on after {counted(done.rows, 'row')}.\n")
+        return 130
+    _summarise(options, done, before.rows)
     return 0
+
+
+def _question(options: argparse.Namespace, output: Path, form: str) -> dict[str, Any]:
+    """All that the rows depend on."""
+    own = (output, partial_folder(output))
+    model = Path(options.scores).is_dir()
+    kept = ("logits", "probabilities", "key", "id", "part", "data_format", "reader", "seed")
+    return {
+        "scores": file_identity(options.scores, besides=own),
+        "data": file_identity(options.data, besides=own),
+        # The rule of a model is one of the files in its folder.
+        "rule": None if model and options.rule is None else content_identity(options.rule),
+        "names": content_identity(options.names),
+        "format": form,
+        **{name: getattr(options, name) for name in kept},
+        "versions": versions(),
+    }
+
+
+def _rows(block: ScoreBlock, sets: PredictionSets) -> SetRows:
+    return SetRows("row" if block.ids is None else "id", block.ids or block.numbers or block.rows, sets)
 
 
 def _source(options: argparse.Namespace) -> tuple[Scores, SetRule]:
@@ -129,80 +198,26 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-class _Answer(NamedTuple):
-    row: int | str
-    labels: Sequence[int | str]
-    scores: list[float]
-
-
-def _answers(block: ScoreBlock, sets: PredictionSets, names: tuple[str, ...] | None) -> Iterator[_Answer]:
-    """The rows of a block; scores in the fewest digits that tell them apart in their own precision."""
-    ends, labels = sets.indptr.tolist(), sets.labels.tolist()
-    scores = sets.scores.numpy().astype(str).astype(float).tolist()
-    shown = labels if names is None else [names[label] for label in labels]
-    rows = block.ids or block.numbers or block.rows
-    for place, row in enumerate(rows):
-        inside = slice(ends[place], ends[place + 1])
-        yield _Answer(row, shown[inside], scores[inside])
-
-
-def _write_jsonl(file: TextIO, block: ScoreBlock, answers: Sequence[_Answer]) -> None:
-    key = "row" if block.ids is None else "id"
-    # A terminal without the characters of a name gets their codes, which JSON reads back.
-    codes = not (file.encoding or "utf-8").lower().startswith("utf")
-    for row, labels, scores in answers:
-        line = json.dumps({key: row, "labels": labels, "scores": scores}, ensure_ascii=codes)
-        file.write(f"{line}\n")
-
-
-def _write_csv(file: TextIO, block: ScoreBlock, answers: Sequence[_Answer]) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    if block.start == 0:
-        writer.writerow(["row" if block.ids is None else "id", "size", "labels", "scores"])
-    for row, labels, scores in answers:
-        joined = (_SEPARATOR.join(map(str, values)) for values in (labels, scores))
-        writer.writerow([row, len(labels), *joined])
-
-
-_WRITERS: dict[str, Callable[[TextIO, ScoreBlock, Sequence[_Answer]], None]] = {
-    "jsonl": _write_jsonl,
-    "csv": _write_csv,
-}
-
-
-def _format(options: argparse.Namespace, output: str | None) -> str:
-    if options.format is not None:
-        return options.format
+def _format(options: argparse.Namespace, output: Path | None) -> str:
     if output is None:
-        return "jsonl"
-    ending = Path(output).suffix.lower().removeprefix(".")
-    if ending not in _FORMATS:
-        raise ValueError(f"--output must end in .jsonl or .csv, or --format must say which it is; got {output!r}.")
-    return ending
+        form = options.format or "jsonl"
+        if form not in _TEXTS:
+            raise ValueError(f"--format {form} is a file: --output must name it.")
+        return form
+    ending = output.suffix.lower().removeprefix(".")
+    if options.format is None and ending not in _FORMATS:
+        endings = ".jsonl, .parquet or .csv"
+        raise ValueError(f"--output must end in {endings}, or --format must say which it is; got {str(output)!r}.")
+    return options.format or ending
 
 
-def _check_names(scores: Scores) -> None:
-    for name in scores.names or ():
-        if _SEPARATOR in name:
-            raise ValueError(
-                f"names must not hold {_SEPARATOR!r}, which separates them in CSV; {name!r} does (.jsonl can)."
-            )
-
-
-@contextmanager
-def _opened(output: str | None) -> Iterator[TextIO]:
-    if output is None:
-        yield sys.stdout
-        return
-    with text_output(output) as file:
-        yield file
-
-
-def _summarise(options: argparse.Namespace, rows: int, labels: int, empty: int) -> None:
+def _summarise(options: argparse.Namespace, done: Finished, before: int) -> None:
+    rows = done.rows
     if options.json:
-        content = {"rows": rows, "average_size": labels / rows, "empty": empty, "output": options.output}
+        content = {"rows": rows, "average_size": done.labels / rows, "empty": done.empty, "output": options.output}
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
         return
-    size = f"{labels / rows:.4g} labels on average"
-    none = f"{empty:,} empty ({percent(empty / rows)})" if empty else "none empty"
-    sys.stdout.write(f"{counted(rows, 'set')}, {size}, {none}: {options.output}\n")
+    kept = f" ({before:,} of them from before)" if before else ""
+    size = f"{done.labels / rows:.4g} labels on average"
+    none = f"{done.empty:,} empty ({percent(done.empty / rows)})" if done.empty else "none empty"
+    sys.stdout.write(f"{counted(rows, 'set')}{kept}, {size}, {none}: {options.output}\n")

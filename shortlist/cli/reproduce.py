@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from shortlist.cli.cluster_option import add_cluster_option
 from shortlist.cli.reproduce_progress import ReproduceProgress, reproduce_progress
 from shortlist.extras import require
 
@@ -20,6 +21,7 @@ examples:
   shortlist reproduce sets-table-4.4 --data-root data
   shortlist reproduce --all --scale small --data-root data
   shortlist reproduce dft-figure-6 --scale paper --data-root /datasets
+  shortlist reproduce --all --data-root /datasets --cluster dask://scheduler:8786
 
 An experiment is a published table or figure. It is run again from the folder `experiments` of the source, at a scale of
 minutes on two cores, or with the data, the network and the options of the text. Every finished trial is kept, so the
@@ -47,18 +49,22 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--output", metavar="FOLDER", default=None, help="default experiments/results")
     parser.add_argument("--kept", metavar="FOLDER", default="out/trials", help="finished trials (default out/trials)")
     parser.add_argument("--again", action="store_true", help="run trials that are kept once more")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="trials at a time (default all cores)")
+    parser.add_argument("--jobs", type=int, default=None, help="trials at a time (default all cores)")
+    add_cluster_option(parser, "the folders of --experiments and --data-root, under the same paths; one thread each")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the experiments that were asked for, and write the document."""
+    from shortlist.cluster import check_cluster
     from shortlist.evidence import read_experiments
     from shortlist.evidence.document import verdict_lines, write_evidence
     from shortlist.evidence.reproduction import Place, reproduce
 
-    if options.jobs < 1:
+    if options.jobs is not None and options.jobs < 1:
         raise ValueError(f"--jobs must be at least 1; got {options.jobs}.")
+    jobs = options.jobs or (os.cpu_count() or 1 if options.cluster == "local" else None)
+    check_cluster(options.cluster)
     folder = Path(options.experiments)
     known = read_experiments(folder)
     if options.list:
@@ -74,7 +80,11 @@ def run(options: argparse.Namespace) -> int:
     with reproduce_progress(minutes) as progress:
         for name, experiment in chosen.items():
             with _told_failure(name, failed, progress, alone=len(chosen) == 1), progress.running(name) as tell:
-                results.append(reproduce(experiment, options.scale, place, jobs=options.jobs, since=since, tell=tell))
+                results.append(
+                    reproduce(
+                        experiment, options.scale, place, jobs=jobs, cluster=options.cluster, since=since, tell=tell
+                    )
+                )
     for result in results:
         for verdict, statement, why in verdict_lines(result):
             sys.stdout.write(f"{result['name']}: {verdict}: {statement}\n    {why}\n")

@@ -15,7 +15,7 @@ from shortlist.data.formats.array_files import ArrayFile, open_arrays
 from shortlist.data.formats.array_labels import read_labels
 from shortlist.data.source_files import need_file
 from shortlist.data.target_rows import take_rows
-from shortlist.targets import to_class_indices, to_index_lists
+from shortlist.targets import to_class_indices, to_index_lists, to_pairs
 
 # What scipy calls the parts of a sparse matrix in a file.
 _SCIPY = {"indptr", "indices", "data", "shape", "format"}
@@ -46,7 +46,7 @@ def read_true_labels(
             their form what they are; text and JSON are one class where every row has one label.
 
     Returns:
-        Class indices; index lists; or sparse CSR, where labels are unknown and ``one_class`` leaves that open.
+        Class indices; index lists; or sparse CSR, in which labels are unknown only if ``one_class`` leaves that open.
 
     Raises:
         ValueError: names the file and the row.
@@ -106,6 +106,9 @@ def in_form(target: Tensor, num_labels: int, one_class: bool | None, path: str |
     if one_class is None and bool((target.values() < 0).any()):
         return target
     try:
-        return to_class_indices(target, num_labels) if one_class else to_index_lists(target, num_labels)
+        if one_class or target.layout == torch.strided:
+            return to_class_indices(target, num_labels) if one_class else to_index_lists(target, num_labels)
+        to_pairs(target, num_labels)  # lists would be as wide as the longest row, so they are only checked
+        return target
     except ValueError as error:
         raise ValueError(str(error).replace("`target`", f"`{path}`")) from None

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +13,10 @@ from typing import Any
 
 import torch
 
-from shortlist.extras import require
+from shortlist.cluster import run_tasks
+from shortlist.evidence.trial_name import NamedTrial
 from shortlist.files import read_document, replacing
 from shortlist.train.classifier import DivergedError
-from shortlist.train.ending import end_with, unless_ended
 
 Trial = Callable[[dict[str, Any], Path], dict[str, Any]]
 _FORMAT = "shortlist trial"
@@ -34,18 +32,25 @@ class Lab:
         figures: a folder for the pictures of the experiment.
         kept: a folder of finished trials, which all experiments share: what two of them ask for is computed once.
         data: what tells these data from others, which is part of what a trial is.
-        jobs: how many trials at a time, each in a process with one thread.
+        jobs: how many trials at a time, each in a process with one thread; None for one, or for all workers of a
+            cluster.
         since: trials that were finished before this time, in seconds since 1970, are run again.
         tell: called with the share of the planned trials that is done, and with the share that was not kept before.
+        cluster: ``"local"``, ``"dask://HOST:PORT"`` or ``"ray://HOST:PORT"``. Its workers read the same data below
+            ``data_root``, and give their results back: ``kept`` is written here.
+        sources: the folder that the package of the trials is in, which workers import them from; None where they are
+            installed.
     """
 
     data_root: Path
     figures: Path
     kept: Path
     data: Mapping[str, str] = field(default_factory=dict)
-    jobs: int = 1
+    jobs: int | None = None
     since: float = 0.0
     tell: Callable[[float, float], object] | None = None
+    cluster: str = "local"
+    sources: Path | None = None
     planned: int = 0
     done: int = 0
     fresh: int = 0
@@ -93,12 +98,13 @@ class Lab:
         self._count(len(todo) - len(missing))
         if alone:
             run = self._alone(trial, missing)
-        elif self.jobs == 1 or torch.accelerator.is_available():
+        elif self.cluster == "local" and (self.jobs in (None, 1) or torch.accelerator.is_available()):
             # A graphics card is one for all processes, and one run keeps it busy.
             run = self._in_turn(trial, missing)
         else:
             run = self._at_once(trial, missing)
-        for path in run:
+        for path, document in run:
+            _keep(path, document)
             found[path] = _read(path, self._identity(trial, missing[path]))
             self.fresh += 1
             self._count(1)
@@ -118,11 +124,11 @@ class Lab:
         text = json.dumps(self._identity(trial, settings), sort_keys=True)
         return self.kept / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
-    def _alone(self, trial: Trial, todo: Mapping[Path, dict[str, Any]]) -> Iterator[Path]:
+    def _alone(self, trial: Trial, todo: Mapping[Path, dict[str, Any]]) -> Iterator[tuple[Path, dict[str, Any]]]:
         for path, settings in todo.items():
-            yield _run(trial, settings, self.data_root, path, self._identity(trial, settings))
+            yield path, _run((trial, self.data_root), (settings, self._identity(trial, settings)))
 
-    def _in_turn(self, trial: Trial, todo: Mapping[Path, dict[str, Any]]) -> Iterator[Path]:
+    def _in_turn(self, trial: Trial, todo: Mapping[Path, dict[str, Any]]) -> Iterator[tuple[Path, dict[str, Any]]]:
         """With one thread, as the processes of several jobs have: sums depend on the number of threads."""
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
@@ -131,45 +137,48 @@ class Lab:
         finally:
             torch.set_num_threads(threads)
 
-    def _at_once(self, trial: Trial, todo: Mapping[Path, dict[str, Any]]) -> Iterator[Path]:
-        joblib = require("joblib", extra="train")
-        caller = os.getpid()
-        tasks = (
-            joblib.delayed(_in_process)(trial, settings, self.data_root, path, self._identity(trial, settings), caller)
-            for path, settings in todo.items()
+    def _at_once(self, trial: Trial, todo: Mapping[Path, dict[str, Any]]) -> Iterator[tuple[Path, dict[str, Any]]]:
+        paths = list(todo)
+        tasks = [(settings, self._identity(trial, settings)) for settings in todo.values()]
+        local = self.cluster == "local"
+        finished = run_tasks(
+            _in_process,
+            (trial if local or self.sources is None else NamedTrial(trial, self.sources), self.data_root.resolve()),
+            tasks,
+            cluster=self.cluster,
+            jobs=self.jobs,
+            exclusive=not local,
+            advice=f"finished trials stay{', fewer --jobs need less' if local else ''}",
         )
-        with warnings.catch_warnings():
-            # A process that has grown is ended and another one takes its place, which is no news.
-            warnings.filterwarnings("ignore", message="A worker stopped while some jobs")
-            finished = joblib.Parallel(n_jobs=self.jobs, return_as="generator_unordered")(tasks)
-            yield from unless_ended(finished, "finished trials stay, fewer --jobs need less")
+        for place, document in finished:
+            yield paths[place], document
 
 
-def _in_process(
-    trial: Trial, settings: dict[str, Any], root: Path, path: Path, identity: dict[str, Any], caller: int
-) -> Path:
-    if os.getppid() == caller:
-        end_with(caller)
+def _in_process(common: tuple[Trial, Path], asked: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
     torch.set_num_threads(1)
-    return _run(trial, settings, root, path, identity)
+    return _run(common, asked)
 
 
-def _run(trial: Trial, settings: dict[str, Any], root: Path, path: Path, identity: dict[str, Any]) -> Path:
+def _run(common: tuple[Trial, Path], asked: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
+    """The document of a trial, by settings and identity."""
+    (trial, root), (settings, identity) = common, asked
     began = time.monotonic()
     try:
         found = trial(settings, root)
     except DivergedError:
         found = None
-    content = {
+    return {
         "format": _FORMAT,
         "version": _VERSION,
         "asked": identity,
         "seconds": round(time.monotonic() - began, 3),
         "found": found,
     }
+
+
+def _keep(path: Path, document: Mapping[str, Any]) -> None:
     with replacing(path) as partial:
-        partial.write_text(json.dumps(without_nan(content), allow_nan=False))
-    return path
+        partial.write_text(json.dumps(without_nan(document), allow_nan=False))
 
 
 def without_nan(value: Any) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from shortlist import __version__
+from shortlist.cluster import check_cluster
 from shortlist.evidence.experiment import Experiment
 from shortlist.evidence.lab import Lab
 from shortlist.evidence.outcome import Outcome
@@ -64,7 +65,8 @@ def reproduce(
     scale: str,
     place: Place,
     *,
-    jobs: int = 1,
+    jobs: int | None = None,
+    cluster: str = "local",
     since: float = 0.0,
     tell: Callable[[float, float], object] | None = None,
 ) -> dict[str, Any]:
@@ -74,8 +76,8 @@ def reproduce(
         experiment: which.
         scale: ``small`` or ``paper``.
         place: where everything is.
-        jobs: how many trials at a time.
-        since, tell: as in `Lab`.
+        jobs, cluster, since, tell: as in `Lab`; on a cluster the folders of ``place.experiments`` and
+            ``place.data_root`` must be on all workers, under the same paths.
 
     Returns:
         The content of the result file.
@@ -83,6 +85,7 @@ def reproduce(
     Raises:
         ValueError: in one sentence, if data are missing or the study cannot use them.
     """
+    check_cluster(cluster)
     chosen = experiment.scales[scale]
     missing = missing_files(experiment, scale, place.data_root)
     if missing:
@@ -93,7 +96,18 @@ def reproduce(
     study = _study(experiment, place.experiments)
     data = {file: _fingerprint(place.data_root / file) for file in chosen.files}
     figures = place.figures(experiment.name, scale)
-    lab = Lab(place.data_root, figures, place.kept, data=data, jobs=jobs, since=since, tell=tell)
+    sources = place.experiments.resolve().parent
+    lab = Lab(
+        place.data_root,
+        figures,
+        place.kept,
+        data=data,
+        jobs=jobs,
+        since=since,
+        tell=tell,
+        cluster=cluster,
+        sources=sources,
+    )
     outcome = study(chosen.settings, experiment.published, lab)
     if not isinstance(outcome, Outcome):
         raise TypeError(f"`{experiment.study}` must give an Outcome; got {type(outcome).__name__}.")

@@ -14,6 +14,7 @@ from shortlist.functional.fenchel_young import (
     SparseTopPotential,
     fenchel_young_loss,
 )
+from shortlist.functional.linear_logits import LinearLogits, TopLabels
 from shortlist.functional.lml import lml, lml_dual, log_lml
 from shortlist.functional.losses_average_k import average_k
 from shortlist.functional.losses_binary import asymmetric, bce
@@ -48,11 +49,13 @@ __all__ = [
     "DFTWitness",
     "F1Counts",
     "LMLPotential",
+    "LinearLogits",
     "Potential",
     "SigmoidPotential",
     "SoftmaxPotential",
     "SparseTopPotential",
     "SparsemaxPotential",
+    "TopLabels",
     "assume_negative",
     "asymmetric",
     "average_k",

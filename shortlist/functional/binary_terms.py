@@ -1,18 +1,16 @@
 """The two terms of a binary loss, for labels that are present and absent, with their slopes.
 
 Negatives are many and positives few, so eager CPU code computes a dense negative term in cache-sized blocks and the
-positive term only where it counts.
+positive term only where it counts. Here the labels are masks; `few_binary_terms.py` takes them one by one.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from shortlist.functional.blocks import BLOCK
 from shortlist.functional.row_function import RowFunction
@@ -59,7 +57,7 @@ class _Terms(RowFunction):
         # All parameters by name: the compiler counts them to see that there is no context among them.
         if may_look(x) and x.numel():
             return _by_blocks(x, present, absent, summed, gamma_positive, gamma_negative, clip)
-        (positive, positive_slope), (negative, negative_slope) = _sides(x, gamma_positive, gamma_negative, clip)
+        (positive, positive_slope), (negative, negative_slope) = sides(x, gamma_positive, gamma_negative, clip)
         value = present * positive + absent * negative
         slope = present * positive_slope + absent * negative_slope
         return value.sum(-1) if summed else value, slope
@@ -80,7 +78,7 @@ class _Terms(RowFunction):
         gradient = gradient.unsqueeze(-1) if ctx.summed else gradient
         to_labels = None, None
         if torch.is_grad_enabled() or any(ctx.needs_input_grad[1:3]):
-            (positive, positive_slope), (negative, negative_slope) = _sides(x, *ctx.options)
+            (positive, positive_slope), (negative, negative_slope) = sides(x, *ctx.options)
             slope = present * positive_slope + absent * negative_slope
             to_labels = gradient * positive, gradient * negative
         return gradient * slope, *to_labels, None, None, None, None
@@ -88,75 +86,10 @@ class _Terms(RowFunction):
     @staticmethod
     def tangent(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
         x, present, absent = ctx.saved_tensors
-        (positive, positive_slope), (negative, negative_slope) = _sides(x, *ctx.options)
+        (positive, positive_slope), (negative, negative_slope) = sides(x, *ctx.options)
         rates = present * positive_slope + absent * negative_slope, positive, negative
         moved = sum((t * rate for t, rate in zip(tangents, rates, strict=False) if t is not None), torch.zeros_like(x))
         return moved.sum(-1) if ctx.summed else moved, None
-
-
-def few_binary_terms(
-    x: Tensor,
-    places: Tensor,
-    values: Tensor,
-    background: float,
-    gamma_positive: float = 0.0,
-    gamma_negative: float = 0.0,
-    clip: float = 0.0,
-) -> Tensor:
-    """``binary_terms``, summed, of a plain CPU tensor where all but a few entries are negatives of one weight.
-
-    Args:
-        x: ``(*rows, n)``.
-        places: the other entries, as indices into the flattened ``x``, each once.
-        values: their weights as positives; 0 for entries that are neither.
-        background: the weight of the negatives.
-        gamma_positive, gamma_negative, clip: as in ``binary_terms``.
-    """
-    return _FewTerms.apply(x, places, values, background, gamma_positive, gamma_negative, clip)[0]
-
-
-class _FewTerms(Function):
-    """The operator of ``few_binary_terms``: ``-> value, slope``."""
-
-    @staticmethod
-    def forward(x: Tensor, places: Tensor, values: Tensor, background: float, *options: float) -> tuple[Tensor, Tensor]:
-        gamma_positive, gamma_negative, clip = options
-        n = x.shape[-1]
-        own = x.reshape(-1)[places]
-        # A negative at -inf has neither value nor slope.
-        rest = x.reshape(-1, n).clone(memory_format=torch.contiguous_format)
-        rest.view(-1).index_fill_(0, places, -math.inf)
-        slope, value = rest, x.new_empty(len(rest))
-        size = max(1, BLOCK * torch.get_num_threads() // n)
-        for start in range(0, len(rest), size):
-            block = slice(start, start + size)
-            term, rate = _negative_side(rest[block], gamma_negative, clip)
-            torch.sum(term, -1, out=value[block])
-            torch.mul(rate, background, out=slope[block])
-        value.mul_(background)
-        term, rate = _positive_side(own, gamma_positive)
-        slope.view(-1).index_copy_(0, places, rate.mul_(values))
-        value.index_add_(0, places // n, term.mul_(values))
-        return value.view(x.shape[:-1]), slope.view(x.shape)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        x, places, values, ctx.background, *ctx.options = inputs
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, places, values, output[1])
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        if gradient is None:
-            return (None,) * 7
-        x, places, values, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            (_, positive), (_, negative) = _sides(x, *ctx.options)
-            present = x.new_zeros(x.numel()).index_copy(0, places, values).view(x.shape)
-            absent = x.new_full((x.numel(),), ctx.background).index_fill(0, places, 0).view(x.shape)
-            slope = present * positive + absent * negative
-        return gradient.unsqueeze(-1) * slope, *(None,) * 6
 
 
 def _by_blocks(
@@ -171,35 +104,36 @@ def _by_blocks(
     size = max(1, BLOCK * torch.get_num_threads() // n)
     for start in range(0, len(x), size):
         block = slice(start, start + size)
-        term, rate = _negative_side(x[block], gamma_negative, clip)
+        term, rate = negative_side(x[block], gamma_negative, clip)
         torch.mul(rate, absent[block], out=slope[block])
         term.mul_(absent[block])
         if many:
-            extra, rate = _positive_side(x[block], gamma_positive)
+            extra, rate = positive_side(x[block], gamma_positive)
             slope[block].addcmul_(rate, present[block])
             term.addcmul_(extra, present[block])
         value[block] = term.sum(-1, keepdim=True) if summed else term
     if not many:
-        term, rate = _positive_side(x.view(-1)[places], gamma_positive)
+        term, rate = positive_side(x.view(-1)[places], gamma_positive)
         scale = present.view(-1)[places]
         slope.view(-1).index_add_(0, places, rate.mul_(scale))
         value.view(-1).index_add_(0, places // n if summed else places, term.mul_(scale))
     return value.view(shape[:-1] if summed else shape), slope.view(shape)
 
 
-def _sides(
+def sides(
     x: Tensor, gamma_positive: float, gamma_negative: float, clip: float
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    return _positive_side(x, gamma_positive), _negative_side(x, gamma_negative, clip)
+    """The terms of positives and of negatives, each with its slope."""
+    return positive_side(x, gamma_positive), negative_side(x, gamma_negative, clip)
 
 
-def _positive_side(x: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+def positive_side(x: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
     """``-(1 - p)^γ log p`` and its slope: the negative side in a mirror."""
-    loss, slope = _negative_side(-x, gamma, 0)
+    loss, slope = negative_side(-x, gamma, 0)
     return loss, -slope
 
 
-def _negative_side(x: Tensor, gamma: float, clip: float) -> tuple[Tensor, Tensor]:
+def negative_side(x: Tensor, gamma: float, clip: float) -> tuple[Tensor, Tensor]:
     """``-p_m^γ log(1 - p_m)`` and its slope."""
     if clip > 0:
         return _clipped_side(x, gamma, clip)

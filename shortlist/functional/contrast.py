@@ -1,4 +1,7 @@
-"""The highest negative against the lowest positive, both softened, along the rows or the columns of a matrix."""
+"""The highest negative against the lowest positive, both softened, along the rows or the columns of a matrix.
+
+Here the labels are masks; `few_contrast.py` takes them one by one.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import may_look
 
 Pair = tuple[Tensor, Tensor]
+Part = tuple[Tensor, Tensor, Tensor]
+"""Along one axis: the values, 1 for those that count, and the slope, which has one number per entry."""
 
 
 def contrast(
@@ -38,8 +43,12 @@ class _Contrast(RowFunction):
     def forward(
         x: Tensor, present: Tensor, absent: Tensor, axes: tuple[int, ...], temperatures: tuple[float, float]
     ) -> tuple[Tensor, ...]:
-        solve = _by_places if may_look(x) else _dense
-        parts = solve(x, present, absent, axes, temperatures)
+        if may_look(x):
+            marks = present.detach().numpy() > 0, absent.detach().numpy() < 1
+            places, others = (torch.from_numpy(np.flatnonzero(which)) for which in marks)
+            parts = by_places(x, places, others, axes, temperatures)
+        else:
+            parts = _dense(x, present, absent, axes, temperatures)
         return tuple(part for kind in zip(*parts, strict=True) for part in kind)
 
     @staticmethod
@@ -56,13 +65,7 @@ class _Contrast(RowFunction):
         x, present, absent, *slopes = ctx.saved_tensors
         if torch.is_grad_enabled():
             slopes = [part[2] for part in _dense(x, present, absent, ctx.axes, ctx.temperatures)]
-        add = Tensor.addcmul if torch.is_grad_enabled() else Tensor.addcmul_
-        total = None
-        for gradient, slope, axis in zip(gradients, slopes, ctx.axes, strict=False):
-            if gradient is not None:
-                gradient = gradient.unsqueeze(axis)
-                total = gradient * slope if total is None else add(total, gradient, slope)
-        return total, None, None, None, None
+        return along(gradients, slopes, ctx.axes), None, None, None, None
 
     @staticmethod
     def tangent(ctx: Any, x_tangent: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -72,30 +75,38 @@ class _Contrast(RowFunction):
         return (*moved, *[None] * (2 * len(parts)))
 
 
+def along(gradients: tuple[Tensor | None, ...], slopes: list[Tensor], axes: tuple[int, ...]) -> Tensor | None:
+    """The gradient in x: that of the values along each axis times their slopes."""
+    add = Tensor.addcmul if torch.is_grad_enabled() else Tensor.addcmul_
+    total = None
+    for gradient, slope, axis in zip(gradients, slopes, axes, strict=False):
+        if gradient is not None:
+            gradient = gradient.unsqueeze(axis)
+            total = gradient * slope if total is None else add(total, gradient, slope)
+    return total
+
+
 def _dense(
     x: Tensor, present: Tensor, absent: Tensor, axes: tuple[int, ...], temperatures: tuple[float, float]
-) -> list[tuple[Tensor, Tensor, Tensor]]:
+) -> list[Part]:
     positive_temperature, negative_temperature = temperatures
     parts = []
     for axis in axes:
         low, low_part, low_soft = _soft_top(-x, present.ceil(), axis, positive_temperature)
         high, high_part, high_soft = _soft_top(x, absent, axis, negative_temperature)
-        parts.append((*_joined(low, low_part, high, high_part), high_soft - low_soft))
+        parts.append((*joined(low, low_part, high, high_part), high_soft - low_soft))
     return parts
 
 
-def _by_places(
-    x: Tensor, present: Tensor, absent: Tensor, axes: tuple[int, ...], temperatures: tuple[float, float]
-) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """The same, where values may be looked at: those who are no negatives, being few, are put aside one by one."""
+def by_places(
+    x: Tensor, places: Tensor, others: Tensor, axes: tuple[int, ...], temperatures: tuple[float, float]
+) -> list[Part]:
+    """The same of plain tensors, for positives in ``places``; all ``others`` that are no negatives are put aside."""
     positive_temperature, negative_temperature = temperatures
-    places, others = (
-        torch.from_numpy(np.flatnonzero(which)) for which in (present.detach().numpy() > 0, absent.detach().numpy() < 1)
-    )
-    bound = _bound(x)
+    bound = bound_of(x)
     own = -x.reshape(-1)[places]
     rest = x.clone() if x.abs().amax() <= bound else x.clamp(-bound, bound)
-    rest.view(-1).index_fill_(0, others, -_far(x, negative_temperature))
+    rest.view(-1).index_fill_(0, others, -far(x, negative_temperature))
     scaled = rest if negative_temperature == 1 else rest / negative_temperature
     parts = []
     for axis in axes:
@@ -103,29 +114,30 @@ def _by_places(
         high, high_part = rest.amax(axis), -negative_temperature * slope.amax(axis).log()
         low, low_part, soft = _few_soft_top(own, _line(places, x, axis), high, positive_temperature)
         slope.view(-1).index_add_(0, places, soft, alpha=-1)
-        parts.append((*_joined(low, low_part, high, high_part), slope))
+        parts.append((*joined(low, low_part, high, high_part), slope))
     return parts
 
 
-def _joined(low: Tensor, low_part: Tensor, high: Tensor, high_part: Tensor) -> tuple[Tensor, Tensor]:
-    counted = ~(torch.minimum(low, high) <= -2 * _bound(low))  # NaN counts, and stays NaN
+def joined(low: Tensor, low_part: Tensor, high: Tensor, high_part: Tensor) -> Pair:
+    """The values of lines with both kinds of members, and 1 for these; 0 and 0 for others."""
+    counted = ~(torch.minimum(low, high) <= -2 * bound_of(low))  # NaN counts, and stays NaN
     # The largest negative minus the smallest positive first: a shift of all logits leaves it as it is.
     return torch.where(counted, (high + low) + (high_part + low_part), 0), counted.to(low.dtype)
 
 
 def _soft_top(x: Tensor, members: Tensor, axis: int, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """The largest member, what ``T lse(x / T)`` adds to it, and the softmax of the members."""
-    bound = _bound(x)
-    x = torch.add(x.clamp(-bound, bound), members - 1, alpha=_far(x, temperature))
+    bound = bound_of(x)
+    x = torch.add(x.clamp(-bound, bound), members - 1, alpha=far(x, temperature))
     soft = (x if temperature == 1 else x / temperature).softmax(axis)
     return x.amax(axis), -temperature * soft.amax(axis).log(), soft
 
 
 def _few_soft_top(x: Tensor, line: Tensor, like: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """The same for members given one by one, with the line of each; answers for all lines as in ``like``."""
-    bound = _bound(x)
+    bound = bound_of(x)
     x = x.clamp(-bound, bound)
-    top = torch.full_like(like, -_far(x, temperature)).view(-1).scatter_reduce_(0, line, x, "amax")
+    top = torch.full_like(like, -far(x, temperature)).view(-1).scatter_reduce_(0, line, x, "amax")
     power = (x - top[line]).div_(temperature).exp_()
     total = torch.zeros_like(top).index_add_(0, line, power)
     return top.view(like.shape), (temperature * total.clamp(min=1).log()).view(like.shape), power / total[line]
@@ -137,11 +149,11 @@ def _line(places: Tensor, x: Tensor, axis: int) -> Tensor:
     return places // n if axis == -1 else places // (rows * n) * n + places % n
 
 
-def _bound(x: Tensor) -> float:
+def bound_of(x: Tensor) -> float:
     """More than any logit; infinite ones count as this much."""
     return math.sqrt(torch.finfo(x.dtype).max)
 
 
-def _far(x: Tensor, temperature: float) -> float:
+def far(x: Tensor, temperature: float) -> float:
     """How far down no member is, finite also over the temperature."""
     return torch.finfo(x.dtype).max / 4 * min(1.0, temperature)

@@ -14,7 +14,7 @@ from shortlist.functional.lml_root import centred, solve_dual
 from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import as_rows, log_sigmoid, solvable
 from shortlist.functional.sparse_top import sparse_top
-from shortlist.targets import sum_over_positives, unknown_mask
+from shortlist.targets import fill_unknown, sum_over_positives
 
 
 class Potential(Protocol):
@@ -52,9 +52,8 @@ def fenchel_young_loss(logits: Tensor, target: Tensor, potential: Potential) -> 
     References:
         Blondel, Martins, Niculae, "Learning with Fenchel-Young Losses", 2020.
     """
-    unknown = unknown_mask(target, logits.shape[-1], row_dims=logits.ndim - 1)
-    known = logits if unknown is None else logits.masked_fill(unknown, -torch.inf)
-    return potential(known) - sum_over_positives(logits, target)
+    positives = sum_over_positives(logits, target)
+    return potential(fill_unknown(logits, target, -torch.inf)) - positives
 
 
 @dataclass(frozen=True)

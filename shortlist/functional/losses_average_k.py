@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.functional.binary_terms import binary_terms, few_binary_terms
+from shortlist.functional.binary_terms import binary_terms
 from shortlist.functional.excess import rival_excess
+from shortlist.functional.few_binary_terms import few_binary_terms
 from shortlist.functional.losses_single_positive import check_partner
+from shortlist.functional.marked import Marked
 from shortlist.functional.observed import one_class
 from shortlist.functional.options import check_number
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
@@ -75,23 +77,26 @@ def average_k(
     if share is not None:
         log_p = torch.where((share > 0).unsqueeze(-1), log_p, -math.inf)
         wanted = ((k - 1) * (share > 0).sum().double()).round().long()
-    if weight is None and is_plain(x) and is_plain(log_p):
+    if weight is not None:
+        entropy = entropy * weight[index.squeeze(-1)]
+    if is_plain(x) and is_plain(log_p):
         places = _first_largest(log_p.numpy().reshape(-1), most if wanted is None else int(wanted))
-        binary = few_binary_terms(x, *_with_true(places, index, chosen, x), other)
+        binary = few_binary_terms(_with_true(places, index, chosen, x), background=other, weight=weight)
         return reduce_rows(entropy + binary, reduction, share=share)
+    # Candidates are what the proposals say, so their mask is no larger than these are.
     mask = _first_largest_mask(log_p.reshape(-1), most, wanted).to(x.dtype).reshape(x.shape)
     present, absent = (chosen * mask).scatter(-1, index, 1), (other * (1 - mask)).scatter(-1, index, 0)
     if weight is not None:
-        present, absent, entropy = present * weight, absent * weight, entropy * weight[index.squeeze(-1)]
+        present, absent = present * weight, absent * weight
     return reduce_rows(entropy + binary_terms(x, present, absent), reduction, share=share)
 
 
-def _with_true(places: np.ndarray, index: Tensor, chosen: float, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The candidates and the true classes as places in the flattened ``x``, with their weights."""
+def _with_true(places: np.ndarray, index: Tensor, chosen: float, x: Tensor) -> Marked:
+    """The candidates and the true classes as positives, with their weights."""
     true = index.reshape(-1) + torch.arange(0, x.numel(), x.shape[-1])
     weights = x.new_ones(len(places) + len(true))
     weights[: len(places)] = chosen
-    return torch.cat([torch.from_numpy(places), true]), weights
+    return Marked(x, torch.cat([torch.from_numpy(places), true]), weights)
 
 
 def _first_largest(values: np.ndarray, count: int) -> np.ndarray:

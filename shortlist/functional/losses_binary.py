@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor
 
-from shortlist.functional.binary_terms import binary_terms, few_binary_terms
-from shortlist.functional.observed import few_marked, observed
+from shortlist.functional.binary_terms import binary_terms
+from shortlist.functional.few_binary_terms import few_binary_terms
+from shortlist.functional.linear_bce import linear_bce
+from shortlist.functional.linear_logits import LinearLogits
+from shortlist.functional.marked import marked
+from shortlist.functional.observed import observed
 from shortlist.functional.options import check_number
 from shortlist.functional.reduction import Reduction, check_reduction, check_weight
+from shortlist.functional.sharded_losses import sharded_entries
+from shortlist.functional.shards import is_sharded
 
 
-def bce(logits: Tensor, target: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
+def bce(
+    logits: Tensor | LinearLogits, target: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean"
+) -> Tensor:
     r"""Binary cross-entropy of every label.
 
     .. math:: \ell_j = -t_j \log \sigma(x_j) - (1 - t_j) \log(1 - \sigma(x_j))
 
     Args:
         logits: ``(*rows, n)``, floating. ``-inf`` marks an absent label: value and gradient are 0 there.
+            :class:`LinearLogits` are never held, and have no reduction ``"none"``. A ``DTensor`` may be sharded along
+            its labels; all processes give the same target, with the numbers of all labels, and get a replicated loss
+            (one value per entry: sharded alike).
         target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out. A floating multi-hot may
             hold soft targets in [0, 1].
         weight: ``(n,)``, multiplies the entries of each label.
@@ -33,6 +46,8 @@ def bce(logits: Tensor, target: Tensor, *, weight: Tensor | None = None, reducti
     References:
         Good, "Rational Decisions", 1952.
     """
+    if isinstance(logits, LinearLogits):
+        return linear_bce(logits, target, weight=weight, reduction=reduction)
     return _entries(logits, target, (0.0, 0.0, 0.0), weight, reduction)
 
 
@@ -87,14 +102,26 @@ def _entries(
 ) -> Tensor:
     """Reduce one value per entry, as torch does: weights do not change the divisor of the mean."""
     check_reduction(reduction)
-    few = few_marked(logits, target) if weight is None and reduction != "none" else None
-    if few is not None:
-        values, known = few_binary_terms(few.logits, few.places, few.values.clamp(min=0), 1.0, *options), few.known
-        return values.sum() if reduction == "sum" else values.sum() / max(known, 1)
+    if is_sharded(logits):
+        return sharded_entries(partial(_terms, options), logits, target, weight, reduction)
+    values, known = _terms(options, logits, target, weight, summed=reduction != "none")
+    if reduction == "none":
+        return values
+    total = values.sum()
+    if reduction == "sum":
+        return total
+    return total / (known.clamp(min=1) if isinstance(known, Tensor) else max(known, 1))
+
+
+def _terms(
+    options: tuple[float, float, float], logits: Tensor, target: Tensor, weight: Tensor | None, *, summed: bool
+) -> tuple[Tensor, Tensor | int]:
+    """The values of all entries, or of rows if ``summed``, and how many entries are known."""
+    marks = marked(logits, target)
+    if marks is not None:
+        weight = check_weight(weight, marks.logits)
+        return few_binary_terms(marks, *options, weight=weight, summed=summed), marks.known()
     x, present, absent = observed(logits, target)
     weight = check_weight(weight, x)
     weighted = (present, absent) if weight is None else (present * weight, absent * weight)
-    values = binary_terms(x, *weighted, *options, summed=reduction != "none")
-    if reduction == "none":
-        return values
-    return values.sum() if reduction == "sum" else values.sum() / (present.sum() + absent.sum()).clamp(min=1)
+    return binary_terms(x, *weighted, *options, summed=summed), present.sum() + absent.sum()

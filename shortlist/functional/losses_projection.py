@@ -7,18 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.functional.linear_lml import linear_lml_nll
+from shortlist.functional.linear_logits import LinearLogits
 from shortlist.functional.lml import dual_parts
 from shortlist.functional.lml_root import centred
+from shortlist.functional.marked import add_at, marked, sum_rows
 from shortlist.functional.observed import observed, one_class, positives, without_unknown
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
 from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import as_rows, check_temperature, log_sigmoid
+from shortlist.functional.sharded_losses import sharded_lml_nll
+from shortlist.functional.shards import is_sharded
 from shortlist.functional.sparse_top import sparse_top
 from shortlist.functional.sparse_top_solve import solve_sparse_top
 
 
 def lml_nll(
-    logits: Tensor,
+    logits: Tensor | LinearLogits,
     target: Tensor,
     k: float | Tensor,
     *,
@@ -35,7 +40,8 @@ def lml_nll(
 
     Args:
         logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label. float16 and bfloat16 are computed in
-            float32, and so is the result.
+            float32, and so is the result. :class:`LinearLogits` are never held. A ``DTensor`` may be sharded along
+            its labels; all processes give the same target, with the numbers of all labels, and get a replicated loss.
         target: the observed labels, in any form of :mod:`shortlist.targets`; labels marked unknown leave the
             competition.
         k: how many labels the answer holds: a number in (0, n], or a tensor with one value per row.
@@ -54,13 +60,18 @@ def lml_nll(
     References:
         Amos, Koltun, Kolter, "The Limited Multi-Label Projection Layer", 2019, section 4.
     """
-    known = without_unknown(logits, target)
-    rows = as_rows(known, k, dim=-1, mask=None)
     if not isinstance(k, Tensor) and k == 0:
         raise ValueError("`k` must be positive for a likelihood; got 0.")
+    if isinstance(logits, LinearLogits):
+        return linear_lml_nll(logits, target, k, temperature=temperature, weight=weight, reduction=reduction)
+    if is_sharded(logits):
+        return sharded_lml_nll(logits, target, k, temperature=temperature, weight=weight, reduction=reduction)
+    known = without_unknown(logits, target)
+    rows = as_rows(known, k, dim=-1, mask=None)
     parts = dual_parts(rows.logits, rows.k, check_temperature(temperature))
     picked = positives(known, target, weight)
-    return reduce_rows(-picked.total(log_sigmoid(centred(picked.logits, *parts, temperature))), reduction)
+    pivot, delta = (picked.beside(part) for part in parts)
+    return reduce_rows(-picked.total(log_sigmoid(centred(picked.logits, pivot, delta, temperature))), reduction)
 
 
 def sparse_top_loss(
@@ -90,12 +101,20 @@ def sparse_top_loss(
     References:
         Garcin, "Set-valued classification", 2023, chapter 6.
     """
-    known = without_unknown(logits, target)
-    weight = check_weight(weight, known)
-    hot = observed(known, target).present
-    values = _SparseTopExcess.run(known, hot)[0]
-    if weight is not None:
-        values = values * (hot * weight).sum(-1) / hot.sum(-1).clamp(min=1)
+    marks = marked(logits, target)
+    if marks is None:
+        known = without_unknown(logits, target)
+        hot, weight = observed(known, target).present, check_weight(weight, known)
+        values, weights = _SparseTopExcess.run(known, None, hot)[0], None if weight is None else (hot * weight).sum(-1)
+        count = hot.sum(-1)
+    else:
+        known, weight = marks.without_unknown(), check_weight(weight, marks.logits)
+        values = _SparseTopExcess.run(known.view(marks.matrix.shape), marks.places, marks.present)[0]
+        values = values.view(known.shape[:-1])
+        weights = None if weight is None else marks.row_sums(marks.present * weight[marks.labels])
+        count = marks.row_sums(marks.present)
+    if weights is not None:
+        values = values * weights / count.clamp(min=1)
     return reduce_rows(values, reduction)
 
 
@@ -121,40 +140,57 @@ def sparsemax_loss(
         Martins, Astudillo, "From Softmax to Sparsemax", 2016.
     """
     rows = one_class(logits, target, weight)
-    hot = torch.zeros_like(rows.logits).scatter(-1, rows.index, 1.0)
-    return reduce_rows(_SparseTopExcess.run(rows.logits, hot)[0], reduction, share=rows.share)
+    x = rows.logits.reshape(-1, rows.logits.shape[-1])
+    places = rows.index.reshape(-1) + x.shape[-1] * torch.arange(len(x), device=x.device)
+    values = _SparseTopExcess.run(x, places, torch.ones_like(places, dtype=x.dtype))[0]
+    return reduce_rows(values.view(rows.logits.shape[:-1]), reduction, share=rows.share)
 
 
 class _SparseTopExcess(RowFunction):
-    """``x, y -> (p - y) . x + p . (1 - p) / 2, p - y`` with ``p = sparse_top(x, sum y)``: the loss and its gradient."""
+    """``x, places, y -> (p - y) . x + p . (1 - p) / 2, p - y`` with ``p = sparse_top(x, sum y)``: loss and slope.
+
+    y are the labels in these places of the flattened rows, or, if places are None, one number for each entry of x.
+    """
 
     @staticmethod
-    def forward(x: Tensor, hot: Tensor) -> tuple[Tensor, Tensor]:
-        p = solve_sparse_top(x, hot.sum(-1, keepdim=True), 1.0)
+    def forward(x: Tensor, places: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
+        p = solve_sparse_top(x, _label_counts(x, places, labels).unsqueeze(-1), 1.0)
         # p and y have the same sum, so any shift is free; this one keeps the digits that count, and the zero exact.
         limits = torch.finfo(x.dtype)
         shifted = (x - x.amax(-1, keepdim=True).clamp(min=limits.min / 4)).clamp(min=limits.min / 4)
-        excess = p - hot
+        excess = _without_labels(p, places, labels)
         # Rounding aside, it is never negative.
         return (excess * shifted + p * (1 - p) / 2).sum(-1).clamp(min=0), excess
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)  # else zeros are made for the second output
         ctx.save_for_backward(*inputs, output[1])
         ctx.save_for_forward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, gradient: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, None, None]:
         if gradient is None:
-            return None, None
-        x, hot, excess = ctx.saved_tensors
+            return None, None, None
+        *inputs, excess = ctx.saved_tensors
         if torch.is_grad_enabled():
-            excess = sparse_top(x, hot.sum(-1)) - hot
-        return gradient.unsqueeze(-1) * excess, None
+            excess = _excess(*inputs)
+        return gradient.unsqueeze(-1) * excess, None, None
 
     @staticmethod
-    def tangent(ctx: Any, x_tangent: Tensor, _: None) -> tuple[Tensor, None]:
-        x, hot = ctx.saved_tensors
-        return ((sparse_top(x, hot.sum(-1)) - hot) * x_tangent).sum(-1), None
+    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor, None]:
+        return (_excess(*ctx.saved_tensors) * x_tangent).sum(-1), None
+
+
+def _excess(x: Tensor, places: Tensor | None, labels: Tensor) -> Tensor:
+    """The prediction minus the labels, in operations that differentiate."""
+    return _without_labels(sparse_top(x, _label_counts(x, places, labels)), places, labels)
+
+
+def _label_counts(x: Tensor, places: Tensor | None, labels: Tensor) -> Tensor:
+    return labels.sum(-1) if places is None else sum_rows(labels, places, x, None)
+
+
+def _without_labels(p: Tensor, places: Tensor | None, labels: Tensor) -> Tensor:
+    return p - labels if places is None else add_at(p, places, -labels)

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from shortlist.functional.contrast import Pair, contrast
+from shortlist.functional.few_contrast import few_contrast
+from shortlist.functional.linear_logits import LinearLogits
+from shortlist.functional.linear_two_way import linear_two_way
+from shortlist.functional.marked import Marked, marked
 from shortlist.functional.observed import Observed, observed
 from shortlist.functional.options import check_number, check_positive
+from shortlist.functional.pairs import marked_pairs, observed_pairs
 from shortlist.functional.reduction import Reduction, check_reduction, check_weight, reduce_rows
-from shortlist.functional.rows import is_plain, log_sigmoid
+from shortlist.functional.rows import log_sigmoid
+from shortlist.functional.sharded_two_way import sharded_two_way
+from shortlist.functional.shards import is_sharded
 
 TwoWayKind = Literal["two-way", "sample", "class"]
 """Whether labels compete within a row, rows within a class, or both."""
 
 
 def two_way(
-    logits: Tensor,
+    logits: Tensor | LinearLogits,
     target: Tensor,
     *,
     kind: TwoWayKind = "two-way",
@@ -41,7 +46,9 @@ def two_way(
     classes that lack a positive or a negative are left out. A constant added to all logits changes nothing.
 
     Args:
-        logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label.
+        logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label. :class:`LinearLogits` are never held. A
+            ``DTensor`` may be sharded along its labels; all processes give the same target, with the numbers of all
+            labels, and get a replicated loss (one value per class: sharded alike).
         target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out, and what is above 0
             counts as present.
         kind: ``"two-way"``, ``"sample"`` or ``"class"``.
@@ -74,9 +81,13 @@ def two_way(
         check_positive("negative_temperature", negative_temperature),
         check_number("margin", margin),
     )
-    labels = observed(logits, target)
-    weight = check_weight(weight, labels.logits)
     axes = {"two-way": (-1, -2), "sample": (-1,), "class": (-2,)}[kind]
+    if isinstance(logits, LinearLogits):
+        return linear_two_way(logits, target, axes=axes, options=options, weight=weight, reduction=reduction)
+    if is_sharded(logits):
+        return sharded_two_way(logits, target, axes=axes, options=options, weight=weight, reduction=reduction)
+    labels = marked(logits, target) or observed(logits, target)
+    weight = check_weight(weight, labels.logits)
     parts = _contrasts(labels, axes, *options)
     if kind == "class":
         return _class_wise(parts[0], weight, reduction)
@@ -118,7 +129,12 @@ def warp(
         Gong, Jia, Leung, Toshev, Ioffe, "Deep Convolutional Ranking for Multilabel Image Annotation", 2014.
     """
     margin = check_number("margin", margin, at_least=0)
-    pairs = _pairs(observed(logits, target), weight)
+    marks = marked(logits, target)
+    if marks is None:
+        labels = observed(logits, target)
+        pairs = observed_pairs(labels, check_weight(weight, labels.logits))
+    else:
+        pairs = marked_pairs(marks, marks.filled(-math.inf), check_weight(weight, marks.logits))
     rank, hinge = pairs.hinge(margin)
     return reduce_rows(pairs.total(rank, hinge), reduction)
 
@@ -161,33 +177,53 @@ def rml(
     """
     floor = check_number("floor", floor, below=1)
     balance = check_number("balance", balance, at_least=0)
-    labels = observed(logits, target)
-    pairs = _pairs(labels, weight)
+    marks, top = marked(logits, target), 1 - floor
+    if marks is None:
+        labels = observed(logits, target)
+        x, present, absent = labels
+        weight = check_weight(weight, x)
+        pairs = observed_pairs(labels, weight)
+        # Of -inf the ramps are 0 and their largest value, so that no product is NaN.
+        ramps = (1 - x).clamp(0, top) * present.ceil() + (1 + x).clamp(0, top) * absent.floor()
+        binary = (ramps if weight is None else ramps * weight).sum(-1)
+    else:
+        weight, rest = check_weight(weight, marks.logits), marks.filled(-math.inf)
+        pairs = marked_pairs(marks, rest, weight)
+        ramps, own = (1 + rest).clamp(0, top), (1 - marks.own()).clamp(0, top) * marks.members
+        if weight is not None:
+            ramps, own = ramps * weight, own * weight[marks.labels]
+        binary = ramps.sum(-1) + marks.row_sums(own)
     rank, hinge = pairs.hinge(1.0)
     ranking = pairs.total(rank, hinge - pairs.hinge(floor)[1])
-    x, present, absent = labels
-    # Of -inf the ramps are 0 and their largest value, so that no product is NaN.
-    ramps = (1 - x).clamp(0, 1 - floor) * present.ceil() + (1 + x).clamp(0, 1 - floor) * absent.floor()
-    weight = check_weight(weight, x)
-    binary = (ramps if weight is None else ramps * weight).sum(-1)
     return reduce_rows(ranking + balance * binary, reduction)
 
 
 def _contrasts(
-    labels: Observed, axes: tuple[int, ...], positive_temperature: float, negative_temperature: float, margin: float
+    labels: Marked | Observed,
+    axes: tuple[int, ...],
+    positive_temperature: float,
+    negative_temperature: float,
+    margin: float,
 ) -> list[Pair]:
     """The losses of the rows (axis -1) and the classes (-2), and whether each counts."""
-    x, present, absent = (part.reshape(-1, part.shape[-1]) for part in labels)
-    if x.numel() == 0:
-        sums = [x.sum(axis) for axis in axes]
-        return [(zeros, torch.zeros_like(zeros)) for zeros in sums]
-    parts = contrast(x, present, absent, axes, (positive_temperature, negative_temperature))
+    n, temperatures = labels.logits.shape[-1], (positive_temperature, negative_temperature)
+    if labels.logits.numel() == 0:
+        x = labels.logits.reshape(math.prod(labels.logits.shape[:-1]), n)
+        return [(zeros, torch.zeros_like(zeros)) for zeros in (x.sum(axis) for axis in axes)]
+    if isinstance(labels, Marked):
+        parts = few_contrast(labels, axes, temperatures)
+    else:
+        x, present, absent = (part.reshape(-1, n) for part in labels)
+        parts = contrast(x, present, absent, axes, temperatures)
     return [(-log_sigmoid(-(value + margin)), counted) for value, counted in parts]
 
 
-def _sample_wise(part: Pair, labels: Observed, weight: Tensor | None, reduction: Reduction) -> Tensor:
+def _sample_wise(part: Pair, labels: Marked | Observed, weight: Tensor | None, reduction: Reduction) -> Tensor:
     values, share = (each.reshape(labels.logits.shape[:-1]) for each in part)
-    if weight is not None:
+    if weight is not None and isinstance(labels, Marked):
+        total = labels.row_sums(labels.members * weight[labels.labels])
+        share = share * total / labels.row_sums(labels.members).clamp(min=1)
+    elif weight is not None:
         members = labels.present.ceil()
         share = share * (members * weight).sum(-1) / members.sum(-1).clamp(min=1)
     return reduce_rows(values, reduction, share=share)
@@ -196,48 +232,3 @@ def _sample_wise(part: Pair, labels: Observed, weight: Tensor | None, reduction:
 def _class_wise(part: Pair, weight: Tensor | None, reduction: Reduction) -> Tensor:
     values, share = part
     return reduce_rows(values, reduction, share=share if weight is None else share * weight)
-
-
-class _Pairs(NamedTuple):
-    """The positives of each row against all its negatives, in float64."""
-
-    own: Tensor  # (*rows, m): the logits of the positives
-    share: Tensor  # (*rows, m): how much each counts, 0 for padding
-    keys: Tensor  # (*rows, n): minus the logits of the negatives, ascending, then inf
-    sums: Tensor  # (*rows, n + 1): the sum of the 0, 1, 2, ... largest negatives
-    dtype: torch.dtype
-
-    def hinge(self, margin: float) -> tuple[Tensor, Tensor]:
-        """For each positive, how many negatives violate the margin, and by how much altogether."""
-        threshold = margin - self.own
-        rank = torch.searchsorted(self.keys, threshold.detach().contiguous())
-        return rank, rank * threshold + self.sums.gather(-1, rank)
-
-    def total(self, rank: Tensor, terms: Tensor) -> Tensor:
-        """The sum of the ``terms`` of the positives, weighted by 1 + 1/2 + ... + 1/rank."""
-        steps = torch.arange(1, self.sums.shape[-1], device=rank.device, dtype=terms.dtype)
-        harmonic = pad(steps.reciprocal().cumsum(0), (1, 0))
-        return (self.share * harmonic[rank] * terms).sum(-1).to(self.dtype)
-
-
-def _pairs(labels: Observed, weight: Tensor | None) -> _Pairs:
-    x, present, absent = labels
-    negative = (absent >= 1) & (x > -math.inf)
-    order = _ascending(torch.where(negative, -x, math.inf).detach())
-    ranked = torch.where(negative, x, 0).gather(-1, order).double()
-    keys = torch.where(negative.gather(-1, order), -ranked.detach(), math.inf)
-    sums = pad(ranked.cumsum(-1), (1, 0))
-    share, places = present.ceil().topk(_most(present), -1)
-    own = torch.where(share > 0, x.gather(-1, places), 0).double()
-    weight = check_weight(weight, x)
-    return _Pairs(own, share if weight is None else share * weight[places], keys, sums, x.dtype)
-
-
-def _most(present: Tensor) -> int:
-    """How many positives a row has at most, where looking is free; else the number of labels."""
-    return int((present > 0).sum(-1).max()) if is_plain(present) and present.numel() else present.shape[-1]
-
-
-def _ascending(x: Tensor) -> Tensor:
-    """The order of each row; numpy finds it several times faster than torch, where it may look."""
-    return torch.from_numpy(np.argsort(x.numpy(), -1)) if is_plain(x) else x.argsort(-1)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from shortlist.functional.binary_terms import binary_terms
-from shortlist.functional.observed import Observed, observed, positives
+from shortlist.functional.few_binary_terms import few_binary_terms
+from shortlist.functional.marked import marked
+from shortlist.functional.observed import observed, positives, without_unknown
 from shortlist.functional.options import check_number
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
 from shortlist.functional.rows import check_logits, log_sigmoid
+from shortlist.targets import count_known
 
 
 def assume_negative(
@@ -38,9 +40,13 @@ def assume_negative(
     References:
         Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic, "Multi-Label Learning from Single Positive Labels", 2021.
     """
+    marks = marked(logits, target)
+    background = 1 / (logits.shape[-1] - 1) if logits.shape[-1] > 1 else 0.0
+    if marks is not None:
+        weight = check_weight(weight, marks.logits)
+        return reduce_rows(few_binary_terms(marks, background=background, weight=weight), reduction)
     x, present, absent = observed(logits, target)
-    weight = check_weight(weight, x)
-    absent = absent / (x.shape[-1] - 1) if x.shape[-1] > 1 else torch.zeros_like(absent)
+    weight, absent = check_weight(weight, x), background * absent
     if weight is not None:
         present, absent = present * weight, absent * weight
     return reduce_rows(binary_terms(x, present, absent), reduction)
@@ -80,8 +86,8 @@ def expected_positive(
     References:
         Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic, "Multi-Label Learning from Single Positive Labels", 2021.
     """
-    labels = observed(logits, target)
-    return reduce_rows(_expected_positive(labels, target, expected, beta, weight), reduction)
+    known = without_unknown(logits, target)
+    return reduce_rows(_expected_positive(known, target, expected, beta, weight), reduction)
 
 
 def role(
@@ -125,10 +131,11 @@ def role(
     """
     check_logits(logits)
     check_partner("estimates", estimates, logits)
-    ours, theirs = observed(logits, target), observed(estimates, target)
+    ours, theirs = without_unknown(logits, target), without_unknown(estimates, target)
     values = _expected_positive(ours, target, expected, beta, weight)
     values = values + _expected_positive(theirs, target, expected, beta, weight)
-    values = values + _taught(ours, theirs.logits.detach()) + _taught(theirs, ours.logits.detach())
+    known = count_known(target, logits.shape[-1], row_dims=logits.ndim - 1).clamp(min=1)
+    values = values + (_taught(ours, theirs.detach()) + _taught(theirs, ours.detach())) / known
     return reduce_rows(values / 2, reduction)
 
 
@@ -141,18 +148,14 @@ def check_partner(name: str, second: Tensor, logits: Tensor) -> None:
         raise ValueError(f"`{name}` must have the shape of `logits`, {tuple(logits.shape)}; got {tuple(second.shape)}.")
 
 
-def _expected_positive(labels: Observed, target: Tensor, expected: float, beta: float, weight: Tensor | None) -> Tensor:
+def _expected_positive(x: Tensor, target: Tensor, expected: float, beta: float, weight: Tensor | None) -> Tensor:
     expected, beta = check_number("expected", expected, at_least=0), check_number("beta", beta, at_least=0)
-    x, present, absent = labels
     seen = positives(x, target, weight)
-    predicted = (x.sigmoid() * (present + absent)).sum() / max(1, math.prod(x.shape[:-1]))
+    predicted = x.sigmoid().sum() / max(1, math.prod(x.shape[:-1]))  # unknown labels, at -inf, add nothing
     return seen.total(-log_sigmoid(seen.logits)) + beta * (predicted - expected) ** 2
 
 
-def _taught(labels: Observed, teacher: Tensor) -> Tensor:
-    """Mean over the known labels of the cross-entropy with the probabilities of the teacher."""
-    x, present, absent = labels
-    known = present + absent
-    counted = known * (x.detach() > -math.inf)
-    total = binary_terms(x, counted * teacher.sigmoid(), counted * (-teacher).sigmoid())
-    return total / known.sum(-1).clamp(min=1)
+def _taught(x: Tensor, teacher: Tensor) -> Tensor:
+    """The sum over the labels above -inf of the cross-entropy with the probabilities of the teacher."""
+    counted = (x.detach() > -math.inf).to(x.dtype)
+    return binary_terms(x, counted * teacher.sigmoid(), counted * (-teacher).sigmoid())

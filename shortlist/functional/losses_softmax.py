@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.excess import rival_excess
-from shortlist.functional.observed import observed, one_class, positives, without_unknown
+from shortlist.functional.linear_entropy import linear_multilabel_truncated_entropy, linear_truncated_entropy
+from shortlist.functional.linear_logits import LinearLogits
+from shortlist.functional.marked import filled, marked
+from shortlist.functional.observed import one_class, positives, without_unknown
 from shortlist.functional.options import check_number, check_positive
 from shortlist.functional.order import largest, whole_k
 from shortlist.functional.reduction import Reduction, reduce_rows
@@ -143,7 +146,7 @@ def margins_from_counts(counts: Tensor, *, largest: float = 0.5) -> Tensor:
 
 
 def truncated_topk_entropy(
-    logits: Tensor,
+    logits: Tensor | LinearLogits,
     target: Tensor,
     k: int,
     *,
@@ -156,7 +159,7 @@ def truncated_topk_entropy(
               J = \text{the } n - k \text{ smallest of } (x_j)_{j \neq y}
 
     Args:
-        logits: as for :func:`cross_entropy`.
+        logits: as for :func:`cross_entropy`. :class:`LinearLogits` are never held.
         target: as for :func:`cross_entropy`.
         k: how many labels the answer holds, a whole number in [1, n]. 1 is cross-entropy; n gives 0, since such an
             answer is never wrong.
@@ -173,6 +176,8 @@ def truncated_topk_entropy(
     References:
         Lapin, Hein, Schiele, "Loss Functions for Top-k Error: Analysis and Insights", 2016.
     """
+    if isinstance(logits, LinearLogits):
+        return linear_truncated_entropy(logits, target, k, weight=weight, reduction=reduction)
     rows = one_class(logits, target, weight)
     k = whole_k(k, logits.shape[-1])
     dropped = largest(rows.others().detach(), k - 1) if k > 1 else None
@@ -180,7 +185,7 @@ def truncated_topk_entropy(
 
 
 def multilabel_truncated_topk_entropy(
-    logits: Tensor,
+    logits: Tensor | LinearLogits,
     target: Tensor,
     k: int,
     *,
@@ -193,7 +198,7 @@ def multilabel_truncated_topk_entropy(
               J = \text{the negatives but the } \max(0, k - |Y|) \text{ largest}
 
     Args:
-        logits: ``(*rows, n)``, floating.
+        logits: ``(*rows, n)``, floating. :class:`LinearLogits` are never held.
         target: the positives, in any form of :mod:`shortlist.targets`; unknown labels leave the competition.
         k: how many labels the answer holds, a whole number in [1, n].
         weight: ``(n,)``, the factor of each positive.
@@ -209,17 +214,23 @@ def multilabel_truncated_topk_entropy(
     References:
         Amos, Koltun, Kolter, "The Limited Multi-Label Projection Layer", 2019, appendix B.
     """
-    known = without_unknown(logits, target)
+    if isinstance(logits, LinearLogits):
+        return linear_multilabel_truncated_entropy(logits, target, k, weight=weight, reduction=reduction)
+    marks = marked(logits, target)
     k = whole_k(k, logits.shape[-1])
-    picked, present = positives(known, target, weight), observed(known, target).present.sign()
-    # A finite penalty: -inf would be NaN where the mask is 0.
-    rest = known - present * (torch.finfo(known.dtype).max / 4)
+    if marks is None:
+        known = without_unknown(logits, target)
+        rest, count = known.masked_fill(target > 0, -math.inf), (target > 0).sum(-1)
+    else:
+        known = marks.without_unknown()
+        rest, count = marks.filled(-math.inf), marks.row_sums(marks.members)
     if k > 1:
         leading = largest_in_order(rest, k - 1)
-        spare = (k - present.sum(-1, keepdim=True)).clamp(min=0)
+        spare = (k - count.unsqueeze(-1)).clamp(min=0)
         dropped = torch.arange(k - 1, device=leading.device) < spare
-        rest = rest.scatter(-1, leading, torch.where(dropped, -math.inf, rest.gather(-1, leading)))
-    terms = _softplus(finite_logsumexp(rest).unsqueeze(-1) - picked.logits)
+        rest = filled(rest, leading, dropped, -math.inf)
+    picked = positives(known, target, weight)
+    terms = _softplus(picked.beside(finite_logsumexp(rest).unsqueeze(-1)) - picked.logits)
     return reduce_rows(picked.total(terms), reduction)
 
 
@@ -252,8 +263,9 @@ def multilabel_softmax(
     """
     known = without_unknown(logits, target)
     picked = positives(known, target, weight)
-    count = (picked if weight is None else positives(known, target)).share.sum(-1)
-    terms = finite_logsumexp(known).unsqueeze(-1) - picked.logits
+    plain = picked if weight is None else positives(known, target)
+    count = plain.row_sums(plain.share)
+    terms = picked.beside(finite_logsumexp(known).unsqueeze(-1)) - picked.logits
     return reduce_rows(picked.total(terms) / torch.where(count > 0, count, 1), reduction)
 
 

@@ -16,22 +16,26 @@ from shortlist.functional.rows import holds, solvable
 
 
 class GraphRecalls(NamedTuple):
-    """Expected hits and numbers of true relations of each image, by predicate."""
+    """Expected hits and numbers of true relations for those predicates that each image has."""
 
-    hits: Tensor  # (images, R, len(ks)) float64
-    relations: Tensor  # (images, R) int64, missed ones included where their predicate is known
+    image: Tensor  # (cells,) int64
+    predicate: Tensor  # (cells,) int64
+    hits: Tensor  # (cells, len(ks)) float64
+    relations: Tensor  # (cells,) int64, missed ones included where their predicate is known
     missed: Tensor  # (images,) int64: relations of unknown predicate whose pair was not detected
+    num_labels: int
 
     def by_image(self) -> tuple[Tensor, Tensor]:
         """Sum of the recalls of images with relations ``(len(ks),)``, and the number of those images."""
-        total = self.relations.sum(-1) + self.missed
-        recall = self.hits.sum(1) / total.clamp(min=1).unsqueeze(-1)
-        return recall.sum(0), (total > 0).sum()
+        total = self.missed.index_add(0, self.image, self.relations)
+        hits = self.hits.new_zeros(len(total), self.hits.shape[-1]).index_add(0, self.image, self.hits)
+        return (hits / total.clamp(min=1).unsqueeze(-1)).sum(0), (total > 0).sum()
 
     def by_predicate(self) -> tuple[Tensor, Tensor]:
         """For each predicate, the sum of its recalls ``(R, len(ks))`` and how many images have it ``(R,)``."""
-        recall = self.hits / self.relations.clamp(min=1).unsqueeze(-1)
-        return recall.sum(0), (self.relations > 0).sum(0)
+        recall = self.hits / self.relations.unsqueeze(-1)
+        sums = recall.new_zeros(self.num_labels, recall.shape[-1]).index_add(0, self.predicate, recall)
+        return sums, torch.bincount(self.predicate, minlength=self.num_labels)
 
 
 def scene_graph_recall(
@@ -97,13 +101,15 @@ def graph_recalls(
     data = labelled(scores, target)
     refuse_nan(data.scores)
     _check_images(image, scores)
-    named, unnamed = _missed(missed, image, scores)
-    images, size = named.shape
-    relations = torch.zeros_like(named).index_put((image[data.rows], data.labels), torch.ones_like(data.rows), True)
-    chance = _chances(data, image, images, torch.tensor(ks, device=scores.device), constrained)
-    cells = image[data.rows] * size + data.labels
-    hits = chance.new_zeros(images * size, len(ks)).index_add(0, cells, chance)
-    return GraphRecalls(hits.reshape(images, size, len(ks)), relations + named, unnamed)
+    (cells, times), unnamed = _missed(missed, image, scores)
+    size = max(scores.shape[-1], 1)
+    chance = _chances(data, image, len(unnamed), torch.tensor(ks, device=scores.device), constrained)
+    # Only what is there: a table of images and predicates would be as large as the scores.
+    found = image[data.rows] * size + data.labels
+    cells, place = torch.cat([found, cells]).unique(return_inverse=True)
+    relations = torch.zeros_like(cells).index_add(0, place, torch.cat([torch.ones_like(found), times]))
+    hits = chance.new_zeros(len(cells), len(ks)).index_add(0, place[: len(found)], chance)
+    return GraphRecalls(cells // size, cells % size, hits, relations, unnamed, scores.shape[-1])
 
 
 def refuse_unnamed(missed: Tensor) -> None:
@@ -148,12 +154,12 @@ def _check_images(image: Tensor, scores: Tensor) -> None:
         raise ValueError(f"`image` must be at least 0; got {int(image.min())}.")
 
 
-def _missed(missed: Tensor | None, image: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Missed relations by predicate ``(images, R)``, and those without a predicate ``(images,)``."""
+def _missed(missed: Tensor | None, image: Tensor, scores: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Missed relations: cells of the table of images and predicates, how many each has, and those of no predicate."""
     size = scores.shape[-1]
     least = int(image.max()) + 1 if len(image) else 0
     if missed is None:
-        return image.new_zeros(least, size), image.new_zeros(least)
+        return (image[:0], image[:0]), image.new_zeros(least)
     if not isinstance(missed, Tensor) or missed.dtype != torch.int64:
         kind = missed.dtype if isinstance(missed, Tensor) else type(missed).__name__
         raise TypeError(f"`missed` must be an int64 tensor; got {kind}.")
@@ -164,5 +170,6 @@ def _missed(missed: Tensor | None, image: Tensor, scores: Tensor) -> tuple[Tenso
     if holds((missed < 0).any()):
         raise ValueError(f"`missed` must be at least 0; got {int(missed.min())}.")
     if missed.ndim == 1:
-        return missed.new_zeros(len(missed), size), missed
-    return missed, missed.new_zeros(len(missed))
+        return (missed[:0], missed[:0]), missed
+    cells = missed.reshape(-1).nonzero().squeeze(-1)
+    return (cells, missed.reshape(-1)[cells]), missed.new_zeros(len(missed))

@@ -1,17 +1,19 @@
-"""Labels as the losses read them: the one class of each row, or masks of what is present and what is absent."""
+"""Labels as the losses read them: the one class of each row, the positives one by one, or a multi-hot as two masks.
+
+Losses that need every label but some read index and sparse forms by :mod:`shortlist.functional.marked`.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from shortlist.functional.reduction import check_weight
-from shortlist.functional.rows import check_logits, holds, is_plain, solvable
-from shortlist.targets import TargetForm, stored_entries, target_form
+from shortlist.functional.rows import check_logits, holds, is_plain, may_look, solvable, wide
+from shortlist.targets import TargetForm, fill_unknown, stored_entries, target_form
 
 _INDICES = (TargetForm.CLASS_INDICES, TargetForm.INDEX_LISTS)
 
@@ -54,10 +56,8 @@ def one_class(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> O
     if form in _INDICES:
         index, counted = _listed_class(target, form, x)
     else:
-        hot = target.to_dense() if form is TargetForm.SPARSE else target
-        index, counted = _hot_class(hot, x)
-        if hot.is_floating_point():
-            x = x.masked_fill(hot < 0, -math.inf)
+        index, counted = (_stored_class if form is TargetForm.SPARSE else _hot_class)(target, x)
+        x = fill_unknown(x, target, -math.inf)
     weight = check_weight(weight, x)
     if weight is None:
         return OneClass(x, index, counted)
@@ -66,9 +66,10 @@ def one_class(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> O
 
 
 def observed(logits: Tensor, target: Tensor) -> Observed:
-    """Read ``target``, in any form, as dense masks."""
+    """Read ``target``, a multi-hot, as what is present and what is absent."""
+    check_rows(logits, target)
     x = solvable(logits)
-    hot = _hot(target, x, check_rows(logits, target))
+    hot = target.to(x.dtype)
     if not target.is_floating_point() or holds(hot.numel() == 0 or hot.amin() >= 0):
         return Observed(x, hot, 1 - hot)
     present = hot.clamp(min=0)
@@ -78,26 +79,46 @@ def observed(logits: Tensor, target: Tensor) -> Observed:
 class Positives(NamedTuple):
     """The positives of each row, one by one."""
 
-    logits: Tensor  # (*rows, m)
-    share: Tensor  # (*rows, m): how much each counts, 0 for padding
+    logits: Tensor  # (*rows, m); or (m,), of all rows
+    share: Tensor  # the same shape: how much each counts, 0 for padding
+    rows: Tensor | None = None  # (m,): the row of each; None if they stand in rows
+    num_rows: int = 0
+
+    def beside(self, column: Tensor) -> Tensor:
+        """For each positive the value of its row in ``column``, ``(*rows, 1)``."""
+        if self.rows is None:
+            return column
+        # Backwards the gradients of a row's positives are added one after the other.
+        return column.reshape(-1).to(wide(column))[self.rows].to(column.dtype)
 
     def total(self, terms: Tensor) -> Tensor:
         """The sum of the ``terms`` of the positives by their shares, whatever the terms of what is none."""
         if not holds(self.logits.numel() == 0 or self.logits.amin() > -math.inf):
             terms = torch.where(self.share > 0, terms, 0)  # 0 times inf
-        return (terms * self.share).sum(-1)
+        return self.row_sums(terms * self.share)
+
+    def row_sums(self, values: Tensor) -> Tensor:
+        """The sum of one value per positive, ``(*rows,)``."""
+        if self.rows is None:
+            return values.sum(-1)
+        total = values.new_zeros(self.num_rows, dtype=wide(values))
+        return total.index_add(0, self.rows, values.to(total.dtype)).to(values.dtype)
 
 
 def positives(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Positives:
-    """Pick the positives: in O(labels) from index forms, and from multi-hots where reading them is free."""
+    """Pick the positives: in O(labels) from index and sparse forms, and from multi-hots where reading them is free."""
     form = check_rows(logits, target)
     x = solvable(logits)
     weight = check_weight(weight, x)
+    if form is TargetForm.SPARSE:
+        return _stored_positives(x, target, weight)
     if form in _INDICES and x.shape[-1]:
         lists = target.unsqueeze(-1) if form is TargetForm.CLASS_INDICES else target
         index, share = lists.clamp(min=0), (lists >= 0).to(x.dtype)
+    elif form in _INDICES:
+        return Positives(x, x)  # no labels, so no positives
     else:
-        hot = _hot(target, x, form).clamp(min=0)
+        hot = target.to(x.dtype).clamp(min=0)
         lists = _lists(hot)
         if lists is None:
             return Positives(x, hot if weight is None else hot * weight)
@@ -106,41 +127,20 @@ def positives(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> P
     return Positives(x.gather(-1, index), share if weight is None else share * weight[index])
 
 
-class FewMarked(NamedTuple):
-    """Rows in which all but a few entries are absent labels."""
-
-    logits: Tensor  # (*rows, n), float32 or float64
-    places: Tensor  # (m,): the other entries, as indices into the flattened logits
-    values: Tensor  # (m,): 1 for present, negative for unknown
-
-    @property
-    def known(self) -> int:
-        """How many entries are not unknown."""
-        return self.logits.numel() - int((self.values < 0).sum())
-
-
-def few_marked(logits: Tensor, target: Tensor) -> FewMarked | None:
-    """Read ``target`` by what is not absent, or None where that is not free, not little, or soft."""
-    form = check_rows(logits, target)
-    x = solvable(logits)
-    if not is_plain(x) or not is_plain(target) or x.numel() == 0:
-        return None
-    hot = _hot(target, x, form).reshape(-1)
-    places = torch.from_numpy(np.flatnonzero(hot.detach().numpy() != 0))
-    values = hot[places]
-    if len(places) * 16 > x.numel() or target.requires_grad or ((values > 0) & (values != 1)).any():
-        return None
-    return FewMarked(x, places, values)
+def _stored_positives(x: Tensor, target: Tensor, weight: Tensor | None) -> Positives:
+    rows, labels, values = stored_entries(target)
+    share = values.to(x.dtype).clamp(min=0)
+    if is_plain(share):
+        found = share.detach() > 0
+        rows, labels, share = rows[found], labels[found], share[found]
+    own = x[rows, labels].masked_fill(share <= 0, 0)
+    return Positives(own, share if weight is None else share * weight[labels], rows, len(x))
 
 
 def without_unknown(logits: Tensor, target: Tensor) -> Tensor:
     """The logits with -inf for unknown labels, in a precision fit for solving."""
-    form = check_rows(logits, target)
-    x = solvable(logits)
-    if not target.is_floating_point():
-        return x
-    hot = target.to_dense() if form is TargetForm.SPARSE else target
-    return x if holds(hot.numel() == 0 or hot.amin() >= 0) else x.masked_fill(hot < 0, -math.inf)
+    check_rows(logits, target)
+    return fill_unknown(solvable(logits), target, -math.inf)
 
 
 def check_rows(logits: Tensor, target: Tensor) -> TargetForm:
@@ -154,7 +154,19 @@ def check_rows(logits: Tensor, target: Tensor) -> TargetForm:
         lowest = 0 if form is TargetForm.CLASS_INDICES else -1
         wrong = (target < lowest) | (target >= n)
         _refuse(wrong if lowest == 0 else wrong.any(-1), f"labels must lie in [{lowest}, {n})", target)
+    if form is TargetForm.SPARSE and may_look(target):
+        _check_stored(target)
     return form
+
+
+def _check_stored(target: Tensor) -> None:
+    """Refuse rows and labels that there are not; torch, by default, does not."""
+    num_rows, n = target.shape
+    rows, labels, _ = stored_entries(target)
+    outside = (labels < 0) | (labels >= n) | (rows < 0) | (rows >= num_rows)
+    if outside.any():
+        row, label = (int(part[outside][0]) for part in (rows, labels))
+        raise ValueError(f"`target` row {row} of {num_rows}: labels must lie in [0, {n}); got {label}.")
 
 
 def _listed_class(target: Tensor, form: TargetForm, x: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -168,26 +180,25 @@ def _listed_class(target: Tensor, form: TargetForm, x: Tensor) -> tuple[Tensor, 
     return target.clamp(min=0), (target >= 0).squeeze(-1).to(x.dtype)
 
 
+def _stored_class(target: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The one positive of each row of a sparse multi-hot, and whether there is one."""
+    rows, labels, values = stored_entries(target)
+    positive = values > 0
+    n = x.shape[-1]
+    # By its first and its last: an uncoalesced tensor may name one label twice.
+    first = labels.new_full((len(x),), n).scatter_reduce(0, rows, torch.where(positive, labels, n), "amin")
+    last = labels.new_full((len(x),), -1).scatter_reduce(0, rows, torch.where(positive, labels, -1), "amax")
+    several = first < last
+    _refuse(several, "one label must be positive for this loss", target)
+    return last.clamp(min=0).unsqueeze(-1), torch.where(several, math.nan, (last >= 0).to(x.dtype))
+
+
 def _hot_class(hot: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     positive = hot > 0
     several = positive.sum(-1) > 1
     _refuse(several, "one label must be positive for this loss", hot)
     counted = torch.where(several, math.nan, positive.any(-1).to(x.dtype))
     return positive.to(x.dtype).argmax(-1, keepdim=True), counted
-
-
-def _hot(target: Tensor, x: Tensor, form: TargetForm) -> Tensor:
-    """``target`` as a dense multi-hot in the dtype of ``x``, unknown labels negative."""
-    if form is TargetForm.MULTI_HOT:
-        return target.to(x.dtype)
-    if form is TargetForm.SPARSE:
-        rows, labels, values = stored_entries(target)
-        return torch.zeros_like(x).index_put((rows, labels), values.to(x.dtype))
-    if x.shape[-1] == 0:
-        return torch.zeros_like(x)
-    lists = target.unsqueeze(-1) if form is TargetForm.CLASS_INDICES else target
-    # Padding writes a 0 to label 0, so the larger value wins.
-    return torch.zeros_like(x).scatter_reduce(-1, lists.clamp(min=0), (lists >= 0).to(x.dtype), "amax")
 
 
 def _lists(hot: Tensor) -> Tensor | None:
@@ -207,4 +218,7 @@ def _refuse(wrong: Tensor, rule: str, target: Tensor) -> None:
     if holds(wrong.any()):
         row = tuple(wrong.nonzero()[0].tolist())
         name = row[0] if len(row) == 1 else row
+        if target.layout != torch.strided:
+            rows, labels, values = stored_entries(target)
+            raise ValueError(f"`target` row {name}: {rule}; got {labels[(rows == name) & (values > 0)].tolist()}.")
         raise ValueError(f"`target` row {name}: {rule}; got {target[row].tolist()}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from numbers import Real
 from typing import NamedTuple
 
@@ -62,11 +63,24 @@ def check_temperature(temperature: float) -> float:
     return float(temperature)
 
 
+def is_sharded(x: object) -> bool:
+    """Whether ``x`` is a ``DTensor``, of any placement; nothing is imported to tell."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(x, module.DTensor)
+
+
 def check_logits(logits: Tensor, dim: int = -1) -> None:
-    """Refuse what is no floating tensor with a label axis."""
+    """Refuse what is no plain floating tensor with a label axis."""
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
-        raise TypeError(f"`logits` must be a floating tensor; got {kind}.")
+        # Logits that are not held say themselves who takes them.
+        raise TypeError(f"`logits` must be a floating tensor; got {kind}{getattr(logits, 'refusal', '')}.")
+    if is_sharded(logits):  # who takes them has gone another way before
+        raise TypeError(
+            "`logits` must be a plain tensor; got a DTensor, which only `lml`, `log_lml`, `lml_dual`, `sparse_top`, "
+            "`sparsemax`, `lml_nll`, `two_way`, `bce`, `asymmetric`, `TopK` and `AverageK` take: its `full_tensor()` "
+            "is a plain one."
+        )
     if logits.ndim == 0:
         raise ValueError("`logits` must have a label axis; got a tensor without dimensions.")
     if not -logits.ndim <= dim < logits.ndim:
@@ -76,6 +90,11 @@ def check_logits(logits: Tensor, dim: int = -1) -> None:
 def solvable(logits: Tensor) -> Tensor:
     """``logits`` in a precision fit for solving: half precision as float32."""
     return logits.float() if logits.dtype in HALF else logits
+
+
+def wide(x: Tensor) -> torch.dtype:
+    """The precision of sums of many numbers that are added one after the other, or sent to other processes."""
+    return torch.float32 if x.device.type == "mps" else torch.float64
 
 
 def may_look(x: Tensor) -> bool:

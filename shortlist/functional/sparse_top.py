@@ -9,6 +9,8 @@ from torch import Tensor
 from shortlist.functional.centring import centred_gradient, centred_tangent, keep_projection
 from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import as_rows, check_temperature
+from shortlist.functional.sharded_sparse_top import sharded_sparse_top
+from shortlist.functional.shards import is_sharded
 from shortlist.functional.sparse_top_solve import solve_sparse_top
 
 
@@ -29,7 +31,7 @@ def sparse_top(
     Args:
         logits: any shape, floating. ``-inf`` marks an absent label (p = 0); a ``+inf`` label is certain (p = 1) and
             the rest share what is left of ``k``; NaN makes its own row NaN. float16 and bfloat16 are solved in
-            float32.
+            float32. A ``DTensor`` may be sharded along its labels: then a few numbers per row travel, 5 to 12 times.
         k: how many labels, whole or not: a number in [0, n], or a tensor with one value per row, differentiable,
             whose values outside [0, n] give rows of NaN. Where no more than ``k`` labels are present, each has
             p = 1.
@@ -38,7 +40,7 @@ def sparse_top(
         mask: bool, broadcastable to ``logits``; ``False`` marks an absent label.
 
     Returns:
-        Same shape and dtype as ``logits``. Piecewise linear, so almost everywhere differentiable.
+        Same shape and dtype as ``logits``, and sharded alike. Piecewise linear, so almost everywhere differentiable.
 
     Example:
         >>> sparse_top(torch.tensor([2.0, 1.2, 0.9, -3.0]), k=2)
@@ -47,6 +49,8 @@ def sparse_top(
     References:
         Garcin, "Set-valued classification", 2023, eq. 6.13-6.21.
     """
+    if is_sharded(logits):
+        return sharded_sparse_top(logits, k, dim=dim, temperature=temperature, mask=mask)
     rows = as_rows(logits, k, dim=dim, mask=mask)
     return rows.restore(_SparseTop.run(rows.logits, rows.k, check_temperature(temperature)), logits, dim)
 

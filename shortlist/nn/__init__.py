@@ -1,7 +1,9 @@
 """Modules: thin, they delegate to ``shortlist.functional``."""
 
 from shortlist.nn.heads import BottleneckHead, CosineHead, TwoHead
+from shortlist.nn.heads_chunked import ChunkedHead
 from shortlist.nn.heads_dft import DFTHead, HeadWitness
+from shortlist.nn.heads_sharded import ColumnParallelHead
 from shortlist.nn.losses_noised import NoisedTopK
 from shortlist.nn.losses_one_class import (
     LDAM,
@@ -40,6 +42,8 @@ __all__ = [
     "Asymmetric",
     "AverageK",
     "BottleneckHead",
+    "ChunkedHead",
+    "ColumnParallelHead",
     "ConstrainedSoftmax",
     "CosineHead",
     "CrossEntropy",

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from shortlist.sets.conformal import inside_with_ties
+from shortlist.sets.conformal import kept_with_ties, reaching
 from shortlist.sets.conformal_rule import ConformalRule
+from shortlist.sets.entries import Entries
 from shortlist.sets.rule import Draw, Link
 
 
@@ -49,5 +50,10 @@ class AverageError(ConformalRule):
         self._true.append(values.gather(1, labels[:, None])[:, 0])
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        uniform = None if draw is None else draw.uniform(values.shape)
-        return inside_with_ties(values, self.threshold.to(values.dtype), self.tie_share, uniform)
+        return reaching(values, self.threshold.to(values.dtype))
+
+    def _floor(self) -> Tensor:
+        return self.threshold
+
+    def _kept(self, found: Entries, draw: Draw) -> Tensor:
+        return kept_with_ties(found.values, self.threshold.to(found.values.dtype), self.tie_share, draw)

@@ -6,13 +6,15 @@ from fractions import Fraction
 from numbers import Integral
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from shortlist.functional.options import check_number
+from shortlist.sets.entries import Entries, entries_reaching
 from shortlist.sets.largest_scores import Cut, LargestScores
 from shortlist.sets.rule import Draw, Link, SetRule
+from shortlist.sets.sharded_largest_scores import ShardedCut, ShardedLargestScores
+from shortlist.sets.sharded_scores import ScoreShard
 
 # Without the number of rows in advance, this many times the labels wanted so far are kept.
 _RESERVE = 8
@@ -29,6 +31,9 @@ class AverageK(SetRule):
     Where scores tie at the threshold, lower labels come first; of the one label at which the m-th score is reached, an
     even share of the tied rows is taken, in the order of the call. So ``predict`` on the calibration data, in one call,
     returns exactly m labels whatever the ties.
+
+    Scores may be a ``DTensor`` that is sharded along its labels, in all batches of a fit or in none: every process
+    keeps the largest of its own, and all find the same threshold by counting.
 
     Args:
         k: how many labels on average, a real number, at least 0. It is read as written: 0.29 of 100 rows are 29.
@@ -77,9 +82,16 @@ class AverageK(SetRule):
         self._seen = 0
 
     def _observe(self, values: Tensor, labels: Any) -> None:
+        self._keep(values, LargestScores(values.shape[1]))
+
+    def _observe_own(self, values: Tensor, shard: ScoreShard) -> None:
+        self._keep(values, ShardedLargestScores(shard))
+
+    def _keep(self, values: Tensor, empty: LargestScores) -> None:
         if self._largest is None:
-            self._largest = LargestScores(values.shape[1])
-            self._dtype = values.dtype
+            self._largest, self._dtype = empty, values.dtype
+        if type(empty) is not type(self._largest):
+            raise ValueError("`scores` must be sharded over processes in all batches or in none.")
         self._seen += len(values)
         total = self._expected or self.rows
         keep = self.wanted(total) + 1 if total else _RESERVE * self.wanted(self._seen) + 1024
@@ -97,18 +109,15 @@ class AverageK(SetRule):
         achieved = min(m, self._largest.total if self._largest else 0) / self._rows
         return {"constraint": "average size", "wanted": self.k, "achieved": achieved}
 
-    def _cut(self, cut: Cut | None) -> None:
+    def _cut(self, cut: Cut | ShardedCut | None) -> None:
         if cut is None:
             raise ValueError(
                 "the batches differ too much to find the threshold in the scores kept; give `rows`, their total number."
             )
-        if cut.inside == cut.ties.sum() and cut.below < cut.value:
+        if cut.complete and cut.below < cut.value:
             self._set(_midpoint(cut, self._dtype), self.num_labels or 0, 0, 1)
             return
-        filled = np.cumsum(cut.ties)
-        label = int(np.searchsorted(filled, cut.inside, side="right"))
-        before = int(filled[label - 1]) if label else 0
-        self._set(cut.value, label, cut.inside - before, int(cut.ties[label]))
+        self._set(cut.value, *cut.quota())
 
     def _set(self, threshold: float, label: int, taken: int, count: int) -> None:
         self.threshold.fill_(threshold)
@@ -124,17 +133,31 @@ class AverageK(SetRule):
         labels = torch.arange(values.shape[-1], device=values.device)
         tied = values == threshold
         inside = (values > threshold) | (tied & (labels < self.tie_label) & (values > -torch.inf))
-        # The quota of one label: tied rows are counted through, and taken when their even share passes a whole number.
         column = tied & (labels == self.tie_label)
         row = column.any(-1)
-        place = row.cumsum(0) + (0 if draw is None else draw.seen)
-        taken = row & (place * self.tie_taken // self.tie_count > (place - 1) * self.tie_taken // self.tie_count)
-        if draw is not None:
-            draw.seen = draw.seen + row.sum()
-        return inside | (column & taken.unsqueeze(-1))
+        return inside | (column & (row & self._taken(row.cumsum(0))).unsqueeze(-1))
+
+    def _own_entries(self, values: Tensor, shard: ScoreShard, draw: Draw) -> Entries:
+        found = entries_reaching(values, self.threshold)
+        found = found._replace(labels=found.labels + shard.labels.first)
+        return shard.at_least(found.where(self._kept(found, draw)), values, self.min_size)
+
+    def _floor(self) -> Tensor:
+        return self.threshold
+
+    def _kept(self, found: Entries, draw: Draw) -> Tensor:
+        above = found.values > self.threshold.to(found.values.dtype)
+        column = ~above & (found.labels == self.tie_label)
+        place = column.cumsum(0) + draw.seen
+        draw.seen += int(column.sum())
+        return above | (found.labels < self.tie_label) | (column & self._taken(place))
+
+    def _taken(self, place: Tensor) -> Tensor:
+        """The quota of one label: tied rows are counted through, and taken when their even share passes a number."""
+        return place * self.tie_taken // self.tie_count > (place - 1) * self.tie_taken // self.tie_count
 
 
-def _midpoint(cut: Cut, dtype: torch.dtype) -> float:
+def _midpoint(cut: Cut | ShardedCut, dtype: torch.dtype) -> float:
     """Between the last score inside and the first outside, in their own type; the former if the two are neighbours."""
     middle = torch.tensor(cut.value / 2 + cut.below / 2, dtype=torch.float64).to(dtype).item()
     return middle if cut.below < middle <= cut.value else cut.value

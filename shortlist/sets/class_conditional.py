@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from shortlist.sets.clustering import group_by_quantiles
-from shortlist.sets.conformal import conformal_rank, conformal_threshold, inside_with_ties
+from shortlist.sets.conformal import conformal_rank, conformal_threshold, kept_with_ties, reaching
 from shortlist.sets.conformal_rule import read_classes
+from shortlist.sets.entries import Entries
 from shortlist.sets.rule import Draw, Link, SetRule, check_alpha
 
 
@@ -115,8 +116,14 @@ class ClassConditional(SetRule):
         self._true, self._classes = [], []
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        uniform = None if draw is None else draw.uniform(values.shape)
-        return inside_with_ties(values, self.thresholds.to(values.dtype), self.tie_shares, uniform)
+        return reaching(values, self.thresholds.to(values.dtype))
+
+    def _floor(self) -> Tensor:
+        return self.thresholds
+
+    def _kept(self, found: Entries, draw: Draw) -> Tensor:
+        thresholds = self.thresholds.to(found.values.dtype)
+        return kept_with_ties(found.values, thresholds[found.labels], self.tie_shares[found.labels], draw)
 
 
 def _every_other(classes: Tensor) -> Tensor:

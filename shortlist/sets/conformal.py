@@ -8,6 +8,8 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from shortlist.sets.rule import Draw
+
 
 def conformal_threshold(scores: Tensor, alpha: float) -> tuple[float, float]:
     r"""Threshold on conformity scores (large is good) and the probability with which a score equal to it is inside.
@@ -39,7 +41,21 @@ def conformal_rank(count: int, alpha: float) -> int:
     return math.ceil((count + 1) * (1 - Fraction(repr(alpha))))
 
 
-def inside_with_ties(values: Tensor, threshold: Tensor, share: Tensor, uniform: Tensor | None) -> Tensor:
-    """Values above the threshold, and those equal to it with the given probability (all, without ``uniform``)."""
-    tied = (values == threshold) & (values > -torch.inf)
-    return (values > threshold) | (tied if uniform is None else tied & (uniform < share))
+def reaching(values: Tensor, threshold: Tensor) -> Tensor:
+    """Values above the threshold and those equal to it, but for -inf."""
+    return (values >= threshold) & (values > -torch.inf)
+
+
+def kept_with_ties(values: Tensor, threshold: Tensor, share: Tensor, draw: Draw) -> Tensor:
+    """Which of values that reach their threshold are kept: those above it, and those equal to it by chance.
+
+    Args:
+        values: ``(count,)``.
+        threshold, share: one number, or one for each value; the latter is the probability of a tie to be kept.
+        draw: numbers for the ties, and for nothing else.
+    """
+    tied = (values == threshold).nonzero()[:, 0]
+    kept = torch.ones(len(values), dtype=torch.bool)
+    if len(tied):
+        kept[tied] = draw.uniform((len(tied),)) < (share[tied] if share.ndim else share)
+    return kept

@@ -23,6 +23,18 @@ class Cut(NamedTuple):
     ties: NDArray[np.int64]
     inside: int
 
+    @property
+    def complete(self) -> bool:
+        """Whether all scores that equal ``value`` are inside."""
+        return self.inside == int(self.ties.sum())
+
+    def quota(self) -> tuple[int, int, int]:
+        """The label at which the m largest end, how many of its ties are inside, and how many it has."""
+        filled = np.cumsum(self.ties)
+        label = int(np.searchsorted(filled, self.inside, side="right"))
+        before = int(filled[label - 1]) if label else 0
+        return label, self.inside - before, int(self.ties[label])
+
 
 class LargestScores:
     """Keeps the scores above a rising floor, and counts by label those that equal it.

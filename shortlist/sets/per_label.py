@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 from shortlist.functional.options import check_number
 from shortlist.sets.average_k import AverageK
 from shortlist.sets.pooled_curve import PooledCurve
-from shortlist.sets.recall_control import read_lists
+from shortlist.sets.row_labels import RowLabels
 from shortlist.sets.rule import Draw, Link, SetRule
 
 Objective = Literal["f1", "average-size"]
@@ -77,45 +78,53 @@ class PerLabelThreshold(SetRule):
     def _clear(self) -> None:
         self.register_buffer("thresholds", torch.zeros(0, dtype=torch.float64))
         self._scores: list[NDArray[np.floating]] = []
-        self._lists: list[Tensor] = []
+        self._labels: list[Tensor] = []
+        self._true: list[Tensor] = []
 
-    def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
-        return read_lists(labels, rows, self.num_labels)
+    def _read_labels(self, labels: Tensor, rows: int) -> RowLabels:
+        return RowLabels.of(labels, rows, self.num_labels)
 
     def _observe(self, values: Tensor, labels: Any) -> None:
         self._scores.append(values.numpy())
-        self._lists.append(labels)
+        self._labels.append(labels.labels)
+        self._true.append(labels.at(values))
 
     def _settle(self) -> dict[str, Any]:
         scores = np.concatenate(self._scores)
-        hot = np.zeros(scores.shape, dtype=bool)
-        start = 0
-        for lists in self._lists:
-            rows, places = (lists >= 0).nonzero(as_tuple=True)
-            hot[rows.numpy() + start, lists[rows, places].numpy()] = True
-            start += len(lists)
-        if not hot.any():
+        labels, true = self._true_scores()
+        if not len(labels):
             raise ValueError("`labels` must have at least one true label.")
-        curve = PooledCurve.fit(scores, hot)
+        curve = PooledCurve.fit(scores, true)
         if self.objective == "f1":
-            return self._settle_f1(scores, hot, curve)
-        return self._settle_size(scores, hot, curve)
+            return self._settle_f1(scores, labels, true, curve)
+        return self._settle_size(scores, labels, curve)
 
-    def _settle_f1(self, scores: NDArray[Any], hot: NDArray[np.bool_], curve: PooledCurve) -> dict[str, Any]:
-        best = curve.best_threshold()
-        thresholds = [self._best(scores[:, label], hot[:, label], curve, best) for label in range(scores.shape[1])]
+    def _true_scores(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """The true labels of all rows, ascending, and the scores that they have there."""
+        labels, true = (torch.cat(part).numpy() for part in (self._labels, self._true))
+        order = np.argsort(labels, kind="stable")
+        return labels[order], true[order]
+
+    def _settle_f1(
+        self, scores: NDArray[Any], labels: NDArray[np.int64], true: NDArray[Any], curve: PooledCurve
+    ) -> dict[str, Any]:
+        best, n = curve.best_threshold(), scores.shape[1]
+        ends = np.searchsorted(labels, np.arange(n + 1))
+        own = (true[start:end] for start, end in pairwise(ends))
+        thresholds = [self._best(scores[:, label], mine, curve, best) for label, mine in enumerate(own)]
         self.thresholds = torch.tensor(thresholds, dtype=torch.float64)
-        answers = scores >= np.array(thresholds, dtype=scores.dtype)
-        achieved = 2 * np.count_nonzero(answers & hot) / (np.count_nonzero(answers) + np.count_nonzero(hot))
+        edges = np.array(thresholds, dtype=scores.dtype)
+        answers, right = np.count_nonzero(scores >= edges), np.count_nonzero(true >= edges[labels])
+        achieved = 2 * right / (answers + len(true))
         return {"constraint": "F1 over all labels", "wanted": 1.0, "achieved": float(achieved)}
 
-    def _best(self, scores: NDArray[Any], hot: NDArray[np.bool_], curve: PooledCurve, pooled: float) -> float:
-        """The threshold of one label: at one of its own true scores, or the pooled optimum."""
-        true = int(hot.sum())
+    def _best(self, scores: NDArray[Any], own: NDArray[Any], curve: PooledCurve, pooled: float) -> float:
+        """The threshold of one label: at one of the scores of its ``own`` rows, or the pooled optimum."""
+        true = len(own)
         if true == 0:
             return pooled
-        candidates = np.unique(np.append(scores[hot], np.array(pooled, dtype=scores.dtype)))
-        ordered, ordered_true = np.sort(scores), np.sort(scores[hot])
+        candidates = np.unique(np.append(own, np.array(pooled, dtype=scores.dtype)))
+        ordered, ordered_true = np.sort(scores), np.sort(own)
         answers = len(ordered) - np.searchsorted(ordered, candidates, side="left")
         right = true - np.searchsorted(ordered_true, candidates, side="left")
         tp, fp = curve.rates(candidates)
@@ -126,9 +135,11 @@ class PerLabelThreshold(SetRule):
         middle = (float(candidates[at]) + float(below[-1])) / 2 if len(below) else float(candidates[at])
         return middle if np.isfinite(middle) else float(candidates[at])
 
-    def _settle_size(self, scores: NDArray[Any], hot: NDArray[np.bool_], curve: PooledCurve) -> dict[str, Any]:
+    def _settle_size(self, scores: NDArray[Any], labels: NDArray[np.int64], curve: PooledCurve) -> dict[str, Any]:
         expected = curve.calibrated(scores)
-        factor = (hot.sum(axis=0) + self.prior) / np.maximum(expected.sum(axis=0) + self.prior, 1e-300)
+        factor = (np.bincount(labels, minlength=scores.shape[1]) + self.prior) / np.maximum(
+            expected.sum(axis=0) + self.prior, 1e-300
+        )
         counter = AverageK(self.k or 0.0)
         counter.fit(torch.from_numpy(expected * factor), from_logits=False)
         self.thresholds = torch.from_numpy(curve.inverse(float(counter.threshold) / factor))
@@ -136,7 +147,10 @@ class PerLabelThreshold(SetRule):
         return {"constraint": "average size", "wanted": self.k, "achieved": float(achieved)}
 
     def _forget(self) -> None:
-        self._scores, self._lists = [], []
+        self._scores, self._labels, self._true = [], [], []
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
         return (values >= self.thresholds.to(values.dtype)) & (values > -torch.inf)
+
+    def _floor(self) -> Tensor:
+        return self.thresholds

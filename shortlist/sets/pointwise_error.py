@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.options import check_number
-from shortlist.sets.conformal import inside_with_ties
+from shortlist.sets.conformal import kept_with_ties
 from shortlist.sets.conformal_rule import ConformalRule
 from shortlist.sets.row_hash import uniform_of_rows
 from shortlist.sets.rule import Draw, Link, best_first, refuse_rows
@@ -78,9 +78,10 @@ class PointwiseError(ConformalRule):
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
         conformity = self._conformity(values, randomized=self.randomized and draw is not None)
-        uniform = None if draw is None else draw.uniform(values.shape)
-        inside = inside_with_ties(conformity, self.threshold, self.tie_share, uniform)
-        return inside & (values > -torch.inf)
+        inside = (conformity >= self.threshold) & (values > -torch.inf)
+        if draw is not None:
+            inside[inside.clone()] = kept_with_ties(conformity[inside], self.threshold, self.tie_share, draw)
+        return inside
 
     def _conformity(self, values: Tensor, *, randomized: bool) -> Tensor:
         """Minus the mass up to each label, in float64: sums of rounded probabilities must not tie by accident."""

@@ -29,9 +29,9 @@ class PooledCurve:
     likelihood: Array
 
     @classmethod
-    def fit(cls, scores: NDArray[np.floating], hot: NDArray[np.bool_]) -> PooledCurve:
-        """Count in one pass over the scores."""
-        true = np.sort(scores[hot].astype(np.float64))
+    def fit(cls, scores: NDArray[np.floating], true: NDArray[np.floating]) -> PooledCurve:
+        """Count in one pass over all scores; ``true`` are those of true labels."""
+        true = np.sort(true.astype(np.float64))
         true = true[np.isfinite(true)]
         if len(true) == 0:
             raise ValueError("`labels` must have a true label whose score is finite.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.targets import to_index_lists
+from shortlist.sets.entries import Entries
+from shortlist.targets import to_pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,27 +146,28 @@ class PredictionSets:
 
     def contains(self, labels: Tensor) -> Tensor:
         """``(rows,)`` bool: whether all labels of the row are inside; ``labels`` in a form of ``shortlist.targets``."""
-        lists = self._lists(labels)
-        return self._hits(lists) == (lists >= 0).sum(-1)
+        rows, wanted = self._pairs(labels)
+        return self._hits(rows, wanted) == torch.bincount(rows, minlength=len(self))
 
     def count_hits(self, labels: Tensor) -> Tensor:
         """``(rows,)`` int64: how many labels of the row are inside."""
-        return self._hits(self._lists(labels))
+        return self._hits(*self._pairs(labels))
 
-    def _lists(self, labels: Tensor) -> Tensor:
-        lists = to_index_lists(labels.cpu(), self.num_labels)
-        if len(lists) != len(self):
-            raise ValueError(f"`labels` must have one row per set, {len(self)}; got {len(lists)}.")
-        return lists
+    def _pairs(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        pairs = to_pairs(labels.cpu(), self.num_labels)
+        if labels.shape[0] != len(self):
+            raise ValueError(f"`labels` must have one row per set, {len(self)}; got {labels.shape[0]}.")
+        return pairs
 
-    def _hits(self, lists: Tensor) -> Tensor:
+    def _hits(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Look the asked labels up among the stored ones, both as one sorted number per (row, label)."""
         stored = (self.rows * self.num_labels + self.labels).sort().values
-        wanted = torch.arange(len(self))[:, None] * self.num_labels + lists
+        found = torch.zeros(len(self), dtype=torch.int64)
         if not len(stored):
-            return torch.zeros(len(self), dtype=torch.int64)
+            return found
+        wanted = rows * self.num_labels + labels
         place = torch.searchsorted(stored, wanted).clamp(max=len(stored) - 1)
-        return ((stored[place] == wanted) & (lists >= 0)).sum(-1)
+        return found.index_add(0, rows, (stored[place] == wanted).long())
 
     def to_mask(self) -> Tensor:
         """Dense ``(rows, n)`` bool."""
@@ -204,6 +206,36 @@ class PredictionSets:
         """Which entries of ``other`` are also here."""
         mine, theirs = (sets.rows * sets.num_labels + sets.labels for sets in (self, other))
         return torch.isin(theirs, mine)
+
+
+def collected(
+    blocks: Iterable[tuple[Entries, int]], num_labels: int, *, most: int, names: Sequence[str] | None
+) -> PredictionSets:
+    """The sets of blocks, each given by its entries and the number of its rows.
+
+    Args:
+        blocks: one after the other, rows counted from 0 in each.
+        num_labels: n.
+        most: about this many entries are sorted at a time, which takes several copies of them.
+        names: of the labels.
+    """
+    none = torch.zeros(0, dtype=torch.int64)
+    held, rows, sets = [(none, none, torch.zeros(0))], 0, []
+    for found, count in blocks:
+        held = held if rows else []
+        held.append((found.rows + rows, found.labels, found.values))
+        rows += count
+        if sum(len(part[0]) for part in held) >= most:
+            sets.append(_joined(held, (rows, num_labels), names))
+            held, rows = [], 0
+    if held or not sets:
+        sets.append(_joined(held, (rows, num_labels), names))
+    return sets[0] if len(sets) == 1 else PredictionSets.cat(sets)
+
+
+def _joined(parts: list[tuple[Tensor, ...]], shape: Sequence[int], names: Sequence[str] | None) -> PredictionSets:
+    rows, labels, values = (torch.cat(part) for part in zip(*parts, strict=True))
+    return PredictionSets.from_entries(rows, labels, values, shape, names=names)
 
 
 def _check_same_labels(first: PredictionSets, second: PredictionSets) -> None:

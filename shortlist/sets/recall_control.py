@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.sets.row_labels import RowLabels
 from shortlist.sets.rule import Draw, Link, SetRule, check_alpha
-from shortlist.targets import to_index_lists
 
 
 class RecallControl(SetRule):
@@ -51,15 +51,13 @@ class RecallControl(SetRule):
         self._counts: list[Tensor] = []
         self._answered = 0
 
-    def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
-        return read_lists(labels, rows, self.num_labels)
+    def _read_labels(self, labels: Tensor, rows: int) -> RowLabels:
+        return RowLabels.of(labels, rows, self.num_labels)
 
     def _observe(self, values: Tensor, labels: Any) -> None:
-        present = labels >= 0
-        counts = present.sum(-1)
-        self._answered += int((counts > 0).sum())
-        self._true.append(values.gather(1, labels.clamp(min=0))[present])
-        self._counts.append(counts[:, None].expand_as(labels)[present])
+        self._answered += int((labels.counts > 0).sum())
+        self._true.append(labels.at(values))
+        self._counts.append(labels.counts[labels.rows])
 
     def _settle(self) -> dict[str, Any]:
         true, counts = torch.cat(self._true), torch.cat(self._counts)
@@ -82,6 +80,9 @@ class RecallControl(SetRule):
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
         return (values >= self.threshold.to(values.dtype)) & (values > -torch.inf)
 
+    def _floor(self) -> Tensor:
+        return self.threshold
+
 
 def _allowed(counts: Tensor, budget: Fraction) -> int:
     """How many labels, lowest first, may be missing when each costs one over the labels of its row: exactly."""
@@ -95,14 +96,3 @@ def _allowed(counts: Tensor, budget: Fraction) -> int:
 def _cost(counts: Tensor) -> Fraction:
     sizes, times = counts.unique(return_counts=True)
     return sum((Fraction(n, size) for size, n in zip(sizes.tolist(), times.tolist(), strict=True)), Fraction(0))
-
-
-def read_lists(labels: Tensor, rows: int, num_labels: int | None) -> Tensor:
-    """The true labels of each row of scores, padded with -1."""
-    try:
-        lists = to_index_lists(labels.cpu(), num_labels or 0)
-    except ValueError as error:
-        raise ValueError(str(error).replace("`target`", "`labels`")) from None
-    if len(lists) != rows:
-        raise ValueError(f"`labels` must have one row per row of scores, {rows}; got {len(lists)}.")
-    return lists

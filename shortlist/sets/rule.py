@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NoReturn
 
 import torch
 from torch import Tensor, nn
 
 from shortlist.functional.options import check_number
 from shortlist.functional.rows import solvable
-from shortlist.sets.prediction_sets import PredictionSets
+from shortlist.functional.shards import is_sharded
+from shortlist.sets.entries import Entries, either, entries_of, entries_reaching, first_labels, top_entries
+from shortlist.sets.prediction_sets import PredictionSets, collected
+from shortlist.sets.sharded_scores import ScoreShard
 
 Link = Literal["softmax", "sigmoid"]
 
-# Scores are turned into probabilities and compared in blocks of about this many entries.
-_BLOCK = 1 << 20
+# Scores are turned into probabilities and compared in blocks of about this many entries, which fit into a cache.
+_BLOCK = 1 << 18
 
 
 def fresh_seed() -> int:
@@ -28,17 +32,44 @@ def fresh_seed() -> int:
 
 
 class Draw:
-    """What a call of ``predict`` hands to its blocks: random numbers for ties, and how many rows tied so far."""
+    """What a call of ``predict`` hands to its blocks: random numbers for ties, and how many rows tied so far.
 
-    def __init__(self, generator: torch.Generator | None) -> None:
+    Args:
+        generator: gives the numbers; by default one with a fresh seed.
+        seen: how many rows tied before.
+    """
+
+    def __init__(self, generator: torch.Generator | None = None, *, seen: int = 0) -> None:
         self._generator = generator
-        self.seen: Tensor | int = 0
+        self.seen = seen
 
     def uniform(self, shape: Sequence[int]) -> Tensor:
         """Numbers in [0, 1), in float64 so that two of them hardly ever coincide."""
         if self._generator is None:
             self._generator = torch.Generator().manual_seed(fresh_seed())
         return torch.rand(*shape, dtype=torch.float64, generator=self._generator)
+
+    def state(self) -> dict[str, Any]:
+        """Plain values that `from_state` goes on from."""
+        state = None if self._generator is None else self._generator.get_state().numpy().tobytes()
+        return {"generator": None if state is None else base64.b64encode(state).decode(), "seen": self.seen}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Draw:
+        """Go on where another left off.
+
+        Example:
+            >>> draw = Draw(torch.Generator().manual_seed(0))
+            >>> _ = draw.uniform((3,))
+            >>> again = Draw.from_state(draw.state())
+            >>> torch.equal(draw.uniform((2,)), again.uniform((2,)))
+            True
+        """
+        if state["generator"] is None:
+            return cls(seen=state["seen"])
+        generator = torch.Generator()
+        generator.set_state(torch.frombuffer(bytearray(base64.b64decode(state["generator"])), dtype=torch.uint8))
+        return cls(generator, seen=state["seen"])
 
 
 class SetRule(nn.Module, ABC):
@@ -95,6 +126,8 @@ class SetRule(nn.Module, ABC):
         if self.fitted:
             self.reset()
         self._check_reading(scores, from_logits)
+        if is_sharded(scores):
+            return self._partial_fit_sharded(ScoreShard(scores))
         if self.needs_labels and labels is None:
             raise ValueError(f"`labels` must be given: {type(self).__name__} is fitted on true labels.")
         read = None if labels is None or not self.needs_labels else self._read_labels(labels, len(scores))
@@ -118,7 +151,12 @@ class SetRule(nn.Module, ABC):
 
     @torch.no_grad()
     def predict(
-        self, scores: Tensor, *, names: Sequence[str] | None = None, generator: torch.Generator | None = None
+        self,
+        scores: Tensor,
+        *,
+        names: Sequence[str] | None = None,
+        generator: torch.Generator | None = None,
+        draw: Draw | None = None,
     ) -> PredictionSets:
         """The set of each row.
 
@@ -128,30 +166,33 @@ class SetRule(nn.Module, ABC):
             generator: decides ties at a conformal threshold; nothing else is left to chance. By default one with a
                 fresh seed: one that started anew for every call would void the guarantee for rows that come one at a
                 time.
+            draw: instead of ``generator``, a `Draw` for rows that come in several calls: those that share one answer as
+                a single call with all rows does.
 
         Returns:
             One set per row, best label first.
         """
         self._check_fitted()
         self._check_reading(scores, bool(self.from_logits))
-        self._check_values(scores)
-        draw = Draw(generator)
-        parts, start = [], 0
-        for block in self._blocks(scores):
-            start += len(block)
-            mask = self._at_least(self._select(block, draw), block)
-            rows, labels = mask.nonzero(as_tuple=True)
-            parts.append((rows + start - len(block), labels, block[mask]))
-        if not parts:
-            empty = torch.zeros(0, dtype=torch.int64)
-            parts = [(empty, empty, torch.zeros(0))]
-        rows, labels, values = (torch.cat(part) for part in zip(*parts, strict=True))
-        return PredictionSets.from_entries(rows, labels, values, scores.shape, names=names)
+        if draw is not None and generator is not None:
+            raise ValueError("`draw` has a generator of its own; `generator` must be None beside it.")
+        draw = Draw(generator) if draw is None else draw
+        if is_sharded(scores):
+            shard = ScoreShard(scores)
+            shard.refuse()
+            blocks = ((self._all_entries(block, shard, draw), len(block)) for block in shard.blocks(self))
+        else:
+            self._check_values(scores)
+            blocks = ((self._entries(block, draw), len(block)) for block in self._blocks(scores))
+        return collected(blocks, scores.shape[-1], most=_BLOCK, names=names)
 
     def forward(self, scores: Tensor) -> Tensor:
         """Dense bool mask of ``scores``' shape, without chance: labels that tie at a conformal threshold are inside."""
         self._check_fitted()
         self._check_width(scores)
+        if is_sharded(scores):
+            shard = ScoreShard(scores)
+            return shard.mask(self._own_entries(shard.values(self, shard.scores), shard, Draw()), scores.shape)
         values = self._values(scores.reshape(-1, scores.shape[-1]))
         return self._at_least(self._select(values, None), values).reshape(scores.shape)
 
@@ -182,6 +223,56 @@ class SetRule(nn.Module, ABC):
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
         """Which labels are inside, before ``min_size``; without ``draw`` no chance is involved."""
 
+    def _floor(self) -> Tensor | None:
+        """Scores below this, one number or one per label, are in no set; None where that depends on the row."""
+        return None
+
+    def _kept(self, found: Entries, draw: Draw) -> Tensor | None:
+        """Which of the entries that reach the floor are inside; None for all. They come row by row."""
+        return None
+
+    def _entries(self, values: Tensor, draw: Draw) -> Entries:
+        """The entries inside: what `_select` says, but where few reach a floor the others are looked at only once."""
+        floor = self._floor()
+        if floor is None:
+            found = entries_of(self._select(values, draw), values)
+        else:
+            found = entries_reaching(values, floor)
+            kept = self._kept(found, draw)
+            found = found if kept is None else found.where(kept)
+        if self.min_size == 0:
+            return found
+        return either(found, top_entries(values, min(self.min_size, values.shape[-1])), values.shape[-1])
+
+    def _partial_fit_sharded(self, shard: ScoreShard) -> SetRule:
+        shard.refuse()
+        for block in shard.blocks(self):
+            self._observe_own(block, shard)
+        self._rows += len(shard.scores)
+        return self
+
+    def _observe_own(self, values: Tensor, shard: ScoreShard) -> None:
+        """Take in scores of the own labels of some rows."""
+        self._refuse_shards()
+
+    def _own_entries(self, values: Tensor, shard: ScoreShard, draw: Draw) -> Entries:
+        """The own labels that are inside, by their numbers among all labels."""
+        return self._refuse_shards()
+
+    def _all_entries(self, values: Tensor, shard: ScoreShard, draw: Draw) -> Entries:
+        """The labels of all processes that are inside."""
+        before = draw.seen
+        found = self._own_entries(values, shard, draw)
+        found, seen = shard.gather(found, draw.seen - before)
+        draw.seen = before + seen
+        return found
+
+    def _refuse_shards(self) -> NoReturn:
+        raise TypeError(
+            f"`scores` must be a plain tensor for {type(self).__name__}: of the set rules, TopK and AverageK take "
+            "labels that are sharded over processes."
+        )
+
     def _forget(self) -> None:
         """Drop what batches left."""
 
@@ -189,20 +280,20 @@ class SetRule(nn.Module, ABC):
         """Labels in the form that `_observe` wants, one entry per row; rules that need labels say which."""
         raise NotImplementedError
 
-    def _values(self, scores: Tensor) -> Tensor:
+    def _values(self, scores: Tensor, *, all_present: bool = False) -> Tensor:
         work = solvable(scores)
         if not self.from_logits:
             return work
-        absent = work == -torch.inf
         values = work.softmax(-1) if self.link == "softmax" else work.sigmoid()
         # A logit of -inf marks a label that cannot be in any set; its probability, 0, could.
-        return torch.where(absent, -torch.inf, values)
+        return values if all_present else torch.where(work == -torch.inf, -torch.inf, values)
 
     def _blocks(self, scores: Tensor) -> Iterator[Tensor]:
         """Values of a few rows at a time: a copy of all of them is never made."""
         rows = max(1, _BLOCK // max(1, scores.shape[-1]))
         for start in range(0, len(scores), rows):
-            yield self._values(scores[start : start + rows].detach().cpu())
+            block = solvable(scores[start : start + rows].detach().cpu())
+            yield self._values(block, all_present=float(block.amin()) > -torch.inf)
 
     def _at_least(self, mask: Tensor, values: Tensor) -> Tensor:
         if self.min_size == 0:
@@ -265,7 +356,7 @@ class SetRule(nn.Module, ABC):
 
     def _check_values(self, scores: Tensor) -> None:
         """Refuse scores before any of them has been taken in: a batch counts as a whole or not at all."""
-        refuse_rows(scores, lambda block: block.isnan() | (block == torch.inf), "must not be NaN or infinite")
+        refuse_rows(scores, lambda block: ~(block < torch.inf), "must not be NaN or infinite", below=torch.inf)
 
     def _check_fitted(self) -> None:
         if not self.fitted:
@@ -280,19 +371,15 @@ def best_first(values: Tensor) -> tuple[Tensor, Tensor]:
     return values.sort(dim=-1, descending=True, stable=True)
 
 
-def first_labels(values: Tensor, k: int) -> Tensor:
-    """Mask of the k best labels of each row, k at least 1; equal scores by ascending label."""
-    last = values.topk(k, dim=-1).values[..., -1:]
-    above, equal = values > last, values == last
-    # Of those that tie for the last place, as many as are wanted still; which ones `topk` took is not defined.
-    return above | (equal & (equal.cumsum(-1) <= k - above.sum(-1, keepdim=True)))
-
-
-def refuse_rows(scores: Tensor, wrong: Callable[[Tensor], Tensor], rule: str) -> None:
-    """ValueError that names the first row with an entry for which ``wrong`` is true."""
+def refuse_rows(scores: Tensor, wrong: Callable[[Tensor], Tensor], rule: str, *, below: float | None = None) -> None:
+    """ValueError that names the first row with an entry for which ``wrong`` is true; never if all are ``below``."""
     rows = max(1, _BLOCK // max(1, scores.shape[-1]))
     for start in range(0, len(scores), rows):
-        found = wrong(scores[start : start + rows]).any(-1).nonzero()
+        block = scores[start : start + rows].detach()
+        # The largest of numbers with NaN among them is NaN, which is below nothing.
+        if below is not None and float(block.amax()) < below:
+            continue
+        found = wrong(block).any(-1).nonzero()
         if len(found):
             raise ValueError(f"`scores` {rule}; row {start + int(found[0])} breaks that.")
 

@@ -7,13 +7,17 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from shortlist.sets.rule import Draw, Link, SetRule, first_labels
+from shortlist.sets.entries import Entries, first_labels, top_entries
+from shortlist.sets.rule import Draw, Link, SetRule
+from shortlist.sets.sharded_scores import ScoreShard
 
 
 class TopK(SetRule):
     """Every answer has exactly ``k`` labels: those with the largest scores.
 
     Equal scores are taken by ascending label. Fitting only learns how many labels there are and what scores mean.
+    Scores may be a ``DTensor`` that is sharded along its labels: then the k best of each process travel, all processes
+    get the same sets, and ``forward`` gives a mask that is sharded alike.
 
     Args:
         k: how many labels, at least 1.
@@ -52,3 +56,15 @@ class TopK(SetRule):
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
         return first_labels(values, self.k) & (values > -float("inf"))
+
+    def _entries(self, values: Tensor, draw: Draw) -> Entries:
+        return top_entries(values, max(self.k, self.min_size))
+
+    def _observe_own(self, values: Tensor, shard: ScoreShard) -> None:
+        pass
+
+    def _own_entries(self, values: Tensor, shard: ScoreShard, draw: Draw) -> Entries:
+        return shard.own(self._all_entries(values, shard, draw))
+
+    def _all_entries(self, values: Tensor, shard: ScoreShard, draw: Draw) -> Entries:
+        return shard.top(values, max(self.k, self.min_size))

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.functional.pairs import count_below
 from shortlist.sets.average_k import AverageK
 from shortlist.sets.largest_scores import LargestScores
 from shortlist.sets.pointwise_error import PointwiseError
-from shortlist.sets.recall_control import read_lists
+from shortlist.sets.row_labels import RowLabels
 from shortlist.sets.rule import Link
 
 
@@ -59,9 +60,9 @@ def tradeoff(
     reader._check_reading(scores, from_logits)
     reader._check_values(scores)
     n = scores.shape[1]
-    lists = read_lists(labels, len(scores), n)
-    if not (lists >= 0).any():
-        raise ValueError(f"`labels` must hold at least one true label; got none in {len(lists)} rows.")
+    true = RowLabels.of(labels, len(scores), n)
+    if not len(true.labels):
+        raise ValueError(f"`labels` must hold at least one true label; got none in {len(true)} rows.")
     wanted = torch.tensor(list(range(1, min(20, n) + 1)) if sizes is None else list(sizes), dtype=torch.float64)
     if not len(wanted) or not (wanted > 0).all() or wanted.max() > n:
         raise ValueError(f"`sizes` must lie in (0, {n}]; got {wanted.tolist()}.")
@@ -69,13 +70,12 @@ def tradeoff(
     curves = {"average-k": _Curve(n, max(counts)), "aps": _Curve(n, max(counts))}
     ranks, start = [], 0
     for values in reader._blocks(scores):
-        block = lists[start : start + len(values)]
+        block = true[start : start + len(values)]
         start += len(values)
         curves["average-k"].add(values.double(), block)
         curves["aps"].add(reader._conformity(values, randomized=False), block)
         ranks.append(_beaten(values, block))
-    per_row = (lists >= 0).sum(-1)
-    weights = (1.0 / per_row.double().clamp(min=1))[:, None].expand_as(lists)[lists >= 0] / (per_row > 0).sum()
+    weights = 1.0 / true.counts[true.rows].double() / (true.counts > 0).sum()
     errors = {name: torch.stack([curve.error(m, weights) for m in counts]) for name, curve in curves.items()}
     rank = torch.cat(ranks)
     top = torch.stack([_top_error(rank, weights, size) for size in wanted.tolist()])
@@ -90,9 +90,9 @@ class _Curve:
         self._most = most
         self._true: list[Tensor] = []
 
-    def add(self, values: Tensor, lists: Tensor) -> None:
+    def add(self, values: Tensor, labels: RowLabels) -> None:
         self._largest.add(values.numpy(), self._most + 1)
-        self._true.append(values.gather(1, lists.clamp(min=0))[lists >= 0])
+        self._true.append(labels.at(values))
 
     def error(self, m: int, weights: Tensor) -> Tensor:
         """Weight of the true values that are not among the m largest of all; ties count by their share."""
@@ -108,13 +108,12 @@ class _Curve:
         return weights[true < cut.value].sum() + (1.0 - share) * weights[true == cut.value].sum()
 
 
-def _beaten(values: Tensor, lists: Tensor) -> Tensor:
+def _beaten(values: Tensor, labels: RowLabels) -> Tensor:
     """For each true label: how many labels score higher, and how many the same."""
-    true = values.gather(1, lists.clamp(min=0))
-    ordered = values.sort(dim=-1).values
-    higher = values.shape[1] - torch.searchsorted(ordered, true, right=True)
-    same = values.shape[1] - torch.searchsorted(ordered, true, right=False) - higher
-    return torch.stack([higher, same], -1)[lists >= 0]
+    true, ordered = labels.at(values), values.sort(dim=-1).values
+    higher = count_below(-ordered.flip(-1), labels.rows, -true)
+    same = values.shape[1] - count_below(ordered, labels.rows, true) - higher
+    return torch.stack([higher, same], -1)
 
 
 def _top_error(ranks: Tensor, weights: Tensor, size: float) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from lightning import LightningDataModule
@@ -36,11 +37,34 @@ class SetBatches(LightningDataModule):
 
     def val_dataloader(self) -> Any:
         """Each row once: process r of w takes every w-th row, and no row is repeated to fill up."""
-        process, processes = self._place()
-        rows = range(process, len(self.val), processes)
-        batches = [rows[start : start + 1024] for start in range(0, len(rows), 1024)]
-        return DataLoader(self.val, sampler=[list(batch) for batch in batches], batch_size=None)  # pyright: ignore
+        batches = validation_batches(len(self.val), *self._place())
+        return DataLoader(self.val, sampler=batches, batch_size=None)  # pyright: ignore
 
     def _place(self) -> tuple[int, int]:
         trainer = self.trainer
         return (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
+
+
+def validation_batches(num_rows: int, process: int = 0, processes: int = 1, *, most: int = 1024) -> list[list[int]]:
+    """The rows that one of several processes measures: each row is in one batch of one process.
+
+    All have equally many batches, for sharded parameters are gathered by all at once; so a process without rows has
+    an empty one.
+
+    Args:
+        num_rows: how many rows there are.
+        process, processes: which process this is, of how many.
+        most: rows of a batch.
+
+    Example:
+        >>> validation_batches(5, 0, 2, most=2), validation_batches(5, 1, 2, most=2)
+        ([[0, 2], [4]], [[1], [3]])
+        >>> validation_batches(1, 1, 2)
+        [[]]
+    """
+    rows = range(process, num_rows, processes)
+    longest = -(-num_rows // processes)
+    count = max(1, -(-longest // most))
+    # Full batches as one process has them, but so that a row is left for each batch to come.
+    starts = [max(0, min(number * most, len(rows) - count + number)) for number in range(count)]
+    return [list(rows[start:end]) for start, end in pairwise([*starts, len(rows)])]

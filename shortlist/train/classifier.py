@@ -58,6 +58,30 @@ class SetClassifier(LightningModule):
         """The logits that predict."""
         return self.model(inputs)
 
+    def configure_model(self) -> None:
+        """Leave to this process its part of the parameters, if the strategy shares them out."""
+        if self.device_mesh is not None:
+            from shortlist.train.sharding import shard
+
+            shard(self.model, self.loss, self.device_mesh["data_parallel"])
+
+    def on_train_start(self) -> None:
+        """Refuse processes that go on from different epochs: each reads the checkpoint itself."""
+        if self.trainer.world_size == 1:
+            return
+        epochs = torch.tensor([self.current_epoch, -self.current_epoch], device=self.device)
+        dist.all_reduce(epochs, dist.ReduceOp.MAX)
+        last, first = int(epochs[0]), -int(epochs[1])
+        if first != last:
+            raise ValueError(f"processes find checkpoints of epochs {first} and {last}: all nodes must see one folder.")
+
+    def on_validation_start(self) -> None:
+        """Measure one model: DDP gives buffers to all processes, and sharded training does not."""
+        if self.device_mesh is not None:
+            from shortlist.train.sharding import share_buffers
+
+            share_buffers(self.model)
+
     def on_train_epoch_start(self) -> None:
         """Start the mean of the training loss anew."""
         self._train_loss.zero_()
@@ -79,7 +103,7 @@ class SetClassifier(LightningModule):
             raise DivergedError(
                 f"the loss is {loss.item()} in epoch {self.current_epoch}, batch {index}: no finite step."
             )
-        rows = torch.tensor(len(batch.rows))
+        rows = torch.tensor(len(batch.rows), device=self.device)
         if self.trainer.world_size > 1:
             dist.all_reduce(rows)  # The loss is that of the global batch, and so is its weight.
         self._train_loss += torch.tensor([float(loss.detach()) * int(rows), int(rows)])
@@ -105,8 +129,11 @@ class SetClassifier(LightningModule):
         """AdamW or SGD, with the rates of `rate_share`."""
         options = self.options
         parameters = [p for p in (*self.model.parameters(), *self.loss.parameters()) if p.requires_grad]
+        # Parameters that are cut: SGD has no kernel for all of them, and AdamW's takes no whole ones among them.
+        cut = self.device_mesh is not None and (options.optimizer == "sgd" or len({type(p) for p in parameters}) > 1)
+        kernel: dict[str, Any] = {"foreach": False} if cut else {"fused": True}
         optimizer = (
-            torch.optim.AdamW(parameters, lr=options.learning_rate, weight_decay=options.weight_decay, fused=True)
+            torch.optim.AdamW(parameters, lr=options.learning_rate, weight_decay=options.weight_decay, **kernel)
             if options.optimizer == "adamw"
             else torch.optim.SGD(
                 parameters,
@@ -114,7 +141,7 @@ class SetClassifier(LightningModule):
                 momentum=0.9,
                 weight_decay=options.weight_decay,
                 nesterov=True,
-                fused=True,
+                **kernel,
             )
         )
         steps = max(int(self.trainer.estimated_stepping_batches), 1)

@@ -30,7 +30,7 @@ from shortlist.train.saved_model import save_model
 
 _FORMAT = "shortlist comparison run"
 _VERSION = 2
-_FILE = "result.json"
+RESULT_FILE = "result.json"
 _EXAMPLES = 6
 # Beyond, a sample of the sets is asked for: an audit of all might take longer than the training.
 _MOST_AUDITED = 10_000
@@ -66,33 +66,35 @@ def compared_run(
     Raises:
         ValueError: if another run is kept there, or a damaged one; or for what goes wrong in it, with its name.
     """
-    identity = _identity(dataset, asked)
-    kept = None if asked.place is None else asked.place / _FILE
-    if kept is not None and kept.is_file():
-        return _read(kept, identity)
+    found = kept_run(dataset, asked)
+    if found is not None:
+        return found
     began = time.monotonic()
     with _naming(asked):
         fitted = fit(dataset, asked.options, folder=asked.place, progress=progress or False)
     evaluation = evaluate(fitted, dataset, part=asked.part)
     details = _details(dataset, asked, fitted, evaluation)
     details["seconds"] = round(time.monotonic() - began, 2)
-    if asked.place is not None and kept is not None:
+    if asked.place is not None:
         save_model(fitted, asked.place, rule=evaluation.rule, source=asked.source)
-        with replacing(kept) as partial:
-            content = {"format": _FORMAT, "version": _VERSION, "asked": identity, "details": details}
+        with replacing(asked.place / RESULT_FILE) as partial:
+            asked_for = identity_of(dataset, asked)
+            content = {"format": _FORMAT, "version": _VERSION, "asked": asked_for, "details": details}
             partial.write_text(json.dumps(content, allow_nan=False))
         # They are for going on with a run, and this one has ended.
         shutil.rmtree(asked.place / "checkpoints", ignore_errors=True)
     return details
 
 
-def refuse_other(dataset: Dataset, asked: Asked) -> None:
-    """Raise ValueError if another run, or a damaged one, is kept where this one would be."""
-    if asked.place is not None and (asked.place / _FILE).is_file():
-        _read(asked.place / _FILE, _identity(dataset, asked))
+def kept_run(dataset: Dataset, asked: Asked) -> dict[str, Any] | None:
+    """A finished run where it is kept, or None; ValueError if another run, or a damaged one, is kept there."""
+    if asked.place is None or not (asked.place / RESULT_FILE).is_file():
+        return None
+    return _read(asked.place / RESULT_FILE, identity_of(dataset, asked))
 
 
-def _identity(dataset: Dataset, asked: Asked) -> dict[str, Any]:
+def identity_of(dataset: Dataset, asked: Asked) -> dict[str, Any]:
+    """What tells a run of a comparison from others, as plain values."""
     return {**run_identity(dataset, asked.options), "part": asked.part, "audit": asked.audit}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,10 +11,10 @@ from unicodedata import category
 
 import torch
 
+from shortlist.cluster import check_cluster, run_tasks
 from shortlist.data import Dataset, hashed_words
-from shortlist.extras import require
-from shortlist.train.compared_run import Asked, compared_run, refuse_other
-from shortlist.train.ending import end_with, unless_ended
+from shortlist.train.compared_run import Asked, compared_run, kept_run
+from shortlist.train.distant_run import distant_run, keep_files
 from shortlist.train.fit import make_run
 from shortlist.train.options import FitOptions
 from shortlist.train.scores import refuse_missing
@@ -116,7 +115,8 @@ def compare(
     folder: str | Path | None = None,
     part: str = "test",
     audit: bool = False,
-    jobs: int = 1,
+    jobs: int | None = None,
+    cluster: str = "local",
     source: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -130,7 +130,12 @@ def compare(
             again, and goes on in the middle of the one that was interrupted.
         part: what to evaluate on.
         audit: whether to ask of the layers of the first seed which label sets of ``part`` they can never rank first.
-        jobs: how many runs at a time, each in a process with its share of the cores.
+        jobs: how many runs at a time, each in a process with its share of the cores; by default one, and on a cluster
+            as many as its workers take.
+        cluster: ``"local"``, ``"dask://HOST:PORT"`` or ``"ray://HOST:PORT"``; without host and port, Dask or Ray is
+            started on this machine. Workers need this release of shortlist, and files that the inputs are read from
+            as they are needed, as images are, under the same paths; ``folder`` is written here. What is lost with a
+            worker is done again. A worker does one run at a time, with as many threads as it has.
         source: how the data were read, which is kept with the models.
         progress: called with the number of finished runs, the unfinished one counting by its share; with that of all
             runs; and with the name of a run under way.
@@ -152,8 +157,12 @@ def compare(
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"`seeds` must differ; got {list(seeds)}.")
     _refuse_names(candidates, folders=folder is not None)
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise ValueError(f"`jobs` must be at least 1; got {jobs}.")
+    check_cluster(cluster)
+    for name, options in candidates.items() if cluster != "local" else ():
+        if options.processes * options.nodes > 1:  # Workers may not start processes.
+            raise ValueError(f"`candidates` must have one process on a cluster; {name!r} has several.")
     refuse_missing(dataset, (part,))
     dataset = _hashed_once(dataset, candidates)
     for options in candidates.values():  # All of them before the work, which may take hours.
@@ -171,9 +180,13 @@ def compare(
         for name, options in candidates.items()
     ]
     for asked in todo:  # A folder of another comparison must not be found out when half of it is trained.
-        refuse_other(dataset, asked)
+        kept_run(dataset, asked)
     details: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in candidates}
-    for asked, found in _in_turn(dataset, todo, progress) if jobs == 1 else _at_once(dataset, todo, jobs, progress):
+    if cluster == "local" and jobs in (None, 1):
+        finished = _in_turn(dataset, todo, progress)
+    else:
+        finished = _at_once(dataset, todo, jobs, cluster, progress)
+    for asked, found in finished:
         details[asked.name][asked.options.seed] = found
     # Runs that go on at once end in any order.
     details = {name: {seed: by_seed[seed] for seed in seeds} for name, by_seed in details.items()}
@@ -221,23 +234,44 @@ def _in_turn(
 
 
 def _at_once(
-    dataset: Dataset, todo: Sequence[Asked], jobs: int, progress: Progress | None
+    dataset: Dataset, todo: Sequence[Asked], jobs: int | None, cluster: str, progress: Progress | None
 ) -> Iterator[tuple[Asked, dict[str, Any]]]:
-    joblib = require("joblib", extra="train")
+    """Finished runs, those that are kept first; where they run, nobody tells how far a run has come."""
     tell = progress or (lambda *_: None)
-    threads = max(1, torch.get_num_threads() // jobs)
-    tell(0, len(todo), f"{min(jobs, len(todo))} at a time")
-    caller = os.getpid()
-    tasks = (joblib.delayed(_in_process)(dataset, place, asked, threads, caller) for place, asked in enumerate(todo))
-    finished = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(tasks)
-    finished = unless_ended(finished, "finished runs stay, fewer `jobs` need less")
-    for done, (place, found) in enumerate(finished, start=1):
-        yield todo[place], found
-        tell(done, len(todo), todo[place].name if done < len(todo) else "")
+    found = [(asked, kept_run(dataset, asked)) for asked in todo]
+    kept = [(asked, details) for asked, details in found if details is not None]
+    left = [asked for asked, details in found if details is None]
+    yield from kept
+    at_a_time = f"{min(jobs, len(left))} at a time" if jobs else "on a cluster"
+    tell(len(kept), len(todo), at_a_time if left else "")
+    run = _runs_here(dataset, left, jobs or 1) if cluster == "local" else _runs_there(dataset, left, jobs, cluster)
+    for done, (asked, details) in enumerate(run, start=len(kept) + 1):
+        yield asked, details
+        tell(done, len(todo), asked.name if done < len(todo) else "")
 
 
-def _in_process(dataset: Dataset, place: int, asked: Asked, threads: int, caller: int) -> tuple[int, dict[str, Any]]:
-    if os.getppid() == caller:
-        end_with(caller)
+def _runs_here(dataset: Dataset, left: Sequence[Asked], jobs: int) -> Iterator[tuple[Asked, dict[str, Any]]]:
+    common = dataset, max(1, torch.get_num_threads() // jobs)
+    advice = "finished runs stay, fewer `jobs` need less"
+    for place, details in run_tasks(_in_process, common, left, jobs=jobs, advice=advice):
+        yield left[place], details
+
+
+def _in_process(common: tuple[Dataset, int], asked: Asked) -> dict[str, Any]:
+    dataset, threads = common
     torch.set_num_threads(threads)
-    return place, compared_run(dataset, asked)
+    return compared_run(dataset, asked)
+
+
+def _runs_there(
+    dataset: Dataset, left: Sequence[Asked], jobs: int | None, cluster: str
+) -> Iterator[tuple[Asked, dict[str, Any]]]:
+    """Runs whose files come back with their figures, for workers may have other disks."""
+    runs = run_tasks(
+        distant_run, dataset, left, cluster=cluster, jobs=jobs, exclusive=True, advice="finished runs stay"
+    )
+    for place, (details, files) in runs:
+        asked = left[place]
+        if asked.place is not None:
+            keep_files(asked.place, files)
+        yield asked, details

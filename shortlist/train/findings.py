@@ -204,18 +204,18 @@ def _calibration(chances: Tensor, rows: Dataset) -> dict[str, Any]:
     The error is half the sum over bins of the gap between both, for each true label: 0.1 says that of ten true labels
     the probabilities place one in a wrong bin.
     """
-    edges = torch.tensor(_EDGES[1:-1], dtype=chances.dtype)
-    sums = torch.zeros(3, len(_EDGES) - 1, dtype=torch.float64)
-    true = torch.zeros(chances.shape, dtype=torch.int8)
-    at, labels, present = label_pairs(rows.true_targets, rows.num_labels)
-    true[at, labels] = torch.where(present, 1, -1).to(torch.int8)
-    for values, is_true in zip(chances.split(1024), true.split(1024), strict=True):
-        known = is_true >= 0
-        values, is_true = values[known], is_true[known]
+    edges, last = torch.tensor(_EDGES[1:-1], dtype=chances.dtype), len(_EDGES) - 1
+    pairs, promised = torch.zeros(2, last, dtype=torch.float64)
+    unsure, unsure_labels = unknown_pairs(rows)
+    for start in range(0, len(chances), 1024):
+        values = chances[start : start + 1024]
         bins = torch.bucketize(values, edges, right=True)
-        for row, weights in enumerate((torch.ones_like(values), values, is_true)):
-            sums[row] += torch.bincount(bins, weights.double(), minlength=len(_EDGES) - 1)
-    pairs, promised, observed = sums
+        here = (unsure >= start) & (unsure < start + 1024)
+        bins[unsure[here] - start, unsure_labels[here]] = last  # a bin that is left out
+        bins = bins.flatten()
+        pairs += torch.bincount(bins, minlength=last + 1)[:last]
+        promised += torch.bincount(bins, values.flatten().double(), minlength=last + 1)[:last]
+    observed = torch.bincount(torch.bucketize(chances[true_pairs(rows)], edges, right=True), minlength=last).double()
     bins = [
         {"predicted": float(p / count), "observed": float(o / count), "pairs": int(count)}
         for count, p, o in zip(pairs, promised, observed, strict=True)

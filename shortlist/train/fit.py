@@ -19,6 +19,7 @@ from shortlist.train.classifier import SetClassifier
 from shortlist.train.encoders import Standardised, as_floats
 from shortlist.train.identity import run_identity
 from shortlist.train.model import SetModel
+from shortlist.train.nodes import Place
 from shortlist.train.options import FitOptions
 from shortlist.train.plan import ModelPlan, build_model
 from shortlist.train.prepared_inputs import prepared
@@ -58,6 +59,7 @@ def fit(
     options: FitOptions | None = None,
     *,
     folder: str | Path | None = None,
+    resume: bool = False,
     progress: bool | Callable[[float], object] = False,
 ) -> Fitted:
     """Train a model on the part ``train``, watching the part ``val``.
@@ -68,7 +70,9 @@ def fit(
         options: how; by default those that suit most data.
         folder: where checkpoints are kept after every epoch. A run with the same folder goes on where the last one
             ended, and ends with the same numbers as one that was not interrupted; a folder of other data or options is
-            refused.
+            refused. Several nodes must see one folder; the first one writes to it.
+        resume: whether to refuse a folder in which no run has begun. What was done in the epoch that a run died in is
+            done again, and that is all that is lost.
         progress: whether to show a bar; or what to call with the share of all steps that is done.
 
     Returns:
@@ -78,6 +82,9 @@ def fit(
         ValueError: in one sentence, for data or options that do not fit.
     """
     options = options or FitOptions()
+    place = Place.here(options)
+    if folder is None and (resume or not place.is_alone):
+        raise ValueError(f"`folder` must be given {'with `resume`' if resume else 'with several nodes'}; got None.")
     asked = run_identity(dataset, options)
     with quiet():
         seed_everything(options.seed, verbose=False)
@@ -92,7 +99,8 @@ def fit(
             start_at_frequencies(module.model.head, train.label_counts(), len(train))
         with TemporaryDirectory() as scratch:
             monitor = _monitor(module, options)
-            best = Training(module, train, val, options, monitor, Path(folder or scratch)).run(progress)
+            training = Training(module, train, val, options, monitor, Path(folder or scratch), place)
+            best = training.run(progress, resume=resume)
     return Fitted(module.model, plan, options, dataset.label_names, monitor, best, module.history)
 
 

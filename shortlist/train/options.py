@@ -47,8 +47,15 @@ class FitOptions:
         patience: how many epochs without a better value to wait; 0 never stops early.
         precision: ``32-true``, ``bf16-mixed`` or ``16-mixed``, as Lightning calls them: whether the network computes in
             half precision (on a CPU both mean bfloat16). Losses, parameters and saved models are float32.
-        processes: how many processes share a step, each on its part of the batch, with the result of one but for what
-            chance draws, as dropout does. A script must guard its start with ``if __name__ == "__main__"``.
+        processes: how many processes of this machine share a step, each on its part of the batch, with the result of
+            one but for what chance draws, as dropout does. They use graphics cards if there are as many, else CPUs. A
+            script must guard its start with ``if __name__ == "__main__"``.
+        nodes: how many machines share a step. The same command is started on each, with MASTER_ADDR and MASTER_PORT
+            (the address of the first machine and a free port of it) and NODE_RANK (0, 1, ...) in its environment; each
+            starts ``processes``. All must see the same folder. Under ``torchrun``, which starts the processes itself,
+            both numbers are left out.
+        strategy: what each of several processes keeps: ``ddp`` all parameters, ``fsdp`` its part of parameters,
+            gradients and states of the optimiser. The result is the same.
         seed: of parameters, order, dropout, noise and augmentation.
         words: how many columns texts are hashed to.
     """
@@ -74,11 +81,13 @@ class FitOptions:
     patience: int = 5
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
     processes: int = 1
+    nodes: int = 1
+    strategy: Literal["ddp", "fsdp"] = "ddp"
     seed: int = 0
     words: int = 2**16
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "processes", "words", "patience", "seed"):
+        for name in ("epochs", "batch_size", "processes", "nodes", "words", "patience", "seed"):
             if type(getattr(self, name)) is not int:
                 raise TypeError(f"`{name}` must be a whole number; got {getattr(self, name)!r}.")
         for name in ("k", "learning_rate", "weight_decay"):
@@ -90,7 +99,7 @@ class FitOptions:
         for name in ("loss_options", "encoder_options", "head_options", "frozen_options"):
             if not isinstance(getattr(self, name), Mapping):
                 raise TypeError(f"`{name}` must be options by name; got {getattr(self, name)!r}.")
-        for name in ("epochs", "batch_size", "processes", "words"):
+        for name in ("epochs", "batch_size", "processes", "nodes", "words"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
         for name in ("learning_rate", "k"):
@@ -103,6 +112,7 @@ class FitOptions:
             ("optimizer", ("adamw", "sgd")),
             ("precision", ("32-true", "bf16-mixed", "16-mixed")),
             ("start", ("auto", "frequencies", "drawn")),
+            ("strategy", ("ddp", "fsdp")),
         ):
             if getattr(self, name) not in known:
                 raise ValueError(f"`{name}` must be one of {', '.join(known)}; got {getattr(self, name)!r}.")
@@ -113,13 +123,19 @@ class FitOptions:
         if self.augmentation and self.frozen:
             what = f"`augmentation` must be empty with `frozen` {self.frozen!r}, whose features are computed once"
             raise ValueError(f"{what}; got {self.augmentation!r}.")
+        if self.strategy == "fsdp" and self.precision == "16-mixed":
+            raise ValueError("`precision` must be 32-true or bf16-mixed with `strategy` 'fsdp'; got '16-mixed'.")
         if self.frozen_options and not self.frozen:
             raise ValueError(f"`frozen_options` must be empty without `frozen`; got {dict(self.frozen_options)}.")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, tensors and arrays as lists; ValueError if an option holds anything that is none."""
+        """Plain values, tensors and arrays as lists; ValueError if an option holds anything that is none.
+
+        Machines and strategy are left out: they say where a run is computed, and change nothing of what it computes.
+        """
+        kept = {name: value for name, value in vars(self).items() if name not in ("nodes", "strategy")}
         try:
-            return json.loads(json.dumps(vars(self), default=_plain))
+            return json.loads(json.dumps(kept, default=_plain))
         except TypeError as error:
             raise ValueError(f"`options` must hold plain values, tensors or arrays: {error}.") from error
 

@@ -12,8 +12,8 @@ class EpochBatches(Sampler[list[int]]):
     """Batches of shuffled rows; epoch e of seed s is the same whether or not the epochs before it were run here.
 
     Processes share an epoch: process r of w takes rows r, r + w, ... of each global batch, so that the global batches
-    are those of one process. Rows at the end that fill no batch form a smaller one, or are dropped if they are fewer
-    than the processes.
+    are those of one process. Rows at the end that fill no batch form a smaller one; if they are fewer than the
+    processes, some have an empty share of it.
 
     Args:
         num_rows: how many rows; at least one for each process.
@@ -30,7 +30,7 @@ class EpochBatches(Sampler[list[int]]):
     def __init__(self, num_rows: int, batch_size: int, *, seed: int, process: int = 0, processes: int = 1) -> None:
         if not 0 <= process < processes:
             raise ValueError(f"`process` must lie in [0, {processes}), the number of processes; got {process}.")
-        # With less there is no batch that gives every process a row, and a run would silently learn nothing.
+        # With less some process would never have a row.
         for name, value in (("batch_size", batch_size), ("num_rows", num_rows)):
             if value < processes:
                 raise ValueError(f"`{name}` must be at least the number of processes, {processes}; got {value}.")
@@ -44,8 +44,7 @@ class EpochBatches(Sampler[list[int]]):
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
-        whole, rest = divmod(self.num_rows, self.batch_size)
-        return whole + (rest >= self.processes)
+        return -(-self.num_rows // self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Rows of this process, batch by batch."""

@@ -2,96 +2,204 @@
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
+import pickle
+import re
 import signal
 import socket
-from collections.abc import Callable
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from multiprocessing import connection
 from threading import Thread
 from typing import Any
 
 import torch
-from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
+import torch.distributed as dist
 
-_SECONDS_BETWEEN_LOOKS = 0.1
+from shortlist.train.nodes import Place
+
 # What is said to users in one sentence; anything else is a fault, and keeps its traceback.
-_SAID = (ValueError, TypeError, ImportError, OSError)
+_SAID = (ValueError, TypeError, ImportError, OSError, MemoryError)
+# A process that lost another one tells so at once; the other's end, which is the reason, may be seen a little later.
+_SECONDS_FOR_THE_REASON = 5.0
 
 Tell = Callable[[float], object]
 
 
-def in_processes(work: Callable[[Tell], object], processes: int, *, tell: Tell | None = None) -> None:
-    """Call ``work`` in several new processes that find each other as Lightning and torch expect it.
+def in_processes(work: Callable[[Tell], object], place: Place, *, tell: Tell | None = None) -> None:
+    """Call ``work`` in new processes that find each other, and those of other nodes, as Lightning and torch expect it.
 
     They are started from scratch and get ``work`` pickled, so that it does not matter what this process has done
     before; a script that comes here must guard its start with ``if __name__ == "__main__"``. Threads are shared out.
 
     Args:
         work: called with a function that passes numbers on to ``tell``.
-        processes: how many.
-        tell: called in this process with what the first of the others tells.
+        place: which of the processes to start here.
+        tell: called in this process with what the others tell.
 
     Raises:
-        ValueError, TypeError, ImportError, OSError: what one of them raised; the others are ended.
+        ValueError, TypeError, ImportError, OSError, MemoryError: what one of them raised; the others are ended.
         ChildProcessError: one of them was killed.
+        ConnectionError: one of them does not find or lost the others, as when another node is gone.
+        RuntimeError: with the traceback of a fault in one of them.
     """
-    messages: Any = multiprocessing.get_context("spawn").SimpleQueue()
-    threads = max(1, torch.get_num_threads() // processes)
-    arguments = (processes, _free_port(), threads, work, messages)
-    errors: list[Exception] = []
-
-    def read() -> None:
-        while not messages.empty():
-            message = messages.get()
-            if isinstance(message, Exception):
-                errors.append(message)
-            elif tell is not None:
-                tell(message)
-
-    # It would tell of processes that are ended because another one failed, which is what is raised.
-    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
-    started: Any = start_processes(_worker, arguments, processes, join=False, start_method="spawn")
+    spawn = multiprocessing.get_context("spawn")
+    threads = max(1, torch.get_num_threads() // len(place.starts))
+    port = _free_port() if place.port is None else place.port
+    workers: list[_Worker] = []
     try:
-        while not started.join(_SECONDS_BETWEEN_LOOKS):
-            read()
-        read()
-    except ProcessRaisedException:
-        read()
-        if errors:
-            raise errors[0] from None
-        raise
-    except ProcessExitedException as error:
-        read()
-        if errors:
-            raise errors[0] from None
-        code = error.exit_code
-        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
-        raise ChildProcessError(
-            f"process {error.error_index} of {processes} was ended {how}; the run goes on when it is started again."
-        ) from None
+        for rank in place.starts:
+            # A pipe for each: what a killed process leaves half written in one must not keep others waiting.
+            here, there = spawn.Pipe(duplex=False)
+            process = spawn.Process(target=_run, args=(rank, place, port, threads, work, there))
+            try:
+                with _quiet_library():
+                    process.start()
+            except BrokenPipeError:
+                raise ChildProcessError(f"process {rank} of {place.per_node} was ended when it began.") from None
+            there.close()
+            workers.append(_Worker(rank, process, here))
+        _supervise(workers, place, tell)
     finally:
-        for process in started.processes:
-            if process.is_alive():
-                process.kill()
+        for worker in workers:
+            if worker.process.is_alive():
+                worker.process.kill()
+        for worker in workers:
+            worker.process.join()
+            worker.messages.close()
 
 
-def _worker(rank: int, processes: int, port: int, threads: int, work: Callable[[Tell], object], messages: Any) -> None:
+@dataclass(eq=False)
+class _Worker:
+    """A process, and how it ended as far as it has told."""
+
+    rank: int
+    process: Any
+    messages: Any
+    code: int | None = None
+    ended: dict[str, Any] = field(default_factory=dict)
+
+    def look(self, tell: Tell | None) -> None:
+        """See whether it has ended, and pass on what it has told; what ends it is kept."""
+        self.code = self.process.exitcode  # First, so that all that an ended process has told is read.
+        try:
+            while self.messages.poll():
+                kind, content = self.messages.recv()
+                if kind != "share":
+                    self.ended[kind] = content
+                elif tell is not None:
+                    tell(content)
+        except (EOFError, OSError):  # It is gone, maybe in the middle of a message.
+            pass
+
+    @property
+    def reason(self) -> str:
+        """What ended it: error, fault or lost, as it told, or end if it told nothing; empty if it has not failed."""
+        if self.code in (None, 0):
+            return ""
+        return next(iter(self.ended), "end")
+
+
+def _supervise(workers: list[_Worker], place: Place, tell: Tell | None) -> None:
+    """Wait until all have ended well; raise for the one that explains why the others did not."""
+    deadline: float | None = None
+    while alive := [worker for worker in workers if worker.process.is_alive()]:
+        wait_for = [source for worker in alive for source in (worker.process.sentinel, worker.messages)]
+        connection.wait(wait_for, None if deadline is None else max(0.0, deadline - time.monotonic()))
+        for worker in workers:
+            worker.look(tell)
+        reasons = {worker.reason for worker in workers}
+        if reasons & {"error", "end", "fault"}:
+            break
+        if "lost" in reasons:
+            deadline = deadline or time.monotonic() + _SECONDS_FOR_THE_REASON
+            if time.monotonic() > deadline:
+                break
+    for worker in workers:
+        worker.look(tell)
+    for kind in ("error", "end", "fault", "lost"):
+        for worker in workers:
+            if worker.reason == kind:
+                raise _explanation(worker, kind, place) from None
+
+
+def _explanation(worker: _Worker, kind: str, place: Place) -> BaseException:
+    which = f"process {worker.rank} of {place.per_node}" + (f" of node {place.node}" if place.nodes > 1 else "")
+    if kind == "error":
+        return worker.ended["error"]
+    if kind == "end":
+        code = worker.code or 0
+        how = f"by {_signal_name(-code)}" if code < 0 else f"with code {code}"
+        return ChildProcessError(f"{which} was ended {how}; the run goes on when it is started again.")
+    if kind == "lost":
+        whom = "it is" if place.is_alone else "all nodes are"
+        told = f"{which} cannot reach the others ({worker.ended['lost']})"
+        return ConnectionError(f"{told}; the run goes on when {whom} started again.")
+    return RuntimeError(f"{which} failed:\n{worker.ended['fault']}")
+
+
+def _run(rank: int, place: Place, port: int, threads: int, work: Callable[[Tell], object], messages: Any) -> None:
+    """What a new process does; it ends without a word on the standard error, for its parent speaks."""
     os.environ.update(
-        MASTER_ADDR="127.0.0.1",
+        MASTER_ADDR=place.address,
         MASTER_PORT=str(port),
-        NODE_RANK="0",
+        NODE_RANK=str(place.node),
         LOCAL_RANK=str(rank),
-        WORLD_SIZE=str(processes),
+        WORLD_SIZE=str(place.processes),
     )
     torch.set_num_threads(threads)
     Thread(target=_end_with_parent, daemon=True).start()
     try:
-        work(messages.put)
+        work(lambda share: messages.send(("share", share)))
+    except KeyboardInterrupt:
+        os._exit(130)
     except _SAID as error:
-        messages.put(error)
-        raise
+        messages.send(("error", _sendable(error)))
+    except BaseException as error:
+        lost = _is_lost_connection(error)
+        messages.send(("lost", _first_sentence(error)) if lost else ("fault", traceback.format_exc()))
+    else:
+        return
+    os._exit(1)
+
+
+@contextmanager
+def _quiet_library() -> Iterator[None]:
+    """For processes that start: of a connection that fails torch would write pages, and one sentence is said."""
+    name = "TORCH_CPP_LOG_LEVEL"
+    if name in os.environ:  # as the user wants it
+        yield
+        return
+    os.environ[name] = "FATAL"
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error, or what it says if it is of a type that cannot be sent."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return ValueError(str(error))
+    return error
+
+
+def _is_lost_connection(error: BaseException) -> bool:
+    """Whether it says that another process does not answer: gloo has no type of its own for that."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+
+
+def _first_sentence(error: BaseException) -> str:
+    """What it says, without the place in the source where it says it, and without advice."""
+    line = str(error).strip().partition("\n")[0]
+    line = re.sub(r"^\[[^\]]*\] *", "", line)
+    return re.split(r"\.(?:\s|$)", line)[0] or type(error).__name__
 
 
 def _end_with_parent() -> None:
@@ -100,6 +208,13 @@ def _end_with_parent() -> None:
     if parent is not None:
         connection.wait([parent.sentinel])
         os._exit(1)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _free_port() -> int:

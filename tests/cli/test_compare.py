@@ -196,6 +196,8 @@ MISTAKES = {
     "a number as a name": (["--candidates", "{1: {}}"], "`candidates` must have texts as names; got 1."),
     "a name twice": ([*TWO, "--candidates", "{lml: {}}"], "--candidates must have names of their own; 'lml' is"),
     "no jobs": ([*TWO, "--jobs", "0"], "`jobs` must be at least 1; got 0."),
+    "no cluster": ([*TWO, "--cluster", "dask://host"], "`cluster` must be local, dask://HOST:PORT or ray://HOST:PORT"),
+    "nobody there": ([*TWO, "--cluster", "ray://127.0.0.1:1"], "`ray://127.0.0.1:1` cannot be reached: "),
     "unknown loss": (["--losses", "lml", "zzz"], "`loss` must be one of"),
     "no seeds": ([*TWO, "--seeds", "0"], "--seeds must be at least 1; got 0."),
     "a word for a number": ([*TWO, "--seeds", "many"], "--seeds: expected int; got many"),

@@ -79,7 +79,17 @@ def test_help_shows_every_option_and_examples(capsys):
     assert (code, err) == (0, "")
     for field in fields(FitOptions):
         assert f"--{field.name}" in out
-    for word in ("examples:", "shortlist fit digits", "--config", "--reader", "--output", "--json", "exit code"):
+    for word in (
+        "examples:",
+        "shortlist fit digits",
+        "--config",
+        "--reader",
+        "--output",
+        "--resume",
+        "--json",
+        "NODE_RANK",
+        "exit code",
+    ):
         assert word in out
 
 
@@ -217,6 +227,10 @@ MISTAKES = {
     "unknown option of the loss": ([*QUICK, "--loss_options", "{zzz: 1}"], "`loss` 'cross_entropy': "),
     "unknown option of the encoder": (["--encoder_options", "{zzz: 1}"], "`encoder` 'mlp': "),
     "unknown monitor": ([*QUICK, "--monitor", "zzz"], "`monitor` must be one of top1_accuracy, "),
+    "one process that shares": ([*QUICK, "--strategy", "fsdp"], "`strategy` 'fsdp' must have several `processes` or "),
+    "unknown strategy": ([*QUICK, "--strategy", "zero"], "--strategy: expected one of 'ddp', 'fsdp'; got zero"),
+    "a node that is nowhere": ([*QUICK, "--nodes", "2"], "MASTER_ADDR must be set in the environment with `nodes` 2: "),
+    "nothing to resume": ([*QUICK, "--resume"], "`--resume`: `m` holds no run to go on with."),
     "unknown precision": ([*QUICK, "--precision", "8"], "--precision: expected one of "),
     "missing library": (
         ["digits", "--encoder", "timm:zzz", "--output", "m"],
@@ -228,6 +242,7 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_sentence_and_code_2(capsys, folder, monkeypatch, name):
     monkeypatch.setitem(sys.modules, "timm", None)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
     arguments, start = MISTAKES[name]
     if arguments and arguments[0].startswith("--"):
         arguments = ["parts.csv", *reader(split="part"), *arguments, "--output", "m"]
@@ -361,6 +376,42 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_figures(capsys, folde
     assert not Path("model/model.json").exists()
     assert run(capsys, *arguments, "model") == wanted
     assert run(capsys, *arguments, "model") == wanted
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_resume_goes_on_with_a_run_that_has_begun_and_with_no_other(capsys, folder, monkeypatch, epoch):
+    arguments = ["parts.csv", *reader(split="part"), *QUICK, "--epochs", "3", "--json", "--output"]
+    wanted = run(capsys, *arguments, "whole")
+    steps, step = [], SetClassifier.training_step
+
+    def training_step(self, batch, index):
+        steps.append(self.current_epoch)
+        if self.current_epoch == epoch and len(steps) < 10:
+            raise OSError(28, "No space left on device")
+        return step(self, batch, index)
+
+    monkeypatch.setattr(SetClassifier, "training_step", training_step)
+    assert refused(capsys, *arguments, "model") == FULL
+    steps = list(range(10))  # nothing is full any more
+    sentence = refused(capsys, *arguments, "model", "--resume", "--learning_rate", "0.5")
+    assert sentence == "`model` holds another run (learning_rate was 0.001 and is 0.5); choose another folder."
+    assert run(capsys, *arguments, "model", "--resume") == wanted
+    assert set(steps[10:]) == set(range(epoch, 3))
+    assert run(capsys, *arguments, "model", "--resume") == wanted
+    Path("model/checkpoints").rename("elsewhere")
+    assert refused(capsys, *arguments, "model", "--resume") == "`--resume`: `model` holds no run to go on with."
+
+
+def test_a_node_that_is_not_the_first_says_where_the_model_is(capsys, folder, monkeypatch):
+    for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"), ("NODE_RANK", "1")):
+        monkeypatch.setenv(name, value)
+    arguments = ["parts.csv", *reader(split="part"), *QUICK, "--output", "model"]
+    assert run(capsys, *arguments)[0] == 0
+    written = {path: path.stat().st_mtime_ns for path in Path("model").rglob("*")}
+    # The run has ended, so that no process is started.
+    assert run(capsys, *arguments, "--nodes", "2") == (0, "Node 0 writes the model: model\n", "")
+    assert run(capsys, *arguments, "--nodes", "2", "--json") == (0, '{"model": "model"}\n', "")
+    assert {path: path.stat().st_mtime_ns for path in Path("model").rglob("*")} == written
 
 
 def test_a_full_disk_is_one_sentence(capsys, folder, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from shortlist.cli import main, scores_file
-from shortlist.data.formats import table_rows
+from shortlist.cli.partial_output import PartialOutput
 from shortlist.sets import AverageError, AverageK, PredictionSets, TopK
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -27,7 +27,6 @@ def folder(tmp_path, monkeypatch) -> Path:
     """Scores of both kinds, a rule for each, read in several blocks."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(scores_file, "BLOCK", 4 * 20)
-    monkeypatch.setattr(table_rows, "BLOCK", 20)
     np.save("logits.npy", LOGITS.numpy())
     np.save("probs.npy", PROBS.numpy())
     Path("names.txt").write_text("\n".join(NAMES) + "\n", encoding="utf-8")
@@ -110,6 +109,24 @@ def test_csv_has_a_line_per_row_and_separates_labels_by_semicolons(folder, capsy
     assert scores == [[score for _, score in row] for row in sets]
 
 
+@pytest.mark.parametrize("output", [["-o", "sets.csv"], ["--format", "csv"]])
+def test_line_ends_in_names_and_ids_do_not_end_a_record_of_csv(folder, capsys, output):
+    names, ids = ["a\rb", "c\r\nd", "\re", 'f "g"\n'], ["i\r", "\r\ni", "plain"]
+    with open("odd.csv", "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+        writer.writerows([["image", *names], *([name, *x] for name, x in zip(ids, PROBS.tolist(), strict=False))])
+    TopK(4).fit(PROBS, from_logits=False).save("all.json")
+    code, out, _ = run(capsys, "odd.csv", "--probabilities", "--id", "image", "--rule", "all.json", *output)
+    assert code == 0
+    text = Path(output[1]).read_bytes().decode() if output[0] == "-o" else out
+    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    assert header == ["id", "size", "labels", "scores"]
+    assert [row[0] for row in rows] == ids
+    orders = PROBS[:3].argsort(-1, descending=True).tolist()
+    assert [row[2].split(";") for row in rows] == [[names[label] for label in order] for order in orders]
+    assert text.splitlines(keepends=True)[0] == "id,size,labels,scores\n"
+
+
 def test_empty_sets_are_rows_too(folder, capsys):
     AverageK(0.5).fit(LOGITS, from_logits=True).save("few.json")
     code, out, _ = run(capsys, "logits.npy", "--logits", "--rule", "few.json", "-o", "sets.jsonl")
@@ -128,8 +145,8 @@ def test_a_seed_decides_ties_for_good(folder, capsys):
     assert first == again != other
 
 
-@pytest.mark.parametrize("rows", [["nan", 33], ["inf", 3]])
-def test_a_score_that_is_none_leaves_no_file(folder, capsys, rows):
+@pytest.mark.parametrize("rows", [["nan", 13], ["inf", 3]])
+def test_a_score_that_is_none_leaves_no_file_if_nothing_is_finished(folder, capsys, rows):
     broken = LOGITS.clone()
     broken[rows[1], 2] = float(rows[0])
     np.save("broken.npy", broken.numpy())
@@ -163,7 +180,13 @@ MISTAKES = [
         "`logits.json` was calibrated on logits, and --probabilities says that these scores are others.",
     ),
     ("empty.npy --logits --rule logits.json", "`empty.npy` holds no rows."),
-    ("logits.npy --logits --rule logits.json -o sets.txt", "--output must end in .jsonl or .csv, or --format must"),
+    ("logits.npy --logits --rule logits.json -o sets.txt", "--output must end in .jsonl, .parquet or .csv, or "),
+    (
+        "logits.npy --logits --rule logits.json --format parquet -o -",
+        "--format parquet is a file: --output must name it.",
+    ),
+    ("logits.npy --logits --rule logits.json --resume -o -", "--resume goes on with a file: --output must name it."),
+    ("logits.npy --logits --rule logits.json --resume", "`--resume`: `sets.jsonl` holds nothing to go on with."),
     ("logits.npy --logits --rule logits.json -o logits.json --format csv", "`logits.json` is read by this command"),
     ("logits.npy --logits --rule logits.json --json -o -", "--json tells a summary on standard output"),
     ("logits.npy --logits --rule logits.json --seed -1", "--seed must lie in [0, 2**63); got -1."),
@@ -193,32 +216,26 @@ def test_a_mistake_is_told_in_one_sentence_and_nothing_is_written(folder, capsys
     assert sorted(os.listdir()) == before
 
 
-class FullDisk(io.StringIO):
-    """A file that takes some text and then no more."""
-
-    def write(self, text: str) -> int:
-        if self.tell() > 500:
-            raise OSError(28, "No space left on device")
-        return super().write(text)
-
-
-@pytest.mark.parametrize("name", ["sets.jsonl", "sets.csv"])
+@pytest.mark.parametrize("name", ["sets.jsonl", "sets.csv", "sets.parquet"])
 def test_a_full_disk_is_told_and_leaves_what_was_there(folder, capsys, monkeypatch, name):
     Path(name).write_text("before")
-    original = Path.open
+    append = PartialOutput.append
 
-    def opened(path, mode="r", *rest, **options):
-        if path.name.endswith(".partial") and mode == "w":
-            original(path, mode).close()
-            return FullDisk()
-        return original(path, mode, *rest, **options)
+    def full(partial, content):
+        if partial.finished.rows:
+            raise OSError(28, "No space left on device")
+        append(partial, content)
 
-    monkeypatch.setattr(Path, "open", opened)
-    code, out, err = run(capsys, "logits.npy", "--logits", "--rule", "logits.json", "-o", name)
+    arguments = ("logits.npy", "--logits", "--rule", "logits.json", "-o", name)
+    with monkeypatch.context() as patch:
+        patch.setattr(PartialOutput, "append", full)
+        code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")
     assert err == f"shortlist: `{name}` cannot be written: No space left on device.\n"
     assert Path(name).read_text() == "before"
-    assert not list(Path().glob(".*partial"))
+    assert sorted(os.listdir(f"{name}.partial")) == ["progress.json", "rows"]
+    assert run(capsys, *arguments)[1].startswith("50 sets (20 of them from before), ")
+    assert not Path(f"{name}.partial").exists()
 
 
 def test_a_reader_that_has_seen_enough_ends_the_command_quietly(folder):

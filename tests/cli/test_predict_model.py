@@ -170,15 +170,39 @@ def test_a_rule_of_ones_own_is_used_if_it_fits(capsys):
     assert sentence == "`few.json` is for 3 labels, and `parts` has 7."
 
 
+@pytest.mark.parametrize(("model", "data"), [("parts", "parts.csv"), ("arrays", "arrays.npz"), ("texts", "texts.csv")])
+def test_a_model_that_was_interrupted_goes_on_and_runs_no_row_twice(model, data, capsys, monkeypatch):
+    arguments = (model, "--data", data, "--seed", "0", "-o")
+    assert run(capsys, *arguments, "whole.jsonl")[0] == 0
+    answer, batches = model_scores._answers, []
+
+    def counted(saved, inputs, *rest):
+        if len(batches) == 1:
+            batches.append(0)
+            raise KeyboardInterrupt
+        batches.append(len(inputs))
+        return answer(saved, inputs, *rest)
+
+    monkeypatch.setattr(model_scores, "_answers", counted)
+    # The model's own folder may be the place of the output, too.
+    told = run(capsys, *arguments, f"{model}/sets.jsonl")
+    assert told == (130, "", "\nshortlist: interrupted; the same command goes on after 40 rows.\n")
+    assert run(capsys, *arguments, f"{model}/sets.jsonl", "--resume")[0] == 0
+    assert Path(f"{model}/sets.jsonl").read_bytes() == Path("whole.jsonl").read_bytes()
+    assert sum(batches) == len(Path("whole.jsonl").read_bytes().splitlines())
+    for path in ("whole.jsonl", f"{model}/sets.jsonl"):
+        os.remove(path)
+
+
 def bad_files() -> None:
     Path("empty.csv").write_text("")
     Path("header.csv").write_text("a,b,c,d\n")
     write_table("three.csv", VALUES[:, :3])
     wrong = VALUES[:60].copy()
-    wrong[55, 1] = np.nan
+    wrong[35, 1] = np.nan
     write_table("nan.csv", wrong)
     np.save("nan.npy", wrong)
-    wrong[55, 1] = np.inf
+    wrong[35, 1] = np.inf
     np.savez("inf.npz", x=wrong)
     np.save("wide.npy", np.zeros((4, 5), dtype=np.float32))
     np.save("no-rows.npy", VALUES[:0])
@@ -195,9 +219,9 @@ MISTAKES = [
     ("parts --data empty.csv", "`empty.csv` is empty."),
     ("parts --data header.csv", "`header.csv` holds no rows."),
     ("parts --data three.csv", "`three.csv`: has no column 'd', which `features` names; it has 'a', 'b', 'c'."),
-    ("parts --data nan.csv", "`nan.csv` line 57: 'b' must be a finite number; got 'nan'."),
-    ("parts --data nan.npy", "`nan.npy` row 55: features must be finite; got nan."),
-    ("parts --data inf.npz", "`inf.npz` row 55: features must be finite; got inf."),
+    ("parts --data nan.csv", "`nan.csv` line 37: 'b' must be a finite number; got 'nan'."),
+    ("parts --data nan.npy", "`nan.npy` row 35: features must be finite; got nan."),
+    ("parts --data inf.npz", "`inf.npz` row 35: features must be finite; got inf."),
     ("parts --data wide.npy", "`wide.npy` row 0 must have features of shape (4,); got features (5,)."),
     ("parts --data no-rows.npy", "`no-rows.npy` holds no rows."),
     ("parts --data words.npz", "`words.npz` 'x' must hold numbers"),

@@ -117,6 +117,8 @@ def test_the_list_names_every_experiment_and_runs_none(root, capsys):
         (["--all", "lml-table-2"], "say which experiments to run, or --all"),
         (["lml-table-3"], "NAME must be one of the 2 experiments that --list shows; got 'lml-table-3'"),
         (["--all", "--jobs", "0"], "--jobs must be at least 1; got 0"),
+        (["--all", "--cluster", "slurm"], "`cluster` must be local, dask://HOST:PORT or ray://HOST:PORT"),
+        (["--all", "--cluster", "dask://127.0.0.1:1"], "`dask://127.0.0.1:1` cannot be reached: "),
     ],
 )
 def test_mistakes_are_answered_in_one_sentence(root, capsys, arguments, message):

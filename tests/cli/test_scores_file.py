@@ -1,9 +1,11 @@
 """Scores and true labels from files: the same rows whatever the format, in blocks, and one sentence for mistakes."""
 
 import gzip
+import re
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pyarrow
 import pytest
@@ -16,8 +18,7 @@ from shortlist.cli import row_progress, scores_file
 from shortlist.cli.row_progress import watched_blocks
 from shortlist.cli.scores_file import Scores, open_scores
 from shortlist.cli.true_labels import labels_of, read_true_labels
-from shortlist.data.formats import table_rows
-from shortlist.data.formats.array_files import ArrayFile
+from shortlist.targets import to_index_lists
 
 LOGITS = torch.randn(23, 4, generator=torch.Generator().manual_seed(0))
 NAMES = ("owl", "red fox", "hare", "elk")
@@ -59,7 +60,6 @@ def folder(tmp_path, monkeypatch) -> None:
     """A folder of its own, and blocks so small that there are several."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(scores_file, "BLOCK", 4 * 5)
-    monkeypatch.setattr(table_rows, "BLOCK", 5)
 
 
 FORMATS = (".npy", "fortran", ".npz", "compressed", ".safetensors", ".csv", ".tsv", ".csv.gz", ".parquet")
@@ -88,12 +88,55 @@ def test_bfloat16_keeps_its_type_and_parquet_of_float32_too():
     assert block.scores.dtype == torch.float32
 
 
-@pytest.mark.parametrize(("ending", "times"), [(".npy", 6), (".npz", 6), (".safetensors", 6), ("compressed", 1)])
-def test_a_mapped_file_is_mapped_anew_for_each_block_and_a_compressed_one_is_read_once(ending, times, monkeypatch):
-    opened, array = [], ArrayFile.array
-    monkeypatch.setattr(ArrayFile, "array", lambda file, key: (opened.append(key), array(file, key))[1])
-    assert len(list(open_scores(**write_scores(ending), from_logits=True).blocks())) == 5
-    assert len(opened) == times
+@pytest.mark.parametrize("ending", FORMATS)
+def test_reading_goes_on_from_the_end_of_any_block(ending):
+    scores = open_scores(**write_scores(ending), from_logits=True)
+    for start in (5, 10, 20, 23):
+        blocks = list(scores.blocks(start))
+        assert [list(block.rows) for block in blocks] == [
+            list(range(at, min(at + 5, 23))) for at in range(start, 23, 5)
+        ]
+        assert all(torch.equal(block.scores.float(), LOGITS[block.start :][:5]) for block in blocks)
+        assert [block.place(0).split()[-1] for block in blocks] == [
+            str(at + (2 if "sv" in ending else 0)) for at in range(start, 23, 5)
+        ]
+        assert [name for block in blocks for name in block.ids or ()] in ([], [f"i{row}" for row in range(start, 23)])
+
+
+@pytest.mark.parametrize("ending", [".npy", "fortran", ".npz", ".safetensors"])
+def test_blocks_are_memory_of_their_own_and_a_file_that_is_cut_meanwhile_is_told(ending):
+    scores = open_scores(**write_scores(ending), from_logits=True)
+    blocks = scores.blocks()
+    first = next(blocks).scores.clone()
+    with scores.path.open("r+b") as file:
+        file.truncate(scores.path.stat().st_size // 3)
+    with pytest.raises(ValueError, match=r"was cut short while it was read\.$"):
+        list(blocks)
+    assert torch.equal(first.float(), LOGITS[:5])
+
+
+@pytest.mark.parametrize("chunks", [None, (1, 4), (3, 2), (23, 4)])
+def test_hdf_is_read_in_blocks_that_hold_whole_chunks_where_these_are_small(chunks):
+    with h5py.File("x.h5", "w") as file:
+        file.create_dataset("run/logits", data=LOGITS.numpy(), chunks=chunks, compression=chunks and "gzip")
+        file["count"] = np.arange(3)
+    scores = open_scores("x.h5", from_logits=True, key="run/logits")
+    blocks = list(scores.blocks())
+    assert torch.equal(torch.cat([block.scores for block in blocks]), LOGITS)
+    assert [len(block.scores) for block in blocks] == {None: [5] * 4 + [3], (3, 2): [3] * 7 + [2]}.get(
+        chunks, [5] * 4 + [3]
+    )
+    later = list(scores.blocks(blocks[1].start))
+    assert [block.start for block in later] == [block.start for block in blocks[1:]]
+    Path("bad.h5").write_bytes(b"no")
+    for path, options, message in (
+        ("x.h5", {}, "`x.h5` must hold one array, or --key must choose; it holds 'count', 'run/logits'."),
+        ("x.h5", {"key": "count"}, "`x.h5` 'count' must hold floating scores; got int64."),
+        ("x.h5", {"key": "zzz"}, "`x.h5`: has no array 'zzz'; it has 'count', 'run/logits'."),
+        ("bad.h5", {}, "`bad.h5` is not an HDF5 file: "),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            open_scores(path, from_logits=True, **options)
 
 
 @pytest.mark.parametrize(("value", "told"), [(np.nan, "nan"), (np.inf, "inf")])
@@ -204,11 +247,14 @@ def test_a_file_that_vanishes_while_it_is_read_is_told():
 def test_a_bar_appears_on_a_terminal_when_the_work_is_long_and_the_blocks_are_the_same(monkeypatch, capsys):
     scores = open_scores(**write_scores(".npy"), from_logits=True)
     monkeypatch.setattr(row_progress, "_LONG_SECONDS", -1.0)
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     with watched_blocks(scores, "looking") as blocks:
         assert sum(len(block.scores) for block in blocks) == 23
-    assert "looking, rows" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "looking, rows" in told
+    assert re.search(r"23/23 \S*[\d,]+ a second", re.sub(r"\x1b\[[\d;?]*\w", "", told))
     with watched_blocks(scores, "looking", shown=False) as blocks:
         assert sum(len(block.scores) for block in blocks) == 23
     assert capsys.readouterr().err == ""
@@ -246,9 +292,9 @@ def write_sets(form: str) -> dict[str, str]:
 def test_sets_of_labels_come_in_every_form_and_by_block(form):
     scores = open_scores(**write_scores(".csv" if form == "names" else ".npy"), from_logits=True)
     target = read_true_labels(**write_sets(form), scores=scores)
-    assert torch.equal(target, LISTS)
+    assert torch.equal(to_index_lists(target, 4), LISTS)
     block = list(scores.blocks())[1]
-    assert torch.equal(labels_of(target, block), LISTS[5:10])
+    assert torch.equal(to_index_lists(labels_of(target, block), 4), to_index_lists(LISTS[5:10], 4))
 
 
 def test_one_class_is_told_by_the_form_of_arrays_and_by_the_rows_of_text():
@@ -260,7 +306,7 @@ def test_one_class_is_told_by_the_form_of_arrays_and_by_the_rows_of_text():
     for path in ("y.npy", "y.txt"):
         assert torch.equal(read_true_labels(path, scores), classes)
         assert torch.equal(read_true_labels(path, scores, one_class=False), classes[:, None])
-    assert torch.equal(read_true_labels("lists.npy", scores), classes[:, None])
+    assert torch.equal(to_index_lists(read_true_labels("lists.npy", scores), 4), classes[:, None])
     assert torch.equal(read_true_labels("lists.npy", scores, one_class=True), classes)
 
 

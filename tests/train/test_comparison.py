@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 import re
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +18,6 @@ from shortlist.train import (
     Interval,
     compare,
     compared_run,
-    ending,
     evaluate,
     fit,
     load_model,
@@ -161,27 +158,6 @@ def test_runs_at_once_give_what_runs_in_turn_give(tmp_path):
     assert [list(seeds) for seeds in at_once.runs.values()] == [[0, 1], [0, 1]]
     assert [done for done, _, _ in told] == [0, 1, 2, 3, 4]
     assert len(list(tmp_path.glob("*/model.json"))) == 4
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that have parents")
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_process_ends_when_its_caller_was_killed(monkeypatch):
-    monkeypatch.setattr(ending, "_SECONDS_BETWEEN_LOOKS", 0.01)
-    alive, writing = os.pipe()
-    caller = os.fork()
-    if not caller:
-        if not os.fork():
-            ending.end_with(os.getppid())
-            os.write(writing, b"here")
-            time.sleep(60)
-            os.write(writing, b"still")
-            os._exit(0)
-        time.sleep(0.1)
-        os._exit(0)
-    os.close(writing)
-    os.waitpid(caller, 0)
-    with os.fdopen(alive, "rb") as told:
-        assert told.read() == b"here"
 
 
 def test_an_interrupted_comparison_goes_on_to_the_same_figures(monkeypatch, trained, tmp_path):

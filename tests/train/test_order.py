@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shortlist.train.batches import validation_batches
 from shortlist.train.order import EpochBatches
 
 
@@ -41,16 +42,12 @@ def test_processes_share_the_batches_of_one(processes, batch_size, num_rows, see
     shares = [
         epochs(num_rows, batch_size, process=process, processes=processes, **options)[0] for process in range(processes)
     ]
-    # Only a last batch that cannot give every process a row is left out.
-    kept = [batch for batch in alone if len(batch) >= processes]
-    assert len(alone) - len(kept) <= 1
-    assert kept == alone or len(alone[-1]) < processes
-    assert {len(share) for share in shares} == {len(kept)}
-    for batch, *parts in zip(kept, *shares, strict=True):
+    assert {len(share) for share in shares} == {len(alone)}
+    for batch, *parts in zip(alone, *shares, strict=True):
         assert sorted(row for part in parts for row in part) == sorted(batch)
         sizes = [len(part) for part in parts]
-        assert min(sizes) >= 1
         assert max(sizes) - min(sizes) <= 1
+        assert min(sizes) >= 1 or len(batch) < processes  # which only the last one can be
 
 
 def test_each_process_takes_every_so_many_th_row():
@@ -95,8 +92,9 @@ def test_all_rows_are_as_likely_to_come_first():
     assert all(abs(count - 400) < 90 for count in counts)  # 5 standard deviations of a binomial
 
 
-def test_a_last_batch_smaller_than_the_processes_is_left_out():
-    assert [len(batch) for batch in epochs(9, 4, last=1, process=0, processes=2)[0]] == [2, 2]
+def test_a_last_batch_smaller_than_the_processes_is_learned_from_all_the_same():
+    assert [len(batch) for batch in epochs(9, 4, last=1, process=0, processes=2)[0]] == [2, 2, 1]
+    assert [len(batch) for batch in epochs(9, 4, last=1, process=1, processes=2)[0]] == [2, 2, 0]
     assert [len(batch) for batch in epochs(10, 4, last=1, process=1, processes=2)[0]] == [2, 2, 1]
 
 
@@ -118,3 +116,20 @@ def test_batches_smaller_than_the_processes_are_refused(batch_size, processes):
 def test_a_process_is_one_of_those_there_are(process):
     with pytest.raises(ValueError, match=rf"`process` must lie in \[0, 2\), the number of processes; got {process}."):
         EpochBatches(8, 4, seed=0, process=process, processes=2)
+
+
+@given(num_rows=st.integers(0, 60), processes=st.integers(1, 7), most=st.integers(2, 9))
+@settings(derandomize=True, deadline=None, max_examples=200)
+def test_validation_rows_are_shared_out_once_each_in_equally_many_batches(num_rows, processes, most):
+    shares = [validation_batches(num_rows, process, processes, most=most) for process in range(processes)]
+    assert sorted(row for share in shares for batch in share for row in batch) == list(range(num_rows))
+    assert len({len(share) for share in shares}) == 1
+    assert all(len(batch) <= most for share in shares for batch in share)
+    # A batch is empty only where there are more processes than rows.
+    assert num_rows < processes or all(batch for share in shares for batch in share)
+
+
+def test_one_process_measures_full_batches():
+    assert [len(batch) for batch in validation_batches(2500)] == [1024, 1024, 452]
+    assert [len(batch) for batch in validation_batches(2049, 1, 2)] == [1023, 1]
+    assert validation_batches(0) == [[]]

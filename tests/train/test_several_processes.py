@@ -10,17 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from shortlist.train import fit
+from shortlist.train.nodes import Place
 from shortlist.train.processes import in_processes
-from tests.train.small_data import classes, features, images, label_sets, quick
+from tests.train.commands import command, environment, run
+from tests.train.small_data import classes, images, label_sets, quick
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
-COMMAND = "import sys; from shortlist.cli import main; sys.exit(main())"
+TWO = Place(per_node=2, starts=(0, 1))
 PLAIN = {"encoder_options": {"hidden": [16], "dropout": 0.0}, "learning_rate": 0.01}
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "average_k": (classes, {"loss": "average_k"}),
@@ -97,11 +97,11 @@ def test_a_process_that_ends_ends_the_others_and_is_named():
         (_exits, r"process \d of 2 was ended with code 7"),
     ):
         with pytest.raises(ChildProcessError, match=rf"^{how}; the run goes on when it is started again\.$"):
-            in_processes(work, 2)
+            in_processes(work, TWO)
 
 
 def test_processes_end_when_the_one_that_started_them_is_killed(tmp_path):
-    code = "from tests.train.test_several_processes import _waits, in_processes; in_processes(_waits, 2)"
+    code = "from tests.train.test_several_processes import TWO, _waits, in_processes; in_processes(_waits, TWO)"
     settings = {**environment(), "SHORTLIST_TEST_FOLDER": str(tmp_path)}
     parent = subprocess.Popen([sys.executable, "-c", code], env=settings, stderr=subprocess.DEVNULL)
     files = [tmp_path / "0", tmp_path / "1"]
@@ -116,37 +116,16 @@ def test_processes_end_when_the_one_that_started_them_is_killed(tmp_path):
 
 def test_an_error_of_one_process_is_raised_as_it_was():
     with pytest.raises(OSError, match="No space left on device") as caught:
-        in_processes(_fails, 2)
+        in_processes(_fails, TWO)
     assert (caught.value.errno, caught.value.filename) == (28, "model")
 
 
-def command(folder: Path, output: str, processes: int) -> list[str]:
-    data = classes()
-    np.savez(folder / "data.npz", features=features(data).numpy(), labels=data.targets.numpy())
-    options = ["--epochs", "12", "--patience", "0", "--k", "2", "--batch_size", "32", "--learning_rate", "0.02"]
-    encoder = ["--encoder_options", "{hidden: [16], dropout: 0.0}", "--loss", "average_k"]
-    rest = ["--processes", str(processes), "--json", "--output", output]
-    return [sys.executable, "-c", COMMAND, "fit", "data.npz", *options, *encoder, *rest]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-
-
-def run(folder: Path, output: str, processes: int) -> dict[str, float]:
-    done = subprocess.run(
-        command(folder, output, processes), cwd=folder, env=environment(), capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return json.loads(done.stdout)
-
-
 def test_the_command_gives_one_answer_and_goes_on_to_it_after_its_processes_were_killed(tmp_path):
-    wanted = run(tmp_path, "whole", 2)
-    alone = run(tmp_path, "alone", 1)
+    wanted = run(tmp_path, "whole", "--processes", "2")
+    alone = run(tmp_path, "alone")
     assert wanted == pytest.approx(alone, rel=1e-3, abs=0.05)  # a row at the threshold may change sides
     process = subprocess.Popen(
-        command(tmp_path, "killed", 2),
+        command(tmp_path, "killed", "--processes", "2"),
         cwd=tmp_path,
         env=environment(),
         start_new_session=True,
@@ -159,7 +138,7 @@ def test_the_command_gives_one_answer_and_goes_on_to_it_after_its_processes_were
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not (tmp_path / "killed" / "model.json").exists()
-    assert run(tmp_path, "killed", 2) == wanted
+    assert run(tmp_path, "killed", "--processes", "2") == wanted
     histories = [
         json.loads((tmp_path / name / "model.json").read_text())["about"]["history"] for name in ("whole", "killed")
     ]

@@ -1,0 +1,58 @@
+"""Run by test_sharded.py as a program: all cases of sharded labels, in processes that talk by gloo."""
+
+import json
+import multiprocessing
+import sys
+import tempfile
+import traceback
+import warnings
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch._dynamo  # loaded by the first DTensor: here once for all processes
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from tests.functional.sharded_cases import CASES, LESS, Case
+from tests.functional.sharded_rules import RULES
+
+
+def chosen(plan: str) -> dict[str, Case]:
+    """The cases of a plan: all of them, or the few that differ most in what they send."""
+    everything = CASES | RULES
+    return everything if plan == "all" else {name: case for name, case in everything.items() if name not in LESS}
+
+
+def work(rank: int, world: int, plan: str, folder: str) -> None:
+    """One process: what each case found wrong."""
+    warnings.simplefilter("error")
+    torch.set_num_threads(1)
+    wait = timedelta(seconds=60)  # for one that died or asks for something else
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world, timeout=wait)
+    mesh = init_device_mesh("cpu", (world,))
+    found = {}
+    for name, case in chosen(plan).items():
+        try:
+            found[name] = case(mesh)
+        except Exception:  # noqa: PERF203  (the others go on, and so does this one)
+            found[name] = [traceback.format_exc()]
+    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def together(world: int, plan: str) -> list[dict[str, list[str]]]:
+    """What each of so many processes found."""
+    fork = multiprocessing.get_context("fork")  # what is imported once serves all
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [fork.Process(target=work, args=(rank, world, plan, folder)) for rank in range(world)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        return [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(world)]
+
+
+if __name__ == "__main__":
+    plans = [argument.split("-") for argument in sys.argv[1:]]
+    sys.stdout.write(json.dumps({"-".join(plan): together(int(plan[0]), plan[1]) for plan in plans}))

@@ -1,0 +1,330 @@
+"""Index and sparse labels stay as few as they are: nothing as large as the scores is made of them, on any way."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from shortlist import functional as F
+from shortlist.data.target_rows import csr
+from shortlist.metrics import SetCoverage, SizeStratifiedCoverage
+from shortlist.sets import AverageK, tradeoff
+from shortlist.targets import count_known, count_positives, fill_unknown, sum_over_positives, to_index_lists, to_sparse
+from tests.contracts import POTENTIALS
+from tests.contracts_losses import LOSSES, Loss
+from tests.contracts_metrics import METRICS, MetricCase
+from tests.contracts_metrics import N as FEW_LABELS
+from tests.label_taint import LABELS, SCORES, DenseLabelsError, PeakMemory, only_few_labels
+from tests.sets.rules import RULES, Rule
+
+ROWS, N = 8, 120
+SPARSE = ("sparse COO", "sparse CSR")
+FORMS = ("class indices", "index lists", *SPARSE)
+COUNTED_TWICE = ("lml_nll", "multilabel_softmax", "multilabel_truncated_topk_entropy", "expected_positive", "role")
+"""Losses in which a label that a list names twice counts twice."""
+
+UPSTREAM = torch.linspace(0.5, 1.5, ROWS * N).double()
+"""Gradients of values, so that none of logits is made of labels alone."""
+
+each_loss = pytest.mark.parametrize("loss", LOSSES, ids=str)
+each_form = pytest.mark.parametrize("form", FORMS)
+
+
+@pytest.fixture(params=["read", "not read"])
+def reading(request, monkeypatch):
+    """Whether values may be looked at; where not, all is done as on an accelerator."""
+    if request.param == "not read":
+        hide_values(monkeypatch)
+    return request.param
+
+
+def hide_values(monkeypatch) -> None:
+    for name, module in list(sys.modules.items()):
+        if name.startswith("shortlist.functional") and hasattr(module, "may_look"):
+            monkeypatch.setattr(module, "may_look", lambda x: False)
+    monkeypatch.setattr("shortlist.targets._all_known", lambda hot: False)
+
+
+def multi_hot(loss: Loss, form: str) -> Tensor:
+    """Labels that the loss takes in this form: a row without any where it can say so, and unknown ones."""
+    generator = torch.Generator().manual_seed(7)
+    most = 1 if loss.one_class or form == "class indices" else 3
+    sizes = torch.arange(ROWS).unsqueeze(-1) % (most + 1)
+    ranks = torch.rand(ROWS, N, generator=generator).argsort(-1).argsort(-1)
+    hot = (ranks < (1 if form == "class indices" else sizes)).double()
+    unknown = (ranks >= N - 2) if form in SPARSE else torch.zeros_like(ranks, dtype=torch.bool)
+    return hot.masked_fill(unknown, -1)
+
+
+def labels_in(form: str, hot: Tensor) -> Tensor:
+    """The multi-hot in another form, with padding, and with more than it must have."""
+    if form == "class indices":
+        return hot.argmax(-1)
+    if form == "index lists":
+        return to_index_lists(hot, hot.shape[-1])
+    layout = torch.sparse_coo if form == "sparse COO" else torch.sparse_csr
+    return to_sparse(hot, hot.shape[-1], layout=layout)
+
+
+def scores(seed: int = 0, rows: int = ROWS, n: int = N) -> Tensor:
+    return 2 * torch.randn(rows, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def derivatives(loss: Loss, logits: Tensor, target: Tensor, **options) -> list[Tensor]:
+    """The loss, its gradient, and the gradient of that."""
+    value = loss(logits, target, 3, **options)
+    slope = torch.autograd.grad(value, logits, UPSTREAM[: value.numel()].view(value.shape), create_graph=True)[0]
+    second = torch.autograd.grad(slope.square().sum(), logits, allow_unused=True)[0] if slope.requires_grad else None
+    return [value.detach(), slope.detach(), torch.zeros(ROWS, N).double() if second is None else second]
+
+
+@each_form
+@each_loss
+def test_no_loss_makes_a_mask_of_few_labels(loss, form, reading):
+    hot, logits = multi_hot(loss, form), scores().requires_grad_()
+    target, weight, second, noise = labels_in(form, hot), torch.linspace(0.5, 2, N).double(), scores(1), scores(2)
+    more = {"noise": noise.expand(3, ROWS, N)} if loss.takes_noise else {}
+    with only_few_labels(ROWS * N) as taint:
+        taint.mark(LABELS, target)
+        taint.mark(SCORES, logits, weight, second, noise, UPSTREAM)
+        for options in ({"reduction": "none", "weight": weight}, {"reduction": "mean"}):
+            derivatives(loss, logits, target, partner=second, **options, **more)
+        assert taint.seen
+
+
+@pytest.mark.parametrize("form", ["index lists", *SPARSE])
+@pytest.mark.parametrize("case", POTENTIALS, ids=str)
+def test_no_potential_makes_a_mask_of_few_labels(case, form):
+    hot, logits = multi_hot(next(loss for loss in LOSSES if not loss.one_class), form), scores().requires_grad_()
+    target = labels_in(form, hot)
+    with only_few_labels(ROWS * N) as taint:
+        taint.mark(LABELS, target)
+        taint.mark(SCORES, logits, UPSTREAM)
+        F.fenchel_young_loss(logits, target, case.potential(2)).backward(UPSTREAM[:ROWS])
+        sum_over_positives(logits, target), count_positives(target, N), count_known(target, N)
+        assert taint.seen
+
+
+@each_form
+@pytest.mark.parametrize("case", METRICS, ids=str)
+def test_no_metric_makes_a_mask_of_few_labels(case: MetricCase, form):
+    if not case.takes_target:
+        pytest.skip("it takes no labels")
+    rows = 12
+    hot = torch.nn.functional.one_hot(torch.arange(rows) % FEW_LABELS, FEW_LABELS).double()
+    if form != "class indices":
+        hot[::7] = 0
+    target, values = labels_in(form, hot), scores(0, rows, FEW_LABELS).round()
+    if form == "index lists":
+        target = torch.cat([target, torch.full_like(target, -1)], -1)
+    metric, arguments = case.metric(), case.arguments(values, target)
+    with only_few_labels(rows * FEW_LABELS) as taint:
+        taint.mark(LABELS, target)
+        taint.mark(SCORES, values, arguments[0])
+        metric.update(*arguments)
+        metric.compute()
+        if case.function is not None:
+            case.function(values, target)
+        assert taint.seen
+
+
+@each_form
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_no_set_rule_makes_a_mask_of_few_labels(rule: Rule, form):
+    if rule.wants == "none":
+        pytest.skip("it takes no labels")
+    rows, n = 40, 50
+    hot = torch.nn.functional.one_hot(torch.arange(rows) * 7 % n, n).double()
+    if form != "class indices" and rule.wants == "sets":
+        hot[3, : n if form in SPARSE else 3] = 1  # lists as wide as this row would be a mask
+    target, logits = labels_in(form, hot), scores(0, rows, n)
+    with only_few_labels(rows * n) as taint:
+        taint.mark(LABELS, target)
+        taint.mark(SCORES, logits)
+        rule.make().fit(logits, target, from_logits=True)
+        tradeoff(logits, target, from_logits=True)
+        assert taint.seen
+
+
+@each_form
+def test_no_measure_of_sets_makes_a_mask_of_few_labels(form):
+    rows, n = 40, 50
+    hot = torch.nn.functional.one_hot(torch.arange(rows) * 7 % n, n).double()
+    target, logits = labels_in(form, hot), scores(0, rows, n)
+    sets = AverageK(3).fit(logits, from_logits=True).predict(logits)
+    with only_few_labels(rows * n) as taint:
+        taint.mark(LABELS, target)
+        taint.mark(SCORES, logits, sets.labels, sets.indptr, sets.scores)
+        for metric in (SetCoverage(), SizeStratifiedCoverage()):
+            metric.update(sets, target)
+        sets.contains(target), sets.count_hits(target)
+        assert taint.seen
+
+
+DENSIFYING = {
+    "scatter into zeros": lambda x, t: torch.zeros_like(x).scatter(-1, t, 1.0),
+    "scatter in place": lambda x, t: x.new_zeros(x.shape).scatter_(-1, t, torch.ones_like(t).double()),
+    "index into zeros": lambda x, t: torch.zeros(x.shape, dtype=torch.bool).index_put_(
+        (torch.arange(len(x)), t[:, 0]), torch.tensor(True)
+    ),
+    "write to a view": lambda x, t: torch.zeros(x.numel()).view(x.shape)[1:].scatter_(-1, t[1:], 1.0),
+    "one-hot": lambda x, t: torch.nn.functional.one_hot(t[:, 0], x.shape[-1]),
+    "comparison": lambda x, t: t[:, :1] == torch.arange(x.shape[-1]),
+    "sparse to dense": lambda x, t: to_sparse(t, x.shape[-1]).to_dense(),
+    "counts": lambda x, t: torch.bincount(t[:, 0] + x.shape[-1] * torch.arange(len(x)), minlength=x.numel()),
+    "zeros of numpy": lambda x, t: np.zeros(x.shape).__setitem__((np.arange(len(x)), t[:, 0].numpy()), 1),
+    "counts of numpy": lambda x, t: np.bincount(t[:, 0].numpy(), minlength=x.numel()),
+    "comparison of numpy": lambda x, t: t[:, :1].numpy() == np.arange(x.shape[-1]),
+    "rows of the unit matrix": lambda x, t: torch.eye(x.shape[-1])[t[:, 0]],
+}
+
+
+@pytest.mark.parametrize("way", DENSIFYING)
+def test_a_function_that_makes_a_mask_is_caught(way):
+    logits, target = scores(), torch.arange(ROWS).unsqueeze(-1) * 3
+    with only_few_labels(ROWS * N) as taint:
+        taint.mark(LABELS, target)
+        taint.mark(SCORES, logits)
+        logits.scatter(-1, target, -math.inf).softmax(-1)  # of scores and labels both
+        torch.from_numpy(np.argsort(logits.numpy(), -1)) * 2
+        with pytest.raises(DenseLabelsError, match="of labels alone"):
+            DENSIFYING[way](logits, target)
+
+
+@each_form
+@each_loss
+def test_few_labels_mean_what_a_mask_of_them_means(loss, form, reading):
+    """Values and two derivatives, where no path for a multi-hot with few marks is taken."""
+    hot, logits, weight = multi_hot(loss, form), scores(), torch.linspace(0.5, 2, N).double()
+    target = labels_in(form, hot)
+    if form in SPARSE:
+        logits = logits.masked_fill(hot < 0, math.nan)
+    soft = hot.clone().requires_grad_()  # is read as a mask, for it may have to learn
+    for options in ({"reduction": "none"}, {"reduction": "mean", "weight": weight}):
+        results = [derivatives(loss, logits.clone().requires_grad_(), t, **options) for t in (soft, target)]
+        for expected, got in zip(*results, strict=True):
+            torch.testing.assert_close(got, expected.detach(), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if not loss.one_class], ids=str)
+def test_labels_named_twice_out_of_order_or_as_absent_count_as_before(loss, reading):
+    logits, hot = scores(), torch.zeros(ROWS, N, dtype=torch.float64)
+    lists = torch.tensor(
+        [[5, 2, 5], [9, 9, -1], [-1, -1, -1], [0, -1, -1], [3, 1, 2], [7, 7, 7], [1, 0, -1], [N - 1, 0, 4]]
+    )
+    for row, labels in enumerate(lists):
+        hot[row, labels[labels >= 0]] = 1
+    rows, slots = (lists >= 0).nonzero(as_tuple=True)
+    at = torch.stack([rows, lists[rows, slots]])[:, torch.arange(len(rows)).flip(0)]
+    repeated = torch.sparse_coo_tensor(at, torch.ones(len(rows)), (ROWS, N), check_invariants=False)
+    zeros = torch.sparse_coo_tensor(
+        torch.cat([hot.nonzero().T, torch.tensor([[2, 2], [0, 6]])], 1),
+        torch.cat([torch.ones(int(hot.sum())), torch.zeros(2)]),
+        (ROWS, N),
+        is_coalesced=True,
+        check_invariants=False,
+    )
+    targets = [zeros] if loss.function.__name__ in COUNTED_TWICE else [lists, repeated, zeros]
+    expected = derivatives(loss, logits.clone().requires_grad_(), hot, reduction="none")
+    for target in targets:
+        got = derivatives(loss, logits.clone().requires_grad_(), target, reduction="none")
+        for one, other in zip(got, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # torch scripts some forward derivatives
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if not loss.couples_rows], ids=str)
+def test_padded_lists_map_and_differentiate_forwards(loss):
+    hot, logits = multi_hot(loss, "index lists"), scores()
+    target = labels_in("index lists", hot)
+
+    def run(x: Tensor, labels: Tensor) -> Tensor:
+        return loss(x, labels, 3, reduction="none")
+
+    expected = run(logits, target)
+    torch.testing.assert_close(vmap(run)(logits, target), expected, rtol=1e-9, atol=1e-11)
+    slopes = vmap(torch.func.grad(lambda x, labels: run(x, labels).sum()))(logits, target)
+    rows = logits.clone().requires_grad_()
+    torch.testing.assert_close(slopes, torch.autograd.grad(run(rows, target).sum(), rows)[0], rtol=1e-9, atol=1e-11)
+    direction = scores(3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shortlist.functional.marked.is_plain", lambda x: False)  # so that padding stays
+        moved = torch.func.jvp(lambda x: run(x, target), (logits,), (direction,))[1]
+    by_row = (slopes * direction).sum(-1)
+    torch.testing.assert_close(moved.sum(-1) if loss.entrywise else moved, by_row, rtol=1e-9, atol=1e-11)
+
+
+@each_form
+@each_loss
+def test_nothing_is_read_where_values_cannot_be(loss, form):
+    if loss.takes_noise or loss.function.__name__ == "smooth_topk_svm":
+        pytest.skip("the order statistics under it have no form for tensors without values")
+    target = labels_in(form, multi_hot(loss, form))
+    logits = torch.empty(ROWS, N, device="meta", requires_grad=True)
+    options = {"reduction": "none"}
+    if form == "sparse CSR":
+        parts = (part.to("meta") for part in (target.crow_indices(), target.col_indices(), target.values()))
+        target = csr(*parts, N)
+    elif form == "sparse COO":
+        stored = target._indices().to("meta"), target._values().to("meta")
+        target = torch.sparse_coo_tensor(*stored, (ROWS, N), is_coalesced=True, check_invariants=False)
+    else:
+        target = target.to("meta")
+    value = loss(logits, target, 3, partner=torch.empty(ROWS, N, device="meta"), **options)
+    assert torch.autograd.grad(value.sum(), logits)[0].shape == (ROWS, N)
+
+
+def test_unknown_labels_of_a_sparse_target_are_filled_without_a_mask():
+    hot, values = torch.tensor([[1.0, -1.0, 0.0], [0.0, 0.0, -2.0]]), scores(0, 2, 3)
+    values[0, 1] = math.nan
+    for target in (hot, hot.to_sparse(), hot.to_sparse_csr()):
+        x = values.clone().requires_grad_()
+        filled = fill_unknown(x, target, -5.0)
+        assert torch.equal(filled, values.masked_fill(hot < 0, -5.0))
+        assert torch.equal(torch.autograd.grad(filled.sum(), x)[0], (hot >= 0).double())
+    assert count_known(hot.to_sparse(), 3).tolist() == count_known(hot, 3).tolist() == [2, 2]
+    assert count_known(torch.tensor([[0, 1], [2, -1]]), 3).tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("form", SPARSE)
+def test_a_sparse_label_outside_is_refused_and_no_neighbour_takes_its_place(form):
+    at, values = torch.tensor([[0, 1], [1, 3]]), torch.ones(2)
+    target = torch.sparse_coo_tensor(at, values, (2, 3), is_coalesced=True, check_invariants=False)
+    if form == "sparse CSR":
+        target = csr(torch.tensor([0, 1, 2]), at[1], values, 3)
+    for loss in (F.bce, F.two_way, F.cross_entropy, F.multilabel_softmax):
+        with pytest.raises(ValueError, match=r"`target` row 1 of 2: labels must lie in \[0, 3\); got 3"):
+            loss(torch.zeros(2, 3), target)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_labels_of_half_precision_are_read_like_others(dtype):
+    hot, logits = (scores() > 4.5).to(dtype), scores(1).float()
+    for loss in (F.bce, F.two_way, F.warp, F.sparse_top_loss):
+        for target in (hot, hot.to_sparse(), hot.to_sparse_csr()):
+            torch.testing.assert_close(loss(logits, target), loss(logits, hot.double()))
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [(F.bce, ()), (F.two_way, ()), (F.lml_nll, (5,)), (F.multilabel_truncated_topk_entropy, (10,))],
+    ids=["bce", "two-way", "lml", "truncated entropy"],
+)
+def test_few_labels_take_no_more_memory_than_a_mask_of_them(function, options):
+    rows, n = 32, 100_000
+    lists = torch.randint(n, (rows, 5), generator=torch.Generator().manual_seed(0))
+    hot = torch.zeros(rows, n).scatter(-1, lists, 1.0)
+    logits = torch.zeros(rows, n, requires_grad=True)
+
+    def peak(target: Tensor) -> int:
+        with PeakMemory() as memory:
+            torch.autograd.grad(function(logits, target, *options), logits)
+        return memory.peak
+
+    dense = peak(hot)
+    for target in (lists, to_sparse(hot, n), to_sparse(hot, n, layout=torch.sparse_csr)):
+        assert peak(target) <= dense + 100 * lists.numel()  # a mask of them would take 400,000 bytes for each row
