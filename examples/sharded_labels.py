@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from shortlist.nn import LMLNLL, ColumnParallelHead
 from shortlist.sets import TopK
@@ -51,6 +52,14 @@ class Wire:
         return self._reduce(tensor, *arguments, **options)
 
 
+def clip(encoder: nn.Module, head: ColumnParallelHead, most: float) -> None:
+    """Bound the common norm of all gradients; torch does not take plain and sharded ones in one call."""
+    plain, sharded = (get_total_norm([p.grad for p in part.parameters()]) for part in (encoder, head))
+    norm = torch.stack([plain, sharded.full_tensor()]).norm()
+    for part in (encoder, head):
+        clip_grads_with_norm_(part.parameters(), most, norm)
+
+
 def train(mesh: DeviceMesh, labels: int, options: argparse.Namespace) -> tuple[list[float], float, float]:
     """The loss of each step, how many positives of the first examples are among the k best, and the layer's MB here."""
     inputs, target = toy(options.examples, options.features, labels, options.k)
@@ -65,6 +74,7 @@ def train(mesh: DeviceMesh, labels: int, options: argparse.Namespace) -> tuple[l
         optimizer.zero_grad()
         value = loss(head(encoder(inputs[batch])), target[batch])
         value.backward()
+        clip(encoder, head, options.clip)
         optimizer.step()
         losses.append(value.item())
     with torch.no_grad():
@@ -135,6 +145,7 @@ def main() -> None:
     for name, value in {"labels": 1_000_000, "features": 64, "batch": 32, "examples": 64, "steps": 8, "k": 5}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--rate", type=float, default=4.0, help="learning rate")
+    parser.add_argument("--clip", type=float, default=10.0, help="the largest norm of all gradients together")
     parser.add_argument("--threads", type=int, default=1, help="of each process")
     options = parser.parse_args()
     print(table([run(processes, options) for processes in options.processes]))

@@ -171,7 +171,7 @@ def _kept(output: Path, question: dict[str, Any]) -> Finished | None:
 def _only_process(folder: Path, output: Path) -> Iterator[None]:
     """Make the folder and keep other processes out until the block ends; then remove the folder if it is empty."""
     folder.mkdir(parents=True, exist_ok=True)
-    handle = None if fcntl is None else _lock(folder, output)
+    handle = _lock(folder, output)
     try:
         yield
     finally:
@@ -184,8 +184,10 @@ def _only_process(folder: Path, output: Path) -> Iterator[None]:
             folder.rmdir()
 
 
-def _lock(folder: Path, output: Path) -> int:
-    """Lock a file that no rename moves; its descriptor holds the lock."""
+def _lock(folder: Path, output: Path) -> int | None:
+    """Lock a file that no rename moves; its descriptor holds the lock. None where the system has no locks."""
+    if fcntl is None:
+        return None
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from shortlist.functional.rows import HALF, as_rows, is_sharded, moved, solvable
+from shortlist.functional.rows import wide as wide
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

@@ -41,6 +41,15 @@ class ColumnParallelHead(nn.Module):
     ``weight.full_tensor()`` where one process can hold it. ``load_state_dict`` also takes plain tensors of all labels,
     such as those of an ``nn.Linear``, and keeps the own rows.
 
+    Optimisers take its parameters beside plain ones as they come. With ``foreach=True`` or ``fused=True``, which torch
+    refuses over both kinds, give the two as two parameter groups; not every optimiser has a fused kernel for shards.
+    ``clip_grad_norm_`` refuses both kinds together, too. Clip each for itself, or both by their common norm::
+
+        norms = [get_total_norm([p.grad for p in part.parameters()]) for part in (encoder, head)]
+        norm = torch.stack([norms[0], norms[1].full_tensor()]).norm()
+        for part in (encoder, head):
+            clip_grads_with_norm_(part.parameters(), 1.0, norm)
+
     Args:
         in_features: size of e.
         num_labels: n, rows of ``weight``, of all processes together.

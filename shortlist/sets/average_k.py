@@ -33,7 +33,9 @@ class AverageK(SetRule):
     returns exactly m labels whatever the ties.
 
     Scores may be a ``DTensor`` that is sharded along its labels, in all batches of a fit or in none: every process
-    keeps the largest of its own, and all find the same threshold by counting.
+    keeps the largest of its own, and all find the same threshold by counting. Softmax scores of sharded and of plain
+    logits may differ in the last bit, so that ties at the threshold of a rule that was fitted the other way may fall
+    otherwise.
 
     Args:
         k: how many labels on average, a real number, at least 0. It is read as written: 0.29 of 100 rows are 29.

@@ -14,6 +14,7 @@ import torch
 
 from shortlist.cli import main, scores_file
 from shortlist.cli.partial_output import PartialOutput
+from shortlist.cli.set_lines import CsvLines, SetRows
 from shortlist.sets import AverageError, AverageK, PredictionSets, TopK
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -111,7 +112,7 @@ def test_csv_has_a_line_per_row_and_separates_labels_by_semicolons(folder, capsy
 
 @pytest.mark.parametrize("output", [["-o", "sets.csv"], ["--format", "csv"]])
 def test_line_ends_in_names_and_ids_do_not_end_a_record_of_csv(folder, capsys, output):
-    names, ids = ["a\rb", "c\r\nd", "\re", 'f "g"\n'], ["i\r", "\r\ni", "plain"]
+    names, ids = ["a\rb", "c\nd", "e\r\re", 'f "g"\r,'], ["i\r", "\ri\n", "plain"]
     with open("odd.csv", "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_ALL)
         writer.writerows([["image", *names], *([name, *x] for name, x in zip(ids, PROBS.tolist(), strict=False))])
@@ -124,7 +125,11 @@ def test_line_ends_in_names_and_ids_do_not_end_a_record_of_csv(folder, capsys, o
     assert [row[0] for row in rows] == ids
     orders = PROBS[:3].argsort(-1, descending=True).tolist()
     assert [row[2].split(";") for row in rows] == [[names[label] for label in order] for order in orders]
-    assert text.splitlines(keepends=True)[0] == "id,size,labels,scores\n"
+    assert text.startswith("id,size,labels,scores\n")
+    # Line ends of two characters, too, which a table that is read does not keep.
+    sets = PredictionSets.from_mask(torch.tensor([[True, True], [False, False]]))
+    (text,) = CsvLines(["a\r\nb", "c"]).lines(SetRows("id", ["\r\ni", "plain"], sets))
+    assert text == '"\r\ni",2,"a\r\nb;c",1.0;1.0\nplain,0,,\n'
 
 
 def test_empty_sets_are_rows_too(folder, capsys):

@@ -220,6 +220,19 @@ def learned_k(mesh: Any) -> list[str]:
     )
 
 
+def a_process_without_labels(mesh: Any) -> list[str]:
+    """One label in all: backwards the process that has it would wait for the others, if they had nothing to add."""
+    x, k, weight, found = numbers(5, 1), per_row((5, 1), torch.float64), torch.tensor([0.7]).double(), []
+    for form, target in forms(1).items():
+        for name, loss in LOSSES.items():
+            run = lambda x, weight, loss=loss, target=target: loss(x, target, weight=weight)
+            wrong = beside(mesh, run, x, weight)
+            found += [f"{name}, {form}: {each}" for each in wrong]
+        learned = lambda x, k, weight, target=target: F.lml_nll(x, target, k, weight=weight)
+        found += beside(mesh, learned, x, k, weight)
+    return found
+
+
 def modules(mesh: Any) -> list[str]:
     x, target, found = numbers(5, 9), forms(9)["sparse COO"], []
     for module in (nn.LMLNLL(2), nn.TwoWay(), nn.BCE(weight=torch.rand(9)), nn.Asymmetric()):
@@ -254,6 +267,7 @@ for _loss in LOSSES:
         name, mesh
     )
 CASES["lml_nll: a k that learns"] = learned_k
+CASES["a weight learns where a process has no labels"] = a_process_without_labels
 CASES["modules of projections and losses"] = modules
 CASES["a sum of losses goes backward"] = backward_as_always
 

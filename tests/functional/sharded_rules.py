@@ -159,7 +159,9 @@ def refused(mesh: Any) -> list[str]:
         (lambda: head(numbers(2, 4, dtype=torch.float32)), "`features` must have last size 5"),
         (lambda: head(x), "`features` must be a plain tensor"),
         (lambda: nn.ColumnParallelHead(5, 9, square), "`mesh` must have one dimension"),
-        (lambda: twice(x), "once_differentiable"),
+        *((lambda run=run: twice(run, x), "differentiated once; got a second derivative") for run in once_only(target)),
+        (lambda: F.cross_entropy(x, target), "`logits` must be a plain tensor; got a DTensor, which only `lml`"),
+        (lambda: F.sparse_top_loss(x, target), "`logits` must be a plain tensor; got a DTensor, which only `lml`"),
     ]
     return [wrong for call, text in calls for wrong in unless_refused(call, text)]
 
@@ -170,10 +172,15 @@ def x_with_nan() -> Tensor:
     return x
 
 
-def twice(x: Tensor) -> None:
+def once_only(target: Tensor) -> list[Callable[[Tensor], Tensor]]:
+    projections = [lambda x, op=op: op(x, 2) for op in (F.lml, F.log_lml, F.lml_dual, F.sparse_top)]
+    return [*projections, lambda x: F.lml_nll(x, target, 2), lambda x: F.two_way(x, target)]
+
+
+def twice(run: Callable[[Tensor], Tensor], x: Tensor) -> None:
     x = x.detach().requires_grad_()
-    (gradient,) = torch.autograd.grad(F.lml(x, 2).to_local().square().sum(), x, create_graph=True)
-    gradient.to_local().sum().backward()
+    (gradient,) = torch.autograd.grad(run(x).to_local().square().sum(), x, create_graph=True)
+    torch.autograd.grad(gradient.to_local().square().sum(), x)
 
 
 def unless_refused(call: Callable[[], Any], text: str) -> list[str]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
 from shortlist import functional as F
+from shortlist import targets
 from tests.contracts_losses import EXPECTED, LOSSES, Loss
 
 ROWS, N = 12, 300
@@ -246,3 +247,17 @@ def test_the_smooth_svm_holds_for_ten_thousand_labels_and_sets_of_a_hundred(dtyp
     loss.backward()
     assert logits.grad.isfinite().all()
     assert abs(logits.grad.sum()) < 1e-6  # what the true class loses, its rivals gain
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_thousands_of_positives_in_a_row_add_up_to_all_digits(layout):
+    generator = torch.Generator().manual_seed(0)
+    x, hot = torch.randn(2, 30_000, generator=generator), torch.rand(2, 30_000, generator=generator) < 0.09
+    target = targets.to_sparse(hot, 30_000, dtype=torch.float32, layout=layout)
+    for loss in (lambda x: F.lml_nll(x, target, 50), lambda x: F.bce(x, target)):
+        single, double = x.clone().requires_grad_(), x.double().requires_grad_()
+        value, wanted = loss(single), loss(double)
+        value.backward()
+        wanted.backward()
+        assert abs(value.item() / wanted.item() - 1) < 5e-7
+        assert (single.grad - double.grad).norm() < 5e-7 * double.grad.norm()
