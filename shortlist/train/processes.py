@@ -107,18 +107,20 @@ class _Worker:
 def _supervise(workers: list[_Worker], place: Place, tell: Tell | None) -> None:
     """Wait until all have ended well; raise for the one that explains why the others did not."""
     deadline: float | None = None
-    while alive := [worker for worker in workers if worker.process.is_alive()]:
-        wait_for = [source for worker in alive for source in (worker.process.sentinel, worker.messages)]
-        connection.wait(wait_for, None if deadline is None else max(0.0, deadline - time.monotonic()))
+    while True:
+        alive = [worker for worker in workers if worker.process.is_alive()]
+        # After that: whoever ends from here on wakes the wait below.
         for worker in workers:
             worker.look(tell)
         reasons = {worker.reason for worker in workers}
-        if reasons & {"error", "end", "fault"}:
+        if not alive or reasons & {"error", "end", "fault"}:
             break
         if "lost" in reasons:
             deadline = deadline or time.monotonic() + _SECONDS_FOR_THE_REASON
             if time.monotonic() > deadline:
                 break
+        wait_for = [source for worker in alive for source in (worker.process.sentinel, worker.messages)]
+        connection.wait(wait_for, None if deadline is None else max(0.0, deadline - time.monotonic()))
     for worker in workers:
         worker.look(tell)
     for kind in ("error", "end", "fault", "lost"):
