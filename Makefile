@@ -35,6 +35,8 @@ bench: $(READY)  ## speed and memory as ratios, with the goal beside the result
 	$(BIN)/python -m benchmarks.metrics
 	$(BIN)/python -m benchmarks.data
 	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -m benchmarks.cost_check
+	$(BIN)/python -m benchmarks.scale_tables
 
 DATA_ROOT ?= data
 reproduce: $(READY)  ## the published claims at small scale, and docs/evidence.md: DATA_ROOT=FOLDER says where data are

@@ -41,6 +41,7 @@ def python(site: Path, code: str, *arguments: str) -> subprocess.CompletedProces
 COMMAND = "import sys; from shortlist.cli import main; sys.exit(main())"
 
 
+@pytest.mark.slow
 def test_a_torchvision_that_does_not_fit_is_one_sentence(broken):
     done = python(broken, COMMAND, "fit", "digits", "--output", "model")
     assert (done.returncode, done.stdout) == (2, "")

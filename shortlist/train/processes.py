@@ -86,15 +86,18 @@ class _Worker:
     def look(self, tell: Tell | None) -> None:
         """See whether it has ended, and pass on what it has told; what ends it is kept."""
         self.code = self.process.exitcode  # First, so that all that an ended process has told is read.
+        while message := self._next():
+            kind, content = message
+            if kind != "share":
+                self.ended[kind] = content
+            elif tell is not None:
+                tell(content)
+
+    def _next(self) -> tuple[str, Any] | None:
         try:
-            while self.messages.poll():
-                kind, content = self.messages.recv()
-                if kind != "share":
-                    self.ended[kind] = content
-                elif tell is not None:
-                    tell(content)
+            return self.messages.recv() if self.messages.poll() else None
         except (EOFError, OSError):  # It is gone, maybe in the middle of a message.
-            pass
+            return None
 
     @property
     def reason(self) -> str:
@@ -108,21 +111,17 @@ def _supervise(workers: list[_Worker], place: Place, tell: Tell | None) -> None:
     """Wait until all have ended well; raise for the one that explains why the others did not."""
     deadline: float | None = None
     while True:
-        alive = [worker for worker in workers if worker.process.is_alive()]
-        # After that: whoever ends from here on wakes the wait below.
+        # Looked at before they are waited for: an end that is seen between the two would be waited for again.
         for worker in workers:
             worker.look(tell)
+        alive = [worker for worker in workers if worker.code is None]
         reasons = {worker.reason for worker in workers}
-        if not alive or reasons & {"error", "end", "fault"}:
+        if "lost" in reasons and deadline is None:
+            deadline = time.monotonic() + _SECONDS_FOR_THE_REASON
+        if not alive or reasons & {"error", "end", "fault"} or (deadline and time.monotonic() > deadline):
             break
-        if "lost" in reasons:
-            deadline = deadline or time.monotonic() + _SECONDS_FOR_THE_REASON
-            if time.monotonic() > deadline:
-                break
         wait_for = [source for worker in alive for source in (worker.process.sentinel, worker.messages)]
         connection.wait(wait_for, None if deadline is None else max(0.0, deadline - time.monotonic()))
-    for worker in workers:
-        worker.look(tell)
     for kind in ("error", "end", "fault", "lost"):
         for worker in workers:
             if worker.reason == kind:

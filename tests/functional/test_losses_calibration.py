@@ -14,6 +14,8 @@ from torch import Tensor
 
 from shortlist import functional as F
 
+pytestmark = pytest.mark.slow
+
 VECTORS = [
     torch.tensor(vectors, dtype=torch.float64)
     for vectors in (

@@ -9,7 +9,7 @@ from sklearn import metrics as sklearn_metrics
 
 from shortlist import functional as F
 
-many = settings(derandomize=True, deadline=None, max_examples=200)
+many = settings(derandomize=True, deadline=None, max_examples=60)
 shapes = {"rows": st.integers(1, 12), "n": st.integers(2, 6), "seed": st.integers(0, 10**6)}
 
 

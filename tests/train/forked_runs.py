@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from shortlist.data import Dataset, Groups
 from shortlist.train import FitOptions, SetClassifier, fit, processes
+from shortlist.train.nodes import Place
 from tests.train.small_data import classes, images, label_sets, quick, texts
 
 EPOCHS = 2
@@ -147,6 +149,38 @@ def killed_run(folder: Path) -> list[str]:
     return said
 
 
+def fails(tell: Callable[[float], object]) -> None:
+    """The second process finds something wrong; the first would wait for it."""
+    tell(0.5)
+    if os.environ["LOCAL_RANK"] == "1":
+        raise OSError(28, "No space left on device", "model")
+    time.sleep(600)
+
+
+def ends(tell: Callable[[float], object]) -> None:
+    tell(1.0)
+
+
+def loses(tell: Callable[[float], object]) -> None:
+    """The first process is killed; the second notices it, maybe first."""
+    if os.environ["LOCAL_RANK"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise RuntimeError("[pair.cc:1] gloo: Connection closed by peer. Check the logs.")
+
+
+def faults(tell: Callable[[float], object]) -> None:
+    raise KeyError("what nobody has thought of")
+
+
+def ending(work: Callable[[Callable[[float], object]], None]) -> list[str]:
+    """How work ends in two processes."""
+    try:
+        processes.in_processes(work, Place(per_node=2, starts=(0, 1)))
+    except (OSError, RuntimeError) as error:
+        return [work.__name__, type(error).__name__, str(error)]
+    return [work.__name__, "", ""]
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     fork()
@@ -160,4 +194,6 @@ if __name__ == "__main__":
             fitted = fit(run.data(), replace(run.options, processes=world, strategy=strategy), folder=place)
             (place / "fitted.json").write_text(json.dumps([fitted.best_epoch, fitted.history]))
     if sys.argv[2] == "few":
-        sys.stdout.write(json.dumps(killed_run(top / "killed")))
+        # Many times, for an end may be seen at any moment.
+        endings = [ending(work) for work in [fails, ends, loses] * 10 + [faults]]
+        sys.stdout.write(json.dumps([killed_run(top / "killed"), endings]))

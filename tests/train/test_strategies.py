@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -131,7 +132,7 @@ def test_sharded_processes_keep_their_part_and_others_all(pair, name, world, str
 
 def test_a_killed_process_is_named_and_the_run_goes_on_however_many_there_are(few, tmp_path):
     folder, said = few
-    assert json.loads(said) == [
+    assert json.loads(said)[0] == [
         "process 1 of 2 was ended by SIGKILL; the run goes on when it is started again.",
         "process 0 of 4 was ended by SIGKILL; the run goes on when it is started again.",
         "process 1 of 2 was ended by SIGKILL; the run goes on when it is started again.",
@@ -145,3 +146,19 @@ def test_a_killed_process_is_named_and_the_run_goes_on_however_many_there_are(fe
     for mine, other in zip(found.history, wanted.history, strict=True):
         assert mine == pytest.approx(other, rel=1e-5, abs=1e-5)
     assert_close(last(folder / "killed"), last(tmp_path), 1e-5)
+
+
+def test_processes_end_together_and_the_first_cause_is_told(few):
+    lost = "process 0 of 2 was ended by SIGKILL; the run goes on when it is started again."
+    wanted = {
+        "fails": {("OSError", "[Errno 28] No space left on device: 'model'")},
+        "ends": {("", "")},
+        "loses": {("ChildProcessError", lost)},
+    }
+    found = json.loads(few[1])[1]
+    for work, ends in wanted.items():
+        assert {(kind, said) for name, kind, said in found if name == work} == ends
+    assert len(found) == 31
+    name, kind, said = found[-1]
+    assert (name, kind) == ("faults", "RuntimeError")
+    assert re.fullmatch(r"process [01] of 2 failed:\nTraceback .*KeyError: 'what nobody has thought of'\n", said, re.S)
