@@ -30,8 +30,8 @@ GOALS: dict[str, tuple[str, float]] = {
     "sparse_top / softmax": ("≤", 6.0),
     "sort-and-scan / sparse_top": ("≥", 3.0),
 }
-SOFTMAX_GOALS_FROM = 100_000
-"""Rows x labels from which the ratios to softmax have a goal: below, the fixed cost of a call dominates."""
+GOALS_FROM = 100_000
+"""Rows x labels from which ratios have a goal: below, the fixed cost of a call dominates."""
 
 Op = Callable[[torch.Tensor], torch.Tensor]
 
@@ -126,9 +126,9 @@ def peak_step(op: str, rows: int, labels: int) -> tuple[Step, torch.Tensor]:
     return forward_backward(ops[op], x, upstream=torch.randn(rows, labels)), x
 
 
-def has_goal(record: dict[str, Any], ratio: str) -> bool:
-    """Ratios to softmax count from 256 x 1000 (or as many labels) on."""
-    return "softmax" not in ratio or record["rows"] * record["labels"] > SOFTMAX_GOALS_FROM
+def has_goal(record: dict[str, Any]) -> bool:
+    """Ratios count from 256 x 1000 (or as many labels) on."""
+    return record["rows"] * record["labels"] > GOALS_FROM
 
 
 def met(ratio: str, value: float) -> bool:
@@ -148,7 +148,7 @@ def table(records: list[dict[str, Any]]) -> Table:
         cells = [str(record[name]) for name in ("threads", "rows", "labels", "k", "scale")]
         cells.append(f"{record['milliseconds']['softmax']:.3f}")
         for name, value in record["ratios"].items():
-            colour = "dim" if not has_goal(record, name) else "green" if met(name, value) else "red"
+            colour = "dim" if not has_goal(record) else "green" if met(name, value) else "red"
             cells.append(f"[{colour}]{value:.1f}[/]")
         view.add_row(*cells)
     return view
@@ -190,7 +190,7 @@ def main() -> None:
     console.print(table(records))
     shown = ", ".join(f"{name} {value:.2f}" for name, value in copies.items())
     console.print(f"peak memory beyond the input, output included, in copies of the input (goal ≤ 3): {shown}")
-    goals = [(name, v) for record in records for name, v in record["ratios"].items() if has_goal(record, name)]
+    goals = [(name, v) for record in records for name, v in record["ratios"].items() if has_goal(record)]
     console.print(f"goals met: {sum(met(*goal) for goal in goals)} of {len(goals)}")
     result = {"machine": machine(), "records": records, "scaling": points, "peak_copies": copies}
     write_json(result, RESULTS / "projections.json")

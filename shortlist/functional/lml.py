@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.lml_root import centred, solve_dual, solve_projection
+from shortlist.functional.loops import on_tensors, serve
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import as_rows, check_temperature, holds, log_sigmoid
+from shortlist.functional.rows import as_rows, check_temperature, holds, is_plain, log_sigmoid
 from shortlist.functional.sharded_lml import sharded_lml, sharded_lml_dual
 from shortlist.functional.shards import is_sharded
 
@@ -151,11 +152,13 @@ class _Lml(RowFunction):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         p, *inputs = ctx.saved_tensors
-        to_x, to_k = _weighted_centring(p, gradient), None
+        to_k = None
         if ctx.needs_input_grad[1]:
             x, k = inputs
             to_k = (_share(x, k, ctx.temperature) * gradient).sum(-1, keepdim=True).sum_to_size(k.shape)
-        return _over(to_x, ctx.temperature), to_k, None
+        if not torch.is_grad_enabled() and is_plain(gradient) and serve(p):
+            return on_tensors.lml_gradient(p, gradient, ctx.temperature), to_k, None
+        return _over(_weighted_centring(p, gradient), ctx.temperature), to_k, None
 
     @staticmethod
     def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, _: None) -> Tensor:

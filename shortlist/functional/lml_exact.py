@@ -48,17 +48,6 @@ def exact_dual(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor
     return pivot.to(dtype), delta.to(dtype)
 
 
-@torch.library.custom_op("shortlist::lml_exact_dual", mutates_args=())
-def exact_dual_op(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """``exact_dual`` as one opaque call: compiled code reaches it seldom and need not compile its loop."""
-    return exact_dual(x, k, temperature)
-
-
-@exact_dual_op.register_fake
-def _(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    return k.new_empty(k.shape), k.new_empty(k.shape)
-
-
 def _root(y: Tensor, upper: Tensor, lower: Tensor, taken: Tensor, part: Tensor, present: Tensor) -> Tensor:
     """Root of ``log sum_{rank > taken} sigmoid(y + d) = log(part + sum_{rank <= taken} sigmoid(-y - d))``.
 

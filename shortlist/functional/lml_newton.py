@@ -6,15 +6,14 @@ Two forms of the equation are nearly linear, each where the other is flat:
 - on a plateau, where the sum of p rounds to ``k`` long before ``s`` is known, the log-ratio of two sums of
   positive terms: p over the labels with p < 1/2, and 1 - p over the others. It needs the split sums.
 
-The per-row scalars of the eager version are numpy arrays in float64: on a few hundred values a numpy call costs a
+The per-row scalars are numpy arrays in float64: on a few hundred values a numpy call costs a
 fraction of a tensor operation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,10 +30,6 @@ _STEEP = 0.03
 
 _PROBIT = 1.7
 """The logistic function is close to the normal distribution function of this deviation."""
-
-
-_CEILING = 60.0
-"""Log-odds above which p is 1 in any precision."""
 
 
 class _Limits(NamedTuple):
@@ -140,7 +135,7 @@ def _split_newton(
     step = slope = np.full_like(s, np.inf)
     for _ in range(_MAX_STEPS):
         sums = _split_sums(e, scale, buffer, small, limits.lift)
-        new, low, high = _split_step(np, s, (low, high), sums, k, n)
+        new, low, high = _split_step(s, (low, high), sums, k, n)
         step, slope, s = np.log(new / s), sums[3], new
         target[:] = s
         if ((np.abs(step) <= limits.step) | ~(s > 2 * limits.smallest)).all():
@@ -159,8 +154,10 @@ def _split_sums(e: Tensor, s: Tensor, side: Tensor, small: Tensor, lift: float) 
     return both - above, above, count, both - square
 
 
-def _split_step(xp: ModuleType, s: Any, bracket: tuple[Any, Any], sums: tuple[Any, ...], k: Any, n: int) -> Any:
-    """One safeguarded step, on numpy arrays or tensors (``xp``): the new scale and its bracket.
+def _split_step(
+    s: np.ndarray, bracket: tuple[np.ndarray, np.ndarray], sums: tuple[np.ndarray, ...], k: np.ndarray, n: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One safeguarded step: the new scale and its bracket.
 
     ``sums`` are, over the row: p where p < 1/2 (``below``), 1 - p elsewhere (``above``), the number of the
     latter (``count``), and p (1 - p). The log-ratio form is used on plateaus, the log-odds form elsewhere.
@@ -168,49 +165,13 @@ def _split_step(xp: ModuleType, s: Any, bracket: tuple[Any, Any], sums: tuple[An
     low, high = bracket
     below, above, count, slope = sums
     excess = (below - above) + (count - k)
-    mean_step = (xp.log1p(-excess / (n - k)) - xp.log1p(excess / k)) * ((k + excess) * (n - k - excess) / (n * slope))
+    mean_step = (np.log1p(-excess / (n - k)) - np.log1p(excess / k)) * ((k + excess) * (n - k - excess) / (n * slope))
     left = below + (count - k) * (count > k)
     right = above + (k - count) * (count < k)
     unsettled = below + above
-    ratio_step = xp.log(right / left) * unsettled / (slope * (below / left + above / right))
-    step = xp.where(unsettled < 0.5, ratio_step, mean_step)
-    low, high = xp.where(excess >= 0, s, low), xp.where(excess <= 0, s, high)
-    new = s * xp.exp(-step)
+    ratio_step = np.log(right / left) * unsettled / (slope * (below / left + above / right))
+    step = np.where(unsettled < 0.5, ratio_step, mean_step)
+    low, high = np.where(excess >= 0, s, low), np.where(excess <= 0, s, high)
+    new = s * np.exp(-step)
     inside = (new >= low) & (new <= high)
-    return xp.where(inside, new, xp.maximum(xp.sqrt(low) * xp.sqrt(high), s * 1e-7)), low, high
-
-
-def newton_compiled(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The split form for a compiler, which fuses each step into one pass.
-
-    Returns:
-        The pivot, a first ``delta``, ``e = exp((x - pivot) / T + delta)``, its scale, and whether a row is settled.
-    """
-    limits, n = _LIMITS[x.dtype], x.shape[-1]
-    pivot = x.amax(-1, keepdim=True)
-    z = (x - pivot) / temperature
-    seen = z.clamp(min=-_CEILING)  # absent labels and outliers must not spoil the guess
-    mean = seen.mean(-1, keepdim=True)
-    variance = (seen * seen).mean(-1, keepdim=True) - mean * mean
-    delta = (variance + _PROBIT**2).sqrt() * torch.special.ndtri(k / n) - mean
-    # Centred there, exponentials neither underflow nor overflow where they matter.
-    e = (z + delta).clamp(max=_CEILING).exp()
-    largest = e.sum(-1, keepdim=True) / k
-
-    def unsettled(i: Tensor, s: Tensor, low: Tensor, high: Tensor, change: Tensor, slope: Tensor) -> Tensor:
-        return ((change > limits.step) & (s > 2 * limits.smallest)).any() & (i < _MAX_STEPS)
-
-    def step(i: Tensor, s: Tensor, low: Tensor, high: Tensor, change: Tensor, slope: Tensor) -> tuple[Tensor, ...]:
-        inverse = 1 / (e + s)
-        p, rest, on_top = e * inverse, s * inverse, e > s
-        parts = torch.where(on_top, 0, p), torch.where(on_top, rest, 0), torch.where(on_top, 1.0, 0.0), p * rest
-        sums = tuple(part.sum(-1, keepdim=True) for part in parts)
-        new, low, high = _split_step(torch, s, (low, high), sums, k, n)
-        return i + 1, new.clone(), low.clone(), high.clone(), (new / s).log().abs(), sums[3]
-
-    one = torch.ones_like(mean)
-    first = torch.minimum(one, largest)
-    start = torch.zeros((), dtype=torch.int64), first, one * limits.smallest, largest, one, 2 * one
-    _, s, _, _, change, slope = torch.while_loop(unsettled, step, start)
-    settled = (change <= limits.step) & (s > 10 * limits.smallest) & (n * limits.underflow < s * slope)
-    return pivot, delta, e, s, settled
+    return np.where(inside, new, np.maximum(np.sqrt(low) * np.sqrt(high), s * 1e-7)), low, high

@@ -22,7 +22,8 @@ class Rows(NamedTuple):
 
     def restore(self, result: Tensor, like: Tensor, dim: int) -> Tensor:
         """Bring ``result`` back to the axis order and dtype of ``like``."""
-        return moved(result, -1, dim).to(like.dtype)
+        result = moved(result, -1, dim)
+        return result if result.dtype == like.dtype else result.to(like.dtype)
 
 
 def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None) -> Rows:

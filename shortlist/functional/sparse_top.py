@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from shortlist.functional.centring import centred_gradient, centred_tangent, keep_projection
+from shortlist.functional.loops import on_tensors, serve
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import as_rows, check_temperature
+from shortlist.functional.rows import as_rows, check_temperature, is_plain
 from shortlist.functional.sharded_sparse_top import sharded_sparse_top
 from shortlist.functional.shards import is_sharded
 from shortlist.functional.sparse_top_solve import solve_sparse_top
@@ -92,7 +94,11 @@ class _SparseTop(RowFunction):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        return centred_gradient(ctx, *_inside(ctx.saved_tensors[0]), gradient)
+        (p,) = ctx.saved_tensors
+        if not torch.is_grad_enabled() and is_plain(gradient) and serve(p):
+            to_x, mean = on_tensors.sparse_top_gradient(p, gradient, ctx.temperature)
+            return to_x, mean.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None, None
+        return centred_gradient(ctx, *_inside(p), gradient)
 
     @staticmethod
     def tangent(ctx: Any, x: Tensor | None, k: Tensor | None, _: None) -> Tensor:

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.blocks import column, row_blocks
+from shortlist.functional.loops import on_tensors, serve
+from shortlist.functional.opaque import opaque
 from shortlist.functional.rows import at_most_finite
 
 _MAX_STEPS = 16
@@ -31,18 +33,17 @@ _RAMP = 1 / 12
 
 def solve_sparse_top(x: Tensor, k: Tensor, temperature: float) -> Tensor:
     """``clip(x / T - l, 0, 1)`` for ``x`` ``(..., n)`` and ``k`` broadcastable to ``(..., 1)``."""
-    k = k.expand(*x.shape[:-1], 1)
     if x.numel() == 0:
         return x.clone()
     if x.device.type != "cpu" or torch.compiler.is_exporting():
-        return _clipped(x, *_exact(x, k, temperature), temperature)
-    return _sparse_top_cpu(x, k, temperature)
+        return _sorted(x, k.expand(*x.shape[:-1], 1), temperature)
+    return (_sparse_top_op if torch.compiler.is_compiling() else _sparse_top_cpu)(x, k, temperature)
 
 
-@torch.library.custom_op("shortlist::sparse_top_cpu", mutates_args=())
 def _sparse_top_cpu(x: Tensor, k: Tensor, temperature: float) -> Tensor:
-    """One opaque call: its steps depend on the data, which a compiler cannot follow."""
-    rows, rows_k = x.reshape(-1, x.shape[-1]), k.reshape(-1, 1)
+    if serve(x):
+        return on_tensors.sparse_top(x, k, temperature, _sorted)
+    rows, rows_k = x.reshape(-1, x.shape[-1]), k.expand(*x.shape[:-1], 1).reshape(-1, 1)
     p = torch.empty_like(rows)
     for block in row_blocks(rows):
         with np.errstate(all="ignore"):
@@ -51,13 +52,21 @@ def _sparse_top_cpu(x: Tensor, k: Tensor, temperature: float) -> Tensor:
                 _polish(p[block], rows_k[block])
         left = torch.from_numpy(unsettled + block.start)
         if left.numel():
-            p[left] = _clipped(rows[left], *_exact(rows[left], rows_k[left], temperature), temperature)
+            p[left] = _sorted(rows[left], rows_k[left], temperature)
     return p.view(x.shape)
 
 
-@_sparse_top_cpu.register_fake
-def _(x: Tensor, k: Tensor, temperature: float) -> Tensor:
-    return x.new_empty(x.shape)
+# For a compiler, which cannot follow steps that depend on the data: one call.
+_sparse_top_op = opaque(
+    "sparse_top_cpu",
+    "(Tensor x, Tensor k, float temperature) -> Tensor",
+    _sparse_top_cpu,
+    lambda x, k, temperature: x.new_empty(x.shape),
+)
+
+
+def _sorted(x: Tensor, k: Tensor, temperature: float) -> Tensor:
+    return _clipped(x, *_exact(x, k, temperature), temperature)
 
 
 def _clipped(x: Tensor, base: Tensor, offset: Tensor, temperature: float) -> Tensor:

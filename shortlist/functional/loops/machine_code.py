@@ -1,0 +1,414 @@
+"""The machine code: LML and sparse-top row by row, their gradients, and how several threads share the rows.
+
+All of it is in this one file because numba keeps compiled code on disk until the *file* of a function changes, and
+inlines what the function calls from elsewhere.
+
+LML is ``p = e / (e + s)`` with ``e = exp((x - centre) / T)``, ``centre`` a little below the root; the scale
+``s`` is the root of ``sum_j e_j / (e_j + s) = k``. Away from plateaus Halley's method is used on the log-odds of the
+mean of p, which are nearly linear in ``log s``; on a plateau, Newton's on the log-ratio of the sums of p below 1/2 and
+of 1 - p above it. Two passes settle an ordinary row.
+
+Sparse-top is ``p = clip((x - l) / T, 0, 1)``. The sum of p is piecewise linear in the threshold ``l``, so Newton's
+method ends on the exact answer once it meets the right piece. The threshold is held in float64; entries are compared
+with the float32 nearest to it, so that no offset costs digits.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numba.extending
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from shortlist.compiled import compiled, keeping
+
+_SUMS = ("reassoc", "contract", "nsz")
+"""What the compiler needs to add up several entries at a time."""
+
+_BLOCK = 1024
+"""Entries summed in float32 before the sum moves to float64."""
+
+_SAMPLE = 128
+"""Entries from which a first guess is made."""
+
+_ABSENT = 1000.0
+"""Entries this many T below the largest of the sample do not enter the guess."""
+
+_PROBIT = 1.7**2
+"""The logistic function is close to the normal distribution function of this variance."""
+
+_RAMP = 1 / 12
+"""Variance of a uniform variable: clip(x, 0, 1) is its distribution function."""
+
+_ABOVE = 4.0
+"""How far above the centre, in T, the root of LML is expected."""
+
+_NEAR = 12.0
+"""How far above the centre it may be: there every p that float32 can hold is computed, and 1 - p down to 1e-32."""
+
+_UNDERFLOW = 1.2e-38 / 1e-6
+"""The smallest exponential, and over s what the largest lacks of 1 - p, over the error that it may cause."""
+
+_ZERO, _ONE = np.float32(0), np.float32(1)
+_EPS = 2.0**-23
+_PER_LN2, _LN2, _LN2_REST = np.float32(1 / math.log(2)), np.float32(0.693359375), np.float32(-2.12194440e-4)
+_ROUNDING = np.float32(3 * 2.0**22 + 127)
+"""Added to a number it leaves, in the last bits, the nearest whole number plus the bias of float32's exponent."""
+
+_C2, _C3, _C4, _C5, _C6 = (np.float32(1 / math.factorial(i)) for i in range(2, 7))
+_EXPONENT = np.int32(23)
+
+
+JOB = ("taken", "unsettled", "at_once", "rows", "labels", "columns", "k_step", "x", "y", "out", "k", "per_row")
+"""What the threads of a loop share, each a whole number of 64 bits, and after them the temperature in float64.
+
+``x``, ``y`` and ``out`` are the addresses of ``(rows, labels)`` numbers, ``per_row`` of ``(rows, columns)``, all
+float32; the ``k`` of row i is ``k[i * k_step]``.
+"""
+
+_SLOTS = len(JOB) + 1
+_TAKEN, _UNSETTLED, _AT_ONCE, _ROWS, _LABELS, _COLUMNS, _K_STEP, _X, _Y, _OUT, _K, _PER_ROW = range(len(JOB))
+
+carray = numba.carray  # pyright: ignore[reportPrivateImportUsage]
+instruction: Any = numba.extending.intrinsic
+
+
+def entry(function: Callable[[Any], None]) -> Callable[[], Any]:
+    """Compile, when it is first needed, a loop that asks ``arrays`` for its arrays and ``next_rows`` for its rows."""
+    compiler = keeping(numba.cfunc, types.void(types.voidptr), error_model="numpy")
+    return functools.cache(lambda: compiler(function))
+
+
+@instruction
+def _add_atomically(context: Any, address: Any, place: Any, amount: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        numbers = builder.bitcast(arguments[0], ir.PointerType(ir.IntType(64)))
+        place = builder.gep(numbers, [arguments[1]], source_etype=ir.IntType(64))
+        return builder.atomic_rmw("add", place, arguments[2], "monotonic")
+
+    return types.int64(types.voidptr, types.int64, types.int64), generate
+
+
+@instruction
+def _floats(context: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.PointerType(ir.FloatType()))
+
+    return types.CPointer(types.float32)(types.int64), generate
+
+
+@compiled()
+def arrays(address: Any) -> Any:
+    """``x``, ``y``, ``out``, ``per_row`` and the temperature of the job at ``address``."""
+    job = carray(address, (_SLOTS,), np.int64)
+    shape = job[_ROWS], job[_LABELS]
+    x, y = carray(_floats(job[_X]), shape), carray(_floats(job[_Y]), shape)
+    out = carray(_floats(job[_OUT]), shape)
+    per_row = carray(_floats(job[_PER_ROW]), (job[_ROWS], job[_COLUMNS]))
+    return x, y, out, per_row, carray(address, (_SLOTS,), np.float64)[-1]
+
+
+@compiled()
+def wanted(address: Any, row: Any) -> Any:
+    """``k`` of a row."""
+    job = carray(address, (_SLOTS,), np.int64)
+    return np.float64(carray(_floats(job[_K]), (job[_ROWS],))[row * job[_K_STEP]])
+
+
+@compiled()
+def next_rows(address: Any) -> Any:
+    """The first and one past the last of the rows to work on; equal when none is left."""
+    job = carray(address, (_SLOTS,), np.int64)
+    start = _add_atomically(address, _TAKEN, job[_AT_ONCE])
+    return min(start, job[_ROWS]), min(start + job[_AT_ONCE], job[_ROWS])
+
+
+@instruction
+def _bits(context: Any, number: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
+@instruction
+def _float(context: Any, bits: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@compiled("contract")
+def _exponentials(x: Any, centre: Any, temperature: Any, e: Any) -> None:
+    """``exp((x - centre) / T)`` within 3e-7, and 0 below exp(-87.7)."""
+    lowest, highest = np.float32(-88 * temperature), np.float32(87 * temperature)
+    inverse = np.float32(1 / temperature)
+    inverse_rest = np.float32(1 / temperature - inverse)
+    for j in range(x.shape[0]):
+        shifted = x[j] - centre
+        shifted = lowest if shifted < lowest else shifted  # so written, NaN stays
+        shifted = highest if shifted > highest else shifted
+        z = shifted * inverse + shifted * inverse_rest
+        rounded = z * _PER_LN2 + _ROUNDING
+        whole = rounded - _ROUNDING
+        r = (z - whole * _LN2) - whole * _LN2_REST
+        power = (((((_C6 * r + _C5) * r + _C4) * r + _C3) * r + _C2) * r + _ONE) * r + _ONE
+        e[j] = power * _float(_bits(rounded) << _EXPONENT)
+
+
+@compiled(*_SUMS)
+def _lml_sums(e: Any, s: Any) -> Any:
+    """Sums of p below 1/2, of 1 - p above, the number above, p (1 - p), and its derivative in the log-odds."""
+    n = e.shape[0]
+    below, above, count, slope, curve = 0.0, 0.0, 0.0, 0.0, 0.0
+    for start in range(0, n, _BLOCK):
+        b, a, c, q, v = _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
+        for j in range(start, min(start + _BLOCK, n)):
+            inverse = _ONE / (e[j] + s)
+            p, rest = e[j] * inverse, s * inverse
+            top, bottom = _ONE if e[j] > s else _ZERO, _ZERO if e[j] > s else _ONE
+            product = p * rest
+            b += p * bottom
+            a += rest * top
+            c += top
+            q += product
+            v += product * (rest - p)
+        below, above, count, slope, curve = below + b, above + a, count + c, slope + q, curve + v
+    return below, above, count, slope, curve
+
+
+@compiled()
+def _normal(x: Any, k: Any, temperature: Any) -> Any:
+    """Of a sample of the row, as if it were normal: mean, variance, the quantile that k entries exceed, their share."""
+    n = x.shape[0]
+    stride = max(1, n // _SAMPLE)
+    largest = x[0]
+    for j in range(0, n, stride):
+        largest = x[j] if x[j] > largest else largest
+    count, total, square = 0.0, 0.0, 0.0
+    for j in range(0, n, stride):
+        z = np.float64(x[j]) - largest
+        if z > -_ABSENT * temperature:
+            count, total, square = count + 1, total + z, square + z * z
+    mean = total / count
+    share = min(k * ((n + stride - 1) // stride) / (n * count), 1 - 1e-6)
+    quantile = 4.91 * ((1 - share) ** 0.14 - share**0.14)  # nearly (Tukey)
+    return largest + mean, max(square / count - mean * mean, 0.0), quantile, share
+
+
+@compiled()
+def _lml_step(sums: Any, k: Any, n: Any) -> Any:
+    """The step of ``-log s`` towards the root, and how large it may be if the next is not needed."""
+    below, above, count, slope, curve = sums
+    excess = (below - above) + (count - k)
+    if below + above < 0.5:
+        left, right = below + max(count - k, 0.0), above + max(k - count, 0.0)
+        return math.log(right / left) * (below + above) / (slope * (below / left + above / right)), 1e-3
+    total = k + excess
+    room = total * (n - total)
+    step = (math.log1p(-excess / (n - k)) - math.log1p(excess / k)) * room / (n * slope)
+    bend = 1 + 0.5 * step * (curve / slope - slope * (n - 2 * total) / room)
+    return (step / bend if 0.5 < bend < 2 else step), 5e-3
+
+
+@compiled()
+def _lml_row(x: Any, k: Any, temperature: Any, e: Any) -> Any:
+    """The centre, ``log s`` and whether the row is settled; fills ``e``."""
+    n = x.shape[0]
+    if not 0 < k < n:
+        return _ZERO, 0.0, False
+    # Were the row normal, the mean of sigmoid would be close to a normal distribution function.
+    mean, variance, quantile, _ = _normal(x, k, temperature)
+    root = mean + quantile * math.sqrt(variance + _PROBIT * temperature * temperature)
+    centre, height = _ZERO, 0.0
+    for _ in range(5):
+        centre, height, slope = np.float32(root - _ABOVE * temperature), _ABOVE, 0.0
+        _exponentials(x, centre, temperature, e)
+        low, high, step, enough = -80.0, 80.0, 1.0, 0.0
+        for _ in range(20):
+            sums = _lml_sums(e, np.float32(math.exp(height)))
+            step, enough = _lml_step(sums, k, n)
+            excess, slope = (sums[0] - sums[1]) + (sums[2] - k), sums[3]
+            low, high = height if excess >= 0 else low, height if excess <= 0 else high
+            new = height - step
+            height = new if low <= new <= high else max(min((low + high) / 2, height + 20), height - 20)
+            if not abs(step) > enough or not abs(height) < 40:
+                break
+        if not abs(step) <= enough and abs(height) < 40:  # no end of steps, or NaN
+            break
+        if 0 <= height <= _NEAR:
+            return centre, height, n * _UNDERFLOW * math.exp(height) < slope
+        root = centre + temperature * height
+    return centre, height, False
+
+
+@entry
+def lml(job: Any) -> None:
+    """``x, k -> out``: p, which starts with NaN in a row that is not settled."""
+    x, _, out, _, temperature = arrays(job)
+    start, stop = next_rows(job)
+    while start < stop:
+        for i in range(start, stop):
+            e = out[i]
+            _, height, settled = _lml_row(x[i], wanted(job, i), temperature, e)
+            s = np.float32(math.exp(height))
+            for j in range(e.shape[0]):
+                e[j] = e[j] / (e[j] + s)
+            if not settled:
+                e[0] = np.nan
+                _add_atomically(job, _UNSETTLED, 1)
+        start, stop = next_rows(job)
+
+
+@entry
+def lml_root(job: Any) -> None:
+    """``x, k -> per_row``: pivot and delta, ``p = sigmoid((x - pivot) / T + delta)``; delta is NaN if unsettled."""
+    x, _, _, per_row, temperature = arrays(job)
+    e = np.empty(x.shape[1], np.float32)
+    start, stop = next_rows(job)
+    while start < stop:
+        for i in range(start, stop):
+            per_row[i, 0], height, settled = _lml_row(x[i], wanted(job, i), temperature, e)
+            per_row[i, 1] = -height
+            if not settled:
+                per_row[i, 1] = np.nan
+                _add_atomically(job, _UNSETTLED, 1)
+        start, stop = next_rows(job)
+
+
+@compiled(*_SUMS)
+def _lml_centre(p: Any, values: Any, temperature: Any, out: Any) -> None:
+    total, weighted = 0.0, 0.0
+    for start in range(0, p.shape[0], _BLOCK):
+        t, w = _ZERO, _ZERO
+        for j in range(start, min(start + _BLOCK, p.shape[0])):
+            q = p[j] * (_ONE - p[j])
+            t += q
+            w += q * values[j]
+        total, weighted = total + t, weighted + w
+    mean, inverse = np.float32(weighted / max(total, 1.2e-38)), np.float32(1 / temperature)
+    for j in range(p.shape[0]):
+        out[j] = p[j] * (_ONE - p[j]) * (values[j] - mean) * inverse
+
+
+@entry
+def lml_gradient(job: Any) -> None:
+    """``x = p, y -> out = q (y - mean) / T``, with the mean of y by the weights ``q = p (1 - p)``."""
+    p, values, out, _, temperature = arrays(job)
+    start, stop = next_rows(job)
+    while start < stop:
+        for i in range(start, stop):
+            _lml_centre(p[i], values[i], temperature, out[i])
+        start, stop = next_rows(job)
+
+
+@compiled(*_SUMS)
+def _clip_sums(x: Any, base: Any, inverse: Any, offset: Any) -> Any:
+    """With ``z = (x - base) / T - offset``: how many reach 1, how many lie inside (0, 1), the sum of the latter."""
+    n = x.shape[0]
+    ones, inside, part = 0.0, 0.0, 0.0
+    for start in range(0, n, _BLOCK):
+        o, i, s = _ZERO, _ZERO, _ZERO
+        for j in range(start, min(start + _BLOCK, n)):
+            z = (x[j] - base) * inverse - offset
+            top, below = _ONE if z >= _ONE else _ZERO, _ZERO if z >= _ONE else _ONE
+            positive = _ONE if z > _ZERO else _ZERO
+            z = _ZERO if z < _ZERO else z  # so written, NaN stays
+            z = _ONE if z > _ONE else z
+            o += top
+            i += positive * below
+            s += z * below
+        ones, inside, part = ones + o, inside + i, part + s
+    return ones, inside, part
+
+
+@compiled()
+def _sparse_top_row(x: Any, k: Any, temperature: Any, p: Any) -> Any:
+    """Fill ``p``; whether the row is settled."""
+    n = x.shape[0]
+    if not 0 < k < n:
+        return False
+    inverse = np.float32(1 / temperature)
+    # Were the row normal, the sum would be n times the probability that an entry exceeds the threshold plus a uniform
+    # variable, and the difference of a normal and a uniform variable is nearly normal.
+    mean, variance, quantile, share = _normal(x, k, temperature)
+    deviation = math.sqrt(variance + _RAMP * temperature * temperature)
+    threshold = mean - 0.5 * temperature + quantile * deviation
+    rate = math.exp(-0.5 * quantile * quantile) / (math.sqrt(2 * math.pi) * share) * (temperature / deviation)
+    low, high, reach = -np.inf, np.inf, temperature
+    for _ in range(40):
+        base = np.float32(threshold)
+        offset = np.float32((threshold - base) / temperature)
+        ones, inside, part = _clip_sums(x, base, inverse, offset)
+        total = ones + part
+        miss = total - k
+        if abs(miss) <= 8 * _EPS * part:
+            offset = np.float32(offset + miss / max(inside, 1.0))
+            for j in range(n):
+                z = (x[j] - base) * inverse - offset
+                z = _ZERO if z < _ZERO else z
+                p[j] = _ONE if z > _ONE else z
+            return True
+        if not abs(miss) <= n:  # NaN
+            return False
+        low, high = threshold if miss > 0 else low, threshold if miss < 0 else high
+        # From above, on the log of the sum, which falls off like an exponential.
+        ratio = math.log(max(total, 0.5) / k)
+        new = threshold + temperature * (ratio * total if miss > 0 else miss) / inside
+        if not low < new < high:
+            new = threshold + temperature * ratio / rate
+        if not low < new < high:
+            reach *= 2
+            new = (low + high) / 2 if high - low < np.inf else threshold + (reach if miss > 0 else -reach)
+        threshold = new
+    return False
+
+
+@entry
+def sparse_top(job: Any) -> None:
+    """``x, k -> out``: p, which starts with NaN in a row that is not settled."""
+    x, _, p, _, temperature = arrays(job)
+    start, stop = next_rows(job)
+    while start < stop:
+        for i in range(start, stop):
+            if not _sparse_top_row(x[i], wanted(job, i), temperature, p[i]):
+                p[i, 0] = np.nan
+                _add_atomically(job, _UNSETTLED, 1)
+        start, stop = next_rows(job)
+
+
+@compiled(*_SUMS)
+def _clip_centre(p: Any, values: Any, temperature: Any, out: Any) -> Any:
+    count, total, known = 0.0, 0.0, 0.0
+    for start in range(0, p.shape[0], _BLOCK):
+        c, t, s = _ZERO, _ZERO, _ZERO
+        for j in range(start, min(start + _BLOCK, p.shape[0])):
+            inside = (_ONE if p[j] > _ZERO else _ZERO) - (_ONE if p[j] >= _ONE else _ZERO)
+            c += inside
+            t += inside * values[j]
+            s += p[j]
+        count, total, known = count + c, total + t, known + s
+    mean = total / max(count, 1.0) if known == known else np.nan
+    row_mean, inverse = np.float32(mean), np.float32(1 / temperature)
+    for j in range(p.shape[0]):
+        inside = (_ONE if p[j] > _ZERO else _ZERO) - (_ONE if p[j] >= _ONE else _ZERO)
+        out[j] = inside * (values[j] - row_mean) * inverse
+    return mean
+
+
+@entry
+def sparse_top_gradient(job: Any) -> None:
+    """``x = p, y -> out = (y - mean) / T`` where 0 < p < 1, else 0; ``per_row`` is the mean of y there."""
+    p, values, out, per_row, temperature = arrays(job)
+    start, stop = next_rows(job)
+    while start < stop:
+        for i in range(start, stop):
+            per_row[i, 0] = _clip_centre(p[i], values[i], temperature, out[i])
+        start, stop = next_rows(job)

@@ -1,0 +1,181 @@
+"""The compiled loops and the tensor versions answer alike, whatever the shape, the threads, the rows and numba."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from shortlist import compiled
+from shortlist.functional import lml, lml_dual, log_lml, loops, sparse_top
+from shortlist.functional.loops import threads
+from tests.contracts import BY_NAME
+from tests.reference import HARD_ROWS
+
+PROJECTIONS = [lml, log_lml, lml_dual, sparse_top]
+each_projection = pytest.mark.parametrize("projection", PROJECTIONS, ids=lambda op: op.__name__)
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def by_tensors(monkeypatch):
+    """Call an operator as if numba were not installed."""
+
+    def call(operator, *arguments, **options):
+        with monkeypatch.context() as patch:
+            patch.setattr(loops, "LEAST", math.inf)
+            return operator(*arguments, **options)
+
+    return call
+
+
+@pytest.fixture
+def unsettled(monkeypatch):
+    """How many rows each call leaves to the solver that sorts."""
+    counts, run = [], threads.run
+
+    def counted(*arguments, **options):
+        counts.append(run(*arguments, **options))
+        return counts[-1]
+
+    monkeypatch.setattr(threads, "run", counted)
+    return counts
+
+
+def value_and_gradient(projection, logits, k, **options):
+    logits = logits.clone().requires_grad_()
+    value = projection(logits, k, **options)
+    upstream = torch.randn(value.shape, generator=torch.Generator().manual_seed(1))
+    value.backward(torch.where(value.detach().isfinite(), upstream, 0))
+    return value.detach(), logits.grad
+
+
+@pytest.mark.parametrize("scale", [0.01, 1, 3, 10, 30, 100])
+@pytest.mark.parametrize(("rows", "labels", "k"), [(256, 100, 5), (40, 1000, 5), (40, 1000, 100), (3, 40_000, 20)])
+def test_ordinary_rows_are_settled_by_the_loop_and_as_by_tensors(
+    rows, labels, k, scale, unsettled, by_tensors, two_threads, fresh
+):
+    logits = scale * torch.randn(rows, labels, generator=fresh)
+    for projection in PROJECTIONS:
+        loop, tensors = (
+            value_and_gradient(projection, logits, k),
+            by_tensors(value_and_gradient, projection, logits, k),
+        )
+        for mine, theirs in zip(loop, tensors, strict=True):
+            assert torch.allclose(mine, theirs, rtol=2e-5, atol=2e-5 * scale if projection is lml_dual else 2e-6)
+    assert unsettled, "the loops were not called"
+    assert not any(unsettled)
+
+
+@each_projection
+def test_rows_of_many_axes_in_any_memory_order_are_solved_where_they_are(projection, by_tensors, two_threads, fresh):
+    logits = torch.randn(30, 7, 200, 3, generator=fresh).transpose(0, 3)
+    k = 1 + 10 * torch.rand(3, 7, 30, generator=fresh)
+    k = k.transpose(0, 2).contiguous().transpose(0, 2)
+    value = projection(logits, k, dim=2, temperature=0.7)
+    assert torch.allclose(value, by_tensors(projection, logits, k, dim=2, temperature=0.7), rtol=1e-4, atol=1e-5)
+
+
+@each_projection
+def test_a_row_has_the_same_answer_in_every_batch_and_on_any_number_of_threads(projection, two_threads, fresh):
+    logits, k = 5 * torch.randn(300, 500, generator=fresh), 1 + 20 * torch.rand(300, generator=fresh)
+    together = projection(logits, k)
+    torch.set_num_threads(1)
+    assert torch.equal(together, projection(logits, k))
+    assert torch.equal(together[17:18], projection(logits[17:18], k[17:18]))
+
+
+@each_projection
+def test_hard_rows_without_numba_agree_with_the_reference(projection, by_tensors):
+    contract = BY_NAME[projection.__name__]
+    wrong = {}
+    for name, row, k in HARD_ROWS:
+        logits, k = torch.tensor(row), torch.tensor(k).item()
+        if miss := contract.misses(logits, by_tensors(projection, logits, k), k):
+            wrong[name] = miss
+    assert not wrong
+
+
+@pytest.mark.parametrize("mask_value", [-math.inf, -1e4, -1e9, torch.finfo(torch.float32).min])
+def test_rows_that_are_mostly_masked_are_settled_by_the_loop(mask_value, unsettled, fresh):
+    logits = torch.randn(64, 1000, generator=fresh)
+    absent = torch.rand(64, 1000, generator=fresh) < 0.9
+    for projection in (lml, sparse_top):
+        p = projection(logits.masked_fill(absent, mask_value), 5.5)
+        assert (p[absent] == 0).all()
+        assert torch.allclose(p.sum(-1), torch.tensor(5.5))
+    assert unsettled == [0, 0]
+
+
+@pytest.mark.parametrize("projection", [lml, sparse_top], ids=lambda op: op.__name__)
+def test_a_row_with_nan_or_an_impossible_k_spoils_no_other(projection, fresh):
+    logits = torch.randn(6, 1000, generator=fresh)
+    logits[1, 700], logits[3, 20] = math.nan, math.inf
+    k = torch.tensor([5, 5, -1, 5, 2000, math.nan])
+    p = projection(logits, k)
+    assert p.isnan().all(-1).tolist() == [False, True, True, False, True, True]
+    assert p[3, 20] == 1
+    assert torch.allclose(p[[0, 3]].sum(-1), torch.tensor(5.0))
+    _, gradient = value_and_gradient(projection, logits, k)
+    assert gradient[[0, 3]].isfinite().all()
+
+
+def test_a_gradient_that_is_one_number_repeated_is_read_as_such(fresh):
+    logits = torch.randn(64, 300, generator=fresh, requires_grad=True)
+    for projection in (lml, sparse_top):
+        (gradient,) = torch.autograd.grad(projection(logits, 5).sum(), logits)
+        assert gradient.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("projection", [lml, sparse_top], ids=lambda op: op.__name__)
+def test_without_openmp_a_pool_of_threads_does_the_same(projection, two_threads, monkeypatch, fresh):
+    logits = torch.randn(100, 1000, generator=fresh)
+    answer = value_and_gradient(projection, logits, 5)
+    monkeypatch.setattr(threads, "_openmp", lambda: None)
+    for mine, theirs in zip(value_and_gradient(projection, logits, 5), answer, strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_a_subclass_of_tensor_is_left_to_tensor_operations(fresh):
+    class Tagged(torch.Tensor):
+        pass
+
+    logits = torch.randn(8, 1000, generator=fresh)
+    assert not loops.serve(logits.as_subclass(Tagged))
+    assert torch.allclose(lml(logits.as_subclass(Tagged), 5), lml(logits, 5), rtol=1e-5)
+
+
+def test_threads_of_the_user_may_project_at_the_same_time(two_threads, fresh):
+    from concurrent.futures import ThreadPoolExecutor
+
+    batches = [torch.randn(100, 1000, generator=fresh) for _ in range(16)]
+    with ThreadPoolExecutor(4) as pool:
+        for answer, batch in zip(pool.map(lambda batch: lml(batch, 5), batches), batches, strict=True):
+            assert torch.equal(answer, lml(batch, 5))
+
+
+@pytest.mark.parametrize("broken", ["raise ImportError('another numpy')", "import no_such_llvmlite"])
+def test_a_numba_that_cannot_be_imported_is_as_none(broken, tmp_path):
+    (tmp_path / "numba.py").write_text(broken)
+    code = "import torch, shortlist.functional as F; print(F.lml(torch.randn(8, 1000), 5).sum(-1).round().tolist())"
+    answer = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert answer.stdout.strip() == str([5.0] * 8), answer.stderr
+
+
+def test_code_that_cannot_be_kept_is_compiled_all_the_same(monkeypatch):
+    def compiler(cache=False):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: function
+
+    assert compiled.keeping(compiler)(len) is len
