@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 HALF = (torch.float16, torch.bfloat16)
+_NUMBERS = (int, float, Real, torch.SymInt, torch.SymFloat)
 
 
 class Rows(NamedTuple):
@@ -158,7 +159,7 @@ def _k_column(k: float | Tensor, rows: Tensor, dim: int) -> Tensor:
     """``k`` in the dtype of ``rows``, with a trailing axis of size 1."""
     n = rows.shape[-1]
     if not isinstance(k, Tensor):
-        if not isinstance(k, Real | torch.SymInt | torch.SymFloat):
+        if not isinstance(k, _NUMBERS):
             raise TypeError(f"`k` must be a number or a real tensor; got {type(k).__name__}.")
         if not 0 <= k <= n:
             raise ValueError(f"`k` must lie in [0, {n}]; got {k}.")
