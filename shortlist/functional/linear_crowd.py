@@ -12,12 +12,12 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from shortlist.functional.linear_blocks import LinearBlocks
 from shortlist.functional.linear_logits import LinearLogits
 from shortlist.functional.linear_marks import MarkedLabels
 from shortlist.functional.linear_reach import Reach
+from shortlist.functional.once import once
 from shortlist.functional.reduction import check_weight
 from shortlist.functional.shards import replicated
 
@@ -87,7 +87,7 @@ class _Blocks(Function):
         return blocks.own, *sums, *others
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, own: Tensor, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         features, weight, bias = ctx.saved_tensors
         how: _How = ctx.how

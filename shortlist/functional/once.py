@@ -42,6 +42,6 @@ class _Last(Function):
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> None:
         raise RuntimeError(
-            "functions of sharded labels can be differentiated once; got a second derivative, which those of a plain "
-            "tensor have: `full_tensor()` gives one."
+            "functions of labels in parts, sharded or of `LinearLogits`, can be differentiated once; got a second "
+            "derivative, which those of plain logits have."
         )

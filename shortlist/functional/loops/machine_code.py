@@ -88,9 +88,9 @@ def entry(function: Callable[[Any], None]) -> Callable[[], Any]:
 @instruction
 def _add_atomically(context: Any, address: Any, place: Any, amount: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        numbers = builder.bitcast(arguments[0], ir.PointerType(ir.IntType(64)))
-        place = builder.gep(numbers, [arguments[1]], source_etype=ir.IntType(64))
-        return builder.atomic_rmw("add", place, arguments[2], "monotonic")
+        whole = ir.IntType(64)
+        slot = builder.add(builder.ptrtoint(arguments[0], whole), builder.mul(arguments[1], ir.Constant(whole, 8)))
+        return builder.atomic_rmw("add", builder.inttoptr(slot, ir.PointerType(whole)), arguments[2], "monotonic")
 
     return types.int64(types.voidptr, types.int64, types.int64), generate
 
