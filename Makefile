@@ -22,7 +22,7 @@ tour: $(READY)  ## projections, argmaxability and set rules on a few numbers, wi
 	$(BIN)/python examples/tour.py
 
 test: $(READY)  ## the test suite and the doctests, a process with one thread for each core
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --numprocesses auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist worksteal
 
 test-slow: $(READY)  ## statistical and heavy tests
 	$(BIN)/python -m pytest -m slow

@@ -271,7 +271,5 @@ CASES["a weight learns where a process has no labels"] = a_process_without_label
 CASES["modules of projections and losses"] = modules
 CASES["a sum of losses goes backward"] = backward_as_always
 
-LESS = {name for name in CASES if name.startswith(("log_lml", "lml_dual", "asymmetric", "two_way by"))}
-LESS |= {name for name in CASES if name.endswith(("axes and masks", "infinite logits"))}
-LESS |= {"TopK answers with a least size", "AverageK answers", "AverageK with none and with all labels"}
-"""Cases that four processes run in the slow suite only."""
+FEW = ["lml: any shape, any k", "lml_nll: every form of labels", "a sum of losses goes backward"]
+"""Cases that four processes run in the fast suite, too."""

@@ -14,14 +14,13 @@ import torch._dynamo  # loaded by the first DTensor: here once for all processes
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from tests.functional.sharded_cases import CASES, LESS, Case
+from tests.functional.sharded_cases import CASES, FEW, Case
 from tests.functional.sharded_rules import RULES
 
 
 def chosen(plan: str) -> dict[str, Case]:
-    """The cases of a plan: all of them, or the few that differ most in what they send."""
-    everything = CASES | RULES
-    return everything if plan == "all" else {name: case for name, case in everything.items() if name not in LESS}
+    """The cases of a plan."""
+    return CASES | RULES if plan == "all" else {name: CASES[name] for name in FEW}
 
 
 def work(rank: int, world: int, plan: str, folder: str) -> None:
@@ -54,5 +53,5 @@ def together(world: int, plan: str) -> list[dict[str, list[str]]]:
 
 
 if __name__ == "__main__":
-    plans = [argument.split("-") for argument in sys.argv[1:]]
-    sys.stdout.write(json.dumps({"-".join(plan): together(int(plan[0]), plan[1]) for plan in plans}))
+    world, plan = sys.argv[1].split("-")
+    sys.stdout.write(json.dumps(together(int(world), plan)))

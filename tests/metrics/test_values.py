@@ -33,7 +33,7 @@ def value(case: MetricCase, *batches: tuple) -> list[float]:
 
 @each_group
 @given(rows=st.integers(0, 4), seed=seeds)
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, deadline=None, max_examples=100)
 def test_metrics_agree_with_their_references(cases, rows, seed):
     scores, hot = draw(cases[0], rows, seed)
     for case in cases:

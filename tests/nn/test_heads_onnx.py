@@ -15,7 +15,9 @@ def features(rows: int, size: int) -> torch.Tensor:
     return torch.randn(rows, size, generator=torch.Generator().manual_seed(rows))
 
 
-@pytest.mark.parametrize("head", HEADS, ids=str)
+@pytest.mark.parametrize(
+    "head", [pytest.param(head, id=str(head), marks=[pytest.mark.slow] * ("-" in str(head))) for head in HEADS]
+)
 def test_an_exported_head_agrees_on_other_batch_sizes_and_zeros(head):
     layer = head(5, 9).eval()
     run = export(layer, features(4, 5))

@@ -14,7 +14,8 @@ MODULES = [projection for projection in PROJECTIONS if projection.module and not
 N = 12
 
 # Exporting the projections of LML takes twenty seconds each; a model with its rules is exported in every run.
-CASES = [pytest.param(case, id=str(case), marks=[pytest.mark.slow] * ("lml" in str(case))) for case in MODULES]
+ALWAYS = ("sparse_top", "constrained_softmax")
+CASES = [pytest.param(case, id=str(case), marks=[pytest.mark.slow] * (str(case) not in ALWAYS)) for case in MODULES]
 
 # The exporter uses what torch and its own dependencies deprecate.
 pytestmark = [

@@ -50,7 +50,7 @@ def test_a_figure_is_written_whole_into_a_new_folder(name, tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["svg", "pdf"])
-@pytest.mark.parametrize("name", ["lattice", "space", "quantiles"])
+@pytest.mark.parametrize("name", ["lattice", "quantiles"])
 def test_the_ending_of_the_name_chooses_the_format(name, ending, tmp_path):
     start = DRAWINGS[name](tmp_path / f"figure.{ending}").read_bytes()[:200]
     assert (b"<?xml" if ending == "svg" else b"%PDF") in start

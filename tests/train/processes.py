@@ -25,7 +25,7 @@ from tests.contracts_losses import FORMS
 from tests.contracts_losses import LOSSES as CONTRACTS
 
 ROWS, LABELS, FEATURES = 12, 7, 3
-SHARES = {"few": [[7, 5], [6, 1, 5]], "more": [[1, 11], [5, 0, 7], [3, 3, 3, 3]]}
+SHARES = {"few": [[7, 5]], "more": [[1, 11], [6, 1, 5], [5, 0, 7], [3, 3, 3, 3]]}
 """How many of the rows each process gets, in the fast and the slow tests."""
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.bool]
 TRAINED = ["cross_entropy", "bce", "average_k", "two_way", "expected_positive", "role"]
