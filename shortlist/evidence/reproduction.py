@@ -19,7 +19,7 @@ import torch
 
 from shortlist import __version__
 from shortlist.cluster import check_cluster
-from shortlist.evidence.experiment import Experiment
+from shortlist.evidence.experiment import SCALES, Experiment
 from shortlist.evidence.lab import Lab
 from shortlist.evidence.outcome import Outcome
 from shortlist.files import read_document, replacing
@@ -136,7 +136,7 @@ def reproduce(
 def read_results(output: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """All results of a folder, by name and scale."""
     found = {}
-    for path in sorted(output.glob("*/*.json")):
+    for path in (path for scale in SCALES for path in sorted((output / scale).glob("*.json"))):
         content = read_document(path, kind=_FORMAT, version=_VERSION)
         found[content["name"], content["scale"]] = content
     return found

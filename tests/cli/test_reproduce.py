@@ -74,6 +74,12 @@ def test_another_output_has_its_own_document(root, capsys):
     assert "(./small/lml-table-2/chart.png)" in (root / "elsewhere/evidence.md").read_text()
 
 
+def test_the_output_may_hold_the_kept_trials(root, capsys):
+    for _ in range(2):
+        assert run(capsys, "lml-table-2", "--output", "out")[0] == 0
+    assert any((root / "out" / "trials").glob("*.json"))
+
+
 def test_missing_data_are_said_in_one_sentence(root, capsys):
     code, out, err = run(capsys, "lml-table-2", "--scale", "paper")
     assert (code, out) == (2, "")
