@@ -6,11 +6,13 @@ READY := .venv/.ready
 .PHONY: run tour test test-slow bench reproduce lint format clean
 .DELETE_ON_ERROR:
 
+# The tests start many processes, none of which should compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
+	@# Modules are compiled when they are first imported: most of what is installed never is.
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt torch --editable '.[dev]'
-	@# On all cores, which pip does not do; what some packages keep for other versions of Python does not compile.
-	-@$(BIN)/python -m compileall -qq -j 0 .venv/lib
 	@touch $@
 
 run: $(READY)  ## the two jobs, one true label and several, and their report

@@ -20,78 +20,30 @@ the device, take O(labels) memory beside the logits for index and sparse forms, 
 
 import math
 import warnings
-from enum import Enum
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from shortlist.target_entries import checked_entries, refuse_ambiguous
+from shortlist.target_forms import TargetForm, stored_entries, target_form
 
-class TargetForm(Enum):
-    """The four forms that labels may take."""
-
-    CLASS_INDICES = "class indices"
-    INDEX_LISTS = "index lists"
-    MULTI_HOT = "multi-hot"
-    SPARSE = "sparse"
-
-
-def target_form(target: Tensor, num_labels: int, *, row_dims: int = 1) -> TargetForm:
-    """Tell the form of ``target`` from its dtype, layout and shape.
-
-    Reads no values, so it never waits for a device and works under ``torch.compile`` and ``torch.func.vmap``
-    (which, mapped over all rows, leaves ``row_dims=0``).
-
-    Args:
-        target: labels in one of the four forms.
-        num_labels: n, the number of labels.
-        row_dims: how many leading dimensions are rows: those of the logits but the last.
-
-    Returns:
-        The form.
-
-    Raises:
-        TypeError: for a dtype or layout that belongs to no form.
-        ValueError: for a wrong number of dimensions or a wrong last size.
-
-    Example:
-        >>> target_form(torch.tensor([2, 0]), 3)
-        <TargetForm.CLASS_INDICES: 'class indices'>
-        >>> target_form(torch.tensor([2, 0]), 3, row_dims=0)
-        <TargetForm.INDEX_LISTS: 'index lists'>
-    """
-    if not isinstance(target, Tensor):
-        raise TypeError(f"`target` must be a torch.Tensor; got {type(target).__name__}.")
-    if num_labels < 0:
-        raise ValueError(f"`num_labels` must be at least 0; got {num_labels}.")
-    if row_dims < 0:
-        raise ValueError(f"`row_dims` must be at least 0; got {row_dims}.")
-    sparse = target.layout in (torch.sparse_coo, torch.sparse_csr)
-    if not sparse and target.layout != torch.strided:
-        raise TypeError(f"`target` must be dense, sparse COO or sparse CSR; got layout {target.layout}.")
-    shape = tuple(target.shape)
-    if target.dtype == torch.int64 and not sparse:
-        if len(shape) not in (row_dims, row_dims + 1):
-            raise ValueError(
-                f"an int64 `target` must have {row_dims} (class indices) or {row_dims + 1} (index lists) "
-                f"dimensions; got shape {shape}."
-            )
-        return TargetForm.CLASS_INDICES if len(shape) == row_dims else TargetForm.INDEX_LISTS
-    if target.dtype != torch.bool and not target.is_floating_point():
-        raise TypeError(
-            "`target` must be int64 for indices, and bool or floating for multi-hots, sparse ones included; "
-            f"got {target.dtype}."
-        )
-    if len(shape) != row_dims + 1 or shape[-1] != num_labels:
-        raise ValueError(
-            f"a multi-hot `target` must have {row_dims + 1} dimensions, the last of size {num_labels}; "
-            f"got shape {shape}."
-        )
-    if sparse and (row_dims != 1 or target.dense_dim() != 0):
-        raise ValueError(
-            f"a sparse `target` must have 1 row dimension and 0 dense ones; got {row_dims} and {target.dense_dim()}."
-        )
-    return TargetForm.SPARSE if sparse else TargetForm.MULTI_HOT
+__all__ = [
+    "TargetForm",
+    "check_target",
+    "count_known",
+    "count_positives",
+    "fill_unknown",
+    "refuse_ambiguous",
+    "stored_entries",
+    "sum_over_positives",
+    "target_form",
+    "to_class_indices",
+    "to_index_lists",
+    "to_multi_hot",
+    "to_pairs",
+    "to_sparse",
+    "unknown_mask",
+]
 
 
 def check_target(target: Tensor, num_labels: int, *, row_dims: int = 1) -> TargetForm:
@@ -117,9 +69,9 @@ def check_target(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Targe
         ValueError: `target` row 3: label 12 must lie in [0, 10).
     """
     form = target_form(target, num_labels, row_dims=row_dims)
-    if form is TargetForm.CLASS_INDICES and (not target.numel() or _inside(target, num_labels)):
+    if form is TargetForm.CLASS_INDICES and bool(((target >= 0) & (target < num_labels)).all()):
         return form  # Most datasets are this, and nothing needs to be sorted for it.
-    _checked_entries(target, num_labels, row_dims)
+    checked_entries(target, num_labels, row_dims)
     return form
 
 
@@ -136,13 +88,13 @@ def to_class_indices(target: Tensor, num_labels: int, *, row_dims: int = 1) -> T
         >>> to_class_indices(torch.tensor([[False, True], [True, False]]), 2)
         tensor([1, 0])
     """
-    entries = _checked_entries(target, num_labels, row_dims)
-    _refuse_unknown(entries, "class indices")
-    counts = _counts(entries)
+    entries = checked_entries(target, num_labels, row_dims)
+    entries.refuse_unknown("class indices")
+    counts = entries.counts()
     wrong = (counts != 1).nonzero()
     if len(wrong):
         row = int(wrong[0])
-        name, count = _row_name(row, entries.row_shape), int(counts[row])
+        name, count = entries.row_name(row), int(counts[row])
         raise ValueError(f"`target` row {name}: exactly one label must be positive; got {count}.")
     return entries.labels.reshape(entries.row_shape)
 
@@ -162,8 +114,8 @@ def to_pairs(target: Tensor, num_labels: int, *, row_dims: int = 1) -> tuple[Ten
         >>> to_pairs(torch.tensor([[2, 0], [1, -1]]), 3)
         (tensor([0, 0, 1]), tensor([0, 2, 1]))
     """
-    entries = _checked_entries(target, num_labels, row_dims)
-    _refuse_unknown(entries, "pairs of row and label")
+    entries = checked_entries(target, num_labels, row_dims)
+    entries.refuse_unknown("pairs of row and label")
     return entries.rows, entries.labels
 
 
@@ -181,9 +133,9 @@ def to_index_lists(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Ten
         tensor([[ 0,  2],
                 [ 1, -1]])
     """
-    entries = _checked_entries(target, num_labels, row_dims)
-    _refuse_unknown(entries, "index lists")
-    counts = _counts(entries)
+    entries = checked_entries(target, num_labels, row_dims)
+    entries.refuse_unknown("index lists")
+    counts = entries.counts()
     width = int(counts.max()) if len(counts) else 0
     first = counts.cumsum(0) - counts
     slots = torch.arange(len(entries.rows), device=target.device) - first[entries.rows]
@@ -207,8 +159,8 @@ def to_multi_hot(target: Tensor, num_labels: int, *, row_dims: int = 1, dtype: t
         tensor([[1., 0., 1.],
                 [0., 1., 0.]])
     """
-    entries = _checked_entries(target, num_labels, row_dims)
-    values = _hot_values(entries, dtype)
+    entries = checked_entries(target, num_labels, row_dims)
+    values = entries.hot_values(dtype)
     hot = values.new_zeros(math.prod(entries.row_shape), num_labels)
     hot[entries.rows, entries.labels] = values
     return hot.reshape(*entries.row_shape, num_labels)
@@ -240,8 +192,8 @@ def to_sparse(
     """
     if layout not in (torch.sparse_coo, torch.sparse_csr):
         raise TypeError(f"`layout` must be torch.sparse_coo or torch.sparse_csr; got {layout}.")
-    entries = _checked_entries(target, num_labels, row_dims=1)
-    values = _hot_values(entries, dtype)
+    entries = checked_entries(target, num_labels, row_dims=1)
+    values = entries.hot_values(dtype)
     indices = torch.stack([entries.rows, entries.labels])
     size = (*entries.row_shape, num_labels)
     # The indices are checked, and torch warns unless told so or asked to check again.
@@ -417,112 +369,3 @@ def _weigh(values: Tensor, weights: Tensor) -> Tensor:
     weights = weights.to(values.dtype).clamp(min=0)
     # Filled before the product, because 0 * inf is NaN.
     return values.masked_fill(weights <= 0, 0) * weights
-
-
-def stored_entries(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows, labels and values that a sparse tensor stores, in its own order."""
-    if target.layout == torch.sparse_coo:
-        # The public accessors need a coalesced tensor, and coalescing waits for the device.
-        rows, labels = target._indices()
-        return rows, labels, target._values()
-    labels = target.col_indices().long()
-    rows = torch.arange(target.shape[0], device=target.device)
-    row_sizes = target.crow_indices().diff()
-    return rows.repeat_interleave(row_sizes, output_size=len(labels)), labels, target.values()
-
-
-class _Entries(NamedTuple):
-    """Labels one by one: flat row, label, and value (positive: present, negative: unknown)."""
-
-    row_shape: torch.Size
-    rows: Tensor
-    labels: Tensor
-    values: Tensor
-
-    def take(self, which: Tensor) -> "_Entries":
-        return _Entries(self.row_shape, self.rows[which], self.labels[which], self.values[which])
-
-
-def _checked_entries(target: Tensor, num_labels: int, row_dims: int) -> _Entries:
-    """All present and unknown labels, sorted by row and then by label."""
-    entries = _read(target, target_form(target, num_labels, row_dims=row_dims), target.shape[:row_dims])
-    # Two stable sorts, because one by row * n + label can overflow.
-    entries = entries.take(entries.labels.argsort(stable=True))
-    entries = entries.take(entries.rows.argsort(stable=True))
-    _, rows, labels, values = entries
-    _refuse(entries, (labels < 0) | (labels >= num_labels), f"must lie in [0, {num_labels}).")
-    repeated = (rows[1:] == rows[:-1]) & (labels[1:] == labels[:-1])
-    _refuse(entries, repeated, "must not occur twice.")
-    other = ~((values == 0) | (values == 1) | (values < 0))
-    _refuse(entries, other, "must have value 0, 1 or negative; got {value}.")
-    return entries.take(values != 0)
-
-
-def _read(target: Tensor, form: TargetForm, row_shape: torch.Size) -> _Entries:
-    """All labels that may be present or unknown, in any order, with the checks that only one form needs."""
-    if form is TargetForm.SPARSE:
-        _check_sparse_rows(target)
-        return _Entries(row_shape, *stored_entries(target))
-    num_rows = math.prod(row_shape)
-    if form is TargetForm.CLASS_INDICES:
-        labels, rows = target.reshape(num_rows), torch.arange(num_rows, device=target.device)
-        return _Entries(row_shape, rows, labels, torch.ones_like(labels))
-    table = target.reshape(num_rows, target.shape[-1])
-    if form is TargetForm.MULTI_HOT:
-        rows, labels = table.nonzero(as_tuple=True)
-        return _Entries(row_shape, rows, labels, table[rows, labels])
-    padding = table == -1
-    rows, slots = (~padding).nonzero(as_tuple=True)
-    labels = table[rows, slots]
-    entries = _Entries(row_shape, rows, labels, torch.ones_like(labels))
-    _refuse(entries, padding.cumsum(-1)[rows, slots] > 0, "must not come after -1, which only pads.")
-    return entries
-
-
-def _check_sparse_rows(target: Tensor) -> None:
-    """Check row numbers (COO) or row pointers (CSR); torch, by default, does not."""
-    if target.layout == torch.sparse_coo:
-        rows = target._indices()[0]
-        outside = rows[(rows < 0) | (rows >= target.shape[0])]
-        if len(outside):
-            raise ValueError(f"`target` row {int(outside[0])}: the row must lie in [0, {target.shape[0]}).")
-    else:
-        pointers, end = target.crow_indices(), len(target.col_indices())
-        if pointers[0] != 0 or pointers[-1] != end or (pointers.diff() < 0).any():
-            raise ValueError(f"`target` row pointers must rise from 0 to {end}; got {pointers}.")
-
-
-def _inside(labels: Tensor, num_labels: int) -> bool:
-    low, high = labels.aminmax()
-    return bool((low >= 0) & (high < num_labels))
-
-
-def _refuse(entries: _Entries, bad: Tensor, rule: str) -> None:
-    """Raise for the first bad entry; ``rule`` may hold ``{value}``."""
-    if bad.any():
-        i = int(bad.nonzero()[0])
-        row = _row_name(int(entries.rows[i]), entries.row_shape)
-        rule = rule.format(value=entries.values[i].item())
-        raise ValueError(f"`target` row {row}: label {int(entries.labels[i])} {rule}")
-
-
-def _refuse_unknown(entries: _Entries, form: str) -> None:
-    _refuse(entries, entries.values < 0, f"must not be unknown (negative) to become {form}; got {{value}}.")
-
-
-def _row_name(row: int, row_shape: torch.Size) -> str:
-    index = tuple(int(place) for place in torch.unravel_index(torch.tensor(row), row_shape))
-    return str(index[0] if len(index) == 1 else index)
-
-
-def _counts(entries: _Entries) -> Tensor:
-    return torch.bincount(entries.rows, minlength=math.prod(entries.row_shape))
-
-
-def _hot_values(entries: _Entries, dtype: torch.dtype) -> Tensor:
-    """The values 1 and -1 of a multi-hot."""
-    if dtype != torch.bool and not dtype.is_floating_point:
-        raise TypeError(f"`dtype` must be bool or floating; got {dtype}.")
-    if dtype == torch.bool:
-        _refuse_unknown(entries, "bool")
-    return torch.where(entries.values > 0, 1, -1).to(dtype)

@@ -16,7 +16,7 @@ ROOT = PACKAGE.parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
-    {"targets", "extras", "files", "compiled"},
+    {"targets", "target_entries", "target_forms", "extras", "files", "compiled"},
     {"functional", "cluster"},
     {"nn", "metrics", "sets", "audit", "data", "memory"},
     {"train", "report"},

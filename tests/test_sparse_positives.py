@@ -24,9 +24,6 @@ from tests.sets.rules import RULES, Rule
 ROWS, N = 8, 120
 SPARSE = ("sparse COO", "sparse CSR")
 FORMS = ("class indices", "index lists", *SPARSE)
-COUNTED_TWICE = ("lml_nll", "multilabel_softmax", "multilabel_truncated_topk_entropy", "expected_positive", "role")
-"""Losses in which a label that a list names twice counts twice."""
-
 UPSTREAM = torch.linspace(0.5, 1.5, ROWS * N).double()
 """Gradients of values, so that none of logits is made of labels alone."""
 
@@ -210,17 +207,22 @@ def test_few_labels_mean_what_a_mask_of_them_means(loss, form, reading):
             torch.testing.assert_close(got, expected.detach(), rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("loss", [loss for loss in LOSSES if not loss.one_class], ids=str)
-def test_labels_named_twice_out_of_order_or_as_absent_count_as_before(loss, reading):
-    logits, hot = scores(), torch.zeros(ROWS, N, dtype=torch.float64)
-    lists = torch.tensor(
-        [[5, 2, 5], [9, 9, -1], [-1, -1, -1], [0, -1, -1], [3, 1, 2], [7, 7, 7], [1, 0, -1], [N - 1, 0, 4]]
-    )
-    for row, labels in enumerate(lists):
-        hot[row, labels[labels >= 0]] = 1
+SEVERAL = [loss for loss in LOSSES if not loss.one_class]
+LISTS = torch.tensor(
+    [[5, 2, 7], [9, -1, -1], [-1, -1, -1], [0, -1, -1], [3, 1, 2], [7, 4, 6], [1, 0, -1], [N - 1, 0, 4]]
+)
+
+
+def stored(lists: Tensor) -> Tensor:
+    """What index lists say, from the last to the first, and not coalesced."""
     rows, slots = (lists >= 0).nonzero(as_tuple=True)
-    at = torch.stack([rows, lists[rows, slots]])[:, torch.arange(len(rows)).flip(0)]
-    repeated = torch.sparse_coo_tensor(at, torch.ones(len(rows)), (ROWS, N), check_invariants=False)
+    at = torch.stack([rows, lists[rows, slots]]).flip(-1)
+    return torch.sparse_coo_tensor(at, torch.ones(len(rows)), (len(lists), N), check_invariants=False)
+
+
+@pytest.mark.parametrize("loss", SEVERAL, ids=str)
+def test_labels_out_of_order_or_stored_as_absent_mean_what_a_mask_means(loss, reading):
+    logits, hot = scores(), stored(LISTS).to_dense().double()
     zeros = torch.sparse_coo_tensor(
         torch.cat([hot.nonzero().T, torch.tensor([[2, 2], [0, 6]])], 1),
         torch.cat([torch.ones(int(hot.sum())), torch.zeros(2)]),
@@ -228,12 +230,22 @@ def test_labels_named_twice_out_of_order_or_as_absent_count_as_before(loss, read
         is_coalesced=True,
         check_invariants=False,
     )
-    targets = [zeros] if loss.function.__name__ in COUNTED_TWICE else [lists, repeated, zeros]
     expected = derivatives(loss, logits.clone().requires_grad_(), hot, reduction="none")
-    for target in targets:
+    for target in (LISTS, stored(LISTS), zeros):
         got = derivatives(loss, logits.clone().requires_grad_(), target, reduction="none")
         for one, other in zip(got, expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("loss", SEVERAL, ids=str)
+def test_a_label_named_twice_or_after_the_padding_is_refused_by_every_loss(loss):
+    logits, twice, late = scores(), LISTS.clone(), LISTS.clone()
+    twice[4], late[6] = torch.tensor([3, 1, 3]), torch.tensor([1, -1, 0])
+    for target in (twice, stored(twice)):
+        with pytest.raises(ValueError, match=r"`target` row 4: label 3 must not occur twice\."):
+            loss(logits, target, 3)
+    with pytest.raises(ValueError, match=r"`target` row 6: label 0 must not come after -1, which only pads\."):
+        loss(logits, late, 3)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # torch scripts some forward derivatives

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from shortlist.functional.lml import lml, lml_dual
 from shortlist.functional.lml_root import centred, solve_dual
+from shortlist.functional.observed import check_rows
 from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import as_rows, log_sigmoid, solvable
 from shortlist.functional.sparse_top import sparse_top
@@ -52,6 +53,7 @@ def fenchel_young_loss(logits: Tensor, target: Tensor, potential: Potential) -> 
     References:
         Blondel, Martins, Niculae, "Learning with Fenchel-Young Losses", 2020.
     """
+    check_rows(logits, target)
     positives = sum_over_positives(logits, target)
     return potential(fill_unknown(logits, target, -torch.inf)) - positives
 

@@ -51,7 +51,7 @@ def linear_multilabel_truncated_entropy(
     marks = reach.own(marks)
     own, rest = _against_rest(logits, marks, spare, k - 1)
     chosen = marks.present
-    rows, share = marks.rows[chosen], marks.values[chosen] * marks.counts[chosen]
+    rows, share = marks.rows[chosen], marks.values[chosen]
     share = share if weight is None else share * weight[marks.labels[chosen]]
     terms = share * _softplus(_Rest(reach.shared(rest.part), rest.pivot).above(own[chosen], rows))
     values = reach.add_up(torch.zeros_like(rest.pivot).index_add(0, rows, terms))
@@ -108,8 +108,7 @@ class _Rivals:
         here = dropped & (labels >= first) & (labels < first + count)
         rows, columns = here.nonzero(as_tuple=True)
         own, order = (labels[rows, columns] - first).sort()
-        ones = torch.ones_like(own, dtype=values.dtype)
-        self.dropped = MarkedLabels(rows[order], own, ones, ones)
+        self.dropped = MarkedLabels(rows[order], own, torch.ones_like(own, dtype=values.dtype))
         return values, labels.masked_fill(dropped, NO_LABEL)
 
     def _take(self, x: Tensor) -> None:

@@ -45,7 +45,7 @@ def linear_lml_nll(
     chosen = marks.present
     rows, labels = marks.rows[chosen], marks.labels[chosen]
     y = centred(own[chosen], pivot[rows, 0], delta[rows, 0], temperature)
-    share = marks.values[chosen] * marks.counts[chosen]
+    share = marks.values[chosen]
     terms = -log_sigmoid(y) * (share if weight is None else share * weight[labels])
     values = reach.add_up(torch.zeros_like(pivot[:, 0]).index_add(0, rows, terms))
     return reach.result(reduce_rows(values.reshape(like.shape[:-1]), reduction))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shortlist.functional.observed import check_rows
 from shortlist.functional.shards import replicated
-from shortlist.targets import TargetForm, stored_entries
+from shortlist.targets import TargetForm, refuse_ambiguous, stored_entries
 
 
 @dataclass
@@ -22,11 +22,10 @@ class MarkedLabels:
     rows: Tensor  # (m,): numbers of the rows, all leading dimensions taken together
     labels: Tensor  # (m,), ascending
     values: Tensor  # (m,), floating: 1 (or a soft target) for present, negative for unknown
-    counts: Tensor  # (m,), same dtype: how many times an index list names it
 
     def only(self, which: Tensor) -> MarkedLabels:
         """Some of them, by a mask ``(m,)``."""
-        return MarkedLabels(self.rows[which], self.labels[which], self.values[which], self.counts[which])
+        return MarkedLabels(self.rows[which], self.labels[which], self.values[which])
 
     @cached_property
     def present(self) -> Tensor:
@@ -53,13 +52,14 @@ def marked_labels(like: Tensor, target: Tensor) -> MarkedLabels:
     """Read ``target``, in any form, for logits shaped like ``like``, of which only shape and dtype are looked at."""
     target = replicated(target, "target")
     form = check_rows(like, target)
+    refuse_ambiguous(target, like.shape[-1], row_dims=like.ndim - 1)  # each pair once, on every device
     if target.requires_grad:
         raise ValueError("`target` must not require a gradient for LinearLogits, which knows its marked labels only.")
     num_rows, n = math.prod(like.shape[:-1]), like.shape[-1]
     if form is TargetForm.MULTI_HOT:
         labels, rows = target.reshape(num_rows, n).t().nonzero(as_tuple=True)
         values = target.reshape(num_rows, n)[rows, labels].to(like.dtype)
-        return MarkedLabels(rows, labels, values, torch.ones_like(values))
+        return MarkedLabels(rows, labels, values)
     if form is TargetForm.SPARSE:
         rows, labels, stored = stored_entries(target)
         kept = stored != 0
@@ -69,18 +69,7 @@ def marked_labels(like: Tensor, target: Tensor) -> MarkedLabels:
         rows, slots = (table >= 0).nonzero(as_tuple=True)
         labels = table[rows, slots]
         values = torch.ones_like(labels, dtype=like.dtype)
-    return _sorted_once(rows, labels, values, counted=form is not TargetForm.SPARSE)
-
-
-def _sorted_once(rows: Tensor, labels: Tensor, values: Tensor, *, counted: bool) -> MarkedLabels:
     # Two stable sorts, because one by label * rows + row can overflow.
     order = rows.argsort(stable=True)
     order = order[labels[order].argsort(stable=True)]
-    rows, labels, values = rows[order], labels[order], values[order]
-    first = torch.ones_like(rows, dtype=torch.bool)
-    first[1:] = (rows[1:] != rows[:-1]) | (labels[1:] != labels[:-1])
-    counts = torch.ones_like(values)
-    if counted:
-        counts = torch.zeros_like(values).index_add_(0, first.cumsum(0) - 1, counts)[: int(first.sum())]
-        return MarkedLabels(rows[first], labels[first], values[first], counts)
-    return MarkedLabels(rows[first], labels[first], values[first], counts[first])
+    return MarkedLabels(rows[order], labels[order], values[order])

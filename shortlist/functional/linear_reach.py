@@ -96,7 +96,7 @@ class Several:
 
     def own(self, marks: MarkedLabels) -> MarkedLabels:
         at = marks.between(self.first, self.first + self.labels.count)
-        parts = (part[at] for part in (marks.rows, marks.labels - self.first, marks.values, marks.counts))
+        parts = (part[at] for part in (marks.rows, marks.labels - self.first, marks.values))
         return MarkedLabels(*parts)
 
     def own_values(self, values: Tensor) -> Tensor:

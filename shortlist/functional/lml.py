@@ -187,9 +187,14 @@ class _Dual(RowFunction):
     @staticmethod
     def backward(ctx: Any, _: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         x, pivot, delta = ctx.saved_tensors
-        share, per_k = _log_slopes(x, pivot, delta, ctx.temperature)
+        if not torch.is_grad_enabled() and is_plain(gradient) and serve(x):
+            parts = x, pivot, delta, _over(-gradient, ctx.temperature)
+            to_x, per_k = on_tensors.lml_root_gradient(*parts, ctx.temperature, _log_slopes)
+        else:
+            share, per_k = _log_slopes(x, pivot, delta, ctx.temperature)
+            to_x = _over(-gradient * share, ctx.temperature)
         to_k = _finite(gradient * per_k).sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
-        return _over(-gradient * share, ctx.temperature), to_k, None
+        return to_x, to_k, None
 
     @staticmethod
     def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, _: None) -> tuple[None, Tensor]:

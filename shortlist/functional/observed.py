@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shortlist.functional.reduction import check_weight
 from shortlist.functional.rows import check_logits, holds, is_plain, may_look, solvable, wide
-from shortlist.targets import TargetForm, fill_unknown, stored_entries, target_form
+from shortlist.targets import TargetForm, fill_unknown, refuse_ambiguous, stored_entries, target_form
 
 _INDICES = (TargetForm.CLASS_INDICES, TargetForm.INDEX_LISTS)
 
@@ -105,10 +105,12 @@ class Positives(NamedTuple):
         return total.index_add(0, self.rows, values.to(total.dtype)).to(values.dtype)
 
 
-def positives(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Positives:
-    """Pick the positives: in O(labels) from index and sparse forms, and from multi-hots where reading them is free."""
-    form = check_rows(logits, target)
-    x = solvable(logits)
+def positives(x: Tensor, target: Tensor, weight: Tensor | None = None) -> Positives:
+    """Pick the positives: in O(labels) from index and sparse forms, and from multi-hots where reading them is free.
+
+    ``x`` are logits that were read with the same ``target`` before, so that it is checked.
+    """
+    form = target_form(target, x.shape[-1], row_dims=x.ndim - 1)
     weight = check_weight(weight, x)
     if form is TargetForm.SPARSE:
         return _stored_positives(x, target, weight)
@@ -156,6 +158,9 @@ def check_rows(logits: Tensor, target: Tensor) -> TargetForm:
         _refuse(wrong if lowest == 0 else wrong.any(-1), f"labels must lie in [{lowest}, {n})", target)
     if form is TargetForm.SPARSE and may_look(target):
         _check_stored(target)
+        refuse_ambiguous(target, n)
+    if form is TargetForm.INDEX_LISTS and is_plain(target):
+        refuse_ambiguous(target, n, row_dims=len(rows))
     return form
 
 

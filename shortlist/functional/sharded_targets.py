@@ -32,7 +32,8 @@ def own_target(logits: Tensor, target: Tensor, labels: OwnLabels) -> Tensor:
         return _own_entries(target, labels)
     lists = target.unsqueeze(-1) if form is TargetForm.CLASS_INDICES else target
     own = (lists >= labels.first) & (lists < labels.first + labels.count)
-    return torch.where(own, lists - labels.first, -1)
+    numbers = torch.where(own, lists - labels.first, labels.count).sort(-1).values
+    return numbers.masked_fill_(numbers == labels.count, -1)
 
 
 def own_weight(logits: Tensor, weight: Tensor | None, labels: OwnLabels) -> Tensor | None:

@@ -227,3 +227,14 @@ def test_any_convex_function_may_be_the_potential(fresh):
     loss = fenchel_young_loss(logits, torch.tensor([0, 1, 4]), lambda x: x.square().sum(-1) / 2)
     slope = torch.autograd.grad(loss.sum(), logits)[0]
     assert torch.allclose(slope, logits - torch.eye(5)[[0, 1, 4]])
+
+
+def test_labels_that_there_are_not_or_twice_are_refused_with_their_row():
+    logits = torch.zeros(3, 4)
+    for target, message in [
+        (torch.tensor([0, 4, 1]), r"`target` row 1: labels must lie in \[0, 4\); got 4\."),
+        (torch.tensor([[0, 1], [2, -1], [3, 3]]), r"`target` row 2: label 3 must not occur twice\."),
+        (torch.zeros(2, 4), r"`target` must have the rows of `logits`, \(3,\); got shape \(2, 4\)\."),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            fenchel_young_loss(logits, target, LMLPotential(2))

@@ -338,6 +338,52 @@ def lml_gradient(job: Any) -> None:
         start, stop = next_rows(job)
 
 
+@compiled("contract")
+def _lml_slopes(e: Any, s: Any) -> None:
+    """Put ``q = p (1 - p)`` in the place of the exponentials; in another order, the products would overflow."""
+    for j in range(e.shape[0]):
+        inverse = _ONE / (e[j] + s)
+        e[j] = (e[j] * inverse) * (s * inverse)
+
+
+@compiled(*_SUMS)
+def _sum(values: Any) -> Any:
+    total = 0.0
+    for start in range(0, values.shape[0], _BLOCK):
+        t = _ZERO
+        part = values[start : start + _BLOCK]
+        for j in range(part.shape[0]):
+            t += part[j]
+        total += t
+    return total
+
+
+@entry
+def lml_root_gradient(job: Any) -> None:
+    """``x, per_row -> out = y q / sum q``, of a row's pivot, delta and y, which becomes ``1 / sum q``.
+
+    It starts with NaN in a row whose root is not one of this file.
+    """
+    x, _, out, per_row, temperature = arrays(job)
+    start, stop = next_rows(job)
+    while start < stop:
+        for i in range(start, stop):
+            height, total = -np.float64(per_row[i, 1]), 0.0
+            if 0 <= height <= _NEAR:
+                _exponentials(x[i], per_row[i, 0], temperature, out[i])
+                _lml_slopes(out[i], np.float32(math.exp(height)))
+                total = _sum(out[i])
+            if x.shape[1] * _UNDERFLOW * math.exp(height) < total:
+                value, inverse = per_row[i, 2], np.float32(1 / total)
+                for j in range(x.shape[1]):
+                    out[i, j] = (out[i, j] * inverse) * value
+                per_row[i, 2] = inverse
+            else:
+                out[i, 0] = np.nan
+                _add_atomically(job, _UNSETTLED, 1)
+        start, stop = next_rows(job)
+
+
 @compiled(*_SUMS)
 def _clip_sums(x: Any, base: Any, inverse: Any, offset: Any) -> Any:
     """With ``z = (x - base) / T - offset``: how many reach 1, how many lie inside (0, 1), the sum of the latter."""

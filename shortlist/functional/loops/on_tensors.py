@@ -14,6 +14,10 @@ Exact = Callable[[Tensor, Tensor, float], Tensor]
 """A solver for the rows ``(rows, n)``, with ``k`` ``(rows, 1)``, that a loop does not settle."""
 
 
+Slopes = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
+"""``x, pivot, delta, T -> q / sum q, 1 / sum q`` for rows that a loop does not settle."""
+
+
 def lml(x: Tensor, k: Tensor, temperature: float, exact: Exact) -> Tensor:
     """LML of the rows of ``x``."""
     return _projection("lml", x, k, temperature, exact)
@@ -39,6 +43,19 @@ def lml_root(x: Tensor, k: Tensor, temperature: float, exact: Exact) -> Tensor:
     if _run("lml_root", x, temperature, k=_flat(k, x), per_row=root):
         _settle(root.view(-1, 2), root[..., 1], x, k, temperature, exact)
     return root
+
+
+def lml_root_gradient(
+    x: Tensor, pivot: Tensor, delta: Tensor, values: Tensor, temperature: float, slopes: Slopes
+) -> tuple[Tensor, Tensor]:
+    """``values q / sum q`` and ``1 / sum q``, ``(..., 1)`` as ``values`` are, with ``q = p (1 - p)``."""
+    x = x.contiguous()
+    out, per_row = torch.empty_like(x), torch.cat([pivot, delta, values], -1)
+    if _run("lml_root_gradient", x, temperature, out=out, per_row=per_row):
+        left = out[..., 0].isnan()
+        shares, per_k = slopes(x[left], pivot[left], delta[left], temperature)
+        out[left], per_row[left, 2:] = shares * values[left], per_k
+    return out, per_row[..., 2:]
 
 
 def lml_gradient(p: Tensor, gradient: Tensor, temperature: float) -> Tensor:
