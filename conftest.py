@@ -1,6 +1,8 @@
-"""What every doctest sees: torch and the public names."""
+"""What every doctest sees, torch and the public names; and how garbage is collected in long runs."""
 
 from __future__ import annotations
+
+import gc
 
 import pytest
 import torch
@@ -9,8 +11,13 @@ import shortlist
 from shortlist import functional, nn
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="session")
 def _doctest_names(doctest_namespace: dict[str, object]) -> None:
     doctest_namespace.update(torch=torch, shortlist=shortlist)
     for module in (functional, nn):
         doctest_namespace.update({name: getattr(module, name) for name in module.__all__})
+
+
+def pytest_collection_finish() -> None:
+    """Modules and thousands of tests stay to the end, so the collector need not look at them again and again."""
+    gc.freeze()

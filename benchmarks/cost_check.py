@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from benchmarks.cost_model import LOSSES, Rates, Step
+from benchmarks.label_lists import label_lists
 from benchmarks.side_by_side import Step as Work
 from benchmarks.side_by_side import machine, medians, write_json
 from shortlist import functional as F
@@ -44,7 +45,7 @@ def layer(rows: int, labels: int, features: int) -> tuple[Tensor, Tensor, Tensor
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(rows, features, generator=generator).requires_grad_()
     weight = (torch.randn(labels, features, generator=generator) * features**-0.5).requires_grad_()
-    return inputs, weight, torch.randint(labels, (rows, POSITIVES), generator=generator)
+    return inputs, weight, label_lists(rows, labels, POSITIVES, generator)
 
 
 def work(step: Step) -> Work:

@@ -17,6 +17,7 @@ from rich.table import Table
 from torch import Tensor
 from torchmetrics.classification import MultilabelAveragePrecision
 
+from benchmarks.label_lists import label_lists
 from benchmarks.side_by_side import Step, machine, medians, write_json
 from shortlist import functional as F
 from shortlist.metrics import MeanAveragePrecision, RankingMetrics
@@ -42,13 +43,8 @@ def ranking_step(scores: Tensor, target: Tensor) -> Step:
 
 def labels_in_forms(rows: int, labels: int, generator: torch.Generator) -> dict[str, Tensor]:
     """The same labels as index lists, as multi-hots and as a sparse tensor."""
-    lists = torch.randint(labels, (rows, POSITIVES), generator=generator).sort(-1).values
-    repeated = torch.zeros_like(lists, dtype=torch.bool)
-    repeated[:, 1:] = lists[:, 1:] == lists[:, :-1]
-    lists = lists.masked_fill(repeated, labels).sort(-1).values
-    lists = lists.masked_fill(lists == labels, -1)
-    hot = torch.zeros(rows, labels + 1, dtype=torch.bool).scatter(1, lists % (labels + 1), True)[:, :labels]
-    hot = hot.contiguous()
+    lists = label_lists(rows, labels, POSITIVES, generator)
+    hot = torch.zeros(rows, labels, dtype=torch.bool).scatter(1, lists, True)
     return {"index lists": lists, "bool": hot, "float32": hot.float(), "sparse": hot.float().to_sparse_coo()}
 
 

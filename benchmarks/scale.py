@@ -25,6 +25,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import linear
 
+from benchmarks.label_lists import label_lists
 from benchmarks.side_by_side import PEAK_RESET, RETURNED_FROM, forward_backward, machine, resident, write_json
 from shortlist import functional as F
 from shortlist.cli.bench_turns import free_memory
@@ -57,7 +58,7 @@ def layer(labels: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def targets(labels: int) -> Tensor:
     """Index lists."""
-    return torch.randint(labels, (ROWS, POSITIVES), generator=torch.Generator().manual_seed(1))
+    return label_lists(ROWS, labels, POSITIVES, torch.Generator().manual_seed(1))
 
 
 def loss_of(name: str, head: str, labels: int) -> Callable[..., Tensor]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Literal, NamedTuple, get_args
 
+from shortlist.compiled import can_compile
 from shortlist.functional.linear_blocks import block_width
 
 HeadKind = Literal["plain", "chunked"]
@@ -34,6 +35,9 @@ _PLAIN = {
     "truncated_topk_entropy": _Work(2, 3),
     "multilabel_truncated_topk_entropy": _Work(4, 3),
 }
+_LML_BY_LOOPS = _Work(1.1, 3)
+"""LML in float32 where its loops are compiled (extra ``fast``)."""
+
 _CHUNKED = {
     "lml": _Work(6.7, 1),  # the solver's sample, and its powers of the probabilities
     "bce": _Work(3, 1),
@@ -163,7 +167,8 @@ def _loss_bytes(
     """The peak of a loss over ``own`` labels beyond parameters, features and the gradients of the layer."""
     solved = max(size, 4)
     if head == "plain":
-        entries, work = rows * own, _PLAIN[loss]
+        entries = rows * own
+        work = _LML_BY_LOOPS if loss == "lml" and solved == 4 and can_compile() else _PLAIN[loss]
         # In half precision the logits, and later their gradient, are there beside float32.
         given = entries * size if size < solved else 0
         forward = entries * solved * work.forward + given

@@ -16,7 +16,9 @@ ROOT = PACKAGE.parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
-    {"targets", "target_entries", "target_forms", "extras", "files", "compiled"},
+    {"target_forms"},
+    {"target_entries"},
+    {"targets", "extras", "files", "compiled"},
     {"functional", "cluster"},
     {"nn", "metrics", "sets", "audit", "data", "memory"},
     {"train", "report"},

@@ -29,7 +29,14 @@ PLACES = [(kind, *size) for kind, size in product(LAYERS, SIZES)]
 # Bias and mode move on by one from kind to kind, so that every size meets both.
 TURNS = [i + i // len(SIZES) for i in range(len(PLACES))]
 CASES = [
-    pytest.param(*place, turn % 2 == 1, "top-k" if turn % 3 == 2 else "sign", seed, id="-".join(map(str, place)))
+    pytest.param(
+        *place,
+        turn % 2 == 1,
+        "top-k" if turn % 3 == 2 else "sign",
+        seed,
+        id="-".join(map(str, place)),
+        marks=[pytest.mark.slow] * (seed % 2),
+    )
     for seed, (place, turn) in enumerate(zip(PLACES, TURNS, strict=True))
 ]
 
@@ -80,7 +87,7 @@ def test_without_the_radius_verdicts_stay_and_the_bounds_hold_it(kind, n, d, bia
             assert high >= program.low * (1 - 1e-9)
 
 
-@pytest.mark.parametrize(("kind", "n", "d", "biased", "mode", "seed"), CASES[1::6])
+@pytest.mark.parametrize(("kind", "n", "d", "biased", "mode", "seed"), CASES[2::6])
 def test_the_centre_of_the_ball_achieves_the_radius_inside_the_box(kind, n, d, biased, mode, seed):
     case, _ = answers(kind, n, d, biased, mode, seed)
     report = audit(case.weight, case.label_sets, case.bias, mode=mode, jobs=1)

@@ -37,7 +37,7 @@ def mapped(tmp_path, array: np.ndarray) -> np.ndarray:
     return np.load(tmp_path / "x.npy", mmap_mode="r")
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_workers_give_the_batches_of_one_process_without_a_warning(tmp_path, start):
     array = np.arange(40.0, dtype=np.float32).reshape(10, 4)

@@ -270,6 +270,3 @@ CASES["lml_nll: a k that learns"] = learned_k
 CASES["a weight learns where a process has no labels"] = a_process_without_labels
 CASES["modules of projections and losses"] = modules
 CASES["a sum of losses goes backward"] = backward_as_always
-
-FEW = ["lml: any shape, any k", "lml_nll: every form of labels", "a sum of losses goes backward"]
-"""Cases that four processes run in the fast suite, too."""

@@ -14,16 +14,11 @@ import torch._dynamo  # loaded by the first DTensor: here once for all processes
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from tests.functional.sharded_cases import CASES, FEW, Case
+from tests.functional.sharded_cases import CASES
 from tests.functional.sharded_rules import RULES
 
 
-def chosen(plan: str) -> dict[str, Case]:
-    """The cases of a plan."""
-    return CASES | RULES if plan == "all" else {name: CASES[name] for name in FEW}
-
-
-def work(rank: int, world: int, plan: str, folder: str) -> None:
+def work(rank: int, world: int, folder: str) -> None:
     """One process: what each case found wrong."""
     warnings.simplefilter("error")
     torch.set_num_threads(1)
@@ -31,7 +26,7 @@ def work(rank: int, world: int, plan: str, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world, timeout=wait)
     mesh = init_device_mesh("cpu", (world,))
     found = {}
-    for name, case in chosen(plan).items():
+    for name, case in (CASES | RULES).items():
         try:
             found[name] = case(mesh)
         except Exception:  # noqa: PERF203  (the others go on, and so does this one)
@@ -40,11 +35,11 @@ def work(rank: int, world: int, plan: str, folder: str) -> None:
     dist.destroy_process_group()
 
 
-def together(world: int, plan: str) -> list[dict[str, list[str]]]:
+def together(world: int) -> list[dict[str, list[str]]]:
     """What each of so many processes found."""
     fork = multiprocessing.get_context("fork")  # what is imported once serves all
     with tempfile.TemporaryDirectory() as folder:
-        processes = [fork.Process(target=work, args=(rank, world, plan, folder)) for rank in range(world)]
+        processes = [fork.Process(target=work, args=(rank, world, folder)) for rank in range(world)]
         for process in processes:
             process.start()
         for process in processes:
@@ -53,5 +48,4 @@ def together(world: int, plan: str) -> list[dict[str, list[str]]]:
 
 
 if __name__ == "__main__":
-    world, plan = sys.argv[1].split("-")
-    sys.stdout.write(json.dumps(together(int(world), plan)))
+    sys.stdout.write(json.dumps(together(int(sys.argv[1]))))
