@@ -11,7 +11,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	@# Modules are compiled when they are first imported: most of what is installed never is.
+	@# A new pip installs faster. Modules are compiled when they are first imported: most of what is installed never is.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt torch --editable '.[dev]'
 	@touch $@
 

@@ -1,7 +1,7 @@
 """Speed and memory of the projections as ratios: ``make bench``.
 
 Prints a table with the goal beside each result, writes ``benchmarks/results/projections.json`` and draws time
-against k and against the number of labels.
+against k, against the number of labels and against the number of entries.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def grid(progress: Progress) -> list[dict[str, Any]]:
 
 
 def scaling(progress: Progress) -> dict[str, list[dict[str, float]]]:
-    """Milliseconds against k at 64 x 10,000 and against the number of labels at 2,000,000 entries or one row."""
+    """Milliseconds against k at 64 x 10,000, against the labels at 1,000,000 entries, against rows of 1,000 labels."""
     ops: dict[str, Callable[[int], Op]] = {
         "softmax": lambda k: softmax,
         "lml": lambda k: lambda x: lml(x, k),
@@ -99,9 +99,10 @@ def scaling(progress: Progress) -> dict[str, list[dict[str, float]]]:
     }
     against_k = [(64, 10_000, k) for k in (1, 3, 10, 30, 100, 300, 1000, 3000)]
     against_n = [(max(1, 1_000_000 // n), n, 20) for n in (100, 1000, 10_000, 100_000, 1_000_000)]
-    task = progress.add_task("scaling", total=len(against_k) + len(against_n))
+    against_rows = [(rows, 1000, 20) for rows in (10, 100, 1000, 10_000)]
+    task = progress.add_task("scaling", total=len(against_k) + len(against_n) + len(against_rows))
     result: dict[str, list[dict[str, float]]] = {}
-    for name, shapes in {"k": against_k, "labels": against_n}.items():
+    for name, shapes in {"k": against_k, "labels": against_n, "rows": against_rows}.items():
         points = []
         for rows, labels, k in shapes:
             generator = torch.Generator().manual_seed(0)
@@ -155,7 +156,7 @@ def table(records: list[dict[str, Any]]) -> Table:
 
 
 def draw(points: dict[str, list[dict[str, float]]], path: Path) -> None:
-    """Time against k and against the number of labels."""
+    """Time against k, labels and rows."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -163,15 +164,20 @@ def draw(points: dict[str, list[dict[str, float]]], path: Path) -> None:
 
     names = ["Algorithm 1", "sort-and-scan", "sparse_top", "lml", "softmax"]
     colours = ["#b5651d", "#c9a227", "#2a9d8f", "#264653", "#888888"]
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
-    panels = [("k", "k, labels wanted", "64 rows × 10,000 labels"), ("labels", "labels", "1,000,000 entries, k = 20")]
+    figure, axes = plt.subplots(1, 3, figsize=(13.5, 4), constrained_layout=True)
+    panels = [
+        ("k", "k, labels wanted", "64 rows × 10,000 labels"),
+        ("labels", "labels", "1,000,000 entries, k = 20"),
+        ("rows", "rows", "1,000 labels, k = 20"),
+    ]
     for axis, (key, label, title) in zip(axes, panels, strict=True):
         for name, colour in zip(names, colours, strict=True):
             axis.plot([p[key] for p in points[key]], [p[name] for p in points[key]], "o-", color=colour, label=name)
-        axis.set(xscale="log", yscale="log", xlabel=label, ylabel="milliseconds, forward + backward", title=title)
+        axis.set(xscale="log", yscale="log", xlabel=label, title=title)
         axis.grid(alpha=0.25, which="major")
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(frameon=False, ncols=2, loc="center left", bbox_to_anchor=(0.0, 0.55))
+    axes[0].set_ylabel("milliseconds, forward + backward, one thread")
+    axes[2].legend(frameon=False, loc="upper left")
     figure.savefig(path, dpi=150)
 
 
@@ -190,6 +196,9 @@ def main() -> None:
     console.print(table(records))
     shown = ", ".join(f"{name} {value:.2f}" for name, value in copies.items())
     console.print(f"peak memory beyond the input, output included, in copies of the input (goal ≤ 3): {shown}")
+    for name, (sign, goal) in GOALS.items():
+        found = [record["ratios"][name] for record in records if has_goal(record)]
+        console.print(f"{name}: {min(found):.1f} to {max(found):.1f}, goal {sign} {goal:g}")
     goals = [(name, v) for record in records for name, v in record["ratios"].items() if has_goal(record)]
     console.print(f"goals met: {sum(met(*goal) for goal in goals)} of {len(goals)}")
     result = {"machine": machine(), "records": records, "scaling": points, "peak_copies": copies}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import platform
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from shortlist.compiled import can_compile
 
 Step = Callable[[], object]
 
@@ -109,4 +112,5 @@ def machine() -> dict[str, str | int]:
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "numba": importlib.metadata.version("numba") if can_compile() else "not used",
     }

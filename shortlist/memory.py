@@ -4,6 +4,7 @@ The estimate counts tensors: what stays (parameters, gradients, optimiser states
 that of the loss and that of the optimiser's step. It leaves out the rest of the model, Python and torch themselves
 (a few hundred MB), and what libraries take: on a CPU without instructions for half precision, products may convert a
 matrix to float32 on the way. The shares of the losses are those of their code; tests compare them with what they take.
+That of LML is for tensor operations: its compiled loops (float32 on the CPU, extra ``fast``) take half of it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Literal, NamedTuple, get_args
 
-from shortlist.compiled import can_compile
 from shortlist.functional.linear_blocks import block_width
 
 HeadKind = Literal["plain", "chunked"]
@@ -35,9 +35,6 @@ _PLAIN = {
     "truncated_topk_entropy": _Work(2, 3),
     "multilabel_truncated_topk_entropy": _Work(4, 3),
 }
-_LML_BY_LOOPS = _Work(1.1, 3)
-"""LML in float32 where its loops are compiled (extra ``fast``)."""
-
 _CHUNKED = {
     "lml": _Work(6.7, 1),  # the solver's sample, and its powers of the probabilities
     "bce": _Work(3, 1),
@@ -167,8 +164,7 @@ def _loss_bytes(
     """The peak of a loss over ``own`` labels beyond parameters, features and the gradients of the layer."""
     solved = max(size, 4)
     if head == "plain":
-        entries = rows * own
-        work = _LML_BY_LOOPS if loss == "lml" and solved == 4 and can_compile() else _PLAIN[loss]
+        entries, work = rows * own, _PLAIN[loss]
         # In half precision the logits, and later their gradient, are there beside float32.
         given = entries * size if size < solved else 0
         forward = entries * solved * work.forward + given

@@ -198,6 +198,7 @@ def digest(world, data):
     return sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()
 
 
+@pytest.mark.slow
 def test_another_process_draws_the_same_world_and_rows():
     code = (
         "import sys, torch; from hashlib import sha256; from shortlist.data.worlds.ambiguous import AmbiguousWorld\n"

@@ -173,6 +173,7 @@ def test_a_sample_may_be_tiny(rows):
     assert MultiLabelWorld(1, labels_per_row=0.5).sample(rows).num_labels == 1
 
 
+@pytest.mark.slow
 def test_another_process_draws_the_same_world_and_rows():
     code = (
         "import sys, torch; from hashlib import sha256; from shortlist.data.worlds.multi_label import MultiLabelWorld\n"
