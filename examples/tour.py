@@ -1,6 +1,6 @@
 """A short tour: from logits to "k labels", what a layer can never say, and answers of the size that is wanted.
 
-Run by ``make run``; writes two pictures to ``out``.
+Run by ``make tour``; writes two pictures to ``out``.
 """
 
 from __future__ import annotations

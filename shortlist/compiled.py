@@ -42,5 +42,5 @@ def can_compile() -> bool:
         return False
     try:
         return not importlib.import_module("numba").config.DISABLE_JIT
-    except ImportError:  # such as one made for another numpy
+    except Exception:  # whatever a numba made for another numpy, or beside an odd package, may raise
         return False

@@ -96,6 +96,7 @@ def refuse_ambiguous(target: Tensor, num_labels: int, *, row_dims: int = 1) -> N
         ordered = target.sort(-1).values
         wrong = late | (ordered[..., 1:] >= 0) & (ordered[..., 1:] == ordered[..., :-1])
     elif form is TargetForm.SPARSE:
+        check_sparse_rows(target)
         rows, labels, _ = stored_entries(target)
         wrong = (rows[1:] < rows[:-1]) | ((rows[1:] == rows[:-1]) & (labels[1:] <= labels[:-1]))
     else:
@@ -107,7 +108,7 @@ def refuse_ambiguous(target: Tensor, num_labels: int, *, row_dims: int = 1) -> N
 def _read(target: Tensor, form: TargetForm, row_shape: torch.Size) -> Entries:
     """All labels that may be present or unknown, in any order, with the checks that only one form needs."""
     if form is TargetForm.SPARSE:
-        _check_sparse_rows(target)
+        check_sparse_rows(target)
         return Entries(row_shape, *stored_entries(target))
     num_rows = math.prod(row_shape)
     if form is TargetForm.CLASS_INDICES:
@@ -125,7 +126,7 @@ def _read(target: Tensor, form: TargetForm, row_shape: torch.Size) -> Entries:
     return entries
 
 
-def _check_sparse_rows(target: Tensor) -> None:
+def check_sparse_rows(target: Tensor) -> None:
     """Check row numbers (COO) or row pointers (CSR); torch, by default, does not."""
     if target.layout == torch.sparse_coo:
         rows = target._indices()[0]

@@ -24,7 +24,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from shortlist.target_entries import checked_entries, refuse_ambiguous
+from shortlist.target_entries import checked_entries
 from shortlist.target_forms import TargetForm, stored_entries, target_form
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "count_known",
     "count_positives",
     "fill_unknown",
-    "refuse_ambiguous",
     "stored_entries",
     "sum_over_positives",
     "target_form",

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from shortlist.functional.observed import check_rows
 from shortlist.functional.shards import replicated
-from shortlist.targets import TargetForm, refuse_ambiguous, stored_entries
+from shortlist.target_entries import refuse_ambiguous
+from shortlist.targets import TargetForm, stored_entries
 
 
 @dataclass

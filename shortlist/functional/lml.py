@@ -156,7 +156,7 @@ class _Lml(RowFunction):
         if ctx.needs_input_grad[1]:
             x, k = inputs
             to_k = (_share(x, k, ctx.temperature) * gradient).sum(-1, keepdim=True).sum_to_size(k.shape)
-        if not torch.is_grad_enabled() and is_plain(gradient) and serve(p):
+        if not torch.is_grad_enabled() and is_plain(gradient) and serve(ctx.temperature, p, gradient):
             return on_tensors.lml_gradient(p, gradient, ctx.temperature), to_k, None
         return _over(_weighted_centring(p, gradient), ctx.temperature), to_k, None
 
@@ -187,7 +187,7 @@ class _Dual(RowFunction):
     @staticmethod
     def backward(ctx: Any, _: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         x, pivot, delta = ctx.saved_tensors
-        if not torch.is_grad_enabled() and is_plain(gradient) and serve(x):
+        if not torch.is_grad_enabled() and is_plain(gradient) and serve(ctx.temperature, x, gradient):
             parts = x, pivot, delta, _over(-gradient, ctx.temperature)
             to_x, per_k = on_tensors.lml_root_gradient(*parts, ctx.temperature, _log_slopes)
         else:

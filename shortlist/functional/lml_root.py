@@ -43,7 +43,7 @@ def solve_dual(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor
         return exact_dual(x, k, temperature)
     if torch.compiler.is_compiling():
         return _dual_op(x, k, temperature)
-    if serve(x):
+    if serve(temperature, x, k):
         root = on_tensors.lml_root(x, k, temperature, lambda *rows: torch.cat(exact_dual(*rows), -1))
         return root[..., :1].contiguous(), root[..., 1:].contiguous()
     rows, rows_k = x.reshape(-1, x.shape[-1]), k.reshape(-1, 1)
@@ -61,7 +61,7 @@ def solve_projection(x: Tensor, k: Tensor, temperature: float) -> Tensor:
         return centred(x, *solve_dual(x, k, temperature), temperature).sigmoid()
     if torch.compiler.is_compiling():
         return _projection_op(x, k, temperature)
-    if serve(x):
+    if serve(temperature, x, k):
         return on_tensors.lml(x, k, temperature, _sorted_projection)
     k = k.expand(*x.shape[:-1], 1)
     rows, rows_k = x.reshape(-1, x.shape[-1]), k.reshape(-1, 1)

@@ -161,16 +161,10 @@ def _of_multi_hot(x: Tensor, target: Tensor) -> Marked | None:
 def _of_sparse(x: Tensor, target: Tensor) -> Marked:
     rows, labels, values = stored_entries(target)
     places, values = _places(rows, labels, x), values.to(x.dtype)
-    repeats = target.layout == torch.sparse_coo and not target.is_coalesced()
-    if is_plain(places) and is_plain(values):
-        if repeats:
-            places, first = (torch.from_numpy(part) for part in np.unique(places.numpy(), return_index=True))
-            values = values[first]
-        if not (stored := values != 0).all():
-            places, values = places[stored], values[stored]
-        return _with_values(x, places, values)
     stored = values != 0
-    if repeats:
+    if is_plain(places) and is_plain(values):
+        return _with_values(x, *((places, values) if stored.all() else (places[stored], values[stored])))
+    if target.layout == torch.sparse_coo and not target.is_coalesced():  # may name a label twice, which is not read
         places, order = places.sort(stable=True)
         values, stored = values[order] * _first_of_each(places), stored[order]
     return _with_values(x, places, values, stored)
@@ -188,10 +182,8 @@ def _with_values(x: Tensor, places: Tensor, values: Tensor, stored: Tensor | Non
 
 def _of_read_lists(x: Tensor, lists: Tensor) -> Marked:
     rows = torch.arange(len(lists)).unsqueeze(-1)
-    places = (lists + rows * x.shape[-1])[lists >= 0].numpy()
-    if not (places[1:] > places[:-1]).all():
-        places = np.unique(places)
-    return Marked(x, torch.from_numpy(places), x.new_ones(len(places)))
+    places = (lists + rows * x.shape[-1])[lists >= 0]
+    return Marked(x, places, x.new_ones(len(places)))
 
 
 def _of_lists(x: Tensor, lists: Tensor) -> Marked:

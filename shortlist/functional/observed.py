@@ -13,7 +13,8 @@ from torch import Tensor
 
 from shortlist.functional.reduction import check_weight
 from shortlist.functional.rows import check_logits, holds, is_plain, may_look, solvable, wide
-from shortlist.targets import TargetForm, fill_unknown, refuse_ambiguous, stored_entries, target_form
+from shortlist.target_entries import check_sparse_rows, refuse_ambiguous
+from shortlist.targets import TargetForm, fill_unknown, stored_entries, target_form
 
 _INDICES = (TargetForm.CLASS_INDICES, TargetForm.INDEX_LISTS)
 
@@ -157,6 +158,7 @@ def check_rows(logits: Tensor, target: Tensor) -> TargetForm:
         wrong = (target < lowest) | (target >= n)
         _refuse(wrong if lowest == 0 else wrong.any(-1), f"labels must lie in [{lowest}, {n})", target)
     if form is TargetForm.SPARSE and may_look(target):
+        check_sparse_rows(target)
         _check_stored(target)
         refuse_ambiguous(target, n)
     if form is TargetForm.INDEX_LISTS and is_plain(target):
@@ -165,13 +167,13 @@ def check_rows(logits: Tensor, target: Tensor) -> TargetForm:
 
 
 def _check_stored(target: Tensor) -> None:
-    """Refuse rows and labels that there are not; torch, by default, does not."""
-    num_rows, n = target.shape
+    """Refuse labels that there are not; torch, by default, does not."""
+    n = target.shape[1]
     rows, labels, _ = stored_entries(target)
-    outside = (labels < 0) | (labels >= n) | (rows < 0) | (rows >= num_rows)
+    outside = (labels < 0) | (labels >= n)
     if outside.any():
         row, label = (int(part[outside][0]) for part in (rows, labels))
-        raise ValueError(f"`target` row {row} of {num_rows}: labels must lie in [0, {n}); got {label}.")
+        raise ValueError(f"`target` row {row}: labels must lie in [0, {n}); got {label}.")
 
 
 def _listed_class(target: Tensor, form: TargetForm, x: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -190,7 +192,7 @@ def _stored_class(target: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     rows, labels, values = stored_entries(target)
     positive = values > 0
     n = x.shape[-1]
-    # By its first and its last: an uncoalesced tensor may name one label twice.
+    # By its first and its last: where values are not read, one label may be named twice.
     first = labels.new_full((len(x),), n).scatter_reduce(0, rows, torch.where(positive, labels, n), "amin")
     last = labels.new_full((len(x),), -1).scatter_reduce(0, rows, torch.where(positive, labels, -1), "amax")
     several = first < last

@@ -168,6 +168,8 @@ def _k_column(k: float | Tensor, rows: Tensor, dim: int) -> Tensor:
         raise TypeError(f"`k` must be a number or a real tensor; got {k.dtype}.")
     if k.device != rows.device and k.ndim == 0:
         k = k.to(rows.device)
+    if k.device != rows.device and not rows.is_meta:  # which has no numbers, only a shape
+        raise ValueError(f"`k` must be on the device of `logits`, {rows.device}; got {k.device}.")
     column = k.movedim(dim, -1) if k.ndim == rows.ndim and k.shape[dim] == 1 else k.unsqueeze(-1)
     row_shape = rows.shape[:-1]
     try:

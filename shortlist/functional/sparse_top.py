@@ -95,7 +95,7 @@ class _SparseTop(RowFunction):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         (p,) = ctx.saved_tensors
-        if not torch.is_grad_enabled() and is_plain(gradient) and serve(p):
+        if not torch.is_grad_enabled() and is_plain(gradient) and serve(ctx.temperature, p, gradient):
             to_x, mean = on_tensors.sparse_top_gradient(p, gradient, ctx.temperature)
             return to_x, mean.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None, None
         return centred_gradient(ctx, *_inside(p), gradient)

@@ -41,7 +41,7 @@ def solve_sparse_top(x: Tensor, k: Tensor, temperature: float) -> Tensor:
 
 
 def _sparse_top_cpu(x: Tensor, k: Tensor, temperature: float) -> Tensor:
-    if serve(x):
+    if serve(temperature, x, k):
         return on_tensors.sparse_top(x, k, temperature, _sorted)
     rows, rows_k = x.reshape(-1, x.shape[-1]), k.expand(*x.shape[:-1], 1).reshape(-1, 1)
     p = torch.empty_like(rows)
@@ -50,10 +50,18 @@ def _sparse_top_cpu(x: Tensor, k: Tensor, temperature: float) -> Tensor:
             unsettled = _newton(rows[block], rows_k[block], temperature, p[block])
             if rows_k[block].max() > _MANY:
                 _polish(p[block], rows_k[block])
-        left = torch.from_numpy(unsettled + block.start)
+        crowded = _no_choice(rows[block], rows_k[block])
+        left = torch.from_numpy(np.union1d(unsettled, crowded) + block.start)
         if left.numel():
             p[left] = _sorted(rows[left], rows_k[left], temperature)
     return p.view(x.shape)
+
+
+def _no_choice(x: Tensor, k: Tensor) -> np.ndarray:
+    """Rows in which no more than ``k`` labels are present: each has p = 1, which steps reach up to rounding only."""
+    absent = (x.amin(-1) == -math.inf).any()
+    present = (x > -math.inf).sum(-1, keepdim=True) if absent else x.shape[-1]
+    return np.flatnonzero((k >= present).numpy())
 
 
 # For a compiler, which cannot follow steps that depend on the data: one call.

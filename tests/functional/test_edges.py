@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 
+from shortlist.functional import loops
 from tests.contracts import BY_NAME, EXACTLY_K, PER_LABEL, PROJECTIONS, WITH_K, Projection
 
 INF, NAN = math.inf, math.nan
@@ -69,6 +70,21 @@ def test_where_no_more_than_k_are_present_each_is_taken(projection):
     assert (probs[1] == 0).all()
     if projection.takes_k and not projection.budget:
         assert probs.tolist() == [[1, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("least", [1, INF], ids=["loops", "tensors"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("projection", NOT_BUDGETS, ids=str)
+def test_ties_of_as_many_as_are_wanted_are_taken_whole_and_do_not_move(projection, dtype, least, monkeypatch, fresh):
+    if projection.is_dual:
+        return
+    monkeypatch.setattr(loops, "LEAST", least)
+    tied = torch.randn(200, 1, generator=fresh, dtype=torch.float64).to(dtype).repeat(1, 3)
+    for absent in (0, 7):
+        logits = torch.cat([tied, tied.new_full((200, absent), -INF)], -1).requires_grad_()
+        probs = projection.probs(logits, 3, temperature=0.3)
+        assert (probs[:, :3] == 1).all()
+        assert (torch.autograd.grad(probs.square().cumsum(-1).sum(), logits)[0] == 0).all()
 
 
 @each_projection

@@ -149,7 +149,7 @@ def test_a_subclass_of_tensor_is_left_to_tensor_operations(fresh):
         pass
 
     logits = torch.randn(8, 1000, generator=fresh)
-    assert not loops.serve(logits.as_subclass(Tagged))
+    assert not loops.serve(1.0, logits.as_subclass(Tagged))
     assert torch.allclose(lml(logits.as_subclass(Tagged), 5), lml(logits, 5), rtol=1e-5)
 
 
@@ -178,3 +178,70 @@ def test_code_that_cannot_be_kept_is_compiled_all_the_same(monkeypatch):
         return lambda function: function
 
     assert compiled.keeping(compiler)(len) is len
+
+
+class Wrapper(torch.Tensor):
+    """A tensor that has no memory of its own, as those of sharding and of tracing."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, function, kinds, arguments=(), options=None):
+        unwrapped = torch.utils._pytree.tree_map_only(cls, lambda wrapper: wrapper.inner, (arguments, options or {}))
+        return function(*unwrapped[0], **unwrapped[1])
+
+
+@pytest.mark.parametrize("projection", [lml, sparse_top], ids=lambda op: op.__name__)
+def test_what_is_no_memory_is_left_to_tensor_operations(projection, fresh):
+    logits, upstream = torch.randn(8, 1000, generator=fresh), torch.randn(8, 1000, generator=fresh)
+    expected = value_and_gradient(projection, logits, 5)[0]
+    assert torch.allclose(projection(logits, Wrapper(torch.full((8,), 5.0))), expected, rtol=1e-5)
+    negated = torch._neg_view(-logits)
+    assert torch.allclose(projection(negated, 5), expected, rtol=1e-5)
+    assert torch.allclose(projection(torch._efficientzerotensor((8, 1000)), 5), torch.tensor(0.005))
+    logits.requires_grad_()
+    mine, theirs = (torch.autograd.grad(projection(logits, 5), logits, u)[0] for u in (Wrapper(upstream), upstream))
+    assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+@each_projection
+def test_a_k_on_another_device_is_refused(projection):
+    with pytest.raises(ValueError, match=r"`k` must be on the device of `logits`, cpu; got meta\."):
+        projection(torch.randn(8, 1000), torch.full((8,), 5.0, device="meta"))
+
+
+def test_a_tracer_is_not_given_memory_that_is_not_filled_yet(fresh):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with pytest.raises(RuntimeError, match="tracing tensor"):
+        make_fx(lambda x: lml(x, 5))(torch.randn(8, 1000, generator=fresh))
+
+
+@pytest.mark.parametrize("temperature", [1e-39, 1e-30, 1e-3, 1e30])
+@pytest.mark.parametrize("projection", [lml, sparse_top], ids=lambda op: op.__name__)
+def test_gradients_of_any_size_at_any_temperature_are_those_of_tensors(projection, temperature, by_tensors, fresh):
+    logits, upstream = torch.randn(4, 64, generator=fresh).requires_grad_(), torch.linspace(0, 1, 256).view(4, 64)
+
+    def run(size):
+        return torch.autograd.grad(projection(logits, 5, temperature=temperature), logits, size * upstream)[0]
+
+    for size in (1.0, 1e9, 1e33):
+        mine, theirs = run(size), by_tensors(run, size)
+        finite = theirs.isfinite()
+        assert mine[finite].isfinite().all()
+        assert torch.allclose(mine[finite], theirs[finite], rtol=1e-4, atol=1e-5 * size)
+
+
+@pytest.mark.parametrize("error", ["ImportError('made for another numpy')", "AttributeError('coverage.types')"])
+def test_whatever_the_import_of_numba_raises_it_is_as_none(error, tmp_path, monkeypatch):
+    (tmp_path / "numba.py").write_text(f"raise {error}")
+    monkeypatch.syspath_prepend(tmp_path)
+    with monkeypatch.context() as patch:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "numba"]:
+            patch.delitem(sys.modules, name)
+        assert compiled.can_compile.__wrapped__() is False

@@ -16,12 +16,24 @@ LEAST = 1 << 12
 """Entries from which a loop serves: its first call in a process loads numba, the first of all compiles."""
 
 
-def serve(x: Tensor) -> bool:
-    """Whether a loop takes ``x``, a plain tensor outside the compiler of torch."""
+_MODERATE = 1e12
+"""Temperatures beyond it, or below its inverse, are left to tensor operations: quotients may leave float32's range."""
+
+
+def serve(temperature: float, x: Tensor, *others: Tensor) -> bool:
+    """Whether a loop takes the logits ``x`` and what comes with them: all must be memory that it may read.
+
+    Wrappers of tensors are not, nor is anything under a mode that watches the operators of torch, such as a tracer.
+    """
     return (
         x.dtype == torch.float32
-        and x.device.type == "cpu"
         and x.numel() >= LEAST
-        and type(x) in (Tensor, Parameter)
+        and 1 / _MODERATE < temperature < _MODERATE
+        and all(_is_memory(tensor) for tensor in (x, *others))
+        and torch._C._len_torch_dispatch_stack() == 0
         and can_compile()
     )
+
+
+def _is_memory(x: Tensor) -> bool:
+    return type(x) in (Tensor, Parameter) and x.device.type == "cpu" and not (x.is_neg() or x._is_zerotensor())

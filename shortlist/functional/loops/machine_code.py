@@ -312,7 +312,8 @@ def lml_root(job: Any) -> None:
 
 
 @compiled(*_SUMS)
-def _lml_centre(p: Any, values: Any, temperature: Any, out: Any) -> None:
+def _lml_mean(p: Any, values: Any) -> Any:
+    """The mean of ``values`` by the weights ``p (1 - p)``."""
     total, weighted = 0.0, 0.0
     for start in range(0, p.shape[0], _BLOCK):
         t, w = _ZERO, _ZERO
@@ -322,9 +323,16 @@ def _lml_centre(p: Any, values: Any, temperature: Any, out: Any) -> None:
             t += q
             w += q * part[j]
         total, weighted = total + t, weighted + w
-    mean, inverse = np.float32(weighted / max(total, 1.2e-38)), np.float32(1 / temperature)
+    return weighted / max(total, 1.2e-38)
+
+
+@compiled()
+def _lml_centre(p: Any, values: Any, mean: Any, temperature: Any, out: Any) -> None:
+    inverse = np.float32(1 / temperature)
     for j in range(p.shape[0]):
-        out[j] = p[j] * (_ONE - p[j]) * (values[j] - mean) * inverse
+        q = p[j] * (_ONE - p[j])
+        moved = q * (values[j] - mean) * inverse  # in this order, which keeps what is small in range
+        out[j] = _ZERO if q == _ZERO else moved
 
 
 @entry
@@ -334,7 +342,8 @@ def lml_gradient(job: Any) -> None:
     start, stop = next_rows(job)
     while start < stop:
         for i in range(start, stop):
-            _lml_centre(p[i], values[i], temperature, out[i])
+            mean = np.float32(_lml_mean(p[i], values[i]))
+            _lml_centre(p[i], values[i], mean, temperature, out[i])
         start, stop = next_rows(job)
 
 
@@ -460,7 +469,8 @@ def sparse_top(job: Any) -> None:
 
 
 @compiled(*_SUMS)
-def _clip_centre(p: Any, values: Any, temperature: Any, out: Any) -> Any:
+def _clip_mean(p: Any, values: Any) -> Any:
+    """The mean of ``values`` where 0 < p < 1; NaN in a row that holds NaN."""
     count, total, known = 0.0, 0.0, 0.0
     for start in range(0, p.shape[0], _BLOCK):
         c, t, s = _ZERO, _ZERO, _ZERO
@@ -471,12 +481,15 @@ def _clip_centre(p: Any, values: Any, temperature: Any, out: Any) -> Any:
             t += inside * part[j]
             s += p_part[j]
         count, total, known = count + c, total + t, known + s
-    mean = total / max(count, 1.0) if known == known else np.nan
-    row_mean, inverse = np.float32(mean), np.float32(1 / temperature)
+    return total / max(count, 1.0) if known == known else np.nan
+
+
+@compiled()
+def _clip_centre(p: Any, values: Any, mean: Any, temperature: Any, out: Any) -> None:
+    inverse = np.float32(1 / temperature)
     for j in range(p.shape[0]):
-        inside = (_ONE if p[j] > _ZERO else _ZERO) - (_ONE if p[j] >= _ONE else _ZERO)
-        out[j] = inside * (values[j] - row_mean) * inverse
-    return mean
+        moved = (values[j] - mean) * inverse
+        out[j] = _ZERO if p[j] == _ZERO or p[j] == _ONE else moved
 
 
 @entry
@@ -486,5 +499,6 @@ def sparse_top_gradient(job: Any) -> None:
     start, stop = next_rows(job)
     while start < stop:
         for i in range(start, stop):
-            per_row[i, 0] = _clip_centre(p[i], values[i], temperature, out[i])
+            per_row[i, 0] = _clip_mean(p[i], values[i])
+            _clip_centre(p[i], values[i], per_row[i, 0], temperature, out[i])
         start, stop = next_rows(job)
