@@ -13,6 +13,8 @@ from tests.functional.linear_shards_run import CASES
 
 ROOT = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.slow  # sharded and chunked labels are tested in the fast suite one without the other
+
 
 @functools.cache
 def found(world: int) -> list[dict[str, list[str]]]:

@@ -21,7 +21,7 @@ COMPILED = [
     "asymmetric",
     "warp",
 ]
-ALWAYS_COMPILED = ("lml_nll", "two_way-two-way")
+ALWAYS_COMPILED = ("lml_nll",)
 
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=str)
 each_row_by_row = pytest.mark.parametrize("loss", ROW_BY_ROW, ids=str)

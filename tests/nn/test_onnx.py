@@ -64,6 +64,7 @@ def test_an_exported_module_agrees_on_easy_and_hard_rows_and_other_batch_sizes(p
         assert close(run(logits), layer(logits))
 
 
+@pytest.mark.slow
 def test_an_exported_module_with_mask_and_one_k_per_row_agrees():
     layer = BY_NAME["sparse_top"].layer(torch.tensor([1.0, 2.5, 3.0, 5.0]), temperature=0.5).eval()
     logits, mask = rows(4), rows(4) < 2

@@ -51,6 +51,11 @@ def check(model: Answers) -> None:
     assert ((shares > 0) & (shares < 1)).all()
 
 
+def test_a_model_and_some_rules_exported_together_are_the_module():
+    check(Answers(RULES[::4]))
+
+
+@pytest.mark.slow
 def test_a_model_and_all_rules_exported_together_are_the_module():
     check(Answers(RULES))
 

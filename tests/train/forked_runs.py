@@ -42,7 +42,9 @@ ALL = ((2, "ddp"), (2, "fsdp"), (4, "ddp"), (4, "fsdp"))
 RUNS = {
     # 203 rows in batches of 67: the last batch has 2 rows, and some of 4 processes none.
     "bce": Run(lambda: with_validation(label_sets(), 37), quick(**{**SMALL, "loss": "bce", "batch_size": 67}), ALL[:2]),
-    "average_k": Run(lambda: with_validation(classes(), 3), quick(**{**SMALL, "loss": "average_k"}), ((4, "fsdp"),)),
+    "average_k": Run(
+        lambda: with_validation(classes(), 3), quick(**{**SMALL, "loss": "average_k"}), ((4, "fsdp"),), True
+    ),
     "two_way": Run(label_sets, quick(**{**SMALL, "loss": "two_way"}), ((2, "fsdp"),), slow=True),
     "lml, momentum": Run(label_sets, quick(**{**SMALL, "loss": "lml", "optimizer": "sgd"}), ((2, "fsdp"),), slow=True),
     "bce, four": Run(
