@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+WARM := .venv/.warm
 
 .PHONY: run tour test test-slow bench reproduce lint format clean
 .DELETE_ON_ERROR:
@@ -16,6 +17,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt torch --editable '.[dev]'
 	@touch $@
 
+# Two processes that test would both compile every module for themselves; one that only looks for tests does it once.
+$(WARM): $(READY)
+	@$(BIN)/python -m pytest --collect-only --quiet --quiet > /dev/null || true
+	@touch $@
+
 run: $(READY)  ## the two jobs, one true label and several, and their report
 	$(BIN)/shortlist compare ambiguous --config examples/ambiguous.yaml --output out/ambiguous
 	$(BIN)/shortlist compare pubmed --config examples/pubmed.yaml --output out/pubmed
@@ -24,7 +30,7 @@ run: $(READY)  ## the two jobs, one true label and several, and their report
 tour: $(READY)  ## projections, argmaxability and set rules on a few numbers, with pictures
 	$(BIN)/python examples/tour.py
 
-test: $(READY)  ## the test suite and the doctests, a process with one thread for each core
+test: $(WARM)  ## the test suite and the doctests, a process with one thread for each core
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist worksteal
 
 test-slow: $(READY)  ## statistical and heavy tests
