@@ -7,6 +7,7 @@ against k, against the number of labels and against the number of entries.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,15 +43,17 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def ops_for(k: int) -> dict[str, Op]:
-    """All contestants for one k; the compiled one is compiled anew."""
-    return {
+    """All contestants for one k; the compiled one, where there is a C++ compiler for torch, is compiled anew."""
+    ops: dict[str, Op] = {
         "softmax": softmax,
         "lml": lambda x: lml(x, k),
-        "compiled lml": torch.compile(lambda x: lml(x, k), fullgraph=True, dynamic=False),
         "Algorithm 1": lambda x: BracketingLML.apply(x, k),
         "sparse_top": lambda x: sparse_top(x, k),
         "sort-and-scan": lambda x: SortedSparseTop.apply(x, k),
     }
+    if shutil.which(os.environ.get("CXX", "g++")):
+        ops["compiled lml"] = torch.compile(lambda x: lml(x, k), fullgraph=True, dynamic=False)
+    return ops
 
 
 def measure(shape: tuple[int, int, int], scale: int, ops: dict[str, Op]) -> dict[str, Any]:
@@ -60,7 +63,10 @@ def measure(shape: tuple[int, int, int], scale: int, ops: dict[str, Op]) -> dict
     x = (torch.randn(rows, labels, generator=generator) * scale).requires_grad_()
     upstream = torch.randn(rows, labels, generator=generator)
     times = medians({name: forward_backward(op, x, upstream=upstream) for name, op in ops.items()})
-    ratios = {name: times[name.split(" / ")[0]] / times[name.split(" / ")[1]] for name in GOALS}
+    pairs = {name: name.split(" / ") for name in GOALS}
+    ratios = {
+        name: times[ours] / times[other] for name, (ours, other) in pairs.items() if {ours, other} <= times.keys()
+    }
     return {
         "rows": rows,
         "labels": labels,
@@ -148,9 +154,10 @@ def table(records: list[dict[str, Any]]) -> Table:
     for record in records:
         cells = [str(record[name]) for name in ("threads", "rows", "labels", "k", "scale")]
         cells.append(f"{record['milliseconds']['softmax']:.3f}")
-        for name, value in record["ratios"].items():
-            colour = "dim" if not has_goal(record) else "green" if met(name, value) else "red"
-            cells.append(f"[{colour}]{value:.1f}[/]")
+        for name in GOALS:
+            value = record["ratios"].get(name)
+            colour = "dim" if value is None or not has_goal(record) else "green" if met(name, value) else "red"
+            cells.append(f"[{colour}]{'-' if value is None else format(value, '.1f')}[/]")
         view.add_row(*cells)
     return view
 
@@ -197,8 +204,9 @@ def main() -> None:
     shown = ", ".join(f"{name} {value:.2f}" for name, value in copies.items())
     console.print(f"peak memory beyond the input, output included, in copies of the input (goal ≤ 3): {shown}")
     for name, (sign, goal) in GOALS.items():
-        found = [record["ratios"][name] for record in records if has_goal(record)]
-        console.print(f"{name}: {min(found):.1f} to {max(found):.1f}, goal {sign} {goal:g}")
+        found = [record["ratios"][name] for record in records if has_goal(record) and name in record["ratios"]]
+        shown = f"{min(found):.1f} to {max(found):.1f}" if found else "not measured, for want of a C++ compiler"
+        console.print(f"{name}: {shown}, goal {sign} {goal:g}")
     goals = [(name, v) for record in records for name, v in record["ratios"].items() if has_goal(record)]
     console.print(f"goals met: {sum(met(*goal) for goal in goals)} of {len(goals)}")
     result = {"machine": machine(), "records": records, "scaling": points, "peak_copies": copies}

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from shortlist.functional import fenchel_young_loss
 from shortlist.nn import LML
+from tests.compiling import whole_graph
 from tests.contracts import POTENTIALS, PROJECTIONS, Projection
 
 # The compiler of torch uses what torch deprecates: it instantiates autograd functions and scripts modules.
@@ -64,7 +65,7 @@ def test_the_compiled_operator_agrees_with_the_eager_one(projection: Projection)
         used = inputs if projection.takes_k else inputs[:1]
         return [value.detach(), *torch.autograd.grad(value, used, upstream)]
 
-    compiled = torch.compile(run, fullgraph=True, dynamic=False)
+    compiled = whole_graph(run)
     for rows, k in (easy_rows(), hard_rows()):
         # The dual is as large as the logits, and is known to as many digits as they are.
         size = rows.masked_fill(~rows.isfinite(), 1).abs().amax(-1).clamp(min=1) if projection.is_dual else 1
@@ -84,7 +85,7 @@ def test_the_compiled_loss_agrees_with_the_eager_one(case):
         return fenchel_young_loss(logits, target, case.potential(3))
 
     results = []
-    for function in (run, torch.compile(run, fullgraph=True, dynamic=False)):
+    for function in (run, whole_graph(run)):
         logits = rows.clone().requires_grad_()
         loss = function(logits)
         results.append((loss.detach(), torch.autograd.grad(loss.sum(), logits)[0]))
@@ -97,7 +98,7 @@ def test_a_compiled_training_step_with_mask_and_temperature_agrees_with_the_eage
     rows, _ = easy_rows()
     mask = rows < 4
     results = []
-    for module in (layer, torch.compile(layer, fullgraph=True, dynamic=False)):
+    for module in (layer, whole_graph(layer)):
         logits = rows.clone().requires_grad_()
         loss = module(logits, mask).square().sum()
         results.append((loss.detach(), *torch.autograd.grad(loss, (logits, layer.k))))

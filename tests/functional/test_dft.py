@@ -8,6 +8,7 @@ from torch import Tensor
 
 from shortlist.functional import dft_logits, dft_matrix
 from shortlist.functional.dft import fft_is_cheaper
+from tests.compiling import whole_graph
 from tests.multiprecision import MP
 
 # The forward derivatives and the compiler of torch use what torch deprecates.
@@ -147,7 +148,7 @@ def test_the_compiled_operator_agrees_with_the_eager_one(method):
     v = features(3, 11, dtype=torch.float32).requires_grad_()
     run = lambda x: dft_logits(x, 40, method=method).square()
     results = []
-    for function in (run, torch.compile(run, fullgraph=True, dynamic=False)):
+    for function in (run, whole_graph(run)):
         z = function(v)
         results.append((z.detach(), *torch.autograd.grad(z.sum(), v)))
     for eager, fused in zip(*results, strict=True):

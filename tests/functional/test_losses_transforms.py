@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, jacfwd, jacrev, vmap
 
+from tests.compiling import whole_graph
 from tests.contracts_losses import LOSSES, Loss, random_hot
 
 N = 6
@@ -196,7 +197,7 @@ def test_the_compiled_loss_agrees_with_the_eager_one(loss, fresh):
         return loss(x, target, 2, **options)
 
     results = []
-    for function in (run, torch.compile(run, fullgraph=True, dynamic=False)):
+    for function in (run, whole_graph(run)):
         rows = logits.float().requires_grad_()
         value = function(rows)
         results.append((value.detach(), torch.autograd.grad(value, rows)[0]))

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.nn import LML, AverageK, BottleneckHead, CosineHead, DFTHead, TwoHead
+from tests.compiling import whole_graph
 from tests.contracts import HEADS
 from tests.contracts_losses import LOSSES, random_hot
 from tests.nn.saving import copies
@@ -117,7 +118,7 @@ def test_the_compiled_head_agrees_with_the_eager_one(head):
     torch.compiler.reset()
     layer, x = head(), features(4)
     results = []
-    for module in (layer, torch.compile(layer, fullgraph=True, dynamic=False)):
+    for module in (layer, whole_graph(layer)):
         logits = torch.cat(outputs(module, x))
         slopes = torch.autograd.grad(logits.square().sum(), list(layer.parameters()))
         results.append((logits.detach(), *slopes))

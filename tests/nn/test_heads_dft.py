@@ -10,6 +10,7 @@ from torch import Tensor
 
 from shortlist.functional import dft_logits, dft_matrix, dft_witness
 from shortlist.nn import DFTHead
+from tests.compiling import whole_graph
 from tests.contracts_losses import FORMS
 
 FFT_SIZES = (1024, 90)
@@ -225,7 +226,7 @@ def test_sizes_are_kept_and_shown():
 def test_a_layer_that_uses_the_fft_compiles():
     torch.compiler.reset()
     layer, x = head(6, *FFT_SIZES, 2), rows(3, 6)
-    compiled = torch.compile(layer, fullgraph=True, dynamic=False)
+    compiled = whole_graph(layer)
     results = []
     for module in (layer, compiled):
         logits = module(x)
