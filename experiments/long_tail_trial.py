@@ -15,7 +15,7 @@ from experiments.data import open_data
 from experiments.runs import Run
 from shortlist.data import Dataset, Groups, long_tail
 from shortlist.functional import margins_from_counts
-from shortlist.functional.metrics_accuracy import class_hits
+from shortlist.functional.metrics.accuracy import class_hits
 from shortlist.train import FitOptions, fit
 from shortlist.train.findings import Shots
 

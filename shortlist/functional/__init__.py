@@ -1,28 +1,16 @@
 """Pure functions on tensors: projections, losses, metrics, and what they are built of."""
 
-from shortlist.functional.budget import lml_budget, sparse_top_budget
-from shortlist.functional.constrained_softmax import constrained_softmax
-from shortlist.functional.dft import dft_logits, dft_matrix
-from shortlist.functional.dft_runs import sign_changes
-from shortlist.functional.dft_witness import DFTWitness, dft_witness
-from shortlist.functional.fenchel_young import (
-    LMLPotential,
-    Potential,
-    SigmoidPotential,
-    SoftmaxPotential,
-    SparsemaxPotential,
-    SparseTopPotential,
-    fenchel_young_loss,
-)
-from shortlist.functional.linear_logits import LinearLogits, TopLabels
-from shortlist.functional.lml import lml, lml_dual, log_lml
-from shortlist.functional.losses_average_k import average_k
-from shortlist.functional.losses_binary import asymmetric, bce
-from shortlist.functional.losses_hinge import noised_topk, smooth_topk_svm, topk_hinge
-from shortlist.functional.losses_projection import lml_nll, sparse_top_loss, sparsemax_loss
-from shortlist.functional.losses_ranking import rml, two_way, warp
-from shortlist.functional.losses_single_positive import assume_negative, expected_positive, role
-from shortlist.functional.losses_softmax import (
+from shortlist.functional.dft.logits import dft_logits, dft_matrix
+from shortlist.functional.dft.runs import sign_changes
+from shortlist.functional.dft.witness import DFTWitness, dft_witness
+from shortlist.functional.linear.logits import LinearLogits, TopLabels
+from shortlist.functional.losses.average_k import average_k
+from shortlist.functional.losses.binary import asymmetric, bce
+from shortlist.functional.losses.hinge import noised_topk, smooth_topk_svm, topk_hinge
+from shortlist.functional.losses.projection import lml_nll, sparse_top_loss, sparsemax_loss
+from shortlist.functional.losses.ranking import rml, two_way, warp
+from shortlist.functional.losses.single_positive import assume_negative, expected_positive, role
+from shortlist.functional.losses.softmax import (
     cross_entropy,
     focal,
     ldam,
@@ -31,18 +19,30 @@ from shortlist.functional.losses_softmax import (
     multilabel_truncated_topk_entropy,
     truncated_topk_entropy,
 )
-from shortlist.functional.metrics_accuracy import topk_accuracy
-from shortlist.functional.metrics_average_k import average_k_accuracy
-from shortlist.functional.metrics_average_precision import average_precision
-from shortlist.functional.metrics_binned import BinnedAveragePrecision, binned_average_precision
-from shortlist.functional.metrics_f1 import F1Counts, f1_counts, f1_score
-from shortlist.functional.metrics_places import hits_at_k
-from shortlist.functional.metrics_propensity import propensities, propensity_scored_precision_at_k
-from shortlist.functional.metrics_ranking import f1_at_k, ndcg_at_k, precision_at_k, recall_at_k
-from shortlist.functional.metrics_scene_graph import scene_graph_recall
-from shortlist.functional.order import kth_largest, noised_kth_largest
-from shortlist.functional.sparse_top import sparse_top, sparsemax
-from shortlist.functional.symmetric_polynomials import log_elementary_symmetric
+from shortlist.functional.metrics.accuracy import topk_accuracy
+from shortlist.functional.metrics.average_k import average_k_accuracy
+from shortlist.functional.metrics.average_precision import average_precision
+from shortlist.functional.metrics.binned import BinnedAveragePrecision, binned_average_precision
+from shortlist.functional.metrics.f1 import F1Counts, f1_counts, f1_score
+from shortlist.functional.metrics.places import hits_at_k
+from shortlist.functional.metrics.propensity import propensities, propensity_scored_precision_at_k
+from shortlist.functional.metrics.ranking import f1_at_k, ndcg_at_k, precision_at_k, recall_at_k
+from shortlist.functional.metrics.scene_graph import scene_graph_recall
+from shortlist.functional.order.largest import kth_largest, noised_kth_largest
+from shortlist.functional.polynomials.symmetric import log_elementary_symmetric
+from shortlist.functional.projections.budget import lml_budget, sparse_top_budget
+from shortlist.functional.projections.constrained_softmax import constrained_softmax
+from shortlist.functional.projections.fenchel_young import (
+    LMLPotential,
+    Potential,
+    SigmoidPotential,
+    SoftmaxPotential,
+    SparsemaxPotential,
+    SparseTopPotential,
+    fenchel_young_loss,
+)
+from shortlist.functional.projections.lml import lml, lml_dual, log_lml
+from shortlist.functional.projections.sparse_top import sparse_top, sparsemax
 
 __all__ = [
     "BinnedAveragePrecision",

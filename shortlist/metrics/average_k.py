@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.functional.metrics_accuracy import AVERAGES, Average, ClassHits, averaged, one_class_rows
-from shortlist.functional.metrics_average_k import (
+from shortlist.functional.metrics.accuracy import AVERAGES, Average, ClassHits, averaged, one_class_rows
+from shortlist.functional.metrics.average_k import (
     Counted,
     Cut,
     check_k,
@@ -18,8 +18,8 @@ from shortlist.functional.metrics_average_k import (
     merged,
     set_budget,
 )
-from shortlist.functional.metrics_labels import check_choice, labelled, refuse_nan
-from shortlist.functional.order import whole_k
+from shortlist.functional.metrics.labels import check_choice, labelled, refuse_nan
+from shortlist.functional.order.largest import whole_k
 from shortlist.functional.rows import solvable
 from shortlist.metrics.accumulated import Kept
 

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.functional.metrics_average_precision import By, average_precision, line_average_precision, mean_of_known
-from shortlist.functional.metrics_binned import (
+from shortlist.functional.metrics.average_precision import By, average_precision, line_average_precision, mean_of_known
+from shortlist.functional.metrics.binned import (
     BinnedAveragePrecision,
     ScoreHistogram,
     bin_edges,
     histogram_average_precision,
     score_histogram,
 )
-from shortlist.functional.metrics_labels import check_choice, labelled, refuse_nan
-from shortlist.functional.order import whole_k
+from shortlist.functional.metrics.labels import check_choice, labelled, refuse_nan
+from shortlist.functional.order.largest import whole_k
 from shortlist.functional.rows import solvable
 from shortlist.metrics.accumulated import Accumulated, Kept
 

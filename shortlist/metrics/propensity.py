@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.functional.metrics_labels import check_ks, like_k
-from shortlist.functional.metrics_propensity import check_propensities, propensity_sums
+from shortlist.functional.metrics.labels import check_ks, like_k
+from shortlist.functional.metrics.propensity import check_propensities, propensity_sums
 from shortlist.metrics.accumulated import Accumulated
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from shortlist import functional as F
-from shortlist.functional.dft import check_degree, fft_is_cheaper
+from shortlist.functional.dft.logits import check_degree, fft_is_cheaper
 from shortlist.nn.heads import check_features, check_size
 from shortlist.targets import to_index_lists, to_multi_hot
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from shortlist.functional.shards import OwnLabels, is_sharded, labels_here, local_part, own_labels, shared
+from shortlist.functional.sharded.shards import OwnLabels, is_sharded, labels_here, local_part, own_labels, shared
 from shortlist.nn.heads import check_features, check_size
 
 if TYPE_CHECKING:

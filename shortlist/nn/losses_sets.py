@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from shortlist import functional as F
-from shortlist.functional.losses_ranking import TwoWayKind
+from shortlist.functional.losses.ranking import TwoWayKind
 from shortlist.functional.reduction import Reduction
 from shortlist.nn.loss import Loss
 

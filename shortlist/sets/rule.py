@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from shortlist.functional.options import check_number
 from shortlist.functional.rows import solvable
-from shortlist.functional.shards import is_sharded
+from shortlist.functional.sharded.shards import is_sharded
 from shortlist.sets.entries import Entries, either, entries_of, entries_reaching, first_labels, top_entries
 from shortlist.sets.prediction_sets import PredictionSets, collected
 from shortlist.sets.sharded_scores import ScoreShard

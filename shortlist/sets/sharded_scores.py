@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from shortlist.functional.rows import solvable
-from shortlist.functional.shards import OwnLabels, all_max, all_sum, local_part, own_labels, wide
+from shortlist.functional.sharded.shards import OwnLabels, all_max, all_sum, local_part, own_labels, wide
 from shortlist.sets.entries import Entries, either, top_entries
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.functional.pairs import count_below
+from shortlist.functional.losses.pairs import count_below
 from shortlist.sets.average_k import AverageK
 from shortlist.sets.largest_scores import LargestScores
 from shortlist.sets.pointwise_error import PointwiseError

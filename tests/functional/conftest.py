@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shortlist.functional import loops
+from shortlist.functional.projections import loops
 
 
 @pytest.fixture(autouse=True)

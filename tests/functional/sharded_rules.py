@@ -239,8 +239,8 @@ def kept(head: nn.ColumnParallelHead, mesh: Any) -> list[str]:
 
 def sparse_forms_stay_sparse(mesh: Any) -> list[str]:
     """Labels of a process are picked from lists and sparse rows without a table of all labels."""
-    from shortlist.functional.sharded_targets import own_target
-    from shortlist.functional.shards import own_labels
+    from shortlist.functional.sharded.shards import own_labels
+    from shortlist.functional.sharded.targets import own_target
 
     x, found = shard(numbers(5, 1000, dtype=torch.float32), mesh), []
     for form in ("class indices", "index lists", "sparse COO", "sparse CSR"):

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from shortlist.functional.label_count import label_count
-from shortlist.functional.label_count_tree import label_count_tree
-from shortlist.functional.lml import dual_parts
+from shortlist.functional.polynomials.label_count import label_count
+from shortlist.functional.polynomials.label_count_tree import label_count_tree
+from shortlist.functional.projections.lml import dual_parts
 from tests.functional.test_solvers_agree import mixed_batch
 
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from shortlist import functional as F
 from shortlist import nn
 from shortlist.functional import LinearLogits
-from shortlist.functional import linear_blocks as blocks
+from shortlist.functional.linear import blocks
 from tests.contracts import PROJECTIONS
 from tests.contracts_losses import LOSSES as ALL_LOSSES
 from tests.functional.linear_cases import FORMS, LOSSES, ONE_CLASS, TOLERANCE, Layer, draw_hot, outcome

@@ -8,7 +8,7 @@ from torch.nn.functional import linear
 
 from shortlist import functional as F
 from shortlist.functional import LinearLogits
-from shortlist.functional import linear_blocks as blocks
+from shortlist.functional.linear import blocks
 from tests.functional.linear_cases import LOSSES, ONE_CLASS, TOLERANCE, Layer, draw_hot, outcome
 
 each_loss = pytest.mark.parametrize("name", LOSSES)

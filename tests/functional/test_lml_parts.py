@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shortlist.functional import log_lml
-from shortlist.functional.lml_parts import solve_parts
+from shortlist.functional.projections.lml_parts import solve_parts
 
 
 class InBlocks:

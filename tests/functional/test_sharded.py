@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shortlist.functional.shards import is_sharded
+from shortlist.functional.sharded.shards import is_sharded
 from tests.functional.sharded_cases import CASES
 from tests.functional.sharded_rules import RULES
 
@@ -40,7 +40,7 @@ def test_three_and_four_processes_do_all_that_one_does(processes):
 
 
 def test_the_package_loads_the_code_of_sharded_tensors_only_when_there_is_one():
-    for path in (path for part in ("functional", "nn", "sets") for path in (ROOT / "shortlist" / part).glob("*.py")):
+    for path in (path for part in ("functional", "nn", "sets") for path in (ROOT / "shortlist" / part).rglob("*.py")):
         for node in ast.parse(path.read_text()).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
             module = node.module or "" if isinstance(node, ast.ImportFrom) else ""

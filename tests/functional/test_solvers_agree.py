@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from shortlist.functional import constrained_softmax, lml, sparse_top
-from shortlist.functional.constrained_softmax import _capped
-from shortlist.functional.constrained_softmax import _exact as exact_constrained_softmax
-from shortlist.functional.lml_exact import exact_dual
-from shortlist.functional.lml_root import centred
-from shortlist.functional.sparse_top_solve import _clipped
-from shortlist.functional.sparse_top_solve import _exact as exact_sparse_top
+from shortlist.functional.projections.constrained_softmax import _capped
+from shortlist.functional.projections.constrained_softmax import _exact as exact_constrained_softmax
+from shortlist.functional.projections.lml_exact import exact_dual
+from shortlist.functional.projections.lml_root import centred
+from shortlist.functional.projections.sparse_top_solve import _clipped
+from shortlist.functional.projections.sparse_top_solve import _exact as exact_sparse_top
 
 
 def mixed_batch(seed):

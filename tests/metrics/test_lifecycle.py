@@ -8,7 +8,9 @@ import torch
 from torchmetrics import MetricCollection
 
 from shortlist import metrics as M
-from shortlist.functional import metrics_labels, metrics_places, rows
+from shortlist.functional import rows
+from shortlist.functional.metrics import labels as metrics_labels
+from shortlist.functional.metrics import places as metrics_places
 from tests.contracts_losses import FORMS
 from tests.contracts_metrics import METRICS, N, draw, flat
 

@@ -1,0 +1,1 @@
+"""Output layers whose rows are truncated Fourier series: logits, signs and witnesses."""

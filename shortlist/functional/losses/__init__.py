@@ -1,0 +1,1 @@
+"""The losses, and the operators with closed derivatives that several of them share."""

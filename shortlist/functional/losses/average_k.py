@@ -1,0 +1,123 @@
+"""Average-K with two heads: one proposes likely labels over the whole batch, the other learns to accept them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist.functional.losses.binary_terms import binary_terms
+from shortlist.functional.losses.excess import rival_excess
+from shortlist.functional.losses.few_binary_terms import few_binary_terms
+from shortlist.functional.losses.single_positive import check_partner
+from shortlist.functional.marked import Marked
+from shortlist.functional.observed import one_class
+from shortlist.functional.options import check_number
+from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
+from shortlist.functional.rows import check_logits, is_plain, log_sigmoid
+
+
+def average_k(
+    logits: Tensor,
+    proposals: Tensor,
+    target: Tensor,
+    k: float,
+    *,
+    alpha: float = 1.0,
+    weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Two heads for sets of ``k`` labels on average, from rows with one class each.
+
+    .. math:: \ell = -\log \operatorname{softmax}(z)_y - \log \sigma(x_y)
+              - \frac{\alpha}{k - 1} \sum_{j \in C} \log \sigma(x_j)
+              - \frac{\alpha}{n - k} \sum_{j \notin C \cup \{y\}} \log(1 - \sigma(x_j))
+
+    where z are the proposals and C the candidates of the row. All rows together have ``round((k - 1) * rows)``
+    candidates: the entries, other than true ones, with the largest softmax of the proposals over the whole batch; of
+    equal ones the first. They are chosen without gradient. Only ``logits`` are used to predict.
+
+    Args:
+        logits: x, ``(*rows, n)``, floating; ``-inf`` marks an absent label.
+        proposals: z, shaped like ``logits``; a label at ``-inf`` is never a candidate.
+        target: one class per row, in any form of :mod:`shortlist.targets`. Rows without a class propose nothing and
+            are left out; unknown labels are neither candidates nor negatives.
+        k: how many labels an answer holds on average; a number in [1, n), whole or not. With 1 there are no
+            candidates.
+        alpha: how much candidates and negatives count beside the true class; at least 0.
+        weight: ``(n,)``, multiplies the cross-entropy by that of the true class, and each binary term by that of its
+            label.
+        reduction: ``"mean"`` over the rows that have a class, ``"sum"`` or ``"none"``.
+
+    Returns:
+        One number, or one value per row; float32 or float64.
+
+    Example:
+        >>> logits = torch.tensor([[1.0, 0.0, -1.0], [0.0, 2.0, 1.0]])
+        >>> average_k(logits, logits, torch.tensor([0, 1]), 1.5, reduction="none")
+        tensor([2.3160, 1.8721])
+
+    References:
+        Garcin, Servajean, Joly, Salmon, "A Two-Head Loss Function for Deep Average-K Classification", 2023.
+    """
+    check_logits(logits)
+    check_partner("proposals", proposals, logits)
+    n = logits.shape[-1]
+    k, alpha = check_number("k", k, at_least=1, below=n), check_number("alpha", alpha, at_least=0)
+    x, (z, index, share) = one_class(logits, target).logits, one_class(proposals, target)
+    weight = check_weight(weight, x)
+    entropy = -log_sigmoid(-rival_excess(z, index))
+    # The softmax of the true class is exp(-entropy), so all others follow.
+    log_p = z.detach() - (z.detach().gather(-1, index) + entropy.detach().unsqueeze(-1))
+    log_p.scatter_(-1, index, -math.inf)
+    chosen, other = alpha / (k - 1) if k > 1 else 0.0, alpha / (n - k)
+    most, wanted = round((k - 1) * math.prod(log_p.shape[:-1])), None
+    if share is not None:
+        log_p = torch.where((share > 0).unsqueeze(-1), log_p, -math.inf)
+        wanted = ((k - 1) * (share > 0).sum().double()).round().long()
+    if weight is not None:
+        entropy = entropy * weight[index.squeeze(-1)]
+    if is_plain(x) and is_plain(log_p):
+        places = _first_largest(log_p.numpy().reshape(-1), most if wanted is None else int(wanted))
+        binary = few_binary_terms(_with_true(places, index, chosen, x), background=other, weight=weight)
+        return reduce_rows(entropy + binary, reduction, share=share)
+    # Candidates are what the proposals say, so their mask is no larger than these are.
+    mask = _first_largest_mask(log_p.reshape(-1), most, wanted).to(x.dtype).reshape(x.shape)
+    present, absent = (chosen * mask).scatter(-1, index, 1), (other * (1 - mask)).scatter(-1, index, 0)
+    if weight is not None:
+        present, absent = present * weight, absent * weight
+    return reduce_rows(entropy + binary_terms(x, present, absent), reduction, share=share)
+
+
+def _with_true(places: np.ndarray, index: Tensor, chosen: float, x: Tensor) -> Marked:
+    """The candidates and the true classes as positives, with their weights."""
+    true = index.reshape(-1) + torch.arange(0, x.numel(), x.shape[-1])
+    weights = x.new_ones(len(places) + len(true))
+    weights[: len(places)] = chosen
+    return Marked(x, torch.cat([torch.from_numpy(places), true]), weights)
+
+
+def _first_largest(values: np.ndarray, count: int) -> np.ndarray:
+    """The places of the ``count`` largest values, the first of equal ones; never of -inf."""
+    if count == 0:
+        return np.empty(0, dtype=np.int64)
+    threshold = np.partition(values, len(values) - count)[len(values) - count]
+    places = np.flatnonzero(values >= max(threshold, np.finfo(values.dtype).min))
+    extra = len(places) - count
+    if extra <= 0:
+        return places
+    tied = np.flatnonzero(values[places] == threshold)
+    return np.delete(places, tied[len(tied) - extra :])
+
+
+def _first_largest_mask(values: Tensor, most: int, wanted: Tensor | None) -> Tensor:
+    """The same as a mask, without looking at a value; ``wanted``, at most ``most``, tells how many."""
+    if most == 0:
+        return torch.zeros_like(values, dtype=torch.bool)
+    wanted = torch.full((), most, device=values.device) if wanted is None else wanted.clamp(0, most)
+    threshold = values.topk(most).values.gather(0, (wanted - 1).clamp(min=0).unsqueeze(0))
+    above, tied = values > threshold, values == threshold
+    room = wanted - above.sum()
+    return (above | (tied & (tied.cumsum(0) <= room))) & (values > -math.inf) & (wanted > 0)

@@ -1,0 +1,182 @@
+"""Top-k hinge losses: plain, convex and calibrated, smoothed over sets, and smoothed by noise."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from shortlist.functional.losses.softmax import class_margin
+from shortlist.functional.observed import one_class
+from shortlist.functional.options import check_number, check_positive
+from shortlist.functional.order.largest import kth_largest, largest, noised_kth_largest, whole_k
+from shortlist.functional.polynomials.symmetric import log_symmetric_ratio
+from shortlist.functional.reduction import Reduction, reduce_rows
+from shortlist.functional.rows import log_sigmoid
+
+HingeKind = Literal["calibrated", "plain", "convex"]
+
+
+def topk_hinge(
+    logits: Tensor,
+    target: Tensor,
+    k: int,
+    *,
+    kind: HingeKind = "calibrated",
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Hinge losses for the top-k error.
+
+    .. math::
+        \text{calibrated:}\ (m + x_{[k+1]} - x_y)_+ \qquad
+        \text{plain:}\ (m + (x_{\setminus y})_{[k]} - x_y)_+ \qquad
+        \text{convex:}\ \Bigl(\tfrac1k \sum_{j \le k} (x + m (1 - \delta_y))_{[j]} - x_y\Bigr)_+
+
+    Only the calibrated one is consistent for the top-k error.
+
+    Args:
+        logits: ``(*rows, n)``, floating. float16 and bfloat16 are computed in float32, and so is the result.
+        target: one class per row, as for :func:`cross_entropy`.
+        k: how many labels the answer holds, a whole number in [1, n]. With n the calibrated and the plain loss are 0.
+        kind: ``"calibrated"``, ``"plain"`` or ``"convex"``.
+        margin: ``m``.
+        weight: ``(n,)``, one factor per class.
+        reduction: ``"mean"`` weighs the rows by the weight of their class; ``"sum"``; ``"none"``.
+
+    Returns:
+        A number, or one value per row.
+
+    Example:
+        >>> topk_hinge(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([2]), k=2)
+        tensor(1.)
+
+    References:
+        Lapin, Hein, Schiele, "Top-k Multiclass SVM", 2015; Yang, Koyejo, "On the Consistency of Top-k Surrogate
+        Losses", 2020.
+    """
+    if kind not in get_args(HingeKind):
+        raise ValueError(f'`kind` must be "calibrated", "plain" or "convex"; got {kind!r}.')
+    margin = check_number("margin", margin)
+    rows = one_class(logits, target, weight)
+    k, own = whole_k(k, logits.shape[-1]), rows.true_logit()
+    if kind == "convex":
+        shifted = (rows.logits + margin).scatter(-1, rows.index, own.unsqueeze(-1))
+        excess = shifted.gather(-1, largest(shifted, k)).mean(-1) - own
+    elif k == logits.shape[-1]:
+        excess = own * 0
+    else:
+        rival = kth_largest(rows.logits, k + 1) if kind == "calibrated" else kth_largest(rows.others(), k)
+        excess = margin + rival - own
+    return reduce_rows(excess.relu(), reduction, share=rows.share)
+
+
+def smooth_topk_svm(
+    logits: Tensor,
+    target: Tensor,
+    k: int,
+    *,
+    temperature: float = 1.0,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Top-k SVM smoothed over all sets of ``k`` labels.
+
+    .. math:: \ell = \tau \log\bigl(e^{\alpha/\tau} S_k + S_{k-1} z_y\bigr) - \tau \log\bigl(S_{k-1} z_y\bigr),
+              \qquad z = e^{x / (k \tau)}
+
+    with :math:`S_j` the elementary symmetric polynomial of degree j of the :math:`z_i` but :math:`z_y`: the first
+    sum runs over the sets without the true class, the second over those with it.
+
+    Args:
+        logits: as for :func:`topk_hinge`.
+        target: one class per row, as for :func:`cross_entropy`.
+        k: how many labels the answer holds, a whole number in [1, n]; n gives 0.
+        temperature: ``τ``, at least 0; 0 is the hard loss, :math:`(\alpha + ((x_{\setminus y})_{[k]} - x_y) / k)_+`.
+        margin: ``α``.
+        weight: ``(n,)``, one factor per class.
+        reduction: as for :func:`topk_hinge`.
+
+    Returns:
+        A number, or one value per row.
+
+    Example:
+        >>> smooth_topk_svm(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([2]), k=2)
+        tensor(1.3950)
+
+    References:
+        Berrada, Zisserman, Kumar, "Smooth Loss Functions for Deep Top-k Classification", 2018.
+    """
+    temperature, margin = check_number("temperature", temperature, at_least=0), check_number("margin", margin)
+    rows = one_class(logits, target, weight)
+    k, own = whole_k(k, logits.shape[-1]), rows.true_logit()
+    if k == logits.shape[-1]:
+        return reduce_rows(own * 0, reduction, share=rows.share)
+    if temperature == 0:
+        values = (margin + (kth_largest(rows.others(), k) - own) / k).relu()
+        return reduce_rows(values, reduction, share=rows.share)
+    # Relative to the true class, so that an offset of the logits costs no digits.
+    rest = (rows.others() - own.unsqueeze(-1)) / (k * temperature)
+    values = -temperature * log_sigmoid(-(margin / temperature + log_symmetric_ratio(rest, k)))
+    return reduce_rows(values, reduction, share=rows.share)
+
+
+def noised_topk(
+    logits: Tensor,
+    target: Tensor,
+    k: int,
+    *,
+    epsilon: float = 1.0,
+    samples: int = 10,
+    margin: float | Tensor = 1.0,
+    scale: float = 1.0,
+    generator: torch.Generator | None = None,
+    noise: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Calibrated top-k hinge, smoothed by noise.
+
+    .. math:: \ell = \bigl(s\, (m_y + \hat\tau - x_y)\bigr)_+, \qquad
+              \hat\tau = \tfrac1M \sum_m (x + \varepsilon Z_m)_{[k+1]}
+
+    The balanced form has the margin 1 and the scale 1; the imbalanced one, for cosines, has
+    :func:`margins_from_counts` and a larger scale. Noise as large as the margin may leave the loss at 0 for scores that
+    are all equal: keep ``epsilon`` well below the margin where few classes compete.
+
+    Args:
+        logits: as for :func:`topk_hinge`.
+        target: one class per row, as for :func:`cross_entropy`.
+        k: how many labels the answer holds, a whole number in [1, n]; n gives 0.
+        epsilon: the scale of the noise; 0 is the calibrated hinge.
+        samples: ``M``, how often noise is drawn.
+        margin: ``m``, a number or one per class, ``(n,)``.
+        scale: ``s``, positive.
+        generator: makes the draw reproducible.
+        noise: ``(M, *rows, n)``, given instead of drawn.
+        weight: ``(n,)``, one factor per class.
+        reduction: as for :func:`topk_hinge`.
+
+    Returns:
+        A number, or one value per row; the gradient goes to the true class and to where the (k+1)-th was found.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> loss = noised_topk(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([2]), k=2, generator=generator)
+        >>> bool(loss > 0)
+        True
+
+    References:
+        Garcin, Servajean, Joly, Salmon, "Stochastic smoothing of the top-K calibrated hinge loss", 2022.
+    """
+    scale = check_positive("scale", scale)
+    rows = one_class(logits, target, weight)
+    k, own = whole_k(k, logits.shape[-1]), rows.true_logit()
+    room = class_margin(margin, rows.index, rows.logits)
+    if k == logits.shape[-1]:
+        return reduce_rows(own * 0, reduction, share=rows.share)
+    rival = noised_kth_largest(rows.logits, k + 1, epsilon=epsilon, samples=samples, generator=generator, noise=noise)
+    return reduce_rows((scale * (room + rival - own)).relu(), reduction, share=rows.share)

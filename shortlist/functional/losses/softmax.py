@@ -1,0 +1,293 @@
+"""Losses of the softmax family: cross-entropy, its focal and large-margin forms, and its truncation for top-k."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from shortlist.functional.linear.entropy import linear_multilabel_truncated_entropy, linear_truncated_entropy
+from shortlist.functional.linear.logits import LinearLogits
+from shortlist.functional.losses.excess import rival_excess
+from shortlist.functional.marked import filled, marked
+from shortlist.functional.observed import one_class, positives, without_unknown
+from shortlist.functional.options import check_number, check_positive
+from shortlist.functional.order.largest import largest, whole_k
+from shortlist.functional.reduction import Reduction, reduce_rows
+from shortlist.functional.rows import finite_logsumexp, log_sigmoid
+
+
+def cross_entropy(
+    logits: Tensor, target: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean"
+) -> Tensor:
+    r"""Cross-entropy of the softmax, in the contract of this library.
+
+    .. math:: \ell = -\log \frac{e^{x_y}}{\sum_j e^{x_j}}
+
+    Args:
+        logits: ``(*rows, n)``, floating. float16 and bfloat16 are computed in float32, and so is the result.
+        target: one class per row: class indices, index lists of width 1 or one-hots. A row without a class is left
+            out; labels marked unknown leave the competition.
+        weight: ``(n,)``, one factor per class.
+        reduction: ``"mean"`` weighs the rows by the weight of their class, as torch does; ``"sum"``; ``"none"``.
+
+    Returns:
+        A number, or one value per row.
+
+    Example:
+        >>> cross_entropy(torch.tensor([[2.0, 1.0, -1.0]]), torch.tensor([0]))
+        tensor(0.3490)
+    """
+    rows = one_class(logits, target, weight)
+    return reduce_rows(_softplus(rival_excess(rows.logits, rows.index)), reduction, share=rows.share)
+
+
+def focal(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    gamma: float = 2.0,
+    weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Cross-entropy that turns away from what is already right.
+
+    .. math:: \ell = (1 - p_y)^\gamma \, (-\log p_y), \qquad p = \operatorname{softmax}(x)
+
+    Args:
+        logits: as for :func:`cross_entropy`.
+        target: as for :func:`cross_entropy`.
+        gamma: at least 0; 0 is cross-entropy.
+        weight: ``(n,)``, one factor per class.
+        reduction: as for :func:`cross_entropy`.
+
+    Returns:
+        A number, or one value per row.
+
+    Example:
+        >>> focal(torch.tensor([[2.0, 1.0, -1.0]]), torch.tensor([0]))
+        tensor(0.0303)
+
+    References:
+        Lin, Goyal, Girshick, He, Dollár, "Focal Loss for Dense Object Detection", 2017.
+    """
+    gamma = check_number("gamma", gamma, at_least=0)
+    rows = one_class(logits, target, weight)
+    excess = rival_excess(rows.logits, rows.index)
+    return reduce_rows((-gamma * _softplus(-excess)).exp() * _softplus(excess), reduction, share=rows.share)
+
+
+def ldam(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    margin: float | Tensor,
+    scale: float = 30.0,
+    weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Cross-entropy with a margin for each class, larger for rare ones.
+
+    .. math:: \ell = -\log \frac{e^{s (x_y - m_y)}}{e^{s (x_y - m_y)} + \sum_{j \neq y} e^{s x_j}}
+
+    Args:
+        logits: as for :func:`cross_entropy`; meant for cosines, of features and weights of norm 1.
+        target: as for :func:`cross_entropy`.
+        margin: ``m``, a number or one per class, ``(n,)``: see :func:`margins_from_counts`.
+        scale: ``s``, positive.
+        weight: ``(n,)``, one factor per class.
+        reduction: as for :func:`cross_entropy`.
+
+    Returns:
+        A number, or one value per row.
+
+    Example:
+        >>> margin = margins_from_counts(torch.tensor([1000, 100, 10]))
+        >>> ldam(torch.tensor([[0.2, 0.3, 0.9]]), torch.tensor([2]), margin=margin, scale=10.0)
+        tensor(0.4076)
+
+    References:
+        Cao, Wei, Gaidon, Arechiga, Ma, "Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss", 2019.
+    """
+    scale = check_positive("scale", scale)
+    rows = one_class(logits, target, weight)
+    room = class_margin(margin, rows.index, rows.logits)
+    excess = rival_excess(scale * rows.logits, rows.index) + scale * room
+    return reduce_rows(_softplus(excess), reduction, share=rows.share)
+
+
+def margins_from_counts(counts: Tensor, *, largest: float = 0.5) -> Tensor:
+    r"""Margins for imbalanced classes: the rarer, the larger.
+
+    .. math:: m_y = C / n_y^{1/4}, \qquad \max_y m_y = \texttt{largest}
+
+    Args:
+        counts: ``(n,)``, the number of training examples of each class.
+        largest: the margin of the rarest class that has examples, and of those without any.
+
+    Returns:
+        ``(n,)``, floating.
+
+    Example:
+        >>> margins_from_counts(torch.tensor([10000, 625, 16, 0]), largest=0.5)
+        tensor([0.1000, 0.2000, 0.5000, 0.5000])
+    """
+    if not isinstance(counts, Tensor) or counts.ndim != 1:
+        kind = tuple(counts.shape) if isinstance(counts, Tensor) else type(counts).__name__
+        raise TypeError(f"`counts` must be a tensor with one number per class; got {kind}.")
+    if bool((counts < 0).any()):
+        raise ValueError(f"`counts` must be at least 0; got {counts.min().item()}.")
+    largest = check_positive("largest", largest)
+    floating = counts if counts.is_floating_point() else counts.to(torch.get_default_dtype())
+    seen = torch.where(floating > 0, floating, math.inf)
+    rarest = seen.amin() if len(seen) else floating.new_ones(())
+    return torch.where(floating > 0, largest * (rarest / floating.clamp(min=1e-30)) ** 0.25, largest)
+
+
+def truncated_topk_entropy(
+    logits: Tensor | LinearLogits,
+    target: Tensor,
+    k: int,
+    *,
+    weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Cross-entropy against all others but the ``k - 1`` largest: what they score does not matter for top-k.
+
+    .. math:: \ell = \log\Bigl(1 + \sum_{j \in J} e^{x_j - x_y}\Bigr), \qquad
+              J = \text{the } n - k \text{ smallest of } (x_j)_{j \neq y}
+
+    Args:
+        logits: as for :func:`cross_entropy`. :class:`LinearLogits` are never held.
+        target: as for :func:`cross_entropy`.
+        k: how many labels the answer holds, a whole number in [1, n]. 1 is cross-entropy; n gives 0, since such an
+            answer is never wrong.
+        weight: ``(n,)``, one factor per class.
+        reduction: as for :func:`cross_entropy`.
+
+    Returns:
+        A number, or one value per row.
+
+    Example:
+        >>> truncated_topk_entropy(torch.tensor([[2.0, 1.0, -1.0]]), torch.tensor([1]), k=2)
+        tensor(0.1269)
+
+    References:
+        Lapin, Hein, Schiele, "Loss Functions for Top-k Error: Analysis and Insights", 2016.
+    """
+    if isinstance(logits, LinearLogits):
+        return linear_truncated_entropy(logits, target, k, weight=weight, reduction=reduction)
+    rows = one_class(logits, target, weight)
+    k = whole_k(k, logits.shape[-1])
+    dropped = largest(rows.others().detach(), k - 1) if k > 1 else None
+    return reduce_rows(_softplus(rival_excess(rows.logits, rows.index, dropped)), reduction, share=rows.share)
+
+
+def multilabel_truncated_topk_entropy(
+    logits: Tensor | LinearLogits,
+    target: Tensor,
+    k: int,
+    *,
+    weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Truncated entropy for sets: the negatives that a perfect answer of ``k`` labels has room for do not matter.
+
+    .. math:: \ell = \sum_{i \in Y} \log\Bigl(1 + \sum_{j \in J} e^{x_j - x_i}\Bigr), \qquad
+              J = \text{the negatives but the } \max(0, k - |Y|) \text{ largest}
+
+    Args:
+        logits: ``(*rows, n)``, floating. :class:`LinearLogits` are never held.
+        target: the positives, in any form of :mod:`shortlist.targets`; unknown labels leave the competition.
+        k: how many labels the answer holds, a whole number in [1, n].
+        weight: ``(n,)``, the factor of each positive.
+        reduction: ``"mean"`` over the rows, where one without positives counts as 0; ``"sum"``; ``"none"``.
+
+    Returns:
+        A number, or one value per row.
+
+    Example:
+        >>> multilabel_truncated_topk_entropy(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]), k=3)
+        tensor(0.2500)
+
+    References:
+        Amos, Koltun, Kolter, "The Limited Multi-Label Projection Layer", 2019, appendix B.
+    """
+    if isinstance(logits, LinearLogits):
+        return linear_multilabel_truncated_entropy(logits, target, k, weight=weight, reduction=reduction)
+    marks = marked(logits, target)
+    k = whole_k(k, logits.shape[-1])
+    if marks is None:
+        known = without_unknown(logits, target)
+        rest, count = known.masked_fill(target > 0, -math.inf), (target > 0).sum(-1)
+    else:
+        known = marks.without_unknown()
+        rest, count = marks.filled(-math.inf), marks.row_sums(marks.members)
+    if k > 1:
+        leading = largest_in_order(rest, k - 1)
+        spare = (k - count.unsqueeze(-1)).clamp(min=0)
+        dropped = torch.arange(k - 1, device=leading.device) < spare
+        rest = filled(rest, leading, dropped, -math.inf)
+    picked = positives(known, target, weight)
+    terms = _softplus(picked.beside(finite_logsumexp(rest).unsqueeze(-1)) - picked.logits)
+    return reduce_rows(picked.total(terms), reduction)
+
+
+def multilabel_softmax(
+    logits: Tensor, target: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean"
+) -> Tensor:
+    r"""Cross-entropy of the softmax for sets: each positive is to have an equal share of the whole.
+
+    .. math:: \ell = -\frac{1}{|Y|} \sum_{i \in Y} \log \frac{e^{x_i}}{\sum_j e^{x_j}}
+
+    With one positive it is :func:`cross_entropy`. It is least, log of the number of positives, where the positives have
+    equal logits, far above all others.
+
+    Args:
+        logits: ``(*rows, n)``, floating. float16 and bfloat16 are computed in float32, and so is the result.
+        target: the positives, in any form of :mod:`shortlist.targets`; unknown labels leave the competition.
+        weight: ``(n,)``, the factor of each positive.
+        reduction: ``"mean"`` over the rows, where one without positives counts as 0; ``"sum"``; ``"none"``.
+
+    Returns:
+        A number, or one value per row.
+
+    Example:
+        >>> multilabel_softmax(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
+        tensor(1.2452)
+
+    References:
+        Mahajan, Girshick, Ramanathan, He, Paluri, Li, Bharambe, van der Maaten, "Exploring the Limits of Weakly
+        Supervised Pretraining", 2018.
+    """
+    known = without_unknown(logits, target)
+    picked = positives(known, target, weight)
+    plain = picked if weight is None else positives(known, target)
+    count = plain.row_sums(plain.share)
+    terms = picked.beside(finite_logsumexp(known).unsqueeze(-1)) - picked.logits
+    return reduce_rows(picked.total(terms) / torch.where(count > 0, count, 1), reduction)
+
+
+def class_margin(margin: float | Tensor, index: Tensor, logits: Tensor) -> Tensor | float:
+    """The margin of each row's class, ``(*rows,)``, or the number that holds for all."""
+    if not isinstance(margin, Tensor):
+        return check_number("margin", margin)
+    if margin.shape != logits.shape[-1:]:
+        raise ValueError(
+            f"`margin` must be a number or have one value per label, shape {tuple(logits.shape[-1:])}; "
+            f"got {tuple(margin.shape)}."
+        )
+    return margin.to(logits.dtype)[index.squeeze(-1)]
+
+
+def largest_in_order(x: Tensor, k: int) -> Tensor:
+    """Indices of the ``k`` largest along the last axis, in descending order."""
+    places = largest(x, k)
+    order = x.detach().gather(-1, places).argsort(-1, descending=True)
+    return places.gather(-1, order)
+
+
+def _softplus(u: Tensor) -> Tensor:
+    """``log(1 + exp u)`` with its tail, which torch's own drops above 20."""
+    return -log_sigmoid(-u)

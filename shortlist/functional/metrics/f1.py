@@ -1,0 +1,156 @@
+"""F1 over labels: micro and macro, with labels predicted by a threshold or as the k best of each row."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shortlist.functional.blocks import row_blocks
+from shortlist.functional.metrics.labels import Labelled, check_choice, check_ks, labelled, refuse_nan
+from shortlist.functional.metrics.places import cut
+from shortlist.functional.options import check_number
+from shortlist.functional.rows import solvable
+
+
+class F1Counts(NamedTuple):
+    """Counts of each label over known entries, ``(n,)`` float64; any number of batches add up."""
+
+    hits: Tensor  # predicted and positive
+    predicted: Tensor
+    positives: Tensor
+
+
+def f1_counts(
+    scores: Tensor,
+    target: Tensor,
+    *,
+    threshold: float | Tensor | None = None,
+    k: int | None = None,
+    mask: Tensor | None = None,
+) -> F1Counts:
+    """Count what F1 is made of: hits, predictions and positives of each label.
+
+    Args:
+        scores: ``(B, n)``, floating; ``-inf`` marks an absent label, which is never predicted.
+        target: labels in any form of :mod:`shortlist.targets`. Unknown labels are not counted at all; with ``k`` they
+            leave the ranking.
+        threshold: labels of at least this score are predicted; a number, or ``(n,)`` with one for each label.
+        k: instead of ``threshold``, the k best labels of each row are predicted; a tie across place k counts by the
+            chance of a random order.
+        mask: ``(B,)`` bool, False where a row does not count.
+
+    Returns:
+        `F1Counts`; rows without positives count their false positives.
+
+    Example:
+        >>> scores = torch.tensor([[0.9, 0.6, 0.1], [0.2, 0.8, 0.7]])
+        >>> f1_counts(scores, torch.tensor([[0, -1], [1, 2]]), threshold=0.5).hits
+        tensor([1., 1., 1.], dtype=torch.float64)
+    """
+    check_rule(threshold, k)
+    data = labelled(scores, target, mask)
+    refuse_nan(data.scores)
+    x, n = solvable(data.scores), scores.shape[-1]
+    if k is None:
+        edge, share = check_thresholds(threshold, x), None
+    else:
+        edge, share = (column.unsqueeze(-1) for column in cut(x, check_ks(k, n)[0]))
+    predicted = torch.zeros(n, dtype=torch.float64, device=x.device)
+    for block in row_blocks(x) if x.numel() else ():
+        counted = data.counted[block].unsqueeze(-1)
+        chance = _chance(x[block], edge if share is None else edge[block], None if share is None else share[block])
+        predicted += (chance * counted).sum(0, dtype=torch.float64)
+    return F1Counts(_hits(data, x, edge, share), predicted, _per_label(data, torch.ones_like(data.rows).double()))
+
+
+def f1_score(
+    scores: Tensor,
+    target: Tensor,
+    *,
+    threshold: float | Tensor | None = None,
+    k: int | None = None,
+    average: Literal["micro", "macro", "none"] = "micro",
+    mask: Tensor | None = None,
+) -> Tensor:
+    r"""Harmonic mean of precision and recall of predicted labels.
+
+    .. math:: F_1 = \frac{2 \cdot \text{hits}}{\text{predicted} + \text{positives}}
+
+    With ``k`` and ties, F1 of the expected counts.
+
+    Args:
+        scores, target, threshold, k, mask: as for :func:`f1_counts`.
+        average: ``"micro"`` adds the counts of all labels, ``"macro"`` is the mean over the labels that occur in
+            ``target``, ``"none"`` gives one value for each label and NaN for those that do not occur.
+
+    Returns:
+        Float64: one number, or ``(n,)`` for ``"none"``; NaN if nothing is positive (micro: and nothing predicted).
+
+    Example:
+        >>> scores = torch.tensor([[0.9, 0.6, 0.1], [0.2, 0.8, 0.7]])
+        >>> f1_score(scores, torch.tensor([[0, -1], [1, 2]]), threshold=0.5)
+        tensor(0.8571, dtype=torch.float64)
+        >>> f1_score(scores, torch.tensor([[0, -1], [1, 2]]), k=1, average="macro")
+        tensor(0.6667, dtype=torch.float64)
+
+    References:
+        Grivas, Vergari, Lopez, "Taming the Sigmoid Bottleneck", 2024, appendix J.
+    """
+    check_choice("average", average, ("micro", "macro", "none"))
+    counts = f1_counts(scores, target, threshold=threshold, k=k, mask=mask)
+    if average == "micro":
+        return f1_of(*(count.sum() for count in counts))
+    values = f1_of(*counts).masked_fill(counts.positives == 0, math.nan)
+    return values if average == "none" else values[counts.positives > 0].mean()
+
+
+def f1_of(hits: Tensor, predicted: Tensor, positives: Tensor) -> Tensor:
+    """``2 hits / (predicted + positives)``; NaN where both are 0."""
+    return 2 * hits / (predicted + positives)
+
+
+def check_rule(threshold: float | Tensor | None, k: int | None) -> None:
+    """Exactly one of ``threshold`` and ``k`` must say what is predicted."""
+    if (threshold is None) == (k is None):
+        given = "neither" if k is None else "both"
+        raise ValueError(f"one of `threshold` and `k` must be given; got {given}.")
+    if k is not None:
+        check_ks([k])
+    elif not isinstance(threshold, Tensor):
+        check_number("threshold", threshold)  # pyright: ignore[reportArgumentType]
+    elif not threshold.is_floating_point():
+        raise TypeError(f"`threshold` must be a number or a floating tensor; got {threshold.dtype}.")
+
+
+def check_thresholds(threshold: float | Tensor | None, x: Tensor) -> Tensor:
+    """``threshold`` as ``(1,)`` or ``(n,)`` in the precision of ``x``."""
+    edge = torch.as_tensor(threshold).to(x)
+    n, shape = x.shape[-1], tuple(edge.shape)
+    if shape not in ((), (n,)):
+        raise ValueError(f"`threshold` must be a number or have one value per label, shape ({n},); got {shape}.")
+    return edge.reshape(-1)
+
+
+def _chance(x: Tensor, edge: Tensor, share: Tensor | None) -> Tensor:
+    """How probably each label is predicted."""
+    if share is None:
+        return ((x >= edge) & (x > -math.inf)).double()
+    return (x > edge).double() + share * (x == edge)
+
+
+def _hits(data: Labelled, x: Tensor, edge: Tensor, share: Tensor | None) -> Tensor:
+    rows, labels = data.rows, data.labels
+    if share is None:
+        chance = _chance(x[rows, labels], edge.expand(x.shape[-1])[labels], None)
+    else:
+        chance = _chance(x[rows, labels], edge.squeeze(-1)[rows], share.squeeze(-1)[rows])
+    return _per_label(data, chance)
+
+
+def _per_label(data: Labelled, values: Tensor) -> Tensor:
+    """Sum of one value per positive over the rows that count, ``(n,)``."""
+    n = data.scores.shape[-1]
+    return values.new_zeros(n).index_add(0, data.labels, values * data.counted[data.rows])

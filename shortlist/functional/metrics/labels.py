@@ -1,0 +1,194 @@
+"""Scores and labels as the metrics read them: the positives one by one, unknown labels out of the ranking."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist.functional.blocks import row_blocks
+from shortlist.functional.order.largest import whole_k
+from shortlist.functional.rows import holds, is_plain, may_look
+from shortlist.targets import TargetForm, check_target, stored_entries, target_form
+
+_ANY = 1 << 62
+
+
+class Labelled(NamedTuple):
+    """Rows of scores with their known positives."""
+
+    scores: Tensor  # (B, n); -inf where a label is absent or unknown: never predicted
+    rows: Tensor  # (m,) int64, ascending: the row of each positive
+    labels: Tensor  # (m,) int64, ascending in each row
+    counted: Tensor  # (B,) bool: rows that `mask` does not leave out
+
+    @property
+    def positives(self) -> Tensor:
+        """How many positives each row has, ``(B,)`` int64."""
+        return torch.bincount(self.rows, minlength=len(self.scores))
+
+    def gain_at(self, places: Tensor, gains: Tensor | None) -> Tensor:
+        """Gain of the labels in ``places`` ``(B, p)`` where they are positive, else 0; float64."""
+        n = self.scores.shape[-1]
+        result = torch.zeros(places.shape, dtype=torch.float64, device=places.device)
+        if len(self.rows) == 0:
+            return result
+        keys = self.rows * n + self.labels
+        wanted = torch.arange(len(places), device=places.device).unsqueeze(-1) * n + places
+        found = keys[torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)] == wanted
+        return result.masked_fill(found, 1) if gains is None else torch.where(found, gains[places], result)
+
+    def true_scores(self) -> Tensor:
+        """The scores of the positives, ``(m,)``."""
+        return self.scores[self.rows, self.labels]
+
+
+def labelled(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Labelled:
+    """Check and read the arguments that the metrics share.
+
+    Args:
+        scores: ``(B, n)`` floating, any real numbers; ``-inf`` marks an absent label.
+        target: labels of the same rows in any form of :mod:`shortlist.targets`.
+        mask: ``(B,)`` bool, False where a row does not count.
+    """
+    check_scores(scores)
+    num_rows, n = scores.shape
+    target_form(target, n)
+    if len(target) != num_rows:
+        raise ValueError(f"`target` must have the {num_rows} rows of `scores`; got shape {tuple(target.shape)}.")
+    counted = check_mask(mask, scores)
+    entries = read_entries(target, n)
+    x = scores.detach()
+    if len(entries.unknown_rows):
+        x = x.index_put((entries.unknown_rows, entries.unknown_labels), x.new_tensor(-math.inf))
+    return Labelled(x, entries.rows, entries.labels, counted)
+
+
+class Entries(NamedTuple):
+    """Positive and unknown labels one by one, all int64; the positives ascend by row and label."""
+
+    rows: Tensor
+    labels: Tensor
+    unknown_rows: Tensor
+    unknown_labels: Tensor
+
+
+def read_entries(target: Tensor, num_labels: int) -> Entries:
+    """Read ``target`` in any form with one row dimension; on the CPU, its values are checked."""
+    n = num_labels
+    form = target_form(target, n)
+    if form is TargetForm.SPARSE and may_look(target):
+        check_target(target, n)  # its row numbers could be wrong, too
+    rows, labels, values = _entries(target, form)
+    if target.dtype == torch.bool and form is TargetForm.MULTI_HOT:
+        return Entries(rows, labels, rows[:0], labels[:0])  # in order, and nothing can be wrong
+    positive, unknown = values > 0, values < 0
+    keys = _ascending(rows[positive] * n + labels[positive])
+    if _is_wrong(target, form, n, labels, values, keys):
+        check_target(target, n)
+    found = keys.div(max(n, 1), rounding_mode="floor")
+    return Entries(found, keys - found * n, rows[unknown], labels[unknown])
+
+
+def check_scores(scores: Tensor) -> None:
+    """Refuse what is no floating matrix."""
+    if not isinstance(scores, Tensor) or not scores.is_floating_point():
+        kind = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
+        raise TypeError(f"`scores` must be a floating tensor; got {kind}.")
+    if scores.ndim != 2:
+        raise ValueError(f"`scores` must have the shape (rows, labels); got {tuple(scores.shape)}.")
+
+
+def check_mask(mask: Tensor | None, scores: Tensor) -> Tensor:
+    """``mask`` as a bool for each row; without one, all count."""
+    rows = len(scores)
+    if mask is None:
+        return torch.ones(rows, dtype=torch.bool, device=scores.device)
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"`mask` must be a bool tensor, False where a row does not count; got {kind}.")
+    if mask.shape != (rows,):
+        raise ValueError(f"`mask` must have one value per row, shape ({rows},); got {tuple(mask.shape)}.")
+    return mask
+
+
+def check_ks(k: int | Sequence[int], n: int | None = None) -> list[int]:
+    """One ``k`` or several as a list of whole numbers in [1, n]."""
+    ks = list(k) if isinstance(k, Sequence) else [k]
+    if not ks:
+        raise ValueError("`k` must name at least one number of labels; got none.")
+    for one in ks:
+        if n is None and whole_k(one, _ANY, lowest=-_ANY) < 1:
+            raise ValueError(f"`k` must be at least 1; got {one}.")
+        whole_k(one, _ANY if n is None else n)
+    return [int(one) for one in ks]
+
+
+def like_k(values: Tensor, k: int | Sequence[int]) -> Tensor:
+    """``values`` ``(..., len(ks))``, without the last axis where ``k`` is one number."""
+    return values if isinstance(k, Sequence) else values.squeeze(-1)
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
+    """``value``, which must be one of ``choices``."""
+    if value not in choices:
+        raise ValueError(f"`{name}` must be {' or '.join(map(repr, choices))}; got {value!r}.")
+    return value
+
+
+def refuse_nan(scores: Tensor) -> None:
+    """Raise for the first row with a NaN, where reading a value is free."""
+    # A sum is several times faster than asking every entry, and no NaN escapes it.
+    if may_look(scores) and bool(scores.sum().isnan()) and bool((wrong := scores.isnan().any(-1)).any()):
+        raise ValueError(f"`scores` row {int(wrong.nonzero()[0])}: scores must not be NaN.")
+
+
+def _entries(target: Tensor, form: TargetForm) -> tuple[Tensor, Tensor, Tensor]:
+    """Row, label and value of all that may be present or unknown."""
+    if form is TargetForm.SPARSE:
+        return stored_entries(target)
+    if form is TargetForm.CLASS_INDICES:
+        return torch.arange(len(target), device=target.device), target, torch.ones_like(target)
+    if form is TargetForm.INDEX_LISTS:
+        rows, slots = (target != -1).nonzero(as_tuple=True)
+        labels = target[rows, slots]
+        return rows, labels, torch.ones_like(labels)
+    rows, labels = _nonzero(target.detach())
+    if target.dtype == torch.bool:
+        return rows, labels, torch.ones_like(labels)
+    return rows, labels, target[rows, labels]
+
+
+def _nonzero(hot: Tensor) -> tuple[Tensor, Tensor]:
+    """Where ``hot`` is not 0; numpy finds few among many much faster than torch, in blocks that stay in the cache."""
+    n = hot.shape[-1]
+    if hot.numel() == 0 or hot.dtype == torch.bfloat16 or not is_plain(hot):
+        rows, labels = hot.nonzero(as_tuple=True)
+        return rows, labels
+    present = hot.numpy()
+    if hot.dtype != torch.bool:
+        blocks = [np.flatnonzero(present[block] != 0) + block.start * n for block in row_blocks(hot)]
+    else:
+        blocks = [np.flatnonzero(present[block]) + block.start * n for block in row_blocks(hot)]
+    places = np.concatenate(blocks)
+    rows = places // n
+    return torch.from_numpy(rows), torch.from_numpy(places - rows * n)
+
+
+def _ascending(keys: Tensor) -> Tensor:
+    if holds(len(keys) < 2 or (keys[1:] > keys[:-1]).all()):
+        return keys
+    return torch.from_numpy(np.sort(keys.numpy())) if is_plain(keys) else keys.sort().values
+
+
+def _is_wrong(target: Tensor, form: TargetForm, n: int, labels: Tensor, values: Tensor, keys: Tensor) -> bool:
+    """Whether the labels break a rule, where that is free to know; `check_target` then says which and where."""
+    wrong = ((labels < 0) | (labels >= n) | ((values > 0) & (values != 1)) | (values != values)).any()
+    wrong = wrong | (keys[1:] == keys[:-1]).any()
+    if form is TargetForm.INDEX_LISTS:
+        wrong = wrong | ((target[:, 1:] != -1) & (target[:, :-1] == -1)).any()
+    return holds(wrong)

@@ -1,0 +1,141 @@
+"""Propensity-scored precision at k: rare labels, more often missing from the data, count for more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from shortlist.functional.metrics.labels import Labelled, check_ks, labelled, like_k
+from shortlist.functional.metrics.places import place_gains
+from shortlist.functional.options import check_number
+from shortlist.functional.order.largest import whole_k
+from shortlist.functional.rows import holds
+
+
+class PropensitySums(NamedTuple):
+    """Sums over rows with a positive, each divided by k; any number of batches add up."""
+
+    gained: Tensor  # (len(ks),) float64
+    best: Tensor  # (len(ks),) float64: what the best order would gain
+    rows: Tensor  # () int64
+    rows_without_positives: Tensor  # () int64
+
+
+def propensities(counts: Tensor, *, num_rows: int, a: float = 0.55, b: float = 1.5) -> Tensor:
+    r"""How probably a true label is present in the data, from how often it occurs there.
+
+    .. math:: p_l = \frac{1}{1 + C\, (N_l + b)^{-a}}, \qquad C = (\log N - 1)\,(b + 1)^a
+
+    Args:
+        counts: ``(n,)``, how many of the training examples have each label.
+        num_rows: N, how many training examples there are; at least 3, where C becomes positive.
+        a: at least 0; 0.55 in general, 0.5 for articles of an encyclopedia, 0.6 for products of a shop.
+        b: at least 0; 1.5 in general, 0.4 and 2.6 for the same.
+
+    Returns:
+        ``(n,)`` float64 in (0, 1), ascending with the counts.
+
+    Example:
+        >>> propensities(torch.tensor([1000, 10, 0]), num_rows=5000)
+        tensor([0.7823, 0.2354, 0.0913], dtype=torch.float64)
+
+    References:
+        Jain, Prabhu, Varma, "Extreme Multi-label Loss Functions for Recommendation, Tagging, Ranking & Other Missing
+        Label Applications", 2016.
+    """
+    whole_k(num_rows, 1 << 62, lowest=3, name="num_rows")
+    a, b = check_number("a", a, at_least=0), check_number("b", b, at_least=0)
+    if counts.ndim != 1:
+        raise ValueError(f"`counts` must have one value per label; got shape {tuple(counts.shape)}.")
+    if holds((counts < 0).any()):
+        raise ValueError(f"`counts` must be at least 0; got {counts.min().item()}.")
+    scale = (math.log(num_rows) - 1) * (b + 1) ** a
+    return 1 / (1 + scale * (counts.double() + b).pow(-a))
+
+
+def propensity_scored_precision_at_k(
+    scores: Tensor,
+    target: Tensor,
+    propensities: Tensor,
+    k: int | Sequence[int],
+    *,
+    normalized: bool = True,
+    mask: Tensor | None = None,
+) -> Tensor:
+    r"""Precision at ``k`` in which each hit counts by the inverse of its label's propensity.
+
+    .. math:: \text{PSP}@k = \frac1k \sum_{j \in Y \cap \text{top}_k(s)} \frac{1}{p_j}
+
+    An unbiased estimate of precision against all true labels, if the propensities are right. It can exceed 1, so
+    ``normalized`` divides the sum over all rows by the largest that any order of the labels could reach. Ties count
+    by expectation, see :func:`hits_at_k`; rows without a (known) positive are left out.
+
+    Args:
+        scores: ``(B, n)``, floating; only their order matters, and ``-inf`` marks an absent label.
+        target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out of the ranking.
+        propensities: ``(n,)`` floating, in (0, 1].
+        k: a whole number in [1, n], or a sequence of them.
+        normalized: whether to divide by the best possible.
+        mask: ``(B,)`` bool, False where a row does not count.
+
+    Returns:
+        One float64 number, or ``(len(k),)`` for a sequence; NaN if no row has a positive.
+
+    Example:
+        >>> scores = torch.tensor([[3.0, 1.0, 2.0], [1.0, 3.0, 2.0]])
+        >>> target = torch.tensor([[0, 1], [1, -1]])
+        >>> propensity_scored_precision_at_k(scores, target, torch.tensor([0.5, 0.25, 1.0]), 1)
+        tensor(0.7500, dtype=torch.float64)
+
+    References:
+        Jain, Prabhu, Varma, "Extreme Multi-label Loss Functions for Recommendation, Tagging, Ranking & Other Missing
+        Label Applications", 2016.
+    """
+    sums = propensity_sums(scores, target, propensities, check_ks(k), mask)
+    return like_k(sums.gained / (sums.best if normalized else sums.rows), k)
+
+
+def propensity_sums(
+    scores: Tensor, target: Tensor, propensities: Tensor, ks: list[int], mask: Tensor | None = None
+) -> PropensitySums:
+    """Sums of what is gained and of what could be, at all ``ks``."""
+    data = labelled(scores, target, mask)
+    ks = check_ks(ks, scores.shape[-1])
+    gains = 1 / check_propensities(propensities, scores.shape[-1]).to(scores.device).double()
+    counted = data.counted & (data.positives > 0)
+    at = torch.tensor(ks, device=scores.device)
+    gained = place_gains(data, max(ks), gains).cumsum(-1)[:, at - 1]
+    gained, best = ((values * counted.unsqueeze(-1)).sum(0) / at for values in (gained, _best(data, gains, at)))
+    return PropensitySums(gained, best, counted.sum(), (data.counted & ~counted).sum())
+
+
+def check_propensities(propensities: Tensor, num_labels: int | None = None) -> Tensor:
+    """``propensities``, checked to be ``(n,)`` and, where reading is free, in (0, 1]."""
+    if not isinstance(propensities, Tensor) or not propensities.is_floating_point():
+        kind = propensities.dtype if isinstance(propensities, Tensor) else type(propensities).__name__
+        raise TypeError(f"`propensities` must be a floating tensor; got {kind}.")
+    if propensities.ndim != 1 or num_labels not in (None, len(propensities)):
+        wanted = "n" if num_labels is None else num_labels
+        raise ValueError(
+            f"`propensities` must have one value per label, shape ({wanted},); got {tuple(propensities.shape)}."
+        )
+    wrong = ~((propensities > 0) & (propensities <= 1))
+    if holds(wrong.any()):
+        raise ValueError(f"`propensities` must lie in (0, 1]; got {propensities[wrong][0].item()}.")
+    return propensities
+
+
+def _best(data: Labelled, gains: Tensor, at: Tensor) -> Tensor:
+    """Sum of the k largest gains among the positives of each row, ``(B, len(ks))``."""
+    worth, order = gains[data.labels].sort(descending=True, stable=True)
+    rows = data.rows[order]
+    by_row = rows.argsort(stable=True)
+    worth, rows = worth[by_row], rows[by_row]
+    first = data.positives.cumsum(0) - data.positives
+    place = torch.arange(len(rows), device=rows.device) - first[rows]
+    within = worth.unsqueeze(-1) * (place.unsqueeze(-1) < at)
+    return within.new_zeros(len(data.scores), len(at)).index_add(0, rows, within)

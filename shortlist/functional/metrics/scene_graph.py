@@ -1,0 +1,175 @@
+"""Recall of scene graphs: true relations among the k best (pair, predicate) triples of each image."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shortlist.functional.metrics.accuracy import macro_mean
+from shortlist.functional.metrics.average_precision import ascending
+from shortlist.functional.metrics.labels import Labelled, check_choice, check_ks, labelled, like_k, refuse_nan
+from shortlist.functional.rows import holds, solvable
+
+
+class GraphRecalls(NamedTuple):
+    """Expected hits and numbers of true relations for those predicates that each image has."""
+
+    image: Tensor  # (cells,) int64
+    predicate: Tensor  # (cells,) int64
+    hits: Tensor  # (cells, len(ks)) float64
+    relations: Tensor  # (cells,) int64, missed ones included where their predicate is known
+    missed: Tensor  # (images,) int64: relations of unknown predicate whose pair was not detected
+    num_labels: int
+
+    def by_image(self) -> tuple[Tensor, Tensor]:
+        """Sum of the recalls of images with relations ``(len(ks),)``, and the number of those images."""
+        total = self.missed.index_add(0, self.image, self.relations)
+        hits = self.hits.new_zeros(len(total), self.hits.shape[-1]).index_add(0, self.image, self.hits)
+        return (hits / total.clamp(min=1).unsqueeze(-1)).sum(0), (total > 0).sum()
+
+    def by_predicate(self) -> tuple[Tensor, Tensor]:
+        """For each predicate, the sum of its recalls ``(R, len(ks))`` and how many images have it ``(R,)``."""
+        recall = self.hits / self.relations.unsqueeze(-1)
+        sums = recall.new_zeros(self.num_labels, recall.shape[-1]).index_add(0, self.predicate, recall)
+        return sums, torch.bincount(self.predicate, minlength=self.num_labels)
+
+
+def scene_graph_recall(
+    scores: Tensor,
+    target: Tensor,
+    image: Tensor,
+    k: int | Sequence[int] = (20, 50, 100),
+    *,
+    constrained: bool,
+    missed: Tensor | None = None,
+    average: Literal["image", "predicate"] = "image",
+) -> Tensor:
+    r"""Share of an image's true relations that are among its ``k`` best triples, averaged over images.
+
+    .. math:: R@k = \frac{|\{\text{true (pair, predicate)}\} \cap \text{top}_k|}{|\{\text{true (pair, predicate)}\}|}
+
+    A triple is a pair of objects with a predicate. ``constrained``: only the best predicate of each pair competes.
+    Triples that tie across place k, and predicates that tie for the best of a pair, count by the chance of a random
+    order. Images without relations are left out. An image with fewer than k triples has all of them among the best.
+
+    Args:
+        scores: ``(P, R)``, floating: P pairs from all images, R predicates without one for "no relation"; comparable
+            within an image. ``-inf`` marks an absent predicate.
+        target: the true predicates of each pair, in any form of :mod:`shortlist.targets`; unknown ones do not compete.
+        image: ``(P,)`` int64, the image of each pair, from 0.
+        k: a whole number from 1, or a sequence of them.
+        constrained: whether each pair has one predicate only; must be said.
+        missed: how many true relations are of pairs that were not detected: ``(images,)``, or ``(images, R)`` by
+            predicate, int64. It also says how many images there are.
+        average: ``"image"``, or ``"predicate"``: for each predicate the mean over the images that have it, then the
+            mean over the predicates that occur.
+
+    Returns:
+        One float64 number, or ``(len(k),)`` for a sequence; NaN without relations.
+
+    Example:
+        >>> scores = torch.tensor([[0.9, 0.8], [0.7, 0.1], [0.5, 0.6]])
+        >>> target = torch.tensor([[0, 1], [0, -1], [0, -1]])
+        >>> image = torch.tensor([0, 0, 1])
+        >>> scene_graph_recall(scores, target, image, (1, 2), constrained=False)
+        tensor([0.1667, 0.8333], dtype=torch.float64)
+        >>> scene_graph_recall(scores, target, image, (1, 2), constrained=True)
+        tensor([0.1667, 0.3333], dtype=torch.float64)
+
+    References:
+        Xu, Zhu, Choy, Fei-Fei, "Scene Graph Generation by Iterative Message Passing", 2017; Amos, Koltun, Kolter, "The
+        Limited Multi-Label Projection Layer", 2019; Tang, Zhang, Wu, Luo, Liu, "Learning to Compose Dynamic Tree
+        Structures for Visual Contexts", 2019 (by predicate).
+    """
+    check_choice("average", average, ("image", "predicate"))
+    found = graph_recalls(scores, target, image, check_ks(k), constrained=constrained, missed=missed)
+    if average == "predicate":
+        refuse_unnamed(found.missed)
+        return like_k(macro_mean(*found.by_predicate()), k)
+    sums, images = found.by_image()
+    return like_k(sums / images, k)
+
+
+def graph_recalls(
+    scores: Tensor, target: Tensor, image: Tensor, ks: list[int], *, constrained: bool, missed: Tensor | None = None
+) -> GraphRecalls:
+    """Expected hits of every image by predicate, at all ``ks``."""
+    data = labelled(scores, target)
+    refuse_nan(data.scores)
+    _check_images(image, scores)
+    (cells, times), unnamed = _missed(missed, image, scores)
+    size = max(scores.shape[-1], 1)
+    chance = _chances(data, image, len(unnamed), torch.tensor(ks, device=scores.device), constrained)
+    # Only what is there: a table of images and predicates would be as large as the scores.
+    found = image[data.rows] * size + data.labels
+    cells, place = torch.cat([found, cells]).unique(return_inverse=True)
+    relations = torch.zeros_like(cells).index_add(0, place, torch.cat([torch.ones_like(found), times]))
+    hits = chance.new_zeros(len(cells), len(ks)).index_add(0, place[: len(found)], chance)
+    return GraphRecalls(cells // size, cells % size, hits, relations, unnamed, scores.shape[-1])
+
+
+def refuse_unnamed(missed: Tensor) -> None:
+    """Recall by predicate needs to know the predicates of missed relations."""
+    if holds((missed > 0).any()):
+        raise ValueError('`missed` must have the shape (images, R) for `average="predicate"`; got (images,).')
+
+
+def _chances(data: Labelled, image: Tensor, images: int, at: Tensor, constrained: bool) -> Tensor:
+    """The chance of each true triple to be among the k best of its image, ``(m, len(ks))``."""
+    x = solvable(data.scores)
+    truth = x[data.rows, data.labels]
+    share = torch.ones_like(truth, dtype=torch.float64)
+    if constrained and x.shape[-1]:
+        best = x.amax(-1)
+        share = (truth == best[data.rows]) / (x == best.unsqueeze(-1)).sum(-1)[data.rows].double()
+        x = best.unsqueeze(-1)
+    pairs, truths = image.argsort(stable=True), image[data.rows].argsort(stable=True)
+    pair_ends = torch.bincount(image, minlength=images).cumsum(0).tolist()
+    truth_ends = torch.bincount(image[data.rows], minlength=images).cumsum(0).tolist()
+    chance = share.new_zeros(len(truth), len(at))
+    for i in range(images):
+        mine = truths[truth_ends[i - 1] if i else 0 : truth_ends[i]]
+        if len(mine) == 0:
+            continue
+        ordered = ascending(x[pairs[pair_ends[i - 1] if i else 0 : pair_ends[i]]].reshape(-1))
+        wanted = truth[mine]
+        upper = torch.searchsorted(ordered, wanted, right=True)
+        tied = upper - torch.searchsorted(ordered, wanted)
+        places_left = at - (len(ordered) - upper).unsqueeze(-1)
+        chance[mine] = (places_left / tied.clamp(min=1).double().unsqueeze(-1)).clamp(0, 1)
+    return chance * (share * (truth > -math.inf)).unsqueeze(-1)
+
+
+def _check_images(image: Tensor, scores: Tensor) -> None:
+    if not isinstance(image, Tensor) or image.dtype != torch.int64:
+        kind = image.dtype if isinstance(image, Tensor) else type(image).__name__
+        raise TypeError(f"`image` must be an int64 tensor; got {kind}.")
+    if image.shape != scores.shape[:1]:
+        raise ValueError(f"`image` must have one value per pair, shape ({len(scores)},); got {tuple(image.shape)}.")
+    if holds((image < 0).any()):
+        raise ValueError(f"`image` must be at least 0; got {int(image.min())}.")
+
+
+def _missed(missed: Tensor | None, image: Tensor, scores: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Missed relations: cells of the table of images and predicates, how many each has, and those of no predicate."""
+    size = scores.shape[-1]
+    least = int(image.max()) + 1 if len(image) else 0
+    if missed is None:
+        return (image[:0], image[:0]), image.new_zeros(least)
+    if not isinstance(missed, Tensor) or missed.dtype != torch.int64:
+        kind = missed.dtype if isinstance(missed, Tensor) else type(missed).__name__
+        raise TypeError(f"`missed` must be an int64 tensor; got {kind}.")
+    if missed.ndim not in (1, 2) or missed.shape[1:] not in ((), (size,)):
+        raise ValueError(f"`missed` must have the shape (images,) or (images, {size}); got {tuple(missed.shape)}.")
+    if len(missed) < least:
+        raise ValueError(f"`missed` must have a value for each of the {least} images; got {len(missed)}.")
+    if holds((missed < 0).any()):
+        raise ValueError(f"`missed` must be at least 0; got {int(missed.min())}.")
+    if missed.ndim == 1:
+        return (missed[:0], missed[:0]), missed
+    cells = missed.reshape(-1).nonzero().squeeze(-1)
+    return (cells, missed.reshape(-1)[cells]), missed.new_zeros(len(missed))

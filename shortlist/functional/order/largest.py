@@ -1,0 +1,146 @@
+"""Order statistics that learn: the k-th largest logit, plain and smoothed by noise."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist.functional.options import check_number
+from shortlist.functional.order.noise import noised_mean
+from shortlist.functional.row_function import RowFunction
+from shortlist.functional.rows import check_logits, may_look, moved, solvable
+
+
+def kth_largest(x: Tensor, k: int, *, dim: int = -1) -> Tensor:
+    r"""The ``k``-th largest value, :math:`x_{[k]}`; its gradient is 1 at its place and 0 elsewhere.
+
+    Args:
+        x: any shape, floating.
+        k: a whole number in [1, n]; 1 is the largest.
+        dim: the label axis.
+
+    Returns:
+        The shape of ``x`` without ``dim``. Among equal values one gets the gradient.
+
+    Example:
+        >>> kth_largest(torch.tensor([3.0, 9.0, 5.0]), 2)
+        tensor(5.)
+    """
+    check_logits(x, dim)
+    k = whole_k(k, x.shape[dim])
+    rows = moved(x, dim, -1)
+    return rows.gather(-1, largest(rows, k)[..., -1:]).squeeze(-1)
+
+
+def noised_kth_largest(
+    x: Tensor,
+    k: int,
+    *,
+    epsilon: float = 1.0,
+    samples: int = 10,
+    dim: int = -1,
+    generator: torch.Generator | None = None,
+    noise: Tensor | None = None,
+) -> Tensor:
+    r"""The ``k``-th largest value under Gaussian noise, averaged: a smooth order statistic.
+
+    .. math:: \hat\tau = \frac{1}{M} \sum_{m=1}^{M} (x + \varepsilon Z_m)_{[k]}, \qquad Z_m \sim \mathcal{N}(0, I)
+
+    The gradient is the average of the one-hot vectors of where the ``k``-th was found, which is an unbiased estimate
+    of the gradient of the expected value.
+
+    On the CPU only noise that can matter is drawn: the labels that lead get theirs, and of the others those whose
+    noise is large. Where that turns out not to settle the ``k``-th place, the rest is drawn from what is left of the
+    distribution, so the result has exactly the stated law; memory does not grow with ``samples``.
+
+    Args:
+        x: any shape, floating; float16 and bfloat16 are computed in float32.
+        k: a whole number in [1, n].
+        epsilon: the scale of the noise, at least 0.
+        samples: ``M``, at least 1.
+        dim: the label axis.
+        generator: makes the draw reproducible.
+        noise: ``Z`` given instead of drawn, the shape of ``x`` behind an axis of samples.
+
+    Returns:
+        The shape of ``x`` without ``dim``; float32 for half precision.
+
+    Example:
+        >>> x = torch.tensor([2.4, 2.6, 2.3, 0.5])
+        >>> noise = torch.tensor([[0.2, -0.1, 0.1, 0.3], [0.1, 0.1, -0.1, 0.1], [-0.1, -0.1, 0.1, -0.1]])
+        >>> noised_kth_largest(x, 2, noise=noise)
+        tensor(2.4667)
+
+    References:
+        Garcin, Servajean, Joly, Salmon, "Stochastic smoothing of the top-K calibrated hinge loss", 2022.
+    """
+    check_logits(x, dim)
+    k = whole_k(k, x.shape[dim])
+    _check_noise(x, epsilon, samples, generator, noise)
+    rows = moved(solvable(x), dim, -1)
+    if epsilon == 0:
+        return rows.gather(-1, largest(rows, k)[..., -1:]).squeeze(-1)
+    if noise is None:
+        return noised_mean(rows, k, epsilon, samples, generator)
+    drawn = moved(noise.to(rows.dtype), dim if dim < 0 else dim + 1, -1)
+    places = torch.stack([largest(rows + epsilon * z, k)[..., -1] for z in drawn], -1)
+    values = drawn.movedim(0, -2).gather(-1, places.unsqueeze(-1)).squeeze(-1)
+    return (rows.gather(-1, places) + epsilon * values).mean(-1)
+
+
+def largest(x: Tensor, k: int) -> Tensor:
+    """Indices of the ``k`` largest along the last axis, ``(..., k)``; the last of them is the k-th."""
+    return _Largest.run(x.detach(), k)
+
+
+def whole_k(k: int, n: int, *, lowest: int = 1, name: str = "k") -> int:
+    """``k`` as a whole number in [lowest, n]."""
+    if not isinstance(k, Integral | torch.SymInt) or isinstance(k, bool):
+        raise TypeError(f"`{name}` must be a whole number; got {k!r}.")
+    if not lowest <= k <= n:
+        raise ValueError(f"`{name}` must lie in [{lowest}, {n}]; got {k}.")
+    return int(k) if isinstance(k, int) else k
+
+
+class _Largest(RowFunction):
+    """``x, k -> indices``."""
+
+    @staticmethod
+    def forward(x: Tensor, k: int) -> Tensor:
+        n = x.shape[-1]
+        # torch selects fast only the first few; numpy's selection does not care how many.
+        if not may_look(x) or k * 64 <= n or x.numel() == 0:
+            return x.topk(k).indices
+        places = np.argpartition(solvable(x).numpy(), n - k, axis=-1)[..., n - k :]
+        return torch.from_numpy(places[..., ::-1].copy())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None]:
+        return None, None
+
+    @staticmethod
+    def tangent(ctx: Any, *tangents: Tensor | None) -> None:
+        return None
+
+
+def _check_noise(
+    x: Tensor, epsilon: float, samples: int, generator: torch.Generator | None, noise: Tensor | None
+) -> None:
+    check_number("epsilon", epsilon, at_least=0)
+    whole_k(samples, 1 << 62, name="samples")
+    if noise is None:
+        return
+    if generator is not None:
+        raise ValueError("`generator` has no use beside `noise`; give one of them.")
+    if noise.ndim != x.ndim + 1 or noise.shape[1:] != x.shape or len(noise) == 0:
+        raise ValueError(
+            f"`noise` must have the shape (samples, {', '.join(map(str, x.shape))}); got {tuple(noise.shape)}."
+        )

@@ -1,0 +1,1 @@
+"""Elementary symmetric polynomials, by the law of how many labels are present."""

@@ -1,0 +1,75 @@
+"""Running a compiled loop on the threads of torch: handing rows to other threads would cost more than the loop."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist.functional.projections.loops import machine_code
+
+_GRAIN = 1 << 14
+"""Entries that are worth a thread."""
+
+_SHARES = 4
+"""How often a thread comes back for rows: rows differ in their work."""
+
+
+class _Job(ctypes.Structure):
+    _fields_ = (*((name, ctypes.c_int64) for name in machine_code.JOB), ("temperature", ctypes.c_double))
+
+
+def run(loop: str, x: Tensor, temperature: float, **others: Tensor) -> int:
+    """Run a loop of ``machine_code`` over the rows of ``x``, and tell how many rows are not settled.
+
+    All tensors are float32 and contiguous.
+    """
+    entries, labels = x.numel(), x.shape[-1]
+    rows = entries // labels
+    threads = max(1, min(torch.get_num_threads(), rows, entries // _GRAIN))
+    at_once = -(-rows // (_SHARES * threads))
+    job = _Job(at_once=at_once, rows=rows, labels=labels, x=x.data_ptr(), temperature=temperature)
+    for name, tensor in others.items():
+        setattr(job, name, tensor.data_ptr())
+    if "k" in others:
+        job.k_step = others["k"].numel() > 1
+    if "per_row" in others:
+        job.columns = others["per_row"].shape[-1]
+    code, address = getattr(machine_code, loop)(), ctypes.addressof(job)
+    if threads == 1:
+        code.ctypes(address)
+    elif (team := _openmp()) is not None:
+        team(code.address, address, threads, 0)
+    else:
+        for part in [_pool(threads).submit(code.ctypes, address) for _ in range(threads)]:
+            part.result()
+    return job.unsettled
+
+
+@functools.cache
+def _openmp() -> Any:
+    """OpenMP's call that starts a team of threads, of the very library that torch uses; None if torch uses another."""
+    for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
+        try:
+            call = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / name)).GOMP_parallel
+        except (OSError, AttributeError):
+            continue
+        call.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+        call.restype = None
+        return call
+    return None
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="shortlist")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not follow a fork

@@ -1,0 +1,65 @@
+"""Losses where a row's labels are on several processes: each adds up over its own labels, then all add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from shortlist.functional.observed import positives, without_unknown
+from shortlist.functional.projections.lml_root import centred
+from shortlist.functional.reduction import Reduction, check_reduction, reduce_rows
+from shortlist.functional.rows import check_temperature, log_sigmoid, solvable
+from shortlist.functional.sharded.lml import sharded_dual
+from shortlist.functional.sharded.shards import all_sum, as_own_rows, local_part, own_labels, shared, wide
+from shortlist.functional.sharded.targets import own_target, own_weight
+
+
+def sharded_lml_nll(
+    logits: Tensor,
+    target: Tensor,
+    k: float | Tensor,
+    *,
+    temperature: float,
+    weight: Tensor | None,
+    reduction: Reduction,
+) -> Tensor:
+    """``lml_nll`` of a DTensor that is sharded along its labels."""
+    check_reduction(reduction)
+    temperature = check_temperature(temperature)
+    rows = as_own_rows(logits, k, dim=-1, mask=None)
+    target, weight = own_target(logits, target, rows.labels), own_weight(logits, weight, rows.labels)
+    known, group = without_unknown(rows.logits, target), rows.labels.group
+    pivot, delta = sharded_dual(rows._replace(logits=known), temperature)
+    picked = positives(known, target, weight)
+    parts = picked.beside(pivot), picked.beside(shared(delta, group))
+    values = picked.total(log_sigmoid(centred(picked.logits, *parts, temperature)))
+    if weight is not None and not rows.labels.count:
+        values = values + weight.sum()  # a 0, so that backwards this process takes part in adding up
+    values = -all_sum(values.to(wide(values)), group).to(known.dtype)
+    return rows.labels.replicate(reduce_rows(values, reduction))
+
+
+def sharded_entries(
+    terms: Callable[..., tuple[Tensor, Tensor | int]],
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: Reduction,
+) -> Tensor:
+    """A loss with one value per entry of a DTensor that is sharded along its labels.
+
+    ``terms(logits, target, weight, summed=)`` gives the values of plain logits, by entries or by rows, and how many
+    entries are known.
+    """
+    check_reduction(reduction)
+    labels = own_labels(logits)
+    target, weight = own_target(logits, target, labels), own_weight(logits, weight, labels)
+    values, known = terms(solvable(local_part(logits)), target, weight, summed=reduction != "none")
+    if reduction == "none":
+        return labels.wrap(values, logits.ndim - 1)
+    total = values.sum().to(wide(values))
+    total, count = all_sum(torch.stack([total, torch.as_tensor(known).to(total)]), labels.group)
+    total = total if reduction == "sum" else total / count.clamp(min=1)
+    return labels.replicate(total.to(values.dtype))
