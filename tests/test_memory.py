@@ -13,8 +13,8 @@ import torch
 from torch.autograd.profiler import profile
 
 from shortlist import nn
+from shortlist.functional import loops
 from shortlist.functional.linear import blocks as linear_blocks
-from shortlist.functional.projections import loops
 from shortlist.memory import LOSSES, OPTIMIZERS, MemoryEstimate, estimate_memory, readable
 
 ROOT = Path(__file__).parents[1]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shortlist.functional.projections import loops
+from shortlist.functional import loops
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from shortlist.functional.projections import loops
+from shortlist.functional import loops
 from tests.contracts import BY_NAME, EXACTLY_K, PER_LABEL, PROJECTIONS, WITH_K, Projection
 
 INF, NAN = math.inf, math.nan

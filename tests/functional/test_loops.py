@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from shortlist import compiled
-from shortlist.functional import lml, lml_dual, log_lml, sparse_top
-from shortlist.functional.projections import loops
-from shortlist.functional.projections.loops import threads
+from shortlist.functional import lml, lml_dual, log_lml, loops, sparse_top
+from shortlist.functional.loops import threads
 from tests.contracts import BY_NAME
 from tests.reference import HARD_ROWS
 

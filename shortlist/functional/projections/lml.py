@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.functional.loops import on_tensors, serve
 from shortlist.functional.projections.lml_root import centred, solve_dual, solve_projection
-from shortlist.functional.projections.loops import on_tensors, serve
 from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import as_rows, check_temperature, holds, is_plain, log_sigmoid
 from shortlist.functional.sharded.lml import sharded_lml, sharded_lml_dual

@@ -13,10 +13,10 @@ import math
 import torch
 from torch import Tensor
 
+from shortlist.functional.loops import on_tensors, serve
 from shortlist.functional.opaque import opaque
 from shortlist.functional.projections.lml_exact import exact_dual
 from shortlist.functional.projections.lml_newton import newton_blocks
-from shortlist.functional.projections.loops import on_tensors, serve
 from shortlist.functional.rows import at_most_finite
 
 _HARMLESS = 1e-4

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.functional.loops import on_tensors, serve
 from shortlist.functional.projections.centring import centred_gradient, centred_tangent, keep_projection
-from shortlist.functional.projections.loops import on_tensors, serve
 from shortlist.functional.projections.sparse_top_solve import solve_sparse_top
 from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import as_rows, check_temperature, is_plain

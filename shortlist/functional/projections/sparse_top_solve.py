@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.blocks import column, row_blocks
+from shortlist.functional.loops import on_tensors, serve
 from shortlist.functional.opaque import opaque
-from shortlist.functional.projections.loops import on_tensors, serve
 from shortlist.functional.rows import at_most_finite
 
 _MAX_STEPS = 16

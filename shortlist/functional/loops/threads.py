@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.functional.projections.loops import machine_code
+from shortlist.functional.loops import machine_code
 
 _GRAIN = 1 << 14
 """Entries that are worth a thread."""

@@ -75,7 +75,7 @@ def sparse_top_gradient(p: Tensor, gradient: Tensor, temperature: float) -> tupl
 
 
 def _run(loop: str, x: Tensor, temperature: float, **others: Tensor) -> int:
-    from shortlist.functional.projections.loops import threads
+    from shortlist.functional.loops import threads
 
     return threads.run(loop, x, temperature, **others)
 
