@@ -10,11 +10,24 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.func import vmap
 
-from shortlist.functional import kth_largest, noised_kth_largest
+from shortlist.compiled import can_compile
+from shortlist.functional import kth_largest, loops, noised_kth_largest
 from tests import reference
 
 INF = math.inf
 quick = settings(derandomize=True, deadline=None, max_examples=40)
+
+
+@pytest.fixture(params=["compiled", "not compiled"])
+def _both_ways(request, monkeypatch) -> None:
+    """By the loop that numba compiles, and by tensor operations alone."""
+    if request.param == "compiled" and not can_compile():
+        pytest.skip("numba is not there")
+    if request.param == "not compiled":
+        monkeypatch.setattr(loops, "LEAST", math.inf)
+
+
+both_ways = pytest.mark.usefixtures("_both_ways")
 
 
 def value_and_gradient(function, x: Tensor, *args, **options) -> tuple[Tensor, Tensor]:
@@ -122,6 +135,7 @@ def test_any_axis_may_hold_the_labels(fresh):
     assert noised_kth_largest(x, 2, dim=1).shape == (2, 3)
 
 
+@both_ways
 @pytest.mark.parametrize("n", [20, 5000])
 def test_a_generator_makes_the_noise_reproducible_and_the_default_follows_the_global_seed(n, fresh):
     x = torch.randn(3, n, generator=fresh)
@@ -139,6 +153,7 @@ def test_a_generator_makes_the_noise_reproducible_and_the_default_follows_the_gl
         assert not torch.equal(first, second)
 
 
+@both_ways
 @pytest.mark.parametrize("samples", [1, 4, 10])
 def test_drawn_gradients_are_shares_of_the_samples(samples, fresh):
     for n in (6, 3000):
@@ -194,6 +209,7 @@ def check_distribution(n: int, k: int, epsilon: float, shape: str, draws: int, b
     assert (error <= 4.5 * (counts + slope.double())[often].clamp(min=1).sqrt()).all()
 
 
+@both_ways
 @pytest.mark.parametrize("shape", ["flat", "normal", "peaked"])
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 20.0])
 @pytest.mark.parametrize(("n", "k"), [(12, 3), (1000, 6)])
@@ -201,12 +217,14 @@ def test_drawn_noise_has_the_distribution_of_plain_simulation(n, k, epsilon, sha
     check_distribution(n, k, epsilon, shape, draws=1000)
 
 
+@both_ways
 @pytest.mark.parametrize(("shape", "beside"), [("flat", "peaked"), ("peaked", "flat"), ("wide", "flat")])
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 20.0])
 def test_rows_of_another_shape_in_the_batch_do_not_change_the_distribution(epsilon, shape, beside):
     check_distribution(1000, 6, epsilon, shape, draws=1000, beside=beside)
 
 
+@both_ways
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["flat", "normal", "peaked"])
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 20.0])
@@ -215,6 +233,7 @@ def test_many_draws_have_the_distribution_of_plain_simulation(n, k, epsilon, sha
     check_distribution(n, k, epsilon, shape, draws=5000)
 
 
+@both_ways
 @pytest.mark.parametrize("n", [12, 4000])
 def test_samples_and_rows_are_independent(n):
     """The variance of a mean of m draws is 1/m of that of one, and neighbouring rows are not correlated."""
@@ -228,6 +247,42 @@ def test_samples_and_rows_are_independent(n):
     centred = one - one.mean()
     correlation = (centred[1:] * centred[:-1]).mean() / one.var()
     assert abs(correlation.item()) <= 4 / math.sqrt(draws)
+
+
+def test_the_number_of_threads_does_not_change_what_is_drawn(fresh):
+    x = torch.randn(64, 3000, generator=fresh)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.append(value_and_gradient(noised_kth_largest, x, 5, generator=torch.Generator().manual_seed(1)))
+    finally:
+        torch.set_num_threads(before)
+    for one, several in zip(*found, strict=True):
+        assert torch.equal(one, several)
+
+
+@both_ways
+def test_absent_labels_are_never_the_kth_and_certain_ones_are_passed_over(fresh):
+    x = torch.randn(4, 200, generator=fresh)
+    x[0, ::2], x[1, :2], x[2, 3:] = -INF, INF, -INF
+    value, slope = value_and_gradient(noised_kth_largest, x, 3, generator=fresh)
+    assert value.isfinite().all()
+    assert torch.allclose(slope.sum(-1), torch.ones(4))
+    assert (slope[0, ::2] == 0).all()
+    assert (slope[1, :2] == 0).all()
+    assert (slope[2, 3:] == 0).all()
+
+
+@both_ways
+@pytest.mark.parametrize("offset", [1e30, -1e30, 3e38])
+def test_logits_far_apart_leave_the_noise_to_those_that_are_near(offset, fresh):
+    """A giant, or labels far below, are no rivals: what is left has the law of the rest."""
+    x = torch.zeros(3, 300)
+    x[:, : 2 if offset > 0 else 290] = offset
+    value, slope = value_and_gradient(noised_kth_largest, x, 4, samples=50, generator=fresh)
+    assert (value.abs() < 6).all()
+    assert torch.allclose(slope[x == 0].view(3, -1).sum(-1), torch.ones(3))
 
 
 @pytest.mark.parametrize("k", [0, -1, 6, 1.5])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -72,6 +73,25 @@ def sparse_top_gradient(p: Tensor, gradient: Tensor, temperature: float) -> tupl
     out, mean = torch.empty_like(p), p.new_empty((*p.shape[:-1], 1))
     _run("sparse_top_gradient", p, temperature, y=gradient.contiguous(), out=out, per_row=mean)
     return out, mean
+
+
+def noised_kth(x: Tensor, k: int, epsilon: float, samples: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Of rows ``(rows, n)``: the mean of the k-th largest of ``x + epsilon Z`` over samples, and where it lies.
+
+    The mean ``(rows,)`` is NaN in rows that are not finite; the share of the samples in which a label is the k-th is
+    ``(rows, n)``. Neither depends on the number of threads.
+    """
+    from shortlist.functional.loops import noise_code, threads
+
+    x = x.contiguous()
+    mean, share = x.new_empty(x.shape[0]), torch.empty_like(x)
+    logits, means, shares = x.numpy(), mean.numpy(), share.numpy()
+
+    def work(start: int, stop: int) -> None:
+        noise_code.noised_kth(logits, k, float(epsilon), samples, np.uint64(seed), start, stop, means, shares)
+
+    threads.run_parts(work, x.shape[0], samples * x.numel())
+    return mean, share
 
 
 def _run(loop: str, x: Tensor, temperature: float, **others: Tensor) -> int:

@@ -1,10 +1,11 @@
-"""Running a compiled loop on the threads of torch: handing rows to other threads would cost more than the loop."""
+"""Running compiled loops on several threads: short ones on those of torch, as others would cost more than the loop."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,7 @@ def run(loop: str, x: Tensor, temperature: float, **others: Tensor) -> int:
     """
     entries, labels = x.numel(), x.shape[-1]
     rows = entries // labels
-    threads = max(1, min(torch.get_num_threads(), rows, entries // _GRAIN))
-    at_once = -(-rows // (_SHARES * threads))
+    threads, at_once = _shares(rows, entries)
     job = _Job(at_once=at_once, rows=rows, labels=labels, x=x.data_ptr(), temperature=temperature)
     for name, tensor in others.items():
         setattr(job, name, tensor.data_ptr())
@@ -50,6 +50,23 @@ def run(loop: str, x: Tensor, temperature: float, **others: Tensor) -> int:
         for part in [_pool(threads).submit(code.ctypes, address) for _ in range(threads)]:
             part.result()
     return job.unsettled
+
+
+def run_parts(work: Callable[[int, int], object], rows: int, entries: int) -> None:
+    """Call ``work(start, stop)`` for all rows, part by part: compiled code that lasts long and lets others run."""
+    threads, at_once = _shares(rows, entries)
+    if threads == 1:
+        work(0, rows)
+    else:
+        starts = range(0, rows, at_once)
+        for part in [_pool(threads).submit(work, start, min(start + at_once, rows)) for start in starts]:
+            part.result()
+
+
+def _shares(rows: int, entries: int) -> tuple[int, int]:
+    """How many threads are worth it, and how many rows each takes at a time."""
+    threads = max(1, min(torch.get_num_threads(), rows, entries // _GRAIN))
+    return threads, -(-rows // (_SHARES * threads))
 
 
 @functools.cache

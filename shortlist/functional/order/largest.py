@@ -63,7 +63,8 @@ def noised_kth_largest(
         epsilon: the scale of the noise, at least 0.
         samples: ``M``, at least 1.
         dim: the label axis.
-        generator: makes the draw reproducible.
+        generator: makes the draw reproducible, on one and the same installation: with numba other numbers are drawn
+            than without.
         noise: ``Z`` given instead of drawn, the shape of ``x`` behind an axis of samples.
 
     Returns:

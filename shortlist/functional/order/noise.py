@@ -5,7 +5,7 @@ probability ``q``; which ones do is a Bernoulli process, drawn by its gaps, and 
 normal distribution above ``z``. All labels that got none lie below ``bound = x_[width] + epsilon z``. If the k-th
 largest of what was drawn reaches the bound, it is the k-th largest of all. If not, which is rare, the missing noise
 is drawn too, from the normal distribution below ``z``. So the law is exact for every choice of ``width`` and ``q``;
-the choice decides the speed.
+the choice decides the speed. Where loops are compiled, one does the same in its own way (``loops/noise_code.py``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.functional.loops import on_tensors, serve
 from shortlist.functional.row_function import RowFunction
 from shortlist.functional.rows import may_look
 
@@ -46,7 +47,9 @@ class _NoisedMean(RowFunction):
     ) -> tuple[Tensor, Tensor]:
         if not may_look(x) or x.numel() == 0:
             return _draw_all(x, k, epsilon, samples, generator)
-        mean, share = _draw_what_matters(x.detach().reshape(-1, x.shape[-1]), k, epsilon, samples, generator)
+        rows = x.detach().reshape(-1, x.shape[-1])
+        draw = _draw_by_loop if serve(epsilon, rows) else _draw_what_matters
+        mean, share = draw(rows, k, epsilon, samples, generator)
         return mean.view(x.shape[:-1]), share.view(x.shape)
 
     @staticmethod
@@ -77,6 +80,16 @@ def _draw_all(
         mean = mean + (x.gather(-1, place) + epsilon * noise.gather(-1, place)) / samples
         share = share.scatter_add(-1, place, torch.full_like(mean, 1 / samples))
     return mean.squeeze(-1), share
+
+
+def _draw_by_loop(
+    x: Tensor, k: int, epsilon: float, samples: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    mean, share = on_tensors.noised_kth(x, k, epsilon, samples, _seed(generator))
+    odd = mean.isnan()
+    if bool(odd.any()):
+        mean[odd], share[odd] = _draw_what_matters(x[odd], k, epsilon, samples, generator)
+    return mean, share
 
 
 class _Plan(NamedTuple):
