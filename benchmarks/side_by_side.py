@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import json
 import os
@@ -27,11 +28,21 @@ RETURNED_FROM = 1 << 16
 """Bytes from which a freed block goes back to the system, so that no call finds room left over by an earlier one."""
 
 
+SHORT = 0.02
+"""Seconds below which the state of the caches makes a difference."""
+
+_RAISES = 1 << 22
+"""A block of so many floats, once freed, makes glibc keep smaller ones for the next call. Until then the first steps
+of a process would pay for new pages each time, and later ones not."""
+
+
 def medians(steps: dict[str, Step], *, seconds: float = 0.4, rounds: int = 60) -> dict[str, float]:
     """Median seconds of each step, the steps taking turns so that drift meets all of them alike.
 
-    Stops after ``rounds`` turns, or once ``seconds`` per step have been spent and five turns are done.
+    A short step is run twice in its turn and the second run counts, so that none pays for what another one left in the
+    caches. Stops after ``rounds`` turns, or once ``seconds`` per step have been spent and five turns are done.
     """
+    torch.empty(_RAISES)  # and freed at once
     for step in steps.values():
         step()
         step()
@@ -39,12 +50,17 @@ def medians(steps: dict[str, Step], *, seconds: float = 0.4, rounds: int = 60) -
     begin = time.perf_counter()
     for turn in range(rounds):
         for name, step in steps.items():
-            start = time.perf_counter()
-            step()
-            times[name].append(time.perf_counter() - start)
+            elapsed = _timed(step)
+            times[name].append(_timed(step) if elapsed < SHORT else elapsed)
         if turn >= 4 and time.perf_counter() - begin > seconds * len(steps):
             break
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _timed(step: Step) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
 
 
 def forward_backward(
@@ -78,6 +94,7 @@ def print_peak(step: Step, x: torch.Tensor) -> None:
     """The body of ``peak_copies``: a first call loads what stays loaded, the second is measured."""
     step()
     x.grad = None
+    ctypes.CDLL(None).malloc_trim(0)  # else the second finds room that the compiler of the first has left
     PEAK_RESET.write_text("5")
     before = resident("VmRSS")
     step()

@@ -15,8 +15,14 @@ from tests.reference_audit import combination_length
 PLACES = [(kind, n, d) for kind in LAYERS for n, d in [(10, 3), (60, 8), (400, 20)]]
 
 
-@pytest.mark.parametrize("radius", [False, True])
-@pytest.mark.parametrize(("seed", "kind", "n", "d"), [(seed, *place) for seed, place in enumerate(PLACES)])
+@pytest.mark.parametrize(
+    ("seed", "kind", "n", "d", "radius"),
+    [
+        pytest.param(seed, kind, n, d, radius, marks=[pytest.mark.slow] * (n == 400 and not radius))
+        for seed, (kind, n, d) in enumerate(PLACES)
+        for radius in (False, True)
+    ],
+)
 def test_every_certificate_holds_in_exact_arithmetic(seed, kind, n, d, radius):
     case = make_case(kind, n, d, biased=seed % 2 == 0, mode="top-k" if seed % 3 == 0 else "sign", seed=seed)
     report = audit(case.weight, case.label_sets, case.bias, mode=case.mode, jobs=1, radius=radius)

@@ -11,7 +11,7 @@ from tests.audit.reports import exact_check
 from tests.reference_audit import is_argmaxable
 
 LARGEST = [
-    pytest.param(n, d, marks=[] if n < 9 or (n == 10 and d in (1, 3, 7)) else pytest.mark.slow)
+    pytest.param(n, d, marks=[] if n < 8 or (n in (8, 10) and d in (1, 3, 7)) else pytest.mark.slow)
     for n in range(1, 11)
     for d in range(1, n + 2)
 ]
