@@ -8,7 +8,7 @@ from torch import Tensor
 
 from shortlist.functional import dft_logits, dft_matrix
 from shortlist.functional.dft.logits import fft_is_cheaper
-from tests.compiling import whole_graph
+from tests.compiling import each_backend, whole_graph
 from tests.multiprecision import MP
 
 # The forward derivatives and the compiler of torch use what torch deprecates.
@@ -142,13 +142,14 @@ def test_rows_may_be_mapped_over(method):
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@each_backend
 @each_method
-def test_the_compiled_operator_agrees_with_the_eager_one(method):
+def test_the_compiled_operator_agrees_with_the_eager_one(method, backend):
     torch.compiler.reset()
     v = features(3, 11, dtype=torch.float32).requires_grad_()
     run = lambda x: dft_logits(x, 40, method=method).square()
     results = []
-    for function in (run, whole_graph(run)):
+    for function in (run, whole_graph(run, backend)):
         z = function(v)
         results.append((z.detach(), *torch.autograd.grad(z.sum(), v)))
     for eager, fused in zip(*results, strict=True):

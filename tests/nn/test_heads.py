@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.nn import LML, AverageK, BottleneckHead, CosineHead, DFTHead, TwoHead
-from tests.compiling import whole_graph
+from tests.compiling import each_backend, whole_graph
 from tests.contracts import HEADS
 from tests.contracts_losses import LOSSES, random_hot
 from tests.nn.saving import copies
@@ -113,12 +113,13 @@ def test_gradients_are_right(head):
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@each_backend
 @each_head
-def test_the_compiled_head_agrees_with_the_eager_one(head):
+def test_the_compiled_head_agrees_with_the_eager_one(head, backend):
     torch.compiler.reset()
     layer, x = head(), features(4)
     results = []
-    for module in (layer, whole_graph(layer)):
+    for module in (layer, whole_graph(layer, backend)):
         logits = torch.cat(outputs(module, x))
         slopes = torch.autograd.grad(logits.square().sum(), list(layer.parameters()))
         results.append((logits.detach(), *slopes))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shortlist.functional import dft_logits, dft_matrix, dft_witness
 from shortlist.nn import DFTHead
-from tests.compiling import whole_graph
+from tests.compiling import each_backend, whole_graph
 from tests.contracts_losses import FORMS
 
 FFT_SIZES = (1024, 90)
@@ -223,10 +223,11 @@ def test_sizes_are_kept_and_shown():
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
-def test_a_layer_that_uses_the_fft_compiles():
+@each_backend
+def test_a_layer_that_uses_the_fft_compiles(backend):
     torch.compiler.reset()
     layer, x = head(6, *FFT_SIZES, 2), rows(3, 6)
-    compiled = whole_graph(layer)
+    compiled = whole_graph(layer, backend)
     results = []
     for module in (layer, compiled):
         logits = module(x)
