@@ -8,7 +8,7 @@ from torch import Tensor
 
 from shortlist.functional import fenchel_young_loss
 from shortlist.nn import LML
-from tests.compiling import whole_graph
+from tests.compiling import each_backend, whole_graph
 from tests.contracts import POTENTIALS, PROJECTIONS, Projection
 
 # The compiler of torch uses what torch deprecates: it instantiates autograd functions and scripts modules.
@@ -75,8 +75,9 @@ def test_the_compiled_operator_agrees_with_the_eager_one(projection: Projection)
             assert same.all(), (name, a[~same], b[~same])
 
 
+@each_backend
 @pytest.mark.parametrize("case", [slow_unless(case, "LMLPotential") for case in POTENTIALS])
-def test_the_compiled_loss_agrees_with_the_eager_one(case):
+def test_the_compiled_loss_agrees_with_the_eager_one(case, backend):
     rows, _ = easy_rows()
     rows[0, 5:9] = -math.inf
     target = rows.topk(case.positives(3)).indices
@@ -85,7 +86,7 @@ def test_the_compiled_loss_agrees_with_the_eager_one(case):
         return fenchel_young_loss(logits, target, case.potential(3))
 
     results = []
-    for function in (run, whole_graph(run)):
+    for function in (run, whole_graph(run, backend)):
         logits = rows.clone().requires_grad_()
         loss = function(logits)
         results.append((loss.detach(), torch.autograd.grad(loss.sum(), logits)[0]))
@@ -93,12 +94,13 @@ def test_the_compiled_loss_agrees_with_the_eager_one(case):
         assert torch.allclose(eager, fused, rtol=1e-4, atol=1e-5)
 
 
-def test_a_compiled_training_step_with_mask_and_temperature_agrees_with_the_eager_one():
+@each_backend
+def test_a_compiled_training_step_with_mask_and_temperature_agrees_with_the_eager_one(backend):
     layer = LML(torch.nn.Parameter(torch.tensor(3.0)), dim=0, temperature=0.7)
     rows, _ = easy_rows()
     mask = rows < 4
     results = []
-    for module in (layer, whole_graph(layer)):
+    for module in (layer, whole_graph(layer, backend)):
         logits = rows.clone().requires_grad_()
         loss = module(logits, mask).square().sum()
         results.append((loss.detach(), *torch.autograd.grad(loss, (logits, layer.k))))
