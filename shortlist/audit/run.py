@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,8 +136,16 @@ def examine(system: System, active: Indices, radius: bool) -> Decision:
 def _examine_chunk(common: tuple[System, bool], chunk: list[Key]) -> dict[Key, Decision]:
     system, radius = common
     # The products are too small to share among threads, which only wait for each other.
-    with require("threadpoolctl", extra="audit").threadpool_limits(1, user_api="blas"):
+    with _linear_algebra().limit(limits=1, user_api="blas"):
         return {key: examine(system, np.array(key, dtype=np.int64), radius) for key in chunk}
+
+
+@functools.cache
+def _linear_algebra() -> Any:
+    """What limits the threads of linear algebra. To find its libraries takes milliseconds, longer than small audits."""
+    if importlib.util.find_spec("scipy") is not None:
+        importlib.import_module("scipy.linalg")  # which brings a library of its own
+    return require("threadpoolctl", extra="audit").ThreadpoolController()
 
 
 def _examine_all(
