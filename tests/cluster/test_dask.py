@@ -61,6 +61,7 @@ def test_trials_on_a_cluster_are_kept_here_and_run_once(address, tmp_path):
         lost.trials(elsewhere, [{"seed": 1}])
 
 
+@pytest.mark.slow
 def test_a_comparison_with_a_killed_worker_gives_the_figures_of_one_process(cluster, address, tmp_path, monkeypatch):
     ways = {"plain": quick(), "fast": quick(learning_rate=0.05)}
     told, asked = [], []

@@ -29,8 +29,8 @@ def dyadic(rows: int, labels: int, seed: int, *, steps: int = 32) -> Tensor:
 
 def frequencies(rule, scores: Tensor) -> Tensor:
     """How often each label is in, over many draws of the ties."""
-    generator = seeded(0)
-    return torch.stack([rule.predict(scores, generator=generator).to_mask() for _ in range(DRAWS)]).double().mean(0)
+    mask = rule.predict(scores.repeat(DRAWS, 1), generator=seeded(0)).to_mask()
+    return mask.view(DRAWS, *scores.shape).double().mean(0)
 
 
 def agrees(rule, scores: Tensor, expected: list[list[Fraction]]) -> None:
