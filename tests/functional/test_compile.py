@@ -25,7 +25,7 @@ def slow_unless(case: object, *names: str):
     return pytest.param(case, id=str(case), marks=[pytest.mark.slow] * (str(case) not in names))
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def _no_earlier_compilations():
     torch.compiler.reset()
     yield
