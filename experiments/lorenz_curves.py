@@ -13,7 +13,7 @@ import numpy as np
 from experiments.data import open_data
 from experiments.exact_claims import checked
 from shortlist.data import Dataset, long_tail
-from shortlist.data.tally import Tally
+from shortlist.data.summary.tally import Tally
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, alike
 from shortlist.evidence.verdicts import OPEN
 from shortlist.report.chart import Axis, Chart, Reference, Series, candidate_style

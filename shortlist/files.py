@@ -52,3 +52,12 @@ def read_document(path: str | Path, *, kind: str, version: int) -> dict[str, Any
     if content.get("version") != version:
         raise ValueError(f"`{path}` has version {content.get('version')}; this release reads {version}.")
     return content
+
+
+def cache_folder() -> Path:
+    """The folder named by ``SHORTLIST_CACHE``, else ``shortlist`` in the user's cache directory."""
+    chosen = os.environ.get("SHORTLIST_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "shortlist"

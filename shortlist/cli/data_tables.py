@@ -8,8 +8,8 @@ from itertools import accumulate
 from typing import Any
 
 from shortlist.data import Dataset
-from shortlist.data.summary_figures import DatasetSummary, EqualRows, GroupStructure, Names
-from shortlist.data.tally import Tally
+from shortlist.data.summary.statistics import DatasetSummary, EqualRows, GroupStructure, Names
+from shortlist.data.summary.tally import Tally
 from shortlist.extras import require
 from shortlist.report.dataset import counted, number, percent, shot_name
 from shortlist.report.dataset_examples import describe_input, describe_labels, one_line, read_example

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.data.formats.array_files import ArrayFile, open_arrays
+from shortlist.data.files.array_files import ArrayFile, open_arrays
 from shortlist.extras import require
 
 ARRAYS = (".npy", ".npz", ".safetensors")

@@ -14,12 +14,12 @@ from torch import Tensor
 from shortlist.cli.data_options import check_reader_options
 from shortlist.cli.run_options import open_data, reader_values, with_parts
 from shortlist.data import Dataset, ImageFiles
+from shortlist.data.files.table_files import open_table
 from shortlist.data.formats.arrays import FEATURES
 from shortlist.data.formats.image_folder import IMAGE_ENDINGS
-from shortlist.data.formats.table_rows import open_table
 from shortlist.data.formats.tables import input_columns, read_table
-from shortlist.data.label_subset import renumbered
 from shortlist.data.opening import BUILT_IN, FORMATS, told_format
+from shortlist.data.procedures.label_subset import renumbered
 from shortlist.data.target_rows import label_pairs
 from shortlist.data.unlabelled import (
     FileNames,

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.data.formats.table_rows import open_table
+from shortlist.data.files.table_files import open_table
+from shortlist.data.files.text_files import text_lines
 from shortlist.data.groups import refuse_repeated
-from shortlist.data.source_files import text_lines
 from shortlist.extras import require
 
 TABLES = (".csv", ".tsv", ".parquet")

@@ -15,7 +15,7 @@ from torch import Tensor
 from shortlist.cli.label_file import read_names
 from shortlist.cli.matrix_file import ARRAYS, HDF, open_array_file, open_matrix
 from shortlist.cli.score_table import TABLES, open_score_table
-from shortlist.data.source_files import need_file
+from shortlist.data.files.text_files import need_file
 
 __all__ = ["ARRAYS", "ScoreBlock", "Scores", "add_score_options", "open_array_file", "open_scores", "scores_of"]
 

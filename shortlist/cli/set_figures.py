@@ -11,7 +11,7 @@ from torch import Tensor
 from shortlist.cli.row_progress import watched_blocks
 from shortlist.cli.scores_file import Scores
 from shortlist.cli.true_labels import labels_of
-from shortlist.data.tally import Tally
+from shortlist.data.summary.tally import Tally
 from shortlist.report.dataset import counted, percent
 from shortlist.sets import SetRule
 

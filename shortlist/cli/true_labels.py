@@ -11,9 +11,9 @@ from torch import Tensor
 from shortlist.audit.layer import LabelSets
 from shortlist.cli.label_file import read_label_file
 from shortlist.cli.scores_file import ARRAYS, ScoreBlock, Scores, open_array_file
-from shortlist.data.formats.array_files import ArrayFile, open_arrays
+from shortlist.data.files.array_files import ArrayFile, open_arrays
+from shortlist.data.files.text_files import need_file
 from shortlist.data.formats.array_labels import read_labels
-from shortlist.data.source_files import need_file
 from shortlist.data.target_rows import take_rows
 from shortlist.targets import to_class_indices, to_index_lists, to_pairs
 

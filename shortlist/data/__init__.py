@@ -1,9 +1,9 @@
 """Datasets for models that answer with sets: readers of real formats, procedures, worlds of known truth."""
 
-from shortlist.data.covering_split import split_covering_labels
 from shortlist.data.dataset import Batch, Dataset, Example
-from shortlist.data.digits import digits
-from shortlist.data.duplicates import Duplicates, find_duplicates
+from shortlist.data.encoders.frozen_features import Encoder, frozen_features
+from shortlist.data.encoders.pretrained import BackboneFeatures, EfficientNetLite0, MiniLM, frozen_encoder
+from shortlist.data.encoders.word_features import hashed_words, tfidf_words
 from shortlist.data.formats import (
     read_arff,
     read_arrays,
@@ -20,29 +20,29 @@ from shortlist.data.formats import (
     read_voc,
     stream_extreme_text,
 )
-from shortlist.data.frozen import Encoder, frozen_features
-from shortlist.data.frozen_encoders import BackboneFeatures, EfficientNetLite0, MiniLM, frozen_encoder
 from shortlist.data.groups import Groups
-from shortlist.data.hidden_labels import hide_labels, incomplete_labels, single_positive
 from shortlist.data.images import ImageArray, ImageFiles
 from shortlist.data.inputs import Features, Inputs, Texts
-from shortlist.data.label_subset import frequent_labels, keep_labels, sample_groups
-from shortlist.data.long_tails import long_tail, long_tail_sizes
-from shortlist.data.noisy_labels import label_noise
 from shortlist.data.object_pairs import ObjectPairs, PairBatch, geometry
 from shortlist.data.opening import open_dataset
-from shortlist.data.pubmed import pubmed
-from shortlist.data.sparse_rows import SparseRows
-from shortlist.data.splits import (
+from shortlist.data.packaged import digits, pubmed
+from shortlist.data.procedures.covering_split import split_covering_labels
+from shortlist.data.procedures.hidden_labels import hide_labels, incomplete_labels, single_positive
+from shortlist.data.procedures.label_noise import label_noise
+from shortlist.data.procedures.label_subset import frequent_labels, keep_labels, sample_groups
+from shortlist.data.procedures.long_tail import long_tail, long_tail_sizes
+from shortlist.data.procedures.splits import (
     split_at_random,
     split_by_group,
     split_by_year,
     split_off_validation,
     split_per_class,
 )
-from shortlist.data.summary import DatasetSummary, summarise
-from shortlist.data.text_features import hashed_words, tfidf_words
-from shortlist.data.votes import VoteResult, aggregate_votes, vote_weight
+from shortlist.data.procedures.votes import VoteResult, aggregate_votes, vote_weight
+from shortlist.data.sparse_rows import SparseRows
+from shortlist.data.summary.duplicates import Duplicates, find_duplicates
+from shortlist.data.summary.statistics import DatasetSummary
+from shortlist.data.summary.summarise import summarise
 from shortlist.data.worlds import AmbiguousWorld, BayesRisk, MultiLabelWorld, SceneGraphWorld
 
 __all__ = [

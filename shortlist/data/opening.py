@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.digits import digits
 from shortlist.data.formats import (
     read_arff,
     read_arrays,
@@ -30,7 +29,7 @@ from shortlist.data.formats import (
 )
 from shortlist.data.formats.image_folder import IMAGE_ENDINGS
 from shortlist.data.formats.visual_genome import FILES as GRAPH_FILES
-from shortlist.data.pubmed import pubmed
+from shortlist.data.packaged import digits, pubmed
 from shortlist.data.worlds import AmbiguousWorld
 
 

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from shortlist.data.files.table_files import cell_list, open_table
+from shortlist.data.files.text_files import need_file, text_lines
 from shortlist.data.formats.arrays import FEATURES, array_inputs
 from shortlist.data.formats.image_folder import IMAGE_ENDINGS
 from shortlist.data.formats.table_columns import NumberColumns, TextColumns
-from shortlist.data.formats.table_rows import cell_list, open_table
 from shortlist.data.formats.tables import named_columns
 from shortlist.data.images import ImageFiles, PathList
 from shortlist.data.inputs import Features, Inputs, Texts
-from shortlist.data.source_files import need_file, text_lines
 
 # Columns that are no features where nobody says which are.
 _NO_FEATURES = ("", "label", "labels", "split", "source")

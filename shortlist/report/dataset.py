@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from shortlist.data import Dataset
-from shortlist.data.summary_figures import DatasetSummary, GroupStructure
-from shortlist.data.tally import Tally
+from shortlist.data.summary.statistics import DatasetSummary, GroupStructure
+from shortlist.data.summary.tally import Tally
 from shortlist.extras import require
 from shortlist.report.dataset_examples import draw_examples, example_rows, shorten
 from shortlist.report.saving import new_figure

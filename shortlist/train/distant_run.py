@@ -16,8 +16,7 @@ import torch
 
 from shortlist.cluster.tasks import worker_threads
 from shortlist.data import Dataset
-from shortlist.data.cache import cache_folder
-from shortlist.files import replacing
+from shortlist.files import cache_folder, replacing
 from shortlist.train.compared_run import RESULT_FILE, Asked, compared_run, identity_of
 
 Files = dict[str, bytes]

@@ -66,7 +66,7 @@ def fit(
 
     Args:
         dataset: features, sparse features, images or texts; with parts ``train`` and ``val``. With ``options.frozen``
-            the features of all its rows are computed first, and kept in `shortlist.data.cache`'s folder.
+            the features of all its rows are computed first, and kept in `shortlist.files.cache_folder`.
         options: how; by default those that suit most data.
         folder: where checkpoints are kept after every epoch. A run with the same folder goes on where the last one
             ended, and ends with the same numbers as one that was not interrupted; a folder of other data or options is

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from shortlist.data.backbones import LIBRARIES, check_images, load_backbone
+from shortlist.data.encoders.backbones import LIBRARIES, check_images, load_backbone
 from shortlist.train.densenet import DenseNet
 from shortlist.train.encoders import MLP, Bag, Plain, SmallCNN, Standardised
 from shortlist.train.model import SetModel

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from shortlist.data import Dataset, Inputs, frozen_encoder, frozen_features, hashed_words
-from shortlist.data.frozen_encoders import FrozenEncoder
+from shortlist.data.encoders.pretrained import FrozenEncoder
 from shortlist.train.plan import ModelPlan
 from shortlist.train.step_progress import share_bar
 

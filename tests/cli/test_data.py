@@ -16,7 +16,7 @@ from shortlist.cli import main
 from shortlist.cli.data_tables import _bins
 from shortlist.data import Dataset, Features, Groups, Texts, opening
 from shortlist.data.summary import summarise
-from shortlist.data.tally import Tally
+from shortlist.data.summary.tally import Tally
 from shortlist.report.dataset_examples import example_rows
 
 PARTS = ("train", "val", "test")

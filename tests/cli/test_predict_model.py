@@ -9,7 +9,7 @@ import pytest
 
 from shortlist.cli import main, model_scores
 from shortlist.data import read_image_folder, read_table
-from shortlist.data.formats import table_rows
+from shortlist.data.files import table_files
 from shortlist.sets import TopK
 from shortlist.train import load_model
 from tests.cli.trained import DATA, NAMES, PARTS, VALUES, train_all, write_table
@@ -32,7 +32,7 @@ def models(tmp_path_factory):
 def folder(models, monkeypatch, capsys):
     """The same folder; rows come in several blocks."""
     monkeypatch.chdir(models)
-    monkeypatch.setattr(table_rows, "BLOCK", 50)
+    monkeypatch.setattr(table_files, "BLOCK", 50)
     monkeypatch.setattr(model_scores, "_ROWS", 40)
     capsys.readouterr()
 

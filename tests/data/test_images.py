@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 from shortlist.data import Dataset
-from shortlist.data.duplicates import find_duplicates
 from shortlist.data.images import ImageArray, ImageFiles, PathList
+from shortlist.data.summary.duplicates import find_duplicates
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 

@@ -400,7 +400,7 @@ OUTSIDE = [name for name, sample in SAMPLES.items() if sample.format not in BUIL
 
 def place(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Write a sample, and let the package of citations be a small one."""
-    module = importlib.import_module("shortlist.data.pubmed")  # By name, for the function hides its module.
+    module = importlib.import_module("shortlist.data.packaged")  # By name, for the function hides its module.
     monkeypatch.setenv("SHORTLIST_CACHE", str(folder.parent / "cache"))
     monkeypatch.setattr(module, "_packaged_file", lambda: folder / "package.xml.gz")
     return SAMPLES[name].write(folder)

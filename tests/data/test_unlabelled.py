@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from shortlist.data import unlabelled
-from shortlist.data.formats import table_rows as blocks_of_tables
+from shortlist.data.files import table_files as blocks_of_tables
 from shortlist.data.unlabelled import UnlabelledRows, array_rows, image_rows, line_rows, table_rows
 
 VALUES = np.arange(20, dtype=np.float32).reshape(5, 4)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from shortlist.cli import main
-from shortlist.data import Features, frozen_encoders, frozen_features
+from shortlist.data import Features, frozen_features
+from shortlist.data.encoders import pretrained
 from shortlist.train import evaluate, export_onnx, fit, load_model, save_model
 from shortlist.train.fit import make_run
 from shortlist.train.identity import run_identity
@@ -51,8 +52,8 @@ class Lengths:
 def cache(monkeypatch, tmp_path) -> Path:
     """Two encoders and an empty cache."""
     monkeypatch.setenv("SHORTLIST_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(frozen_encoders.FROZEN, "channels", Channels)
-    monkeypatch.setitem(frozen_encoders.FROZEN, "lengths", Lengths)
+    monkeypatch.setitem(pretrained.FROZEN, "channels", Channels)
+    monkeypatch.setitem(pretrained.FROZEN, "lengths", Lengths)
     monkeypatch.setattr(Channels, "rows", 0)
     return tmp_path / "cache"
 
@@ -123,7 +124,7 @@ def test_the_encoder_draws_nothing_that_the_model_would_have_drawn(monkeypatch):
 def test_the_encoder_is_built_only_when_there_is_something_to_encode(monkeypatch):
     data = images()
     fitted = fit(data, quick(frozen="channels"))
-    monkeypatch.delitem(frozen_encoders.FROZEN, "channels")
+    monkeypatch.delitem(pretrained.FROZEN, "channels")
     evaluate(fitted, data)
     with pytest.raises(ValueError, match=r"^`frozen` must be one of .*; got 'channels'\.$"):
         PlannedEncoder(fitted.plan)(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
@@ -153,7 +154,7 @@ def test_an_encoder_that_has_changed_since_training_is_refused(monkeypatch, tmp_
             super().__init__()
             self.name = "channels, version 2"
 
-    monkeypatch.setitem(frozen_encoders.FROZEN, "channels", Newer)
+    monkeypatch.setitem(pretrained.FROZEN, "channels", Newer)
     sentence = "`frozen` 'channels' must be 'channels, gain 1' as in training; got 'channels, version 2'."
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         saved.scores(data)
@@ -167,7 +168,7 @@ def test_a_run_does_not_go_on_with_features_of_another_encoder(monkeypatch, tmp_
             super().__init__()
             self.name = "channels, version 2"
 
-    monkeypatch.setitem(frozen_encoders.FROZEN, "channels", Newer)
+    monkeypatch.setitem(pretrained.FROZEN, "channels", Newer)
     with pytest.raises(ValueError, match=r"^`.*run` holds another run \(.*\); choose another folder\.$"):
         fit(images(), quick(frozen="channels"), folder=tmp_path / "run")
 

@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from shortlist import nn
 from shortlist.data import MultiLabelWorld
-from shortlist.data.hidden_labels import hide_labels
+from shortlist.data.procedures.hidden_labels import hide_labels
 from shortlist.targets import to_sparse
 from shortlist.train import FitOptions, evaluate, fit
 from shortlist.train.findings import fitted_rules, set_findings

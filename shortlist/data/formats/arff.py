@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from shortlist.data.dataset import Dataset
+from shortlist.data.files.part_names import PARTS, part_name
+from shortlist.data.files.text_files import need_file, text_lines
 from shortlist.data.formats.arff_header import Attribute, Header, read_header
 from shortlist.data.formats.arff_labels import LABEL_VALUES, PART, label_places
 from shortlist.data.formats.arff_rows import ArffRows, RowReader
 from shortlist.data.groups import Groups
 from shortlist.data.inputs import Features, Inputs, Texts
-from shortlist.data.part_names import PARTS, part_name
-from shortlist.data.source_files import need_file, text_lines
 from shortlist.data.sparse_rows import SparseRows
 from shortlist.data.target_rows import sparse_targets
 

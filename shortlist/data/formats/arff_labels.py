@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
+from shortlist.data.files.part_names import SPELLINGS
+from shortlist.data.files.text_files import need_file
 from shortlist.data.formats.arff_header import Header
-from shortlist.data.part_names import SPELLINGS
-from shortlist.data.source_files import need_file
 
 PART = re.compile(
     rf"(.*?)([-_]?)({'|'.join(name for names in SPELLINGS.values() for name in names)})([-_].*)?\.arff(\.gz)?",

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.data.formats.array_files import ArrayFile
-from shortlist.data.formats.name_codes import number_names
+from shortlist.data.files.array_files import ArrayFile
+from shortlist.data.files.vocabularies import number_names
 from shortlist.data.groups import Groups, refuse_repeated
 from shortlist.data.target_rows import LabelPairs, label_pairs, sparse_targets
 from shortlist.targets import check_target

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.formats.array_files import ArrayFile, open_arrays
+from shortlist.data.files.array_files import ArrayFile, open_arrays
+from shortlist.data.files.part_names import PARTS, part_keys, part_name
+from shortlist.data.files.text_files import need_file
 from shortlist.data.formats.array_labels import (
     read_labels,
     read_names,
@@ -24,8 +26,6 @@ from shortlist.data.formats.stacked_arrays import StackedArrays
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageArray
 from shortlist.data.inputs import Features, Inputs
-from shortlist.data.part_names import PARTS, part_keys, part_name
-from shortlist.data.source_files import need_file
 from shortlist.data.sparse_rows import SparseRows
 
 FEATURES = ("features", "X", "F", "x")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.formats.json_stream import json_records
-from shortlist.data.formats.name_codes import LabelSets, NameCodes
+from shortlist.data.files.json_stream import json_records
+from shortlist.data.files.text_files import need_file, take
+from shortlist.data.files.vocabularies import LabelSets, NameCodes
 from shortlist.data.inputs import Texts
-from shortlist.data.source_files import need_file, take
 
 
 def read_bioasq(path: str | Path, *, encoding: str = "utf-8", min_count: int = 1, limit: int | None = None) -> Dataset:

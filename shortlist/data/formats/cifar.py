@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.formats.name_codes import number_names
+from shortlist.data.files.part_names import PARTS, part_keys
+from shortlist.data.files.text_files import need_file
+from shortlist.data.files.vocabularies import number_names
 from shortlist.data.formats.restricted_pickle import read_plain_pickle
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageArray
-from shortlist.data.part_names import PARTS, part_keys
-from shortlist.data.source_files import need_file
 
 _FOLDERS = ("cifar-100-python", "cifar-10-batches-py")
 _PIXELS = 3 * 32 * 32

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.data.dataset import Dataset
+from shortlist.data.files.part_names import PARTS, SPELLINGS, part_name
+from shortlist.data.files.text_files import need_file, read_json, take
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageFiles, PathList
-from shortlist.data.part_names import PARTS, SPELLINGS, part_name
-from shortlist.data.source_files import need_file, read_json, take
 from shortlist.data.target_rows import sparse_targets
 
 _PART = re.compile(

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from shortlist.data.files.text_files import text_lines
 from shortlist.data.groups import Groups
-from shortlist.data.source_files import text_lines
 
 _DATA = re.compile(r"(.*)[_-]data\.txt(?:\.gz)?", re.IGNORECASE)
 _ENDINGS = {"train": "_trsplit.txt", "test": "_tstsplit.txt"}

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from shortlist.data.files.part_names import PARTS, part_name
+from shortlist.data.files.text_files import need_file
 from shortlist.data.formats.extreme_blocks import Layout, read_matrix_layout
 from shortlist.data.formats.extreme_lines import RowBlock
 from shortlist.data.formats.extreme_rows import join_rows, row_blocks, row_tensors
-from shortlist.data.part_names import PARTS, part_name
-from shortlist.data.source_files import need_file
 from shortlist.data.sparse_rows import SparseRows
 from shortlist.data.target_rows import sparse_targets
 

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from shortlist.data.dataset import Dataset
+from shortlist.data.files.part_names import PARTS, SPELLINGS, part_name
+from shortlist.data.files.text_files import need_file, text_lines
+from shortlist.data.files.vocabularies import number_names
 from shortlist.data.formats.extreme_blocks import Layout, read_layout
 from shortlist.data.formats.extreme_folds import fold_files, read_fold
 from shortlist.data.formats.extreme_lines import RowBlock, join_blocks
 from shortlist.data.formats.extreme_matrices import matrix_files, read_matrices
 from shortlist.data.formats.extreme_rows import join_rows, row_blocks, row_tensors
-from shortlist.data.formats.name_codes import number_names
 from shortlist.data.groups import Groups
-from shortlist.data.part_names import PARTS, SPELLINGS, part_name
-from shortlist.data.source_files import need_file, text_lines
 from shortlist.data.sparse_rows import SparseRows
 
 _PART = re.compile(

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from shortlist.data.dataset import Dataset
+from shortlist.data.files.part_names import PARTS, part_name
+from shortlist.data.files.text_files import need_file, need_folder, read_json
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageFiles, PathList
-from shortlist.data.part_names import PARTS, part_name
-from shortlist.data.source_files import need_file, need_folder, read_json
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".jp2")
 _METADATA = ("plantnet300K_metadata.json",)

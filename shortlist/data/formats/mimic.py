@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.formats.name_codes import LabelSets, NameCodes
-from shortlist.data.formats.table_rows import csv_records
+from shortlist.data.files.part_names import PARTS, part_name
+from shortlist.data.files.table_files import csv_records
+from shortlist.data.files.text_files import need_file, need_folder, text_lines
+from shortlist.data.files.vocabularies import LabelSets, NameCodes
 from shortlist.data.groups import Groups
 from shortlist.data.inputs import Texts
-from shortlist.data.part_names import PARTS, part_name
-from shortlist.data.source_files import need_file, need_folder, text_lines
 
 COLUMNS = ("SUBJECT_ID", "HADM_ID", "TEXT", "LABELS")
 FILES = ("train", "dev", "test")

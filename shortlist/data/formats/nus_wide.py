@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from shortlist.data.dataset import Dataset
+from shortlist.data.files.text_files import need_file, need_folder, text_lines
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageFiles, PathList
-from shortlist.data.source_files import need_file, need_folder, text_lines
 from shortlist.data.target_rows import sparse_targets
 
 PARTS = {"train": "Train", "test": "Test"}

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from shortlist.data.dataset import Dataset
+from shortlist.data.files.part_names import part_name
+from shortlist.data.files.text_files import need_file, text_lines
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageFiles, PathList
-from shortlist.data.part_names import part_name
-from shortlist.data.source_files import need_file, text_lines
 from shortlist.data.target_rows import sparse_targets
 
 # What each part is called in the names of files and folders; V7 says "val" where the others say "validation".

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from shortlist.data.dataset import Dataset
+from shortlist.data.files.part_names import PARTS
+from shortlist.data.files.text_files import need_folder, text_lines
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageFiles, PathList
-from shortlist.data.part_names import PARTS
-from shortlist.data.source_files import need_folder, text_lines
 from shortlist.data.target_rows import sparse_targets
 
 SUPERCLASSES = {

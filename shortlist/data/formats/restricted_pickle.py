@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from shortlist.data.files.text_files import need_file
 from shortlist.data.formats.pickle_objects import (
     NAMES,
     Arguments,
@@ -29,7 +30,6 @@ from shortlist.data.formats.pickle_objects import (
     plain,
     unescaped,
 )
-from shortlist.data.source_files import need_file
 
 _MAX_DIGITS = 20  # Enough for 64 bits.
 _MAX_MARKS = 100

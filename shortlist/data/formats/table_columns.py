@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.data.formats.name_codes import LabelSets, NameCodes
-from shortlist.data.formats.table_rows import Block, cell_list
+from shortlist.data.files.table_files import Block, cell_list
+from shortlist.data.files.vocabularies import LabelSets, NameCodes
 from shortlist.data.inputs import Features, Inputs, Texts
 from shortlist.data.target_rows import sparse_targets
 

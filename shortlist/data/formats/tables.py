@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shortlist.data.dataset import Dataset
+from shortlist.data.files.part_names import PARTS, part_name
+from shortlist.data.files.table_files import TableFile, open_table
 from shortlist.data.formats.table_columns import (
     ClassColumn,
     LabelColumns,
@@ -16,8 +18,6 @@ from shortlist.data.formats.table_columns import (
     NumberColumns,
     TextColumns,
 )
-from shortlist.data.formats.table_rows import TableFile, open_table
-from shortlist.data.part_names import PARTS, part_name
 
 
 def read_table(

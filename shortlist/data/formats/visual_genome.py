@@ -12,10 +12,10 @@ import torch
 from numpy.typing import ArrayLike
 
 from shortlist.data.dataset import Dataset
+from shortlist.data.files.part_names import PARTS
+from shortlist.data.files.text_files import need_file, need_folder, read_json, take
 from shortlist.data.groups import Groups
 from shortlist.data.object_pairs import ObjectPairs
-from shortlist.data.part_names import PARTS
-from shortlist.data.source_files import need_file, need_folder, read_json, take
 from shortlist.data.target_rows import sparse_targets
 from shortlist.extras import require
 

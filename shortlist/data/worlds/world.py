@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from shortlist.data.dataset import Dataset
+from shortlist.data.files.part_names import PARTS
 from shortlist.data.groups import Groups
-from shortlist.data.part_names import PARTS
 from shortlist.data.worlds.bayes import BayesRisk, Gains, average_k_advantage, average_k_risk, top_k_risk
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from shortlist.data.formats.array_files import open_arrays
+from shortlist.data.files.array_files import open_arrays
 from shortlist.data.formats.arrays import read_arrays
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)

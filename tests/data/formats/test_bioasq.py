@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from shortlist.data.formats import json_stream
+from shortlist.data.files import json_stream
 from shortlist.data.formats.bioasq import read_bioasq
 
 ARTICLES = [

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from shortlist.data.formats import table_rows
+from shortlist.data.files import table_files
 from shortlist.data.formats.tables import read_table
 
 CSV = """text,label,labels,split,source,x_0,x_1,tag_red,tag_big
@@ -132,7 +132,7 @@ def test_odd_names_marks_and_windows_ends_survive(tmp_path):
 
 
 def test_a_table_longer_than_a_block_is_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_rows, "BLOCK", 2)
+    monkeypatch.setattr(table_files, "BLOCK", 2)
     for ending in KINDS:
         plants = read_table(write(tmp_path, ending), features="x_*", labels="tag_*")
         assert plants.inputs.batch(torch.arange(3))[:, 1].tolist() == [0.5, 3.0, 4.0]
@@ -142,10 +142,10 @@ def test_a_table_longer_than_a_block_is_read_whole(tmp_path, monkeypatch):
 
 
 def test_every_line_of_a_table_longer_than_a_block_is_told_by_its_number(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_rows, "BLOCK", 2)
+    monkeypatch.setattr(table_files, "BLOCK", 2)
     path = tmp_path / "a.csv"
     path.write_text('x,label\n1,a\n"2\n",b\n\n3,a\n4,b\n')
-    assert [line for line, _ in table_rows.csv_records(path)] == [1, 2, 3, 6, 7]
+    assert [line for line, _ in table_files.csv_records(path)] == [1, 2, 3, 6, 7]
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".parquet"])

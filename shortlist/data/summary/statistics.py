@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from shortlist.data.tally import Tally
+from shortlist.data.summary.tally import Tally
 
 _FORMAT = "shortlist dataset summary"
 _VERSION = 1

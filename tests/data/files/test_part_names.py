@@ -2,7 +2,7 @@
 
 import pytest
 
-from shortlist.data.part_names import PARTS, SPELLINGS, part_keys, part_name
+from shortlist.data.files.part_names import PARTS, SPELLINGS, part_keys, part_name
 
 
 @pytest.mark.parametrize(("part", "spelling"), [(part, name) for part, names in SPELLINGS.items() for name in names])

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
-from shortlist.data.noisy_labels import check_share
-from shortlist.data.splits import exact_share
+from shortlist.data.procedures.label_noise import check_share
+from shortlist.data.procedures.splits import exact_share
 from shortlist.data.target_rows import label_pairs, sparse_targets
 from shortlist.targets import TargetForm, target_form
 

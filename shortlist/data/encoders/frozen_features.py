@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.data.cache import cache_folder
 from shortlist.data.dataset import Dataset
 from shortlist.data.inputs import Features, Inputs
+from shortlist.files import cache_folder
 
 try:
     import fcntl

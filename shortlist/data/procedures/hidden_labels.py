@@ -10,8 +10,8 @@ import numpy as np
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
-from shortlist.data.long_tails import rank_within
-from shortlist.data.noisy_labels import check_share
+from shortlist.data.procedures.label_noise import check_share
+from shortlist.data.procedures.long_tail import rank_within
 from shortlist.data.target_rows import label_pairs, sparse_targets
 
 Mark = Literal["absent", "unknown"]

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from shortlist.data.backbones import LIBRARIES, load_backbone
-from shortlist.data.frozen import Encoder
+from shortlist.data.encoders.backbones import LIBRARIES, load_backbone
+from shortlist.data.encoders.frozen_features import Encoder
 from shortlist.extras import require
 
 
@@ -135,7 +135,7 @@ class BackboneFeatures:
     Args:
         name: ``torchvision:NAME`` or ``timm:NAME``.
         weights: a file, or a name that the library downloads unless its cache has it; see
-            `shortlist.data.backbones.load_backbone`.
+            `shortlist.data.encoders.backbones.load_backbone`.
         resolution: images are resized to this many pixels each way.
         options: what the library's own function takes.
     """

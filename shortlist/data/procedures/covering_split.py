@@ -6,7 +6,7 @@ import numpy as np
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
-from shortlist.data.splits import TEST, TRAIN, VAL, check_shares, exact_share, with_parts
+from shortlist.data.procedures.splits import TEST, TRAIN, VAL, check_shares, exact_share, with_parts
 from shortlist.data.target_rows import label_pairs
 
 _MOVES_PER_ROW = 20

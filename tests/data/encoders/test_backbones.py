@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from shortlist.data import BackboneFeatures, frozen_encoder
-from shortlist.data.backbones import check_images, load_backbone
+from shortlist.data.encoders.backbones import check_images, load_backbone
 
 
 class Net(nn.Module):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shortlist.data import Features, SparseRows, Texts
-from shortlist.data.duplicates import find_duplicates
+from shortlist.data.summary.duplicates import find_duplicates
 
 
 def as_lists(found):

@@ -12,10 +12,10 @@ import torch
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
+from shortlist.data.files.part_names import PARTS
 from shortlist.data.groups import Groups
-from shortlist.data.long_tails import rank_within
-from shortlist.data.one_class import all_classes
-from shortlist.data.part_names import PARTS
+from shortlist.data.procedures.long_tail import rank_within
+from shortlist.data.procedures.one_class import all_classes
 
 TRAIN, VAL, TEST = range(3)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shortlist.data.source_files import need_file
+from shortlist.data.files.text_files import need_file
 
 CHUNK = 1 << 20
 LONGEST = 1 << 25  # Longer records are refused, else all that follows a damaged one would be read as part of it.

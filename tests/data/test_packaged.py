@@ -14,7 +14,7 @@ import torch
 from shortlist.data import Dataset, pubmed
 from shortlist.targets import count_positives, to_multi_hot
 
-module = importlib.import_module("shortlist.data.pubmed")  # By name, for the function hides its module.
+module = importlib.import_module("shortlist.data.packaged")  # By name, for the function hides its module.
 FILE = "pubmed20n0014.xml.gz"
 HEAD = """<?xml version="1.0" encoding="utf-8"?>
 <!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2019//EN"

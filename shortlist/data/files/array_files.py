@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.data.source_files import need_file
+from shortlist.data.files.text_files import need_file
 
 # bfloat16 has no type in numpy: its bits are read as uint16, and `ArrayFile` knows which arrays these are.
 SAFETENSORS = {

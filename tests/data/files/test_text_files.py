@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shortlist.data.source_files import need_file, need_folder, read_json, take, text_lines
+from shortlist.data.files.text_files import need_file, need_folder, read_json, take, text_lines
 
 
 def sentence(path: Path, rest: str) -> str:

@@ -11,7 +11,7 @@ import torch
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
-from shortlist.data.one_class import training_classes
+from shortlist.data.procedures.one_class import training_classes
 
 
 def label_noise(

@@ -24,7 +24,7 @@ from shortlist.data import (
     split_off_validation,
     split_per_class,
 )
-from shortlist.data.splits import exact_share
+from shortlist.data.procedures.splits import exact_share
 from shortlist.targets import to_index_lists, to_multi_hot, to_sparse
 
 examples = settings(derandomize=True, deadline=None, max_examples=40)

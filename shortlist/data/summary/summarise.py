@@ -10,9 +10,9 @@ import numpy as np
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
-from shortlist.data.duplicates import Duplicates, find_duplicates
 from shortlist.data.groups import Groups
-from shortlist.data.summary_figures import (
+from shortlist.data.summary.duplicates import Duplicates, find_duplicates
+from shortlist.data.summary.statistics import (
     Changed,
     DatasetSummary,
     EqualRows,
@@ -23,7 +23,7 @@ from shortlist.data.summary_figures import (
     Training,
     Unknown,
 )
-from shortlist.data.tally import Tally
+from shortlist.data.summary.tally import Tally
 from shortlist.data.target_rows import label_pairs
 from shortlist.targets import target_form
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shortlist.data.files.text_files import need_file
 from shortlist.data.groups import refuse_repeated
-from shortlist.data.source_files import need_file
 from shortlist.extras import require
 
 BLOCK = 1024

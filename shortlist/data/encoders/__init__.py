@@ -1,0 +1,1 @@
+"""Encoders with fixed weights that turn images and texts into features, and word features that need no network."""
