@@ -1,4 +1,4 @@
-"""Files that are either there as a whole or not at all, and documents that say what they are."""
+"""Files that are written whole or not at all, and JSON documents that name their format."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from shortlist.errors import InputError
+
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Give a path to write to, and rename it to ``path`` once it is written and on the disk.
+    """Yield a temporary path to write to, and rename it to ``path`` once it is on the disk.
 
-    Whatever goes wrong before, the file that was there stays and no part of the new one does. Missing folders are made.
+    If anything goes wrong before, an existing file stays as it is and nothing of the new one is left. Missing folders
+    are created.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -37,20 +40,20 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def read_document(path: str | Path, *, kind: str, version: int) -> dict[str, Any]:
-    """Read a JSON document that names its kind under ``format`` and its ``version``.
+    """Read a JSON document that names its kind under ``format``, and its ``version``.
 
     Raises:
-        ValueError: one sentence, when it cannot be read, is of another kind or of another version.
+        InputError: if it cannot be read, or is of another kind or version.
     """
     try:
         content: Any = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ValueError(f"`{path}` cannot be read: {reason}.") from error
+        raise InputError(f"`{path}` cannot be read: {reason}.") from error
     if not isinstance(content, dict) or content.get("format") != kind:
-        raise ValueError(f"`{path}` is not a {kind}.")
+        raise InputError(f"`{path}` is not a {kind}.")
     if content.get("version") != version:
-        raise ValueError(f"`{path}` has version {content.get('version')}; this release reads {version}.")
+        raise InputError(f"`{path}` has version {content.get('version')}; this release reads {version}.")
     return content
 
 

@@ -13,8 +13,8 @@ from shortlist.extras import require
 ROOT = Path(__file__).parents[1]
 FAILURE = "operator torchvision::nms does not exist"
 SENTENCE = (
-    r"the installed torchvision 0\.1\.2 does not fit torch \S+, so that `\w+` cannot be imported "
-    rf"\({FAILURE}\): install the build that fits, or run `pip uninstall torchvision`\."
+    r"the installed torchvision 0\.1\.2 does not match torch \S+, so `\w+` cannot be imported "
+    rf"\({FAILURE}\): install the matching build, or run `pip uninstall torchvision`\."
 )
 
 

@@ -16,9 +16,9 @@ ROOT = PACKAGE.parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
-    {"target_forms"},
-    {"target_entries"},
-    {"targets", "extras", "files", "compiled"},
+    {"errors", "formatting", "target_forms"},
+    {"target_entries", "extras", "files", "fingerprint", "progress"},
+    {"targets", "compiled"},
     {"functional", "cluster"},
     {"nn", "metrics", "sets", "audit", "data", "memory"},
     {"train", "report"},

@@ -1,0 +1,193 @@
+"""The progress of long work on standard error: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from shortlist.formatting import format_duration, format_percent
+
+_DELAY = 1.0
+_SECONDS_BETWEEN_LINES = 30.0
+
+
+class ProgressBar:
+    """The progress of one piece of work; made by `progress_bar`.
+
+    Args:
+        description: what is being done.
+        total: how much there is to do; None if that is not known yet.
+        completed: how much was done before.
+        unit: what is counted, in the plural; a percentage is shown without it.
+    """
+
+    def __init__(self, description: str, total: float | None, completed: float, unit: str) -> None:
+        self.description, self.total, self.completed, self.unit = description, total, completed, unit
+        self._before, self._began = completed, time.monotonic()
+        self._left: float | None = None
+
+    def update(
+        self,
+        completed: float,
+        total: float | None = None,
+        description: str | None = None,
+        *,
+        seconds_left: float | None = None,
+    ) -> None:
+        """Tell how much is done.
+
+        Args:
+            completed: how much, of all there is to do.
+            total: how much there is to do, if that changed.
+            description: what is being done, if that changed.
+            seconds_left: a better estimate than that the rest goes on at the pace so far.
+        """
+        self.completed = completed
+        self.total = self.total if total is None else total
+        self.description = self.description if description is None else description
+        self._left = seconds_left
+        self._show()
+
+    def advance(self, amount: float = 1) -> None:
+        """Tell that more is done."""
+        self.update(self.completed + amount)
+
+    def message(self, line: str) -> None:
+        """Write a line that stays."""
+        sys.stderr.write(f"{line}\n")
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the rest takes; None while that is unknown."""
+        fresh = self.completed - self._before
+        if self._left is not None or self.total is None or fresh <= 0:
+            return self._left
+        return self.elapsed * max(0.0, self.total - self.completed) / fresh
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the work began."""
+        return time.monotonic() - self._began
+
+    def _amount(self) -> str:
+        if self.total is None:
+            return f"{self.completed:,.0f} {self.unit}".strip()
+        if not self.unit:
+            return format_percent(self.completed / self.total if self.total else 1.0, decimals=0)
+        done = f"{self.completed:,.0f}" if self.completed == int(self.completed) else f"{self.completed:,.1f}"
+        return f"{done} of {self.total:,.0f} {self.unit}"
+
+    def _pace(self) -> str:
+        """The rate and the time left, as far as they are known."""
+        words = []
+        rate = (self.completed - self._before) / max(self.elapsed, 1e-9)
+        if self.unit and rate >= 10:
+            words.append(f"{rate:,.0f} per second")
+        left = self.seconds_left
+        if left is not None and self.total is not None and self.completed < self.total:
+            words.append(f"about {format_duration(round(left))} left")
+        return ", ".join(words)
+
+    def _show(self) -> None:
+        """Nothing is shown where progress is not wanted."""
+
+
+class _Lines(ProgressBar):
+    """A line every half minute, the first after half a minute, so short work says nothing."""
+
+    _last = 0.0
+
+    def _show(self) -> None:
+        if self.elapsed - self._last >= _SECONDS_BETWEEN_LINES:
+            self._last = self.elapsed
+            pace = self._pace()
+            self.message(f"{self.description}: {self._amount()}{pace and ', ' + pace}")
+
+
+class _RichBar(ProgressBar):
+    """A bar that appears when the work turns out to be long, and leaves nothing behind."""
+
+    def __init__(
+        self, description: str, total: float | None, completed: float, unit: str, *, delay: float, rich: Any
+    ) -> None:
+        super().__init__(description, total, completed, unit)
+        text = [rich.TextColumn("{task.fields[" + name + "]}", markup=False) for name in ("about", "amount", "pace")]
+        columns = (text[0], rich.BarColumn(), text[1], rich.TimeElapsedColumn(), text[2])
+        console = _import("rich.console").Console(stderr=True)
+        self._bar, self._delay = rich.Progress(*columns, console=console, transient=True), delay
+        self._task = self._bar.add_task("", total=total, completed=completed, **self._fields())
+        if delay <= 0:
+            self._bar.start()
+
+    def message(self, line: str) -> None:
+        if self._bar.live.is_started:
+            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        else:
+            super().message(line)
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+    def _fields(self) -> dict[str, str]:
+        return {"about": self.description, "amount": self._amount(), "pace": self._pace()}
+
+    def _show(self) -> None:
+        self._bar.update(self._task, completed=self.completed, total=self.total, **self._fields())
+        if self.elapsed >= self._delay:
+            self._bar.start()
+
+
+@contextmanager
+def progress_bar(
+    description: str,
+    total: float | None = None,
+    *,
+    completed: float = 0,
+    unit: str = "",
+    shown: bool = True,
+    delay: float = _DELAY,
+) -> Iterator[ProgressBar]:
+    """Show the progress of the work in the block on standard error.
+
+    On a terminal this is a bar that disappears when the block ends, elsewhere (or without the package rich) a line
+    every half minute. Work that takes less than ``delay`` shows nothing.
+
+    Args:
+        description: what is being done.
+        total: how much there is to do; None if only `ProgressBar.update` will tell.
+        completed: how much was done before.
+        unit: what is counted, in the plural; without it a percentage is shown.
+        shown: False to show nothing, so that callers need not tell the two cases apart.
+        delay: seconds until a bar appears.
+
+    Example:
+        >>> with progress_bar("reading", 3, unit="rows") as bar:
+        ...     for row in range(3):
+        ...         bar.advance()
+        >>> bar.completed
+        3
+    """
+    if not shown:
+        yield ProgressBar(description, total, completed, unit)
+        return
+    rich = _import("rich.progress") if sys.stderr.isatty() else None
+    if rich is None:
+        yield _Lines(description, total, completed, unit)
+        return
+    bar = _RichBar(description, total, completed, unit, delay=delay, rich=rich)
+    try:
+        yield bar
+    finally:
+        bar.stop()  # Before an error message is written, which the bar would paint over.
+
+
+def _import(name: str) -> Any:
+    """Return a module of rich, or None if it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None
