@@ -17,9 +17,9 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
     {"errors", "formatting", "target_forms"},
-    {"target_entries", "extras", "files", "fingerprint", "progress"},
+    {"target_entries", "extras", "files", "fingerprint", "progress", "typed_json"},
     {"targets", "compiled"},
-    {"functional", "cluster"},
+    {"functional", "cluster", "comparison_document"},
     {"nn", "metrics", "sets", "audit", "data", "memory"},
     {"train", "report"},
     {"evidence"},

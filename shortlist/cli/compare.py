@@ -15,6 +15,7 @@ from typing import Any
 from shortlist.cli.cluster_option import add_cluster_option
 from shortlist.cli.output_file import check_folder, told_folder_failure
 from shortlist.cli.work_bar import work_bar
+from shortlist.comparison_document import ComparisonDocument, write_comparison
 from shortlist.extras import require
 from shortlist.report.figure_words import FigureWords, figure_title, shown_name
 
@@ -44,13 +45,12 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train and evaluate all, print the table."""
-    from shortlist.train.comparison_file import write_comparison
-
     given = _parsed(options.rest)
     check_folder(given.output)
-    document = _compared(given, shlex.join(["shortlist", "compare", *options.rest]))
+    comparison = _compared(given, shlex.join(["shortlist", "compare", *options.rest]))
     with told_folder_failure(given.output):
-        path = None if given.output is None else write_comparison(document, given.output)
+        path = None if given.output is None else write_comparison(comparison, given.output)
+    document = comparison.to_json()
     if given.json:
         sys.stdout.write(json.dumps(_content(document), indent=1) + "\n")
     else:
@@ -79,7 +79,7 @@ def _parsed(rest: Sequence[str]) -> Any:
     return given
 
 
-def _compared(given: Any, command: str) -> dict[str, Any]:
+def _compared(given: Any, command: str) -> ComparisonDocument:
     """The document of the comparison that was asked for."""
     from shortlist.cli.model_data import describe_source
     from shortlist.cli.run_options import check_test_rows, fit_options, naming_data, training_data
@@ -127,7 +127,7 @@ def _configs(given: Any) -> list[str]:
 
 def _seconds(comparison: Any, jobs: int | None, cluster: str) -> float:
     """What all runs take at least, those of earlier calls included; on a cluster as long as the longest."""
-    seconds = [run["seconds"] for runs in comparison.details.values() for run in runs.values()]
+    seconds = [run.seconds for runs in comparison.details.values() for run in runs.values()]
     return max(seconds) if jobs is None and cluster != "local" else sum(seconds) / (jobs or 1)
 
 

@@ -1,5 +1,6 @@
 """Training of models that answer with sets; needs the extra ``train``."""
 
+from shortlist.comparison_document import write_comparison
 from shortlist.extras import import_failure
 
 try:
@@ -10,7 +11,7 @@ except Exception as error:
 from shortlist.train.batches import SetBatches
 from shortlist.train.classifier import SetClassifier
 from shortlist.train.comparison import Comparison, Interval, compare
-from shortlist.train.comparison_file import comparison_document, write_comparison
+from shortlist.train.comparison_file import comparison_document
 from shortlist.train.densenet import DenseNet
 from shortlist.train.encoders import MLP, Bag, Plain, SmallCNN, Standardised
 from shortlist.train.evaluation import Evaluation, evaluate

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from shortlist.comparison_document import AuditCounts, AuditSummary, RunDetails
 from shortlist.data import Dataset
 from shortlist.data.draws import Draws
+from shortlist.errors import InputError
 from shortlist.extras import require
 from shortlist.files import read_document, replacing
 from shortlist.nn import CosineHead
@@ -27,6 +29,7 @@ from shortlist.train.identity import difference, run_identity
 from shortlist.train.model import SetModel
 from shortlist.train.options import FitOptions
 from shortlist.train.saved_model import save_model
+from shortlist.typed_json import decode, encode
 
 _FORMAT = "shortlist comparison run"
 _VERSION = 2
@@ -35,7 +38,6 @@ _EXAMPLES = 6
 # Beyond, a sample of the sets is asked for: an audit of all might take longer than the training.
 _MOST_AUDITED = 10_000
 _MOST_NAMED = 5
-_DETAILS = ("best_epoch", "monitor", "loss", "history", "sets", "answers", "audit", "seconds")
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,8 @@ class Asked:
     source: Mapping[str, Any] | None = None
 
 
-def compared_run(
-    dataset: Dataset, asked: Asked, *, progress: Callable[[float], object] | None = None
-) -> dict[str, Any]:
-    """The figures and details of a run, as plain values: computed, or read where they are kept.
+def compared_run(dataset: Dataset, asked: Asked, *, progress: Callable[[float], object] | None = None) -> RunDetails:
+    """Train and evaluate a run, or read its result if it is finished.
 
     Args:
         dataset: of the comparison.
@@ -73,21 +73,20 @@ def compared_run(
     with _naming(asked):
         fitted = fit(dataset, asked.options, folder=asked.place, progress=progress or False)
     evaluation = evaluate(fitted, dataset, part=asked.part)
-    details = _details(dataset, asked, fitted, evaluation)
-    details["seconds"] = round(time.monotonic() - began, 2)
+    details = _details(dataset, asked, fitted, evaluation, began)
     if asked.place is not None:
         save_model(fitted, asked.place, rule=evaluation.rule, source=asked.source)
         with replacing(asked.place / RESULT_FILE) as partial:
             asked_for = identity_of(dataset, asked)
-            content = {"format": _FORMAT, "version": _VERSION, "asked": asked_for, "details": details}
+            content = {"format": _FORMAT, "version": _VERSION, "asked": asked_for, "details": encode(details)}
             partial.write_text(json.dumps(content, allow_nan=False))
         # They are for going on with a run, and this one has ended.
         shutil.rmtree(asked.place / "checkpoints", ignore_errors=True)
     return details
 
 
-def kept_run(dataset: Dataset, asked: Asked) -> dict[str, Any] | None:
-    """A finished run where it is kept, or None; ValueError if another run, or a damaged one, is kept there."""
+def kept_run(dataset: Dataset, asked: Asked) -> RunDetails | None:
+    """Return a finished run, or None; raise InputError if its folder holds another run or a damaged one."""
     if asked.place is None or not (asked.place / RESULT_FILE).is_file():
         return None
     return _read(asked.place / RESULT_FILE, identity_of(dataset, asked))
@@ -116,22 +115,23 @@ def example_positions(num_rows: int) -> Tensor:
     return order[:_EXAMPLES].sort().values
 
 
-def _details(dataset: Dataset, asked: Asked, fitted: Fitted, evaluation: Evaluation) -> dict[str, Any]:
+def _details(dataset: Dataset, asked: Asked, fitted: Fitted, evaluation: Evaluation, began: float) -> RunDetails:
     rows, k = dataset.part(asked.part), asked.options.k
     rules = fitted_rules(evaluation, size_grid(k, dataset.num_labels))
-    return {
-        "values": evaluation.values,
-        "best_epoch": fitted.best_epoch,
-        "monitor": fitted.monitor,
-        "loss": fitted.plan.loss,
-        "history": fitted.history,
-        "sets": set_findings(evaluation, rows, dataset.label_counts("train"), rules, k=k),
-        "answers": answers(evaluation, example_positions(len(rows)), dataset.label_names, rules),
-        "audit": audited(fitted.model, rows) if asked.audit else None,
-    }
+    return RunDetails(
+        values=evaluation.values,
+        best_epoch=fitted.best_epoch,
+        monitor=fitted.monitor,
+        loss=fitted.plan.loss,
+        history=[dict(row) for row in fitted.history],
+        sets=set_findings(evaluation, rows, dataset.label_counts("train"), rules, k=k),
+        answers=answers(evaluation, example_positions(len(rows)), dataset.label_names, rules),
+        audit=audited(fitted.model, rows) if asked.audit else None,
+        seconds=round(time.monotonic() - began, 2),
+    )
 
 
-def audited(model: SetModel, rows: Dataset) -> dict[str, Any]:
+def audited(model: SetModel, rows: Dataset) -> AuditSummary:
     """Which label sets of some rows a model can never rank first, whatever its input.
 
     The question is the one that holds for all losses, thresholds and set rules: can the labels of the set be the best
@@ -144,24 +144,16 @@ def audited(model: SetModel, rows: Dataset) -> dict[str, Any]:
     asked = _distinct_sets(rows)
     report = auditing.audit(layer, asked, mode="top-k", radius=False, jobs=1, names=rows.label_names)
     impossible = [index for index in report.worst(_MOST_NAMED) if report.verdicts[index] == "unargmaxable"]
-    return {
-        "mode": "top-k",
-        "sets": len(report),
+    return AuditSummary(
+        mode="top-k",
+        sets=len(report),
         **report.counts(),
-        "labels": rows.num_labels,
-        "features": int(report.system.weight.shape[1]),
-        "seconds": round(time.monotonic() - began, 2),
-        "by_size": [
-            {
-                "size": row.size,
-                "argmaxable": row.argmaxable,
-                "unargmaxable": row.unargmaxable,
-                "undecided": row.undecided,
-            }
-            for row in report.table()
-        ],
-        "worst": [report.labels_of(index) for index in impossible],
-    }
+        labels=rows.num_labels,
+        features=int(report.system.weight.shape[1]),
+        seconds=round(time.monotonic() - began, 2),
+        by_size=[AuditCounts(row.size, row.argmaxable, row.unargmaxable, row.undecided) for row in report.table()],
+        worst=[report.labels_of(index) for index in impossible],
+    )
 
 
 def _distinct_sets(rows: Dataset) -> list[list[int]]:
@@ -178,17 +170,9 @@ def _distinct_sets(rows: Dataset) -> list[list[int]]:
     return [list(distinct[index]) for index in sorted(chosen)]
 
 
-def _read(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
+def _read(path: Path, identity: dict[str, Any]) -> RunDetails:
     document = read_document(path, kind=_FORMAT, version=_VERSION)
     if document.get("asked") != identity:
         told = difference(document.get("asked"), identity)
-        raise ValueError(f"`{path}` is of another run ({told}); choose another folder.")
-    details = document.get("details")
-    if isinstance(details, dict):
-        values = details.get("values")
-        if isinstance(values, dict) and all(isinstance(value, int | float) for value in values.values()):
-            missing = [name for name in _DETAILS if name not in details]
-            if missing:
-                raise ValueError(f"`{path}` is damaged: {missing[0]} is missing.")
-            return details
-    raise ValueError(f"`{path}` is damaged: it holds no figures.")
+        raise InputError(f"`{path}` is of another run ({told}); choose another folder.")
+    return decode(RunDetails, document.get("details"), file=path)

@@ -12,6 +12,7 @@ from unicodedata import category
 import torch
 
 from shortlist.cluster import check_cluster, run_tasks
+from shortlist.comparison_document import Better, RunDetails
 from shortlist.data import Dataset, hashed_words
 from shortlist.train.compared_run import Asked, compared_run, kept_run
 from shortlist.train.distant_run import distant_run, keep_files
@@ -67,7 +68,7 @@ class Comparison:
     """The figures of every run, ``runs[name][seed]``; ``details[name][seed]`` is what a report shows besides."""
 
     runs: dict[str, dict[int, dict[str, float]]]
-    details: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
+    details: dict[str, dict[int, RunDetails]] = field(default_factory=dict)
 
     def figures(self) -> list[str]:
         """The names of the figures."""
@@ -97,7 +98,7 @@ class Comparison:
         return ties
 
 
-def better(figure: str) -> str | None:
+def better(figure: str) -> Better | None:
     """Whether ``lower`` or ``higher`` values of a figure are better; None if neither is.
 
     Example:
@@ -181,7 +182,7 @@ def compare(
     ]
     for asked in todo:  # A folder of another comparison must not be found out when half of it is trained.
         kept_run(dataset, asked)
-    details: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in candidates}
+    details: dict[str, dict[int, RunDetails]] = {name: {} for name in candidates}
     if cluster == "local" and jobs in (None, 1):
         finished = _in_turn(dataset, todo, progress)
     else:
@@ -190,7 +191,7 @@ def compare(
         details[asked.name][asked.options.seed] = found
     # Runs that go on at once end in any order.
     details = {name: {seed: by_seed[seed] for seed in seeds} for name, by_seed in details.items()}
-    runs = {name: {seed: found["values"] for seed, found in by_seed.items()} for name, by_seed in details.items()}
+    runs = {name: {seed: found.values for seed, found in by_seed.items()} for name, by_seed in details.items()}
     return Comparison(runs, details)
 
 
@@ -219,9 +220,7 @@ def _hashed_once(dataset: Dataset, candidates: Mapping[str, FitOptions]) -> Data
     return hashed_words(dataset, num_features=sizes.pop())
 
 
-def _in_turn(
-    dataset: Dataset, todo: Sequence[Asked], progress: Progress | None
-) -> Iterator[tuple[Asked, dict[str, Any]]]:
+def _in_turn(dataset: Dataset, todo: Sequence[Asked], progress: Progress | None) -> Iterator[tuple[Asked, RunDetails]]:
     tell = progress or (lambda *_: None)
     for done, asked in enumerate(todo):
 
@@ -235,7 +234,7 @@ def _in_turn(
 
 def _at_once(
     dataset: Dataset, todo: Sequence[Asked], jobs: int | None, cluster: str, progress: Progress | None
-) -> Iterator[tuple[Asked, dict[str, Any]]]:
+) -> Iterator[tuple[Asked, RunDetails]]:
     """Finished runs, those that are kept first; where they run, nobody tells how far a run has come."""
     tell = progress or (lambda *_: None)
     found = [(asked, kept_run(dataset, asked)) for asked in todo]
@@ -250,14 +249,14 @@ def _at_once(
         tell(done, len(todo), asked.name if done < len(todo) else "")
 
 
-def _runs_here(dataset: Dataset, left: Sequence[Asked], jobs: int) -> Iterator[tuple[Asked, dict[str, Any]]]:
+def _runs_here(dataset: Dataset, left: Sequence[Asked], jobs: int) -> Iterator[tuple[Asked, RunDetails]]:
     common = dataset, max(1, torch.get_num_threads() // jobs)
     advice = "finished runs stay, fewer `jobs` need less"
     for place, details in run_tasks(_in_process, common, left, jobs=jobs, advice=advice):
         yield left[place], details
 
 
-def _in_process(common: tuple[Dataset, int], asked: Asked) -> dict[str, Any]:
+def _in_process(common: tuple[Dataset, int], asked: Asked) -> RunDetails:
     dataset, threads = common
     torch.set_num_threads(threads)
     return compared_run(dataset, asked)
@@ -265,7 +264,7 @@ def _in_process(common: tuple[Dataset, int], asked: Asked) -> dict[str, Any]:
 
 def _runs_there(
     dataset: Dataset, left: Sequence[Asked], jobs: int | None, cluster: str
-) -> Iterator[tuple[Asked, dict[str, Any]]]:
+) -> Iterator[tuple[Asked, RunDetails]]:
     """Runs whose files come back with their figures, for workers may have other disks."""
     runs = run_tasks(
         distant_run, dataset, left, cluster=cluster, jobs=jobs, exclusive=True, advice="finished runs stay"

@@ -1,24 +1,39 @@
-"""A comparison as one document: all that its report shows, as plain values."""
+"""Build the document of a comparison: everything that its report shows."""
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime, timezone
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from shortlist import __version__
+from shortlist.comparison_document import (
+    Candidate,
+    ComparisonDocument,
+    DataSummary,
+    Example,
+    ExampleInput,
+    FeatureInput,
+    ImageInput,
+    MeanInterval,
+    MetricInfo,
+    Optimum,
+    Provenance,
+    Run,
+    RunResult,
+    ShotGroup,
+    TextInput,
+)
 from shortlist.data import Dataset
 from shortlist.extras import require
-from shortlist.files import replacing
 from shortlist.train.compared_run import example_positions
 from shortlist.train.comparison import NO_AIM, Comparison, better
 from shortlist.train.evaluation import evaluate_scores, figure_names
@@ -26,9 +41,6 @@ from shortlist.train.findings import Shots, fitted_rules, rarest_shot, rounded, 
 from shortlist.train.options import FitOptions
 from shortlist.train.scores import batches_of, is_one_class
 
-FORMAT = "shortlist comparison"
-VERSION = 2
-FILE = "comparison.json"
 _MOST_LETTERS = 4000
 _MOST_FEATURES = 256
 
@@ -43,8 +55,8 @@ def comparison_document(
     exact: Callable[[Any], Tensor] | None = None,
     commands: Sequence[str] = (),
     seconds: float = 0.0,
-) -> dict[str, Any]:
-    """Everything that is known of a comparison.
+) -> ComparisonDocument:
+    """Build the document of a comparison.
 
     Args:
         comparison, dataset, candidates, part: what was given to `shortlist.train.compare`, and what it gave. All
@@ -56,52 +68,42 @@ def comparison_document(
         seconds: how long it took.
 
     Returns:
-        A dict that JSON can hold; `shortlist.report` reads it.
+        What `shortlist.report` reads, and `shortlist.train.write_comparison` writes.
     """
     k = next(iter(candidates.values())).k
     names = figure_names(dataset, k) + ([NO_AIM] if is_one_class(dataset) else [])
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "made": {
-            "shortlist": __version__,
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "seconds": round(seconds, 1),
-            "threads": torch.get_num_threads(),
-        },
-        "commands": list(commands),
-        "data": _data(dataset, part),
-        "k": k,
-        "ks": size_grid(k, dataset.num_labels),
-        "target": target,
-        "figures": [{"name": name, "better": better(name)} for name in names],
-        "best": {name: comparison.best(name) for name in names if better(name) is not None},
-        "optimum": None if exact is None else _optimum(dataset, part, exact, k),
-        "candidates": {name: _candidate(comparison, name, options, names) for name, options in candidates.items()},
-        "examples": _examples(comparison, dataset.part(part)),
-    }
+    return ComparisonDocument(
+        made=Provenance(
+            shortlist=__version__,
+            torch=str(torch.__version__),
+            python=platform.python_version(),
+            date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            seconds=round(seconds, 1),
+            threads=torch.get_num_threads(),
+        ),
+        commands=list(commands),
+        data=_data(dataset, part),
+        k=k,
+        ks=size_grid(k, dataset.num_labels),
+        target=target,
+        metrics=[MetricInfo(name, better(name)) for name in names],
+        best={name: comparison.best(name) for name in names if better(name) is not None},
+        optimum=None if exact is None else _optimum(dataset, part, exact, k),
+        candidates={name: _candidate(comparison, name, options, names) for name, options in candidates.items()},
+        examples=_examples(comparison, dataset.part(part)),
+    )
 
 
-def write_comparison(document: Mapping[str, Any], folder: str | Path) -> Path:
-    """Write a document as ``comparison.json`` in a folder."""
-    path = Path(folder) / FILE
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(document, allow_nan=False))
-    return path
-
-
-def shown_input(dataset: Dataset, row: int) -> dict[str, Any]:
-    """The input of a row as a page can show it: a text, an image as PNG, or numbers."""
+def shown_input(dataset: Dataset, row: int) -> ExampleInput:
+    """Return the input of a row as a page can show it: text, an image as PNG, or numbers."""
     kind = dataset.inputs.kind
     content = dataset.inputs.batch(torch.tensor([row]))[0]
     if kind == "text":
-        return {"kind": "text", "text": content[:_MOST_LETTERS]}
+        return TextInput(content[:_MOST_LETTERS])
     if kind == "images":
-        return {"kind": "image", "png": _png(content)}
+        return ImageInput(_png(content))
     dense = content.to_dense() if kind == "sparse features" else content
-    return {"kind": "features", "values": rounded(dense.flatten()[:_MOST_FEATURES].double())}
+    return FeatureInput(rounded(dense.flatten()[:_MOST_FEATURES].double()))
 
 
 def _png(image: Tensor) -> str:
@@ -113,35 +115,30 @@ def _png(image: Tensor) -> str:
     return b64encode(file.getvalue()).decode()
 
 
-def _data(dataset: Dataset, part: str) -> dict[str, Any]:
+def _data(dataset: Dataset, part: str) -> DataSummary:
     rows, counts = dataset.part(part), dataset.label_counts("train")
     at, labels = true_pairs(rows)
     shots = Shots.of_counts(counts)
     of_row = rarest_shot(shots, at, labels, len(rows))
     split = dataset.split
     sizes = {} if split is None else dict(zip(split.names, split.counts().tolist(), strict=True))
-    return {
-        "name": dataset.name or "data",
-        "kind": dataset.inputs.kind,
-        "task": "one class" if is_one_class(dataset) else "sets",
-        "labels": dataset.num_labels,
-        "labels_per_row": int(dataset.label_counts().sum()) / max(len(dataset), 1),
-        "parts": sizes,
-        "evaluated": part,
-        "shots": [
-            {
-                "name": name,
-                "about": about,
-                "labels": int((shots.of_label == code).sum()),
-                "rows": int((of_row == code).sum()),
-            }
+    return DataSummary(
+        name=dataset.name or "data",
+        kind=dataset.inputs.kind,
+        task="one class" if is_one_class(dataset) else "sets",
+        labels=dataset.num_labels,
+        labels_per_row=int(dataset.label_counts().sum()) / max(len(dataset), 1),
+        parts=sizes,
+        evaluated=part,
+        shots=[
+            ShotGroup(name, about, labels=int((shots.of_label == code).sum()), rows=int((of_row == code).sum()))
             for code, (name, about) in enumerate(zip(shots.names, shots.about, strict=True))
             if bool((shots.of_label[labels] == code).any())
         ],
-    }
+    )
 
 
-def _optimum(dataset: Dataset, part: str, exact: Callable[[Any], Tensor], k: float) -> dict[str, Any]:
+def _optimum(dataset: Dataset, part: str, exact: Callable[[Any], Tensor], k: float) -> Optimum:
     """What the true probabilities achieve; logits of probabilities that a link turns back into them."""
     one_class = is_one_class(dataset)
 
@@ -155,25 +152,28 @@ def _optimum(dataset: Dataset, part: str, exact: Callable[[Any], Tensor], k: flo
     rows = dataset.part(part)
     found = evaluate_scores(logits("val"), logits(part), rows, k=k, link="softmax" if one_class else "sigmoid")
     rules = fitted_rules(found, size_grid(k, dataset.num_labels))
-    return {"values": found.values, "sets": set_findings(found, rows, dataset.label_counts("train"), rules, k=k)}
+    return Optimum(dict(found.values), set_findings(found, rows, dataset.label_counts("train"), rules, k=k))
 
 
-def _candidate(comparison: Comparison, name: str, options: FitOptions, figures: Sequence[str]) -> dict[str, Any]:
+def _candidate(comparison: Comparison, name: str, options: FitOptions, metrics: Sequence[str]) -> Candidate:
     details = comparison.details[name]
-    kept = ("values", "best_epoch", "seconds", "monitor", "history", "sets")
+    shared = [each.name for each in fields(RunResult)]
     first = next(iter(details.values()))
 
-    def interval(figure: str) -> dict[str, float | None]:
-        found = comparison.interval(name, figure)
-        return {"mean": found.mean, "half_width": None if math.isnan(found.half_width) else found.half_width}
+    def interval(metric: str) -> MeanInterval:
+        found = comparison.interval(name, metric)
+        return MeanInterval(found.mean, None if math.isnan(found.half_width) else found.half_width)
 
-    return {
-        "about": _about(first["loss"], options),
-        "options": options.to_json(),
-        "intervals": {figure: interval(figure) for figure in figures},
-        "runs": [{"seed": seed, **{key: run[key] for key in kept}} for seed, run in details.items()],
-        "audit": first["audit"],
-    }
+    return Candidate(
+        about=_about(first.loss, options),
+        options=options.to_json(),
+        intervals={metric: interval(metric) for metric in metrics},
+        runs=[
+            Run(seed=seed, values=dict(run.values), **{key: getattr(run, key) for key in shared})
+            for seed, run in details.items()
+        ],
+        audit=first.audit,
+    )
 
 
 def _about(loss: str, options: FitOptions) -> str:
@@ -190,15 +190,15 @@ def _about(loss: str, options: FitOptions) -> str:
     return ", ".join(words)
 
 
-def _examples(comparison: Comparison, rows: Dataset) -> list[dict[str, Any]]:
-    first = {name: next(iter(details.values()))["answers"] for name, details in comparison.details.items()}
+def _examples(comparison: Comparison, rows: Dataset) -> list[Example]:
+    first = {name: next(iter(details.values())).answers for name, details in comparison.details.items()}
     at, labels = true_pairs(rows)
     return [
-        {
-            "row": row,
-            "input": shown_input(rows, row),
-            "truth": [rows.label_names[label] for label in labels[at == row].tolist()],
-            "answers": {name: answers[place] for name, answers in first.items()},
-        }
+        Example(
+            row=row,
+            input=shown_input(rows, row),
+            truth=[rows.label_names[label] for label in labels[at == row].tolist()],
+            answers={name: answers[place] for name, answers in first.items()},
+        )
         for place, row in enumerate(example_positions(len(rows)).tolist())
     ]

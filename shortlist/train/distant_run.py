@@ -15,6 +15,7 @@ from typing import IO, Any
 import torch
 
 from shortlist.cluster.tasks import worker_threads
+from shortlist.comparison_document import RunDetails
 from shortlist.data import Dataset
 from shortlist.files import cache_folder, replacing
 from shortlist.train.compared_run import RESULT_FILE, Asked, compared_run, identity_of
@@ -22,7 +23,7 @@ from shortlist.train.compared_run import RESULT_FILE, Asked, compared_run, ident
 Files = dict[str, bytes]
 
 
-def distant_run(dataset: Dataset, asked: Asked) -> tuple[dict[str, Any], Files]:
+def distant_run(dataset: Dataset, asked: Asked) -> tuple[RunDetails, Files]:
     """Train and evaluate, and give what belongs into the folder of the run; nothing is written there.
 
     Args:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.comparison_document import (
+    Answer,
+    Calibration,
+    CalibrationBin,
+    ClassAccuracy,
+    ErrorCurves,
+    SetFindings,
+    SizeResult,
+)
 from shortlist.data import Dataset
 from shortlist.data.target_rows import label_pairs, sparse_targets
 from shortlist.sets import AverageK, tradeoff
@@ -66,18 +75,15 @@ def fitted_rules(evaluation: Evaluation, ks: Sequence[float]) -> dict[float, Ave
 
 def set_findings(
     evaluation: Evaluation, rows: Dataset, counts: Tensor, rules: Mapping[float, AverageK], *, k: float
-) -> dict[str, Any]:
-    """All of it as plain values.
+) -> SetFindings:
+    """Summarize the sets that scores make.
 
     Args:
         evaluation: scores and link.
         rows: the rows that were evaluated.
         counts: ``(n,)``, in how many training rows each label is.
         rules: of `fitted_rules`.
-        k: the size among them that was asked for.
-
-    Returns:
-        A dict with ``curves``, ``by_k``, ``classes`` and ``calibration``.
+        k: the requested average size, one of the keys of ``rules``.
     """
     n, ks = rows.num_labels, list(rules)
     chances = probabilities(evaluation.logits, evaluation.rule.link)
@@ -98,34 +104,28 @@ def set_findings(
         if size == k:
             seen = torch.bincount(labels, minlength=n)
             classes = torch.bincount(labels, hit.double(), minlength=n) / seen  # NaN where none was seen.
-    return {
-        "curves": {
-            "sizes": curve.sizes.tolist(),
-            "errors": {name: rounded(errors) for name, errors in curve.errors.items()},
-        },
-        "by_k": by_k,
-        "classes": {"count": counts.tolist(), "accuracy": rounded(classes)},
-        "calibration": _calibration(chances, rows),
-    }
+    errors = {name: rounded(errors) for name, errors in curve.errors.items()}
+    return SetFindings(
+        ErrorCurves(curve.sizes.tolist(), errors),
+        by_k,
+        ClassAccuracy(counts.tolist(), rounded(classes)),
+        _calibration(chances, rows),
+    )
 
 
 def answers(
     evaluation: Evaluation, positions: Tensor, names: Sequence[str], rules: Mapping[float, AverageK]
-) -> list[dict[str, Any]]:
-    """For some rows the best labels with their scores, and how many of them are in the set of each size.
-
-    Returns:
-        A dict with ``labels``, ``scores`` and ``sizes`` for each position.
-    """
+) -> list[Answer]:
+    """Return the best labels of some rows with their scores, and the size of the set that each rule makes."""
     chances = probabilities(evaluation.logits[positions], evaluation.rule.link)
     best = chances.topk(min(_MOST_SHOWN, chances.shape[1]), dim=-1)
     sizes = [rule(chances).sum(-1).tolist() for rule in rules.values()]
     return [
-        {
-            "labels": [names[label] for label in best.indices[row].tolist()],
-            "scores": rounded(best.values[row]),
-            "sizes": [of_size[row] for of_size in sizes],
-        }
+        Answer(
+            [str(names[label]) for label in best.indices[row].tolist()],
+            rounded(best.values[row]),
+            [of_size[row] for of_size in sizes],
+        )
         for row in range(len(positions))
     ]
 
@@ -164,9 +164,7 @@ def _curve_sizes(ks: Sequence[float]) -> list[float]:
     return sorted({*ks, *between})
 
 
-def _at_size(
-    inside: Tensor, hit: Tensor, top: Tensor | None, at: Tensor, labels: Tensor, shots: Shots
-) -> dict[str, Any]:
+def _at_size(inside: Tensor, hit: Tensor, top: Tensor | None, at: Tensor, labels: Tensor, shots: Shots) -> SizeResult:
     # numpy counts bits ten times as fast as torch adds them.
     sizes = torch.from_numpy(np.count_nonzero(inside.numpy(), axis=-1))
     shot = shots.of_label[labels]
@@ -174,21 +172,21 @@ def _at_size(
     longest = int(sizes.max()) + 1 if len(sizes) else 1
     present = [(name, code) for code, name in enumerate(shots.names) if bool((shot == code).any())]
 
-    def by_shot(found: Tensor) -> dict[str, float]:
+    def by_shot(found: Tensor) -> dict[str, float | None]:
         return {name: 1 - float(found[shot == code].double().mean()) for name, code in present}
 
-    return {
-        "average_size": float(sizes.double().mean()),
-        "empty": float((sizes == 0).double().mean()),
-        "error": _missing(hit, at, len(inside)),
-        "top_error": None if top is None else _missing(top, at, len(inside)),
-        "error_by_shot": by_shot(hit),
-        "top_error_by_shot": {} if top is None else by_shot(top),
-        "histogram": {
+    return SizeResult(
+        average_size=float(sizes.double().mean()),
+        empty=float((sizes == 0).double().mean()),
+        error=_missing(hit, at, len(inside)),
+        top_error=None if top is None else _missing(top, at, len(inside)),
+        error_by_shot=by_shot(hit),
+        top_error_by_shot={} if top is None else by_shot(top),
+        histogram={
             "all": torch.bincount(sizes, minlength=longest).tolist(),
             **{name: torch.bincount(sizes[of_row == code], minlength=longest).tolist() for name, code in present},
         },
-    }
+    )
 
 
 def _missing(hit: Tensor, at: Tensor, num_rows: int) -> float:
@@ -198,7 +196,7 @@ def _missing(hit: Tensor, at: Tensor, num_rows: int) -> float:
     return float(1 - (found[true > 0] / true[true > 0]).mean())
 
 
-def _calibration(chances: Tensor, rows: Dataset) -> dict[str, Any]:
+def _calibration(chances: Tensor, rows: Dataset) -> Calibration:
     """Labels in bins of their probability: what was promised, and how often it was so; unknown ones count for nothing.
 
     The error is half the sum over bins of the gap between both, for each true label: 0.1 says that of ten true labels
@@ -217,8 +215,8 @@ def _calibration(chances: Tensor, rows: Dataset) -> dict[str, Any]:
         promised += torch.bincount(bins, values.flatten().double(), minlength=last + 1)[:last]
     observed = torch.bincount(torch.bucketize(chances[true_pairs(rows)], edges, right=True), minlength=last).double()
     bins = [
-        {"predicted": float(p / count), "observed": float(o / count), "pairs": int(count)}
+        CalibrationBin(float(p / count), float(o / count), int(count))
         for count, p, o in zip(pairs, promised, observed, strict=True)
         if count
     ]
-    return {"bins": bins, "error": float((promised - observed).abs().sum() / observed.sum().clamp(min=1) / 2)}
+    return Calibration(bins, float((promised - observed).abs().sum() / observed.sum().clamp(min=1) / 2))

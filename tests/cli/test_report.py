@@ -110,7 +110,7 @@ def test_names_with_markup_are_printed_as_they_are(capsys, tmp_path):
 def test_bad_input_is_one_sentence_and_nothing_is_written(capsys, tmp_path):
     good = write(tmp_path / "good", document())
     damaged = write(tmp_path / "damaged", {**document(), "ks": []})
-    assert "is not there" in refused(capsys, str(tmp_path / "nowhere"))
+    assert "does not exist" in refused(capsys, str(tmp_path / "nowhere"))
     assert "holds no comparison.json" in refused(capsys, str(tmp_path))
     assert "damaged/comparison.json` is damaged: ks must have at least 1 entry." in refused(capsys, good, damaged)
     assert "must not be its output" in refused(capsys, good, "--output", f"{good}/comparison.json")

@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy import stats
 
+from shortlist.errors import InputError
 from shortlist.train import (
     Comparison,
     FitOptions,
@@ -224,24 +225,18 @@ def test_a_damaged_result_is_one_sentence(tmp_path, content):
         compare(classes(), {"plain": quick()}, seeds=[0], folder=tmp_path)
 
 
-@pytest.mark.parametrize("values", [None, [], {"top1_error": "low"}])
-def test_a_result_without_figures_is_one_sentence(tmp_path, values):
-    compare(classes(), {"plain": quick()}, seeds=[0], folder=tmp_path)
-    path = tmp_path / "plain-0" / "result.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "details": {"values": values}}))
-    with pytest.raises(ValueError, match=r"^`.*result\.json` is damaged: it holds no figures\.$"):
-        compare(classes(), {"plain": quick()}, seeds=[0], folder=tmp_path)
-
-
-@pytest.mark.parametrize("name", ["sets", "history", "answers", "loss"])
-def test_a_result_without_what_a_report_shows_is_one_sentence(tmp_path, name):
+def test_a_damaged_result_is_refused_with_its_path(tmp_path):
     compare(classes(), {"plain": quick()}, seeds=[0], folder=tmp_path)
     path = tmp_path / "plain-0" / "result.json"
     content = json.loads(path.read_text())
-    del content["details"][name]
-    path.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=rf"^`.*result\.json` is damaged: {name} is missing\.$"):
-        compare(classes(), {"plain": quick()}, seeds=[0], folder=tmp_path)
+    for change, message in [
+        ({"values": {"top1_error": "low"}}, "values.top1_error must be a finite number; got 'low'"),
+        ({"history": None}, "history must be a list; got null"),
+        ({"loss": 3}, "loss must be text; got 3"),
+    ]:
+        path.write_text(json.dumps({**content, "details": {**content["details"], **change}}))
+        with pytest.raises(InputError, match=rf"^`.*result\.json` is damaged: {re.escape(message)}\.$"):
+            compare(classes(), {"plain": quick()}, seeds=[0], folder=tmp_path)
 
 
 def test_what_goes_wrong_in_a_run_says_in_which_one():

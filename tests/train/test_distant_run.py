@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from shortlist.comparison_document import RunDetails
 from shortlist.train import distant_run, load_model
 from shortlist.train.compared_run import Asked, compared_run, identity_of, kept_run
 from tests.train.small_data import classes, quick
@@ -22,8 +23,8 @@ def asked_in(place: Path | None) -> Asked:
     return Asked("plain", quick(epochs=2), place, "test", audit=False)
 
 
-def plain(details: dict) -> dict:
-    return {name: value for name, value in details.items() if name != "seconds"}
+def plain(details: RunDetails) -> RunDetails:
+    return replace(details, seconds=None)
 
 
 def test_files_travel_and_make_the_folder_of_a_run(tmp_path, cache):
@@ -43,7 +44,7 @@ def test_files_travel_and_make_the_folder_of_a_run(tmp_path, cache):
 
 def test_a_comparison_without_a_folder_needs_no_files(cache):
     details, files = distant_run.distant_run(classes(), asked_in(None))
-    assert details["values"]
+    assert details.values
     assert files == {}
 
 
@@ -83,7 +84,7 @@ def test_a_run_goes_on_where_a_killed_worker_left_it(cache, monkeypatch):
     del steps[:]
     details, _ = distant_run.distant_run(data, asked_in(None))
     assert min(steps) >= 0.5
-    assert details["values"] == train(data, asked_in(None))["values"]
+    assert details.values == train(data, asked_in(None)).values
     assert not list(cache.iterdir())
 
 
@@ -101,11 +102,11 @@ def test_two_processes_at_the_same_run_do_not_meet(cache):
         with folder.with_suffix(".lock").open() as lock, pytest.raises(OSError, match="unavailable"):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         details, _ = distant_run.distant_run(data, asked)
-        assert details["values"]
+        assert details.values
         assert list(folder.iterdir()) == []
 
 
 def test_a_worker_that_cannot_write_its_cache_runs_all_the_same(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SHORTLIST_CACHE", str(tmp_path / "file"))
-    assert distant_run.distant_run(classes(), asked_in(None))[0]["values"]
+    assert distant_run.distant_run(classes(), asked_in(None))[0].values

@@ -5,9 +5,11 @@ import json
 import pytest
 import torch
 
+from shortlist.comparison_document import ClassAccuracy
 from shortlist.data import Dataset, Features, Groups
 from shortlist.train.evaluation import evaluate_scores
 from shortlist.train.findings import Shots, answers, fitted_rules, rarest_shot, set_findings, size_grid, true_pairs
+from shortlist.typed_json import encode
 
 NAMES = tuple("abcd")
 LOGITS = torch.tensor(
@@ -63,70 +65,70 @@ def test_unknown_labels_are_no_true_ones():
 def test_unknown_labels_take_no_place_among_the_best():
     logits = LOGITS.clone()
     logits[3, 3] = 9.0  # The unknown label of the last row, which would be its best one.
-    with_unknown = found(SETS, link="sigmoid", logits=logits)[2]["by_k"][0]["top_error"]
-    assert with_unknown == found(SETS, link="sigmoid")[2]["by_k"][0]["top_error"]
+    with_unknown = found(SETS, link="sigmoid", logits=logits)[2].by_k[0].top_error
+    assert with_unknown == found(SETS, link="sigmoid")[2].by_k[0].top_error
 
 
 def test_errors_and_sizes_are_those_of_the_sets():
     _, rules, findings = found(CLASSES)
     chances = LOGITS.softmax(-1)
-    for rule, at_size in zip(rules.values(), findings["by_k"], strict=True):
+    for rule, at_size in zip(rules.values(), findings.by_k, strict=True):
         inside = rule(chances)
         sizes = inside.sum(-1)
-        assert at_size["average_size"] == pytest.approx(float(sizes.double().mean()))
-        assert at_size["histogram"]["all"] == torch.bincount(sizes, minlength=int(sizes.max()) + 1).tolist()
+        assert at_size.average_size == pytest.approx(float(sizes.double().mean()))
+        assert at_size.histogram["all"] == torch.bincount(sizes, minlength=int(sizes.max()) + 1).tolist()
         hits = [bool(inside[row, label]) for row, label in enumerate([0, 3, 2, 2])]
-        assert at_size["error"] == pytest.approx(1 - sum(hits) / 4)
-        assert at_size["error_by_shot"] == pytest.approx({"many": 1 - hits[0], "few": 1 - sum(hits[1:]) / 3})
-        assert at_size["empty"] == pytest.approx(float((sizes == 0).double().mean()))
+        assert at_size.error == pytest.approx(1 - sum(hits) / 4)
+        assert at_size.error_by_shot == pytest.approx({"many": 1 - hits[0], "few": 1 - sum(hits[1:]) / 3})
+        assert at_size.empty == pytest.approx(float((sizes == 0).double().mean()))
 
 
 def test_answers_with_k_labels_take_the_best_ones():
     findings = found(CLASSES)[2]
-    assert [at_size["top_error"] for at_size in findings["by_k"]] == [0.5, 0.25, 0.25, 0]
-    assert found(CLASSES, k=1.5)[2]["by_k"][1]["top_error"] is None
+    assert [at_size.top_error for at_size in findings.by_k] == [0.5, 0.25, 0.25, 0]
+    assert found(CLASSES, k=1.5)[2].by_k[1].top_error is None
 
 
 def test_the_error_of_sets_is_the_share_that_is_missing_over_rows_with_labels():
     findings = found(SETS, link="sigmoid")[2]
     # The best label of each row: row 0 has one of its two, row 1 none, row 3 one of its two; row 2 has no label.
-    assert findings["by_k"][0]["top_error"] == pytest.approx(1 - (0.5 + 0 + 0.5) / 3)
-    assert sum(findings["by_k"][0]["histogram"]["all"]) == 4
-    assert sum(sum(findings["by_k"][0]["histogram"][name]) for name in ("medium", "few")) == 3
+    assert findings.by_k[0].top_error == pytest.approx(1 - (0.5 + 0 + 0.5) / 3)
+    assert sum(findings.by_k[0].histogram["all"]) == 4
+    assert sum(sum(findings.by_k[0].histogram[name]) for name in ("medium", "few")) == 3
 
 
 def test_classes_tell_how_often_their_rows_are_answered_and_nothing_where_there_are_none():
     _, rules, findings = found(CLASSES)
     inside = rules[2](LOGITS.softmax(-1))
     wanted = [float(inside[0, 0]), None, float(inside[2:, 2].double().mean()), float(inside[1, 3])]
-    assert findings["classes"] == {"count": COUNTS.tolist(), "accuracy": wanted}
+    assert findings.classes == ClassAccuracy(COUNTS.tolist(), wanted)
 
 
 def test_calibration_counts_every_label_once_and_is_perfect_for_the_truth():
-    findings = found(CLASSES)[2]["calibration"]
-    assert sum(each["pairs"] for each in findings["bins"]) == LOGITS.numel()
-    assert sum(each["pairs"] * each["observed"] for each in findings["bins"]) == pytest.approx(4)
-    assert sum(each["pairs"] * each["predicted"] for each in findings["bins"]) == pytest.approx(4, rel=1e-6)
+    findings = found(CLASSES)[2].calibration
+    assert sum(each.pairs for each in findings.bins) == LOGITS.numel()
+    assert sum(each.pairs * each.observed for each in findings.bins) == pytest.approx(4)
+    assert sum(each.pairs * each.predicted for each in findings.bins) == pytest.approx(4, rel=1e-6)
     torch.manual_seed(0)
     chances = torch.rand(20_000, 4).pow(3).double()
     chances /= chances.sum(-1, keepdim=True)
     drawn = of_targets(chances.multinomial(1, generator=torch.Generator().manual_seed(1))[:, 0])
-    truth, guess = (found(drawn, logits=x)[2]["calibration"]["error"] for x in (chances.log(), 3 * chances.log()))
+    truth, guess = (found(drawn, logits=x)[2].calibration.error for x in (chances.log(), 3 * chances.log()))
     assert truth < 0.02 < 0.15 < guess
 
 
 def test_calibration_leaves_out_labels_that_are_not_known():
-    bins = found(SETS, link="sigmoid")[2]["calibration"]["bins"]
-    assert sum(each["pairs"] for each in bins) == LOGITS.numel() - 1
-    assert sum(each["pairs"] * each["observed"] for each in bins) == pytest.approx(5)
+    bins = found(SETS, link="sigmoid")[2].calibration.bins
+    assert sum(each.pairs for each in bins) == LOGITS.numel() - 1
+    assert sum(each.pairs * each.observed for each in bins) == pytest.approx(5)
     known = LOGITS.double().sigmoid().sum() - LOGITS[3, 3].double().sigmoid()
-    assert sum(each["pairs"] * each["predicted"] for each in bins) == pytest.approx(float(known), rel=1e-6)
+    assert sum(each.pairs * each.predicted for each in bins) == pytest.approx(float(known), rel=1e-6)
 
 
 def test_curves_go_with_the_sizes_and_fall():
-    curves = found(CLASSES)[2]["curves"]
-    assert curves["sizes"] == [1, 1.5, 2, 2.5, 3, 3.5, 4]
-    for errors in curves["errors"].values():
+    curves = found(CLASSES)[2].curves
+    assert curves.sizes == [1, 1.5, 2, 2.5, 3, 3.5, 4]
+    for errors in curves.errors.values():
         assert errors == sorted(errors, reverse=True)
         assert errors[-1] == pytest.approx(0)
 
@@ -134,8 +136,8 @@ def test_curves_go_with_the_sizes_and_fall():
 def test_answers_name_the_best_labels_first_with_the_sizes_of_their_sets():
     evaluation, rules, findings = found(CLASSES)
     shown = answers(evaluation, torch.tensor([3, 0]), NAMES, rules)
-    assert [each["labels"] for each in shown] == [list("cabd"), list("abcd")]
-    assert shown[1]["scores"] == pytest.approx(LOGITS[0].softmax(-1).tolist(), abs=1e-5)
+    assert [each.labels for each in shown] == [list("cabd"), list("abcd")]
+    assert shown[1].scores == pytest.approx(LOGITS[0].softmax(-1).tolist(), abs=1e-5)
     sizes = [rule(LOGITS.softmax(-1)).sum(-1)[3].item() for rule in rules.values()]
-    assert shown[0]["sizes"] == sizes
-    json.dumps([findings, shown], allow_nan=False)
+    assert shown[0].sizes == sizes
+    json.dumps(encode([findings, shown]), allow_nan=False)

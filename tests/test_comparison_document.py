@@ -1,11 +1,13 @@
-"""Reading a comparison: what is whole is taken as it is, what is not is refused with file and key."""
+"""The document of a comparison: a complete one survives reading and writing, a damaged one is refused with its path."""
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
-from shortlist.report.comparison_document import comparison_file, read_comparison
+from shortlist.comparison_document import ComparisonDocument, comparison_file, read_comparison, write_comparison
+from shortlist.errors import InputError
 from tests.report.comparisons import DOCUMENTS, document
 
 
@@ -16,7 +18,7 @@ def write(folder, content):
 
 
 def change(content, key, value):
-    """Set what stands under a key such as ``candidates.lml.runs.0.sets``; delete it for ``...``."""
+    """Set the value at a path such as ``candidates/lml/runs/0``; delete it for ``...``."""
     *way, last = [int(part) if part.isdigit() else part for part in key.split("/")]
     inside = content
     for part in way:
@@ -32,21 +34,42 @@ def change(content, key, value):
 def test_a_whole_document_is_read_from_its_folder_and_by_its_name(name, tmp_path):
     made = DOCUMENTS[name]()
     path = write(tmp_path, made)
-    assert read_comparison(tmp_path) == read_comparison(path) == json.loads(json.dumps(made))
+    read = read_comparison(tmp_path)
+    assert read == read_comparison(path)
+    assert read.to_json() == json.loads(json.dumps(made))
 
 
-def test_more_keys_than_are_used_do_no_harm(tmp_path):
-    write(tmp_path, {**document(), "later": [1, 2, 3]})
-    assert read_comparison(tmp_path)["later"] == [1, 2, 3]
+def test_writing_replaces_the_file_as_a_whole_or_not_at_all(tmp_path):
+    read = ComparisonDocument.from_json(document())
+    path = write_comparison(read, tmp_path / "new")
+    assert path == tmp_path / "new" / "comparison.json"
+    with pytest.raises(ValueError, match="JSON"):
+        write_comparison(replace(read, k=float("nan")), tmp_path / "new")
+    assert read_comparison(path) == read
+    assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_folder_without_a_document_says_what_would_write_one(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no comparison\.json; `shortlist compare --output .*` writes one\.$"):
+def test_unknown_keys_are_ignored_and_optional_ones_may_be_absent(tmp_path):
+    content = {**document(audit=True), "later": [1, 2, 3]}
+    del content["made"]["threads"], content["candidates"]["lml"]["audit"]["seconds"]
+    write(tmp_path, content)
+    assert read_comparison(tmp_path).made.threads is None
+
+
+def test_dicts_and_their_keys_are_still_taken_with_a_warning(tmp_path):
+    with pytest.warns(DeprecationWarning, match="Pass a `ComparisonDocument`"):
+        path = write_comparison(document(), tmp_path)
+    with pytest.warns(DeprecationWarning, match="Use the attribute `metrics`"):
+        assert read_comparison(path)["figures"][0].name == "average3_error"
+
+
+def test_a_folder_without_a_document_names_the_command_that_writes_one(tmp_path):
+    with pytest.raises(InputError, match=r"holds no comparison\.json; `shortlist compare --output .*` writes one\.$"):
         comparison_file(tmp_path)
 
 
-def test_a_path_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(ValueError, match=r"`.*nowhere` is not there\.$"):
+def test_a_missing_path_is_reported(tmp_path):
+    with pytest.raises(InputError, match=r"`.*nowhere` does not exist\.$"):
         read_comparison(tmp_path / "nowhere")
 
 
@@ -60,9 +83,9 @@ def test_a_path_that_is_not_there_is_told(tmp_path):
         ({**document(), "version": 1}, "has version 1; this release reads 2"),
     ],
 )
-def test_what_is_no_comparison_is_refused(content, message, tmp_path):
+def test_other_files_are_refused(content, message, tmp_path):
     path = write(tmp_path, content)
-    with pytest.raises(ValueError, match=message) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         read_comparison(tmp_path)
     assert str(path) in str(caught.value)
 
@@ -73,14 +96,14 @@ DAMAGES = [
     ("made/torch", None, "made.torch must be text; got null."),
     ("data", [], "data must be an object; got a list."),
     ("data/task", "ranking", "data.task must be one of one class, sets; got 'ranking'."),
-    ("data/labels", -1, "data.labels must be a whole number from 0; got -1."),
+    ("data/labels", -1, "data.labels must be at least 0; got -1."),
     ("data/evaluated", "holdout", "data.evaluated names 'holdout', which is not among train, val, test."),
     ("k", 0, "k must be above 0; got 0."),
-    ("k", 4, "ks must hold k, 4."),
+    ("k", 4, "ks must contain k, 4."),
     ("k", "3", "k must be a finite number; got '3'."),
     ("k", True, "k must be a finite number; got true."),
     ("ks", [], "ks must have at least 1 entry."),
-    ("ks", [3, 2, 1, 5], "ks must rise from entry to entry."),
+    ("ks", [3, 2, 1, 5], "ks must be ascending."),
     ("target", "speed", "target names 'speed', which is not among average3_error, top1_error, average_size."),
     ("figures/0/better", "more", "figures[0].better must be one of lower, higher, null; got 'more'."),
     ("best/average3_error", ["nobody"], "best.average3_error names 'nobody', which is not among cross_entropy, lml."),
@@ -108,9 +131,9 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("key", "value", "message"), DAMAGES, ids=[f"{key} {value}" for key, value, _ in DAMAGES])
-def test_a_damaged_document_is_refused_with_file_and_key(key, value, message, tmp_path):
+def test_a_damaged_document_is_refused_with_file_and_path(key, value, message, tmp_path):
     path = write(tmp_path, change(json.loads(json.dumps(document())), key, value))
-    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+    with pytest.raises(InputError, match=re.escape(message)) as caught:
         read_comparison(tmp_path)
     text = str(caught.value)
     assert text.startswith(f"`{path}` is damaged: ")
@@ -119,8 +142,8 @@ def test_a_damaged_document_is_refused_with_file_and_key(key, value, message, tm
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "1" * 400])
-def test_numbers_that_are_not_finite_are_refused(number, tmp_path):
+def test_non_finite_numbers_are_refused(number, tmp_path):
     text = json.dumps(document()).replace('"labels_per_row": 1.0', f'"labels_per_row": {number}')
     write(tmp_path, text)
-    with pytest.raises(ValueError, match=r"data\.labels_per_row must be a finite number"):
+    with pytest.raises(InputError, match=r"data\.labels_per_row must be a finite number"):
         read_comparison(tmp_path)

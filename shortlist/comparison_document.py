@@ -1,0 +1,396 @@
+"""The document of a comparison, ``comparison.json``: what `shortlist.train` writes and `shortlist.report` reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from warnings import warn
+
+from shortlist.errors import InputError
+from shortlist.files import read_document, replacing
+from shortlist.typed_json import Count, Fraction, NotEmpty, Positive, Record, damaged, decode, encode, shown
+
+FORMAT = "shortlist comparison"
+VERSION = 2
+FILE_NAME = "comparison.json"
+
+Task = Literal["one class", "sets"]
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True)
+class ErrorCurves(Record):
+    """Errors of each set rule against the average set size; ``errors[rule]`` is as long as ``sizes``."""
+
+    sizes: list[float]
+    errors: dict[str, list[Fraction | None]]
+
+
+@dataclass(frozen=True)
+class SizeResult(Record):
+    """The sets of one requested average size K.
+
+    ``error`` is that of the average-K rule and ``top_error`` that of the top-K rule, None for a fractional K. The
+    histogram counts rows by set size: all under ``all``, and under each shot group those whose rarest label is in it.
+    """
+
+    average_size: float
+    error: Fraction
+    empty: Fraction
+    top_error: Fraction | None
+    error_by_shot: dict[str, Fraction | None]
+    top_error_by_shot: dict[str, Fraction | None] | None
+    histogram: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class ClassAccuracy(Record):
+    """Training rows of each label, and how often the label is in the sets of its rows; None without such rows."""
+
+    count: list[Count]
+    accuracy: list[Fraction | None]
+
+
+@dataclass(frozen=True)
+class CalibrationBin(Record):
+    """Mean predicted probability and observed frequency of the (row, label) pairs in a bin."""
+
+    predicted: float | None
+    observed: float | None
+    pairs: Count
+
+
+@dataclass(frozen=True)
+class Calibration(Record):
+    """A reliability diagram and its error."""
+
+    bins: list[CalibrationBin]
+    error: float | None
+
+
+@dataclass(frozen=True)
+class SetFindings(Record):
+    """What a report shows of one matrix of scores; ``by_k`` has one entry for each K of the document."""
+
+    curves: ErrorCurves
+    by_k: list[SizeResult]
+    classes: ClassAccuracy
+    calibration: Calibration
+
+
+@dataclass(frozen=True)
+class AuditCounts(Record):
+    """Audited label sets of one size."""
+
+    size: Count
+    argmaxable: Count
+    unargmaxable: Count
+    undecided: Count
+
+
+@dataclass(frozen=True)
+class AuditSummary(Record):
+    """How many label sets of the evaluated rows a model can never output; ``worst`` names some of them."""
+
+    mode: Literal["sign", "top-k"]
+    sets: Count
+    argmaxable: Count
+    unargmaxable: Count
+    undecided: Count
+    labels: Count
+    features: Count
+    by_size: list[AuditCounts]
+    worst: list[list[str]]
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Answer(Record):
+    """The best labels of a row with their scores, and the size of its set for each K of the document."""
+
+    labels: list[str]
+    scores: list[float | None]
+    sizes: list[Count]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult(Record):
+    """What every run reports: the epoch that was kept, its duration, its metrics by epoch, and its sets."""
+
+    best_epoch: float | None
+    seconds: float | None
+    monitor: str | None
+    history: list[dict[str, float | None]]
+    sets: SetFindings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(RunResult):
+    """A run in the document; ``values`` by metric."""
+
+    seed: Count
+    values: dict[str, float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDetails(RunResult):
+    """A finished run as its folder keeps it; ``answers`` are those of the example rows."""
+
+    values: dict[str, float]
+    loss: str
+    answers: list[Answer]
+    audit: AuditSummary | None
+
+
+@dataclass(frozen=True)
+class MeanInterval(Record):
+    """Mean over seeds and half the width of its 95% interval; None with one seed."""
+
+    mean: float | None
+    half_width: float | None
+
+
+@dataclass(frozen=True)
+class Candidate(Record):
+    """One way to train; ``intervals`` by metric, ``audit`` of the first seed's model."""
+
+    about: str
+    options: dict[str, Any]
+    intervals: dict[str, MeanInterval]
+    runs: Annotated[list[Run], NotEmpty()]
+    audit: AuditSummary | None
+
+
+@dataclass(frozen=True)
+class TextInput(Record):
+    """An example's text."""
+
+    text: str
+    kind: Literal["text"] = "text"
+
+
+@dataclass(frozen=True)
+class ImageInput(Record):
+    """An example's image, as PNG in base64."""
+
+    png: str
+    kind: Literal["image"] = "image"
+
+
+@dataclass(frozen=True)
+class FeatureInput(Record):
+    """An example's first features."""
+
+    values: list[float | None]
+    kind: Literal["features"] = "features"
+
+
+ExampleInput = TextInput | ImageInput | FeatureInput
+
+
+@dataclass(frozen=True)
+class Example(Record):
+    """A row of the evaluated part, its true labels and the answer of each candidate."""
+
+    row: Count
+    input: ExampleInput
+    truth: list[str]
+    answers: dict[str, Answer]
+
+
+@dataclass(frozen=True)
+class Provenance(Record):
+    """Versions, date, duration in seconds and number of threads."""
+
+    shortlist: str
+    torch: str
+    python: str
+    date: str
+    seconds: float
+    threads: Count | None = None
+
+
+@dataclass(frozen=True)
+class ShotGroup(Record):
+    """Labels with a similar number of training rows, and the evaluated rows whose rarest label is one of them."""
+
+    name: str
+    about: str
+    labels: Count
+    rows: Count
+
+
+@dataclass(frozen=True)
+class DataSummary(Record):
+    """The data: ``parts`` has the rows of each part, ``evaluated`` is the part that was evaluated."""
+
+    name: str
+    kind: str
+    task: Task
+    labels: Count
+    labels_per_row: float
+    parts: dict[str, Count]
+    evaluated: str
+    shots: list[ShotGroup]
+
+
+@dataclass(frozen=True)
+class MetricInfo(Record):
+    """A metric and which values of it are better; None if neither are."""
+
+    name: str
+    better: Better | None
+
+
+@dataclass(frozen=True)
+class Optimum(Record):
+    """What the true probabilities achieve."""
+
+    values: dict[str, float | None]
+    sets: SetFindings
+
+
+@dataclass(frozen=True)
+class ComparisonDocument(Record):
+    """Everything that a report shows of a comparison.
+
+    Attributes:
+        made, commands: what made the document, and how to make it again.
+        data: the data.
+        k, ks: the requested average set size, and all sizes that were evaluated, ascending; ``k`` is one of them.
+        target, metrics: the metric that decides, and all of them.
+        best: for each metric, the best candidate and those that do not differ significantly from it.
+        optimum: of the true probabilities, where they are known.
+        candidates: by name.
+        examples: some rows with all answers.
+    """
+
+    made: Provenance
+    commands: list[str]
+    data: DataSummary
+    k: Positive
+    ks: Annotated[list[Positive], NotEmpty()]
+    target: str
+    metrics: Annotated[list[MetricInfo], NotEmpty()] = field(metadata={"key": "figures"})
+    best: dict[str, Annotated[list[str], NotEmpty()]]
+    optimum: Optimum | None
+    candidates: Annotated[dict[str, Candidate], NotEmpty()]
+    examples: list[Example]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        return {"format": FORMAT, "version": VERSION, **encode(self)}
+
+    @classmethod
+    def from_json(cls, content: Any, *, file: str | Path = FILE_NAME) -> ComparisonDocument:
+        """Check the content of a file and build the document; see `read_comparison`."""
+        document = decode(cls, content, file=file)
+        _check_names(document, file)
+        _check_lengths(document, file)
+        return document
+
+
+def comparison_file(path: str | Path) -> Path:
+    """Return the document in a folder; a path that is not a folder is the document itself.
+
+    Raises:
+        InputError: if the path does not exist, or the folder holds no document.
+    """
+    path = Path(path)
+    if path.is_dir():
+        file = path / FILE_NAME
+        if not file.is_file():
+            raise InputError(f"`{path}` holds no {FILE_NAME}; `shortlist compare --output {path}` writes one.")
+        return file
+    if not path.exists():
+        raise InputError(f"`{path}` does not exist.")
+    return path
+
+
+def read_comparison(path: str | Path) -> ComparisonDocument:
+    """Read a document and check all of it.
+
+    Args:
+        path: the folder that ``shortlist compare --output`` wrote, or the ``comparison.json`` in it.
+
+    Raises:
+        InputError: with file and path, if something is missing, has the wrong type, lies outside its range, or
+            contradicts the rest of the document; or if the file is not a comparison of this version.
+    """
+    file = comparison_file(path)
+    return ComparisonDocument.from_json(read_document(file, kind=FORMAT, version=VERSION), file=file)
+
+
+def write_comparison(document: ComparisonDocument | Mapping[str, Any], folder: str | Path) -> Path:
+    """Write a document as ``comparison.json`` in a folder, atomically."""
+    path = Path(folder) / FILE_NAME
+    if not isinstance(document, ComparisonDocument):
+        warn("Pass a `ComparisonDocument`, not a dict.", DeprecationWarning, stacklevel=2)
+        document = ComparisonDocument.from_json(document, file=path)
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(document.to_json(), allow_nan=False))
+    return path
+
+
+def _check_names(document: ComparisonDocument, file: str | Path) -> None:
+    """Check that names of metrics, candidates and parts refer to existing ones."""
+
+    def known(name: str, names: Iterable[str], path: str) -> None:
+        if name not in (names := list(names)):
+            raise damaged(file, path, f"names {shown(name)}, which is not among {', '.join(names[:12])}")
+
+    metrics = [metric.name for metric in document.metrics]
+    known(document.target, metrics, "target")
+    for metric, names in document.best.items():
+        known(metric, metrics, "best")
+        for name in names:
+            known(name, document.candidates, f"best.{metric}")
+    if document.target not in document.best:
+        raise damaged(file, f"best.{document.target}", "is missing")
+    for name, candidate in document.candidates.items():
+        for metric in metrics:
+            path = f"candidates.{name}.intervals.{metric}"
+            if metric not in candidate.intervals:
+                raise damaged(file, path, "is missing")
+            if name in document.best.get(metric, ()) and candidate.intervals[metric].mean is None:
+                raise damaged(file, f"{path}.mean", "must be a number; it is among the best")
+    for index, example in enumerate(document.examples):
+        for name in example.answers:
+            known(name, document.candidates, f"examples[{index}].answers")
+    known(document.data.evaluated, document.data.parts, "data.evaluated")
+
+
+def _check_lengths(document: ComparisonDocument, file: str | Path) -> None:
+    """Check that parallel lists have the same length."""
+
+    def same(entries: list[Any], others: list[Any], path: str, other: str) -> None:
+        if len(entries) != len(others):
+            raise damaged(file, path, f"must be as long as {other}, {len(others)}; got {len(entries)}")
+
+    ks, labels = document.ks, document.data.labels
+    if document.k not in ks:
+        raise damaged(file, "ks", f"must contain k, {document.k}")
+    if ks != sorted(set(ks)):
+        raise damaged(file, "ks", "must be ascending")
+    found = {} if document.optimum is None else {"optimum.sets": document.optimum.sets}
+    for name, candidate in document.candidates.items():
+        found |= {f"candidates.{name}.runs[{i}].sets": run.sets for i, run in enumerate(candidate.runs)}
+    for path, sets in found.items():
+        same(sets.by_k, ks, f"{path}.by_k", "ks")
+        for rule, errors in sets.curves.errors.items():
+            same(errors, sets.curves.sizes, f"{path}.curves.errors.{rule}", f"{path}.curves.sizes")
+        for key, values in (("count", sets.classes.count), ("accuracy", sets.classes.accuracy)):
+            if len(values) != labels:
+                rule = f"must have one entry for each of {labels} labels; got {len(values)}"
+                raise damaged(file, f"{path}.classes.{key}", rule)
+        for index, entry in enumerate(sets.by_k):
+            if "all" not in entry.histogram:
+                raise damaged(file, f"{path}.by_k[{index}].histogram.all", "is missing")
+    for index, example in enumerate(document.examples):
+        for name, answer in example.answers.items():
+            path = f"examples[{index}].answers.{name}"
+            same(answer.scores, answer.labels, f"{path}.scores", "labels")
+            same(answer.sizes, ks, f"{path}.sizes", "ks")
