@@ -39,21 +39,21 @@ def format_percent(fraction: float, decimals: int | None = None) -> str:
 
     Args:
         fraction: usually in [0, 1].
-        decimals: how many; None for three significant digits, and then "0 %" and "100 %" only for exactly 0 and 1.
+        decimals: how many; None for three significant digits, and then "0%" and "100%" only for exactly 0 and 1.
 
     Example:
         >>> format_percent(0.1234), format_percent(0.99999), format_percent(1), format_percent(1e-9)
-        ('12.3 %', '> 99.9 %', '100 %', '< 0.01 %')
+        ('12.3%', '> 99.9%', '100%', '< 0.01%')
         >>> format_percent(0.12345, decimals=1), format_percent(0.00012, decimals=2)
-        ('12.3 %', '0.01 %')
+        ('12.3%', '0.01%')
     """
     if decimals is not None:
-        return f"{100 * fraction:.{decimals}f} %"
+        return f"{100 * fraction:.{decimals}f}%"
     if 0 < fraction < 1e-4:
-        return "< 0.01 %"
+        return "< 0.01%"
     if 0.9995 <= fraction < 1:
-        return "> 99.9 %"
-    return f"{100 * fraction:.3g} %"
+        return "> 99.9%"
+    return f"{100 * fraction:.3g}%"
 
 
 def format_bytes(size: int) -> str:

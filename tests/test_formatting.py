@@ -8,13 +8,13 @@ from shortlist.formatting import format_bytes, format_count, format_duration, fo
 @pytest.mark.parametrize(
     ("fraction", "text"),
     [
-        (0, "0 %"),
-        (1, "100 %"),
-        (0.00009, "< 0.01 %"),
-        (0.0001, "0.01 %"),
-        (0.12345, "12.3 %"),
-        (0.9994, "99.9 %"),
-        (0.9996, "> 99.9 %"),
+        (0, "0%"),
+        (1, "100%"),
+        (0.00009, "< 0.01%"),
+        (0.0001, "0.01%"),
+        (0.12345, "12.3%"),
+        (0.9994, "99.9%"),
+        (0.9996, "> 99.9%"),
     ],
 )
 def test_a_percentage_is_0_or_100_only_if_it_is(fraction, text):
@@ -22,8 +22,8 @@ def test_a_percentage_is_0_or_100_only_if_it_is(fraction, text):
 
 
 def test_a_percentage_can_have_fixed_decimals():
-    assert format_percent(0.99999, decimals=1) == "100.0 %"
-    assert format_percent(0.005, decimals=0) == "0 %"
+    assert format_percent(0.99999, decimals=1) == "100.0%"
+    assert format_percent(0.005, decimals=0) == "0%"
 
 
 @pytest.mark.parametrize(

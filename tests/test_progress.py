@@ -43,7 +43,7 @@ def test_a_percentage_is_shown_without_a_unit_and_a_better_estimate_is_used(cloc
     with progress_bar("training", 1.0) as bar:
         clock(31)
         bar.update(0.255, description="fitting", seconds_left=7200)
-    assert capsys.readouterr().err == "fitting: 26 %, about 2.0 h left\n"
+    assert capsys.readouterr().err == "fitting: 26%, about 2.0 h left\n"
 
 
 def test_without_a_total_the_amount_alone_is_shown(clock, capsys):
@@ -93,4 +93,4 @@ def test_without_rich_a_terminal_gets_lines(clock, monkeypatch, capsys):
     with progress_bar("reading", 10) as bar:
         clock(40)
         bar.update(5)
-    assert capsys.readouterr().err == "reading: 50 %, about 40 s left\n"
+    assert capsys.readouterr().err == "reading: 50%, about 40 s left\n"

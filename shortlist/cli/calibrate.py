@@ -16,7 +16,7 @@ from shortlist.cli.scores_file import Scores, add_score_options, scores_of
 from shortlist.cli.set_figures import SetFigures, measure_sets, number
 from shortlist.cli.true_labels import add_label_options, labels_of, read_true_labels
 from shortlist.extras import require
-from shortlist.report.dataset import counted, percent
+from shortlist.formatting import format_count, format_percent
 from shortlist.sets import (
     AverageError,
     AverageK,
@@ -198,7 +198,7 @@ def _warnings(rule: SetRule) -> list[str]:
         which = "all labels are in every set" if endless[0].ndim == 0 else "some labels are in every set"
         found.append(f"too few rows for --alpha {rule.options()['alpha']:g}: {which}")
     if rule.evidence.get("pooled_classes"):
-        classes = counted(rule.evidence["pooled_classes"], "class").replace("classs", "classes")
+        classes = format_count(rule.evidence["pooled_classes"], "class").replace("classs", "classes")
         found.append(f"{classes} with too few rows share one threshold and have no promise of their own")
     if rule.min_size:
         found.append(f"--min-size {rule.min_size} adds labels to sets that have fewer")
@@ -225,7 +225,7 @@ def _print(options: argparse.Namespace, rule: SetRule, promise: str, warnings: l
     evidence = rule.evidence
     text = require("rich.text", extra="report").Text
     console = require("rich.console", extra="report").Console(highlight=False)
-    rows, labels = counted(evidence["rows"], "row"), counted(evidence["labels"], "label")
+    rows, labels = format_count(evidence["rows"], "row"), format_count(evidence["labels"], "label")
     console.print(text(f"{options.rule} on {rows} of {labels}", "bold green"))
     table = require("rich.table", extra="report").Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
@@ -245,7 +245,8 @@ def _aim(rule: SetRule) -> str:
     evidence = rule.evidence
     constraint = evidence["constraint"]
     wanted, achieved = (
-        f"{evidence[name]:.4g}" if "size" in constraint else percent(evidence[name]) for name in ("wanted", "achieved")
+        f"{evidence[name]:.4g}" if "size" in constraint else format_percent(evidence[name])
+        for name in ("wanted", "achieved")
     )
     if isinstance(rule, PerLabelThreshold) and rule.objective == "f1":
         return f"{constraint}: {achieved} on these rows"

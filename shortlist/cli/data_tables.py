@@ -11,7 +11,8 @@ from shortlist.data import Dataset
 from shortlist.data.summary.statistics import DatasetSummary, EqualRows, GroupStructure, Names
 from shortlist.data.summary.tally import Tally
 from shortlist.extras import require
-from shortlist.report.dataset import counted, number, percent, shot_name
+from shortlist.formatting import format_count, format_number, format_percent
+from shortlist.report.dataset import shot_name
 from shortlist.report.dataset_examples import describe_input, describe_labels, one_line, read_example
 
 _MOST_BARS = 10
@@ -43,7 +44,7 @@ def print_summary(summary: DatasetSummary, dataset: Dataset, rows: list[int]) ->
     if rows:
         few = min(_FEW, len(rows))
         console.print()
-        console.print(_text(f"{counted(few, 'row')} by chance", "bold"))
+        console.print(_text(f"{format_count(few, 'row')} by chance", "bold"))
         console.print(_examples(dataset, [rows[place * len(rows) // few] for place in range(few)]))
 
 
@@ -62,7 +63,7 @@ def _grid() -> Any:
 def _heading(summary: DatasetSummary) -> Any:
     shape = "" if not summary.input_shape else f" ({' × '.join(map(str, summary.input_shape))})"
     name = f"{summary.name}: " if summary.name else ""
-    rows, labels = counted(summary.rows, "row"), counted(summary.labels, "label")
+    rows, labels = format_count(summary.rows, "row"), format_count(summary.labels, "label")
     return _text(f"{name}{rows} of {summary.inputs}{shape}, {labels}", "bold green")
 
 
@@ -73,8 +74,8 @@ def _figures(summary: DatasetSummary) -> Iterator[tuple[str, str, bool]]:
     yield "targets", summary.target_form, False
     yield (
         "labels per row",
-        f"{_spread(per_row)}; density {percent(summary.density)}; "
-        f"{counted(summary.rows_without_labels, 'row')} without a label",
+        f"{_spread(per_row)}; density {format_percent(summary.density)}; "
+        f"{format_count(summary.rows_without_labels, 'row')} without a label",
         False,
     )
     yield "label sets", f"{summary.label_sets:,} different", False
@@ -82,7 +83,7 @@ def _figures(summary: DatasetSummary) -> Iterator[tuple[str, str, bool]]:
     if per_label.total:
         yield "most frequent", _with_counts(summary.most_frequent), False
         yield "least frequent", _with_counts(summary.least_frequent), False
-        tails = ", ".join(f"{percent(share)} hold {percent(held)}" for share, held in summary.tails)
+        tails = ", ".join(f"{format_percent(share)} hold {format_percent(held)}" for share, held in summary.tails)
         yield "tail", f"the rarest {tails} of all label entries; Gini {summary.gini:.3f}", False
         head = f"{summary.half:,} most frequent labels" if summary.half > 1 else "most frequent label"
         yield "head", f"half of all label entries belong to the {head}", False
@@ -100,7 +101,7 @@ def _parts(summary: DatasetSummary) -> str:
     # Worth telling only where it can differ: parts of one source should not.
     several = summary.labels_per_row.minimum < summary.labels_per_row.maximum
     texts = [
-        f"{part.name} {part.rows:,}" + (f" ({number(part.labels_per_row)} labels per row)" if several else "")
+        f"{part.name} {part.rows:,}" + (f" ({format_number(part.labels_per_row)} labels per row)" if several else "")
         for part in summary.parts
     ]
     if summary.rows_without_part:
@@ -118,18 +119,21 @@ def _training(summary: DatasetSummary) -> Iterator[tuple[str, str, bool]]:
         yield "only in test", _names(summary.only_in_test), summary.only_in_test.count > 0
     if training.imbalance is not None:
         where = "train" if summary.parts else "all rows"
-        yield "imbalance", f"{number(training.imbalance)} : 1, most to least frequent label of {where}", False
+        yield "imbalance", f"{format_number(training.imbalance)} : 1, most to least frequent label of {where}", False
 
 
 def _gaps(summary: DatasetSummary) -> Iterator[tuple[str, str, bool]]:
     unknown, changed = summary.unknown, summary.changed
     entries = "1 entry" if unknown.entries == 1 else f"{unknown.entries:,} entries"
     text = (
-        f"{entries} ({percent(unknown.share)} of all) in {counted(unknown.rows, 'row')}" if unknown.entries else "none"
+        f"{entries} ({format_percent(unknown.share)} of all) in {format_count(unknown.rows, 'row')}"
+        if unknown.entries
+        else "none"
     )
     yield "unknown labels", text, False
     if changed is not None:
-        text = f"{counted(changed.rows, 'row')}: {changed.added:,} labels added, {changed.removed:,} removed or hidden"
+        edits = f"{changed.added:,} labels added, {changed.removed:,} removed or hidden"
+        text = f"{format_count(changed.rows, 'row')}: {edits}"
         yield "changed labels", text, False
 
 
@@ -139,11 +143,11 @@ def _equal(found: EqualRows | None, split: bool) -> tuple[str, bool]:
     if not found.groups:
         return "none", False
     first = " = ".join(str(row) for row in found.first[0][:_FEW])
-    texts = [f"{found.rows:,} rows in {counted(found.groups, 'group')} (such as {first})"]
+    texts = [f"{found.rows:,} rows in {format_count(found.groups, 'group')} (such as {first})"]
     if split:
-        leak = f"{counted(found.leaked_rows, 'row')} outside of train also inside"
-        texts.append(f"{counted(found.across_parts, 'group')} across parts, {leak}")
-    texts.append(f"{counted(found.different_labels, 'group')} with different labels")
+        leak = f"{format_count(found.leaked_rows, 'row')} outside of train also inside"
+        texts.append(f"{format_count(found.across_parts, 'group')} across parts, {leak}")
+    texts.append(f"{format_count(found.different_labels, 'group')} with different labels")
     return "; ".join(texts), found.across_parts > 0 or found.different_labels > 0
 
 
@@ -151,7 +155,7 @@ def _names(names: Names) -> str:
     if not names.count:
         return "none"
     shown = ", ".join(map(_brief, names.first[:_FEW]))
-    return f"{counted(names.count, 'label')}: {shown}{', …' if names.count > _FEW else ''}"
+    return f"{format_count(names.count, 'label')}: {shown}{', …' if names.count > _FEW else ''}"
 
 
 def _with_counts(pairs: tuple[tuple[str, int], ...]) -> str:
@@ -164,13 +168,14 @@ def _brief(name: str) -> str:
 
 def _group(group: GroupStructure, of: str) -> str:
     sizes = group.sizes
-    text = f"{counted(group.groups, 'group')} of {_range(sizes.minimum, sizes.maximum, of)} (mean {number(sizes.mean)})"
+    spread = f"{_range(sizes.minimum, sizes.maximum, of)} (mean {format_number(sizes.mean)})"
+    text = f"{format_count(group.groups, 'group')} of {spread}"
     if group.rows is not None:
         text += f", {_range(group.rows.minimum, group.rows.maximum, 'row')} each"
     if group.largest:
         text += f"; largest {_with_counts(group.largest[:3])}"
     if group.without:
-        text += f"; {counted(group.without, of)} in none"
+        text += f"; {format_count(group.without, of)} in none"
     if group.across_parts is not None:
         text += f"; {group.across_parts:,} in several parts"
     return text
@@ -179,11 +184,11 @@ def _group(group: GroupStructure, of: str) -> str:
 def _spread(tally: Tally) -> str:
     # The median of whole numbers is whole or halfway between two.
     median = f"{tally.median:,.1f}".removesuffix(".0")
-    return f"mean {number(tally.mean)}, median {median}, from {tally.minimum:,} to {tally.maximum:,}"
+    return f"mean {format_number(tally.mean)}, median {median}, from {tally.minimum:,} to {tally.maximum:,}"
 
 
 def _range(low: int, high: int, noun: str) -> str:
-    return counted(high, noun) if low == high else f"{low:,} to {counted(high, noun)}"
+    return format_count(high, noun) if low == high else f"{low:,} to {format_count(high, noun)}"
 
 
 def _charts(summary: DatasetSummary, block: str) -> Any:

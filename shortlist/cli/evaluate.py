@@ -17,7 +17,7 @@ from shortlist.cli.scores_file import Scores, add_score_options, scores_of
 from shortlist.cli.set_figures import SetFigures, measure_sets, number
 from shortlist.cli.true_labels import add_label_options, in_form, read_true_labels
 from shortlist.extras import require
-from shortlist.report.dataset import counted, percent
+from shortlist.formatting import format_count, format_percent
 from shortlist.sets import SetRule
 
 _EXAMPLES = """\
@@ -171,11 +171,11 @@ def _print(scores: Scores, target: Tensor, ks: list[int], figures: ScoreFigures,
     text = require("rich.text", extra="report").Text
     tables = require("rich.table", extra="report").Table
     console = require("rich.console", extra="report").Console(highlight=False, soft_wrap=True)
-    rows, labels = counted(scores.num_rows, "row"), counted(scores.num_labels, "label")
+    rows, labels = format_count(scores.num_rows, "row"), format_count(scores.num_labels, "label")
     task = "one class per row" if target.ndim == 1 else "sets of labels"
     console.print(text(f"{rows}, {labels}, {task}", "bold green"))
     if figures.absent:
-        console.print(text(f"{counted(figures.absent, 'label')} without a row, in no macro average", "yellow"))
+        console.print(text(f"{format_count(figures.absent, 'label')} without a row, in no macro average", "yellow"))
     table = tables()
     table.add_column("")
     for k in ks:
@@ -203,7 +203,7 @@ def _shown(name: str) -> str:
 
 
 def _share(value: float) -> str:
-    return "·" if value != value else percent(value)
+    return "·" if value != value else format_percent(value)
 
 
 def _bars(bars: list[tuple[str, int]], block: str) -> Any:

@@ -18,7 +18,7 @@ from shortlist.cli.row_progress import watched_blocks
 from shortlist.cli.scores_file import ScoreBlock, Scores, add_score_options, scores_of
 from shortlist.cli.set_lines import CsvLines, JsonLines, SetRows
 from shortlist.cli.set_output import set_output
-from shortlist.report.dataset import counted, percent
+from shortlist.formatting import format_count, format_percent
 from shortlist.sets import PredictionSets, SetRule, load_rule
 from shortlist.sets.rule import Draw
 
@@ -127,7 +127,9 @@ def _write(options: argparse.Namespace, output: Path, form: str, scores: Scores,
     except KeyboardInterrupt:
         if done.rows == 0:
             raise
-        sys.stderr.write(f"\nshortlist: interrupted; the same command goes on after {counted(done.rows, 'row')}.\n")
+        sys.stderr.write(
+            f"\nshortlist: interrupted; the same command goes on after {format_count(done.rows, 'row')}.\n"
+        )
         return 130
     _summarise(options, done, before.rows)
     return 0
@@ -219,5 +221,5 @@ def _summarise(options: argparse.Namespace, done: Finished, before: int) -> None
         return
     kept = f" ({before:,} of them from before)" if before else ""
     size = f"{done.labels / rows:.4g} labels on average"
-    none = f"{done.empty:,} empty ({percent(done.empty / rows)})" if done.empty else "none empty"
-    sys.stdout.write(f"{counted(rows, 'set')}{kept}, {size}, {none}: {options.output}\n")
+    none = f"{done.empty:,} empty ({format_percent(done.empty / rows)})" if done.empty else "none empty"
+    sys.stdout.write(f"{format_count(rows, 'set')}{kept}, {size}, {none}: {options.output}\n")

@@ -12,7 +12,7 @@ from shortlist.cli.row_progress import watched_blocks
 from shortlist.cli.scores_file import Scores
 from shortlist.cli.true_labels import labels_of
 from shortlist.data.summary.tally import Tally
-from shortlist.report.dataset import counted, percent
+from shortlist.formatting import format_count, format_percent
 from shortlist.sets import SetRule
 
 _MOST_BINS = 10
@@ -73,21 +73,24 @@ class SetFigures(NamedTuple):
         sizes = self.sizes
         text = f"{sizes.mean:.4g} labels on average, median {sizes.median:g}, {sizes.minimum:,} to {sizes.maximum:,}"
         yield "set size", text
-        yield "empty sets", f"{self.empty:,} ({percent(self.empty / sizes.members)})" if self.empty else "none"
+        yield "empty sets", f"{self.empty:,} ({format_percent(self.empty / sizes.members)})" if self.empty else "none"
         if self.coverage is None:
             return
         if self.one_class:
-            missing = percent(1 - self.coverage)
-            yield "coverage", f"{percent(self.coverage)} of rows have their true label inside (error {missing})"
+            missing = format_percent(1 - self.coverage)
+            yield "coverage", f"{format_percent(self.coverage)} of rows have their true label inside (error {missing})"
             if self.macro_coverage is not None:
-                yield "by class", f"{percent(self.macro_coverage)} on average over classes"
+                yield "by class", f"{format_percent(self.macro_coverage)} on average over classes"
         else:
-            missing = percent(1 - self.coverage)
-            yield "recall", f"{percent(self.coverage)} of the true labels of a row are inside ({missing} missing)"
+            missing = format_percent(1 - self.coverage)
+            yield (
+                "recall",
+                f"{format_percent(self.coverage)} of the true labels of a row are inside ({missing} missing)",
+            )
             if self.micro_f1 is not None and self.macro_f1 is not None:
-                yield "F1", f"micro {percent(self.micro_f1)}, macro {percent(self.macro_f1)}"
+                yield "F1", f"micro {format_percent(self.micro_f1)}, macro {format_percent(self.macro_f1)}"
         if self.rows_without_labels:
-            yield "left out", f"{counted(self.rows_without_labels, 'row')} without a true label"
+            yield "left out", f"{format_count(self.rows_without_labels, 'row')} without a true label"
 
     def bins(self) -> list[tuple[str, int]]:
         """Ranges of sizes, and how many sets are in each."""

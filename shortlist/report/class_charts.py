@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from shortlist.formatting import format_count
 from shortlist.report.chart import OPTIMUM, Axis, Chart, Panel, Series
-from shortlist.report.dataset import counted
 from shortlist.report.figure_words import k_words, share_words
 from shortlist.report.set_charts import findings
 
@@ -92,7 +92,7 @@ def _points(
     ys = np.bincount(place, y) / labels
     sizes = np.minimum(_SMALLEST * np.sqrt(labels), _LARGEST)
     notes = [
-        f"{counted(int(number), 'label')}, {counted(round(at), 'training row')}: {share_words(value)}"
+        f"{format_count(int(number), 'label')}, {format_count(round(at), 'training row')}: {share_words(value)}"
         for number, at, value in zip(labels, xs, ys, strict=True)
     ]
     return tuple(xs.tolist()), tuple(ys.tolist()), tuple(sizes.tolist()), tuple(notes)
@@ -104,8 +104,8 @@ def _note(counts: np.ndarray, accuracy: np.ndarray) -> str:
     unseen = (counts == 0) & ~absent
     parts = []
     if absent.any():
-        parts.append(f"{counted(int(absent.sum()), 'label')} without test rows left out.")
+        parts.append(f"{format_count(int(absent.sum()), 'label')} without test rows left out.")
     if unseen.any():
         share = share_words(float(accuracy[unseen].mean()))
-        parts.append(f"{counted(int(unseen.sum()), 'label')} without training rows left out; accuracy {share}.")
+        parts.append(f"{format_count(int(unseen.sum()), 'label')} without training rows left out; accuracy {share}.")
     return " ".join(parts)

@@ -10,6 +10,7 @@ from shortlist.data import Dataset
 from shortlist.data.summary.statistics import DatasetSummary, GroupStructure
 from shortlist.data.summary.tally import Tally
 from shortlist.extras import require
+from shortlist.formatting import format_count, format_number, format_percent
 from shortlist.report.dataset_examples import draw_examples, example_rows, shorten
 from shortlist.report.saving import new_figure
 
@@ -72,7 +73,7 @@ def draw_dataset(summary: DatasetSummary, dataset: Dataset | None = None, *, exa
 
 def _title(summary: DatasetSummary) -> str:
     shape = "" if not summary.input_shape else f" ({' × '.join(map(str, summary.input_shape))})"
-    rows, labels = counted(summary.rows, "row"), counted(summary.labels, "label")
+    rows, labels = format_count(summary.rows, "row"), format_count(summary.labels, "label")
     name = f"{shorten(summary.name, 60)}: " if summary.name else ""
     return f"{name}{rows} of {summary.inputs}{shape}, {labels}"
 
@@ -83,7 +84,7 @@ def _examples_title(summary: DatasetSummary, count: int) -> str:
         "sparse features": "; brighter is larger (absolute values)",
         "object pairs": "; the subject is dark, the object orange",
     }
-    return f"{counted(count, 'row')} drawn by chance{key.get(summary.inputs, '')}"
+    return f"{format_count(count, 'row')} drawn by chance{key.get(summary.inputs, '')}"
 
 
 def _is_matrix(summary: DatasetSummary) -> bool:
@@ -105,7 +106,9 @@ def _draw_cardinality(axis: Any, summary: DatasetSummary) -> None:
     if summary.rows:
         axis.axvline(tally.mean, color=_MARK, linestyle=":", linewidth=1.4)
         ha = "left" if tally.mean <= (middle[0] + middle[-1]) / 2 else "right"
-        axis.text(tally.mean, 1.12 * max(heights), f"  mean {number(tally.mean)}  ", color=_MARK, ha=ha, va="center")
+        axis.text(
+            tally.mean, 1.12 * max(heights), f"  mean {format_number(tally.mean)}  ", color=_MARK, ha=ha, va="center"
+        )
     xlabel = "labels per row" if step == 1 else f"labels per row (bars of {step} values)"
     _finish(axis, "Labels per row", xlabel, "rows", whole="xy")
 
@@ -130,7 +133,7 @@ def _draw_frequencies(axis: Any, summary: DatasetSummary) -> None:
         else:
             axis.set_ylim(0, 1.15 * seen.maximum)
     if summary.never_seen.count:
-        _note(axis, f"{counted(summary.never_seen.count, 'label')} never seen", 0.97, 0.95, ha="right")
+        _note(axis, f"{format_count(summary.never_seen.count, 'label')} never seen", 0.97, 0.95, ha="right")
     _finish(axis, "Frequency of the labels", "rank of the label", "rows with the label", whole="xy")
 
 
@@ -144,7 +147,7 @@ def _draw_lorenz(axis: Any, summary: DatasetSummary) -> None:
         if share == 0.8 and summary.rows_per_label.total:
             axis.plot([80, 80, 100], [0, 100 * held, 100 * held], color=_MARK, linewidth=1.2, linestyle=":")
             axis.plot(80, 100 * held, "o", color=_MARK)
-            _note(axis, f"the rarest 80 % hold {percent(held)}", 0.04, 0.80, colour=_MARK)
+            _note(axis, f"the rarest 80 % hold {format_percent(held)}", 0.04, 0.80, colour=_MARK)
     _note(axis, f"Gini {summary.gini:.3f}", 0.04, 0.93)
     axis.set(xlim=(0, 100), ylim=(0, 101))
     _finish(axis, "Lorenz curve", "labels, rarest first (%)", "share of all label entries (%)", whole="")
@@ -152,7 +155,10 @@ def _draw_lorenz(axis: Any, summary: DatasetSummary) -> None:
 
 def _draw_parts(axis: Any, summary: DatasetSummary) -> None:
     """Rows of each part of the split."""
-    bars = [(part.name, part.rows, f"{part.rows:,} ({number(part.labels_per_row)} per row)") for part in summary.parts]
+    bars = [
+        (part.name, part.rows, f"{part.rows:,} ({format_number(part.labels_per_row)} per row)")
+        for part in summary.parts
+    ]
     rest = summary.rows_without_part if summary.parts else summary.rows
     if rest or not bars:
         bars.append(("no part" if summary.parts else "all rows", rest, f"{rest:,}"))
@@ -178,7 +184,7 @@ def _draw_shots(axis: Any, summary: DatasetSummary) -> None:
             (
                 shot_name(shot.low, shot.high, shot.name),
                 shot.labels,
-                f"{shot.labels:,} ({percent(shot.entries / entries)})",
+                f"{shot.labels:,} ({format_percent(shot.entries / entries)})",
             )
             for shot in summary.training.shots
         ],
@@ -186,7 +192,7 @@ def _draw_shots(axis: Any, summary: DatasetSummary) -> None:
     if summary.training.never.count:
         never = summary.training.never.count
         axis.barh([0], [never], height=0.7, color="none", edgecolor="white", hatch="////", linewidth=0)
-        _note(axis, f"hatched: {counted(never, 'label')} without any", 0.97, 0.03, ha="right", va="bottom")
+        _note(axis, f"hatched: {format_count(never, 'label')} without any", 0.97, 0.03, ha="right", va="bottom")
     _finish(axis, title, xlabel, "")
 
 
@@ -248,61 +254,6 @@ def shot_name(low: int, high: int | None, name: str) -> str:
         ('few: < 20', 'medium: 20-100', 'many: > 100')
     """
     return f"{name}: > {low - 1}" if high is None else f"{name}: {low}-{high}" if low else f"{name}: < {high + 1}"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the plural unless it is 1.
-
-    Args:
-        number: how many.
-        noun: in the singular; the plural has an s.
-
-    Returns:
-        Both, with commas between thousands.
-
-    Example:
-        >>> counted(1, "row"), counted(2000, "row")
-        ('1 row', '2,000 rows')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def number(value: float) -> str:
-    """A number from 0 for people: three digits, whole from 100 on, with commas between thousands and no exponent.
-
-    Args:
-        value: such as a mean.
-
-    Returns:
-        The number as text; tiny ones only as below a bound.
-
-    Example:
-        >>> number(3700.4), number(99.96), number(1.25), number(0.00001), number(0)
-        ('3,700', '100', '1.25', '< 0.0001', '0')
-    """
-    if 0 < value < 1e-4:
-        return "< 0.0001"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def percent(share: float) -> str:
-    """A share for people: three digits, and never 0 % or 100 % unless it is.
-
-    Args:
-        share: in [0, 1].
-
-    Returns:
-        Percent as text.
-
-    Example:
-        >>> percent(0.1234), percent(0.99999), percent(1), percent(1e-9)
-        ('12.3 %', '> 99.9 %', '100 %', '< 0.01 %')
-    """
-    if 0 < share < 1e-4:
-        return "< 0.01 %"
-    if 0.9995 <= share < 1:
-        return "> 99.9 %"
-    return f"{100 * share:.3g} %"
 
 
 def _note(axis: Any, text: str, x: float, y: float, *, ha: str = "left", va: str = "top", colour: str = _INK) -> None:

@@ -7,8 +7,8 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
+from shortlist.formatting import format_count, format_number
 from shortlist.report.chart import Panel, candidate_style
-from shortlist.report.dataset import counted, number
 from shortlist.report.figure_words import k_words, shown_name
 from shortlist.report.winners import audit_sentence, summary_sentence
 
@@ -20,7 +20,7 @@ def heading_html(document: dict[str, Any], number_of_job: int, jobs: int) -> str
     """Name of the data, who wins, and the facts."""
     data = document["data"]
     facts = {_PARTS.get(part, f"{shown_name(part)} rows"): f"{rows:,}" for part, rows in data["parts"].items()}
-    facts |= {"labels": f"{data['labels']:,}", "labels per row": number(data["labels_per_row"])}
+    facts |= {"labels": f"{data['labels']:,}", "labels per row": format_number(data["labels_per_row"])}
     facts["K asked for"] = k_words(document["k"])
     listed = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     task = "one true label per row" if data["task"] == "one class" else "several labels per row"
@@ -106,7 +106,9 @@ def audits_html(document: dict[str, Any]) -> str:
             continue
         title = f"{swatch_html(place)}<bdi>{escape(shown_name(name))}</bdi>"
         says = audit_sentence("", audit).partition(": ")[2]
-        layer = f"The layer has {counted(audit['labels'], 'label')} and {counted(audit['features'], 'feature')}."
+        layer = (
+            f"The layer has {format_count(audit['labels'], 'label')} and {format_count(audit['features'], 'feature')}."
+        )
         sets = _worst_html(audit["worst"]) if audit["worst"] else ""
         blocks.append(
             f'<div class="audit"><h4>{title}</h4><p class="says">{escape(says[:1].upper() + says[1:])}</p>'
@@ -125,7 +127,7 @@ def audits_html(document: dict[str, Any]) -> str:
 def _worst_html(worst: list[list[str]]) -> str:
     """One set in view, the others to be opened."""
     rest = "".join(_chips(labels) for labels in worst[1:])
-    more = f"<details><summary>{counted(len(worst) - 1, 'more set')}</summary>{rest}</details>" if rest else ""
+    more = f"<details><summary>{format_count(len(worst) - 1, 'more set')}</summary>{rest}</details>" if rest else ""
     return f'<p class="sides">Such a set</p>{_chips(worst[0])}{more}'
 
 
@@ -144,7 +146,7 @@ def reproduce_html(document: dict[str, Any]) -> str:
         for name, candidate in document["candidates"].items()
     )
     versions = f"shortlist {made['shortlist']}, torch {made['torch']}, Python {made['python']}"
-    threads = f", {counted(made['threads'], 'thread')}" if isinstance(made.get("threads"), int) else ""
+    threads = f", {format_count(made['threads'], 'thread')}" if isinstance(made.get("threads"), int) else ""
     when = f"Made on {_date(made['date'])} in {_duration(made['seconds'])} with {versions}{threads}."
     copy = '<button type="button" class="copy">Copy</button>'
     code = f'<div class="commands"><pre><code>{commands}</code></pre>{copy}</div>' if commands else ""

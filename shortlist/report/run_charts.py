@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from shortlist.formatting import format_number
 from shortlist.report.chart import Axis, Chart, Panel, Reference, Series, candidate_style
-from shortlist.report.dataset import number
 from shortlist.report.figure_words import figure_title, share_words, shown_name
 from shortlist.report.set_charts import findings, mean
 from shortlist.report.winners import AUDITED
@@ -20,7 +20,7 @@ def calibration_panel(document: dict[str, Any]) -> Panel:
     for name, style, seeds in findings(document, optimum=False):
         bins = [bin for bin in seeds[0]["calibration"]["bins"] if bin["pairs"] and None not in bin.values()]
         error = mean([sets["calibration"]["error"] for sets in seeds])
-        legend = name if error is None else f"{name}: {number(error)}"
+        legend = name if error is None else f"{name}: {format_number(error)}"
         predicted, observed = [bin["predicted"] for bin in bins], [bin["observed"] for bin in bins]
         notes = [
             f"said {share_words(bin['predicted'])}, true {share_words(bin['observed'])} of {bin['pairs']:,} pairs"

@@ -135,7 +135,7 @@ def test_a_table_tells_aim_size_error_and_promise(folder, capsys):
     assert (code, err) == (0, "")
     rule = AverageError(0.2).fit(LOGITS, CLASSES, from_logits=True)
     assert out.startswith("average-error on 400 rows of 6 labels\n")
-    assert f"average error: 20 % wanted, {100 * rule.evidence['achieved']:.3g} % on these rows" in out
+    assert f"average error: 20% wanted, {100 * rule.evidence['achieved']:.3g}% on these rows" in out
     generator = torch.Generator().manual_seed(0)  # One true score ties with the threshold: it is the threshold.
     sizes = [rule.predict(part, generator=generator).sizes for part in LOGITS.split(150)]
     assert f"{torch.cat(sizes).double().mean():.4g} labels on average" in out

@@ -120,12 +120,12 @@ def test_a_table_tells_the_figures(opened, capsys):
     assert table(out) == {
         "rows": "7: train 4 (1.25 labels per row), val 1 (1 labels per row), test 2 (1 labels per row)",
         "targets": "multi-hot",
-        "labels per row": "mean 1.14, median 1, from 0 to 2; density 28.6 %; 1 row without a label",
+        "labels per row": "mean 1.14, median 1, from 0 to 2; density 28.6%; 1 row without a label",
         "label sets": "4 different",
         "rows per label": "mean 2, median 1.5, from 0 to 5",
         "most frequent": "rose (5), [bold]daisy (2), fern (1)",
         "least frequent": "fern (1), [bold]daisy (2), rose (5)",
-        "tail": "the rarest 50 % hold 12.5 %, 80 % hold 50 %, 90 % hold 75 % of all label entries; Gini 0.500",
+        "tail": "the rarest 50% hold 12.5%, 80% hold 50%, 90% hold 75% of all label entries; Gini 0.500",
         "head": "half of all label entries belong to the most frequent label",
         "never seen": "1 label: oak",
         "never in train": "2 labels: fern, oak",
@@ -134,7 +134,7 @@ def test_a_table_tells_the_figures(opened, capsys):
         "genus": "3 groups of 1 label (mean 1), 1 to 5 rows each; largest Bellis (1), Fern (1), Rosa (1); "
         "1 label in none",
         "source": "2 groups of 3 to 4 rows (mean 3.5); largest y (4), x (3); 1 in several parts",
-        "unknown labels": "1 entry (3.57 % of all) in 1 row",
+        "unknown labels": "1 entry (3.57% of all) in 1 row",
         "changed labels": "1 row: 0 labels added, 1 removed or hidden",
         "equal inputs": "2 rows in 1 group (such as 0 = 3); 1 group across parts, 1 row outside of train also inside; "
         "0 groups with different labels",

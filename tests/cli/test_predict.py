@@ -137,7 +137,7 @@ def test_empty_sets_are_rows_too(folder, capsys):
     code, out, _ = run(capsys, "logits.npy", "--logits", "--rule", "few.json", "-o", "sets.jsonl")
     empty = int((AverageK(0.5).fit(LOGITS, from_logits=True).predict(LOGITS).sizes == 0).sum())
     assert code == 0
-    assert f"{empty} empty ({100 * empty / 50:.3g} %)" in out
+    assert f"{empty} empty ({100 * empty / 50:.3g}%)" in out
     assert sum(json.loads(line)["labels"] == [] for line in Path("sets.jsonl").read_text().splitlines()) == empty
 
 

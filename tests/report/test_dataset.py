@@ -11,7 +11,7 @@ from shortlist.data.object_pairs import ObjectPairs
 from shortlist.data.summary import summarise
 from shortlist.data.target_rows import sparse_targets
 from shortlist.report import draw_dataset
-from shortlist.report.dataset import counted, number, percent, shot_name
+from shortlist.report.dataset import shot_name
 from shortlist.report.dataset_examples import (
     describe_input,
     describe_labels,
@@ -232,30 +232,8 @@ def test_inputs_and_labels_are_described_in_one_line():
 
 
 def test_figures_read_well():
-    assert [percent(share) for share in (0, 1e-6, 0.11, 0.99999, 1)] == ["0 %", "< 0.01 %", "11 %", "> 99.9 %", "100 %"]
-    assert [counted(number, "row") for number in (0, 1, 1234)] == ["0 rows", "1 row", "1,234 rows"]
     shots = [("few", 0, 19), ("medium", 20, 100), ("many", 101, None)]
     assert [shot_name(low, high, name) for name, low, high in shots] == ["few: < 20", "medium: 20-100", "many: > 100"]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0"),
-        (1e-9, "< 0.0001"),
-        (1e-4, "0.0001"),
-        (0.12345, "0.123"),
-        (1.0, "1"),
-        (99.94, "99.9"),
-        (99.96, "100"),
-        (999.6, "1,000"),
-        (3700.4, "3,700"),
-        (12345678.9, "12,345,679"),
-        (1e15, "1,000,000,000,000,000"),
-    ],
-)
-def test_numbers_are_for_people_and_have_no_exponent(value, text):
-    assert number(value) == text
 
 
 def test_features_have_no_exponent_where_digits_will_do():
