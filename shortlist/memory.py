@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Literal, NamedTuple, get_args
 
-from shortlist.functional.linear.blocks import block_width
+from shortlist.label_axis.linear_blocks import block_width
 
 HeadKind = Literal["plain", "chunked"]
 """Logits as a tensor, or :class:`shortlist.functional.LinearLogits`."""

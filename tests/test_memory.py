@@ -14,7 +14,7 @@ from torch.autograd.profiler import profile
 
 from shortlist import nn
 from shortlist.functional import loops
-from shortlist.functional.linear import blocks as linear_blocks
+from shortlist.label_axis import linear_blocks
 from shortlist.memory import LOSSES, OPTIMIZERS, MemoryEstimate, estimate_memory, readable
 
 ROOT = Path(__file__).parents[1]

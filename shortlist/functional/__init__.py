@@ -3,7 +3,6 @@
 from shortlist.functional.dft.logits import dft_logits, dft_matrix
 from shortlist.functional.dft.runs import sign_changes
 from shortlist.functional.dft.witness import DFTWitness, dft_witness
-from shortlist.functional.linear.logits import LinearLogits, TopLabels
 from shortlist.functional.losses.average_k import average_k
 from shortlist.functional.losses.binary import asymmetric, bce
 from shortlist.functional.losses.hinge import noised_topk, smooth_topk_svm, topk_hinge
@@ -43,6 +42,7 @@ from shortlist.functional.projections.fenchel_young import (
 )
 from shortlist.functional.projections.lml import lml, lml_dual, log_lml
 from shortlist.functional.projections.sparse_top import sparse_top, sparsemax
+from shortlist.label_axis.linear_logits import LinearLogits, TopLabels
 
 __all__ = [
     "BinnedAveragePrecision",

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from shortlist.functional.observed import check_rows
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import is_plain, solvable, wide
 from shortlist.targets import TargetForm, stored_entries
+from shortlist.tensors import is_plain, solvable, wide
 
 _RARE = 16
 """One entry in this many may be marked in a multi-hot for the marks to be picked one by one."""

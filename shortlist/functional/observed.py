@@ -11,10 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_logits
 from shortlist.functional.reduction import check_weight
-from shortlist.functional.rows import check_logits, holds, is_plain, may_look, solvable, wide
 from shortlist.target_entries import check_sparse_rows, refuse_ambiguous
 from shortlist.targets import TargetForm, fill_unknown, stored_entries, target_form
+from shortlist.tensors import holds, is_plain, may_look, solvable, wide
 
 _INDICES = (TargetForm.CLASS_INDICES, TargetForm.INDEX_LISTS)
 

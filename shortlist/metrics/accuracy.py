@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.checks import whole_k
 from shortlist.functional.metrics.accuracy import AVERAGES, Average, class_hits, macro_mean
 from shortlist.functional.metrics.labels import check_choice, check_ks, like_k
-from shortlist.functional.order.largest import whole_k
 from shortlist.metrics.accumulated import Accumulated
 
 FEW, MANY = 20, 100

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.checks import whole_k
 from shortlist.functional.metrics.accuracy import AVERAGES, Average, ClassHits, averaged, one_class_rows
 from shortlist.functional.metrics.average_k import (
     Counted,
@@ -19,9 +20,8 @@ from shortlist.functional.metrics.average_k import (
     set_budget,
 )
 from shortlist.functional.metrics.labels import check_choice, labelled, refuse_nan
-from shortlist.functional.order.largest import whole_k
-from shortlist.functional.rows import solvable
 from shortlist.metrics.accumulated import Kept
+from shortlist.tensors import solvable
 
 
 class AverageKAccuracy(Kept):

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.checks import whole_k
 from shortlist.functional.metrics.average_precision import By, average_precision, line_average_precision, mean_of_known
 from shortlist.functional.metrics.binned import (
     BinnedAveragePrecision,
@@ -16,9 +17,8 @@ from shortlist.functional.metrics.binned import (
     score_histogram,
 )
 from shortlist.functional.metrics.labels import check_choice, labelled, refuse_nan
-from shortlist.functional.order.largest import whole_k
-from shortlist.functional.rows import solvable
 from shortlist.metrics.accumulated import Accumulated, Kept
+from shortlist.tensors import solvable
 
 
 class MeanAveragePrecision(Kept):

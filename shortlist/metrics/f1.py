@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.checks import whole_k
 from shortlist.functional.metrics.f1 import F1Counts, check_rule, f1_counts, f1_of
-from shortlist.functional.order.largest import whole_k
 from shortlist.metrics.accumulated import Accumulated
 
 

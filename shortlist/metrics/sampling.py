@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from shortlist.functional.order.largest import whole_k
+from shortlist.checks import whole_k
 
 
 def sampler_mask(num_rows: int, *, rank: int, world_size: int, start: int, count: int) -> Tensor:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from shortlist.checks import whole_k
 from shortlist.functional.metrics.accuracy import macro_mean
 from shortlist.functional.metrics.labels import check_choice, check_ks, like_k
 from shortlist.functional.metrics.scene_graph import graph_recalls, refuse_unnamed
-from shortlist.functional.order.largest import whole_k
 from shortlist.metrics.accumulated import Accumulated
 
 

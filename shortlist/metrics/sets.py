@@ -8,9 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from shortlist.checks import whole_k
 from shortlist.functional.metrics.accuracy import AVERAGES, Average, macro_mean
 from shortlist.functional.metrics.labels import check_choice, read_entries
-from shortlist.functional.order.largest import whole_k
 from shortlist.metrics.accumulated import Accumulated
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from shortlist.functional.options import check_positive
-from shortlist.functional.rows import solvable
+from shortlist.tensors import solvable
 
 
 def check_size(name: str, value: int, *, at_least: int = 1) -> int:

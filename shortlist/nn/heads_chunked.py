@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from shortlist.functional.linear.logits import LinearLogits
+from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.nn.heads import check_features, check_size
 
 

@@ -10,8 +10,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from shortlist.functional.sharded.shards import OwnLabels, is_sharded, labels_here, local_part, own_labels, shared
+from shortlist.label_axis.processes import ProcessShards, copy_to_group, shards_of, shards_on, to_local
 from shortlist.nn.heads import check_features, check_size
+from shortlist.tensors import is_dtensor
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -87,21 +88,21 @@ class ColumnParallelHead(nn.Module):
         self.in_features, self.num_labels = check_size("in_features", in_features), check_size("num_labels", num_labels)
         if mesh.ndim != 1:
             raise ValueError(f"`mesh` must have one dimension, the labels; got {mesh.ndim}. Take a sub-mesh.")
-        labels = labels_here(mesh, self.num_labels)
+        labels = shards_on(mesh, self.num_labels)
         where: dict[str, Any] = {"device": mesh.device_type if device is None else device, "dtype": dtype}
-        self.weight = nn.Parameter(labels.wrap(torch.empty(labels.count, self.in_features, **where), 0))
-        self.bias = nn.Parameter(labels.wrap(torch.empty(labels.count, **where), 0)) if bias else None
+        self.weight = nn.Parameter(labels.shard(torch.empty(labels.count, self.in_features, **where), 0))
+        self.bias = nn.Parameter(labels.shard(torch.empty(labels.count, **where), 0)) if bias else None
         self.reset_parameters()
 
     @property
-    def labels(self) -> OwnLabels:
+    def labels(self) -> ProcessShards:
         """Those of this process: ``labels.count`` of them from ``labels.first`` on."""
-        return own_labels(self.weight, 0, name="weight")
+        return shards_of(self.weight, 0, name="weight")
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw all parameters anew, as ``nn.Linear`` does; all processes must call it."""
-        parts, labels = [local_part(parameter) for parameter in self.parameters()], self.labels
+        parts, labels = [to_local(parameter) for parameter in self.parameters()], self.labels
         if parts[0].is_meta:
             return
         seed = torch.randint(1 << 62, (1,)).to(parts[0].device)
@@ -120,20 +121,20 @@ class ColumnParallelHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits ``(..., n)``, sharded along the labels, of ``features`` ``(..., in_features)``."""
-        if is_sharded(features):
+        if is_dtensor(features):
             raise TypeError("`features` must be a plain tensor, the same on every process; got a DTensor.")
         check_features(features, self.in_features)
-        bias, labels = None if self.bias is None else local_part(self.bias), self.labels
-        logits = linear(shared(features, labels.group), local_part(self.weight), bias)
-        return labels.wrap(logits, logits.ndim - 1)
+        bias, labels = None if self.bias is None else to_local(self.bias), self.labels
+        logits = linear(copy_to_group(features, labels.group), to_local(self.weight), bias)
+        return labels.shard(logits, logits.ndim - 1)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         labels = self.labels
         for name, parameter in self.named_parameters():
             whole = state_dict.get(prefix + name)
-            if isinstance(whole, Tensor) and not is_sharded(whole) and whole.shape == parameter.shape:
+            if isinstance(whole, Tensor) and not is_dtensor(whole) and whole.shape == parameter.shape:
                 own = whole.narrow(0, labels.first, labels.count)
-                state_dict[prefix + name] = labels.wrap(own, 0)
+                state_dict[prefix + name] = labels.shard(own, 0)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:

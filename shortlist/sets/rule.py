@@ -14,11 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.functional.options import check_number
-from shortlist.functional.rows import solvable
-from shortlist.functional.sharded.shards import is_sharded
 from shortlist.sets.entries import Entries, either, entries_of, entries_reaching, first_labels, top_entries
 from shortlist.sets.prediction_sets import PredictionSets, collected
 from shortlist.sets.sharded_scores import ScoreShard
+from shortlist.tensors import is_dtensor, solvable
 
 Link = Literal["softmax", "sigmoid"]
 
@@ -126,7 +125,7 @@ class SetRule(nn.Module, ABC):
         if self.fitted:
             self.reset()
         self._check_reading(scores, from_logits)
-        if is_sharded(scores):
+        if is_dtensor(scores):
             return self._partial_fit_sharded(ScoreShard(scores))
         if self.needs_labels and labels is None:
             raise ValueError(f"`labels` must be given: {type(self).__name__} is fitted on true labels.")
@@ -177,7 +176,7 @@ class SetRule(nn.Module, ABC):
         if draw is not None and generator is not None:
             raise ValueError("`draw` has a generator of its own; `generator` must be None beside it.")
         draw = Draw(generator) if draw is None else draw
-        if is_sharded(scores):
+        if is_dtensor(scores):
             shard = ScoreShard(scores)
             shard.refuse()
             blocks = ((self._all_entries(block, shard, draw), len(block)) for block in shard.blocks(self))
@@ -190,7 +189,7 @@ class SetRule(nn.Module, ABC):
         """Dense bool mask of ``scores``' shape, without chance: labels that tie at a conformal threshold are inside."""
         self._check_fitted()
         self._check_width(scores)
-        if is_sharded(scores):
+        if is_dtensor(scores):
             shard = ScoreShard(scores)
             return shard.mask(self._own_entries(shard.values(self, shard.scores), shard, Draw()), scores.shape)
         values = self._values(scores.reshape(-1, scores.shape[-1]))

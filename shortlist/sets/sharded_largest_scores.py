@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shortlist.functional.sharded.shards import all_max, all_sum
+from shortlist.label_axis.processes import all_max, all_sum
 from shortlist.sets.largest_scores import LargestScores
 from shortlist.sets.sharded_scores import ScoreShard
 

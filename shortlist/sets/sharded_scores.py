@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shortlist.functional.rows import solvable
-from shortlist.functional.sharded.shards import OwnLabels, all_max, all_sum, local_part, own_labels, wide
+from shortlist.label_axis.processes import ProcessShards, all_max, all_sum, shards_of, to_local
 from shortlist.sets.entries import Entries, either, top_entries
+from shortlist.tensors import solvable, wide
 
 if TYPE_CHECKING:
     from shortlist.sets.rule import SetRule
@@ -29,8 +29,8 @@ class ScoreShard:
     """
 
     def __init__(self, scores: Tensor) -> None:
-        self.labels: OwnLabels = own_labels(scores, name="scores")
-        own = local_part(scores).detach()
+        self.labels: ProcessShards = shards_of(scores, name="scores")
+        own = to_local(scores).detach()
         self.scores = own.reshape(math.prod(own.shape[:-1]), own.shape[-1])
         self.device = own.device
 
@@ -116,7 +116,7 @@ class ScoreShard:
         own = torch.zeros(len(self.scores), self.labels.count, dtype=torch.bool)
         own[found.rows, found.labels - self.labels.first] = True
         own = own.to(self.device).reshape(*shape[:-1], self.labels.count)
-        return self.labels.wrap(own, len(shape) - 1)
+        return self.labels.shard(own, len(shape) - 1)
 
     def _gather(self, values: Tensor) -> list[Tensor]:
         """The tensors of all processes, of one shape, in their order."""

@@ -157,8 +157,8 @@ def refused(mesh: Any) -> list[str]:
         (lambda: head(x), "`features` must be a plain tensor"),
         (lambda: nn.ColumnParallelHead(5, 9, square), "`mesh` must have one dimension"),
         *((lambda run=run: twice(run, x), "differentiated once; got a second derivative") for run in once_only(target)),
-        (lambda: F.cross_entropy(x, target), "`logits` must be a plain tensor; got a DTensor, which only `lml`"),
-        (lambda: F.sparse_top_loss(x, target), "`logits` must be a plain tensor; got a DTensor, which only `lml`"),
+        (lambda: F.cross_entropy(x, target), "`logits` must be a plain tensor; got a DTensor, which this function does not take"),
+        (lambda: F.sparse_top_loss(x, target), "`logits` must be a plain tensor; got a DTensor, which this function does not take"),
     ]
     return [wrong for call, text in calls for wrong in unless_refused(call, text)]
 
@@ -239,15 +239,15 @@ def kept(head: nn.ColumnParallelHead, mesh: Any) -> list[str]:
 
 def sparse_forms_stay_sparse(mesh: Any) -> list[str]:
     """Labels of a process are picked from lists and sparse rows without a table of all labels."""
-    from shortlist.functional.sharded.shards import own_labels
     from shortlist.functional.sharded.targets import own_target
+    from shortlist.label_axis.processes import shards_of
 
     x, found = shard(numbers(5, 1000, dtype=torch.float32), mesh), []
     for form in ("class indices", "index lists", "sparse COO", "sparse CSR"):
         target = forms(1000)[form]
         if form == "index lists":
             target = target[:, :4]
-        own = own_target(x, target, own_labels(x))
+        own = own_target(x, target, shards_of(x))
         stored = own._values().numel() if own.is_sparse else own.numel()
         if stored > (len(targets.stored_entries(target)[0]) if own.is_sparse else target.numel()):
             found.append(f"{form}: {stored} entries")

@@ -8,7 +8,7 @@ from torch.nn.functional import linear
 
 from shortlist import functional as F
 from shortlist.functional import LinearLogits
-from shortlist.functional.linear import blocks
+from shortlist.label_axis import linear_blocks
 from tests.functional.linear_cases import LOSSES, ONE_CLASS, TOLERANCE, Layer, draw_hot, outcome
 
 each_loss = pytest.mark.parametrize("name", LOSSES)
@@ -149,10 +149,10 @@ def test_autocast_casts_the_products_and_nothing_else(name):
 
 
 def test_the_block_is_of_a_size_for_the_rows():
-    assert blocks.block_width(1) == blocks.ENTRIES
-    assert blocks.block_width(256) * 256 == blocks.ENTRIES
-    assert blocks.block_width(10**9) == blocks.NARROWEST
-    assert blocks.block_width(10**9, 3) == 3
+    assert linear_blocks.block_width(1) == linear_blocks.ENTRIES
+    assert linear_blocks.block_width(256) * 256 == linear_blocks.ENTRIES
+    assert linear_blocks.block_width(10**9) == linear_blocks.NARROWEST
+    assert linear_blocks.block_width(10**9, 3) == 3
 
 
 @pytest.mark.parametrize("block", [None, 1, 3, 64, 200])

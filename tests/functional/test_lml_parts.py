@@ -7,6 +7,7 @@ import torch
 
 from shortlist.functional import log_lml
 from shortlist.functional.projections.lml_parts import solve_parts
+from shortlist.label_axis.processes import ONE_PROCESS
 
 
 class InBlocks:
@@ -14,6 +15,8 @@ class InBlocks:
 
     def __init__(self, x, *, block=7, stride=1):
         self.x, self.block, self.stride, self.passes = x, block, stride, 0.0
+
+    processes = ONE_PROCESS
 
     @property
     def dtype(self):
@@ -28,13 +31,7 @@ class InBlocks:
     def blocks(self, rows):
         x = self.x if rows is None else self.x[rows]
         self.passes += len(x) / max(1, len(self.x))
-        yield from x.split(self.block, dim=-1)
-
-    def add_up(self, sums):
-        return sums
-
-    def largest(self, values):
-        return values
+        yield from ((self.block * i, part) for i, part in enumerate(x.split(self.block, dim=-1)))
 
 
 def hard_rows(dtype):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shortlist.functional.sharded.shards import is_sharded
+from shortlist.tensors import is_dtensor
 from tests.functional.sharded_cases import CASES
 from tests.functional.sharded_rules import RULES
 
@@ -49,7 +49,7 @@ def test_the_package_loads_the_code_of_sharded_tensors_only_when_there_is_one():
 
 @pytest.mark.parametrize("thing", [None, 1.0, "logits", [1.0]])
 def test_what_is_no_tensor_is_not_sharded(thing):
-    assert not is_sharded(thing)
+    assert not is_dtensor(thing)
 
 
 @pytest.mark.slow

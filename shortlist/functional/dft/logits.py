@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from shortlist.functional.dft.transform import synthesis
-from shortlist.functional.rows import solvable
+from shortlist.tensors import solvable
 
 Method = Literal["fft", "matmul"]
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from shortlist.functional.linear.blocks import LinearBlocks
-from shortlist.functional.linear.crowd import BlockGradient, own_weight, read_blocks
-from shortlist.functional.linear.logits import LinearLogits
-from shortlist.functional.linear.marks import marked_labels
+from shortlist.functional.linear.marks import local_weight, marked_labels
 from shortlist.functional.losses.binary_terms import binary_terms
 from shortlist.functional.reduction import Reduction, check_reduction
+from shortlist.label_axis.linear_blocks import LinearBlocks
+from shortlist.label_axis.linear_logits import LinearLogits
+from shortlist.label_axis.reduction import BlockGradient, reduce_blocks
 
 _STRAIGHT = 40.0
 """From here on ``log(1 + exp x)`` is x in float64, too."""
@@ -25,20 +25,20 @@ def linear_bce(logits: LinearLogits, target: Tensor, *, weight: Tensor | None, r
     check_reduction(reduction)
     if reduction == "none":
         raise ValueError('`reduction` must be "mean" or "sum" for LinearLogits, which hold no entries; got "none".')
-    like, reach = logits.stand_in(), logits.reach
+    like, processes = logits.stand_in(), logits.processes
     marks = marked_labels(like, target)
     known = like.numel() - (~marks.present).sum()
-    marks, weight = reach.own(marks), own_weight(weight, like, reach)
+    marks, weight = processes.local_pairs(marks), local_weight(weight, like, processes)
     if weight is not None and weight.requires_grad:
         raise ValueError("`weight` must not require a gradient for LinearLogits.")
-    own, negatives = read_blocks(logits, marks, marks, _Negatives(weight))
+    own, negatives = reduce_blocks(logits, marks, marks, _Negatives(weight))
     # An unknown label is no term, whatever its logit.
     own = torch.where(marks.present, own, 0)
     factor = marks.present.to(own.dtype) if weight is None else marks.present * weight[marks.labels]
     present, absent = factor * marks.values, factor * (1 - marks.values)
     total = negatives.sum() + binary_terms(own[:, None], present[:, None], absent[:, None]).sum()
-    total = reach.add_up(total)
-    return reach.result(total if reduction == "sum" else total / known.clamp(min=1))
+    total = processes.sum(total)
+    return processes.replicate(total if reduction == "sum" else total / known.clamp(min=1))
 
 
 @dataclass
@@ -48,10 +48,10 @@ class _Negatives:
     weight: Tensor | None
     bounded: ClassVar[bool] = False
 
-    def sums(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         total = torch.zeros(blocks.num_rows, dtype=torch.float64, device=blocks.features.device)
         largest = torch.finfo(blocks.dtype).max
-        for start, x in blocks.each():
+        for start, x in blocks.blocks():
             terms = softplus(x, threshold=_STRAIGHT)
             if self.weight is None:
                 total += terms.sum(1)

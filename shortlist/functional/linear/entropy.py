@@ -9,53 +9,54 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.functional.linear.blocks import LinearBlocks
-from shortlist.functional.linear.crowd import BlockGradient, own_weight, read_blocks
-from shortlist.functional.linear.logits import LinearLogits
-from shortlist.functional.linear.marks import MarkedLabels, marked_labels
-from shortlist.functional.linear.top import NO_LABEL, TopKept
+from shortlist.checks import whole_k
+from shortlist.functional.linear.marks import local_weight, marked_labels
 from shortlist.functional.observed import one_class
-from shortlist.functional.order.largest import whole_k
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
-from shortlist.functional.rows import log_sigmoid, may_look
-from shortlist.functional.sharded.shards import replicated
+from shortlist.label_axis.linear_blocks import LinearBlocks
+from shortlist.label_axis.linear_logits import LinearLogits
+from shortlist.label_axis.pairs import PairsByLabel
+from shortlist.label_axis.processes import replicated
+from shortlist.label_axis.reduction import BlockGradient, reduce_blocks
+from shortlist.label_axis.running_topk import NO_LABEL, RunningTopK
+from shortlist.tensors import log_sigmoid, may_look
 
 
 def linear_truncated_entropy(
     logits: LinearLogits, target: Tensor, k: int, *, weight: Tensor | None, reduction: Reduction
 ) -> Tensor:
     """:func:`truncated_topk_entropy` of ``LinearLogits``."""
-    like, reach = logits.stand_in(), logits.reach
+    like, processes = logits.stand_in(), logits.processes
     marks = marked_labels(like, target)
     shape = like.shape[:-1]
     weight = replicated(weight, "weight") if isinstance(weight, Tensor) else weight
     share = _one_each(like, replicated(target, "target"), marks, weight)
     k = whole_k(k, like.shape[-1])
     spare = torch.full((math.prod(shape), 1), k - 1, device=like.device)
-    marks = reach.own(marks)
+    marks = processes.local_pairs(marks)
     own, rest = _against_rest(logits, marks, spare, k - 1)
     chosen = marks.present
-    own_of_row = reach.add_up(torch.zeros_like(rest.pivot).index_put((marks.rows[chosen],), own[chosen]))
+    own_of_row = processes.sum(torch.zeros_like(rest.pivot).index_put((marks.rows[chosen],), own[chosen]))
     values = _softplus(rest.above(own_of_row)).reshape(shape)
-    return reach.result(reduce_rows(values, reduction, share=None if share is None else share.reshape(shape)))
+    return processes.replicate(reduce_rows(values, reduction, share=None if share is None else share.reshape(shape)))
 
 
 def linear_multilabel_truncated_entropy(
     logits: LinearLogits, target: Tensor, k: int, *, weight: Tensor | None, reduction: Reduction
 ) -> Tensor:
     """:func:`multilabel_truncated_topk_entropy` of ``LinearLogits``."""
-    like, reach = logits.stand_in(), logits.reach
+    like, processes = logits.stand_in(), logits.processes
     marks = marked_labels(like, target)
-    k, weight = whole_k(k, like.shape[-1]), own_weight(weight, like, reach)
+    k, weight = whole_k(k, like.shape[-1]), local_weight(weight, like, processes)
     spare = (k - _positives(marks, math.prod(like.shape[:-1]))).clamp(0, k - 1).unsqueeze(-1)
-    marks = reach.own(marks)
+    marks = processes.local_pairs(marks)
     own, rest = _against_rest(logits, marks, spare, k - 1)
     chosen = marks.present
     rows, share = marks.rows[chosen], marks.values[chosen]
     share = share if weight is None else share * weight[marks.labels[chosen]]
-    terms = share * _softplus(_Rest(reach.shared(rest.part), rest.pivot).above(own[chosen], rows))
-    values = reach.add_up(torch.zeros_like(rest.pivot).index_add(0, rows, terms))
-    return reach.result(reduce_rows(values.reshape(like.shape[:-1]), reduction))
+    terms = share * _softplus(_Rest(processes.copy(rest.part), rest.pivot).above(own[chosen], rows))
+    values = processes.sum(torch.zeros_like(rest.pivot).index_add(0, rows, terms))
+    return processes.replicate(reduce_rows(values.reshape(like.shape[:-1]), reduction))
 
 
 class _Rest(NamedTuple):
@@ -70,8 +71,8 @@ class _Rest(NamedTuple):
         return (pivot - own) + part
 
 
-def _against_rest(logits: LinearLogits, marks: MarkedLabels, spare: Tensor, most: int) -> tuple[Tensor, _Rest]:
-    own, part, pivot = read_blocks(logits, marks, marks, _Rivals(spare, most))
+def _against_rest(logits: LinearLogits, marks: PairsByLabel, spare: Tensor, most: int) -> tuple[Tensor, _Rest]:
+    own, part, pivot = reduce_blocks(logits, marks, marks, _Rivals(spare, most))
     return own, _Rest(part, pivot)
 
 
@@ -83,32 +84,32 @@ class _Rivals:
     most: int
     bounded: ClassVar[bool] = False
 
-    def sums(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        limits, first = torch.finfo(blocks.dtype), blocks.reach.first
-        self.top = blocks.own.new_full((blocks.num_rows, 1), limits.min / 4)
+    def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        limits, first = torch.finfo(blocks.dtype), blocks.processes.first
+        self.top = blocks.pair_logits.new_full((blocks.num_rows, 1), limits.min / 4)
         self.total = torch.zeros_like(self.top, dtype=torch.float64)
-        kept = TopKept.none(blocks.num_rows, self.most, blocks.own, stable=False)
-        for start, x in blocks.each():
+        kept = RunningTopK.empty(blocks.num_rows, self.most, blocks.pair_logits, stable=False)
+        for start, x in blocks.blocks():
             if self.most:
                 self._take(kept.add(x, first + start))
             self._take(x)
         # What this process kept for all and is not among the largest of all comes back.
-        for values, labels in (kept.join(blocks.reach), self._drop(kept, first, blocks.num_labels)):
+        for values, labels in (kept.merge_processes(blocks.processes), self._drop(kept, first, blocks.num_labels)):
             own = (labels >= first) & (labels < first + blocks.num_labels)
             self._take(values.masked_fill(~own, -math.inf))
-        top = blocks.largest(self.top)
-        self.total = blocks.add_up(self.total * (self.top - top).exp_())
+        top = blocks.processes.max(self.top)
+        self.total = blocks.processes.sum(self.total * (self.top - top).exp_())
         self.top, self.total = top, self.total.clamp(min=limits.tiny).to(blocks.dtype)
         return (self.total.log().squeeze(-1),), (self.top.squeeze(-1),)
 
-    def _drop(self, kept: TopKept, first: int, count: int) -> tuple[Tensor, Tensor]:
+    def _drop(self, kept: RunningTopK, first: int, count: int) -> tuple[Tensor, Tensor]:
         """Remember the own ones of the dropped labels, and give those that are kept but not dropped."""
         values, labels = kept.values, kept.labels
         dropped = torch.arange(labels.shape[1], device=labels.device) < self.spare
         here = dropped & (labels >= first) & (labels < first + count)
         rows, columns = here.nonzero(as_tuple=True)
         own, order = (labels[rows, columns] - first).sort()
-        self.dropped = MarkedLabels(rows[order], own, torch.ones_like(own, dtype=values.dtype))
+        self.dropped = PairsByLabel(rows[order], own, torch.ones_like(own, dtype=values.dtype))
         return values, labels.masked_fill(dropped, NO_LABEL)
 
     def _take(self, x: Tensor) -> None:
@@ -122,14 +123,14 @@ class _Rivals:
         factor = upstream[0].unsqueeze(-1) / self.total
 
         def block(x: Tensor, start: int) -> Tensor:
-            _, places = self.dropped.places(start, x.shape[1])
+            _, places = self.dropped.in_block(start, x.shape[1])
             x.view(-1).index_fill_(0, places, -math.inf)
             return x.sub_(self.top).exp_().mul_(factor)
 
         return block
 
 
-def _one_each(like: Tensor, target: Tensor, marks: MarkedLabels, weight: Tensor | None) -> Tensor | None:
+def _one_each(like: Tensor, target: Tensor, marks: PairsByLabel, weight: Tensor | None) -> Tensor | None:
     """How much each row counts, ``(B,)``; None if all count alike."""
     if target.dtype == torch.int64:
         share = one_class(like, target, weight).share
@@ -150,7 +151,7 @@ def _one_each(like: Tensor, target: Tensor, marks: MarkedLabels, weight: Tensor 
     return share * torch.zeros_like(share).index_put((marks.rows[chosen],), weight[marks.labels[chosen]])
 
 
-def _positives(marks: MarkedLabels, rows: int) -> Tensor:
+def _positives(marks: PairsByLabel, rows: int) -> Tensor:
     """How many different positives each row has."""
     return marks.rows.new_zeros(rows).index_add_(0, marks.rows, marks.present.long())
 

@@ -9,15 +9,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from shortlist.functional.linear.blocks import LinearBlocks
-from shortlist.functional.linear.crowd import BlockGradient, own_weight, read_blocks
-from shortlist.functional.linear.logits import LinearLogits
-from shortlist.functional.linear.marks import marked_labels
+from shortlist.checks import check_temperature
+from shortlist.functional.linear.marks import local_weight, marked_labels
 from shortlist.functional.projections.lml_parts import Dual, solve_parts
 from shortlist.functional.projections.lml_root import centred
 from shortlist.functional.reduction import Reduction, reduce_rows
-from shortlist.functional.rows import as_rows, check_temperature, log_sigmoid
-from shortlist.functional.sharded.shards import replicated
+from shortlist.label_axis.linear_blocks import LinearBlocks
+from shortlist.label_axis.linear_logits import LinearLogits
+from shortlist.label_axis.processes import replicated
+from shortlist.label_axis.reduction import BlockGradient, reduce_blocks
+from shortlist.label_axis.rows import as_rows
+from shortlist.tensors import log_sigmoid
 
 
 def linear_lml_nll(
@@ -30,25 +32,25 @@ def linear_lml_nll(
     reduction: Reduction,
 ) -> Tensor:
     """:func:`lml_nll` of ``LinearLogits``."""
-    like, reach = logits.stand_in(), logits.reach
-    marks = reach.own(marked_labels(like, target))
-    temperature, weight = check_temperature(temperature), own_weight(weight, like, reach)
+    like, processes = logits.stand_in(), logits.processes
+    marks = processes.local_pairs(marked_labels(like, target))
+    temperature, weight = check_temperature(temperature), local_weight(weight, like, processes)
     k = replicated(k, "k") if isinstance(k, Tensor) else k
     wanted = as_rows(like, k, dim=-1, mask=None).k.expand(*like.shape[:-1], 1).reshape(-1, 1)
     crowd = _Competition(wanted.detach(), like.shape[-1], temperature)
-    own, delta, pivot, log_slope = read_blocks(logits, marks, marks.only(~marks.present), crowd)
+    own, delta, pivot, log_slope = reduce_blocks(logits, marks, marks.select(~marks.present), crowd)
     if wanted.requires_grad:
         # Zero, but for its gradient: the root moves by one over the slope.
         per_k = (-log_slope).clamp(max=math.log(torch.finfo(delta.dtype).max) - 1).exp() * _inner(delta.detach())
         delta = delta + (wanted - wanted.detach()) * per_k
-    delta = reach.shared(delta)
+    delta = processes.copy(delta)
     chosen = marks.present
     rows, labels = marks.rows[chosen], marks.labels[chosen]
     y = centred(own[chosen], pivot[rows, 0], delta[rows, 0], temperature)
     share = marks.values[chosen]
     terms = -log_sigmoid(y) * (share if weight is None else share * weight[labels])
-    values = reach.add_up(torch.zeros_like(pivot[:, 0]).index_add(0, rows, terms))
-    return reach.result(reduce_rows(values.reshape(like.shape[:-1]), reduction))
+    values = processes.sum(torch.zeros_like(pivot[:, 0]).index_add(0, rows, terms))
+    return processes.replicate(reduce_rows(values.reshape(like.shape[:-1]), reduction))
 
 
 @dataclass
@@ -60,13 +62,10 @@ class _Competition:
     temperature: float
     bounded: ClassVar[bool] = False
 
-    def sums(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         pivot, delta, log_slope = solve_parts(blocks, self.k, self.temperature)
         delta = torch.where(self.k > self.num_labels, math.nan, delta)
         self.dual = Dual(pivot, delta, log_slope)
-        if not blocks.own_known:  # where nothing was left to solve for most rows
-            for _ in blocks.each():
-                pass
         limits = torch.finfo(delta.dtype)
         small = _inner(delta) & (log_slope <= math.log(limits.tiny / limits.eps))
         self.saturated = small.squeeze(-1).nonzero().squeeze(-1)
@@ -77,9 +76,9 @@ class _Competition:
         """What the shares of the saturated rows sum to, which is 1 but for the rounding of a large logarithm."""
         rows = self.saturated
         total = torch.zeros(len(rows), 1, dtype=torch.float64, device=rows.device)
-        for x in blocks.blocks(rows) if len(rows) else ():
+        for _, x in blocks.blocks(rows) if len(rows) else ():
             total += self._shares(self._below(x, rows), rows).sum(1, keepdim=True)
-        total = blocks.add_up(total) if len(rows) else total
+        total = blocks.processes.sum(total) if len(rows) else total
         return torch.ones_like(self.dual.delta).index_put_((rows,), total.to(self.dual.delta.dtype))
 
     def _below(self, x: Tensor, rows: Tensor | None = None) -> Tensor:

@@ -3,53 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from shortlist.functional.observed import check_rows
-from shortlist.functional.sharded.shards import replicated
+from shortlist.functional.reduction import check_weight
+from shortlist.label_axis.pairs import PairsByLabel
+from shortlist.label_axis.processes import Processes, replicated
 from shortlist.target_entries import refuse_ambiguous
 from shortlist.targets import TargetForm, stored_entries
 
 
-@dataclass
-class MarkedLabels:
-    """The present and the unknown labels of all rows, each pair of a row and a label once, sorted by label."""
-
-    rows: Tensor  # (m,): numbers of the rows, all leading dimensions taken together
-    labels: Tensor  # (m,), ascending
-    values: Tensor  # (m,), floating: 1 (or a soft target) for present, negative for unknown
-
-    def only(self, which: Tensor) -> MarkedLabels:
-        """Some of them, by a mask ``(m,)``."""
-        return MarkedLabels(self.rows[which], self.labels[which], self.values[which])
-
-    @cached_property
-    def present(self) -> Tensor:
-        """Which of them are present: ``(m,)`` bool."""
-        return self.values > 0
-
-    @cached_property
-    def _host_labels(self) -> np.ndarray:
-        """A copy that can be looked at once for all blocks."""
-        return self.labels.cpu().numpy()
-
-    def between(self, start: int, stop: int) -> slice:
-        """Those with labels in [start, stop)."""
-        first, last = np.searchsorted(self._host_labels, (start, stop))
-        return slice(int(first), int(last))
-
-    def places(self, start: int, width: int) -> tuple[slice, Tensor]:
-        """Those in a block of so many labels from ``start`` on, and their places in it, flattened."""
-        at = self.between(start, start + width)
-        return at, self.rows[at] * width + (self.labels[at] - start)
-
-
-def marked_labels(like: Tensor, target: Tensor) -> MarkedLabels:
+def marked_labels(like: Tensor, target: Tensor) -> PairsByLabel:
     """Read ``target``, in any form, for logits shaped like ``like``, of which only shape and dtype are looked at."""
     target = replicated(target, "target")
     form = check_rows(like, target)
@@ -60,7 +26,7 @@ def marked_labels(like: Tensor, target: Tensor) -> MarkedLabels:
     if form is TargetForm.MULTI_HOT:
         labels, rows = target.reshape(num_rows, n).t().nonzero(as_tuple=True)
         values = target.reshape(num_rows, n)[rows, labels].to(like.dtype)
-        return MarkedLabels(rows, labels, values)
+        return PairsByLabel(rows, labels, values)
     if form is TargetForm.SPARSE:
         rows, labels, stored = stored_entries(target)
         kept = stored != 0
@@ -73,4 +39,12 @@ def marked_labels(like: Tensor, target: Tensor) -> MarkedLabels:
     # Two stable sorts, because one by label * rows + row can overflow.
     order = rows.argsort(stable=True)
     order = order[labels[order].argsort(stable=True)]
-    return MarkedLabels(rows[order], labels[order], values[order])
+    return PairsByLabel(rows[order], labels[order], values[order])
+
+
+def local_weight(weight: Tensor | None, like: Tensor, processes: Processes) -> Tensor | None:
+    """The weights of the local labels, from one per label of ``like``."""
+    if isinstance(weight, Tensor):
+        weight = replicated(weight, "weight")
+    weight = check_weight(weight, like)
+    return None if weight is None else processes.local_values(weight)

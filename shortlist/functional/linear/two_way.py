@@ -9,13 +9,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from shortlist.functional.linear.blocks import LinearBlocks
-from shortlist.functional.linear.crowd import BlockGradient, own_weight, read_blocks
-from shortlist.functional.linear.logits import LinearLogits
-from shortlist.functional.linear.marks import MarkedLabels, marked_labels
-from shortlist.functional.linear.reach import Alone, Reach
+from shortlist.functional.linear.marks import local_weight, marked_labels
 from shortlist.functional.reduction import Reduction, reduce_rows
-from shortlist.functional.rows import log_sigmoid
+from shortlist.label_axis.linear_blocks import LinearBlocks
+from shortlist.label_axis.linear_logits import LinearLogits
+from shortlist.label_axis.pairs import PairsByLabel
+from shortlist.label_axis.processes import ONE_PROCESS, Processes
+from shortlist.label_axis.reduction import BlockGradient, reduce_blocks
+from shortlist.tensors import log_sigmoid
 
 
 def linear_two_way(
@@ -32,34 +33,36 @@ def linear_two_way(
     The options are the temperatures of positives and negatives, and the margin.
     """
     positive_temperature, negative_temperature, margin = options
-    like, reach = logits.stand_in(), logits.reach
-    marks, weight = reach.own(marked_labels(like, target)), own_weight(weight, like, reach)
+    like, processes = logits.stand_in(), logits.processes
+    marks, weight = processes.local_pairs(marked_labels(like, target)), local_weight(weight, like, processes)
     shape = like.shape[:-1]
-    own, *found = read_blocks(logits, marks, marks, _Highest(axes, negative_temperature))
-    positive, own = marks.only(marks.present), own[marks.present]
+    own, *found = reduce_blocks(logits, marks, marks, _Highest(axes, negative_temperature))
+    positive, own = marks.select(marks.present), own[marks.present]
     results = []
     for axis, part, top in zip(axes, found, found[len(axes) :], strict=False):
-        line, over = (positive.rows, reach) if axis == -1 else (positive.labels, Alone())
+        line, over = (positive.rows, processes) if axis == -1 else (positive.labels, ONE_PROCESS)
         values, share = _contrast(own, line, part, top, positive_temperature, margin, over)
         if axis == -1:
-            share = share if weight is None else share * _mean_weight(positive, weight, len(share), reach)
-            results.append(reach.result(reduce_rows(values.reshape(shape), reduction, share=share.reshape(shape))))
+            share = share if weight is None else share * _mean_weight(positive, weight, len(share), processes)
+            results.append(
+                processes.replicate(reduce_rows(values.reshape(shape), reduction, share=share.reshape(shape)))
+            )
         else:
             share = share if weight is None else share * weight
-            results.append(_class_wise(values, share, reduction if len(axes) == 1 else "mean", reach))
+            results.append(_class_wise(values, share, reduction if len(axes) == 1 else "mean", processes))
     if len(results) == 1:
         return results[0]
     return results[0] + results[1] * (math.prod(shape) if reduction == "sum" else 1)
 
 
 def _contrast(
-    own: Tensor, line: Tensor, high_part: Tensor, high: Tensor, temperature: float, margin: float, over: Reach
+    own: Tensor, line: Tensor, high_part: Tensor, high: Tensor, temperature: float, margin: float, over: Processes
 ) -> tuple[Tensor, Tensor]:
     """The losses of all lines, rows or classes, and whether each counts; ``line`` is that of each positive."""
     lowest = -own
-    low = over.largest(torch.full_like(high, -math.inf).scatter_reduce(0, line, lowest.detach(), "amax"))
+    low = over.max(torch.full_like(high, -math.inf).scatter_reduce(0, line, lowest.detach(), "amax"))
     powers = ((lowest - low[line]) / temperature).exp()
-    sums = over.add_up(torch.zeros_like(high).index_add(0, line, powers))
+    sums = over.sum(torch.zeros_like(high).index_add(0, line, powers))
     low_part = temperature * torch.where(sums == 0, 1, sums).log()
     counted = ~(torch.minimum(low, high) == -math.inf)  # NaN counts, and stays NaN
     # The largest negative minus the smallest positive first: a shift of all logits leaves it as it is.
@@ -67,13 +70,13 @@ def _contrast(
     return -log_sigmoid(-(value + margin)), counted.to(own.dtype)
 
 
-def _class_wise(values: Tensor, share: Tensor, reduction: Reduction, reach: Reach) -> Tensor:
+def _class_wise(values: Tensor, share: Tensor, reduction: Reduction, processes: Processes) -> Tensor:
     """The reduction over all classes, of which the own ones are given."""
     own = reduce_rows(values, "none", share=share)
     if reduction == "none":
-        return reach.own_result(own)
-    total, whole = reach.add_up(torch.stack([own.sum(), share.sum()]))
-    return reach.result(total if reduction == "sum" else total / torch.where(whole > 0, whole, 1))
+        return processes.shard(own)
+    total, whole = processes.sum(torch.stack([own.sum(), share.sum()]))
+    return processes.replicate(total if reduction == "sum" else total / torch.where(whole > 0, whole, 1))
 
 
 @dataclass
@@ -89,11 +92,11 @@ class _Highest:
     tops: list[Tensor] = field(default_factory=list)
     totals: list[Tensor] = field(default_factory=list)
 
-    def sums(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         sizes = (blocks.num_rows if axis == -1 else blocks.num_labels for axis in self.axes)
-        self.tops = [blocks.own.new_full((size,), -math.inf) for size in sizes]
+        self.tops = [blocks.pair_logits.new_full((size,), -math.inf) for size in sizes]
         self.totals = [torch.zeros_like(top, dtype=torch.float64) for top in self.tops]
-        for start, x in blocks.each():
+        for start, x in blocks.blocks():
             for axis, top, total in zip(self.axes, self.tops, self.totals, strict=True):
                 last = axis == self.axes[-1]
                 if axis == -1:
@@ -103,9 +106,9 @@ class _Highest:
                     self._class_sums(x, top[labels], total[labels], overwrite=last)
         if -1 in self.axes:
             at = self.axes.index(-1)
-            top = blocks.largest(self.tops[at])
+            top = blocks.processes.max(self.tops[at])
             scale = ((self.tops[at] - _finite(top)) / self.temperature).exp_()
-            self.tops[at], self.totals[at] = top, blocks.add_up(self.totals[at] * scale)
+            self.tops[at], self.totals[at] = top, blocks.processes.sum(self.totals[at] * scale)
         self.totals = [torch.where(total == 0, 1, total).to(blocks.dtype) for total in self.totals]
         return tuple(self.temperature * total.log() for total in self.totals), tuple(self.tops)
 
@@ -144,8 +147,8 @@ def _finite(top: Tensor) -> Tensor:
     return top.clamp(min=torch.finfo(top.dtype).min / 4)
 
 
-def _mean_weight(positive: MarkedLabels, weight: Tensor, rows: int, reach: Reach) -> Tensor:
+def _mean_weight(positive: PairsByLabel, weight: Tensor, rows: int, processes: Processes) -> Tensor:
     """The mean weight of the positives of each row."""
     each = torch.stack([weight[positive.labels], torch.ones_like(positive.values)], -1)
-    total, count = reach.add_up(weight.new_zeros(rows, 2).index_add(0, positive.rows, each)).unbind(-1)
+    total, count = processes.sum(weight.new_zeros(rows, 2).index_add(0, positive.rows, each)).unbind(-1)
     return total / count.clamp(min=1)

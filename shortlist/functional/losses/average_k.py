@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_logits
 from shortlist.functional.losses.binary_terms import binary_terms
 from shortlist.functional.losses.excess import rival_excess
 from shortlist.functional.losses.few_binary_terms import few_binary_terms
@@ -16,7 +17,7 @@ from shortlist.functional.marked import Marked
 from shortlist.functional.observed import one_class
 from shortlist.functional.options import check_number
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
-from shortlist.functional.rows import check_logits, is_plain, log_sigmoid
+from shortlist.tensors import is_plain, log_sigmoid
 
 
 def average_k(

@@ -7,7 +7,6 @@ from functools import partial
 from torch import Tensor
 
 from shortlist.functional.linear.bce import linear_bce
-from shortlist.functional.linear.logits import LinearLogits
 from shortlist.functional.losses.binary_terms import binary_terms
 from shortlist.functional.losses.few_binary_terms import few_binary_terms
 from shortlist.functional.marked import marked
@@ -15,7 +14,8 @@ from shortlist.functional.observed import observed
 from shortlist.functional.options import check_number
 from shortlist.functional.reduction import Reduction, check_reduction, check_weight
 from shortlist.functional.sharded.losses import sharded_entries
-from shortlist.functional.sharded.shards import is_sharded
+from shortlist.label_axis.linear_logits import LinearLogits
+from shortlist.tensors import is_dtensor
 
 
 def bce(
@@ -102,7 +102,7 @@ def _entries(
 ) -> Tensor:
     """Reduce one value per entry, as torch does: weights do not change the divisor of the mean."""
     check_reduction(reduction)
-    if is_sharded(logits):
+    if is_dtensor(logits):
         return sharded_entries(partial(_terms, options), logits, target, weight, reduction)
     values, known = _terms(options, logits, target, weight, summed=reduction != "none")
     if reduction == "none":

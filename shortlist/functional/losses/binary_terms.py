@@ -14,7 +14,7 @@ from torch import Tensor
 
 from shortlist.functional.blocks import BLOCK
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import log_sigmoid, may_look
+from shortlist.tensors import log_sigmoid, may_look
 
 _RARE = 16
 """One entry in this many may be positive for the positives to be picked one by one."""

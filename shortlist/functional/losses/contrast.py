@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import may_look
+from shortlist.tensors import may_look
 
 Pair = tuple[Tensor, Tensor]
 Part = tuple[Tensor, Tensor, Tensor]

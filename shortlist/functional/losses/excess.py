@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import finite_logsumexp
+from shortlist.tensors import finite_logsumexp
 
 
 def rival_excess(x: Tensor, index: Tensor, dropped: Tensor | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from shortlist.functional.blocks import BLOCK
 from shortlist.functional.losses.binary_terms import negative_side, positive_side
 from shortlist.functional.marked import Marked, add_at, filled, sum_rows
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import may_look
+from shortlist.tensors import may_look
 
 Side = tuple[Tensor, Tensor]
 """Terms with their slopes."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from shortlist.functional.losses.contrast import Pair, Part, along, bound_of, by_places, far, joined
 from shortlist.functional.marked import Marked, add_at, filled
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import may_look
+from shortlist.tensors import may_look
 
 
 def few_contrast(marks: Marked, axes: tuple[int, ...], temperatures: tuple[float, float]) -> list[Pair]:

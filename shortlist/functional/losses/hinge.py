@@ -7,13 +7,14 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from shortlist.checks import whole_k
 from shortlist.functional.losses.softmax import class_margin
 from shortlist.functional.observed import one_class
 from shortlist.functional.options import check_number, check_positive
-from shortlist.functional.order.largest import kth_largest, largest, noised_kth_largest, whole_k
+from shortlist.functional.order.largest import kth_largest, largest, noised_kth_largest
 from shortlist.functional.polynomials.symmetric import log_symmetric_ratio
 from shortlist.functional.reduction import Reduction, reduce_rows
-from shortlist.functional.rows import log_sigmoid
+from shortlist.tensors import log_sigmoid
 
 HingeKind = Literal["calibrated", "plain", "convex"]
 

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from shortlist.functional.marked import Marked
 from shortlist.functional.observed import Observed
-from shortlist.functional.rows import is_plain
+from shortlist.tensors import is_plain
 
 
 class Pairs(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_temperature
 from shortlist.functional.linear.lml import linear_lml_nll
-from shortlist.functional.linear.logits import LinearLogits
 from shortlist.functional.marked import add_at, marked, sum_rows
 from shortlist.functional.observed import observed, one_class, positives, without_unknown
 from shortlist.functional.projections.lml import dual_parts
@@ -17,9 +17,10 @@ from shortlist.functional.projections.sparse_top import sparse_top
 from shortlist.functional.projections.sparse_top_solve import solve_sparse_top
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import as_rows, check_temperature, log_sigmoid
 from shortlist.functional.sharded.losses import sharded_lml_nll
-from shortlist.functional.sharded.shards import is_sharded
+from shortlist.label_axis.linear_logits import LinearLogits
+from shortlist.label_axis.rows import as_rows
+from shortlist.tensors import is_dtensor, log_sigmoid
 
 
 def lml_nll(
@@ -64,7 +65,7 @@ def lml_nll(
         raise ValueError("`k` must be positive for a likelihood; got 0.")
     if isinstance(logits, LinearLogits):
         return linear_lml_nll(logits, target, k, temperature=temperature, weight=weight, reduction=reduction)
-    if is_sharded(logits):
+    if is_dtensor(logits):
         return sharded_lml_nll(logits, target, k, temperature=temperature, weight=weight, reduction=reduction)
     known = without_unknown(logits, target)
     rows = as_rows(known, k, dim=-1, mask=None)

@@ -8,7 +8,6 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from shortlist.functional.linear.logits import LinearLogits
 from shortlist.functional.linear.two_way import linear_two_way
 from shortlist.functional.losses.contrast import Pair, contrast
 from shortlist.functional.losses.few_contrast import few_contrast
@@ -17,9 +16,9 @@ from shortlist.functional.marked import Marked, marked
 from shortlist.functional.observed import Observed, observed
 from shortlist.functional.options import check_number, check_positive
 from shortlist.functional.reduction import Reduction, check_reduction, check_weight, reduce_rows
-from shortlist.functional.rows import log_sigmoid
-from shortlist.functional.sharded.shards import is_sharded
 from shortlist.functional.sharded.two_way import sharded_two_way
+from shortlist.label_axis.linear_logits import LinearLogits
+from shortlist.tensors import is_dtensor, log_sigmoid
 
 TwoWayKind = Literal["two-way", "sample", "class"]
 """Whether labels compete within a row, rows within a class, or both."""
@@ -84,7 +83,7 @@ def two_way(
     axes = {"two-way": (-1, -2), "sample": (-1,), "class": (-2,)}[kind]
     if isinstance(logits, LinearLogits):
         return linear_two_way(logits, target, axes=axes, options=options, weight=weight, reduction=reduction)
-    if is_sharded(logits):
+    if is_dtensor(logits):
         return sharded_two_way(logits, target, axes=axes, options=options, weight=weight, reduction=reduction)
     labels = marked(logits, target) or observed(logits, target)
     weight = check_weight(weight, labels.logits)

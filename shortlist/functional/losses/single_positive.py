@@ -6,14 +6,15 @@ import math
 
 from torch import Tensor
 
+from shortlist.checks import check_logits
 from shortlist.functional.losses.binary_terms import binary_terms
 from shortlist.functional.losses.few_binary_terms import few_binary_terms
 from shortlist.functional.marked import marked
 from shortlist.functional.observed import observed, positives, without_unknown
 from shortlist.functional.options import check_number
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
-from shortlist.functional.rows import check_logits, log_sigmoid
 from shortlist.targets import count_known
+from shortlist.tensors import log_sigmoid
 
 
 def assume_negative(

@@ -7,15 +7,16 @@ import math
 import torch
 from torch import Tensor
 
+from shortlist.checks import whole_k
 from shortlist.functional.linear.entropy import linear_multilabel_truncated_entropy, linear_truncated_entropy
-from shortlist.functional.linear.logits import LinearLogits
 from shortlist.functional.losses.excess import rival_excess
 from shortlist.functional.marked import filled, marked
 from shortlist.functional.observed import one_class, positives, without_unknown
 from shortlist.functional.options import check_number, check_positive
-from shortlist.functional.order.largest import largest, whole_k
+from shortlist.functional.order.largest import largest
 from shortlist.functional.reduction import Reduction, reduce_rows
-from shortlist.functional.rows import finite_logsumexp, log_sigmoid
+from shortlist.label_axis.linear_logits import LinearLogits
+from shortlist.tensors import finite_logsumexp, log_sigmoid
 
 
 def cross_entropy(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shortlist.functional.metrics.labels import Labelled, check_choice, check_ks, labelled, like_k
 from shortlist.functional.metrics.places import hits
-from shortlist.functional.rows import holds
+from shortlist.tensors import holds
 
 Average = Literal["micro", "macro"]
 AVERAGES = ("micro", "macro")

@@ -13,7 +13,7 @@ from torch import Tensor
 from shortlist.functional.metrics.accuracy import AVERAGES, Average, ClassHits, averaged, one_class_rows
 from shortlist.functional.metrics.labels import Labelled, check_choice, labelled, refuse_nan
 from shortlist.functional.options import check_number
-from shortlist.functional.rows import is_plain, solvable
+from shortlist.tensors import is_plain, solvable
 
 
 class Cut(NamedTuple):

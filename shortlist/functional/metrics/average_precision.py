@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.metrics.labels import check_choice, labelled, refuse_nan
-from shortlist.functional.rows import is_plain, solvable
+from shortlist.tensors import is_plain, solvable
 
 By = Literal["class", "sample"]
 _BLOCK = 1 << 21

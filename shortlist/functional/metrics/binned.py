@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from shortlist.checks import whole_k
 from shortlist.functional.metrics.average_precision import ascending, mean_of_known
 from shortlist.functional.metrics.labels import check_choice, labelled, refuse_nan
-from shortlist.functional.order.largest import whole_k
-from shortlist.functional.rows import solvable
+from shortlist.tensors import solvable
 
 
 class BinnedAveragePrecision(NamedTuple):

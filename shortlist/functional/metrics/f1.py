@@ -12,7 +12,7 @@ from shortlist.functional.blocks import row_blocks
 from shortlist.functional.metrics.labels import Labelled, check_choice, check_ks, labelled, refuse_nan
 from shortlist.functional.metrics.places import cut
 from shortlist.functional.options import check_number
-from shortlist.functional.rows import solvable
+from shortlist.tensors import solvable
 
 
 class F1Counts(NamedTuple):

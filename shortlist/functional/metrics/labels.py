@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.checks import whole_k
 from shortlist.functional.blocks import row_blocks
-from shortlist.functional.order.largest import whole_k
-from shortlist.functional.rows import holds, is_plain, may_look
 from shortlist.targets import TargetForm, check_target, stored_entries, target_form
+from shortlist.tensors import holds, is_plain, may_look
 
 _ANY = 1 << 62
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shortlist.functional.blocks import row_blocks
 from shortlist.functional.metrics.labels import Labelled, check_ks, labelled, like_k
-from shortlist.functional.rows import may_look
+from shortlist.tensors import may_look
 
 _GROUP = 16
 """Labels of a group when looking for the largest."""

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from shortlist.checks import whole_k
 from shortlist.functional.metrics.labels import Labelled, check_ks, labelled, like_k
 from shortlist.functional.metrics.places import place_gains
 from shortlist.functional.options import check_number
-from shortlist.functional.order.largest import whole_k
-from shortlist.functional.rows import holds
+from shortlist.tensors import holds
 
 
 class PropensitySums(NamedTuple):

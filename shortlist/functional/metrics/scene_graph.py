@@ -12,7 +12,7 @@ from torch import Tensor
 from shortlist.functional.metrics.accuracy import macro_mean
 from shortlist.functional.metrics.average_precision import ascending
 from shortlist.functional.metrics.labels import Labelled, check_choice, check_ks, labelled, like_k, refuse_nan
-from shortlist.functional.rows import holds, solvable
+from shortlist.tensors import holds, solvable
 
 
 class GraphRecalls(NamedTuple):

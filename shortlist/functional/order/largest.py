@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_logits
 from shortlist.functional.options import check_number
 from shortlist.functional.order.noise import noised_mean
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import check_logits, may_look, moved, solvable
+from shortlist.tensors import may_look, moved, solvable
 
 
 def kth_largest(x: Tensor, k: int, *, dim: int = -1) -> Tensor:

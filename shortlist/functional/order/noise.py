@@ -21,7 +21,7 @@ from torch import Tensor
 
 from shortlist.functional.loops import on_tensors, serve
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import may_look
+from shortlist.tensors import may_look
 
 _RARE = [(rare, -NormalDist().inv_cdf(rare)) for rare in (1 / 128, 1 / 64, 1 / 32, 1 / 8)]
 """Probabilities ``q`` to choose from, and the noise that is exceeded so rarely."""

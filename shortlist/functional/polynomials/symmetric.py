@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.functional.order.largest import whole_k
+from shortlist.checks import check_logits, whole_k
 from shortlist.functional.polynomials.label_count import label_count
 from shortlist.functional.polynomials.label_count_tree import label_count_tree
 from shortlist.functional.projections.lml import dual_parts
 from shortlist.functional.projections.lml_root import centred, solve_dual
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import check_logits, holds, is_plain, log_sigmoid, may_look, moved, solvable
+from shortlist.tensors import holds, is_plain, log_sigmoid, may_look, moved, solvable
 
 
 def log_elementary_symmetric(x: Tensor, k: int, *, dim: int = -1) -> Tensor:

@@ -7,9 +7,10 @@ from numbers import Real
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_temperature
 from shortlist.functional.projections.lml import lml
 from shortlist.functional.projections.sparse_top import sparse_top
-from shortlist.functional.rows import as_rows, check_temperature
+from shortlist.label_axis.rows import as_rows
 
 
 def lml_budget(

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from shortlist.checks import check_temperature
 from shortlist.functional.blocks import column, row_blocks
 from shortlist.functional.projections.centring import centred_gradient, centred_tangent, keep_projection
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import as_rows, at_most_finite, check_temperature, log_sigmoid
+from shortlist.label_axis.rows import as_rows
+from shortlist.tensors import at_most_finite, log_sigmoid
 
 _MAX_STEPS = 12
 

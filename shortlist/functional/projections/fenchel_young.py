@@ -14,8 +14,9 @@ from shortlist.functional.projections.lml import lml, lml_dual
 from shortlist.functional.projections.lml_root import centred, solve_dual
 from shortlist.functional.projections.sparse_top import sparse_top
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import as_rows, log_sigmoid, solvable
+from shortlist.label_axis.rows import as_rows
 from shortlist.targets import fill_unknown, sum_over_positives
+from shortlist.tensors import log_sigmoid, solvable
 
 
 class Potential(Protocol):

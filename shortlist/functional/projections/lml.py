@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_temperature
 from shortlist.functional.loops import on_tensors, serve
 from shortlist.functional.projections.lml_root import centred, solve_dual, solve_projection
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import as_rows, check_temperature, holds, is_plain, log_sigmoid
 from shortlist.functional.sharded.lml import sharded_lml, sharded_lml_dual
-from shortlist.functional.sharded.shards import is_sharded
+from shortlist.label_axis.rows import as_rows
+from shortlist.tensors import holds, is_dtensor, is_plain, log_sigmoid
 
 
 def lml(
@@ -53,7 +54,7 @@ def lml(
     References:
         Amos, Koltun, Kolter, "The Limited Multi-Label Projection Layer", 2019, eq. 1-7.
     """
-    if is_sharded(logits):
+    if is_dtensor(logits):
         return sharded_lml(logits, k, dim=dim, temperature=temperature, mask=mask)
     rows = as_rows(logits, k, dim=dim, mask=mask)
     return rows.restore(_Lml.run(rows.logits, rows.k, check_temperature(temperature)), logits, dim)
@@ -85,7 +86,7 @@ def log_lml(
         >>> log_lml(torch.tensor([2.0, 0.0, -300.0]), k=1)
         tensor([  -0.3133,   -1.3133, -301.0000])
     """
-    if is_sharded(logits):
+    if is_dtensor(logits):
         return sharded_lml(logits, k, dim=dim, temperature=temperature, mask=mask, log=True)
     rows = as_rows(logits, k, dim=dim, mask=mask)
     temperature = check_temperature(temperature)
@@ -121,7 +122,7 @@ def lml_dual(
         >>> lml_dual(torch.tensor([2.0, 1.0, 0.0, -1.0]), k=2)
         tensor(-0.5000)
     """
-    if is_sharded(logits):
+    if is_dtensor(logits):
         return sharded_lml_dual(logits, k, dim=dim, temperature=temperature, mask=mask)
     rows = as_rows(logits, k, dim=dim, mask=mask)
     temperature = check_temperature(temperature)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from shortlist.functional.rows import at_most_finite, log_sigmoid
+from shortlist.tensors import at_most_finite, log_sigmoid
 
 _STEPS = 32
 """Safeguarded steps; the bracket is at most about 80 wide, so bisection alone gains 2^32."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.functional.projections.label_parts import LabelParts
+from shortlist.label_axis.axis import LabelAxis
 
 
 class LogSums(NamedTuple):
@@ -41,7 +41,7 @@ class LogSums(NamedTuple):
         return right - left, rate.clamp(0.25, 2), torch.maximum(left.abs(), right.abs())
 
 
-def log_sums(blocks: Iterable[Tensor], rows: int, parts: LabelParts) -> LogSums:
+def log_sums(blocks: Iterable[Tensor], rows: int, parts: LabelAxis) -> LogSums:
     """Add up over blocks of log-odds ``(rows, labels)``, which are overwritten, and over processes."""
     columns = tops = None
     for y in blocks:
@@ -56,9 +56,9 @@ def log_sums(blocks: Iterable[Tensor], rows: int, parts: LabelParts) -> LogSums:
             _merge(columns, tops, side, torch.where(members, small, -math.inf), large)
     if columns is None or tops is None:
         raise ValueError("`blocks` must hold at least one block, which may have no labels.")
-    largest = parts.largest(tops)
+    largest = parts.processes.max(tops)
     columns[:, :4] *= (tops - largest.clamp(min=-1e300)).exp().repeat(1, 2)
-    sums = parts.add_up(columns)
+    sums = parts.processes.sum(columns)
     below, above, slope_below, slope_above = (sums[:, :4].log() + largest.repeat(1, 2)).split(1, dim=-1)
     return LogSums(below, above, slope_below, slope_above, sums[:, 4:])
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.functional.projections.label_parts import LabelParts
 from shortlist.functional.projections.lml_log_sums import LogSums, log_sums
+from shortlist.label_axis.axis import HeldLabels, LabelAxis
 
 _STEPS = 12
 _PLATEAU_STEPS = 100
@@ -56,7 +56,7 @@ class Dual(NamedTuple):
 
 
 @torch.no_grad()
-def solve_parts(parts: LabelParts, k: Tensor, temperature: float) -> Dual:
+def solve_parts(parts: LabelAxis, k: Tensor, temperature: float) -> Dual:
     """Find the root of every row.
 
     All processes take the same steps, since they decide by what they have reduced together.
@@ -97,7 +97,7 @@ def solve_parts(parts: LabelParts, k: Tensor, temperature: float) -> Dual:
 class _State:
     """What is known of the root of each row, in float64: ``pivot / T - delta``."""
 
-    parts: LabelParts
+    parts: LabelAxis
     k: Tensor
     n: Tensor
     pivot: Tensor
@@ -125,7 +125,12 @@ class _State:
         if bool((share >= 0.5).all()):
             return
         few = _State(
-            _Sample(self.parts, sample), self.k * share, self.n * share, self.pivot, self.delta, self.temperature
+            HeldLabels(sample, self.parts.processes),
+            self.k * share,
+            self.n * share,
+            self.pivot,
+            self.delta,
+            self.temperature,
         )
         few.newton(enough=0.1)
         better = few.settled & few.delta.isfinite()
@@ -191,7 +196,7 @@ class _State:
 
     def _log_odds(self, rows: Tensor | None) -> Iterator[Tensor]:
         pivot, delta = (column.to(self.parts.dtype) for column in _taken(rows, self.pivot, self.delta))
-        for x in self.parts.blocks(rows):
+        for _, x in self.parts.blocks(rows):
             y = x - pivot
             yield (y if self.temperature == 1 else y.div_(self.temperature)).add_(delta)
 
@@ -205,39 +210,12 @@ class _State:
             sums[:, 0] += p.sum(-1)
             sums[:, 1] += square.sum(-1)
             sums[:, 2] += square.mul_(p).sum(-1)
-        total, square, cube = self.parts.add_up(sums).split(1, dim=-1)
+        total, square, cube = self.parts.processes.sum(sums).split(1, dim=-1)
         return total / lift, square / lift**2, cube / lift**3
 
     def _log_sums(self, rows: Tensor | None) -> LogSums:
         """Sums over the labels below and above p = 1/2, each beside its largest term."""
         return log_sums(self._log_odds(rows), len(_taken(rows, self.k)[0]), self.parts)
-
-
-@dataclass
-class _Sample:
-    """Some of the labels, as if they were all."""
-
-    parts: LabelParts
-    logits: Tensor
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.parts.dtype
-
-    def sample(self) -> Tensor:
-        return self.logits
-
-    def present(self) -> Tensor:
-        return self.parts.present()
-
-    def blocks(self, rows: Tensor | None) -> Iterator[Tensor]:
-        yield self.logits if rows is None else self.logits[rows]
-
-    def add_up(self, sums: Tensor) -> Tensor:
-        return self.parts.add_up(sums)
-
-    def largest(self, values: Tensor) -> Tensor:
-        return self.parts.largest(values)
 
 
 class _Guess(NamedTuple):
@@ -250,15 +228,15 @@ class _Guess(NamedTuple):
     spoilt: Tensor  # whether there is a NaN
 
 
-def _first_guess(parts: LabelParts, sample: Tensor, k: Tensor, n: Tensor, temperature: float) -> _Guess:
+def _first_guess(parts: LabelAxis, sample: Tensor, k: Tensor, n: Tensor, temperature: float) -> _Guess:
     seen = sample.isfinite()
     finite = torch.where(seen, sample, -math.inf)
     top = finite.amax(-1, keepdim=True) if sample.shape[-1] else finite.new_full((len(sample), 1), -math.inf)
-    pivot = parts.largest(top.to(k.dtype))
+    pivot = parts.processes.max(top.to(k.dtype))
     pivot = torch.where(pivot > -math.inf, pivot, 0)
     z = torch.where(seen, (sample - pivot.to(sample.dtype)) / temperature, 0).clamp(min=-_SEEN)
     counted = (seen, z, z * z, sample == math.inf, sample.isnan())
-    sums = parts.add_up(torch.stack([part.sum(-1).to(k.dtype) for part in counted], -1))
+    sums = parts.processes.sum(torch.stack([part.sum(-1).to(k.dtype) for part in counted], -1))
     count, total, square, infinite, spoilt = sums.split(1, dim=-1)
     mean = total / count.clamp(min=1)
     variance = (square / count.clamp(min=1) - mean * mean).clamp(min=0)

@@ -17,7 +17,7 @@ from shortlist.functional.loops import on_tensors, serve
 from shortlist.functional.opaque import opaque
 from shortlist.functional.projections.lml_exact import exact_dual
 from shortlist.functional.projections.lml_newton import newton_blocks
-from shortlist.functional.rows import at_most_finite
+from shortlist.tensors import at_most_finite
 
 _HARMLESS = 1e-4
 """At scales below, the exponentials of labels with a tiny p may have underflowed: p is computed from its log-odds."""

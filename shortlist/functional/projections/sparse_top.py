@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_temperature
 from shortlist.functional.loops import on_tensors, serve
 from shortlist.functional.projections.centring import centred_gradient, centred_tangent, keep_projection
 from shortlist.functional.projections.sparse_top_solve import solve_sparse_top
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.rows import as_rows, check_temperature, is_plain
-from shortlist.functional.sharded.shards import is_sharded
 from shortlist.functional.sharded.sparse_top import sharded_sparse_top
+from shortlist.label_axis.rows import as_rows
+from shortlist.tensors import is_dtensor, is_plain
 
 
 def sparse_top(
@@ -51,7 +52,7 @@ def sparse_top(
     References:
         Garcin, "Set-valued classification", 2023, eq. 6.13-6.21.
     """
-    if is_sharded(logits):
+    if is_dtensor(logits):
         return sharded_sparse_top(logits, k, dim=dim, temperature=temperature, mask=mask)
     rows = as_rows(logits, k, dim=dim, mask=mask)
     return rows.restore(_SparseTop.run(rows.logits, rows.k, check_temperature(temperature)), logits, dim)

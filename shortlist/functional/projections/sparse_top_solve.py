@@ -17,7 +17,7 @@ from torch import Tensor
 from shortlist.functional.blocks import column, row_blocks
 from shortlist.functional.loops import on_tensors, serve
 from shortlist.functional.opaque import opaque
-from shortlist.functional.rows import at_most_finite
+from shortlist.tensors import at_most_finite
 
 _MAX_STEPS = 16
 

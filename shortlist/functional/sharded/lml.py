@@ -3,62 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from shortlist.functional.once import once
+from shortlist.checks import check_temperature
 from shortlist.functional.projections.lml_parts import solve_parts
 from shortlist.functional.projections.lml_root import centred
-from shortlist.functional.rows import check_temperature, log_sigmoid
-from shortlist.functional.sharded.shards import OwnRows, all_max, all_sum, as_own_rows, shared, wide
+from shortlist.label_axis.axis import HeldLabels
+from shortlist.label_axis.once_differentiable import once_differentiable
+from shortlist.label_axis.processes import ProcessShards, all_sum, copy_to_group
+from shortlist.label_axis.rows import Rows, as_rows
+from shortlist.tensors import log_sigmoid, wide
 
 _NEAR = 20.0
 """A share is at most 1; what exceeds it by this factor is rounding of numbers too large to have any digits left."""
 
 _LEAST = 1e-30
 
-_MANY = 256
-
-
-class ShardedLabels:
-    """Rows ``(B, m)`` of the own labels of this process, as parts of rows that no process has whole."""
-
-    def __init__(self, logits: Tensor, group: Any) -> None:
-        self.logits, self.group = logits, group
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.logits.dtype
-
-    def sample(self) -> Tensor:
-        # Of many labels half are as good, and the guess makes several tensors of that size.
-        return self.logits if self.logits.shape[-1] < _MANY else self.logits[:, ::2]
-
-    def present(self) -> Tensor:
-        return self.add_up((self.logits > -math.inf).sum(-1, keepdim=True).to(wide(self.logits)))
-
-    def blocks(self, rows: Tensor | None) -> Iterator[Tensor]:
-        yield self.logits if rows is None else self.logits[rows]
-
-    def add_up(self, sums: Tensor) -> Tensor:
-        return all_sum(sums, self.group)
-
-    def largest(self, values: Tensor) -> Tensor:
-        return all_max(values, self.group)
-
 
 def sharded_lml(
     logits: Tensor, k: float | Tensor, *, dim: int, temperature: float, mask: Tensor | None, log: bool = False
 ) -> Tensor:
     """``lml``, or its logarithm, of a DTensor that is sharded along its labels."""
-    rows = as_own_rows(logits, k, dim=dim, mask=mask)
+    rows = as_rows(logits, k, dim=dim, mask=mask)
     temperature = check_temperature(temperature)
     pivot, delta = sharded_dual(rows, temperature)
-    delta = shared(delta, rows.labels.group)
+    delta = copy_to_group(delta, rows.processes.group)
     if not log:
         return rows.restore(_LogOdds.apply(rows.logits, pivot, delta, temperature).sigmoid(), logits, dim)
     y = centred(rows.logits, pivot, delta, temperature)
@@ -67,38 +40,38 @@ def sharded_lml(
 
 def sharded_lml_dual(logits: Tensor, k: float | Tensor, *, dim: int, temperature: float, mask: Tensor | None) -> Tensor:
     """``lml_dual`` of a DTensor that is sharded along its labels."""
-    rows = as_own_rows(logits, k, dim=dim, mask=mask)
+    rows = as_rows(logits, k, dim=dim, mask=mask)
     temperature = check_temperature(temperature)
     pivot, delta = sharded_dual(rows, temperature)
     everything = delta > torch.finfo(delta.dtype).max / 8
     nu = torch.where(everything, math.inf, temperature * delta - pivot)
-    return rows.labels.replicate(nu.squeeze(-1).to(logits.dtype))
+    return rows.processes.replicate(nu.squeeze(-1).to(logits.dtype))
 
 
-def sharded_dual(rows: OwnRows, temperature: float) -> tuple[Tensor, Tensor]:
+def sharded_dual(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """``(pivot, delta)`` with ``p = sigmoid((x - pivot) / T + delta)``, the same on all processes; ``delta`` learns."""
-    pivot, delta, _ = _Dual.apply(rows.logits, rows.k, temperature, rows.labels.total, rows.labels.group)
+    pivot, delta, _ = _Dual.apply(rows.logits, rows.k, temperature, rows.processes)
     return pivot, delta
 
 
 class _Dual(Function):
-    """``x, k, T, n, group -> pivot, delta, log sum q``. The gradient of delta is ``-q / (T sum q)`` in the own x and
+    """``x, k, T, shards -> pivot, delta, log sum q``. The gradient of delta is ``-q / (T sum q)`` in the own x and
     ``1 / sum q`` in k, with ``q = p (1 - p)``.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, k: Tensor, temperature: float, n: int, group: Any) -> tuple[Tensor, ...]:
-        column = torch.where(k <= n, k, math.nan).expand(*x.shape[:-1], 1)
+    def forward(ctx: Any, x: Tensor, k: Tensor, temperature: float, shards: ProcessShards) -> tuple[Tensor, ...]:
+        column = torch.where(k <= shards.total, k, math.nan).expand(*x.shape[:-1], 1)
         flat = x.detach().reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        solved = solve_parts(ShardedLabels(flat, group), column.reshape(-1, 1), temperature)
+        solved = solve_parts(HeldLabels(flat, shards), column.reshape(-1, 1), temperature)
         parts = tuple(part.reshape(column.shape) for part in solved)
-        ctx.temperature, ctx.k_shape, ctx.group = temperature, k.shape, group
+        ctx.temperature, ctx.k_shape, ctx.group = temperature, k.shape, shards.group
         ctx.mark_non_differentiable(parts[0], parts[2])
         ctx.save_for_backward(x, *parts)
         return parts
 
     @staticmethod
-    @once
+    @once_differentiable
     def backward(ctx: Any, _: Tensor, gradient: Tensor, __: Tensor) -> tuple[Tensor | None, ...]:
         x, pivot, delta, log_slope = ctx.saved_tensors
         limits = torch.finfo(delta.dtype)
@@ -116,7 +89,7 @@ class _Dual(Function):
         if ctx.needs_input_grad[1]:
             per_k = (-log_slope).clamp(max=math.log(limits.max) - 1).exp()
             to_k = (gradient * torch.where(inner, per_k, 0)).clamp(-limits.max, limits.max).sum_to_size(ctx.k_shape)
-        return to_x, to_k, None, None, None
+        return to_x, to_k, None, None
 
 
 class _LogOdds(Function):

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from shortlist.functional.once import once
-from shortlist.functional.rows import at_most_finite, check_temperature
-from shortlist.functional.sharded.shards import all_max, all_sum, as_own_rows, wide
+from shortlist.checks import check_temperature
+from shortlist.label_axis.once_differentiable import once_differentiable
+from shortlist.label_axis.processes import all_max, all_sum
+from shortlist.label_axis.rows import as_rows
+from shortlist.tensors import at_most_finite, wide
 
 _MAX_STEPS = 200
 
@@ -34,8 +36,10 @@ def sharded_sparse_top(
     logits: Tensor, k: float | Tensor, *, dim: int, temperature: float, mask: Tensor | None
 ) -> Tensor:
     """``sparse_top`` of a DTensor that is sharded along its labels."""
-    rows = as_own_rows(logits, k, dim=dim, mask=mask)
-    p = _SparseTop.apply(rows.logits, rows.k, check_temperature(temperature), rows.labels.total, rows.labels.group)
+    rows = as_rows(logits, k, dim=dim, mask=mask)
+    p = _SparseTop.apply(
+        rows.logits, rows.k, check_temperature(temperature), rows.processes.total, rows.processes.group
+    )
     return rows.restore(p, logits, dim)
 
 
@@ -54,7 +58,7 @@ class _SparseTop(Function):
         return p
 
     @staticmethod
-    @once
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (p,) = ctx.saved_tensors
         inside = p.frac().ceil_()

@@ -12,11 +12,11 @@ from torch.autograd import Function
 from shortlist.functional.losses.contrast import along, bound_of, far, joined
 from shortlist.functional.marked import marked
 from shortlist.functional.observed import observed
-from shortlist.functional.once import once
 from shortlist.functional.reduction import Reduction, reduce_rows
-from shortlist.functional.rows import log_sigmoid, solvable
-from shortlist.functional.sharded.shards import all_max, all_sum, local_part, own_labels, wide
 from shortlist.functional.sharded.targets import own_target, own_weight
+from shortlist.label_axis.once_differentiable import once_differentiable
+from shortlist.label_axis.processes import all_max, all_sum, shards_of, to_local
+from shortlist.tensors import log_sigmoid, solvable, wide
 
 
 def sharded_two_way(
@@ -32,9 +32,9 @@ def sharded_two_way(
 
     The options are the temperatures of positives and negatives, and the margin.
     """
-    labels = own_labels(logits)
+    labels = shards_of(logits)
     target, weight = own_target(logits, target, labels), own_weight(logits, weight, labels)
-    x, shape = solvable(local_part(logits)), logits.shape[:-1]
+    x, shape = solvable(to_local(logits)), logits.shape[:-1]
     places, others = _places(x, target)
     x = x.reshape(math.prod(shape), labels.count)
     found = _Contrast.apply(x, places, others, axes, options[:2], labels.group)
@@ -66,7 +66,7 @@ def _class_wise(values: Tensor, share: Tensor, weight: Tensor | None, reduction:
     share = share if weight is None else share * weight
     own = reduce_rows(values, "none", share=share)
     if reduction == "none":
-        return labels.wrap(own, 0)
+        return labels.shard(own, 0)
     sums = torch.stack([own.sum(), share.sum()])
     total, whole = all_sum(sums.to(wide(sums)), labels.group).to(values.dtype)
     return labels.replicate(total if reduction == "sum" else total / torch.where(whole > 0, whole, 1))
@@ -110,7 +110,7 @@ class _Contrast(Function):
         return *values, *counted
 
     @staticmethod
-    @once
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         return along(gradients, list(ctx.saved_tensors), ctx.axes), *(None,) * 5
 

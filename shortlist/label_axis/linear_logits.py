@@ -1,4 +1,4 @@
-"""Logits of a linear layer that are never held: for more labels than a batch of logits has room for."""
+"""Logits of a linear layer that are never held in memory: for so many labels that a batch of logits does not fit."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from shortlist.functional.linear.blocks import LinearBlocks
-from shortlist.functional.linear.reach import reach_of
-from shortlist.functional.linear.top import TopKept
-from shortlist.functional.order.largest import whole_k
-from shortlist.functional.sharded.shards import is_sharded, local_part, replicated
+from shortlist.checks import whole_k
+from shortlist.label_axis.linear_blocks import LinearBlocks
+from shortlist.label_axis.processes import processes_of, replicated, to_local
+from shortlist.label_axis.running_topk import RunningTopK
+from shortlist.tensors import is_dtensor
 
 
 class TopLabels(NamedTuple):
@@ -28,19 +28,19 @@ class LinearLogits:
     """Stands for ``features @ weight.T + bias`` without holding it.
 
     ``lml_nll``, ``bce``, ``two_way``, ``truncated_topk_entropy`` and ``multilabel_truncated_topk_entropy`` take it in
-    place of logits, and so do their modules. They compute the logits a block of labels at a time, keep a few numbers
-    per row, and compute each block again for the gradient: the values are the same, the memory that of one block, and
-    the time that of one more product (for ``lml_nll``, of a few). The result can be differentiated once. Half precision
-    and autocast mean products in that precision, as for a layer; all else is computed in float32.
+    place of logits, and so do their modules. They compute the logits one block of labels at a time, keep a few numbers
+    per row, and recompute each block for the gradient. The values are the same, the memory is that of one block, and
+    the extra time is that of one more matrix product (a few for ``lml_nll``). The result can be differentiated once.
+    With half precision or autocast, products are in that precision, as in a layer; the rest is in float32.
 
     Args:
         features: ``(*rows, d)``, floating.
         weight: ``(n, d)``, in the same dtype unless autocast casts both. A ``DTensor`` may be sharded along its labels,
             as in :class:`shortlist.nn.ColumnParallelHead`: then each process computes the blocks of its own labels,
-            features and labels are the same on all of them, and the loss is a replicated ``DTensor``.
-        bias: ``(n,)``, sharded as the weight is; ``-inf`` marks an absent label.
+            features and targets are the same on all of them, and the loss is a replicated ``DTensor``.
+        bias: ``(n,)``, sharded like the weight; ``-inf`` marks an absent label.
         label_block: how many labels are computed at a time; by default about a million logits, and at least 64
-            labels. Results do not depend on it but for rounding.
+            labels. Results depend on it only through rounding.
 
     Example:
         >>> features, weight = torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.5]])
@@ -54,10 +54,9 @@ class LinearLogits:
     """
 
     refusal: ClassVar[str] = (
-        ", which only `lml_nll`, `bce`, `two_way`, `truncated_topk_entropy` and `multilabel_truncated_topk_entropy` "
-        "take: its `dense()` is a tensor"
+        ", which this function does not take: call its `dense()` (`shortlist losses` lists the losses that take one)"
     )
-    """What the functions that need a tensor say of it."""
+    """The hint of functions that need a tensor."""
 
     def __init__(
         self, features: Tensor, weight: Tensor, bias: Tensor | None = None, *, label_block: int | None = None
@@ -75,7 +74,7 @@ class LinearLogits:
             given = ", ".join(str(part.dtype) for part in (features, weight, bias) if part is not None)
             raise TypeError(f"`features`, `weight` and `bias` must have one dtype; got {given}.")
         self.features, self.weight, self.bias, self.label_block = features, weight, bias, label_block
-        self.reach = reach_of(weight)
+        self.processes = processes_of(weight, 0, name="weight")
         self.dtype = torch.get_autocast_dtype(kind) if cast else features.dtype
 
     @property
@@ -85,7 +84,7 @@ class LinearLogits:
 
     @property
     def ndim(self) -> int:
-        """The number of dimensions, that of the labels included."""
+        """The number of dimensions, including the label axis."""
         return self.features.ndim
 
     @property
@@ -100,13 +99,13 @@ class LinearLogits:
 
     def dense(self) -> Tensor:
         """The logits ``(*rows, n)`` as a tensor, differentiable like any other."""
-        features, weight, bias = (None if part is None else part.to(self.dtype) for part in self.own_layer())
+        features, weight, bias = (None if part is None else part.to(self.dtype) for part in self.local_layer())
         with torch.autocast(self.device.type, enabled=False):
-            own = linear(features, weight, bias)  # pyright: ignore[reportArgumentType]
-        return self.reach.own_result(own.reshape(*self.shape[:-1], own.shape[-1]))
+            local = linear(features, weight, bias)  # pyright: ignore[reportArgumentType]
+        return self.processes.shard(local.reshape(*self.shape[:-1], local.shape[-1]))
 
     def topk(self, k: int) -> TopLabels:
-        """The ``k`` best labels of each row, equal logits by ascending label; without a gradient.
+        """The ``k`` best labels of each row, ties by ascending label; without a gradient.
 
         Args:
             k: a whole number in [0, n].
@@ -116,26 +115,26 @@ class LinearLogits:
         """
         k = whole_k(k, self.num_labels, lowest=0)
         with torch.no_grad():
-            blocks = LinearBlocks(*self.own_layer(), self.dtype, self.label_block)
-            best = TopKept.none(blocks.num_rows, k, blocks.own, stable=True)
-            for start, x in blocks.each() if k else ():
-                best.add(x, self.reach.first + start)
-            best.join(self.reach)
+            blocks = LinearBlocks(*self.local_layer(), self.dtype, self.label_block)
+            best = RunningTopK.empty(blocks.num_rows, k, blocks.pair_logits, stable=True)
+            for start, x in blocks.blocks() if k else ():
+                best.add(x, self.processes.first + start)
+            best.merge_processes(self.processes)
         shape = (*self.shape[:-1], k)
         return TopLabels(best.values.to(self.dtype).reshape(shape), best.labels.reshape(shape))
 
-    def own_layer(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The features with one row dimension, and weight and bias of the own labels: plain tensors."""
+    def local_layer(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Features ``(B, d)``, and weight and bias of the local labels, as plain tensors."""
         features = self.features.reshape(math.prod(self.features.shape[:-1]), self.features.shape[-1])
         bias = self.bias
-        if is_sharded(self.weight):
+        if is_dtensor(self.weight):
             if bias is not None:
-                bias = local_part(bias) if is_sharded(bias) else self.reach.own_values(bias)
-            return self.reach.shared(features), local_part(self.weight), bias
+                bias = to_local(bias) if is_dtensor(bias) else self.processes.local_values(bias)
+            return self.processes.copy(features), to_local(self.weight), bias
         return features, self.weight, bias
 
     def stand_in(self) -> Tensor:
-        """A tensor of this shape, in the dtype that is solved in, that holds one number: for checks of arguments."""
+        """A tensor of this shape, in the dtype to compute in, with one number in memory: for checks of arguments."""
         dtype = torch.promote_types(self.dtype, torch.float32)
         return self.features.detach().new_zeros((), dtype=dtype).expand(self.shape)
 
@@ -157,7 +156,7 @@ def _check(features: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         raise ValueError(
             f"`features` must have last size {weight.shape[1]}, as `weight` has; got shape {tuple(features.shape)}."
         )
-    if is_sharded(bias) and getattr(bias, "placements", None) != getattr(weight, "placements", None):
+    if is_dtensor(bias) and getattr(bias, "placements", None) != getattr(weight, "placements", None):
         raise ValueError("`bias` must be sharded as `weight` is.")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"`bias` must have one value per label, shape ({len(weight)},); got {tuple(bias.shape)}.")

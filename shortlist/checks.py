@@ -1,0 +1,51 @@
+"""Checks of arguments that many functions share."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral
+
+import torch
+from torch import Tensor
+
+from shortlist.tensors import is_dtensor
+
+
+def check_logits(logits: Tensor, dim: int = -1) -> None:
+    """Refuse anything but a plain floating tensor with a label axis ``dim``."""
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+        # `LinearLogits` brings its own hint.
+        raise TypeError(f"`logits` must be a floating tensor; got {kind}{getattr(logits, 'refusal', '')}.")
+    if is_dtensor(logits):
+        raise TypeError(
+            "`logits` must be a plain tensor; got a DTensor, which this function does not take: call its "
+            "`full_tensor()` (`shortlist losses` lists the losses that take one)."
+        )
+    check_axis(logits, dim)
+
+
+def check_axis(x: Tensor, dim: int, *, name: str = "logits") -> None:
+    """Refuse a tensor without dimensions, or without the dimension ``dim``."""
+    if x.ndim == 0:
+        raise ValueError(f"`{name}` must have a label axis; got a tensor without dimensions.")
+    if not -x.ndim <= dim < x.ndim:
+        raise ValueError(f"`dim` must lie in [{-x.ndim}, {x.ndim - 1}]; got {dim}.")
+
+
+def check_temperature(temperature: float) -> float:
+    """``temperature`` as a positive finite float."""
+    if isinstance(temperature, Tensor):
+        raise TypeError("`temperature` must be a number; divide the logits by a tensor to learn one.")
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"`temperature` must be positive and finite; got {temperature}.")
+    return float(temperature)
+
+
+def whole_k(k: int, n: int, *, lowest: int = 1, name: str = "k") -> int:
+    """``k`` as a whole number in [lowest, n]."""
+    if not isinstance(k, Integral | torch.SymInt) or isinstance(k, bool):
+        raise TypeError(f"`{name}` must be a whole number; got {k!r}.")
+    if not lowest <= k <= n:
+        raise ValueError(f"`{name}` must lie in [{lowest}, {n}]; got {k}.")
+    return int(k) if isinstance(k, int) else k

@@ -1,0 +1,167 @@
+"""Reductions over recomputed blocks of labels, as a differentiable operator.
+
+A loss over `LinearLogits` needs two things: the logits of a few pairs of row and label, and a few sums over all labels.
+The forward pass accumulates both over blocks without a graph; the backward pass recomputes each block and adds its
+gradient to those of features, weight and bias. Everything after that is plain autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from shortlist.label_axis.linear_blocks import LinearBlocks
+from shortlist.label_axis.linear_logits import LinearLogits
+from shortlist.label_axis.once_differentiable import once_differentiable
+from shortlist.label_axis.pairs import PairsByLabel
+from shortlist.label_axis.processes import Processes
+
+BlockGradient = Callable[[Tensor, int], Tensor]
+"""From the logits of a block, which it may overwrite, and its first label to the gradient in these logits."""
+
+
+class BlockReduction(Protocol):
+    """Sums over all labels of each row, or over all rows of each label, and their gradient in the logits."""
+
+    bounded: ClassVar[bool]
+    """Whether infinite logits are clipped to a finite range."""
+
+    def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The sums that have a gradient, and other outputs; it stores whatever ``gradient`` needs."""
+        ...
+
+    def gradient(self, *upstream: Tensor) -> BlockGradient:
+        """The gradient in the logits, given that in the sums."""
+        ...
+
+
+class SumOverLabels:
+    """The sum over a row's labels of ``terms``, which autograd differentiates again in the backward pass.
+
+    Args:
+        terms: ``(x, start) -> (B,)``, where ``x`` are the logits ``(B, labels)`` of a block and ``start`` is its first
+            label; it must not write to ``x``.
+    """
+
+    bounded: ClassVar[bool] = False
+
+    def __init__(self, terms: Callable[[Tensor, int], Tensor]) -> None:
+        self.terms = terms
+
+    def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        total = torch.zeros(blocks.num_rows, dtype=torch.float64, device=blocks.features.device)
+        for start, x in blocks.blocks():
+            total += self.terms(x, start)
+        return (blocks.processes.sum(total).to(blocks.dtype),), ()
+
+    def gradient(self, *upstream: Tensor) -> BlockGradient:
+        def block(x: Tensor, start: int) -> Tensor:
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                return torch.autograd.grad(self.terms(x, start), x, upstream[0])[0]
+
+        return block
+
+
+def reduce_blocks(
+    logits: LinearLogits, pairs: PairsByLabel, hidden: PairsByLabel, reduction: BlockReduction
+) -> tuple[Tensor, ...]:
+    """The logits of the pairs ``(m,)``, and the outputs of the reduction, which leaves out ``hidden`` pairs.
+
+    Pairs number the local labels of this process. Per-row outputs are the same on all processes.
+    """
+    plan = _Plan(logits.dtype, logits.label_block, logits.processes, pairs, hidden, reduction)
+    return _ReduceBlocks.apply(*logits.local_layer(), plan)
+
+
+class _Plan(NamedTuple):
+    """All arguments but the tensors of the layer."""
+
+    dtype: torch.dtype
+    label_block: int | None
+    processes: Processes
+    pairs: PairsByLabel
+    hidden: PairsByLabel
+    reduction: BlockReduction
+
+    def blocks(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> LinearBlocks:
+        return LinearBlocks(
+            features,
+            weight,
+            bias,
+            self.dtype,
+            self.label_block,
+            self.processes,
+            pairs=self.pairs,
+            hidden=self.hidden,
+            bounded=self.reduction.bounded,
+        )
+
+
+class _ReduceBlocks(Function):
+    """``features, weight, bias, plan -> pair_logits, sums, ..., others, ...``."""
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan) -> tuple[Tensor, ...]:
+        with torch.autocast(features.device.type, enabled=False):
+            blocks = plan.blocks(features, weight, bias)
+            sums, others = plan.reduction.forward(blocks)
+            blocks.collect_pairs()
+        ctx.mark_non_differentiable(*others)
+        ctx.save_for_backward(features, weight, bias)
+        ctx.plan, ctx.count = plan, len(sums)
+        return blocks.pair_logits, *sums, *others
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, to_pairs: Tensor, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        features, weight, bias = ctx.saved_tensors
+        plan: _Plan = ctx.plan
+        with torch.autocast(features.device.type, enabled=False):
+            blocks = plan.blocks(features, weight, bias)
+            grads = _LayerGradient(features, weight, bias, ctx.needs_input_grad)
+            slope = plan.reduction.gradient(*upstream[: ctx.count])
+            for start, x in blocks.blocks():
+                g = slope(x, start)
+                chosen, indices = plan.pairs.in_block(start, x.shape[1])
+                g.view(-1).index_add_(0, indices, to_pairs[chosen])
+                grads.add(g.to(blocks.features.dtype), start, blocks)
+        return grads.features, grads.weight, grads.bias, None
+
+
+class _LayerGradient:
+    """The gradients in features, weight and bias, where they are needed."""
+
+    def __init__(self, features: Tensor, weight: Tensor, bias: Tensor | None, needed: tuple[bool, ...]) -> None:
+        # Sums over many blocks are not rounded to half precision in between.
+        summed = torch.promote_types(features.dtype, torch.float32)
+        self._features = torch.zeros_like(features, dtype=summed) if needed[0] else None
+        self._dtype = features.dtype
+        empty = torch.zeros_like if len(features) == 0 else torch.empty_like
+        self.weight = empty(weight) if needed[1] else None
+        self.bias = empty(bias) if bias is not None and needed[2] else None
+
+    @property
+    def features(self) -> Tensor | None:
+        return None if self._features is None else self._features.to(self._dtype)
+
+    def add(self, g: Tensor, start: int, blocks: LinearBlocks) -> None:
+        """Add the gradient of a block."""
+        labels = slice(start, start + g.shape[1])
+        if self._features is not None:
+            weight = blocks.weight[labels].to(g.dtype)
+            if self._features.dtype == g.dtype:
+                self._features.addmm_(g, weight)
+            else:
+                self._features += g @ weight
+        if self.weight is not None:
+            if self.weight.dtype == g.dtype and self.weight.is_contiguous():
+                torch.mm(g.T, blocks.features, out=self.weight[labels])
+            else:
+                self.weight[labels] = g.T @ blocks.features
+        if self.bias is not None:
+            self.bias[labels] = g.sum(0)
