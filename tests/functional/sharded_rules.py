@@ -157,8 +157,14 @@ def refused(mesh: Any) -> list[str]:
         (lambda: head(x), "`features` must be a plain tensor"),
         (lambda: nn.ColumnParallelHead(5, 9, square), "`mesh` must have one dimension"),
         *((lambda run=run: twice(run, x), "differentiated once; got a second derivative") for run in once_only(target)),
-        (lambda: F.cross_entropy(x, target), "`logits` must be a plain tensor; got a DTensor, which this function does not take"),
-        (lambda: F.sparse_top_loss(x, target), "`logits` must be a plain tensor; got a DTensor, which this function does not take"),
+        (
+            lambda: F.cross_entropy(x, target),
+            "`logits` must be a plain tensor; got a DTensor, which this function does not take",
+        ),
+        (
+            lambda: F.sparse_top_loss(x, target),
+            "`logits` must be a plain tensor; got a DTensor, which this function does not take",
+        ),
     ]
     return [wrong for call, text in calls for wrong in unless_refused(call, text)]
 
