@@ -35,7 +35,7 @@ K, POSITIVES = 20, 5
 CALIBRATION = (128, 20_000, 128)
 CHECKS = ((64, 50_000, 64), (128, 40_000, 256), (32, 200_000, 64))
 HEADS = ("plain", "chunked")
-SHARDED = Step(64, 50_000, 64, "lml")
+SHARDED = Step(64, 50_000, 64, "lml_nll")
 PROCESSES = (1, 2, 4)
 MESSAGES = 200
 
@@ -52,7 +52,7 @@ def work(step: Step) -> Work:
     """Forward and backward of a step in this process."""
     inputs, weight, target = layer(step.rows, step.labels, step.features)
     losses = {
-        "lml": lambda x: F.lml_nll(x, target, K),
+        "lml_nll": lambda x: F.lml_nll(x, target, K),
         "bce": lambda x: F.bce(x, target),
         "two_way": lambda x: F.two_way(x, target),
         "truncated_topk_entropy": lambda x: F.truncated_topk_entropy(x, target[:, 0], K),
@@ -194,7 +194,7 @@ def predicted_over_processes(records: list[dict[str, Any]]) -> list[dict[str, An
     for record in records:
         step = replace(SHARDED, processes=record["processes"])
         crowd = max(1.0, record["processes"] / cores)
-        rates = Rates(rate / crowd, {"lml plain": per_logit * crowd}, record["seconds_per_message"])
+        rates = Rates(rate / crowd, {"lml_nll plain": per_logit * crowd}, record["seconds_per_message"])
         record["predicted"] = rates.seconds(step)
         record["predicted_messages"], record["predicted_bytes"] = step.messages, step.message_bytes
     return records

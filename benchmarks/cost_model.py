@@ -11,10 +11,10 @@ from typing import Literal
 
 from shortlist.memory import HeadKind, estimate_memory
 
-Loss = Literal["lml", "bce", "two_way", "truncated_topk_entropy"]
-LOSSES: tuple[Loss, ...] = ("lml", "bce", "two_way", "truncated_topk_entropy")
+Loss = Literal["lml_nll", "bce", "two_way", "truncated_topk_entropy"]
+LOSSES: tuple[Loss, ...] = ("lml_nll", "bce", "two_way", "truncated_topk_entropy")
 
-FORWARD_PASSES = {"lml": 3.0, "bce": 1.0, "two_way": 1.0, "truncated_topk_entropy": 1.0}
+FORWARD_PASSES = {"lml_nll": 3.0, "bce": 1.0, "two_way": 1.0, "truncated_topk_entropy": 1.0}
 """How often a chunked loss computes all logits before the backward pass; lml as often as its root takes steps."""
 
 LML_NUMBERS = (1, 1, 5, 3, 3, 3)

@@ -40,7 +40,7 @@ Logits = Callable[[Tensor, Tensor, Tensor], Any]
 HEADS: dict[str, Logits] = {"plain": linear, "chunked": F.LinearLogits}
 CLOCKS = {"seconds": time.perf_counter, "processor_seconds": time.process_time}
 LOSSES: dict[str, Callable[[Any, Tensor], Tensor]] = {
-    "lml": lambda logits, target: F.lml_nll(logits, target, K),
+    "lml_nll": lambda logits, target: F.lml_nll(logits, target, K),
     "bce": F.bce,
     "two_way": F.two_way,
     "truncated_topk_entropy": lambda logits, target: F.truncated_topk_entropy(logits, target[:, 0], K),

@@ -98,8 +98,10 @@ def forecast() -> str:
     rows = []
     for head in ("plain", "chunked"):
         for cards in CARDS:
-            step = Step(**FORECAST, loss="lml", head=head, processes=cards)
-            memory = estimate_memory(**FORECAST, loss="lml", head=head, processes=cards, optimizer="adamw").total / 1e9
+            step = Step(**FORECAST, loss="lml_nll", head=head, processes=cards)
+            memory = (
+                estimate_memory(**FORECAST, loss="lml_nll", head=head, processes=cards, optimizer="adamw").total / 1e9
+            )
             parts = {name: 1e3 * seconds for name, seconds in A100.parts(step).items()}
             fits = "yes" if memory < 0.9 * A100.memory / 1e9 else "no"
             figures = (f"{value:,.1f}" for value in (*parts.values(), sum(parts.values())))

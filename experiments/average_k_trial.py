@@ -13,12 +13,12 @@ from experiments.long_tail_trial import class_means, shot_sizes, tailed
 from experiments.runs import Run
 from shortlist.data import Dataset
 from shortlist.metrics import SetCoverage
+from shortlist.recipes import loss_class
 from shortlist.sets import AverageK
 from shortlist.sets.rule import Link
 from shortlist.targets import to_class_indices
 from shortlist.train import FitOptions, fit
 from shortlist.train.findings import Shots
-from shortlist.train.recipes import link_of
 
 LARGEST_SIZE = 60
 """Sets of at least this size share the last place of a histogram."""
@@ -47,7 +47,7 @@ def trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:
     classes = to_class_indices(dataset.part(part).true_targets, dataset.num_labels)
     counts = dataset.label_counts("train")
     found: dict[str, Any] = dict(shot_sizes(counts))
-    own = link_of(run.fitted.plan.loss)
+    own = loss_class(run.fitted.plan.loss).link
     if settings["scores"] not in ("softmax", "own"):
         raise ValueError(f"`scores` must be softmax or own; got {settings['scores']!r}.")
     link: Link = "softmax" if settings["scores"] == "softmax" else own

@@ -51,7 +51,7 @@ def test_a_torchvision_that_does_not_fit_is_one_sentence(broken):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "arguments", [["compare", "digits", "--losses", "lml"], ["predict", "model", "--data", "digits"]]
+    "arguments", [["compare", "digits", "--losses", "lml_nll"], ["predict", "model", "--data", "digits"]]
 )
 def test_every_command_that_trains_or_measures_says_so(broken, arguments):
     (broken.parent / "model").mkdir()

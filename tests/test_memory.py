@@ -23,7 +23,7 @@ CLEAR = Path("/proc/self/clear_refs")
 
 ROWS, LABELS, POSITIVES, K = 64, 12_000, 5, 20
 MODULES = {
-    "lml": lambda: nn.LMLNLL(K),
+    "lml_nll": lambda: nn.LMLNLL(K),
     "bce": nn.BCE,
     "two_way": nn.TwoWay,
     "truncated_topk_entropy": lambda: nn.TruncatedTopKEntropy(K),
@@ -93,7 +93,7 @@ def test_an_estimate_is_close_to_what_is_allocated(loss, head, features):
 
 def test_compiled_loops_take_half_of_what_is_said_of_lml(monkeypatch):
     monkeypatch.setattr(loops, "LEAST", 1)
-    peak, expected = measured("lml", "plain", features=8)
+    peak, expected = measured("lml_nll", "plain", features=8)
     assert 0.4 * expected < peak < 0.6 * expected
 
 
@@ -107,9 +107,9 @@ def test_the_optimiser_takes_what_is_said(optimizer):
 @pytest.mark.usefixtures("_small_blocks")
 @pytest.mark.parametrize("head", ["plain", "chunked"])
 def test_double_precision_takes_twice_as_much(head):
-    peak, expected = measured("lml", head, features=32, dtype="float64")
+    peak, expected = measured("lml_nll", head, features=32, dtype="float64")
     assert peak == pytest.approx(expected, rel=CLOSE)
-    assert expected == pytest.approx(2 * measured("lml", head, features=32)[1], rel=0.01)
+    assert expected == pytest.approx(2 * measured("lml_nll", head, features=32)[1], rel=0.01)
 
 
 def test_processes_share_the_labels_but_not_the_features():
@@ -163,7 +163,7 @@ def test_bytes_are_told_with_three_digits(size, text):
         ({"rows": 0}, ValueError, "`rows` must be at least 1; got 0"),
         ({"labels": 1.5}, TypeError, "`labels` must be a whole number; got 1.5"),
         ({"label_block": 0}, ValueError, "`label_block` must be at least 1; got 0"),
-        ({"loss": "hinge"}, ValueError, "`loss` must be one of lml, bce, two_way, .*; got 'hinge'"),
+        ({"loss": "hinge"}, ValueError, "`loss` must be one of truncated_topk_entropy, bce, lml_nll, .*; got 'hinge'"),
         ({"head": "dense"}, ValueError, "`head` must be one of plain, chunked; got 'dense'"),
         ({"dtype": "int8"}, ValueError, "`dtype` must be one of float64, float32, bfloat16, float16; got 'int8'"),
         ({"optimizer": "lion"}, ValueError, "`optimizer` must be one of adam, adamw, .*; got 'lion'"),

@@ -18,6 +18,6 @@ def test_a_chunked_head_computes_the_logits_again_and_sends_nothing_alone():
 
 
 def test_more_processes_share_labels_and_not_rows():
-    alone, four = (Step(8, 1000, 16, "lml", processes=processes) for processes in (1, 4))
+    alone, four = (Step(8, 1000, 16, "lml_nll", processes=processes) for processes in (1, 4))
     assert four.operations == alone.operations / 4
-    assert four.message_bytes == Step(8, 9000, 16, "lml", processes=2).message_bytes > 0
+    assert four.message_bytes == Step(8, 9000, 16, "lml_nll", processes=2).message_bytes > 0

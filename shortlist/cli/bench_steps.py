@@ -103,7 +103,7 @@ def projections(batch: Batch) -> Group:
 
 def losses(batch: Batch) -> list[Group]:
     """Forward and backward of every loss, those of one class and those of sets."""
-    from shortlist.train.recipes import LOSSES, ONE_CLASS
+    from shortlist.recipes import LOSSES
 
     # All losses share the leaves: a copy for each would fill the memory.
     heads = tuple(values.clone().requires_grad_() for values in (batch.logits, batch.proposals))
@@ -111,8 +111,8 @@ def losses(batch: Batch) -> list[Group]:
     def steps(names: list[str], target: Tensor) -> dict[str, Callable[[], Step]]:
         return {name: lambda name=name: _loss_step(name, batch, heads, target) for name in names}
 
-    one_class = [name for name in LOSSES if name in ONE_CLASS]
-    of_sets = [name for name in LOSSES if name not in ONE_CLASS]
+    one_class = [name for name in LOSSES if LOSSES[name].one_class]
+    of_sets = [name for name in LOSSES if not LOSSES[name].one_class]
     return [
         Group("losses of one class, forward and backward", "cross_entropy", steps(one_class, batch.classes)),
         Group("losses of sets, forward and backward", "bce", steps(of_sets, batch.sets)),
@@ -120,13 +120,14 @@ def losses(batch: Batch) -> list[Group]:
 
 
 def _loss_step(name: str, batch: Batch, heads: tuple[Tensor, ...], target: Tensor) -> Step:
+    from shortlist.nn import Task
+    from shortlist.recipes import make_loss
     from shortlist.train.global_batch import batch_loss
-    from shortlist.train.recipes import Task, make_loss
 
     rows, labels = batch.shape
     counts = torch.bincount(batch.classes, minlength=labels)
     loss = make_loss(name, Task(labels, counts, rows, batch.k))
-    outputs, numbers = heads if name == "average_k" else heads[:1], torch.arange(rows)
+    outputs, numbers = heads[: loss.num_heads], torch.arange(rows)
 
     def step() -> None:
         for leaf in (*heads, *loss.parameters()):

@@ -21,10 +21,10 @@ from shortlist.report.figure_words import FigureWords, figure_title, shown_name
 
 _EXAMPLES = """\
 examples:
-  shortlist compare digits --losses cross_entropy lml average_k --seeds 3 --k 2
+  shortlist compare digits --losses cross_entropy lml_nll average_k --seeds 3 --k 2
   shortlist compare pubmed --config examples/pubmed.yaml --output mesh-comparison
   shortlist compare sets.npz --candidates '{wide: {loss: bce}, narrow: {loss: bce, head: bottleneck}}' --audit true
-  shortlist compare digits --losses lml bce --cluster dask://scheduler:8786 --output digits-comparison
+  shortlist compare digits --losses lml_nll bce --cluster dask://scheduler:8786 --output digits-comparison
   shortlist compare plants.csv --reader '{label: species}' --losses cross_entropy noised_topk --target average3_error
 
 Every loss is trained with every seed, with the same budget. A mean comes with half its 95% interval (Student). A star

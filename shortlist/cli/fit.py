@@ -15,7 +15,7 @@ _EXAMPLES = """\
 examples:
   shortlist fit digits --k 2 --output digits-model
   shortlist fit plants.csv --reader '{label: species}' --loss average_k --k 3 --output plants-model
-  shortlist fit pubmed --loss lml --k 8 --head bottleneck --head_options '{bottleneck: 50}' --output mesh-model
+  shortlist fit pubmed --loss lml_nll --k 8 --head bottleneck --head_options '{bottleneck: 50}' --output mesh-model
   shortlist fit features.npz --config run.yaml --epochs 40 --output model
   shortlist fit photos/ --frozen efficientnet-lite0 --encoder linear --k 3 --output photo-model
   shortlist fit features.npz --processes 4 --strategy fsdp --output model --resume

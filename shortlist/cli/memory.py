@@ -11,7 +11,7 @@ from shortlist.extras import require
 
 _EXAMPLES = """\
 examples:
-  shortlist memory --labels 1000000 --features 256 --rows 256 --loss lml
+  shortlist memory --labels 1000000 --features 256 --rows 256 --loss lml_nll
   shortlist memory --labels 10000000 --features 512 --loss bce --processes 8 --dtype bfloat16 --optimizer sgd
   shortlist memory --labels 1000000 --features 256 --loss two_way --chunked --json > memory.json
 
@@ -38,7 +38,7 @@ def add_command(commands: Any) -> None:
         "--loss",
         metavar="LOSS",
         required=True,
-        help="lml, bce, two_way, truncated_topk_entropy or multilabel_truncated_topk_entropy",
+        help="truncated_topk_entropy, bce, lml_nll, multilabel_truncated_topk_entropy or two_way",
     )
     parser.add_argument("--chunked", action="store_true", help="only the chunked layer (default: plain beside it)")
     parser.add_argument("--label-block", metavar="N", type=int, help="labels that the chunked layer computes at a time")

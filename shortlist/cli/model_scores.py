@@ -25,8 +25,8 @@ from shortlist.cli.scores_file import ScoreBlock, Scores
 from shortlist.data import Dataset, Features, Inputs, SparseRows
 from shortlist.data.target_rows import sparse_targets
 from shortlist.data.unlabelled import UnlabelledRows
+from shortlist.recipes import loss_class
 from shortlist.train import SavedModel, load_model
-from shortlist.train.recipes import link_of
 
 # Rows of a block; of images fewer, for they take long and a bar should move.
 _ROWS, _IMAGES = 1024, 128
@@ -96,7 +96,7 @@ def labelled_scores(options: argparse.Namespace) -> LabelledScores:
         raise ValueError(f"`{data}` holds no rows in the part {part!r}.")
     target = targets_by_name(dataset, rows, saved, data=data, folder=options.scores)
     scores = _scores(saved, rows_of(dataset, data, part=part), source.kind, kept=True)
-    return LabelledScores(scores, target, link_of(saved.plan.loss), _rule_file(saved, options.scores))
+    return LabelledScores(scores, target, loss_class(saved.plan.loss).link, _rule_file(saved, options.scores))
 
 
 def _rule_file(saved: SavedModel, folder: str) -> Path | None:

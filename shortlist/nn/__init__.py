@@ -1,69 +1,30 @@
-"""Modules: thin, they delegate to ``shortlist.functional``."""
+"""Losses, projections and output layers as modules: thin, they delegate to ``shortlist.functional``."""
 
-from shortlist.nn.heads import BottleneckHead, CosineHead, TwoHead
-from shortlist.nn.heads_chunked import ChunkedHead
-from shortlist.nn.heads_dft import DFTHead, HeadWitness
-from shortlist.nn.heads_sharded import ColumnParallelHead
-from shortlist.nn.losses_noised import NoisedTopK
-from shortlist.nn.losses_one_class import (
-    LDAM,
-    CrossEntropy,
-    Focal,
-    SmoothTopKSVM,
-    SparsemaxLoss,
-    TopKHinge,
-    TruncatedTopKEntropy,
+from shortlist.nn import (
+    heads,
+    heads_chunked,
+    heads_dft,
+    heads_sharded,
+    loss,
+    losses_one_class,
+    losses_sets,
+    projections,
 )
-from shortlist.nn.losses_sets import (
-    BCE,
-    LMLNLL,
-    RML,
-    WARP,
-    AssumeNegative,
-    Asymmetric,
-    ExpectedPositive,
-    MultilabelSoftmax,
-    MultilabelTruncatedTopKEntropy,
-    SparseTopLoss,
-    TwoWay,
-)
-from shortlist.nn.losses_two_parts import ROLE, AverageK
-from shortlist.nn.projections import LML, ConstrainedSoftmax, LMLBudget, LogLML, Sparsemax, SparseTop, SparseTopBudget
+from shortlist.nn.heads import *
+from shortlist.nn.heads_chunked import *
+from shortlist.nn.heads_dft import *
+from shortlist.nn.heads_sharded import *
+from shortlist.nn.loss import *
+from shortlist.nn.losses_one_class import *
+from shortlist.nn.losses_sets import *
+from shortlist.nn.projections import *
 
-__all__ = [
-    "BCE",
-    "LDAM",
-    "LML",
-    "LMLNLL",
-    "RML",
-    "ROLE",
-    "WARP",
-    "AssumeNegative",
-    "Asymmetric",
-    "AverageK",
-    "BottleneckHead",
-    "ChunkedHead",
-    "ColumnParallelHead",
-    "ConstrainedSoftmax",
-    "CosineHead",
-    "CrossEntropy",
-    "DFTHead",
-    "ExpectedPositive",
-    "Focal",
-    "HeadWitness",
-    "LMLBudget",
-    "LogLML",
-    "MultilabelSoftmax",
-    "MultilabelTruncatedTopKEntropy",
-    "NoisedTopK",
-    "SmoothTopKSVM",
-    "SparseTop",
-    "SparseTopBudget",
-    "SparseTopLoss",
-    "Sparsemax",
-    "SparsemaxLoss",
-    "TopKHinge",
-    "TruncatedTopKEntropy",
-    "TwoHead",
-    "TwoWay",
-]
+__all__: list[str] = []
+__all__ += loss.__all__
+__all__ += losses_one_class.__all__
+__all__ += losses_sets.__all__
+__all__ += projections.__all__
+__all__ += heads.__all__
+__all__ += heads_chunked.__all__
+__all__ += heads_dft.__all__
+__all__ += heads_sharded.__all__

@@ -12,6 +12,8 @@ from torch.nn.functional import linear
 from shortlist.functional.options import check_positive
 from shortlist.tensors import solvable
 
+__all__ = ["BottleneckHead", "CosineHead", "TwoHead"]
+
 
 def check_size(name: str, value: int, *, at_least: int = 1) -> int:
     """``value`` as a whole number of at least ``at_least``."""

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.nn.heads import check_features, check_size
 
+__all__ = ["ChunkedHead"]
+
 
 class ChunkedHead(nn.Module):
     """Linear output layer that gives :class:`shortlist.functional.LinearLogits`, in training and after.

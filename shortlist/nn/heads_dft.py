@@ -15,6 +15,8 @@ from shortlist.functional.dft.logits import check_degree, fft_is_cheaper
 from shortlist.nn.heads import check_features, check_size
 from shortlist.targets import to_index_lists, to_multi_hot
 
+__all__ = ["DFTHead", "HeadWitness"]
+
 BOX = 1e4
 """Half the side of the box of features in which the literature measures radii."""
 _BLOCK = 1 << 20

@@ -14,6 +14,8 @@ from shortlist.label_axis.processes import ProcessShards, copy_to_group, shards_
 from shortlist.nn.heads import check_features, check_size
 from shortlist.tensors import is_dtensor
 
+__all__ = ["ColumnParallelHead"]
+
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 

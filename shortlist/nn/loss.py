@@ -1,33 +1,154 @@
-"""What the loss modules share: options as attributes, tensors as buffers."""
+"""The base class of the losses: its options, the facts that other layers ask for, and the task it is made for."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor, nn
 
 from shortlist.functional.reduction import Reduction, check_reduction
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class Loss(nn.Module):
-    """Base of the losses: stores the options of the function it delegates to.
+__all__ = ["Loss", "LossMemory", "Task"]
 
-    Tensors among them are buffers, so that they move with ``.to()`` and are saved with the state.
+MeanOver = Literal["rows", "labeled rows", "class weights", "known entries", "rows and classes"]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What losses need to know about the training data.
+
+    Args:
+        num_labels: n.
+        counts: ``(n,)``, the number of training rows in which each label is positive.
+        num_rows: the number of training rows.
+        k: the (average) size of a prediction set, in (0, n].
     """
 
-    def __init__(self, *, weight: Tensor | None, reduction: Reduction, **options: Any) -> None:
+    num_labels: int
+    counts: Tensor
+    num_rows: int
+    k: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.k <= self.num_labels:
+            raise ValueError(f"`k` must lie in (0, {self.num_labels}], the number of labels; got {self.k}.")
+
+    @property
+    def whole_k(self) -> int:
+        """``k`` rounded up, but less than the number of labels."""
+        return max(1, min(-int(-self.k // 1), self.num_labels - 1))
+
+    @property
+    def labels_per_row(self) -> float:
+        """The average number of labels of a training row."""
+        return float(self.counts.sum()) / max(self.num_rows, 1)
+
+    @property
+    def expected_positives(self) -> float:
+        """The number of positives to expect per row when only some of them are observed."""
+        return max(self.k, self.labels_per_row)
+
+
+class LossMemory(NamedTuple):
+    """Peak memory of a loss, in copies of the logits (plain head) or of one block of them (:class:`ChunkedHead`)."""
+
+    forward: float
+    """While the gradients of the previous step may still exist, as in Lightning."""
+    backward: float
+    """In the backward pass of the loss, before the weight has a gradient (with blocks it always has one)."""
+    bytes_per_label: int = 0
+    """In addition, whatever the number of rows."""
+
+
+class Loss(nn.Module):
+    """Base of the losses: stores the options of a function and calls it.
+
+    Tensors among the options are buffers: they move with ``.to()`` and are part of the state. A subclass sets
+    ``function`` and whichever of these facts differ from the default; everything else (names on the command line,
+    recipes, the loss of a global batch, memory estimates, tables) follows from them.
+
+    Attributes:
+        function: the function of :mod:`shortlist.functional` that computes the loss.
+        name: on the command line and in saved models; the function's name, except for presets.
+        former_names: old spellings of ``name`` that are still accepted.
+        one_class: whether each row has exactly one true class; all other losses take sets, and a class is a set of one.
+        link: how logits become scores that compare across rows.
+        couples_rows: whether the loss of a batch is more than a weighted mean of the losses of its rows.
+        mean_over: what ``reduction="mean"`` divides by.
+        head: the head that suits the loss.
+        num_heads: how many heads it trains on the same features; the first one predicts.
+        needs_examples: whether ``forward`` also takes the indices of the training examples.
+        starts_at_frequencies: whether the head may start at the label frequencies. Not so for losses that ignore
+            negatives far above the positives: they would never push down a label that starts on top of every row.
+        takes_linear_logits: whether it takes :class:`shortlist.functional.LinearLogits`.
+        takes_dtensor: whether it takes logits that are sharded along the labels.
+        memory: for losses that take ``LinearLogits``, their peak memory with a ``"plain"`` and a ``"chunked"`` head.
+        from_data: options that follow from a `Task` unless the user sets them.
+    """
+
+    function: ClassVar[Callable[..., Tensor]]
+    name: ClassVar[str]
+    former_names: ClassVar[tuple[str, ...]] = ()
+    one_class: ClassVar[bool] = False
+    link: ClassVar[Literal["softmax", "sigmoid"]] = "softmax"
+    couples_rows: ClassVar[bool] = False
+    mean_over: ClassVar[MeanOver] = "rows"
+    head: ClassVar[Literal["linear", "cosine"]] = "linear"
+    num_heads: ClassVar[int] = 1
+    needs_examples: ClassVar[bool] = False
+    starts_at_frequencies: ClassVar[bool] = True
+    takes_linear_logits: ClassVar[bool] = False
+    takes_dtensor: ClassVar[bool] = False
+    memory: ClassVar[Mapping[str, LossMemory]] = {}
+    from_data: ClassVar[Mapping[str, Callable[[Task], Any]]] = {}
+
+    weight: Tensor | None
+    reduction: Reduction
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "function" in vars(cls):
+            cls.name = cls.function.__name__
+
+    def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
         super().__init__()
         check_reduction(reduction)
-        self.options = (*options, "weight", "reduction")
-        for name, value in {**options, "weight": weight, "reduction": reduction}.items():
-            if isinstance(value, Tensor) or name == "weight":
+        self.options: tuple[str, ...] = ("weight", "reduction")
+        self.register_buffer("weight", weight)
+        self.reduction = reduction
+
+    def add_options(self, **options: Any) -> None:
+        """Store further options of the function; called by the constructors of subclasses."""
+        self.options = (*options, *self.options)
+        for name, value in options.items():
+            if isinstance(value, Tensor):
                 self.register_buffer(name, value)
             else:
                 setattr(self, name, value)
 
+    @classmethod
+    def from_task(cls, task: Task, /, **options: Any) -> Self:
+        """The loss for a task: options that are not given come from the data, or have their defaults.
+
+        Example:
+            >>> TopKHinge.from_task(Task(num_labels=10, counts=torch.ones(10), num_rows=10, k=2.5), margin=0.5)
+            TopKHinge(k=3, kind='calibrated', margin=0.5, reduction='mean')
+        """
+        known = {name: make(task) for name, make in cls.from_data.items() if name not in options}
+        return cls(**known, **options)
+
     def arguments(self) -> dict[str, Any]:
         """The options by name, as the function takes them."""
         return {name: getattr(self, name) for name in self.options}
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss of ``logits`` for the labels ``target``."""
+        return type(self).function(logits, target, **self.arguments())
 
     def extra_repr(self) -> str:
         """The options, for ``repr``; a tensor by its shape."""

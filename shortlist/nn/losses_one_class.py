@@ -1,16 +1,36 @@
-"""Losses for one true class: modules that store options and delegate to ``shortlist.functional``."""
+"""Losses for one true class per row."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from shortlist import functional as F
+from shortlist.functional import margins_from_counts
 from shortlist.functional.losses.hinge import HingeKind
 from shortlist.functional.reduction import Reduction
-from shortlist.nn.loss import Loss
+from shortlist.nn.loss import Loss, LossMemory
+
+__all__ = [
+    "LDAM",
+    "AverageK",
+    "CrossEntropy",
+    "Focal",
+    "NoisedTopK",
+    "NoisedTopKImbalanced",
+    "SmoothTopKSVM",
+    "SparsemaxLoss",
+    "TopKHinge",
+    "TruncatedTopKEntropy",
+]
 
 
-class CrossEntropy(Loss):
+class _OneClassLoss(Loss):
+    one_class = True
+    mean_over = "class weights"
+
+
+class CrossEntropy(_OneClassLoss):
     """Cross-entropy of the softmax.
 
     The arguments are those of :func:`shortlist.functional.cross_entropy`.
@@ -20,16 +40,11 @@ class CrossEntropy(Loss):
         tensor(1.4952)
     """
 
-    def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__(weight=weight, reduction=reduction)
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.cross_entropy(logits, target, **self.arguments())
+    function = staticmethod(F.cross_entropy)
 
 
-class Focal(Loss):
-    """Cross-entropy that turns away from what is already right.
+class Focal(_OneClassLoss):
+    """Cross-entropy that puts less weight on rows that are already classified well.
 
     The arguments are those of :func:`shortlist.functional.focal`.
 
@@ -38,23 +53,26 @@ class Focal(Loss):
         tensor(1.1600)
     """
 
+    function = staticmethod(F.focal)
+
     def __init__(self, *, gamma: float = 2.0, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__(gamma=gamma, weight=weight, reduction=reduction)
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.focal(logits, target, **self.arguments())
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(gamma=gamma)
 
 
-class LDAM(Loss):
-    """Cross-entropy with a margin for each class; a tensor of margins is saved with the module.
+class LDAM(_OneClassLoss):
+    """Cross-entropy with one margin per class, larger for rare classes.
 
-    The arguments are those of :func:`shortlist.functional.ldam`.
+    The arguments are those of :func:`shortlist.functional.ldam`; a tensor of margins is saved with the module.
 
     Example:
         >>> LDAM(margin=0.5, scale=1.0)(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([1]))
         tensor(1.9028)
     """
+
+    function = staticmethod(F.ldam)
+    head = "cosine"
+    from_data = {"margin": lambda task: margins_from_counts(task.counts)}
 
     def __init__(
         self,
@@ -64,15 +82,12 @@ class LDAM(Loss):
         weight: Tensor | None = None,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(margin=margin, scale=scale, weight=weight, reduction=reduction)
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.ldam(logits, target, **self.arguments())
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(margin=margin, scale=scale)
 
 
-class TruncatedTopKEntropy(Loss):
-    """Cross-entropy against all others but the ``k - 1`` largest.
+class TruncatedTopKEntropy(_OneClassLoss):
+    """Cross-entropy against all other labels except the ``k - 1`` largest.
 
     The arguments are those of :func:`shortlist.functional.truncated_topk_entropy`.
 
@@ -81,15 +96,18 @@ class TruncatedTopKEntropy(Loss):
         tensor(0.5550)
     """
 
+    function = staticmethod(F.truncated_topk_entropy)
+    starts_at_frequencies = False
+    takes_linear_logits = True
+    memory = {"plain": LossMemory(2, 3), "chunked": LossMemory(2.3, 1)}
+    from_data = {"k": lambda task: task.whole_k}
+
     def __init__(self, k: int, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__(k=k, weight=weight, reduction=reduction)
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.truncated_topk_entropy(logits, target, **self.arguments())
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(k=k)
 
 
-class TopKHinge(Loss):
+class TopKHinge(_OneClassLoss):
     """Hinge losses for the top-k error: calibrated, plain or convex.
 
     The arguments are those of :func:`shortlist.functional.topk_hinge`.
@@ -98,6 +116,10 @@ class TopKHinge(Loss):
         >>> TopKHinge(2)(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([1]))
         tensor(0.5000)
     """
+
+    function = staticmethod(F.topk_hinge)
+    starts_at_frequencies = False
+    from_data = {"k": lambda task: task.whole_k}
 
     def __init__(
         self,
@@ -108,15 +130,12 @@ class TopKHinge(Loss):
         weight: Tensor | None = None,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(k=k, kind=kind, margin=margin, weight=weight, reduction=reduction)
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.topk_hinge(logits, target, **self.arguments())
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(k=k, kind=kind, margin=margin)
 
 
-class SmoothTopKSVM(Loss):
-    """Top-k SVM smoothed over all sets of ``k`` labels; temperature 0 is the hard one.
+class SmoothTopKSVM(_OneClassLoss):
+    """Top-k SVM, smoothed over all sets of ``k`` labels; temperature 0 gives the hard one.
 
     The arguments are those of :func:`shortlist.functional.smooth_topk_svm`.
 
@@ -124,6 +143,9 @@ class SmoothTopKSVM(Loss):
         >>> SmoothTopKSVM(2)(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([1]))
         tensor(1.1369)
     """
+
+    function = staticmethod(F.smooth_topk_svm)
+    from_data = {"k": lambda task: task.whole_k}
 
     def __init__(
         self,
@@ -134,15 +156,103 @@ class SmoothTopKSVM(Loss):
         weight: Tensor | None = None,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(k=k, temperature=temperature, margin=margin, weight=weight, reduction=reduction)
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(k=k, temperature=temperature, margin=margin)
+
+
+class NoisedTopK(_OneClassLoss):
+    """Calibrated top-k hinge, smoothed by noise.
+
+    The arguments are those of :func:`shortlist.functional.noised_topk`; a tensor of margins is saved with the module.
+    In training every call draws new noise; in evaluation every call draws the same.
+
+    Args:
+        k: the size of the prediction set.
+        epsilon: the scale of the noise.
+        samples: how often noise is drawn.
+        margin: a number, or one per class: see :func:`shortlist.functional.margins_from_counts`.
+        scale: a positive factor; larger than 1 for cosines.
+        generator: makes the noise of training reproducible; by default torch's own.
+        weight: one factor per class.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Example:
+        >>> loss = NoisedTopK(2).eval()
+        >>> logits, target = torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([2])
+        >>> bool(loss(logits, target) == loss(logits, target))
+        True
+    """
+
+    function = staticmethod(F.noised_topk)
+    starts_at_frequencies = False
+    from_data = {"k": lambda task: task.whole_k}
+
+    def __init__(
+        self,
+        k: int,
+        *,
+        epsilon: float = 1.0,
+        samples: int = 10,
+        margin: float | Tensor = 1.0,
+        scale: float = 1.0,
+        generator: torch.Generator | None = None,
+        weight: Tensor | None = None,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(k=k, epsilon=epsilon, samples=samples, margin=margin, scale=scale)
+        self.generator = generator
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.smooth_topk_svm(logits, target, **self.arguments())
+        """The loss of ``logits`` for the classes ``target``."""
+        generator = self.generator if self.training else torch.Generator(logits.device).manual_seed(0)
+        return F.noised_topk(logits, target, generator=generator, **self.arguments())
 
 
-class SparsemaxLoss(Loss):
-    """The convex loss of sparsemax.
+class NoisedTopKImbalanced(NoisedTopK):
+    """:class:`NoisedTopK` with the published settings for a long tail: little noise, cosines, one margin per class.
+
+    The arguments are those of :class:`NoisedTopK`, with other defaults.
+
+    Example:
+        >>> margin = margins_from_counts(torch.tensor([5000, 40, 7, 1]), largest=0.4)
+        >>> NoisedTopKImbalanced(2, margin=margin)
+        NoisedTopKImbalanced(k=2, epsilon=0.1, samples=5, margin=tensor(4,), scale=30.0, reduction='mean')
+    """
+
+    name = "noised_topk_imbalanced"
+    head = "cosine"
+    from_data = {
+        "k": lambda task: task.whole_k,
+        "margin": lambda task: margins_from_counts(task.counts, largest=0.4),
+    }
+
+    def __init__(
+        self,
+        k: int,
+        *,
+        margin: float | Tensor,
+        epsilon: float = 0.1,
+        samples: int = 5,
+        scale: float = 30.0,
+        generator: torch.Generator | None = None,
+        weight: Tensor | None = None,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(
+            k,
+            epsilon=epsilon,
+            samples=samples,
+            margin=margin,
+            scale=scale,
+            generator=generator,
+            weight=weight,
+            reduction=reduction,
+        )
+
+
+class SparsemaxLoss(_OneClassLoss):
+    """The Fenchel-Young loss of sparsemax.
 
     The arguments are those of :func:`shortlist.functional.sparsemax_loss`.
 
@@ -151,9 +261,33 @@ class SparsemaxLoss(Loss):
         tensor(1.0000)
     """
 
-    def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__(weight=weight, reduction=reduction)
+    function = staticmethod(F.sparsemax_loss)
+    former_names = ("sparsemax",)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.sparsemax_loss(logits, target, **self.arguments())
+
+class AverageK(_OneClassLoss):
+    """Average-K loss for two heads on the same features: one proposes labels, the other predicts.
+
+    The arguments are those of :func:`shortlist.functional.average_k`. Only the first head is used to predict.
+
+    Example:
+        >>> logits, proposals = torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[1.0, 0.0, 0.5, 0.0]])
+        >>> AverageK(2)(logits, proposals, torch.tensor([0]))
+        tensor(2.2654)
+    """
+
+    function = staticmethod(F.average_k)
+    couples_rows = True
+    mean_over = "labeled rows"
+    num_heads = 2
+    from_data = {"k": lambda task: task.k}
+
+    def __init__(
+        self, k: float, *, alpha: float = 1.0, weight: Tensor | None = None, reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(k=k, alpha=alpha)
+
+    def forward(self, logits: Tensor, proposals: Tensor, target: Tensor) -> Tensor:
+        """The loss of the predicting head's ``logits`` and the proposing head's ``proposals``."""
+        return F.average_k(logits, proposals, target, **self.arguments())

@@ -1,17 +1,33 @@
-"""Losses for sets of positives: modules that store options and delegate to ``shortlist.functional``."""
+"""Losses for sets of positives, observed fully or in part."""
 
 from __future__ import annotations
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from shortlist import functional as F
 from shortlist.functional.losses.ranking import TwoWayKind
 from shortlist.functional.reduction import Reduction
-from shortlist.nn.loss import Loss
+from shortlist.nn.loss import Loss, LossMemory
+
+__all__ = [
+    "BCE",
+    "LMLNLL",
+    "RML",
+    "ROLE",
+    "WARP",
+    "AssumeNegative",
+    "Asymmetric",
+    "ExpectedPositive",
+    "MultilabelSoftmax",
+    "MultilabelTruncatedTopKEntropy",
+    "SparseTopLoss",
+    "TwoWay",
+]
 
 
 class LMLNLL(Loss):
-    """Negative log-likelihood of the observed labels under the LML projection.
+    """Negative log-likelihood of the observed labels under the LML projection, for recall at ``k``.
 
     The arguments are those of :func:`shortlist.functional.lml_nll`.
 
@@ -19,6 +35,14 @@ class LMLNLL(Loss):
         >>> LMLNLL(2)(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
         tensor(1.0056)
     """
+
+    function = staticmethod(F.lml_nll)
+    former_names = ("lml",)
+    takes_linear_logits = takes_dtensor = True
+    # Of tensor operations; the compiled loops (float32 on the CPU, extra `fast`) need half of the plain one. In blocks,
+    # it is mostly the solver's sample and its powers of the probabilities.
+    memory = {"plain": LossMemory(1.6, 6), "chunked": LossMemory(6.7, 1)}
+    from_data = {"k": lambda task: task.k}
 
     def __init__(
         self,
@@ -28,11 +52,8 @@ class LMLNLL(Loss):
         weight: Tensor | None = None,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(k=k, temperature=temperature, weight=weight, reduction=reduction)
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.lml_nll(logits, target, **self.arguments())
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(k=k, temperature=temperature)
 
 
 class MultilabelSoftmax(Loss):
@@ -45,12 +66,7 @@ class MultilabelSoftmax(Loss):
         tensor(1.2452)
     """
 
-    def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__(weight=weight, reduction=reduction)
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.multilabel_softmax(logits, target, **self.arguments())
+    function = staticmethod(F.multilabel_softmax)
 
 
 class MultilabelTruncatedTopKEntropy(Loss):
@@ -63,16 +79,19 @@ class MultilabelTruncatedTopKEntropy(Loss):
         tensor(1.4040)
     """
 
-    def __init__(self, k: int, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__(k=k, weight=weight, reduction=reduction)
+    function = staticmethod(F.multilabel_truncated_topk_entropy)
+    starts_at_frequencies = False
+    takes_linear_logits = True
+    memory = {"plain": LossMemory(4, 3), "chunked": LossMemory(2.3, 1)}
+    from_data = {"k": lambda task: task.whole_k}
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.multilabel_truncated_topk_entropy(logits, target, **self.arguments())
+    def __init__(self, k: int, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(k=k)
 
 
 class SparseTopLoss(Loss):
-    """The convex loss of sparse-top, for as many labels as the row has positives.
+    """The Fenchel-Young loss of sparse-top, with as many labels as the row has positives.
 
     The arguments are those of :func:`shortlist.functional.sparse_top_loss`.
 
@@ -81,12 +100,8 @@ class SparseTopLoss(Loss):
         tensor(0.5625)
     """
 
-    def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__(weight=weight, reduction=reduction)
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.sparse_top_loss(logits, target, **self.arguments())
+    function = staticmethod(F.sparse_top_loss)
+    former_names = ("sparse_top",)
 
 
 class TwoWay(Loss):
@@ -99,6 +114,14 @@ class TwoWay(Loss):
         tensor(2.7833)
     """
 
+    function = staticmethod(F.two_way)
+    link = "sigmoid"
+    # Even by rows alone: which rows count depends on their labels.
+    couples_rows = True
+    mean_over = "rows and classes"
+    takes_linear_logits = takes_dtensor = True
+    memory = {"plain": LossMemory(4.1, 4), "chunked": LossMemory(2, 2, bytes_per_label=52)}
+
     def __init__(
         self,
         *,
@@ -109,18 +132,13 @@ class TwoWay(Loss):
         weight: Tensor | None = None,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(
             kind=kind,
             positive_temperature=positive_temperature,
             negative_temperature=negative_temperature,
             margin=margin,
-            weight=weight,
-            reduction=reduction,
         )
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.two_way(logits, target, **self.arguments())
 
 
 class BCE(Loss):
@@ -133,16 +151,15 @@ class BCE(Loss):
         tensor(0.5569)
     """
 
-    def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__(weight=weight, reduction=reduction)
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.bce(logits, target, **self.arguments())
+    function = staticmethod(F.bce)
+    link = "sigmoid"
+    mean_over = "known entries"
+    takes_linear_logits = takes_dtensor = True
+    memory = {"plain": LossMemory(2.2, 3), "chunked": LossMemory(3, 1)}
 
 
 class Asymmetric(Loss):
-    """Asymmetric loss: binary cross-entropy that turns away from easy negatives.
+    """Asymmetric loss (ASL): binary cross-entropy that puts less weight on easy negatives.
 
     The arguments are those of :func:`shortlist.functional.asymmetric`.
 
@@ -150,6 +167,11 @@ class Asymmetric(Loss):
         >>> Asymmetric()(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
         tensor(0.2119)
     """
+
+    function = staticmethod(F.asymmetric)
+    link = "sigmoid"
+    mean_over = "known entries"
+    takes_dtensor = True
 
     def __init__(
         self,
@@ -160,13 +182,8 @@ class Asymmetric(Loss):
         weight: Tensor | None = None,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(
-            gamma_positive=gamma_positive, gamma_negative=gamma_negative, clip=clip, weight=weight, reduction=reduction
-        )
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.asymmetric(logits, target, **self.arguments())
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(gamma_positive=gamma_positive, gamma_negative=gamma_negative, clip=clip)
 
 
 class WARP(Loss):
@@ -179,16 +196,15 @@ class WARP(Loss):
         tensor(1.5000)
     """
 
-    def __init__(self, *, margin: float = 1.0, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__(margin=margin, weight=weight, reduction=reduction)
+    function = staticmethod(F.warp)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.warp(logits, target, **self.arguments())
+    def __init__(self, *, margin: float = 1.0, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(margin=margin)
 
 
 class RML(Loss):
-    """Robust multi-label ranking: ramps instead of hinges, and one for each label.
+    """Robust multi-label ranking: ramps instead of hinges, by pairs and by single labels.
 
     The arguments are those of :func:`shortlist.functional.rml`.
 
@@ -197,18 +213,18 @@ class RML(Loss):
         tensor(6.1000)
     """
 
+    function = staticmethod(F.rml)
+    starts_at_frequencies = False
+
     def __init__(
         self, *, floor: float = -0.8, balance: float = 2.0, weight: Tensor | None = None, reduction: Reduction = "mean"
     ) -> None:
-        super().__init__(floor=floor, balance=balance, weight=weight, reduction=reduction)
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.rml(logits, target, **self.arguments())
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(floor=floor, balance=balance)
 
 
 class AssumeNegative(Loss):
-    """Binary cross-entropy with everything not observed as a light negative.
+    """Binary cross-entropy with every unobserved label as a negative of small weight.
 
     The arguments are those of :func:`shortlist.functional.assume_negative`.
 
@@ -217,16 +233,12 @@ class AssumeNegative(Loss):
         tensor(1.1432)
     """
 
-    def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__(weight=weight, reduction=reduction)
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.assume_negative(logits, target, **self.arguments())
+    function = staticmethod(F.assume_negative)
+    link = "sigmoid"
 
 
 class ExpectedPositive(Loss):
-    """Likelihood of the observed positives, with the expected number of positives held.
+    """Likelihood of the observed positives, with a penalty on the expected number of positives (EPR).
 
     The arguments are those of :func:`shortlist.functional.expected_positive`.
 
@@ -235,11 +247,67 @@ class ExpectedPositive(Loss):
         tensor(0.8543)
     """
 
+    function = staticmethod(F.expected_positive)
+    link = "sigmoid"
+    couples_rows = True
+    from_data = {"expected": lambda task: task.expected_positives}
+
     def __init__(
         self, expected: float, *, beta: float = 1.0, weight: Tensor | None = None, reduction: Reduction = "mean"
     ) -> None:
-        super().__init__(expected=expected, beta=beta, weight=weight, reduction=reduction)
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(expected=expected, beta=beta)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``logits`` for the labels ``target``."""
-        return F.expected_positive(logits, target, **self.arguments())
+
+class ROLE(Loss):
+    """Expected positives, trained jointly with an estimate of all labels.
+
+    The other arguments are those of :func:`shortlist.functional.role`. The estimates are a parameter with one row per
+    training example, so they need memory for examples × labels; only the rows of a batch get a gradient. They start
+    near 1/2, as in the published method.
+
+    Args:
+        num_examples: the number of training examples.
+        num_labels: the number of labels.
+        expected: the average number of positives of a row.
+        beta: the weight of the penalty on that number.
+        generator: makes the initial estimates reproducible.
+        weight: one factor per label.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Example:
+        >>> loss = ROLE(100, 4, expected=2.0, generator=torch.Generator().manual_seed(0))
+        >>> logits, target, examples = torch.zeros(1, 4), torch.tensor([2]), torch.tensor([17])
+        >>> loss(logits, target, examples).isfinite().item()
+        True
+    """
+
+    function = staticmethod(F.role)
+    link = "sigmoid"
+    couples_rows = True
+    needs_examples = True
+    from_data = {
+        "num_examples": lambda task: task.num_rows,
+        "num_labels": lambda task: task.num_labels,
+        "expected": lambda task: task.expected_positives,
+    }
+
+    def __init__(
+        self,
+        num_examples: int,
+        num_labels: int,
+        expected: float,
+        *,
+        beta: float = 1.0,
+        generator: torch.Generator | None = None,
+        weight: Tensor | None = None,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(weight=weight, reduction=reduction)
+        self.add_options(expected=expected, beta=beta)
+        start = torch.empty(num_examples, num_labels).uniform_(0.4, 0.6, generator=generator)
+        self.estimates = nn.Parameter(start.logit())
+
+    def forward(self, logits: Tensor, target: Tensor, examples: Tensor) -> Tensor:
+        """The loss of ``logits`` for the labels ``target`` of the training examples with indices ``examples``."""
+        return F.role(logits, self.estimates[examples], target, **self.arguments())

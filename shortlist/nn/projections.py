@@ -2,37 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, ClassVar
+
 from torch import Tensor, nn
 
 from shortlist import functional as F
 
+__all__ = ["LML", "ConstrainedSoftmax", "LMLBudget", "LogLML", "SparseTop", "SparseTopBudget", "Sparsemax"]
+
 
 class _Projection(nn.Module):
+    """Base of the projections: stores the options of ``function`` and calls it."""
+
+    function: ClassVar[Callable[..., Tensor]]
+
+    def __init__(self, *, dim: int = -1, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.dim, self.temperature = dim, temperature
+
+    def forward(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Project ``logits``; ``mask`` is False where a label is absent."""
+        return type(self).function(logits, **self.arguments(), mask=mask)
+
+    def arguments(self) -> dict[str, Any]:
+        """The options by name, as the function takes them."""
+        return {"dim": self.dim, "temperature": self.temperature}
+
+    def extra_repr(self) -> str:
+        """The options, for ``repr``; a tensor by its shape."""
+        return ", ".join(
+            f"{name}=tensor{tuple(value.shape)}" if isinstance(value, Tensor) else f"{name}={value}"
+            for name, value in self.arguments().items()
+        )
+
+
+class _ProjectionOntoK(_Projection):
     """Base of the projections with a number of labels ``k``: a number, or a tensor kept as a buffer."""
 
     k: float | Tensor
 
     def __init__(self, k: float | Tensor, *, dim: int = -1, temperature: float = 1.0) -> None:
-        super().__init__()
-        if isinstance(k, nn.Parameter):
-            self.k = k
-        elif isinstance(k, Tensor):
+        super().__init__(dim=dim, temperature=temperature)
+        if isinstance(k, Tensor) and not isinstance(k, nn.Parameter):
             self.register_buffer("k", k)
         else:
             self.k = k
-        self.dim, self.temperature = dim, temperature
 
-    def extra_repr(self) -> str:
-        """The options, for ``repr``."""
-        k = f"tensor{tuple(self.k.shape)}" if isinstance(self.k, Tensor) else self.k
-        return f"k={k}, dim={self.dim}, temperature={self.temperature}"
+    def arguments(self) -> dict[str, Any]:
+        return {"k": self.k, **super().arguments()}
 
 
-class LML(_Projection):
+class LML(_ProjectionOntoK):
     """:func:`shortlist.functional.lml` as a layer.
 
     Args:
-        k: how many labels: a number, a tensor with one value per row (saved with the module), or a parameter to learn.
+        k: the number of labels: a number, a tensor with one value per row (saved with the module), or a parameter to
+            learn.
         dim: the label axis.
         temperature: a positive number.
 
@@ -41,12 +67,10 @@ class LML(_Projection):
         tensor([0.8176, 0.6225, 0.3775, 0.1824])
     """
 
-    def forward(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Project ``logits``; ``mask`` is False where a label is absent."""
-        return F.lml(logits, self.k, dim=self.dim, temperature=self.temperature, mask=mask)
+    function = staticmethod(F.lml)
 
 
-class LogLML(_Projection):
+class LogLML(_ProjectionOntoK):
     """:func:`shortlist.functional.log_lml` as a layer. Arguments as for :class:`LML`.
 
     Example:
@@ -54,12 +78,10 @@ class LogLML(_Projection):
         tensor([  -0.3133,   -1.3133, -301.0000])
     """
 
-    def forward(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Project ``logits``; ``mask`` is False where a label is absent."""
-        return F.log_lml(logits, self.k, dim=self.dim, temperature=self.temperature, mask=mask)
+    function = staticmethod(F.log_lml)
 
 
-class LMLBudget(_Projection):
+class LMLBudget(_ProjectionOntoK):
     """:func:`shortlist.functional.lml_budget` as a layer. Arguments as for :class:`LML`.
 
     Example:
@@ -67,12 +89,10 @@ class LMLBudget(_Projection):
         tensor([0.5000, 0.5000])
     """
 
-    def forward(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Project ``logits``; ``mask`` is False where a label is absent."""
-        return F.lml_budget(logits, self.k, dim=self.dim, temperature=self.temperature, mask=mask)
+    function = staticmethod(F.lml_budget)
 
 
-class SparseTop(_Projection):
+class SparseTop(_ProjectionOntoK):
     """:func:`shortlist.functional.sparse_top` as a layer. Arguments as for :class:`LML`.
 
     Example:
@@ -80,12 +100,10 @@ class SparseTop(_Projection):
         tensor([1.0000, 0.6500, 0.3500, 0.0000])
     """
 
-    def forward(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Project ``logits``; ``mask`` is False where a label is absent."""
-        return F.sparse_top(logits, self.k, dim=self.dim, temperature=self.temperature, mask=mask)
+    function = staticmethod(F.sparse_top)
 
 
-class SparseTopBudget(_Projection):
+class SparseTopBudget(_ProjectionOntoK):
     """:func:`shortlist.functional.sparse_top_budget` as a layer. Arguments as for :class:`LML`.
 
     Example:
@@ -93,12 +111,10 @@ class SparseTopBudget(_Projection):
         tensor([0.7500, 0.5000, 0.0000])
     """
 
-    def forward(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Project ``logits``; ``mask`` is False where a label is absent."""
-        return F.sparse_top_budget(logits, self.k, dim=self.dim, temperature=self.temperature, mask=mask)
+    function = staticmethod(F.sparse_top_budget)
 
 
-class ConstrainedSoftmax(_Projection):
+class ConstrainedSoftmax(_ProjectionOntoK):
     """:func:`shortlist.functional.constrained_softmax` as a layer. Arguments as for :class:`LML`.
 
     Example:
@@ -106,12 +122,10 @@ class ConstrainedSoftmax(_Projection):
         tensor([1.0000, 0.5761, 0.2119, 0.2119])
     """
 
-    def forward(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Project ``logits``; ``mask`` is False where a label is absent."""
-        return F.constrained_softmax(logits, self.k, dim=self.dim, temperature=self.temperature, mask=mask)
+    function = staticmethod(F.constrained_softmax)
 
 
-class Sparsemax(nn.Module):
+class Sparsemax(_Projection):
     """:func:`shortlist.functional.sparsemax` as a layer.
 
     Args:
@@ -123,14 +137,4 @@ class Sparsemax(nn.Module):
         tensor([0.7000, 0.3000, 0.0000])
     """
 
-    def __init__(self, *, dim: int = -1, temperature: float = 1.0) -> None:
-        super().__init__()
-        self.dim, self.temperature = dim, temperature
-
-    def forward(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Project ``logits``; ``mask`` is False where a label is absent."""
-        return F.sparsemax(logits, dim=self.dim, temperature=self.temperature, mask=mask)
-
-    def extra_repr(self) -> str:
-        """The options, for ``repr``."""
-        return f"dim={self.dim}, temperature={self.temperature}"
+    function = staticmethod(F.sparsemax)

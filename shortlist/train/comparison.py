@@ -148,10 +148,10 @@ def compare(
         >>> from shortlist.data import AmbiguousWorld
         >>> from shortlist.train import FitOptions, compare
         >>> data = AmbiguousWorld().sample(2000, seed=0)
-        >>> ways = {loss: FitOptions(loss=loss, epochs=1) for loss in ("cross_entropy", "lml")}
+        >>> ways = {loss: FitOptions(loss=loss, epochs=1) for loss in ("cross_entropy", "lml_nll")}
         >>> comparison = compare(data, ways, seeds=[0])
         >>> sorted(comparison.runs), comparison.figures()
-        (['cross_entropy', 'lml'], ['average3_error', 'average_size', 'top1_error', 'top3_error'])
+        (['cross_entropy', 'lml_nll'], ['average3_error', 'average_size', 'top1_error', 'top3_error'])
     """
     if not candidates or not seeds:
         raise ValueError("`candidates` and `seeds` must not be empty.")

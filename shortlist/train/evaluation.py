@@ -9,12 +9,12 @@ from torch import Tensor
 
 from shortlist.data import Dataset
 from shortlist.metrics import MeanAveragePrecision
+from shortlist.recipes import loss_class
 from shortlist.sets import AverageK
 from shortlist.sets.rule import Link
 from shortlist.targets import to_class_indices
 from shortlist.train.fit import Fitted
 from shortlist.train.prepared_inputs import prepared
-from shortlist.train.recipes import link_of
 from shortlist.train.scores import (
     is_one_class,
     metric_values,
@@ -78,7 +78,7 @@ def evaluate(fitted: Fitted, dataset: Dataset, *, part: str = "test") -> Evaluat
     refuse_unusable(dataset, ("val", part))
     rows = dataset.part(part)
     val_logits, logits = (model_scores(fitted.model, each, dataset.num_labels) for each in (dataset.part("val"), rows))
-    return evaluate_scores(val_logits, logits, rows, k=fitted.options.k, link=link_of(fitted.plan.loss))
+    return evaluate_scores(val_logits, logits, rows, k=fitted.options.k, link=loss_class(fitted.plan.loss).link)
 
 
 def evaluate_scores(val_logits: Tensor, logits: Tensor, rows: Dataset, *, k: float, link: Link) -> Evaluation:

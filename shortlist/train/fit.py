@@ -14,6 +14,8 @@ from torch import Tensor
 
 from shortlist.data import Dataset, frozen_encoder
 from shortlist.data.target_rows import label_pairs
+from shortlist.nn import Task
+from shortlist.recipes import loss_class, make_loss
 from shortlist.targets import check_target
 from shortlist.train.classifier import SetClassifier
 from shortlist.train.encoders import Standardised, as_floats
@@ -23,7 +25,6 @@ from shortlist.train.nodes import Place
 from shortlist.train.options import FitOptions
 from shortlist.train.plan import ModelPlan, build_model
 from shortlist.train.prepared_inputs import prepared
-from shortlist.train.recipes import ONE_CLASS, Task, link_of, make_loss, may_start_at_frequencies
 from shortlist.train.scores import (
     batches_of,
     is_one_class,
@@ -95,7 +96,7 @@ def fit(
         train, val = dataset.part("train"), dataset.part("val")
         check_target(train.targets, dataset.num_labels)
         _standardise(module.model, train)
-        if options.start == "frequencies" or (options.start == "auto" and may_start_at_frequencies(plan.loss)):
+        if options.start == "frequencies" or (options.start == "auto" and loss_class(plan.loss).starts_at_frequencies):
             start_at_frequencies(module.model.head, train.label_counts(), len(train))
         with TemporaryDirectory() as scratch:
             monitor = _monitor(module, options)
@@ -118,18 +119,18 @@ def make_run(dataset: Dataset, options: FitOptions) -> tuple[SetClassifier, Mode
         raise ValueError(f"`dataset` must have at least 2 labels; got {dataset.num_labels}.")
     refuse_missing(dataset, ("train", "val"))
     one_class = is_one_class(dataset)
-    loss_name = options.loss if options.loss != "auto" else ("cross_entropy" if one_class else "bce")
-    if loss_name in ONE_CLASS and not one_class:
-        raise ValueError(f"`loss` {loss_name!r} is for one class per row; the rows have sets.")
-    plan = make_plan(dataset, options, loss=loss_name)
+    chosen = loss_class(options.loss if options.loss != "auto" else ("cross_entropy" if one_class else "bce"))
+    if chosen.one_class and not one_class:
+        raise ValueError(f"`loss` {chosen.name!r} is for one class per row; the rows have sets.")
+    plan = make_plan(dataset, options, loss=chosen.name)
     counts = dataset.label_counts("train")
     task = Task(dataset.num_labels, counts, len(dataset.part_rows("train")), options.k)
     model = build_model(plan)
-    loss = make_loss(loss_name, task, options.loss_options)
+    loss = make_loss(chosen.name, task, options.loss_options)
     if getattr(loss, "reduction", "mean") not in ("mean", "sum"):
         raise ValueError(f"`loss_options` must have reduction 'mean' or 'sum'; got {loss.reduction!r}.")
     metrics = run_metrics(one_class=one_class, num_labels=dataset.num_labels, k=options.k)
-    module = SetClassifier(model, loss, metrics, options, link=link_of(loss_name))
+    module = SetClassifier(model, loss, metrics, options, link=chosen.link)
     _monitor(module, options)
     return module, plan
 

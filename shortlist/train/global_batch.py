@@ -1,4 +1,4 @@
-"""The loss of the batch of all processes: each learns from its own rows as if one process had them all."""
+"""The loss of the global batch: each process learns from its own rows as if one process had all of them."""
 
 from __future__ import annotations
 
@@ -9,92 +9,54 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from shortlist.data.target_rows import csr, label_pairs
-from shortlist.nn import (
-    BCE,
-    LDAM,
-    ROLE,
-    Asymmetric,
-    AverageK,
-    CrossEntropy,
-    ExpectedPositive,
-    Focal,
-    NoisedTopK,
-    SmoothTopKSVM,
-    SparsemaxLoss,
-    TopKHinge,
-    TruncatedTopKEntropy,
-    TwoWay,
-)
+from shortlist.nn import Loss
 from shortlist.targets import TargetForm, stored_entries, target_form
-
-_COUPLED = (AverageK, ExpectedPositive, ROLE, TwoWay)
-_PER_ENTRY = (BCE, Asymmetric)
-_PER_CLASS = (
-    CrossEntropy,
-    Focal,
-    LDAM,
-    NoisedTopK,
-    SmoothTopKSVM,
-    SparsemaxLoss,
-    TopKHinge,
-    TruncatedTopKEntropy,
-)
-
-
-def couples_rows(loss: nn.Module) -> bool:
-    """Whether the loss of a batch differs from a mean of its rows' losses with shares that the labels tell.
-
-    Candidates, class terms and expected numbers of labels do that; the two-way loss of rows leaves out some by what
-    they hold.
-    """
-    return isinstance(loss, _COUPLED)
 
 
 def batch_loss(loss: nn.Module, outputs: tuple[Tensor, ...], target: Tensor, rows: Tensor) -> Tensor:
     """The loss of the batch of all processes.
 
-    Its value is the same in every process. Its gradients are such that their mean over the processes, which DDP takes,
-    is the gradient that one process would have, however many rows each has.
+    Its value is the same in every process. Its gradients are scaled so that their mean over the processes, which DDP
+    takes, is the gradient that one process would compute from the whole batch, however many rows each process has.
 
     Args:
         loss: a loss of :mod:`shortlist.nn` with reduction ``mean`` or ``sum``, or a module that takes outputs and
-            labels and gives the mean over the rows.
-        outputs: what the head gives.
+            labels and returns the mean over the rows.
+        outputs: the outputs of the head.
         target: labels in any form.
-        rows: the numbers of the training rows, for losses that learn something of each.
+        rows: the indices of the training rows, for losses that learn something about each of them.
     """
+    needs_examples = isinstance(loss, Loss) and loss.needs_examples
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        return loss(*outputs, target, rows) if isinstance(loss, ROLE) else loss(*outputs, target)
+        return loss(*outputs, target, rows) if needs_examples else loss(*outputs, target)
     num_labels = outputs[0].shape[-1]
-    if not couples_rows(loss):
-        return _joined(loss(*outputs, target), _divisor(loss, target, num_labels))
-    everyone = [gather_rows(output) for output in outputs]
+    if not (isinstance(loss, Loss) and loss.couples_rows):
+        return _weighted_mean(loss(*outputs, target), _divisor(loss, target, num_labels))
+    all_outputs = [gather_rows(output) for output in outputs]
     targets = gather_targets(target, num_labels)
-    if isinstance(loss, ROLE):
-        # Every process holds the estimates of all rows, and finds their whole gradient: so is the mean of these.
-        return loss(*everyone, targets, gather_rows(rows))
-    return loss(*everyone, targets)
+    # Parameters of the loss get the gradient of the whole batch in every process, which is also the mean of them.
+    return loss(*all_outputs, targets, gather_rows(rows)) if needs_examples else loss(*all_outputs, targets)
 
 
 def gather_rows(values: Tensor) -> Tensor:
-    """The rows of all processes in the order of processes; only the own ones carry a gradient.
+    """The rows of all processes, in the order of their ranks; only this process's rows carry a gradient.
 
-    If every process computes the loss of the global batch from it, the gradients of the parameters sum up to those of
+    If every process computes the loss of the global batch from them, the gradients of the parameters sum to those of
     one process. DDP averages, so the gradient is multiplied by the number of processes.
     """
     sizes = _sizes(values)
-    return torch.cat([part[:size] for part, size in zip(_Gathered.apply(values, max(sizes)), sizes, strict=True)])
+    return torch.cat([rows[:size] for rows, size in zip(_Gathered.apply(values, max(sizes)), sizes, strict=True)])
 
 
 def gather_targets(target: Tensor, num_labels: int) -> Tensor:
-    """The labels of all processes, in the form that they have; sparse ones become CSR."""
+    """The labels of all processes, in their own form; sparse ones become CSR."""
     form = target_form(target, num_labels)
     if form is TargetForm.SPARSE:
         return _gather_sparse(target, num_labels)
     if form is TargetForm.INDEX_LISTS:
-        # Lists are as wide as their longest row, which another process may have.
-        room = max(_sizes(target.T)) - target.shape[1]
-        target = nn.functional.pad(target, (0, room), value=-1)
+        # Lists are as wide as their longest row, which may belong to another process.
+        missing = max(_sizes(target.T)) - target.shape[1]
+        target = nn.functional.pad(target, (0, missing), value=-1)
     return gather_rows(target)
 
 
@@ -107,32 +69,33 @@ def _gather_sparse(target: Tensor, num_labels: int) -> Tensor:
 
 
 def _divisor(loss: nn.Module, target: Tensor, num_labels: int) -> Tensor | None:
-    """What the mean of these rows was divided by, so that means can be put together; None for a sum."""
+    """What the mean of these rows was divided by; None for a sum."""
     if getattr(loss, "reduction", "mean") == "sum":
         return None
-    if isinstance(loss, _PER_ENTRY):
+    mean_over = loss.mean_over if isinstance(loss, Loss) else "rows"
+    if mean_over == "known entries":
         unknown = (~label_pairs(target, num_labels).present).sum()
         return (target.shape[0] * num_labels - unknown).double()
-    if isinstance(loss, _PER_CLASS):
+    if mean_over == "class weights":
         _, labels, present = label_pairs(target, num_labels)
         weight = loss.weight
         return present.sum().double() if weight is None else weight[labels[present]].sum().double()  # pyright: ignore
     return torch.tensor(float(target.shape[0]), dtype=torch.float64, device=target.device)
 
 
-def _joined(own: Tensor, divisor: Tensor | None) -> Tensor:
-    """The loss of all rows, of which this process gives its part of the gradient times the number of processes."""
+def _weighted_mean(own: Tensor, divisor: Tensor | None) -> Tensor:
+    """The loss of all rows; its gradient is this process's share of it, times the number of processes."""
     share = torch.ones((), dtype=torch.float64, device=own.device) if divisor is None else divisor
-    # The mean of nothing is 0, and stays it.
     sums = torch.stack([own.detach().double() * share, share])
     dist.all_reduce(sums)
+    # The mean of nothing is 0.
     whole = torch.ones_like(share) if divisor is None else torch.where(sums[1] > 0, sums[1], 1)
     own = own * (dist.get_world_size() * share / whole).to(own.dtype)
     return own + ((sums[0] / whole).to(own.dtype) - own).detach()
 
 
 class _Gathered(torch.autograd.Function):
-    """``values, longest -> the rows of every process, filled up with zeros``."""
+    """``values, longest -> the rows of every process, padded with zeros``."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, longest: int) -> tuple[Tensor, ...]:
@@ -149,7 +112,7 @@ class _Gathered(torch.autograd.Function):
 
 
 def _sizes(values: Tensor) -> list[int]:
-    """How many rows each process has."""
+    """The number of rows of each process."""
     sizes = [torch.zeros(1, dtype=torch.int64, device=values.device) for _ in range(dist.get_world_size())]
     dist.all_gather(sizes, torch.tensor([len(values)], device=values.device))
     return [int(size) for size in sizes]

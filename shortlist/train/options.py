@@ -16,8 +16,8 @@ class FitOptions:
     """Options of a run.
 
     Args:
-        loss: cross_entropy, lml, average_k, noised_topk, two_way, bce, ...; ``auto`` is cross_entropy for one class per
-            row, and bce for sets.
+        loss: cross_entropy, lml_nll, average_k, two_way, bce, ... (``shortlist losses`` lists all); ``auto`` is
+            cross_entropy for one class per row, and bce for sets.
         k: how many labels an answer holds, or holds on average; losses and metrics go by it.
         encoder: linear, mlp, bag, cnn, densenet, ``torchvision:NAME``, ``timm:NAME``; ``auto`` goes by the inputs.
             Other libraries' networks take the options weights (a file, or DEFAULT, which they download; without it

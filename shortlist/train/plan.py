@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from shortlist.data.encoders.backbones import LIBRARIES, check_images, load_backbone
+from shortlist.recipes import current_name, make_head
 from shortlist.train.densenet import DenseNet
 from shortlist.train.encoders import MLP, Bag, Plain, SmallCNN, Standardised
 from shortlist.train.model import SetModel
-from shortlist.train.recipes import make_head
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ModelPlan:
         num_labels: n.
         loss: the name of the loss that trains it; some want a head of their own.
         encoder: one of `ENCODERS`, ``auto``, or ``torchvision:NAME`` or ``timm:NAME``.
-        head: one of ``shortlist.train.recipes.HEADS``, or ``auto``.
+        head: one of ``shortlist.recipes.HEADS``, or ``auto``.
         encoder_options, head_options: what to give them beyond the sizes.
         words: how texts become sparse features: ``num_features`` and ``ngrams`` of `shortlist.data.hashed_words`.
         frozen: how images or texts become features: ``encoder`` and ``options`` of `shortlist.data.frozen_encoder`, the
@@ -56,7 +56,8 @@ class ModelPlan:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ModelPlan:
         """The plan of plain values; TypeError for keys that it does not have."""
-        return cls(**{**content, "shape": tuple(content["shape"])})
+        plan = cls(**{**content, "shape": tuple(content["shape"])})
+        return replace(plan, loss=current_name(plan.loss, warn=False))
 
 
 def build_model(plan: ModelPlan, *, with_weights: bool = True) -> SetModel:

@@ -56,7 +56,7 @@ def update_metrics(metrics: Mapping[str, Metric], logits: Tensor, target: Tensor
         metrics: of `run_metrics`.
         logits: ``(B, n)``.
         target: labels in any form.
-        link: of `shortlist.train.recipes.link_of`. A sigmoid keeps the order of all logits, so they are shown as is.
+        link: the `link` of the loss. A sigmoid keeps the order of all logits, so they are shown as is.
     """
     for metric in metrics.values():
         comparing = isinstance(metric, AverageKAccuracy) and link == "softmax"

@@ -10,7 +10,7 @@ from shortlist.cli import bench_turns, main
 from shortlist.cli.bench_steps import Batch, rules
 from shortlist.cli.bench_turns import Timing, free_memory, take_turns, threads
 from shortlist.cli.calibrate import RULES
-from shortlist.train.recipes import LOSSES, ONE_CLASS
+from shortlist.recipes import LOSSES
 
 SMALL = ["--rows", "3", "--labels", "12", "--k", "2", "--repeat", "1"]
 
@@ -40,8 +40,8 @@ def test_every_loss_and_rule_has_a_time_and_a_ratio(capsys):
     found = results(capsys)
     assert (found["rows"], found["labels"], found["k"], found["repeat"]) == (3, 12, 2, 1)
     projections, one_class, of_sets, of_rules = found["results"].values()
-    assert set(one_class) == ONE_CLASS
-    assert set(of_sets) == set(LOSSES) - ONE_CLASS
+    assert set(one_class) == {name for name, loss in LOSSES.items() if loss.one_class}
+    assert set(of_sets) == set(LOSSES) - set(one_class)
     assert set(of_rules) == {"topk", *RULES}
     assert set(projections) - {"softmax", "sigmoid"} <= set(functional.__all__)
     for group, baseline in (

@@ -16,7 +16,7 @@ from shortlist.train import compare as library
 from tests.cli.test_fit import QUICK, folder, reader  # noqa: F401
 
 PARTS = ["parts.csv", *reader(split="part"), *QUICK]
-TWO = ["--losses", "cross_entropy", "lml"]
+TWO = ["--losses", "cross_entropy", "lml_nll"]
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -82,14 +82,14 @@ def test_one_seed_has_no_interval_and_the_json_still_parses_strictly(capsys, fol
 
     _, out, _ = run(capsys, *PARTS, *TWO, "--seeds", "1", "--json")
     found = json.loads(out, parse_constant=refuse)
-    assert found["intervals"]["lml"]["top1_error"]["half_width"] is None
+    assert found["intervals"]["lml_nll"]["top1_error"]["half_width"] is None
 
 
 def test_people_get_a_table_with_stars_and_the_winner(capsys, folder):  # noqa: F811
     code, out, _ = run(capsys, *PARTS, *TWO, "--seeds", "2", "--target", "top1_error")
     assert code == 0
-    assert re.search(r"^│ lml  .* \d+\.\d+ ± \d+\.\d+", out, re.M)
-    assert re.search(r"^(cross_entropy|lml) has the lowest top-1 error: .* over 2 seeds\.", out, re.M)
+    assert re.search(r"^│ lml_nll  .* \d+\.\d+ ± \d+\.\d+", out, re.M)
+    assert re.search(r"^(cross_entropy|lml_nll) has the lowest top-1 error: .* over 2 seeds\.", out, re.M)
     best = json.loads(run(capsys, *PARTS, *TWO, "--seeds", "2", "--json")[1])["best"]
     assert out.count("*") == sum(len(names) for names in best.values())
 
@@ -97,7 +97,7 @@ def test_people_get_a_table_with_stars_and_the_winner(capsys, folder):  # noqa: 
 @pytest.mark.parametrize("columns", ["40", "80", "200"])
 def test_numbers_keep_their_stars_in_terminals_of_any_width(capsys, folder, monkeypatch, columns):  # noqa: F811
     monkeypatch.setenv("COLUMNS", columns)
-    out = run(capsys, "sets.npz", *QUICK, "--losses", "bce", "lml", "--seeds", "2")[1]
+    out = run(capsys, "sets.npz", *QUICK, "--losses", "bce", "warp", "--seeds", "2")[1]
     lines = [line for line in out.splitlines() if line.startswith("│")]
     assert len(lines) == 2
     assert all(len(re.findall(r"\d ± \d+\.\d+ [* ]", line)) == 5 for line in lines)
@@ -114,7 +114,7 @@ def test_a_world_of_known_probabilities_shows_the_optimum(capsys, tmp_path, monk
     document = json.loads(Path("runs/comparison.json").read_text())
     assert (
         document["optimum"]["values"]["average2_error"]
-        < document["candidates"]["lml"]["intervals"]["average2_error"]["mean"]
+        < document["candidates"]["lml_nll"]["intervals"]["average2_error"]["mean"]
     )
     assert document["commands"] == ["shortlist compare " + shlex.join(arguments)]
     assert "`shortlist report runs` makes a page of it." in out
@@ -122,11 +122,11 @@ def test_a_world_of_known_probabilities_shows_the_optimum(capsys, tmp_path, monk
 
 def test_candidates_have_options_of_their_own(capsys, folder, trained):  # noqa: F811
     Path("run.yaml").write_text(
-        "candidates:\n  small: {loss: lml, learning_rate: 1e-2}\n  big, too: {loss: bce}\nseeds: 1\n"
+        "candidates:\n  small: {loss: lml_nll, learning_rate: 1e-2}\n  big, too: {loss: bce}\nseeds: 1\n"
     )
     code, out, _ = run(capsys, *PARTS, "--config", "run.yaml", "--json")
     assert code == 0
-    assert trained == [("lml", 0), ("bce", 0)]
+    assert trained == [("lml_nll", 0), ("bce", 0)]
     assert [*json.loads(out)["runs"]] == ["small", "big, too"]
 
 
@@ -141,7 +141,7 @@ def test_an_audit_counts_the_sets_that_a_layer_can_never_rank_first(capsys, fold
 
 
 def test_sets_are_judged_by_the_recall_that_was_asked_for(capsys, folder):  # noqa: F811
-    _, out, _ = run(capsys, "sets.npz", *QUICK, "--losses", "bce", "lml", "--seeds", "1", "--json")
+    _, out, _ = run(capsys, "sets.npz", *QUICK, "--losses", "bce", "lml_nll", "--seeds", "1", "--json")
     found = json.loads(out)
     assert found["target"] == "recall@2"
     assert {"map", "recall@2", "ndcg@5"} <= found["best"].keys()
@@ -149,21 +149,21 @@ def test_sets_are_judged_by_the_recall_that_was_asked_for(capsys, folder):  # no
 
 def test_finished_runs_in_a_folder_are_not_trained_again(capsys, folder, trained):  # noqa: F811
     first = run(capsys, *PARTS, *TWO, "--seeds", "1", "--output", "runs", "--json")
-    assert trained == [("cross_entropy", 0), ("lml", 0)]
+    assert trained == [("cross_entropy", 0), ("lml_nll", 0)]
     assert run(capsys, *PARTS, *TWO, "--seeds", "1", "--output", "runs", "--json") == first
     assert len(trained) == 2
     run(capsys, *PARTS, *TWO, "--seeds", "2", "--output", "runs")
-    assert trained[2:] == [("cross_entropy", 1), ("lml", 1)]
+    assert trained[2:] == [("cross_entropy", 1), ("lml_nll", 1)]
     sentence = refused(capsys, *PARTS, *TWO, "--seeds", "1", "--output", "runs", "--batch_size", "32")
     assert sentence.endswith("result.json` is of another run (batch_size was 128 and is 32); choose another folder.")
 
 
 def test_options_come_from_yaml_with_flags_over_them(capsys, folder, trained):  # noqa: F811
-    Path("run.yaml").write_text("losses: [lml, cross_entropy]\nseeds: 1\nk: 2\nepochs: 1\nseed: 7\n")
+    Path("run.yaml").write_text("losses: [lml_nll, cross_entropy]\nseeds: 1\nk: 2\nepochs: 1\nseed: 7\n")
     arguments = ["plain.csv", *reader(), "--encoder_options", "{hidden: [8]}", "--config", "run.yaml", "--json"]
     code, out, _ = run(capsys, *arguments, "--seed", "8")
     assert code == 0
-    assert trained == [("lml", 8), ("cross_entropy", 8)]
+    assert trained == [("lml_nll", 8), ("cross_entropy", 8)]
     assert json.loads(out)["target"] == "average2_error"
 
 
@@ -177,28 +177,31 @@ def test_progress_is_told_on_a_terminal_only(capsys, folder, monkeypatch):  # no
 
 
 MISTAKES = {
-    "a loss twice": (["--losses", "lml", "lml"], "--losses must name each loss once; got lml lml."),
+    "a loss twice": (["--losses", "lml_nll", "lml_nll"], "--losses must name each loss once; got lml_nll lml_nll."),
     "nothing to compare": ([], "--losses or --candidates must say what to compare."),
     "an option that is none": (["--candidates", "{a: {zzz: 1}}"], "--candidates a: must be options among loss, "),
     "a k of its own": (["--candidates", "{a: {k: 1}}"], "--candidates a: must be options among loss, "),
-    "no options at all": (["--candidates", "{a: lml}"], "--candidates a: must be options among loss, "),
+    "no options at all": (["--candidates", "{a: lml_nll}"], "--candidates a: must be options among loss, "),
     "a wrong value": (["--candidates", "{a: {epochs: 0}}"], "--candidates a: `epochs` must be at least 1; got 0."),
     "a wrong type": (["--candidates", "{a: {epochs: many}}"], "--candidates a: `epochs` must be a whole number; got"),
     "a word for a rate": (["--candidates", "{a: {learning_rate: fast}}"], "--candidates a: `learning_rate` must be a "),
     "a list for a loss": (
-        ["--candidates", "{a: {loss: [lml]}}"],
-        "--candidates a: `loss` must be a text; got ['lml'].",
+        ["--candidates", "{a: {loss: [lml_nll]}}"],
+        "--candidates a: `loss` must be a text; got ['lml_nll'].",
     ),
     "a number for options": (
         ["--candidates", "{a: {loss_options: 3}}"],
         "--candidates a: `loss_options` must be options",
     ),
     "a number as a name": (["--candidates", "{1: {}}"], "`candidates` must have texts as names; got 1."),
-    "a name twice": ([*TWO, "--candidates", "{lml: {}}"], "--candidates must have names of their own; 'lml' is"),
+    "a name twice": (
+        [*TWO, "--candidates", "{lml_nll: {}}"],
+        "--candidates must have names of their own; 'lml_nll' is",
+    ),
     "no jobs": ([*TWO, "--jobs", "0"], "`jobs` must be at least 1; got 0."),
     "no cluster": ([*TWO, "--cluster", "dask://host"], "`cluster` must be local, dask://HOST:PORT or ray://HOST:PORT"),
     "nobody there": ([*TWO, "--cluster", "ray://127.0.0.1:1"], "`ray://127.0.0.1:1` cannot be reached: "),
-    "unknown loss": (["--losses", "lml", "zzz"], "`loss` must be one of"),
+    "unknown loss": (["--losses", "lml_nll", "zzz"], "`loss` must be one of"),
     "no seeds": ([*TWO, "--seeds", "0"], "--seeds must be at least 1; got 0."),
     "a word for a number": ([*TWO, "--seeds", "many"], "--seeds: expected int; got many"),
     "k above n": ([*TWO, "--k", "99"], "`k` must lie in (0, 7]"),
@@ -207,7 +210,7 @@ MISTAKES = {
         "--target must be one of average2_error, top2_error, top1_error; got",
     ),
     "a target without an aim": ([*TWO, "--target", "average_size"], "--target must be one of "),
-    "a loss of classes on sets": (["--losses", "lml", "focal"], "`loss` 'focal' is for one class per row"),
+    "a loss of classes on sets": (["--losses", "lml_nll", "focal"], "`loss` 'focal' is for one class per row"),
     "unknown flag": ([*TWO, "--zzz", "1"], "unrecognized arguments: --zzz 1"),
 }
 
@@ -232,24 +235,24 @@ def test_a_folder_that_cannot_be_made_is_named_whole():
 
 
 def test_an_unknown_key_in_the_yaml_is_one_sentence(capsys, folder):  # noqa: F811
-    Path("run.yaml").write_text("losses: [lml]\nzzz: 1\n")
+    Path("run.yaml").write_text("losses: [lml_nll]\nzzz: 1\n")
     assert refused(capsys, "parts.csv", "--config", "run.yaml").startswith("`run.yaml`: Option 'zzz' is not accepted")
 
 
 def test_every_model_of_a_comparison_is_evaluated_on_the_parts_it_was_trained_with(capsys, folder):  # noqa: F811
-    arguments = ["plain.csv", *reader(), *QUICK, "--losses", "lml", "--seeds", "2", "--output", "runs", "--json"]
-    figures = json.loads(run(capsys, *arguments)[1])["runs"]["lml"]
+    arguments = ["plain.csv", *reader(), *QUICK, "--losses", "lml_nll", "--seeds", "2", "--output", "runs", "--json"]
+    figures = json.loads(run(capsys, *arguments)[1])["runs"]["lml_nll"]
     for seed in ("0", "1"):
-        assert main(["evaluate", f"runs/lml-{seed}", "--data", "plain.csv", "--k", "1", "2", "--json"]) == 0
+        assert main(["evaluate", f"runs/lml_nll-{seed}", "--data", "plain.csv", "--k", "1", "2", "--json"]) == 0
         found = json.loads(capsys.readouterr().out)["at_k"]["top_k_accuracy_micro"]
         assert 1 - found["1"] == pytest.approx(figures[seed]["top1_error"])
 
 
 def test_the_report_reads_what_a_comparison_writes_and_shows_its_config(capsys, folder):  # noqa: F811
-    Path("run.yaml").write_text("losses: [lml]\nseeds: 1\n")
+    Path("run.yaml").write_text("losses: [lml_nll]\nseeds: 1\n")
     assert run(capsys, *PARTS, "--config", "run.yaml", "--output", "runs")[0] == 0
     document = read_comparison(comparison_file("runs"))
-    assert document["commands"][1] == "# run.yaml holds:\nlosses: [lml]\nseeds: 1"
+    assert document["commands"][1] == "# run.yaml holds:\nlosses: [lml_nll]\nseeds: 1"
     assert main(["report", "runs"]) == 0
     assert "# run.yaml holds:" in Path("runs/report.html").read_text()
 

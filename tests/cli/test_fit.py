@@ -150,10 +150,10 @@ def test_images_and_texts_train_from_the_command_line(capsys, folder):
 
 
 def test_sets_train_from_the_command_line(capsys, folder):
-    code, out, _ = run(capsys, "sets.npz", *QUICK, "--loss", "lml", "--output", "model", "--json")
+    code, out, _ = run(capsys, "sets.npz", *QUICK, "--loss", "lml_nll", "--output", "model", "--json")
     assert code == 0
     assert {"map", "recall@2", "precision@1"} <= json.loads(out).keys()
-    assert load_model("model").plan.loss == "lml"
+    assert load_model("model").plan.loss == "lml_nll"
 
 
 def data_of(*arguments: str):
@@ -189,7 +189,7 @@ def test_a_dataset_without_training_or_test_rows_is_one_sentence(capsys, folder)
 
 def test_options_come_from_yaml_with_flags_over_them(capsys, folder):
     Path("run.yaml").write_text(
-        "epochs: 3\nk: 2\nloss: lml\nlearning_rate: 0.01\npatience: 0\nencoder_options: {hidden: [8]}\n"
+        "epochs: 3\nk: 2\nloss: lml_nll\nlearning_rate: 0.01\npatience: 0\nencoder_options: {hidden: [8]}\n"
         "reader: {label: species, features: [a, b, c, d], split: part}\n"
     )
     code, out, _ = run(capsys, "parts.csv", "--config", "run.yaml", "--epochs", "2", "--output", "model", "--json")
@@ -198,7 +198,7 @@ def test_options_come_from_yaml_with_flags_over_them(capsys, folder):
     options = load_model("model").about["options"]
     assert (options["epochs"], options["loss"], options["learning_rate"], options["batch_size"]) == (
         2,
-        "lml",
+        "lml_nll",
         0.01,
         128,
     )

@@ -21,9 +21,9 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
 
 def test_plain_and_chunked_stand_side_by_side(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    code, out, err = run(capsys, *SIZE, "--loss", "lml")
+    code, out, err = run(capsys, *SIZE, "--loss", "lml_nll")
     assert (code, err) == (0, "")
-    assert "256 rows × 1,000,000 labels, 256 features, lml, adam, float32, 1 process" in out
+    assert "256 rows × 1,000,000 labels, 256 features, lml_nll, adam, float32, 1 process" in out
     lines = [line for line in out.splitlines() if "peak" in line or "plain" in line]
     assert lines[0].split()[1::2] == ["plain", "chunked"] or "plain" in lines[0]
     assert lines[1].count("GiB") == 2
@@ -52,12 +52,12 @@ def test_programs_get_the_bytes_of_the_function(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--loss", "hinge"], "--loss must be one of lml, bce, two_way,"),
-        (["--loss", "lml", "--rows", "0"], "--rows must be at least 1; got 0."),
-        (["--loss", "lml", "--label-block", "-3"], "--label-block must be at least 1; got -3."),
-        (["--loss", "lml", "--dtype", "int8"], "--dtype must be one of"),
-        (["--loss", "lml", "--optimizer", "lion"], "--optimizer must be one of"),
-        (["--loss", "lml", "--rows", "many"], "argument --rows: invalid int value: 'many'"),
+        (["--loss", "hinge"], "--loss must be one of truncated_topk_entropy, bce, lml_nll,"),
+        (["--loss", "lml_nll", "--rows", "0"], "--rows must be at least 1; got 0."),
+        (["--loss", "lml_nll", "--label-block", "-3"], "--label-block must be at least 1; got -3."),
+        (["--loss", "lml_nll", "--dtype", "int8"], "--dtype must be one of"),
+        (["--loss", "lml_nll", "--optimizer", "lion"], "--optimizer must be one of"),
+        (["--loss", "lml_nll", "--rows", "many"], "argument --rows: invalid int value: 'many'"),
         ([], "the following arguments are required: --loss"),
     ],
 )

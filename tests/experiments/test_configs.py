@@ -14,8 +14,8 @@ from shortlist.data.opening import FORMATS
 from shortlist.evidence import Lab, Outcome, read_experiments
 from shortlist.evidence.document import write_evidence
 from shortlist.evidence.reproduction import Place, read_results
+from shortlist.recipes import LOSSES
 from shortlist.train import FitOptions
-from shortlist.train.recipes import LOSSES
 from tests.experiments.small_data import write_data
 
 ROOT = Path(__file__).parents[2]

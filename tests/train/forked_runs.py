@@ -46,7 +46,9 @@ RUNS = {
         lambda: with_validation(classes(), 3), quick(**{**SMALL, "loss": "average_k"}), ((4, "fsdp"),), True
     ),
     "two_way": Run(label_sets, quick(**{**SMALL, "loss": "two_way"}), ((2, "fsdp"),), slow=True),
-    "lml, momentum": Run(label_sets, quick(**{**SMALL, "loss": "lml", "optimizer": "sgd"}), ((2, "fsdp"),), slow=True),
+    "lml, momentum": Run(
+        label_sets, quick(**{**SMALL, "loss": "lml_nll", "optimizer": "sgd"}), ((2, "fsdp"),), slow=True
+    ),
     "bce, four": Run(
         lambda: with_validation(label_sets(), 37),
         quick(**{**SMALL, "loss": "bce", "batch_size": 67}),
@@ -66,7 +68,7 @@ RUNS = {
     "bag": Run(texts, quick(**{**SMALL, "encoder": "bag", "encoder_options": {}}), ((4, "fsdp"),), True),
     "bottleneck": Run(
         label_sets,
-        quick(**{**SMALL, "loss": "lml", "head": "bottleneck", "head_options": {"bottleneck": 3}}),
+        quick(**{**SMALL, "loss": "lml_nll", "head": "bottleneck", "head_options": {"bottleneck": 3}}),
         ((4, "fsdp"),),
         True,
     ),

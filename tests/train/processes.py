@@ -15,12 +15,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from shortlist.nn import Task
+from shortlist.recipes import make_head, make_loss
 from shortlist.train.encoders import MLP, Plain, SmallCNN
 from shortlist.train.global_batch import batch_loss, gather_rows, gather_targets
 from shortlist.train.global_norm import normalise_globally
 from shortlist.train.model import SetModel
 from shortlist.train.order import EpochBatches
-from shortlist.train.recipes import Task, make_head, make_loss
 from tests.contracts_losses import FORMS
 from tests.contracts_losses import LOSSES as CONTRACTS
 

@@ -122,7 +122,7 @@ def test_every_candidate_is_trained_with_every_seed_and_evaluated(trained):
 
 
 def test_sets_are_compared_too():
-    found = compare(label_sets(), {loss: quick(loss=loss) for loss in ("bce", "lml")}, seeds=[0])
+    found = compare(label_sets(), {loss: quick(loss=loss) for loss in ("bce", "lml_nll")}, seeds=[0])
     assert {"map", "recall@2", "ndcg@5"} <= {*found.figures()}
     assert len(found.best("map")) == 1
 

@@ -7,20 +7,20 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score
 
+from shortlist.recipes import loss_class
 from shortlist.train import evaluate, fit
 from shortlist.train.evaluation import figure_names
 from shortlist.train.prepared_inputs import prepared
-from shortlist.train.recipes import link_of
 from shortlist.train.scores import model_scores
 from tests.train.small_data import KINDS, classes, label_sets, quick, with_parts, with_value
 
 
 def shown(loss: str, logits: torch.Tensor) -> torch.Tensor:
-    return logits.softmax(-1) if link_of(loss) == "softmax" else logits.sigmoid()
+    return logits.softmax(-1) if loss_class(loss).link == "softmax" else logits.sigmoid()
 
 
 @pytest.mark.parametrize("k", [1, 2, 2.5])
-@pytest.mark.parametrize("loss", ["cross_entropy", "average_k", "lml"])
+@pytest.mark.parametrize("loss", ["cross_entropy", "average_k", "lml_nll"])
 def test_the_figures_of_classes_are_those_of_the_scores(loss, k):
     data = classes()
     fitted = fit(data, quick(loss=loss, k=k))

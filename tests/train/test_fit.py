@@ -66,7 +66,7 @@ def test_image_files_train(tmp_path):
     [
         {"head": "bottleneck", "head_options": {"bottleneck": 2}},
         {"head": "dft", "head_options": {"k": 2}},
-        {"head": "bottleneck", "head_options": {"bottleneck": 2}, "loss": "lml"},
+        {"head": "bottleneck", "head_options": {"bottleneck": 2}, "loss": "lml_nll"},
     ],
     ids=["bottleneck", "dft", "bottleneck with lml"],
 )
@@ -290,7 +290,7 @@ def test_a_class_that_training_never_sees_is_no_fault():
         ({"seed": -1}, ValueError, "`seed` must be at least 0 and finite; got -1."),
         ({"learning_rate": "fast"}, TypeError, "`learning_rate` must be a number; got 'fast'."),
         ({"k": True}, TypeError, "`k` must be a number; got True."),
-        ({"loss": ["lml"]}, TypeError, "`loss` must be a text; got ['lml']."),
+        ({"loss": ["lml_nll"]}, TypeError, "`loss` must be a text; got ['lml_nll']."),
         ({"loss_options": 3}, TypeError, "`loss_options` must be options by name; got 3."),
         ({"optimizer": "zzz"}, ValueError, "`optimizer` must be one of adamw, sgd; got 'zzz'."),
         ({"precision": "8"}, ValueError, "`precision` must be one of 32-true, bf16-mixed, 16-mixed; got '8'."),

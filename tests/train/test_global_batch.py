@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from shortlist import nn
-from shortlist.train.global_batch import batch_loss, couples_rows
+from shortlist.train.global_batch import batch_loss
 from tests.contracts_losses import LOSSES
 from tests.train.processes import ALONE, CASES, DTYPES, NORMALISED, ROWS, SHARES, TRAINED, step_of, training
 
@@ -121,9 +121,9 @@ def test_gathered_lists_are_padded_to_the_widest():
 def test_losses_that_couple_rows_are_known(contract):
     layer = contract.layer(torch.zeros(ROWS, 7))
     if contract.couples_rows:
-        assert couples_rows(layer)
+        assert layer.couples_rows
     elif not isinstance(layer, nn.TwoWay):
-        assert not couples_rows(layer)
+        assert not layer.couples_rows
 
 
 def test_in_one_process_a_loss_is_called_as_it_is():

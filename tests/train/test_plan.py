@@ -12,9 +12,9 @@ from torch import nn
 
 from shortlist.data import SparseRows
 from shortlist.nn import BottleneckHead, CosineHead, TwoHead
+from shortlist.recipes import HEADS
 from shortlist.train import MLP, Bag, DenseNet, ModelPlan, SmallCNN, Standardised, build_model
 from shortlist.train.plan import ENCODERS
-from shortlist.train.recipes import HEADS
 
 SHAPES = {"features": (4,), "sparse features": (6,), "images": (3, 8, 8)}
 FITS = {

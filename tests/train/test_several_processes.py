@@ -25,7 +25,7 @@ PLAIN = {"encoder_options": {"hidden": [16], "dropout": 0.0}, "learning_rate": 0
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "average_k": (classes, {"loss": "average_k"}),
     "two_way": (label_sets, {"loss": "two_way"}),
-    "lml": (label_sets, {"loss": "lml"}),
+    "lml_nll": (label_sets, {"loss": "lml_nll"}),
     "bce": (label_sets, {"loss": "bce"}),
     "role": (label_sets, {"loss": "role"}),
     "batch norms": (images, {"encoder": "cnn", "encoder_options": {"width": 4}}),

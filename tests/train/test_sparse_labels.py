@@ -22,7 +22,7 @@ def dataset():
     return hide_labels(data, 0.2, mark="unknown", seed=1)
 
 
-@pytest.mark.parametrize("loss", ["bce", "two_way", "lml"])
+@pytest.mark.parametrize("loss", ["bce", "two_way", "lml_nll"])
 def test_training_and_evaluation_make_no_mask_of_the_labels(loss, dataset):
     with only_few_labels(BATCH * N) as taint:
         for target in (dataset.targets, dataset.clean_targets):

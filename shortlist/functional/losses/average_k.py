@@ -19,6 +19,8 @@ from shortlist.functional.options import check_number
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
 from shortlist.tensors import is_plain, log_sigmoid
 
+__all__ = ["average_k"]
+
 
 def average_k(
     logits: Tensor,

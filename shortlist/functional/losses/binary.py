@@ -17,6 +17,8 @@ from shortlist.functional.sharded.losses import sharded_entries
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.tensors import is_dtensor
 
+__all__ = ["asymmetric", "bce"]
+
 
 def bce(
     logits: Tensor | LinearLogits, target: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean"

@@ -16,6 +16,8 @@ from shortlist.functional.polynomials.symmetric import log_symmetric_ratio
 from shortlist.functional.reduction import Reduction, reduce_rows
 from shortlist.tensors import log_sigmoid
 
+__all__ = ["noised_topk", "smooth_topk_svm", "topk_hinge"]
+
 HingeKind = Literal["calibrated", "plain", "convex"]
 
 

@@ -22,6 +22,8 @@ from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.rows import as_rows
 from shortlist.tensors import is_dtensor, log_sigmoid
 
+__all__ = ["lml_nll", "sparse_top_loss", "sparsemax_loss"]
+
 
 def lml_nll(
     logits: Tensor | LinearLogits,

@@ -20,6 +20,8 @@ from shortlist.functional.sharded.two_way import sharded_two_way
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.tensors import is_dtensor, log_sigmoid
 
+__all__ = ["rml", "two_way", "warp"]
+
 TwoWayKind = Literal["two-way", "sample", "class"]
 """Whether labels compete within a row, rows within a class, or both."""
 

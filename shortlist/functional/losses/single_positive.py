@@ -16,6 +16,8 @@ from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
 from shortlist.targets import count_known
 from shortlist.tensors import log_sigmoid
 
+__all__ = ["assume_negative", "expected_positive", "role"]
+
 
 def assume_negative(
     logits: Tensor, target: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean"

@@ -18,6 +18,16 @@ from shortlist.functional.reduction import Reduction, reduce_rows
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.tensors import finite_logsumexp, log_sigmoid
 
+__all__ = [
+    "cross_entropy",
+    "focal",
+    "ldam",
+    "margins_from_counts",
+    "multilabel_softmax",
+    "multilabel_truncated_topk_entropy",
+    "truncated_topk_entropy",
+]
+
 
 def cross_entropy(
     logits: Tensor, target: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean"

@@ -7,21 +7,13 @@ import torch
 
 from shortlist import nn
 from shortlist.data.target_rows import sparse_targets
-from shortlist.nn.loss import Loss
-from shortlist.train import MLP, Plain, SetModel
+from shortlist.nn import Loss, Task
+from shortlist.recipes import HEADS, LOSSES, make_head, make_loss
+from shortlist.train import MLP, ModelPlan, Plain, SetModel
 from shortlist.train.global_batch import batch_loss
-from shortlist.train.recipes import (
-    HEADS,
-    LOSSES,
-    ONE_CLASS,
-    Task,
-    link_of,
-    make_head,
-    make_loss,
-    may_start_at_frequencies,
-)
 from tests.contracts import HEADS_IN_PARTS
 
+ONE_CLASS = {name for name, loss in LOSSES.items() if loss.one_class}
 N, ROWS = 7, 6
 CLASSES = torch.tensor([0, 3, 6, 1, 3, 2])
 SETS = sparse_targets(torch.tensor([0, 0, 1, 2, 2, 2, 4, 5]), torch.tensor([0, 5, 3, 6, 1, 2, 3, 2]), ROWS, N)
@@ -52,7 +44,7 @@ def step(name: str, data: Task, target: torch.Tensor) -> tuple[torch.Tensor, flo
 
 def test_every_loss_has_a_name():
     exported = {getattr(nn, name) for name in nn.__all__}
-    losses = {value for value in exported if inspect.isclass(value) and issubclass(value, Loss)}
+    losses = {value for value in exported if inspect.isclass(value) and issubclass(value, Loss) and value is not Loss}
     assert len(losses) > 15
     assert {type(make_loss(name, task())) for name in LOSSES} == losses
 
@@ -128,7 +120,7 @@ def test_more_than_all_labels_or_none_is_refused(k):
 def test_a_fraction_is_rounded_up_but_stays_below_all_labels(k, whole):
     assert task(k).whole_k == whole
     assert make_loss("topk_hinge", task(k)).k == whole
-    assert make_loss("lml", task(k)).k == k
+    assert make_loss("lml_nll", task(k)).k == k
 
 
 def test_the_whole_number_of_one_label_is_one():
@@ -150,7 +142,7 @@ def test_losses_are_told_what_the_data_say():
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("lml", {"k": 3, "temperature": 0.5}),
+        ("lml_nll", {"k": 3, "temperature": 0.5}),
         ("ldam", {"margin": 0.1, "scale": 10.0}),
         ("noised_topk_imbalanced", {"epsilon": 0.5, "samples": 3, "margin": 0.2, "scale": 2.0, "k": 4}),
         ("two_way", {"kind": "class"}),
@@ -184,13 +176,13 @@ def test_an_option_of_the_wrong_kind_is_one_sentence():
     with pytest.raises(ValueError, match=r"^`head` 'dft': .*'k'\.$"):
         make_head("dft", 4, 9, loss="bce")
     with pytest.raises(ValueError, match=r"^`reduction` must be .* got 'average'\.$"):
-        make_loss("lml", task(), {"reduction": "average"})
+        make_loss("lml_nll", task(), {"reduction": "average"})
     with pytest.raises(ValueError, match=r"^`loss` 'bce': .*'list'.*\.$"):
         make_loss("bce", task(), {"weight": [1.0, 2.0]})
 
 
 def test_an_unknown_name_is_one_sentence_that_lists_the_others():
-    with pytest.raises(ValueError, match=r"^`loss` must be one of cross_entropy, .*, role; got 'crossentropy'\.$"):
+    with pytest.raises(ValueError, match=r"^`loss` must be one of average_k, .*, warp; got 'crossentropy'\.$"):
         make_loss("crossentropy", task())
     with pytest.raises(ValueError, match=r"^`head` must be one of linear, cosine, bottleneck, dft; got 'cosin'\.$"):
         make_head("cosin", 4, 9, loss="bce")
@@ -221,11 +213,6 @@ def test_options_of_a_head_are_used():
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_has_a_link(name):
-    assert link_of(name) in ("softmax", "sigmoid")
-
-
-@pytest.mark.parametrize("name", LOSSES)
 def test_heads_start_at_frequencies_unless_the_loss_never_pushes_down_what_is_on_top(name):
     torch.manual_seed(0)
     logits = torch.tensor([[1.6, 0.4, 0.3, 0.2, 0.1, 0.0, -0.1]], requires_grad=True)
@@ -233,4 +220,15 @@ def test_heads_start_at_frequencies_unless_the_loss_never_pushes_down_what_is_on
     outputs = (logits, logits) if name == "average_k" else (logits,)
     batch_loss(loss, outputs, torch.tensor([3]), torch.arange(1)).backward()
     assert logits.grad is not None
-    assert may_start_at_frequencies(name) == bool(logits.grad[0, 0].abs() > 1e-9)
+    assert LOSSES[name].starts_at_frequencies == bool(logits.grad[0, 0].abs() > 1e-9)
+
+
+def test_a_former_name_still_works_and_warns():
+    for former, name in (("lml", "lml_nll"), ("sparsemax", "sparsemax_loss"), ("sparse_top", "sparse_top_loss")):
+        with pytest.warns(DeprecationWarning, match=f"^The loss '{former}' is now called '{name}'.$"):
+            assert type(make_loss(former, task())) is LOSSES[name]
+
+
+def test_plans_saved_under_a_former_name_load_quietly():
+    saved = {"kind": "features", "shape": [4], "num_labels": 7, "loss": "lml"}
+    assert ModelPlan.from_json(saved).loss == "lml_nll"
