@@ -1,18 +1,23 @@
-"""What proves a verdict, and the checks, which use no solver."""
+"""What proves a verdict, how it is checked without a solver, and how it is written to files."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.audit.rational import vanishes_exactly
-from shortlist.audit.system import UNIT_ROUNDOFF, Array, Indices, System
+from shortlist.audit.exact import vanishing_weights
+from shortlist.audit.system import UNDERFLOW, UNIT_ROUNDOFF, Array, Indices, System
 
-# A proof that no vector exists has to hold for every layer whose entries differ from the given ones by this much of the
-# largest in their row: entries are themselves rounded, and a region thinner than that is not excluded. A Fourier
+VERDICTS = ("argmaxable", "unargmaxable", "undecided")
+
+# A proof that no vector exists has to hold for every layer whose entries differ from the given ones by this share of
+# the largest in their row: entries are themselves rounded, and a region thinner than that is not excluded. A Fourier
 # matrix from plain cosines of angles up to 2πk is off by about as much.
 _PERTURBATION = 2.0**-44
+_SMALLEST = 5e-324
 
 
 @dataclass(frozen=True)
@@ -31,11 +36,11 @@ class Combination:
     """A positive combination of signed rows that vanishes: no vector can be on the right side of all of them.
 
     Attributes:
-        rows: labels that take part; the number of labels itself stands for the row of the bias.
-        weights: their positive weights, of the rows scaled to length one; they sum to one.
-        residual: length of the combination as computed, next to zero.
-        proof: ``"interval"`` when the positive solution is proved to exist for every matrix within rounding of this
-            one, ``"exact"`` when rational arithmetic shows that the combination of these very rows is zero.
+        rows: the labels involved; the number of labels itself stands for the row of the bias.
+        weights: their positive weights, for rows scaled to norm one; they sum to one.
+        residual: norm of the combination as computed, close to zero.
+        proof: ``"interval"`` if a positive solution provably exists for every matrix within rounding of this one,
+            ``"exact"`` if rational arithmetic shows that a combination of exactly these rows is zero.
     """
 
     rows: Indices
@@ -46,16 +51,16 @@ class Combination:
 
 @dataclass(frozen=True)
 class Theorem:
-    """The layer holds the truncated Fourier matrix of degree ``k``, which decides by the number of sign changes.
+    """The layer contains the truncated Fourier matrix of degree ``k``, for which the sign changes decide.
 
-    Sets with at most ``2k`` cyclic sign changes, all sets of at most k labels among them, are argmaxable; without
+    Sets with at most ``2k`` cyclic sign changes, including all sets of at most k labels, are argmaxable; without
     further columns the others are not. This is a statement about the exact matrix, not about its rounded entries.
 
     Attributes:
-        k: degree.
-        sign_changes: of this set, around the circle of labels.
+        k: the degree.
+        sign_changes: those of this set, around the circle of labels.
         log10_radius: of the ball that the trigonometric polynomial with these signs achieves in exact arithmetic;
-            minus infinity where the set is not argmaxable.
+            minus infinity if the set is not argmaxable.
     """
 
     k: int
@@ -66,49 +71,76 @@ class Theorem:
 Certificate = Witness | Combination | Theorem
 
 
-def margins(system: System, signs: Array, vector: Array) -> tuple[Array, Array]:
-    r"""Signed logits and bounds of their rounding error, :math:`(D + 2)\,u\,|r_i| \cdot |v|`, both per row."""
-    direction = system.to_direction(vector)
-    rows = system.homogeneous
-    size = rows.shape[1]
-    values = signs * (rows @ direction)
-    largest = np.abs(direction).max(initial=0.0)
-    # Length times length bounds |r|·|v| and is cheap; only what it leaves open is looked at closer.
-    bounds = (size + 3) * UNIT_ROUNDOFF * np.linalg.norm(direction) * system.lengths
-    close = np.flatnonzero(values <= bounds)
-    bounds[close] = (size + 2) * UNIT_ROUNDOFF * (np.abs(rows[close]) @ np.abs(direction))
-    # Products below the smallest normal number lose absolute, not relative, accuracy.
-    return values, bounds + size * 2.0**-1070 * max(1.0, largest)
+class Decision(NamedTuple):
+    """A verdict, its proof, certified bounds of the radius, and the reason if there is no proof."""
+
+    verdict: str
+    certificate: Certificate | None
+    low: float
+    high: float
+    reason: str
 
 
 def is_witness(system: System, signs: Array, vector: Array) -> bool:
-    """Whether the signs of all logits are right beyond rounding."""
+    r"""Whether logits have the right sign beyond rounding, :math:`s_i r_i \cdot v > (D + 2)\,u\,|r_i| \cdot |v|`."""
     if vector.shape != (system.features.shape[1],) or not np.isfinite(vector).all():
         return False
-    values, bounds = margins(system, signs, vector)
-    return bool((values > bounds).all())
+    direction, rows = system.to_direction(vector), system.homogeneous
+    size = rows.shape[1]
+    values = signs * (rows @ direction)
+    # The product of the norms bounds |r|·|v| and is cheap; only rows that it leaves open get the exact bound.
+    bounds = (size + 3) * UNIT_ROUNDOFF * np.linalg.norm(direction) * system.homogeneous_norms
+    close = np.flatnonzero(values <= bounds + size * UNDERFLOW)
+    bounds[close] = (size + 2) * UNIT_ROUNDOFF * (np.abs(rows[close]) @ np.abs(direction))
+    return bool((values > bounds + size * UNDERFLOW).all())
 
 
 def combine(system: System, signs: Array, support: Indices) -> Combination | None:
-    """The combination of these rows that vanishes, if there is one and it can be proved positive."""
-    rows = signs[support, None] * system.rows[support]
-    if len(support) == rows.shape[1] + 1 > 1:
-        weights, proof = _positive_solution(rows), "interval"
+    """The combination of these rows that vanishes, if there is one and it is provably positive."""
+    if len(support) == system.rows.shape[1] + 1 > 1:
+        weights, proof = _interval_weights(signs[support, None] * system.rows[support]), "interval"
+        weights = None if weights is None else np.maximum(np.ldexp(weights, -system.row_shifts[support]), _SMALLEST)
     else:
-        weights, proof = vanishes_exactly(rows) if system.exact else None, "exact"
+        weights, proof = _exact_weights(system, signs, support), "exact"
     if weights is None:
         return None
     support, weights = support[weights > 0], weights[weights > 0]
-    lengths = system.lengths[support]
-    safe = np.where(lengths > 0, lengths, 1.0)
+    norms = system.homogeneous_norms[support]
+    safe = np.where(norms > 0, norms, 1.0)
     weights = weights * safe
-    weights /= weights.sum()
+    weights = np.maximum(weights / weights.sum(), _SMALLEST)
     unit = signs[support, None] * system.homogeneous[support] / safe[:, None]
     return Combination(support, weights, float(np.linalg.norm(weights @ unit)), proof)
 
 
-def _positive_solution(rows: Array) -> Array | None:
-    r"""Prove that :math:`\sum_i \lambda_i r_i = 0,\ \sum_i \lambda_i = 1` has a positive solution, for all rows near.
+def is_combination(system: System, signs: Array, certificate: Combination) -> bool:
+    """Whether the rows of the certificate prove the contradiction again, with the same weights."""
+    support, weights = certificate.rows, certificate.weights
+    if support.shape != weights.shape or len(support) == 0 or len(np.unique(support)) < len(support):
+        return False
+    if support.min() < 0 or support.max() >= len(signs) or not (weights > 0).all():
+        return False
+    again = combine(system, signs, support)
+    if again is None or again.proof != certificate.proof or len(again.rows) != len(support):
+        return False
+    return bool(np.abs(again.weights - weights).max() <= 1e-6) and abs(again.residual - certificate.residual) <= 1e-12
+
+
+def _exact_weights(system: System, signs: Array, support: Indices) -> Array | None:
+    """Weights of the rows of ``homogeneous`` that vanish in rational arithmetic, from the layer's own entries."""
+    weights = vanishing_weights(signs[support, None] * system.augmented[support][:, system.kept])
+    if weights is None:
+        return None
+    exponents = system.row_exponents[support].tolist()
+    lowest = min(exponents)
+    scaled = [weight * 2 ** (exponent - lowest) for weight, exponent in zip(weights, exponents, strict=True)]
+    total = sum(scaled)
+    # A positive weight that underflows is still positive.
+    return np.array([max(float(weight / total), _SMALLEST) if weight else 0.0 for weight in scaled])
+
+
+def _interval_weights(rows: Array) -> Array | None:
+    r"""Prove that :math:`\sum_i \lambda_i r_i = 0,\ \sum_i \lambda_i = 1` has a positive solution, for all rows nearby.
 
     With an approximate inverse R of the system's matrix M and :math:`\|I - RM\| \le \alpha < 1`, the solution differs
     from an approximate one by at most :math:`t + \|t\| \alpha / (1 - \alpha)`, where t bounds R times the residual.
@@ -119,12 +151,13 @@ def _positive_solution(rows: Array) -> Array | None:
         inverse = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
     except np.linalg.LinAlgError:
         return None
-    if not np.isfinite(inverse).all():
+    # Beyond this the products below could overflow; no such system passes the test of alpha.
+    if not np.abs(inverse).max() < 2.0**100:
         return None
     solution = inverse[:, -1]
     relative = (size + 4) * UNIT_ROUNDOFF
     magnitude = np.abs(inverse)
-    # Rows of the system have their largest entry in [1/2, 1); the last line, of ones, is not perturbed.
+    # Rows have their largest entry in [1/2, 1), so the perturbation also covers underflow; the ones are exact.
     entries = np.abs(matrix)
     change = np.full(size, _PERTURBATION)
     change[-1] = 0.0
@@ -141,44 +174,63 @@ def _positive_solution(rows: Array) -> Array | None:
     return solution if (solution > bound).all() else None
 
 
-def holds(system: System, active: Indices, verdict: str, certificate: Certificate | None) -> bool:
-    """Check from scratch that the certificate proves the verdict."""
-    signs = system.signs(active)
+def encode_decision(decision: Decision) -> dict[str, Any]:
+    """A decision as JSON values; Python writes floats so that they read back exactly."""
+    return {
+        "verdict": decision.verdict,
+        "radius": [_finite(decision.low), _finite(decision.high)],
+        "certificate": _encode_certificate(decision.certificate),
+        "reason": decision.reason,
+    }
+
+
+def decode_decision(value: dict[str, Any]) -> Decision:
+    """The inverse of `encode_decision`.
+
+    Raises:
+        ValueError, KeyError, TypeError: if the value is not an encoded decision.
+    """
+    low, high = (math.inf if bound is None else float(bound) for bound in value["radius"])
+    if value["verdict"] not in VERDICTS:
+        raise ValueError(f"unknown verdict {value['verdict']!r}")
+    return Decision(value["verdict"], _decode_certificate(value["certificate"]), low, high, str(value["reason"]))
+
+
+def _encode_certificate(certificate: Certificate | None) -> dict[str, Any] | None:
     if isinstance(certificate, Witness):
-        return verdict == "argmaxable" and is_witness(system, signs, certificate.vector)
+        return {"kind": "witness", "vector": certificate.vector.tolist()}
     if isinstance(certificate, Combination):
-        return verdict == "unargmaxable" and _is_combination(system, signs, certificate)
+        return {
+            "kind": "combination",
+            "rows": certificate.rows.tolist(),
+            "weights": certificate.weights.tolist(),
+            "residual": certificate.residual,
+            "proof": certificate.proof,
+        }
     if isinstance(certificate, Theorem):
-        changes = circular_changes(active, system.num_labels)
-        claimed = (certificate.k, certificate.sign_changes)
-        return claimed == (system.dft, changes) and verdict == theorem_verdict(system, changes)
-    return verdict == "undecided"
+        return {
+            "kind": "theorem",
+            "k": certificate.k,
+            "sign_changes": certificate.sign_changes,
+            "log10_radius": _finite(certificate.log10_radius),
+        }
+    return None
 
 
-def _is_combination(system: System, signs: Array, certificate: Combination) -> bool:
-    support, weights = certificate.rows, certificate.weights
-    if support.shape != weights.shape or len(support) == 0 or len(np.unique(support)) < len(support):
-        return False
-    if support.min() < 0 or support.max() >= len(signs) or not (weights > 0).all():
-        return False
-    again = combine(system, signs, support)
-    if again is None or again.proof != certificate.proof:
-        return False
-    return bool(np.abs(again.weights - weights).max() <= 1e-6) and abs(again.residual - certificate.residual) <= 1e-12
+def _decode_certificate(value: dict[str, Any] | None) -> Certificate | None:
+    if value is None:
+        return None
+    if value["kind"] == "witness":
+        return Witness(np.array(value["vector"], dtype=np.float64))
+    if value["kind"] == "combination":
+        rows, weights = np.array(value["rows"], dtype=np.int64), np.array(value["weights"], dtype=np.float64)
+        return Combination(rows, weights, float(value["residual"]), str(value["proof"]))
+    if value["kind"] == "theorem":
+        exponent = value["log10_radius"]
+        return Theorem(int(value["k"]), int(value["sign_changes"]), -math.inf if exponent is None else float(exponent))
+    raise ValueError(f"unknown certificate {value['kind']!r}")
 
 
-def circular_changes(active: Indices, num_labels: int) -> int:
-    """How often the sign changes around the circle of labels: twice the number of runs."""
-    present = np.zeros(num_labels, dtype=bool)
-    present[active] = True
-    return int(np.count_nonzero(present != np.roll(present, 1)))
-
-
-def theorem_verdict(system: System, changes: int) -> str:
-    """What the sign changes decide: nothing unless the layer begins with the Fourier matrix and has no bias."""
-    if system.dft is None or system.bias is not None or not system.is_fourier:
-        return "undecided"
-    if changes <= 2 * system.dft:
-        return "argmaxable"
-    # Further columns can reach more sets than the theorem speaks of.
-    return "unargmaxable" if system.weight.shape[1] == 2 * system.dft + 1 else "undecided"
+def _finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if math.isfinite(value) else None

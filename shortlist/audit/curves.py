@@ -1,4 +1,4 @@
-"""Curves of argmaxability: share against the radius, share against the dimension, radius against labels and slack."""
+"""Curves of argmaxability: share by radius, share by dimension, radius by number of labels and slack columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shortlist.functional import dft_matrix
 
 
 class EpsilonCurve(NamedTuple):
-    """What `epsilon_curve` returns: the abscissae, the shares, and how many sets were left out as undecided."""
+    """Result of `epsilon_curve`: the radii, the shares, and how many sets were left out as undecided."""
 
     epsilons: NDArray[np.float64]
     share: NDArray[np.float64]
@@ -25,20 +25,20 @@ class EpsilonCurve(NamedTuple):
 
 
 def epsilon_curve(radii: ArrayLike, epsilons: ArrayLike | None = None) -> EpsilonCurve:
-    r"""Share of the label sets that are ε-argmaxable: output even where the features move by ε.
+    r"""Share of the label sets that are ε-argmaxable: still output if the features move by ε.
 
     .. math:: s(\varepsilon) = \frac{|\{l : r_l \ge \varepsilon,\; r_l > 0\}|}{|\{l : r_l \text{ is known}\}|}
 
-    so that :math:`s(0)` is the share of argmaxable sets: those of radius 0 never count.
+    so :math:`s(0)` is the share of argmaxable sets: those of radius 0 never count.
 
     Args:
         radii: Chebyshev radii, any shape, as in ``AuditReport.radii``: 0 for unargmaxable, NaN for undecided.
-        epsilons: where to evaluate, finite and at least 0, any order. By default 0 and every positive radius that
-            occurs, which are all the steps of the curve.
+        epsilons: where to evaluate, finite and at least 0, in any order. By default 0 and every positive radius, which
+            are all steps of the curve.
 
     Returns:
-        ``(epsilons, share, undecided)``. The share is among the decided sets, NaN if there is none; the whole share
-        lies between ``share * decided / total`` and that plus ``undecided / total``.
+        ``(epsilons, share, undecided)``. The share is among the decided sets, NaN if there are none; the share of all
+        sets lies between ``share * decided / total`` and that plus ``undecided / total``.
 
     Example:
         >>> epsilon_curve([0.0, 0.5, 2.0, 2.0, float("nan")])
@@ -53,12 +53,12 @@ def epsilon_curve(radii: ArrayLike, epsilons: ArrayLike | None = None) -> Epsilo
         raise ValueError(f"`radii` must be finite and at least 0, or NaN; got {values[wrong[0]]} at {wrong[0]}.")
     known = np.sort(values[~np.isnan(values)])
     positive = known[known > 0]
-    places = np.unique(np.append(0.0, positive)) if epsilons is None else np.asarray(epsilons, dtype=np.float64)
-    if not (np.isfinite(places) & (places >= 0)).all():
+    at = np.unique(np.append(0.0, positive)) if epsilons is None else np.asarray(epsilons, dtype=np.float64)
+    if not (np.isfinite(at) & (at >= 0)).all():
         raise ValueError(f"`epsilons` must be finite and at least 0; got {epsilons}.")
-    enough = len(positive) - np.searchsorted(positive, places, side="left")
-    share = enough / len(known) if len(known) else np.full(places.shape, np.nan)
-    return EpsilonCurve(places, share, len(values) - len(known))
+    enough = len(positive) - np.searchsorted(positive, at, side="left")
+    share = enough / len(known) if len(known) else np.full(at.shape, np.nan)
+    return EpsilonCurve(at, share, len(values) - len(known))
 
 
 def share_by_dimension(num_labels: int, dims: Sequence[int] | None = None) -> tuple[NDArray[np.int64], NDArray[Any]]:
@@ -71,7 +71,7 @@ def share_by_dimension(num_labels: int, dims: Sequence[int] | None = None) -> tu
         dims: the dimensions, at least 0; by default 1, 2, ..., n.
 
     Returns:
-        ``(dims, log10_shares)``, two arrays of one length. The logarithms are right where the shares underflow.
+        ``(dims, log10_shares)``, two arrays of one length. The logarithms are accurate even if the shares underflow.
 
     Example:
         >>> dims, log10_shares = share_by_dimension(1000, [100, 500, 1000])
@@ -88,7 +88,7 @@ def share_by_dimension(num_labels: int, dims: Sequence[int] | None = None) -> tu
     for dim in wanted:
         if dim < 0:
             raise ValueError(f"`dims` must be at least 0; got {dim}.")
-    # One pass over the sums serves all dimensions, and only the logarithms are kept: the sums are n bits each.
+    # One pass over the sums serves all dimensions; only the logarithms are kept, because the sums have n bits each.
     shares = {0: -np.inf}
     asked = {min(dim, num_labels) for dim in wanted}
     for last, total in enumerate(cumulative_binomials(num_labels - 1)):
@@ -99,15 +99,15 @@ def share_by_dimension(num_labels: int, dims: Sequence[int] | None = None) -> tu
 
 @dataclass(frozen=True)
 class RadiusQuantiles:
-    """What `radius_quantiles` returns.
+    """Result of `radius_quantiles`.
 
     Attributes:
-        k: how many labels each set has, and the degree of the DFT.
-        quantile: which quantile ``radii`` holds.
-        num_labels: the numbers of labels, one per row of ``radii``.
-        slacks: the numbers of slack columns, one per column of ``radii``.
-        radii: ``(len(num_labels), len(slacks))``; NaN where no set was decided.
-        undecided: how many sets were left out in each.
+        k: number of labels in each set, and degree of the DFT.
+        quantile: the quantile in ``radii``.
+        num_labels: numbers of labels, one per row of ``radii``.
+        slacks: numbers of slack columns, one per column of ``radii``.
+        radii: ``(len(num_labels), len(slacks))``; NaN if no set was decided.
+        undecided: number of sets left out in each.
     """
 
     k: int
@@ -131,22 +131,22 @@ def radius_quantiles(
     r"""Quantile of the Chebyshev radius over random sets of ``k`` labels, for DFT layers with random slack.
 
     The layer is :math:`[F\; S]`, ``F`` the DFT matrix of degree ``k`` and the slack :math:`S_{ij} \sim N(0, 1/n)`,
-    the scale of the entries of ``F``. Labels and slack are drawn anew for each number of labels; a larger slack extends
-    a smaller one, and all are asked for the same sets, so along the slacks the radius of a set differs by the columns
-    added alone.
+    the scale of the entries of ``F``. Sets and slack are drawn anew for each number of labels. A larger slack extends a
+    smaller one, and all layers are audited on the same sets, so along the slacks only the added columns change the
+    radius of a set.
 
     Args:
-        num_labels: the numbers of labels, each at least ``2k + 1``.
-        slacks: the numbers of slack columns, each at least 0.
-        k: how many labels a set has, at least 1.
+        num_labels: numbers of labels, each at least ``2k + 1``.
+        slacks: numbers of slack columns, each at least 0.
+        k: number of labels in a set, at least 1.
         quantile: in [0, 1]; 0.01 is the radius that 1% of the sets do not exceed.
-        num_sets: how many sets to draw.
-        seed: of the sets and of the slack.
-        jobs: passed on to `audit`.
+        num_sets: number of sets to draw.
+        seed: of the sets and the slack.
+        jobs: passed to `audit`.
 
     Returns:
-        The quantiles, each the radius of one of the sets. Regions too thin for a witness in float64 count with the
-        radius of the trigonometric polynomial that the theorem names, a lower bound.
+        The quantiles, each the radius of one of the sets. Regions too thin for a witness in float64 count with a lower
+        bound, the radius of the theorem's trigonometric polynomial.
 
     Example:
         >>> found = radius_quantiles([16, 64], [0, 4], k=1, num_sets=20)
@@ -156,7 +156,7 @@ def radius_quantiles(
     References:
         Grivas, Vergari, Lopez, "Taming the sigmoid bottleneck", 2024, figure 5.
     """
-    _check_plan(num_labels, slacks, k, quantile=quantile, num_sets=num_sets)
+    _check_arguments(num_labels, slacks, k, quantile=quantile, num_sets=num_sets)
     radii = np.empty((len(num_labels), len(slacks)))
     undecided = np.zeros((len(num_labels), len(slacks)), dtype=np.int64)
     for row, n in enumerate(num_labels):
@@ -174,13 +174,15 @@ def radius_quantiles(
 
 
 def _random_sets(generator: np.random.Generator, n: int, k: int, num_sets: int) -> NDArray[np.int64]:
-    """``num_sets`` uniform sets of ``k`` of ``n`` labels, as sorted index lists."""
+    """``num_sets`` uniformly random sets of ``k`` of ``n`` labels, as sorted index lists."""
     rows = [np.sort(generator.choice(n, size=k, replace=False)) for _ in range(num_sets)]
     return np.array(rows, dtype=np.int64).reshape(num_sets, k)
 
 
-def _check_plan(num_labels: Sequence[int], slacks: Sequence[int], k: int, *, quantile: float, num_sets: int) -> None:
-    """Refuse the plan before the first long computation."""
+def _check_arguments(
+    num_labels: Sequence[int], slacks: Sequence[int], k: int, *, quantile: float, num_sets: int
+) -> None:
+    """Check all arguments before the first long computation."""
     if k < 1:
         raise ValueError(f"`k` must be at least 1; got {k}.")
     for n in num_labels:

@@ -1,4 +1,4 @@
-"""What is audited: a matrix, a module that has one, or a file; and the label sets asked about."""
+"""Reading what an audit is about: a layer (a matrix, a module or a file), and label sets."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.audit.system import Array, Indices, Mode, System
+from shortlist.errors import InputError
 from shortlist.extras import require
 from shortlist.targets import to_index_lists
 
@@ -22,34 +23,37 @@ LabelSets = Tensor | np.ndarray | Sequence[Iterable[int]]
 def read_system(
     layer: Layer, bias: Tensor | np.ndarray | None, *, mode: Mode, key: str | None, dft: int | None
 ) -> System:
-    """Read weight and bias, check them, and pose the question.
+    """Read and check weight and bias.
 
     Raises:
-        ValueError: names what is wrong: a shape, the first row that is not finite, a Fourier matrix that is none.
+        ValueError: for a wrong shape, a row that is not finite, or columns that are not the Fourier matrix.
+        InputError: for a file that cannot be read.
     """
     if mode not in ("sign", "top-k"):
         raise ValueError(f'`mode` must be "sign" or "top-k"; got {mode!r}.')
     if key is not None and not isinstance(layer, str | Path):
-        raise ValueError(f"`key` chooses among the arrays of a file, and `weight` is none; got {key!r}.")
+        raise ValueError(f"`key` chooses among the arrays of a file, but `weight` is not a file; got {key!r}.")
     if dft is not None and (not isinstance(dft, int) or dft < 0):
-        raise ValueError(f"`dft` must be a whole number, at least 0; got {dft!r}.")
+        raise ValueError(f"`dft` must be an integer, at least 0; got {dft!r}.")
     if isinstance(layer, str | Path):
-        weight = _checked("weight", read_array(layer, key), 2)
+        weight = _read_numbers("weight", read_array(layer, key), 2)
     elif isinstance(layer, nn.Module):
         degree = getattr(layer, "dft_degree", None)
         dft = degree if dft is None else dft
-        weight = _checked("weight", _module_weight(layer), 2)
+        weight = _read_numbers("weight", _module_weight(layer), 2)
         bias = getattr(layer, "bias", None) if bias is None else bias
     else:
-        weight = _checked("weight", layer, 2)
+        weight = _read_numbers("weight", layer, 2)
     if min(weight.shape) == 0:
         raise ValueError(f"`weight` must have at least one label and one feature; got shape {weight.shape}.")
-    offset = None if bias is None else _checked("bias", bias, 1)
+    offset = None if bias is None else _read_numbers("bias", bias, 1)
     if offset is not None and len(offset) != len(weight):
         raise ValueError(f"`bias` must have one entry per label, {len(weight)}; got {len(offset)}.")
     system = System(weight, offset, mode, dft)
     if dft is not None and not system.is_fourier:
-        raise ValueError(f"`dft` is {dft}, but the first {2 * dft + 1} columns of `weight` are no such Fourier matrix.")
+        raise ValueError(
+            f"`dft` is {dft}, but the first {2 * dft + 1} columns of `weight` are not that Fourier matrix."
+        )
     return system
 
 
@@ -63,7 +67,7 @@ def _module_weight(module: nn.Module) -> Tensor:
     return weight
 
 
-def _checked(name: str, values: object, dims: int) -> Array:
+def _read_numbers(name: str, values: object, dims: int) -> Array:
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         # numpy has no bfloat16, and float64 holds every floating type exactly.
@@ -81,22 +85,22 @@ def _checked(name: str, values: object, dims: int) -> Array:
 
 
 def read_array(path: str | Path, key: str | None) -> Any:
-    """One array of a ``.safetensors``, ``.npz`` or ``.npy`` file; without ``key``, the only matrix there."""
+    """One array of a ``.safetensors``, ``.npz`` or ``.npy`` file; without ``key``, its only matrix."""
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"`{path}` is not a file.")
+        raise InputError(f"`{path}` is not a file.")
     try:
         if path.suffix == ".safetensors":
             return _from_safetensors(path, key)
         if path.suffix in (".npz", ".npy"):
             return _from_numpy(path, key)
     except (OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"`{path}` cannot be read: {error}.") from error
-    raise ValueError(f"`{path}` must end in .safetensors, .npz or .npy.")
+        raise InputError(f"`{path}` cannot be read: {error}.") from error
+    raise InputError(f"`{path}` must end in .safetensors, .npz or .npy.")
 
 
 def array_names(path: str | Path) -> list[str]:
-    """Names of the arrays of a ``.safetensors`` or ``.npz`` file; none for others."""
+    """Names of the arrays in a ``.safetensors`` or ``.npz`` file; empty for other files."""
     path = Path(path)
     if path.suffix == ".safetensors":
         with require("safetensors", extra="audit").safe_open(path, framework="pt") as file:
@@ -114,21 +118,21 @@ def _from_safetensors(path: Path, key: str | None) -> Tensor:
             dims = {name: len(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no mapping
             return file.get_tensor(_choose(path, dims, key))
     except safetensors.SafetensorError as error:
-        raise ValueError(f"`{path}` cannot be read: {error}.") from error
+        raise InputError(f"`{path}` cannot be read: {error}.") from error
 
 
 def _from_numpy(path: Path, key: str | None) -> np.ndarray:
     try:
-        # Opened here, since numpy leaves a file that it cannot read open.
+        # Opened here, because numpy leaves a file that it cannot read open.
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 if key is not None:
-                    raise ValueError(f"it is one array and has none called {key!r}")
+                    raise ValueError(f"it is a single array, without one named {key!r}")
                 return loaded
             arrays = {name: loaded[name] for name in loaded.files}
     except ValueError as error:
-        raise ValueError(f"`{path}` cannot be read: {error}.") from error
+        raise InputError(f"`{path}` cannot be read: {error}.") from error
     return arrays[_choose(path, {name: array.ndim for name, array in arrays.items()}, key)]
 
 
@@ -136,11 +140,11 @@ def _choose(path: Path, dims: dict[str, int], key: str | None) -> str:
     names = ", ".join(sorted(dims)) or "no array"
     if key is not None:
         if key not in dims:
-            raise ValueError(f"`{path}` has no array {key!r}; it holds {names}.")
+            raise InputError(f"`{path}` has no array {key!r}; it holds {names}.")
         return key
     matrices = [name for name, dim in dims.items() if dim == 2]
     if len(matrices) != 1:
-        raise ValueError(f"`{path}` must hold just one matrix when no key chooses; it holds {names}.")
+        raise InputError(f"`{path}` must hold exactly one matrix unless a key is given; it holds {names}.")
     return matrices[0]
 
 
@@ -148,7 +152,7 @@ def read_label_sets(label_sets: LabelSets, num_labels: int) -> list[Indices]:
     """Each set as sorted label indices.
 
     Raises:
-        ValueError: names the set whose label is out of range or stands twice.
+        ValueError: names the set with a label that is out of range or repeated.
     """
     if isinstance(label_sets, np.ndarray):
         label_sets = torch.from_numpy(label_sets)
@@ -172,7 +176,7 @@ def _one_set(position: int, labels: Iterable[int], num_labels: int) -> Indices:
     if values.size == 0:
         return np.empty(0, dtype=np.int64)
     if values.ndim != 1 or values.dtype.kind not in "iu":
-        raise TypeError(f"`label_sets` must hold whole numbers; set {position} does not.")
+        raise TypeError(f"`label_sets` must hold integers; set {position} does not.")
     values = np.sort(values.astype(np.int64))
     outside = values[(values < 0) | (values >= num_labels)]
     if len(outside):

@@ -1,4 +1,10 @@
-"""The exact Chebyshev radius: a linear programme on few rows, to which the violated ones are added, and its vertex."""
+r"""The Chebyshev radius of a label set's region: certified bounds, and the linear program that closes the gap.
+
+.. math:: \epsilon^* = \max\{\epsilon : s_i (w_i \cdot v + b_i) \ge \epsilon \|w_i\|,\ |v_j| \le 10^4\}
+
+Any vector bounds it from below. From above, for weights :math:`\lambda \ge 0` with sum one, every feasible pair has
+:math:`\epsilon \le \sum_i \lambda_i s_i b_i / \|w_i\| + 10^4 \|\sum_i \lambda_i s_i w_i / \|w_i\|\|_1`.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.audit.bounds import radius_above, radius_below
-from shortlist.audit.system import BOX, Array, Indices, System
+from shortlist.audit.system import BOX, UNDERFLOW, UNIT_ROUNDOFF, Array, Indices, System, to_box
 from shortlist.extras import require
 
 _START = 2
@@ -16,61 +21,95 @@ _SECONDS = 60.0
 
 
 class Ball(NamedTuple):
-    """A centre, the radius that it achieves and a bound that no centre exceeds, both certified."""
+    """A center, the radius that it achieves, and a bound that no center exceeds, both certified."""
 
-    centre: Array
+    center: Array
     low: float
     high: float
 
 
-def largest_ball(system: System, signs: Array, witness: Array) -> Ball:
-    """The largest ball in the region of the signs and the box, starting from a vector inside the region.
+def radius_below(system: System, signs: Array, vector: Array) -> float:
+    """Radius of the ball around ``vector``, moved to the edge of the box if there is no bias; 0 outside the region."""
+    if system.bias is None:
+        vector = to_box(vector)
+    elif np.abs(vector).max(initial=0.0) > BOX:
+        return 0.0
+    n, size = system.features.shape
+    error = (size + 4) * UNIT_ROUNDOFF
+    # An offset that overflows is replaced by a smaller one; a label on the wrong side stays there.
+    offsets = np.clip(system.offsets, -1e300, 1e300)
+    distance = signs[:n] * (system.normals @ vector + offsets)
+    bound = error * (np.linalg.norm(vector) + np.abs(offsets)) + size * BOX * UNDERFLOW
+    lowest = np.where(system.constant, np.inf, distance - bound).min(initial=np.inf)
+    return float(max(0.0, lowest))
 
-    A solver that fails leaves the ball around the witness and an infinite bound; it never changes a verdict.
+
+def radius_above(system: System, signs: Array, support: Indices, weights: Array) -> float:
+    """A bound that no ball in the region exceeds, from nonnegative weights of the rows of ``normals``."""
+    inside = (support < system.num_labels) & (weights > 0)
+    support, weights = support[inside], weights[inside]
+    if len(support) == 0:
+        return float("inf")
+    weights = weights / weights.sum()
+    normals = signs[support, None] * system.normals[support]
+    size = normals.shape[1]
+    total = np.abs(weights @ normals).sum() + (len(support) + 4) * UNIT_ROUNDOFF * size
+    with np.errstate(invalid="ignore", over="ignore"):
+        offset = float(weights @ (signs[support] * system.offsets[support]))
+        slack = (len(support) + 4) * UNIT_ROUNDOFF * float(weights @ np.abs(system.offsets[support]))
+        bound = BOX * total + offset + slack
+    return float("inf") if np.isnan(bound) else float(max(0.0, bound))
+
+
+def largest_ball(system: System, signs: Array, witness: Array) -> Ball:
+    """The largest ball in the region and the box, by a linear program on few rows that grows by the violated ones.
+
+    Starts from a vector inside the region. If the solver fails, the ball around the witness and an infinite bound
+    remain; it never changes a verdict.
     """
     signs = signs[: system.num_labels]
-    programme = _Programme(system, signs)
+    program = _Program(system, signs)
     start = witness / max(1.0, np.abs(witness).max() / BOX)
-    values = programme.distances(start / BOX)
-    size = min(len(values), _START * programme.dim + 1)
-    programme.add(np.argpartition(values, size - 1)[:size])
+    values = program.distances(start / BOX)
+    size = min(len(values), _START * program.dim + 1)
+    program.add(np.argpartition(values, size - 1)[:size])
     best = Ball(witness, radius_below(system, signs, witness), float("inf"))
-    while programme.solve():
-        below = programme.distances(programme.point) - programme.radius
-        # A row that is in already is violated by rounding alone: adding it again would change nothing.
-        below[programme.rows] = np.inf
-        wrong = min(np.count_nonzero(below < -_TOLERANCE), max(1, programme.dim // 2))
+    while program.solve():
+        below = program.distances(program.point) - program.radius
+        # A row of the program is violated by rounding alone: adding it again would change nothing.
+        below[program.rows] = np.inf
+        wrong = min(np.count_nonzero(below < -_TOLERANCE), max(1, program.dim // 2))
         if wrong == 0:
-            return _better(best, system, signs, programme)
-        programme.add(np.argpartition(below, wrong - 1)[:wrong])
+            return _better(best, system, signs, program)
+        program.add(np.argpartition(below, wrong - 1)[:wrong])
     return best
 
 
-def _better(best: Ball, system: System, signs: Array, programme: _Programme) -> Ball:
-    """The best of the solver's point and of the exact vertex that its basis names, bounded by either's multipliers."""
-    centres = [programme.point, *programme.vertex()]
-    for centre in centres:
-        low = radius_below(system, signs, BOX * np.clip(centre, -1.0, 1.0))
+def _better(best: Ball, system: System, signs: Array, program: _Program) -> Ball:
+    """The better of the solver's point and the exact vertex of its basis, bounded by the multipliers of either."""
+    for point in [program.point, *program.vertex()]:
+        center = BOX * np.clip(point, -1.0, 1.0)
+        low = radius_below(system, signs, center)
         if low > best.low:
-            best = best._replace(centre=BOX * np.clip(centre, -1.0, 1.0), low=low)
-    for weights in [programme.multipliers, *programme.vertex_multipliers()]:
-        best = best._replace(high=min(best.high, radius_above(system, signs, programme.rows, weights)))
+            best = best._replace(center=center, low=low)
+    for weights in [program.multipliers, *program.vertex_multipliers()]:
+        best = best._replace(high=min(best.high, radius_above(system, signs, program.rows, weights)))
     return best._replace(high=max(best.high, best.low))
 
 
-class _Programme:
-    """Maximise ε subject to ``s_i (a_i·v + c_i) >= ε`` and ``|v_j| <= 1``: the box is scaled to one."""
+class _Program:
+    """Maximize ε subject to ``s_i (a_i·v + c_i) >= ε`` and ``|v_j| <= 1``: the box is scaled to one."""
 
     def __init__(self, system: System, signs: Array) -> None:
         self._highs = require("highspy", extra="audit")
-        self._signs, self._matrix, self._offsets = signs, system.scaled, system.offsets / BOX
-        # A row of zeros says nothing about the vector: its logit is the bias whatever the input.
-        self._silent = system.silent
+        self._signs, self._matrix, self._offsets = signs, system.normals, system.offsets / BOX
+        # The logit of a row of zeros is its bias whatever the vector, so it bounds nothing.
+        self._constant = system.constant
         self.dim = self._matrix.shape[1]
         self.rows: Indices = np.empty(0, dtype=np.int64)
-        self._solver = self._make()
+        self._solver = self._make_solver()
 
-    def _make(self) -> Any:
+    def _make_solver(self) -> Any:
         solver = self._highs.Highs()
         options = {
             "output_flag": False,
@@ -92,13 +131,12 @@ class _Programme:
     def distances(self, point: Array) -> Array:
         """How far a point of the unit box is on the right side of every label's hyperplane."""
         values = self._signs * (self._matrix @ point + self._offsets)
-        values[self._silent] = np.inf
+        values[self._constant] = np.inf
         return values
 
     def add(self, rows: Indices) -> None:
-        rows = rows[~self._silent[rows]]
+        rows = rows[~self._constant[rows]]
         count, size = len(rows), self.dim + 1
-        lines = np.hstack([self._signs[rows, None] * self._matrix[rows], -np.ones((count, 1))])
         self._solver.addRows(
             count,
             -self._signs[rows] * self._offsets[rows],
@@ -106,66 +144,60 @@ class _Programme:
             count * size,
             np.arange(0, count * size, size, dtype=np.int32),
             np.tile(np.arange(size, dtype=np.int32), count),
-            lines.ravel(),
+            self._constraints(rows).ravel(),
         )
         self.rows = np.concatenate([self.rows, rows])
 
+    def _constraints(self, rows: Indices) -> Array:
+        return np.hstack([self._signs[rows, None] * self._matrix[rows], -np.ones((len(rows), 1))])
+
     def solve(self) -> bool:
-        """Solve from the last basis; false when the solver does not reach an optimum."""
+        """Solve from the last basis; false if the solver does not reach an optimum."""
         self._solver.run()
         if self._solver.getModelStatus() != self._highs.HighsModelStatus.kOptimal:
             return False
         solution = self._solver.getSolution()
-        values = np.array(solution.col_value)
-        self.point, self.radius = values[:-1], values[-1]
-        self.multipliers = np.maximum(0.0, np.array(solution.row_dual))
         self._columns = np.array(solution.col_value)
-        self._tight()
-        return True
-
-    def _tight(self) -> None:
-        """The square system that the basis names: rows at their bound, and coordinates off theirs."""
+        self.point, self.radius = self._columns[:-1], self._columns[-1]
+        self.multipliers = np.maximum(0.0, np.array(solution.row_dual))
         basis = self._solver.getBasis()
         basic = self._highs.HighsBasisStatus.kBasic
-        self._at = np.array([status != basic for status in basis.row_status])
+        self._tight = np.array([status != basic for status in basis.row_status])
         self._free = np.flatnonzero([status == basic for status in basis.col_status])
+        return True
 
-    def _square(self) -> tuple[Array, Indices] | None:
-        tight = self.rows[self._at]
-        if len(tight) != len(self._free) or self.dim not in self._free:
-            return None
-        lines = np.hstack([self._signs[tight, None] * self._matrix[tight], -np.ones((len(tight), 1))])
-        return lines, tight
+    def _is_square(self) -> bool:
+        """Whether the basis determines a vertex: as many tight rows as coordinates off their bound."""
+        return np.count_nonzero(self._tight) == len(self._free) and self.dim in self._free
 
     def vertex(self) -> list[Array]:
-        """The point where the tight rows are exactly tight: better than the solver's tolerance; none if degenerate."""
-        square = self._square()
-        if square is None:
+        """The point where the tight rows hold with equality, beyond the solver's tolerance; none if degenerate."""
+        if not self._is_square():
             return []
-        lines, tight = square
+        tight = self.rows[self._tight]
+        lines = self._constraints(tight)
         fixed = np.setdiff1d(np.arange(self.dim + 1), self._free)
-        held = np.round(self._columns[fixed])
-        right = -self._signs[tight] * self._offsets[tight] - lines[:, fixed] @ held
+        at_bound = np.round(self._columns[fixed])
+        right = -self._signs[tight] * self._offsets[tight] - lines[:, fixed] @ at_bound
         try:
             solution = np.linalg.solve(lines[:, self._free], right)
         except np.linalg.LinAlgError:
             return []
         point = self._columns.copy()
-        point[fixed] = held
+        point[fixed] = at_bound
         point[self._free] = solution
         return [point[:-1]] if np.isfinite(point).all() else []
 
     def vertex_multipliers(self) -> list[Array]:
         """Multipliers for which the combination of tight rows is exactly zero in the free coordinates."""
-        square = self._square()
-        if square is None:
+        if not self._is_square():
             return []
-        lines, _ = square
+        lines = self._constraints(self.rows[self._tight])
         right = np.where(self._free == self.dim, -1.0, 0.0)
         try:
             solution = np.linalg.solve(lines[:, self._free].T, right)
         except np.linalg.LinAlgError:
             return []
         weights = np.zeros(len(self.rows))
-        weights[self._at] = solution
+        weights[self._tight] = solution
         return [weights] if np.isfinite(weights).all() and weights.min() >= 0 else []

@@ -1,7 +1,8 @@
-"""The answer of an audit: verdicts, radii and certificates, with their checks, saved whole."""
+"""The result of an audit: verdicts, radii and certificates, with their checks, saved as one file."""
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,22 +10,35 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from shortlist.audit.bounds import radius_below
-from shortlist.audit.certificates import Certificate, Theorem, Witness, holds
-from shortlist.audit.decide import Decision
-from shortlist.audit.encoding import VERDICTS, decode_array, decode_decision, encode_array, encode_decision
-from shortlist.audit.fourier import theorem_holds, theorem_radius
+from shortlist.audit.certificates import (
+    VERDICTS,
+    Certificate,
+    Combination,
+    Decision,
+    Theorem,
+    Witness,
+    decode_decision,
+    encode_decision,
+    is_combination,
+    is_witness,
+)
+from shortlist.audit.decide import theorem_holds, theorem_radius
+from shortlist.audit.radius import radius_below
 from shortlist.audit.system import Array, Indices, System
+from shortlist.errors import InputError
 from shortlist.files import read_document, replacing
 
 _FORMAT = "shortlist audit report"
 _VERSION = 1
+_SURVIVAL_TYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
+_BLOCK = 1 << 24
 
 
 class SizeRow(NamedTuple):
-    """One line of the table: sets of one size, how many of each verdict, the smallest radius of the argmaxable ones."""
+    """Sets of one size: how many have each verdict, and the smallest radius of the argmaxable ones."""
 
     size: int
     argmaxable: int
@@ -35,15 +49,15 @@ class SizeRow(NamedTuple):
 
 @dataclass(frozen=True)
 class AuditReport:
-    """Verdicts on label sets, in the order in which they were asked.
+    """Verdicts on label sets, in the order of the audit's argument.
 
     Attributes:
-        system: the layer and the question.
-        label_sets: sorted labels of each set.
-        decisions: verdict, certificate, bounds of the radius and reason of each set.
-        names: of the labels, or None.
+        system: the layer and the mode.
+        label_sets: the sorted labels of each set.
+        decisions: verdict, certificate, bounds of the radius, and reason of each set.
+        names: label names, or None.
         survives: for each floating type, the share of argmaxable sets whose witness keeps its signs when layer
-            and vector are rounded to it; empty when no set is argmaxable.
+            and vector are rounded to it; empty if no set is argmaxable.
     """
 
     system: System
@@ -62,17 +76,17 @@ class AuditReport:
 
     @property
     def radius_bounds(self) -> Array:
-        """``(sets, 2)``: the radius lies between these, certified. Both are 0 for unargmaxable sets."""
+        """``(sets, 2)``: certified lower and upper bounds of the radius. Both are 0 for unargmaxable sets."""
         return np.array([(decision.low, decision.high) for decision in self.decisions]).reshape(-1, 2)
 
     @property
     def radii(self) -> Array:
-        """``(sets,)``: Chebyshev radius with features bounded by 1e4, as achieved; NaN where undecided."""
+        """``(sets,)``: the Chebyshev radius achieved, with features bounded by 1e4; NaN if undecided."""
         return np.where(self.verdicts == "undecided", np.nan, self.radius_bounds[:, 0])
 
     @property
     def centres(self) -> Array:
-        """``(sets, d)``: the vectors that achieve the radii; NaN where there is none. One more column in top-k mode."""
+        """``(sets, d)``: the vectors that achieve the radii; NaN if there is none. One more column in top-k mode."""
         centres = np.full((len(self), self.system.features.shape[1]), np.nan)
         for index, certificate in enumerate(self.certificates):
             if isinstance(certificate, Witness):
@@ -81,12 +95,12 @@ class AuditReport:
 
     @property
     def certificates(self) -> list[Certificate | None]:
-        """What proves each verdict; None where undecided."""
+        """The proof of each verdict; None if undecided."""
         return [decision.certificate for decision in self.decisions]
 
     @property
     def reasons(self) -> list[str]:
-        """Why a set is undecided; empty otherwise."""
+        """Why each set is undecided; empty otherwise."""
         return [decision.reason for decision in self.decisions]
 
     def counts(self) -> dict[str, int]:
@@ -107,7 +121,7 @@ class AuditReport:
         return rows
 
     def worst(self, count: int = 5) -> list[int]:
-        """Positions of the sets to look at first: impossible ones, then undecided ones, then the thinnest."""
+        """Positions of the sets to look at first: unargmaxable, then undecided, then those of smallest radius."""
         if count < 0:
             raise ValueError(f"`count` must be at least 0; got {count}.")
         rank = {"unargmaxable": 0, "undecided": 1, "argmaxable": 2}
@@ -123,19 +137,19 @@ class AuditReport:
         return order[:count]
 
     def labels_of(self, index: int) -> list[str]:
-        """Names of the labels of one set, or their numbers."""
+        """Names, or else indices, of the labels of one set."""
         return [self.name_of(label) for label in self.label_sets[index].tolist()]
 
     def name_of(self, label: int) -> str:
-        """Name of a label, or its number."""
+        """Name, or else index, of a label."""
         return str(label) if self.names is None else self.names[label]
 
     def verify(self) -> list[int]:
-        """Check every certificate from scratch, without a solver; return the positions of those that fail.
+        """Check every certificate from scratch, without a solver, and return the positions of those that fail.
 
-        Checked are the signs of every witness and the radius that it achieves, the positivity of every combination,
+        This checks the signs of every witness and the radius that it achieves, the positivity of every combination,
         and for the theorem the columns of the layer, the sign changes of the set and the radius of its polynomial.
-        Upper bounds of the radii of argmaxable sets were certified when they were computed; their proof is not stored.
+        Upper bounds of the radii of argmaxable sets were certified when computed; their proof is not stored.
         """
         wrong, seen = [], {}
         for index, (labels, decision) in enumerate(zip(self.label_sets, self.decisions, strict=True)):
@@ -147,29 +161,38 @@ class AuditReport:
         return wrong
 
     def _holds(self, labels: Indices, decision: Decision) -> bool:
-        if not holds(self.system, labels, decision.verdict, decision.certificate):
-            return False
-        if isinstance(decision.certificate, Witness):
-            reached = radius_below(self.system, self.system.signs(labels), decision.certificate.vector)
-        elif isinstance(decision.certificate, Theorem):
-            if not theorem_holds(self.system, labels, decision.certificate):
+        """Whether the certificate proves the verdict and the lower bound of the radius."""
+        verdict, certificate, low, high, _ = decision
+        signs = self.system.signs(labels)
+        if isinstance(certificate, Witness):
+            if verdict != "argmaxable" or not is_witness(self.system, signs, certificate.vector):
                 return False
-            reached = theorem_radius(decision.certificate)
+            achieved = radius_below(self.system, signs, certificate.vector)
+        elif isinstance(certificate, Theorem):
+            if not theorem_holds(self.system, labels, verdict, certificate):
+                return False
+            achieved = theorem_radius(certificate)
+        elif isinstance(certificate, Combination):
+            if verdict != "unargmaxable" or not is_combination(self.system, signs, certificate):
+                return False
+            achieved = 0.0
         else:
-            reached = 0.0
-        if decision.verdict == "unargmaxable" and decision.high != 0:
+            if verdict != "undecided":
+                return False
+            achieved = 0.0
+        if verdict == "unargmaxable" and high != 0:
             return False
-        return decision.low <= reached * (1 + 1e-12) and decision.low <= decision.high
+        return low <= achieved * (1 + 1e-12) and low <= high
 
     def save(self, path: str | Path) -> None:
-        """Write the whole report, the layer included, as one JSON file."""
+        """Write the report and the layer as one JSON file."""
         system = self.system
         content = {
             "format": _FORMAT,
             "version": _VERSION,
             "mode": system.mode,
-            "weight": encode_array(system.weight),
-            "bias": encode_array(system.bias),
+            "weight": _encode_array(system.weight),
+            "bias": _encode_array(system.bias),
             "dft": system.dft,
             "names": self.names,
             "survives": self.survives,
@@ -187,24 +210,24 @@ class AuditReport:
         """Read a report that `save` wrote.
 
         Raises:
-            ValueError: one sentence, when the file is damaged, of another kind or of a newer version.
+            InputError: if the file is damaged, of another kind, or of another version.
         """
         content = read_document(path, kind=_FORMAT, version=_VERSION)
         try:
             return cls._decode(content)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
+            raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
 
     @classmethod
     def _decode(cls, content: dict[str, Any]) -> AuditReport:
-        weight, bias = decode_array(content["weight"]), decode_array(content["bias"])
+        weight, bias = _decode_array(content["weight"]), _decode_array(content["bias"])
         if weight is None or weight.ndim != 2 or content["mode"] not in ("sign", "top-k"):
-            raise ValueError("no layer")
+            raise ValueError("there is no layer")
         if bias is not None and bias.shape != weight.shape[:1]:
-            raise ValueError("bias and weight do not fit")
+            raise ValueError("bias and weight differ in length")
         names = content["names"]
         if names is not None and len(names) != len(weight):
-            raise ValueError(f"{len(names)} names do not fit {len(weight)} rows")
+            raise ValueError(f"there are {len(names)} names for {len(weight)} labels")
         sets = [_labels(entry["labels"], len(weight)) for entry in content["sets"]]
         decisions = [decode_decision(entry) for entry in content["sets"]]
         survives = {str(name): float(share) for name, share in content["survives"].items()}
@@ -215,5 +238,55 @@ class AuditReport:
 def _labels(values: Sequence[int], num_labels: int) -> Indices:
     labels = np.array(values, dtype=np.int64)
     if labels.ndim != 1 or (len(labels) and not (labels.min() >= 0 and labels.max() < num_labels)):
-        raise ValueError(f"labels {values} do not fit {num_labels} rows")
+        raise ValueError(f"labels must lie in [0, {num_labels}); got {values}")
     return labels
+
+
+def _encode_array(array: Array | None) -> dict[str, Any] | None:
+    """An array in base64, in single precision if that is exact."""
+    if array is None:
+        return None
+    with np.errstate(over="ignore"):
+        single = array.astype(np.float32)
+    small = single if (single == array).all() else array
+    data = np.ascontiguousarray(small, dtype=small.dtype.newbyteorder("<"))
+    return {"dtype": small.dtype.name, "shape": list(array.shape), "base64": base64.b64encode(data.tobytes()).decode()}
+
+
+def _decode_array(value: dict[str, Any] | None) -> Array | None:
+    """The inverse of `_encode_array`."""
+    if value is None:
+        return None
+    if value["dtype"] not in ("float32", "float64"):
+        raise ValueError(f"unknown dtype {value['dtype']!r}")
+    data = np.frombuffer(
+        base64.b64decode(value["base64"], validate=True), dtype=np.dtype(value["dtype"]).newbyteorder("<")
+    )
+    return data.reshape(value["shape"]).astype(np.float64)
+
+
+def measure_survival(system: System, sets: list[Indices], decisions: list[Decision]) -> dict[str, float]:
+    """Share of the argmaxable sets whose witness keeps its signs when layer and vector are rounded to each type.
+
+    A set whose certificate is the theorem counts as lost: no vector is known that keeps its signs even in float64. The
+    shares are what these vectors achieve; others in the same regions may do better.
+    """
+    witnesses = [
+        (labels, decision.certificate.vector)
+        for labels, decision in zip(sets, decisions, strict=True)
+        if isinstance(decision.certificate, Witness)
+    ]
+    total = sum(decision.verdict == "argmaxable" for decision in decisions)
+    if total == 0:
+        return {}
+    rows = max(1, _BLOCK // system.num_labels)
+    survivors = dict.fromkeys(_SURVIVAL_TYPES, 0)
+    for start in range(0, len(witnesses), rows):
+        labels, vectors = zip(*witnesses[start : start + rows], strict=True)
+        positive = torch.from_numpy(np.stack([system.signs(each)[: system.num_labels] > 0 for each in labels]))
+        for name, dtype in _SURVIVAL_TYPES.items():
+            logits = torch.from_numpy(np.stack(vectors)).to(dtype) @ torch.from_numpy(system.features).to(dtype).T
+            if system.bias is not None:
+                logits = logits + torch.from_numpy(system.bias).to(dtype)
+            survivors[name] += int(torch.where(positive, logits > 0, logits < 0).all(dim=1).sum())
+    return {name: count / total for name, count in survivors.items()}

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from shortlist.audit.certificates import Witness, is_witness
-from shortlist.audit.decide import Decision, decide
-from shortlist.audit.fourier import decide_by_fourier
+from shortlist.audit.certificates import Decision, decode_decision, encode_decision
+from shortlist.audit.decide import decide
 from shortlist.audit.layer import LabelSets, Layer, read_label_sets, read_system
-from shortlist.audit.progress import Key, Progress, fingerprint
-from shortlist.audit.radius import largest_ball
-from shortlist.audit.report import AuditReport
-from shortlist.audit.survival import measure_survival
-from shortlist.audit.system import Indices, Mode, System
+from shortlist.audit.report import AuditReport, measure_survival
+from shortlist.audit.system import Mode, System
 from shortlist.cluster import check_cluster, run_tasks
+from shortlist.errors import InputError
 from shortlist.extras import require
+from shortlist.fingerprint import digest, first_difference
+from shortlist.progress import progress_bar
 
 # Below this much work (label sets times entries of the layer) starting processes takes longer than it saves.
 _WORTH_PROCESSES = 3e8
 _LARGEST_CHUNK = 64
 # Workers of a cluster come and go; chunks are small enough for this many.
-_WORKERS_OF_A_CLUSTER = 64
+_CLUSTER_WORKERS = 64
+
+_RESUME_FORMAT = "shortlist audit progress"
+# Version 1 could hold false proofs about layers with entries of very different magnitude.
+_RESUME_VERSION = 2
+
+Key = tuple[int, ...]
 
 
 def audit(
@@ -46,34 +52,35 @@ def audit(
     resume: str | Path | None = None,
     progress: bool = False,
 ) -> AuditReport:
-    r"""Say of each label set, with proof, whether the layer can ever output it.
+    r"""Decide for each label set, with proof, whether the layer can ever output it.
 
     A set is argmaxable when some feature vector :math:`v` gives logits :math:`Wv + b` that are positive on the set and
     negative elsewhere (``mode="sign"``), or larger on the set than elsewhere (``mode="top-k"``, the same question with
     a free threshold). Every verdict carries a certificate that was checked without a solver: a vector whose signs hold
     beyond rounding, or a positive combination of signed rows that vanishes, for this layer and for every layer
-    within rounding of it. Where float64 holds neither, the verdict is ``"undecided"``, with the reason.
+    within rounding of it. If float64 can represent neither, the verdict is ``"undecided"``, with the reason.
 
-    The features are those that the weight multiplies: for a head with a projection, the ones after it.
+    The features are those that the weight multiplies: for a head with a projection, those after it.
 
     Args:
         weight: ``(n, d)`` matrix, an ``nn.Linear``, a head of ``shortlist.nn`` with one weight, or a file that ends in
-            ``.safetensors``, ``.npz`` or ``.npy``. A module brings its bias along.
-        label_sets: labels in a form of ``shortlist.targets``, or a sequence of sequences of label indices. The
-            empty set and repeated sets are valid questions.
+            ``.safetensors``, ``.npz`` or ``.npy``. The bias of a module is used too.
+        label_sets: labels in a form of ``shortlist.targets``, or a sequence of sequences of label indices. Empty and
+            repeated sets are allowed.
         bias: ``(n,)``, added to the logits.
         mode: ``"sign"`` or ``"top-k"``.
-        radius: also find the exact Chebyshev radius, by linear programming; else only the bounds that come with the
-            certificate.
-        jobs: processes; by default all cores when the work is worth it, or what ``joblib.parallel_config`` says. On a
-            cluster, how many tasks at a time; by default as many as its workers take.
+        radius: also find the exact Chebyshev radius by linear programming; otherwise only the bounds that come with
+            the certificate.
+        jobs: number of processes; by default all cores if the work is worth it, or the setting of
+            ``joblib.parallel_config``. On a cluster, the number of concurrent tasks; by default as many as its workers
+            take.
         cluster: ``"local"``, ``"dask://HOST:PORT"`` or ``"ray://HOST:PORT"``; without host and port, Dask or Ray is
-            started on this machine. Workers need this release of shortlist, and no files. What is lost with a worker
-            is computed again, and the layer is sent to each worker once.
+            started on this machine. Workers need this release of shortlist but no files. The layer is sent to each
+            worker once, and tasks lost with a worker are repeated.
         key: which array of the file.
-        dft: the first ``2 dft + 1`` columns are the truncated Fourier matrix (checked). A ``DFTHead`` says so itself.
+        dft: the first ``2 dft + 1`` columns are the truncated Fourier matrix (checked); known for a ``DFTHead``.
         names: names of the labels, for the report.
-        resume: a file of finished verdicts; an audit that was interrupted goes on from it.
+        resume: a file of finished verdicts, from which an interrupted audit resumes.
         progress: show a progress bar.
 
     Returns:
@@ -94,7 +101,7 @@ def audit(
         2024, sections 2 and 3.
     """
     if jobs is not None and (not isinstance(jobs, int) or jobs == 0):
-        raise ValueError(f"`jobs` must be a whole number, negative to count back from all cores, not 0; got {jobs!r}.")
+        raise ValueError(f"`jobs` must be a nonzero integer, negative to count back from all cores; got {jobs!r}.")
     if cluster != "local" and jobs is not None and jobs < 1:
         raise ValueError(f"`jobs` must be at least 1 on a cluster; got {jobs}.")
     check_cluster(cluster)
@@ -102,68 +109,54 @@ def audit(
     sets = read_label_sets(label_sets, system.num_labels)
     if names is not None and len(names) != system.num_labels:
         raise ValueError(f"`names` must have one entry per label, {system.num_labels}; got {len(names)}.")
-    store = None if resume is None else Progress(resume, fingerprint(system, radius))
+    store = None if resume is None else ResumeFile(resume, _fingerprint(system, radius))
     finished = {} if store is None else store.finished
     keys: list[Key] = [tuple(labels.tolist()) for labels in sets]
-    waiting = [key for key in dict.fromkeys(keys) if key not in finished]
-    with _bar(progress, len(set(keys)), len(set(keys)) - len(waiting)) as advance:
-        for done in _examine_all(system, waiting, radius, jobs, cluster):
+    distinct = dict.fromkeys(keys)
+    waiting = [key for key in distinct if key not in finished]
+    done_before = len(distinct) - len(waiting)
+    with progress_bar("auditing", len(distinct), completed=done_before, unit="label sets", shown=progress) as bar:
+        for done in _decide_all(system, waiting, radius, jobs, cluster):
             finished.update(done)
             if store is not None:
                 store.append(done)
-            advance(len(done))
+            bar.advance(len(done))
     decisions = [finished[key] for key in keys]
-    return AuditReport(
-        system, sets, decisions, list(names) if names is not None else None, measure_survival(system, sets, decisions)
-    )
+    survives = measure_survival(system, sets, decisions)
+    return AuditReport(system, sets, decisions, None if names is None else list(names), survives)
 
 
-def examine(system: System, active: Indices, radius: bool) -> Decision:
-    """Verdict, certificate and, if asked for, the exact radius of one set."""
-    decision = decide(system, active)
-    if decision.verdict == "undecided" and system.dft is not None:
-        decision = decide_by_fourier(system, active, system.dft, decision)
-    if not radius or not isinstance(decision.certificate, Witness):
-        return decision
-    signs = system.signs(active)
-    ball = largest_ball(system, signs, decision.certificate.vector)
-    high = min(decision.high, ball.high)
-    if not is_witness(system, signs, ball.centre):
-        return decision._replace(high=high)
-    return decision._replace(certificate=Witness(ball.centre), low=ball.low, high=max(ball.low, high))
-
-
-def _examine_chunk(common: tuple[System, bool], chunk: list[Key]) -> dict[Key, Decision]:
-    system, radius = common
-    # The products are too small to share among threads, which only wait for each other.
-    with _linear_algebra().limit(limits=1, user_api="blas"):
-        return {key: examine(system, np.array(key, dtype=np.int64), radius) for key in chunk}
-
-
-@functools.cache
-def _linear_algebra() -> Any:
-    """What limits the threads of linear algebra. To find its libraries takes milliseconds, longer than small audits."""
-    if importlib.util.find_spec("scipy") is not None:
-        importlib.import_module("scipy.linalg")  # which brings a library of its own
-    return require("threadpoolctl", extra="audit").ThreadpoolController()
-
-
-def _examine_all(
+def _decide_all(
     system: System, waiting: list[Key], radius: bool, jobs: int | None, cluster: str
 ) -> Iterator[dict[Key, Decision]]:
     if not waiting:
         return
     system.prepare()
     if cluster == "local":
-        jobs = _jobs(jobs, len(waiting) * system.weight.size)
-    chunks = _chunks(waiting, jobs or _WORKERS_OF_A_CLUSTER)
-    advice = "fewer `jobs` need less" if cluster == "local" else "what is finished is in the file `resume`, if any"
-    for _, done in run_tasks(_examine_chunk, (system, radius), chunks, cluster=cluster, jobs=jobs, advice=advice):
+        jobs = _num_jobs(jobs, len(waiting) * system.weight.size)
+    chunks = _chunks(waiting, jobs or _CLUSTER_WORKERS)
+    advice = "fewer `jobs` need less" if cluster == "local" else "finished sets are in the file `resume`, if given"
+    for _, done in run_tasks(_decide_chunk, (system, radius), chunks, cluster=cluster, jobs=jobs, advice=advice):
         yield done
 
 
-def _jobs(jobs: int | None, work: float) -> int:
-    if jobs == 1:  # Within a task of Dask, joblib would say that there are more.
+def _decide_chunk(common: tuple[System, bool], chunk: list[Key]) -> dict[Key, Decision]:
+    system, radius = common
+    # The products are too small to share among threads, which would only wait for each other.
+    with _thread_limits().limit(limits=1, user_api="blas"):
+        return {key: decide(system, np.array(key, dtype=np.int64), radius=radius) for key in chunk}
+
+
+@functools.cache
+def _thread_limits() -> Any:
+    """Controls the threads of linear algebra; finding its libraries takes longer than a small audit."""
+    if importlib.util.find_spec("scipy") is not None:
+        importlib.import_module("scipy.linalg")  # loads a library of its own
+    return require("threadpoolctl", extra="audit").ThreadpoolController()
+
+
+def _num_jobs(jobs: int | None, work: float) -> int:
+    if jobs == 1:  # Inside a Dask task, joblib would report more.
         return 1
     joblib = require("joblib", extra="audit")
     if jobs is not None:
@@ -175,25 +168,79 @@ def _jobs(jobs: int | None, work: float) -> int:
 
 
 def _chunks(waiting: list[Key], jobs: int) -> Iterable[list[Key]]:
-    """Small enough that all processes end together and a killed audit loses little."""
+    """Small enough that all processes finish together and a killed audit loses little."""
     size = max(1, min(_LARGEST_CHUNK, len(waiting) // (8 * jobs)))
     return (waiting[start : start + size] for start in range(0, len(waiting), size))
 
 
-@contextmanager
-def _bar(shown: bool, total: int, done: int) -> Iterator[Any]:
-    """A progress bar on standard error, or nothing."""
-    if not shown:
-        yield lambda count: None
-        return
-    rich = require("rich.progress", extra="audit")
-    console = require("rich.console", extra="audit").Console(stderr=True)
-    columns = (
-        rich.TextColumn("{task.description}"),
-        rich.BarColumn(),
-        rich.MofNCompleteColumn(),
-        rich.TimeRemainingColumn(),
-    )
-    with rich.Progress(*columns, console=console) as bar:
-        task = bar.add_task("label sets", total=total, completed=done)
-        yield lambda count: bar.advance(task, count)
+def _fingerprint(system: System, radius: bool) -> dict[str, Any]:
+    """What an audit must have in common with the file that it resumes from."""
+    return {
+        "mode": system.mode,
+        "dft": system.dft,
+        "radius": radius,
+        "shape": list(system.weight.shape),
+        "weight": digest(system.weight.tobytes()),
+        "bias": None if system.bias is None else digest(system.bias.tobytes()),
+    }
+
+
+class ResumeFile:
+    """A file of finished verdicts, one JSON line each; the first line identifies the audit.
+
+    Args:
+        path: the file; created if it does not exist.
+        fingerprint: of the audit.
+
+    Raises:
+        InputError: if the file is of another kind or belongs to another audit; it is left as it is.
+    """
+
+    def __init__(self, path: str | Path, fingerprint: dict[str, Any]) -> None:
+        self._path = Path(path)
+        self.finished: dict[Key, Decision] = {}
+        if self._path.exists() and self._path.stat().st_size:
+            self._read(fingerprint)
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        header = {"format": _RESUME_FORMAT, "version": _RESUME_VERSION, "audit": fingerprint}
+        self._path.write_text(json.dumps(header) + "\n")
+
+    def append(self, decisions: dict[Key, Decision]) -> None:
+        """Write finished sets and hand them to the operating system."""
+        lines = [json.dumps({"labels": key, **encode_decision(decision)}) for key, decision in decisions.items()]
+        with self._path.open("a") as file:
+            file.write("".join(line + "\n" for line in lines))
+
+    def _read(self, fingerprint: dict[str, Any]) -> None:
+        data = self._path.read_bytes()
+        # A killed process may leave half a line at the end: it is cut off, and its set decided again.
+        complete = data.rfind(b"\n") + 1
+        lines = data[:complete].decode("utf-8", errors="replace").splitlines()
+        self._check_header(lines[0] if lines else "", fingerprint)
+        self.finished = dict(self._decode(number, line) for number, line in enumerate(lines[1:], start=2))
+        if complete < len(data):
+            with self._path.open("rb+") as file:
+                file.truncate(complete)
+
+    def _decode(self, number: int, line: str) -> tuple[Key, Decision]:
+        try:
+            value = json.loads(line)
+            return tuple(value["labels"]), decode_decision(value)
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"`{self._path}` line {number} is damaged: {error}.") from error
+
+    def _check_header(self, line: str, fingerprint: dict[str, Any]) -> None:
+        try:
+            header: Any = json.loads(line)
+        except ValueError:
+            header = None
+        if not isinstance(header, dict) or header.get("format") != _RESUME_FORMAT:
+            raise InputError(f"`{self._path}` is not a file of finished verdicts.")
+        if header.get("version") != _RESUME_VERSION:
+            raise InputError(
+                f"`{self._path}` has version {header.get('version')}; this release reads {_RESUME_VERSION}."
+            )
+        difference = first_difference(header.get("audit"), fingerprint)
+        if difference is not None:
+            raise InputError(f"`{self._path}` belongs to another audit: {difference}.")

@@ -1,9 +1,12 @@
 r"""The inequalities that a label set asks of a layer, in one homogeneous form.
 
 A set :math:`Y` is argmaxable when some :math:`v` gives :math:`s_i (w_i \cdot v + b_i) > 0` for all labels, with
-:math:`s_i = 1` on :math:`Y` and :math:`-1` elsewhere. A bias becomes one more column, whose coordinate must be
-positive: one more row. The threshold of the top-k question becomes a column of ones, whose coordinate is free. What is
-left is :math:`s_i\, r_i \cdot u > 0` for the rows :math:`r_i` of one matrix.
+:math:`s_i = 1` on :math:`Y` and :math:`-1` elsewhere. A bias becomes one more column, and one more row says that its
+coordinate is positive. In top-k mode the free threshold becomes a column of ones. What remains is
+:math:`s_i\, r_i \cdot u > 0` for the rows :math:`r_i` of one matrix.
+
+Rows and columns are scaled by powers of two only. That changes no sign and no digit, except for entries that underflow:
+these are off by at most :math:`2^{-1075}` while the largest entry of each row is at least 1/2.
 """
 
 from __future__ import annotations
@@ -21,10 +24,16 @@ from shortlist.functional import dft_matrix
 Mode = Literal["sign", "top-k"]
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
+Exponents = NDArray[np.int32]
 
 UNIT_ROUNDOFF = 2.0**-53
-# The text bounds every feature by this, so that a region, which is a cone, holds a largest ball.
+UNDERFLOW = 2.0**-1070
+"""Bounds what one product of scaled numbers loses to underflow, several times over."""
+
+_MAX_SHIFT = 64
+
 BOX = 1e4
+"""The paper bounds every feature by this, so that a region, which is a cone, holds a largest ball."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +41,10 @@ class System:
     """The rows of a layer, ready for questions about label sets.
 
     Attributes:
-        weight: ``(n, d)``, as the layer has it.
+        weight: ``(n, d)``, as in the layer.
         bias: ``(n,)`` or None.
         mode: ``"sign"`` (logits against zero) or ``"top-k"`` (logits against a free threshold).
-        dft: the layer's first ``2 dft + 1`` columns are the truncated Fourier matrix; None when nothing is known.
+        dft: the first ``2 dft + 1`` columns are the truncated Fourier matrix; None if nothing is known.
     """
 
     weight: Array
@@ -49,7 +58,7 @@ class System:
 
     @cached_property
     def is_fourier(self) -> bool:
-        """Whether the first ``2 dft + 1`` columns are the truncated Fourier matrix to float64 rounding."""
+        """Whether the first ``2 dft + 1`` columns are the truncated Fourier matrix up to float64 rounding."""
         n, d = self.weight.shape
         if self.dft is None or not 0 < 2 * self.dft + 1 <= min(n, d):
             return False
@@ -58,58 +67,62 @@ class System:
 
     @cached_property
     def features(self) -> Array:
-        """``(n, d)`` or ``(n, d + 1)``: what multiplies a vector; in top-k mode the last column is the threshold's."""
+        """``(n, d)``, what multiplies a vector; in top-k mode ``(n, d + 1)``, with the threshold's column last."""
         if self.mode == "sign":
             return self.weight
         return np.hstack([self.weight, np.ones((self.num_labels, 1))])
 
     @cached_property
-    def scales(self) -> tuple[NDArray[np.int32], Array]:
-        """Length of each row of ``features`` as a power of two and a rest, so that no square can overflow."""
-        exponents = np.frexp(np.abs(self.features).max(axis=1))[1]
-        lengths = np.linalg.norm(np.ldexp(self.features, -exponents[:, None]), axis=1)
-        return exponents, np.where(lengths > 0, lengths, 1.0)
+    def norms(self) -> tuple[Exponents, Array]:
+        """Norm of each row of ``features`` as a power of two and a factor, so that no square overflows."""
+        exponents = _largest_exponents(self.features)
+        norms = np.linalg.norm(np.ldexp(self.features, -exponents[:, None]), axis=1)
+        return exponents, np.where(norms > 0, norms, 1.0)
 
     @cached_property
-    def silent(self) -> NDArray[np.bool_]:
-        """Rows of zeros, whose logit is the bias whatever the input."""
+    def constant(self) -> NDArray[np.bool_]:
+        """Labels with a row of zeros, whose logit is the bias whatever the input."""
         return np.asarray(~self.features.any(axis=1))
 
     @cached_property
-    def scaled(self) -> Array:
-        """``features`` divided by their lengths: rows whose product with a vector is a distance."""
-        exponents, lengths = self.scales
-        return np.ldexp(self.features, -exponents[:, None]) / lengths[:, None]
+    def normals(self) -> Array:
+        """``features`` divided by their norms: a row times a vector is a distance."""
+        exponents, norms = self.norms
+        return np.ldexp(self.features, -exponents[:, None]) / norms[:, None]
 
     @cached_property
     def offsets(self) -> Array:
-        """The bias divided by the lengths of ``features``; zeros without a bias."""
+        """The bias divided by the norms of ``features``, infinite if that overflows; zeros without a bias."""
         if self.bias is None:
             return np.zeros(self.num_labels)
-        exponents, lengths = self.scales
-        return np.ldexp(self.bias, -exponents) / lengths
+        exponents, norms = self.norms
+        with np.errstate(over="ignore"):
+            return np.ldexp(self.bias, -exponents) / norms
 
     @cached_property
     def augmented(self) -> Array:
-        """All rows: the bias as a last column, and one more row which says that its coordinate is positive."""
+        """All rows, exact: the bias is the last column, and one more row says that its coordinate is positive."""
         if self.bias is None:
             return self.features
         size = self.features.shape[1]
         return np.vstack([np.hstack([self.features, self.bias[:, None]]), np.eye(1, size + 1, size)])
 
     @cached_property
+    def row_exponents(self) -> Exponents:
+        """The powers of two that ``homogeneous`` divides the rows by."""
+        return _largest_exponents(self.augmented)
+
+    @cached_property
     def homogeneous(self) -> Array:
-        """All rows, each times a power of two, which changes no sign and, but for underflow, no digit."""
-        exponents = np.frexp(np.abs(self.augmented).max(axis=1, initial=0.0))[1]
-        return np.ldexp(self.augmented, -exponents[:, None])
+        """``augmented`` with the largest entry of each row in [1/2, 1)."""
+        return np.ldexp(self.augmented, -self.row_exponents[:, None])
 
     @cached_property
     def kept(self) -> Indices:
-        """Columns that are not plainly spanned by others, so that proofs see the rank of the layer."""
+        """Columns that others do not obviously span, so that proofs see the rank of the layer."""
         kept, seen = [], set()
         constant = False
         for index in range(self.augmented.shape[1]):
-            # A column that underflow emptied is not empty.
             column = self.augmented[:, index]
             threshold = self.mode == "top-k" and index == self.weight.shape[1]
             sign = np.sign(column[np.argmax(column != 0)]) if column.any() else 0.0
@@ -124,37 +137,45 @@ class System:
         return np.array(kept, dtype=np.int64)
 
     @cached_property
-    def exponents(self) -> NDArray[np.int32]:
-        """Powers of two that bring the largest entry of each kept column near one: features may differ in scale."""
-        return np.frexp(np.abs(self.homogeneous[: self.num_labels, self.kept]).max(axis=0))[1]
+    def column_exponents(self) -> Exponents:
+        """The powers of two, none positive, that ``rows`` divides the kept columns by: features differ in scale."""
+        entries = self.augmented[: self.num_labels, self.kept]
+        exponents = np.frexp(entries)[1] - self.row_exponents[: self.num_labels, None]
+        lowest = np.where(entries != 0, exponents, np.iinfo(np.int32).min).max(axis=0)
+        return np.where(entries.any(axis=0), lowest, 0)
+
+    @cached_property
+    def row_shifts(self) -> Exponents:
+        """The further powers of two that ``rows`` divides rows by: only the bias row, if its column is tiny."""
+        shifts = np.zeros_like(self.row_exponents)
+        if self.bias is not None:
+            shifts[-1] = max(0, -_MAX_SHIFT - self.column_exponents[-1])
+        return shifts
 
     @cached_property
     def rows(self) -> Array:
-        """``homogeneous`` without the redundant columns, the others scaled; the proofs are about these."""
-        return np.ascontiguousarray(np.ldexp(self.homogeneous[:, self.kept], -self.exponents))
+        """The kept columns with the largest entry of each label and column in [1/2, 1); proofs are about these.
 
-    @cached_property
-    def exact(self) -> bool:
-        """Whether scaling lost nothing to underflow, so that ``rows`` are those of the layer digit by digit."""
-        return bool(((self.homogeneous != 0) == (self.augmented != 0)).all()) and bool(
-            (np.abs(self.homogeneous)[self.homogeneous != 0] > 2.0**-1000).all()
-        )
+        Scaled in one step: an entry that underflows after the rows alone are scaled may be the largest of its column.
+        """
+        exponents = (self.row_exponents + self.row_shifts)[:, None] + self.column_exponents
+        return np.ascontiguousarray(np.ldexp(self.augmented[:, self.kept], -exponents))
 
     @cached_property
     def unit(self) -> Array:
-        """``rows`` of length one (zero rows stay zero): what the solver works on."""
-        lengths: Array = np.linalg.norm(self.rows, axis=1, keepdims=True)
-        return self.rows / np.where(lengths > 0, lengths, 1.0)
+        """``rows`` of norm one (zero rows stay zero): what the solver works on."""
+        norms: Array = np.linalg.norm(self.rows, axis=1, keepdims=True)
+        return self.rows / np.where(norms > 0, norms, 1.0)
 
     @cached_property
-    def lengths(self) -> Array:
-        """Length of each row of ``homogeneous``."""
+    def homogeneous_norms(self) -> Array:
+        """Norm of each row of ``homogeneous``."""
         return np.linalg.norm(self.homogeneous, axis=1)
 
     @cached_property
-    def dead(self) -> Indices:
+    def zero_rows(self) -> Indices:
         """Labels whose logit is zero whatever the input: no set has them on either side."""
-        return np.flatnonzero(~self.rows.any(axis=1))
+        return np.flatnonzero(~self.augmented.any(axis=1))
 
     @cached_property
     def rank(self) -> int:
@@ -162,42 +183,47 @@ class System:
         return int(np.linalg.matrix_rank(np.linalg.qr(self.unit, mode="r")))
 
     @cached_property
-    def spread(self) -> Array:
-        r"""``unit`` times the inverse of its Gram matrix: with it a least-squares fit of signs is a sum over labels."""
+    def least_squares(self) -> Array:
+        """``unit`` times the inverse of its Gram matrix: signs times this are their least-squares fit."""
         gram = self.unit.T @ self.unit
         ridge = 1e-9 * np.trace(gram) / max(1, len(gram))
         return self.unit @ np.linalg.inv(gram + (ridge + 1e-300) * np.eye(len(gram)))
 
     def signs(self, active: Indices) -> Array:
-        """+1 on the active labels (and on the row of the bias), -1 elsewhere."""
-        signs = np.full(len(self.homogeneous), -1.0)
+        """+1 on the active labels (and on the bias row), -1 elsewhere."""
+        signs = np.full(len(self.augmented), -1.0)
         signs[self.num_labels :] = 1.0
         signs[active] = 1.0
         return signs
 
     def to_vector(self, direction: Array) -> Array:
-        """From coordinates of ``rows`` to the layer's own: to the box's edge, or divided by the bias' coordinate."""
-        full = np.zeros(self.homogeneous.shape[1])
-        # The length of a direction means nothing: the largest power of two becomes one, so that none overflows.
-        full[self.kept] = np.ldexp(direction, self.exponents.min() - self.exponents)
-        if self.bias is not None:
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                return full[:-1] / full[-1]
-        return full * (BOX / np.abs(full).max())
+        """From the coordinates of ``rows`` to features: at the edge of the box, or divided by the bias coordinate."""
+        full = np.zeros(self.augmented.shape[1])
+        # The length of a direction is arbitrary, so the largest factor becomes one and nothing overflows.
+        full[self.kept] = np.ldexp(direction, self.column_exponents.min() - self.column_exponents)
+        if self.bias is None:
+            return to_box(full)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return full[:-1] / full[-1]
 
     def to_direction(self, vector: Array) -> Array:
-        """The homogeneous coordinates of a vector of the layer, all columns."""
-        return vector if self.bias is None else np.append(vector, 1.0)
+        """The homogeneous coordinates of a feature vector, the largest of them in [1/2, 1)."""
+        direction = vector if self.bias is None else np.append(vector, 1.0)
+        return np.ldexp(direction, -_largest_exponents(direction[None])[0])
 
     def prepare(self) -> System:
-        """Compute once what all label sets share, before the work is handed to processes."""
-        _ = (
-            self.scaled,
-            self.offsets,
-            self.lengths,
-            self.rows,
-            self.unit,
-            self.dead,
-            self.spread,
-        )
+        """Compute what all label sets share, once, before the work is handed to other processes."""
+        _ = (self.normals, self.offsets, self.homogeneous_norms, self.rows, self.unit, self.least_squares)
         return self
+
+
+def to_box(vector: Array) -> Array:
+    """The multiple of a vector that touches the edge of the box; zero stays zero."""
+    scaled = np.ldexp(vector, -_largest_exponents(vector[None])[0])
+    largest = np.abs(scaled).max(initial=0.0)
+    return scaled * (BOX / largest) if largest > 0 else scaled
+
+
+def _largest_exponents(matrix: Array) -> Exponents:
+    """For each row the exponent e with its largest entry in [2^(e-1), 2^e); 0 for rows of zeros."""
+    return np.frexp(np.abs(matrix).max(axis=1, initial=0.0))[1]

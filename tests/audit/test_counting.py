@@ -133,11 +133,11 @@ def test_a_share_below_the_smallest_float_has_a_logarithm():
     [
         (lambda: count_argmaxable(-1, 2), ValueError, r"`num_labels` must be at least 0; got -1\."),
         (lambda: count_argmaxable(3, -2), ValueError, r"`dim` must be at least 0; got -2\."),
-        (lambda: count_argmaxable(3, 1.5), TypeError, r"`dim` must be a whole number; got float\."),
+        (lambda: count_argmaxable(3, 1.5), TypeError, r"`dim` must be an integer; got float\."),
         (lambda: count_k_active(10, 11), ValueError, r"`k` must lie in \[0, 10\]; got 11\."),
         (lambda: count_k_active(10, -1), ValueError, r"`k` must be at least 0; got -1\."),
         (lambda: count_alternating(10, -1), ValueError, r"`changes` must be at least 0; got -1\."),
-        (lambda: log10_share(9, 3), ValueError, r"`count` must lie in \[0, 2\*\*3\]; got more\."),
+        (lambda: log10_share(9, 3), ValueError, r"`count` must lie in \[0, 2\*\*3\]; got a larger number\."),
         (lambda: log10_share(-1, 3), ValueError, r"`count` must be at least 0; got -1\."),
     ],
 )

@@ -44,7 +44,7 @@ def test_a_witness_does_not_claim_more_than_it_reaches(tmp_path):
 
 
 def test_names_of_a_saved_report_must_fit_its_layer(tmp_path):
-    with pytest.raises(ValueError, match="2 names do not fit 3 rows"):
+    with pytest.raises(ValueError, match="2 names for 3 labels"):
         forged(audit(np.eye(3), [[0]]), tmp_path / "a.json", lambda content: content.update(names=["a", "b"]))
 
 
@@ -52,8 +52,8 @@ def test_names_of_a_saved_report_must_fit_its_layer(tmp_path):
     ("options", "message"),
     [
         ({"key": "weight"}, "`key` chooses among the arrays of a file"),
-        ({"dft": -1}, "`dft` must be a whole number, at least 0; got -1"),
-        ({"dft": 1.5}, "`dft` must be a whole number, at least 0; got 1.5"),
+        ({"dft": -1}, "`dft` must be an integer, at least 0; got -1"),
+        ({"dft": 1.5}, "`dft` must be an integer, at least 0; got 1.5"),
     ],
 )
 def test_options_that_mean_nothing_here_are_refused(options, message):

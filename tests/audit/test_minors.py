@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from shortlist.audit import audit, minors
-from shortlist.audit.counting import count_argmaxable
-from shortlist.audit.minors import in_general_position, minors_agree
-from shortlist.audit.rational import whole_numbers
+from shortlist.audit import audit, count_argmaxable, counting, in_general_position, minors_agree
+from shortlist.audit.exact import echelon_form, to_integers
 from shortlist.functional import dft_matrix
+
+
+def exact_sign(rows):
+    echelon = echelon_form(rows)
+    return echelon.sign if len(echelon.pivots) == len(rows) else 0
 
 
 def determinant(rows):
@@ -73,8 +76,8 @@ def test_floating_point_never_claims_a_sign_that_exact_arithmetic_denies():
         rows = generator.standard_normal((200, dim, dim))
         rows[:, -1] = rows[:, 0] - rows[:, dim // 2 - 1] * generator.choice([0, 1], size=(200, 1))
         rows[:, -1] += 10.0 ** generator.uniform(-20, -10, size=(200, dim)) * generator.choice([-1, 1], size=(200, dim))
-        claimed = minors._float_signs(rows)
-        exact = [minors._exact_sign([whole_numbers(row) for row in block]) for block in rows]
+        claimed = counting._float_signs(rows)
+        exact = [exact_sign([to_integers(row) for row in block]) for block in rows]
         assert ((claimed == 0) | (claimed == exact)).all()
         assert (claimed != 0).any()
         assert (claimed == 0).any()
@@ -87,8 +90,8 @@ def test_the_exact_sign_is_that_of_cofactors_also_where_rows_change_places(size)
     for _ in range(60):
         rows = generator.integers(-1, 2, size=(size, size)).tolist()
         value = determinant(rows)
-        assert minors._exact_sign(rows) == (value > 0) - (value < 0)
-        seen.add((rows[0][0] == 0, minors._exact_sign(rows)))
+        assert exact_sign(rows) == (value > 0) - (value < 0)
+        seen.add((rows[0][0] == 0, exact_sign(rows)))
     assert size == 1 or {(True, 1), (True, -1), (False, 1), (False, -1)} <= seen
 
 
@@ -195,8 +198,8 @@ def test_a_large_layer_is_refused_before_any_work():
         (torch.zeros(0, 2), r"neither empty; got shape \(0, 2\)\."),
         (torch.tensor([[0.0, 1.0], [float("nan"), 0.0]]), r"`weight` must be finite; row 1 is not\."),
         (np.array([[np.inf, 1.0]]), r"`weight` must be finite; row 0 is not\."),
-        (np.array([[2**53 + 1, 1]]), r"`weight` must hold numbers that float64 represents; got int64\."),
-        (torch.tensor([[2**53 + 1, 1]]), r"`weight` must hold numbers that float64 represents; got int64\."),
+        (np.array([[2**53 + 1, 1]]), r"`weight` must hold numbers that float64 represents exactly; got int64\."),
+        (torch.tensor([[2**53 + 1, 1]]), r"`weight` must hold numbers that float64 represents exactly; got int64\."),
     ],
 )
 def test_a_matrix_that_cannot_be_judged_is_refused(weight, text):

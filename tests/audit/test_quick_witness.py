@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from shortlist.audit import audit, decide
-from shortlist.audit.decide import _first_fit
-from shortlist.audit.quick_witness import quick_witness
+from shortlist.audit.decide import _first_fit, newton_witness
 from shortlist.audit.system import System
 
 
@@ -16,7 +15,7 @@ def layer(labels: int, dim: int, seed: int) -> np.ndarray:
 def found(weight: np.ndarray, active: np.ndarray, bias=None, mode="sign") -> np.ndarray | None:
     system = System(weight, bias, mode).prepare()
     signs = system.signs(active)
-    direction = quick_witness(system, signs, *_first_fit(system, signs, active))
+    direction = newton_witness(system, signs, *_first_fit(system, signs, active))
     if direction is not None:
         assert (signs * (system.unit @ direction) > 0).all()
     return direction
@@ -56,7 +55,7 @@ def test_verdicts_are_the_same_without_it(mode, monkeypatch):
     sets += [active[1:] for active in sets] + [np.flatnonzero(rng.random(300) > 0.6)]
     monkeypatch.setattr(decide, "_MANY", 1)
     quick = audit(weight, sets, mode=mode, jobs=1)
-    monkeypatch.setattr(decide, "quick_witness", lambda *_: None)
+    monkeypatch.setattr(decide, "newton_witness", lambda *_: None)
     plain = audit(weight, sets, mode=mode, jobs=1)
     assert quick.verdicts.tolist() == plain.verdicts.tolist()
     np.testing.assert_allclose(quick.radii, plain.radii, rtol=1e-6)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shortlist.audit import audit
-from shortlist.audit.progress import Progress
+from shortlist.audit.run import ResumeFile
 from shortlist.cluster import run_tasks
 from shortlist.evidence import Lab
 from shortlist.train import compare, comparison, load_model
@@ -94,7 +94,7 @@ def test_an_audit_with_a_killed_worker_gives_the_report_of_one_process(cluster, 
     case = make_case("trained", 120, 8, biased=True, mode="sign", seed=0)
     rng = np.random.default_rng(1)
     sets = [sorted(rng.choice(120, size, replace=False).tolist()) for size in (1, 2, 3, 10) for _ in range(20)]
-    written, append = [], Progress.append
+    written, append = [], ResumeFile.append
 
     def kill_in_the_middle(self, decisions):
         append(self, decisions)
@@ -102,7 +102,7 @@ def test_an_audit_with_a_killed_worker_gives_the_report_of_one_process(cluster, 
         if len(written) == len(decisions):
             kill_one(cluster)
 
-    monkeypatch.setattr(Progress, "append", kill_in_the_middle)
+    monkeypatch.setattr(ResumeFile, "append", kill_in_the_middle)
     path = tmp_path / "finished.jsonl"
     report = audit(case.weight, sets, case.bias, cluster=address, resume=path)
     assert_same(audit(case.weight, sets, case.bias, jobs=1), report)

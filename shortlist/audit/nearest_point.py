@@ -2,12 +2,12 @@ r"""The point of a convex hull nearest to the origin, by an active-set method on
 
 For unit rows :math:`a_i` solve :math:`\min_{\lambda \ge 0} \|B^\top \lambda - e\|` with rows :math:`b_i = (a_i, 1)` and
 :math:`e = (0, 1)`. If the residual vanishes, :math:`\sum_i \lambda_i a_i = 0` shows that no vector has all
-:math:`a_i \cdot v > 0`. If not, the residual is :math:`(-x, \cdot)` and :math:`x`, the nearest point, is such a vector:
-of all unit vectors its direction has the largest smallest margin.
+:math:`a_i \cdot v > 0`. Otherwise the residual is :math:`(-x, \cdot)`, and the nearest point :math:`x` is such a
+vector: its direction maximizes the smallest margin over all unit vectors.
 
-The residual is kept as a *unit* vector that is made orthogonal again to the passive rows in every step. Its margins are
-then right to a few units of rounding even when the nearest point is 1e-13 away from the origin, where the
-combination itself has lost all its digits to cancellation.
+The residual is kept as a *unit* vector that is reorthogonalized against the passive rows in every step. Its margins are
+then accurate to a few units of rounding even if the nearest point is 1e-13 away from the origin, where the combination
+itself has lost all its digits to cancellation.
 
 References:
     Wolfe, "Finding the nearest point in a polytope", Mathematical Programming 11, 1976; Lawson and Hanson, "Solving
@@ -16,24 +16,36 @@ References:
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable
+from typing import TypeVar
+
 import numpy as np
 
-from shortlist.audit.compiled import compiled
-from shortlist.audit.system import Array, Indices
+from shortlist import compiled as numba_code
+from shortlist.audit.system import UNIT_ROUNDOFF, Array, Indices
 
 FEASIBLE, VANISHED, STALLED = 0, 1, 2
-UNIT = 2.0**-53
-_TRIES = 16
-# A gap shorter than this is computed anew: kept up to date, it would have too few digits.
+_CANDIDATES = 16
+# A gap shorter than this is recomputed: an updated one would have too few digits.
 _SHORT = 1e-6
 
+Function = TypeVar("Function", bound=Callable[..., object])
 
-class Cone:
-    """State of the method: the pool of rows, the passive ones among them, and the residual.
+
+def compiled(function: Function) -> Function:
+    """Compile with numba, whose linear algebra needs scipy; without either, leave the function as it is."""
+    if not numba_code.can_compile() or importlib.util.find_spec("scipy") is None:
+        return function
+    return numba_code.compiled()(function)
+
+
+class NearestPoint:
+    """The solver's state: a pool of rows, the passive ones among them, and the residual.
 
     Args:
         dim: length of a row.
-        capacity: rows of the pool to make room for.
+        capacity: how many rows to allocate.
     """
 
     def __init__(self, dim: int, capacity: int) -> None:
@@ -49,7 +61,7 @@ class Cone:
         self._count = 0
 
     def add(self, rows: Array, index: Indices) -> None:
-        """Put rows (with their signs) into the pool."""
+        """Add signed rows to the pool."""
         end = self.length + len(rows)
         if end > len(self.pool):
             room = np.empty((2 * end - len(self.pool), self.pool.shape[1]))
@@ -61,7 +73,7 @@ class Cone:
         self.length = end
 
     def solve(self, share: float) -> int:
-        """Go on until every margin in the pool is at least ``share`` of the best one, or the combination vanishes."""
+        """Iterate until every margin in the pool is at least ``share`` of the best one, or the combination vanishes."""
         status, self._count, self.residual = _advance(
             self.pool[: self.length],
             self._orthogonal,
@@ -76,12 +88,12 @@ class Cone:
 
     @property
     def direction(self) -> Array:
-        """The nearest point, as a direction of length about one."""
+        """The direction of the nearest point, of norm about one."""
         return -self.residual[:-1]
 
     @property
     def support(self) -> Indices:
-        """Which rows the combination uses."""
+        """The rows that the combination uses."""
         return self.index[self._passive[: self._count]]
 
     @property
@@ -102,8 +114,8 @@ def _advance(
     share: float,
 ) -> tuple[int, int, Array]:
     size = pool.shape[1]
-    # No unit vector has a larger smallest margin than the residual's last entry: below this none could be verified.
-    noise = max(8.0, 0.5 * size) * UNIT
+    # The residual's last entry bounds the smallest margin of every unit vector: below this none could be verified.
+    noise = max(8.0, 0.5 * size) * UNIT_ROUNDOFF
     for _ in range(50 * size):
         if count == size or residual[size - 1] <= noise:
             return VANISHED, count, residual
@@ -111,12 +123,12 @@ def _advance(
         best = gain.max()
         if best <= max(noise, (1.0 - share) * residual[size - 1]):
             return FEASIBLE, count, residual
-        # The rows that promise most are tried one after the other before the whole pool is looked at again.
-        promising = np.flatnonzero(gain > 0.7 * best)[:_TRIES]
+        # Several promising rows enter before the whole pool is scanned again.
+        promising = np.flatnonzero(gain > 0.7 * best)[:_CANDIDATES]
         rows = pool[promising]
-        # The residual's last entry is its length before it was made a unit vector. Here it is only kept up to date.
+        # The residual's last entry is its norm before it was normalized. In the loop the gap is only updated.
         gap = residual * residual[size - 1]
-        for _ in range(_TRIES):
+        for _ in range(_CANDIDATES):
             gain = np.dot(rows, residual)
             entering = np.argmax(gain)
             if gain[entering] <= 0.7 * best or gain[entering] <= noise:
@@ -139,10 +151,10 @@ def _advance(
 
 @compiled
 def _settle(orthogonal: Array, triangle: Array, weights: Array, passive: Indices, count: int, gap: Array) -> int:
-    """Move to the least-squares weights, dropping rows whose weight reaches zero on the way; how many rows are left.
+    """Move to the least-squares weights and drop rows whose weight reaches zero on the way; return how many remain.
 
-    ``gap``, what the rows leave of (0, …, 0, 1), follows. Negative when the newcomer, which has a positive gain, got no
-    weight: only rounding can do that.
+    Updates ``gap``, the part of (0, …, 0, 1) that the rows do not span. Returns -1 if the newest row, which has a
+    positive gain, gets no weight, which only rounding can cause.
     """
     size = orthogonal.shape[1]
     target = _back_substitute(triangle, orthogonal[:count, size - 1].copy())
@@ -164,14 +176,14 @@ def _settle(orthogonal: Array, triangle: Array, weights: Array, passive: Indices
 
 @compiled
 def _append(orthogonal: Array, triangle: Array, row: Array, count: int) -> bool:
-    """One more column of the factors; false when the row lies in the span of the others."""
+    """Add a row to the factors; false if it lies in the span of the others."""
     basis = orthogonal[:count]
     first = np.dot(basis, row)
     rest = row - np.dot(first, basis)
     second = np.dot(basis, rest)
     rest = rest - np.dot(second, basis)
     length = np.sqrt(np.dot(rest, rest))
-    if length <= 64.0 * UNIT:
+    if length <= 64.0 * UNIT_ROUNDOFF:
         return False
     triangle[:count, count] = first + second
     triangle[count, count] = length
@@ -181,7 +193,7 @@ def _append(orthogonal: Array, triangle: Array, row: Array, count: int) -> bool:
 
 @compiled
 def _back_substitute(triangle: Array, values: Array) -> Array:
-    """Solve with the upper triangle, in place."""
+    """Solve with the upper triangular factor, in place."""
     count = len(values)
     for i in range(count - 1, -1, -1):
         rest = values[i]
@@ -193,7 +205,7 @@ def _back_substitute(triangle: Array, values: Array) -> Array:
 
 @compiled
 def _blocking(weights: Array, target: Array) -> tuple[int, float]:
-    """Which weight reaches zero first on the way to ``target``, and after what part of the way."""
+    """The weight that reaches zero first on the way to ``target``, and the fraction of the way where it does."""
     leaving, step = 0, 2.0
     for j in range(len(weights)):
         if target[j] <= 0.0:
@@ -205,7 +217,7 @@ def _blocking(weights: Array, target: Array) -> tuple[int, float]:
 
 @compiled
 def _remove(orthogonal: Array, triangle: Array, gone: int, count: int) -> None:
-    """Drop a column of the factors and rotate what is left back to a triangle."""
+    """Drop a row from the factors and rotate the rest back to triangular form."""
     for i in range(count):
         for j in range(max(gone, i - 1), count - 1):
             triangle[i, j] = triangle[i, j + 1]
@@ -218,7 +230,7 @@ def _remove(orthogonal: Array, triangle: Array, gone: int, count: int) -> None:
 
 @compiled
 def _rotate(first: Array, second: Array, c: float, s: float) -> None:
-    """A plane rotation of two rows; a plain loop, since temporary arrays would cost more than the rotation."""
+    """A plane rotation of two rows, as a loop: temporary arrays would cost more than the rotation."""
     for j in range(len(first)):
         above, below = first[j], second[j]
         first[j] = c * above + s * below
@@ -227,9 +239,9 @@ def _rotate(first: Array, second: Array, c: float, s: float) -> None:
 
 @compiled
 def _orthogonal_residual(basis: Array) -> Array:
-    """The part of (0, …, 0, 1) orthogonal to the basis, of length one, orthogonal to rounding however short it was.
+    """The part of (0, …, 0, 1) orthogonal to the basis, normalized, and orthogonal to rounding however short it was.
 
-    Zero when nothing orthogonal is left but rounding that lies in the basis' own span.
+    Zero if only rounding errors in the span of the basis remain.
     """
     size = basis.shape[1]
     residual = np.zeros(size)
