@@ -16,8 +16,8 @@ ROOT = PACKAGE.parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
-    {"errors", "formatting", "target_forms", "tensors"},
-    {"target_entries", "extras", "files", "fingerprint", "progress", "typed_json", "checks"},
+    {"errors", "formatting", "tensors"},
+    {"labels", "extras", "files", "fingerprint", "progress", "typed_json", "checks"},
     {"targets", "compiled"},
     {"label_axis"},
     {"functional", "cluster", "comparison_document"},

@@ -157,16 +157,9 @@ def read_label_sets(label_sets: LabelSets, num_labels: int) -> list[Indices]:
     if isinstance(label_sets, np.ndarray):
         label_sets = torch.from_numpy(label_sets)
     if isinstance(label_sets, Tensor):
-        lists = _index_lists(label_sets, num_labels).cpu().numpy()
+        lists = to_index_lists(label_sets, num_labels, name="label_sets").cpu().numpy()
         return [np.sort(row[row >= 0]) for row in lists]
     return [_one_set(position, labels, num_labels) for position, labels in enumerate(label_sets)]
-
-
-def _index_lists(label_sets: Tensor, num_labels: int) -> Tensor:
-    try:
-        return to_index_lists(label_sets, num_labels)
-    except ValueError as error:
-        raise ValueError(str(error).replace("`target`", "`label_sets`")) from None
 
 
 def _one_set(position: int, labels: Iterable[int], num_labels: int) -> Indices:

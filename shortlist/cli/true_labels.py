@@ -105,10 +105,10 @@ def in_form(target: Tensor, num_labels: int, one_class: bool | None, path: str |
         return target
     if one_class is None and bool((target.values() < 0).any()):
         return target
-    try:
-        if one_class or target.layout == torch.strided:
-            return to_class_indices(target, num_labels) if one_class else to_index_lists(target, num_labels)
-        to_pairs(target, num_labels)  # lists would be as wide as the longest row, so they are only checked
-        return target
-    except ValueError as error:
-        raise ValueError(str(error).replace("`target`", f"`{path}`")) from None
+    name = str(path)
+    if one_class:
+        return to_class_indices(target, num_labels, name=name)
+    if target.layout == torch.strided:
+        return to_index_lists(target, num_labels, name=name)
+    to_pairs(target, num_labels, name=name)  # lists would be as wide as the longest row, so they are only checked
+    return target

@@ -86,13 +86,10 @@ class Dataset:
         for argument, target in (("targets", self.targets), ("clean_targets", self.clean_targets)):
             if target is None:
                 continue
-            target_form(target, self.num_labels)
+            target_form(target, self.num_labels, name=argument)
             if len(target) != rows:
                 raise ValueError(f"`{argument}` must have a row for each of {rows} inputs; got {len(target)}.")
-            try:
-                check_labels(target, self.num_labels)
-            except ValueError as error:
-                raise ValueError(str(error).replace("`target`", f"`{argument}`")) from error
+            check_labels(target, self.num_labels, name=argument)
             object.__setattr__(self, argument, as_csr(target))  # So that a batch need not convert all rows.
         _check_groups("label_groups", self.label_groups, self.num_labels, "labels")
         _check_groups("row_groups", self.row_groups, rows, "rows")

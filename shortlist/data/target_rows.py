@@ -1,4 +1,4 @@
-"""Labels of all rows of a dataset: taken apart, put together, and taken by row."""
+"""Labels of all rows of a dataset: as pairs of row and label, as a sparse tensor, and of some rows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.targets import TargetForm, check_target, stored_entries, target_form
+from shortlist.labels import list_labels
+from shortlist.targets import TargetForm, check_target, target_form
 
 
 class LabelPairs(NamedTuple):
-    """What is known to be present, or known to be unknown, one by one."""
+    """The present and the unknown labels, one by one."""
 
     rows: Tensor
     labels: Tensor
@@ -28,27 +29,15 @@ def label_pairs(target: Tensor, num_labels: int) -> LabelPairs:
         num_labels: n, the number of labels.
 
     Returns:
-        Rows and labels, ``(entries,)`` int64, with a bool that is False for unknown labels; in the order of the rows
-        for all forms but an unsorted sparse COO.
+        Rows and labels, ``(entries,)`` int64, with a bool that is False for unknown labels; in the order of the rows,
+        then of the labels.
 
     Example:
         >>> label_pairs(torch.tensor([[1.0, 0.0, -1.0], [0.0, 1.0, 0.0]]), 3)
         LabelPairs(rows=tensor([0, 0, 1]), labels=tensor([0, 2, 1]), present=tensor([ True, False,  True]))
     """
-    form = target_form(target, num_labels)
-    if form is TargetForm.CLASS_INDICES:
-        rows, labels = torch.arange(len(target)), target
-        return LabelPairs(rows, labels, torch.ones_like(rows, dtype=torch.bool))
-    if form is TargetForm.INDEX_LISTS:
-        rows, slots = (target >= 0).nonzero(as_tuple=True)
-        return LabelPairs(rows, target[rows, slots], torch.ones_like(rows, dtype=torch.bool))
-    if form is TargetForm.SPARSE:
-        rows, labels, values = stored_entries(target)
-    else:
-        rows, labels = target.nonzero(as_tuple=True)
-        values = target[rows, labels]
-    stored = values != 0
-    return LabelPairs(rows[stored], labels[stored], values[stored] > 0)
+    entries = list_labels(target, num_labels, check=False)
+    return LabelPairs(*entries.pairs(), entries.values > 0)
 
 
 def sparse_targets(
@@ -94,7 +83,7 @@ def sparse_targets(
 
 
 def csr(crow: Tensor, columns: Tensor, values: Tensor, width: int) -> Tensor:
-    """A sparse CSR tensor of trusted parts; torch warns that the layout is young, which is no news."""
+    """A sparse CSR tensor of trusted parts, without torch's warning that the layout is in beta."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
         return torch.sparse_csr_tensor(crow, columns, values, (len(crow) - 1, width), check_invariants=False)
@@ -109,13 +98,13 @@ def as_csr(target: Tensor) -> Tensor:
         return target.coalesce().to_sparse_csr()
 
 
-def check_labels(target: Tensor, num_labels: int) -> None:
-    """Check labels by value, in one pass where they are in order; ValueError names the row of a bad one.
+def check_labels(target: Tensor, num_labels: int, *, name: str = "target") -> None:
+    """Check labels by value, in one pass if they are in order; ValueError names the row of a bad one.
 
     Raises:
         TypeError, ValueError: as `shortlist.targets.check_target`.
     """
-    form = target_form(target, num_labels)
+    form = target_form(target, num_labels, name=name)
     if form is TargetForm.SPARSE and target.layout == torch.sparse_csr:
         columns, values = target.col_indices(), target.values()
         row_starts = torch.zeros(len(columns) + 1, dtype=torch.bool)
@@ -124,7 +113,7 @@ def check_labels(target: Tensor, num_labels: int) -> None:
         good = ascending and (not len(columns) or (int(columns.min()) >= 0 and int(columns.max()) < num_labels))
         if good and (values.dtype == torch.bool or bool(((values == 0) | (values == 1) | (values < 0)).all())):
             return
-    check_target(target, num_labels)
+    check_target(target, num_labels, name=name)
 
 
 def take_rows(target: Tensor, rows: Tensor) -> Tensor:

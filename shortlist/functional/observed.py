@@ -13,9 +13,9 @@ from torch import Tensor
 
 from shortlist.checks import check_logits
 from shortlist.functional.reduction import check_weight
-from shortlist.target_entries import check_sparse_rows, refuse_ambiguous
+from shortlist.labels.reading import read_labels
 from shortlist.targets import TargetForm, fill_unknown, stored_entries, target_form
-from shortlist.tensors import holds, is_plain, may_look, solvable, wide
+from shortlist.tensors import holds, is_plain, solvable, wide
 
 _INDICES = (TargetForm.CLASS_INDICES, TargetForm.INDEX_LISTS)
 
@@ -154,27 +154,8 @@ def check_rows(logits: Tensor, target: Tensor) -> TargetForm:
     form = target_form(target, n, row_dims=len(rows))
     if target.shape[: len(rows)] != rows:
         raise ValueError(f"`target` must have the rows of `logits`, {tuple(rows)}; got shape {tuple(target.shape)}.")
-    if form in _INDICES:
-        lowest = 0 if form is TargetForm.CLASS_INDICES else -1
-        wrong = (target < lowest) | (target >= n)
-        _refuse(wrong if lowest == 0 else wrong.any(-1), f"labels must lie in [{lowest}, {n})", target)
-    if form is TargetForm.SPARSE and may_look(target):
-        check_sparse_rows(target)
-        _check_stored(target)
-        refuse_ambiguous(target, n)
-    if form is TargetForm.INDEX_LISTS and is_plain(target):
-        refuse_ambiguous(target, n, row_dims=len(rows))
+    read_labels(target, logits.shape, dtype=torch.float32)
     return form
-
-
-def _check_stored(target: Tensor) -> None:
-    """Refuse labels that there are not; torch, by default, does not."""
-    n = target.shape[1]
-    rows, labels, _ = stored_entries(target)
-    outside = (labels < 0) | (labels >= n)
-    if outside.any():
-        row, label = (int(part[outside][0]) for part in (rows, labels))
-        raise ValueError(f"`target` row {row}: labels must lie in [0, {n}); got {label}.")
 
 
 def _listed_class(target: Tensor, form: TargetForm, x: Tensor) -> tuple[Tensor, Tensor | None]:

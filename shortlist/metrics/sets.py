@@ -10,8 +10,10 @@ from torch import Tensor
 
 from shortlist.checks import whole_k
 from shortlist.functional.metrics.accuracy import AVERAGES, Average, macro_mean
-from shortlist.functional.metrics.labels import check_choice, read_entries
+from shortlist.functional.metrics.labels import check_choice
+from shortlist.labels import list_labels
 from shortlist.metrics.accumulated import Accumulated
+from shortlist.tensors import may_look
 
 
 @runtime_checkable
@@ -224,14 +226,11 @@ def _hits_and_positives(sets: Tensor | LabelSets, target: Tensor) -> tuple[Tenso
         if target.ndim == 1:
             return sets.contains(target).long(), torch.ones_like(target)
         return sets.count_hits(target), (target >= 0).sum(-1)
-    entries = read_entries(target, sets.shape[-1] if isinstance(sets, Tensor) else target.shape[-1])
-    positives = torch.bincount(entries.rows, minlength=len(target))
+    num_labels = sets.shape[-1] if isinstance(sets, Tensor) else target.shape[-1]
+    entries = list_labels(target, num_labels, check=may_look(target)).positives()
+    (rows, labels), positives = entries.pairs(), entries.counts
     if isinstance(sets, Tensor):
-        inside = sets[entries.rows, entries.labels].long()
-        return torch.zeros_like(positives).index_add(0, entries.rows, inside), positives
-    # Sets take index lists, which say nothing of unknown labels: those are neither inside nor outside.
-    lists = entries.rows.new_full((len(target), int(positives.max()) if len(positives) else 0), -1)
-    first = positives.cumsum(0) - positives
-    slots = torch.arange(len(entries.rows), device=lists.device) - first[entries.rows]
-    lists[entries.rows, slots] = entries.labels
-    return sets.count_hits(lists), positives
+        inside = sets[rows, labels].long()
+        return torch.zeros_like(positives).index_add(0, rows, inside), positives
+    # Sets take index lists, which cannot express unknown labels: those are neither inside nor outside.
+    return sets.count_hits(entries.index_lists()), positives

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from shortlist.sets.clustering import group_by_quantiles
 from shortlist.sets.conformal import conformal_rank, conformal_threshold, kept_with_ties, reaching
-from shortlist.sets.conformal_rule import read_classes
 from shortlist.sets.entries import Entries
+from shortlist.sets.row_labels import read_classes
 from shortlist.sets.rule import Draw, Link, SetRule, check_alpha
 
 

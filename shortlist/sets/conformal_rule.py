@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from shortlist.sets.conformal import conformal_threshold, missing_share
+from shortlist.sets.row_labels import read_classes
 from shortlist.sets.rule import Link, SetRule, check_alpha
-from shortlist.targets import to_class_indices
 
 
 class ConformalRule(SetRule):
@@ -40,14 +40,3 @@ class ConformalRule(SetRule):
 
     def _forget(self) -> None:
         self._true = []
-
-
-def read_classes(labels: Tensor, rows: int, num_labels: int | None) -> Tensor:
-    """One true class per row of scores."""
-    try:
-        classes = to_class_indices(labels.cpu(), num_labels or 0)
-    except ValueError as error:
-        raise ValueError(str(error).replace("`target`", "`labels`")) from None
-    if len(classes) != rows:
-        raise ValueError(f"`labels` must have one row per row of scores, {rows}; got {len(classes)}.")
-    return classes

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist.functional.options import check_number
+from shortlist.labels import Labels
 from shortlist.sets.average_k import AverageK
 from shortlist.sets.pooled_curve import PooledCurve
-from shortlist.sets.row_labels import RowLabels
+from shortlist.sets.row_labels import read_sets
 from shortlist.sets.rule import Draw, Link, SetRule
 
 Objective = Literal["f1", "average-size"]
@@ -81,8 +82,8 @@ class PerLabelThreshold(SetRule):
         self._labels: list[Tensor] = []
         self._true: list[Tensor] = []
 
-    def _read_labels(self, labels: Tensor, rows: int) -> RowLabels:
-        return RowLabels.of(labels, rows, self.num_labels)
+    def _read_labels(self, labels: Tensor, rows: int) -> Labels:
+        return read_sets(labels, rows, self.num_labels)
 
     def _observe(self, values: Tensor, labels: Any) -> None:
         self._scores.append(values.numpy())

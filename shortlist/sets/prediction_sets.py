@@ -154,7 +154,7 @@ class PredictionSets:
         return self._hits(*self._pairs(labels))
 
     def _pairs(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        pairs = to_pairs(labels.cpu(), self.num_labels)
+        pairs = to_pairs(labels.cpu(), self.num_labels, name="labels")
         if labels.shape[0] != len(self):
             raise ValueError(f"`labels` must have one row per set, {len(self)}; got {labels.shape[0]}.")
         return pairs

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.sets.row_labels import RowLabels
+from shortlist.labels import Labels
+from shortlist.sets.row_labels import read_sets
 from shortlist.sets.rule import Draw, Link, SetRule, check_alpha
 
 
@@ -51,8 +52,8 @@ class RecallControl(SetRule):
         self._counts: list[Tensor] = []
         self._answered = 0
 
-    def _read_labels(self, labels: Tensor, rows: int) -> RowLabels:
-        return RowLabels.of(labels, rows, self.num_labels)
+    def _read_labels(self, labels: Tensor, rows: int) -> Labels:
+        return read_sets(labels, rows, self.num_labels)
 
     def _observe(self, values: Tensor, labels: Any) -> None:
         self._answered += int((labels.counts > 0).sum())

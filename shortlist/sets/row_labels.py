@@ -1,55 +1,34 @@
-"""The true labels of rows as set rules read them: compressed rows, as many numbers as there are labels."""
+"""The true labels of rows, as set rules read them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import torch
 from torch import Tensor
 
-from shortlist.targets import to_pairs
+from shortlist.labels import Labels, list_labels
+from shortlist.targets import to_class_indices
 
 
-@dataclass(frozen=True, eq=False)
-class RowLabels:
-    """Labels of each row, ascending, one row after the other.
-
-    Attributes:
-        rows: ``(m,)`` int64, the row of each label, ascending.
-        labels: ``(m,)`` int64.
-        counts: ``(rows,)`` int64, how many labels each row has.
+def read_sets(labels: Tensor, num_rows: int, num_labels: int | None, *, rows_of: str = "row of scores") -> Labels:
+    """Read and check the true labels of each row, in any form of ``shortlist.targets``; none may be unknown.
 
     Example:
-        >>> found = RowLabels.of(torch.tensor([[2, 0], [1, -1]]), 2, 3)
+        >>> found = read_sets(torch.tensor([[2, 0], [1, -1]]), 2, 3)
         >>> found[1:2].labels, found[1:2].rows
         (tensor([1]), tensor([0]))
     """
+    found = list_labels(labels.cpu(), num_labels or 0, name="labels")
+    found.refuse_unknown("a true label")
+    _check_rows(labels, num_rows, rows_of)
+    return found
 
-    rows: Tensor
-    labels: Tensor
-    counts: Tensor
 
-    @classmethod
-    def of(cls, labels: Tensor, num_rows: int, num_labels: int | None) -> RowLabels:
-        """Read and check labels in any form of ``shortlist.targets``; none may be unknown."""
-        try:
-            rows, found = to_pairs(labels.cpu(), num_labels or 0)
-        except ValueError as error:
-            raise ValueError(str(error).replace("`target`", "`labels`")) from None
-        if labels.shape[0] != num_rows:
-            raise ValueError(f"`labels` must have one row per row of scores, {num_rows}; got {labels.shape[0]}.")
-        return cls(rows, found, torch.bincount(rows, minlength=num_rows))
+def read_classes(labels: Tensor, num_rows: int, num_labels: int | None) -> Tensor:
+    """Read and check the one true class of each row."""
+    classes = to_class_indices(labels.cpu(), num_labels or 0, name="labels")
+    _check_rows(labels, num_rows, "row of scores")
+    return classes
 
-    def __len__(self) -> int:
-        """How many rows there are."""
-        return len(self.counts)
 
-    def __getitem__(self, which: slice) -> RowLabels:
-        """Some rows in a row, counted from 0."""
-        start, stop, _ = which.indices(len(self))
-        first, last = torch.searchsorted(self.rows, torch.tensor([start, stop])).tolist()
-        return RowLabels(self.rows[first:last] - start, self.labels[first:last], self.counts[start:stop])
-
-    def at(self, values: Tensor) -> Tensor:
-        """The values of the labels in a table ``(rows, n)``, ``(m,)``."""
-        return values[self.rows, self.labels]
+def _check_rows(labels: Tensor, num_rows: int, rows_of: str) -> None:
+    if len(labels) != num_rows:
+        raise ValueError(f"`labels` must have one row per {rows_of}, {num_rows}; got {len(labels)}.")

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.losses.pairs import count_below
+from shortlist.labels import Labels
 from shortlist.sets.average_k import AverageK
 from shortlist.sets.largest_scores import LargestScores
 from shortlist.sets.pointwise_error import PointwiseError
-from shortlist.sets.row_labels import RowLabels
+from shortlist.sets.row_labels import read_sets
 from shortlist.sets.rule import Link
 
 
@@ -60,7 +61,7 @@ def tradeoff(
     reader._check_reading(scores, from_logits)
     reader._check_values(scores)
     n = scores.shape[1]
-    true = RowLabels.of(labels, len(scores), n)
+    true = read_sets(labels, len(scores), n)
     if not len(true.labels):
         raise ValueError(f"`labels` must hold at least one true label; got none in {len(true)} rows.")
     wanted = torch.tensor(list(range(1, min(20, n) + 1)) if sizes is None else list(sizes), dtype=torch.float64)
@@ -90,7 +91,7 @@ class _Curve:
         self._most = most
         self._true: list[Tensor] = []
 
-    def add(self, values: Tensor, labels: RowLabels) -> None:
+    def add(self, values: Tensor, labels: Labels) -> None:
         self._largest.add(values.numpy(), self._most + 1)
         self._true.append(labels.at(values))
 
@@ -108,7 +109,7 @@ class _Curve:
         return weights[true < cut.value].sum() + (1.0 - share) * weights[true == cut.value].sum()
 
 
-def _beaten(values: Tensor, labels: RowLabels) -> Tensor:
+def _beaten(values: Tensor, labels: Labels) -> Tensor:
     """For each true label: how many labels score higher, and how many the same."""
     true, ordered = labels.at(values), values.sort(dim=-1).values
     higher = count_below(-ordered.flip(-1), labels.rows, -true)

@@ -231,7 +231,7 @@ def test_parts_that_do_not_fit_together_are_refused(change, text):
 
 
 def test_labels_of_no_form_are_refused():
-    with pytest.raises(TypeError, match="`target` must"):
+    with pytest.raises(TypeError, match="`targets` must"):
         make(torch.tensor([0, 1], dtype=torch.int32))
 
 

@@ -11,7 +11,6 @@ from shortlist.functional.observed import check_rows
 from shortlist.functional.reduction import check_weight
 from shortlist.label_axis.pairs import PairsByLabel
 from shortlist.label_axis.processes import Processes, replicated
-from shortlist.target_entries import refuse_ambiguous
 from shortlist.targets import TargetForm, stored_entries
 
 
@@ -19,7 +18,6 @@ def marked_labels(like: Tensor, target: Tensor) -> PairsByLabel:
     """Read ``target``, in any form, for logits shaped like ``like``, of which only shape and dtype are looked at."""
     target = replicated(target, "target")
     form = check_rows(like, target)
-    refuse_ambiguous(target, like.shape[-1], row_dims=like.ndim - 1)  # each pair once, on every device
     if target.requires_grad:
         raise ValueError("`target` must not require a gradient for LinearLogits, which knows its marked labels only.")
     num_rows, n = math.prod(like.shape[:-1]), like.shape[-1]

@@ -6,14 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from shortlist.checks import whole_k
-from shortlist.functional.blocks import row_blocks
-from shortlist.targets import TargetForm, check_target, stored_entries, target_form
-from shortlist.tensors import holds, is_plain, may_look
+from shortlist.labels import list_labels, target_form
+from shortlist.tensors import may_look
 
 _ANY = 1 << 62
 
@@ -61,37 +59,12 @@ def labelled(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Labe
     if len(target) != num_rows:
         raise ValueError(f"`target` must have the {num_rows} rows of `scores`; got shape {tuple(target.shape)}.")
     counted = check_mask(mask, scores)
-    entries = read_entries(target, n)
-    x = scores.detach()
-    if len(entries.unknown_rows):
-        x = x.index_put((entries.unknown_rows, entries.unknown_labels), x.new_tensor(-math.inf))
-    return Labelled(x, entries.rows, entries.labels, counted)
-
-
-class Entries(NamedTuple):
-    """Positive and unknown labels one by one, all int64; the positives ascend by row and label."""
-
-    rows: Tensor
-    labels: Tensor
-    unknown_rows: Tensor
-    unknown_labels: Tensor
-
-
-def read_entries(target: Tensor, num_labels: int) -> Entries:
-    """Read ``target`` in any form with one row dimension; on the CPU, its values are checked."""
-    n = num_labels
-    form = target_form(target, n)
-    if form is TargetForm.SPARSE and may_look(target):
-        check_target(target, n)  # its row numbers could be wrong, too
-    rows, labels, values = _entries(target, form)
-    if target.dtype == torch.bool and form is TargetForm.MULTI_HOT:
-        return Entries(rows, labels, rows[:0], labels[:0])  # in order, and nothing can be wrong
-    positive, unknown = values > 0, values < 0
-    keys = _ascending(rows[positive] * n + labels[positive])
-    if _is_wrong(target, form, n, labels, values, keys):
-        check_target(target, n)
-    found = keys.div(max(n, 1), rounding_mode="floor")
-    return Entries(found, keys - found * n, rows[unknown], labels[unknown])
+    entries = list_labels(target, n, check=may_look(target))
+    positives, x = entries.positives(), scores.detach()
+    if len(positives.values) < len(entries.values):
+        unknown = entries.only(entries.values < 0)
+        x = x.index_put(unknown.pairs(), x.new_tensor(-math.inf))
+    return Labelled(x, *positives.pairs(), counted)
 
 
 def check_scores(scores: Tensor) -> None:
@@ -145,50 +118,3 @@ def refuse_nan(scores: Tensor) -> None:
     # A sum is several times faster than asking every entry, and no NaN escapes it.
     if may_look(scores) and bool(scores.sum().isnan()) and bool((wrong := scores.isnan().any(-1)).any()):
         raise ValueError(f"`scores` row {int(wrong.nonzero()[0])}: scores must not be NaN.")
-
-
-def _entries(target: Tensor, form: TargetForm) -> tuple[Tensor, Tensor, Tensor]:
-    """Row, label and value of all that may be present or unknown."""
-    if form is TargetForm.SPARSE:
-        return stored_entries(target)
-    if form is TargetForm.CLASS_INDICES:
-        return torch.arange(len(target), device=target.device), target, torch.ones_like(target)
-    if form is TargetForm.INDEX_LISTS:
-        rows, slots = (target != -1).nonzero(as_tuple=True)
-        labels = target[rows, slots]
-        return rows, labels, torch.ones_like(labels)
-    rows, labels = _nonzero(target.detach())
-    if target.dtype == torch.bool:
-        return rows, labels, torch.ones_like(labels)
-    return rows, labels, target[rows, labels]
-
-
-def _nonzero(hot: Tensor) -> tuple[Tensor, Tensor]:
-    """Where ``hot`` is not 0; numpy finds few among many much faster than torch, in blocks that stay in the cache."""
-    n = hot.shape[-1]
-    if hot.numel() == 0 or hot.dtype == torch.bfloat16 or not is_plain(hot):
-        rows, labels = hot.nonzero(as_tuple=True)
-        return rows, labels
-    present = hot.numpy()
-    if hot.dtype != torch.bool:
-        blocks = [np.flatnonzero(present[block] != 0) + block.start * n for block in row_blocks(hot)]
-    else:
-        blocks = [np.flatnonzero(present[block]) + block.start * n for block in row_blocks(hot)]
-    places = np.concatenate(blocks)
-    rows = places // n
-    return torch.from_numpy(rows), torch.from_numpy(places - rows * n)
-
-
-def _ascending(keys: Tensor) -> Tensor:
-    if holds(len(keys) < 2 or (keys[1:] > keys[:-1]).all()):
-        return keys
-    return torch.from_numpy(np.sort(keys.numpy())) if is_plain(keys) else keys.sort().values
-
-
-def _is_wrong(target: Tensor, form: TargetForm, n: int, labels: Tensor, values: Tensor, keys: Tensor) -> bool:
-    """Whether the labels break a rule, where that is free to know; `check_target` then says which and where."""
-    wrong = ((labels < 0) | (labels >= n) | ((values > 0) & (values != 1)) | (values != values)).any()
-    wrong = wrong | (keys[1:] == keys[:-1]).any()
-    if form is TargetForm.INDEX_LISTS:
-        wrong = wrong | ((target[:, 1:] != -1) & (target[:, :-1] == -1)).any()
-    return holds(wrong)

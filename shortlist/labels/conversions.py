@@ -1,0 +1,331 @@
+"""Conversions between the forms of a target, and the few sums that losses need of one."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import torch
+from torch import Tensor
+
+from shortlist.labels.forms import TargetForm, stored_entries, target_form
+from shortlist.labels.labels import Labels
+from shortlist.labels.reading import list_labels
+from shortlist.tensors import holds
+
+
+def check_target(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> TargetForm:
+    """Recognize the form of ``target`` and check its values; this synchronizes with the device.
+
+    Refused are labels outside [0, n), a label after a -1, a label named twice in a row, and multi-hot values other
+    than 0, 1 and negative ones: soft targets, which `sum_over_positives` takes as weights, do not pass.
+
+    Args:
+        target, num_labels, row_dims, name: as in `target_form`.
+
+    Returns:
+        The form.
+
+    Raises:
+        ValueError: for a value, naming its row; else as `target_form`.
+
+    Example:
+        >>> check_target(torch.tensor([[2, 0], [1, -1]]), 3)
+        <TargetForm.INDEX_LISTS: 'index lists'>
+        >>> check_target(torch.tensor([0, 1, 2, 12]), 10)
+        Traceback (most recent call last):
+        ValueError: `target` row 3: label 12 must lie in [0, 10).
+    """
+    form = target_form(target, num_labels, row_dims=row_dims, name=name)
+    list_labels(target, num_labels, row_dims=row_dims, name=name)
+    return form
+
+
+def to_class_indices(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> Tensor:
+    """Convert labels to class indices; ValueError unless each row has one positive and nothing unknown.
+
+    Args:
+        target, num_labels, row_dims, name: as in `target_form`.
+
+    Returns:
+        ``(*rows,)`` int64.
+
+    Example:
+        >>> to_class_indices(torch.tensor([[False, True], [True, False]]), 2)
+        tensor([1, 0])
+    """
+    entries = list_labels(target, num_labels, row_dims=row_dims, name=name)
+    entries.refuse_unknown("class indices")
+    counts = entries.counts
+    wrong = (counts != 1).nonzero()
+    if len(wrong):
+        row = int(wrong[0])
+        raise ValueError(
+            f"`{name}` row {entries.row_name(row)}: exactly one label must be positive; got {int(counts[row])}."
+        )
+    return entries.pairs()[1].reshape(entries.row_shape)
+
+
+def to_pairs(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> tuple[Tensor, Tensor]:
+    """List the positive labels one by one; ValueError if one is unknown.
+
+    Index lists are as wide as their longest row; this takes as many numbers as there are labels.
+
+    Args:
+        target, num_labels, row_dims, name: as in `target_form`.
+
+    Returns:
+        The row of each, all row dimensions taken together, and the label: ``(m,)`` int64, ascending by row and label.
+
+    Example:
+        >>> to_pairs(torch.tensor([[2, 0], [1, -1]]), 3)
+        (tensor([0, 0, 1]), tensor([0, 2, 1]))
+    """
+    entries = list_labels(target, num_labels, row_dims=row_dims, name=name)
+    entries.refuse_unknown("pairs of row and label")
+    return entries.pairs()
+
+
+def to_index_lists(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> Tensor:
+    """Convert labels to padded index lists; ValueError if one is unknown.
+
+    Args:
+        target, num_labels, row_dims, name: as in `target_form`.
+
+    Returns:
+        ``(*rows, m)`` int64: ascending labels padded with -1; m is the largest number of labels in a row.
+
+    Example:
+        >>> to_index_lists(torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]), 3)
+        tensor([[ 0,  2],
+                [ 1, -1]])
+    """
+    entries = list_labels(target, num_labels, row_dims=row_dims, name=name)
+    entries.refuse_unknown("index lists")
+    return entries.index_lists()
+
+
+def to_multi_hot(target: Tensor, num_labels: int, *, row_dims: int = 1, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Convert labels to a dense multi-hot.
+
+    Args:
+        target, num_labels, row_dims: as in `target_form`.
+        dtype: floating, or bool if no label is unknown.
+
+    Returns:
+        ``(*rows, n)``: 1 for present, 0 for absent, -1 for unknown.
+
+    Example:
+        >>> to_multi_hot(torch.tensor([[2, 0], [1, -1]]), 3)
+        tensor([[1., 0., 1.],
+                [0., 1., 0.]])
+    """
+    entries = list_labels(target, num_labels, row_dims=row_dims)
+    values = _hot_values(entries, dtype)
+    hot = values.new_zeros(math.prod(entries.row_shape), num_labels)
+    hot[entries.pairs()] = values
+    return hot.reshape(*entries.row_shape, num_labels)
+
+
+def to_sparse(
+    target: Tensor,
+    num_labels: int,
+    *,
+    dtype: torch.dtype = torch.float32,
+    layout: torch.layout = torch.sparse_coo,
+) -> Tensor:
+    """Convert labels to a sparse multi-hot; from index forms, without a dense one in between.
+
+    Args:
+        target, num_labels: as in `target_form`; there must be one row dimension.
+        dtype: floating, or bool if no label is unknown.
+        layout: ``torch.sparse_coo`` (then coalesced) or ``torch.sparse_csr``.
+
+    Returns:
+        ``(rows, n)``; stores 1 for present and -1 for unknown, nothing else.
+
+    Example:
+        >>> to_sparse(torch.tensor([2, 0]), 3)
+        tensor(indices=tensor([[0, 1],
+                               [2, 0]]),
+               values=tensor([1., 1.]),
+               size=(2, 3), nnz=2, layout=torch.sparse_coo)
+    """
+    if layout not in (torch.sparse_coo, torch.sparse_csr):
+        raise TypeError(f"`layout` must be torch.sparse_coo or torch.sparse_csr; got {layout}.")
+    entries = list_labels(target, num_labels)
+    values = _hot_values(entries, dtype)
+    indices = torch.stack(entries.pairs())
+    size = (*entries.row_shape, num_labels)
+    # The indices are checked, and torch would warn or check again.
+    coo = torch.sparse_coo_tensor(indices, values, size, is_coalesced=True, check_invariants=False)
+    if layout == torch.sparse_coo:
+        return coo
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+        return coo.to_sparse_csr()
+
+
+def _hot_values(entries: Labels, dtype: torch.dtype) -> Tensor:
+    """1 for each entry that is present, -1 for each that is unknown."""
+    if dtype != torch.bool and not dtype.is_floating_point:
+        raise TypeError(f"`dtype` must be bool or floating; got {dtype}.")
+    if dtype == torch.bool:
+        entries.refuse_unknown("bool")
+    return torch.where(entries.values > 0, 1, -1).to(dtype)
+
+
+def sum_over_positives(values: Tensor, target: Tensor) -> Tensor:
+    """Sum of each row's values at its positive labels, in O(labels) for index and sparse forms.
+
+    Labels that are absent, unknown or padding contribute 0 whatever their value, infinities included, and get
+    gradient 0. Floating multi-hots are weights: where a soft target is 0.3, the sum takes 0.3 times the value.
+    `check_target` refuses soft targets; this function does not check.
+
+    Args:
+        values: ``(*rows, n)``, floating.
+        target: labels in any form, for the same rows and n.
+
+    Returns:
+        ``(*rows,)`` with the dtype of ``values``, twice differentiable in them.
+
+    Raises:
+        TypeError: for ``values`` that are not floating; else as `target_form`.
+        ValueError: for rows that differ; else as `target_form`.
+
+    Example:
+        >>> values = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, -torch.inf]])
+        >>> sum_over_positives(values, torch.tensor([[2, 0], [1, -1]]))
+        tensor([ 5., 16.])
+        >>> sum_over_positives(values, torch.tensor([[0.5, 0.5, 0.0], [1.0, -1.0, 0.0]]))
+        tensor([1.5000, 8.0000])
+    """
+    if not values.is_floating_point():
+        raise TypeError(f"`values` must be floating; got {values.dtype}.")
+    if values.dim() == 0:
+        raise ValueError("`values` must have at least 1 dimension, the labels; got 0.")
+    row_shape, num_labels = values.shape[:-1], values.shape[-1]
+    form = target_form(target, num_labels, row_dims=len(row_shape))
+    if target.shape[: len(row_shape)] != row_shape:
+        raise ValueError(
+            f"`target` must have the rows of `values`, {tuple(row_shape)}; got shape {tuple(target.shape)}."
+        )
+    if form is TargetForm.CLASS_INDICES:
+        return values.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    if form is TargetForm.INDEX_LISTS:
+        if num_labels == 0:  # The padding reads label 0, so there must be one.
+            return values.sum(-1)
+        return values.gather(-1, target.clamp(min=0)).masked_fill(target < 0, 0).sum(-1)
+    if form is TargetForm.SPARSE:
+        rows, labels, weights = stored_entries(target)
+        return values.new_zeros(row_shape).index_add(0, rows, _weigh(values[rows, labels], weights))
+    return _weigh(values, target).sum(-1)
+
+
+def count_positives(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor:
+    """Count each row's positive labels; in soft targets, all that are above 0.
+
+    Args:
+        target, num_labels, row_dims: as in `target_form`.
+
+    Returns:
+        ``(*rows,)`` int64.
+
+    Example:
+        >>> count_positives(torch.tensor([[2, 0], [1, -1]]), 3)
+        tensor([2, 1])
+    """
+    form = target_form(target, num_labels, row_dims=row_dims)
+    if form is TargetForm.CLASS_INDICES:
+        return torch.ones_like(target)
+    if form is TargetForm.INDEX_LISTS:
+        return (target >= 0).sum(-1)
+    if form is TargetForm.SPARSE:
+        rows, _, values = stored_entries(target)
+        return rows.new_zeros(target.shape[0]).index_add(0, rows, (values > 0).long())
+    return (target > 0).sum(-1)
+
+
+def count_known(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor:
+    """Count each row's labels that are not unknown.
+
+    Args:
+        target, num_labels, row_dims: as in `target_form`.
+
+    Returns:
+        ``(*rows,)`` int64.
+
+    Example:
+        >>> count_known(torch.tensor([[1.0, -1.0, 0.0], [0.0, 1.0, 0.0]]), 3)
+        tensor([2, 3])
+    """
+    form = target_form(target, num_labels, row_dims=row_dims)
+    if form is TargetForm.MULTI_HOT and target.is_floating_point():
+        return (target >= 0).sum(-1)
+    counts = torch.full(target.shape[:row_dims], num_labels, device=target.device)
+    if form is not TargetForm.SPARSE or not target.is_floating_point():
+        return counts
+    rows, _, values = stored_entries(target)
+    return counts.index_add(0, rows, (values < 0).long(), alpha=-1)
+
+
+def fill_unknown(values: Tensor, target: Tensor, fill: float) -> Tensor:
+    """Replace the values of unknown labels by ``fill``, without a mask for the sparse form.
+
+    Args:
+        values: ``(*rows, n)``, floating.
+        target: labels in any form, for the same rows and n.
+        fill: the value of unknown labels; no gradient goes there.
+
+    Returns:
+        Shaped like ``values``, twice differentiable in them; ``values`` themselves if nothing is unknown and
+        that is free to know.
+
+    Example:
+        >>> fill_unknown(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[1.0, -1.0, 0.0]]), 0)
+        tensor([[1., 0., 4.]])
+        >>> fill_unknown(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[2, 0]]), 0)
+        tensor([[1., 2., 4.]])
+    """
+    form = target_form(target, values.shape[-1], row_dims=values.dim() - 1)
+    if not target.is_floating_point():
+        return values
+    if form is TargetForm.MULTI_HOT:
+        return values if holds(target.numel() == 0 or target.amin() >= 0) else values.masked_fill(target < 0, fill)
+    rows, labels, stored = stored_entries(target)
+    if holds(stored.numel() == 0 or stored.amin() >= 0):
+        return values
+    at_entries = torch.where(stored < 0, fill, values[rows, labels])
+    return values.index_put((rows, labels), at_entries)
+
+
+def unknown_mask(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor | None:
+    """Mark the labels that are unknown.
+
+    Args:
+        target, num_labels, row_dims: as in `target_form`.
+
+    Returns:
+        ``(*rows, n)`` bool, dense also for the sparse form; None if the form cannot express "unknown": class
+        indices, index lists, and bool of either layout.
+
+    Example:
+        >>> unknown_mask(torch.tensor([[1.0, -1.0, 0.0]]), 3)
+        tensor([[False,  True, False]])
+        >>> unknown_mask(torch.tensor([2, 0]), 3) is None
+        True
+    """
+    form = target_form(target, num_labels, row_dims=row_dims)
+    if not target.is_floating_point():
+        return None
+    if form is TargetForm.MULTI_HOT:
+        return target < 0
+    rows, labels, values = stored_entries(target)
+    mask = torch.zeros(target.shape, dtype=torch.bool, device=target.device)
+    return mask.index_put((rows, labels), values < 0)
+
+
+def _weigh(values: Tensor, weights: Tensor) -> Tensor:
+    weights = weights.to(values.dtype).clamp(min=0)
+    # Filled before the product, because 0 * inf is NaN.
+    return values.masked_fill(weights <= 0, 0) * weights

@@ -1,0 +1,256 @@
+"""Reading a target in any form: as a checked list, or as losses read it, without waiting for a device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist.labels.forms import TargetForm, check_sparse_rows, stored_entries, target_form
+from shortlist.labels.labels import Labels
+from shortlist.tensors import holds, is_plain, may_look
+
+_RARE = 16
+"""A multi-hot is read as a list if at most one entry in this many is present or unknown."""
+
+_BLOCK = 1 << 18
+"""Entries that numpy looks at in one go, so that they stay in the cache."""
+
+
+def list_labels(
+    target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target", check: bool = True
+) -> Labels:
+    """List the present and the unknown labels, in ascending order of rows, then of labels.
+
+    This reads from the device how many there are. With ``check``, values are read, too: refused are labels outside
+    [0, n), a label after a -1, a label named twice in a row, and multi-hot values other than 0, 1 and negative ones.
+
+    Args:
+        target, num_labels, row_dims, name: as in `target_form`.
+        check: whether to check the values.
+
+    Raises:
+        ValueError: for a bad value, with its row; else as `target_form`.
+    """
+    form = target_form(target, num_labels, row_dims=row_dims, name=name)
+    if form is TargetForm.SPARSE and check:
+        check_sparse_rows(target, name)  # before the rows are used as indices
+    entries = _raw_entries(target, form, target.shape[:row_dims], num_labels, name)
+    if form is TargetForm.MULTI_HOT and target.dtype == torch.bool:
+        return entries  # in order, and without a value that could be wrong
+    if form is TargetForm.INDEX_LISTS and check:
+        _refuse_after_padding(target.reshape(entries.num_rows, target.shape[-1]), entries)
+    entries = _in_order(entries)
+    if check:
+        _check_range(entries)
+        _check_distinct(entries)
+        values = entries.values
+        good = (values == 0) | (values == 1) | (values < 0)
+        if values.is_floating_point():
+            entries.refuse(~good, "must have value 0, 1 or negative; got {value}.")
+    return entries if form in _INDEX_FORMS else entries.only(entries.values != 0)
+
+
+def read_labels(
+    target: Tensor, shape: Sequence[int], *, dtype: torch.dtype, name: str = "target", like: str = "logits"
+) -> Labels:
+    """Read a target as losses do: soft targets pass, and no value is read that would have to be waited for.
+
+    Where reading is free, labels out of range, named twice or after a -1 are refused.
+
+    Args:
+        target: labels in any form.
+        shape: ``(*rows, n)``, the shape of the logits.
+        dtype: of the entries' values.
+        name: what error messages call the target.
+        like: what error messages call the logits.
+    """
+    row_shape, n = torch.Size(shape[:-1]), shape[-1]
+    form = target_form(target, n, row_dims=len(row_shape), name=name)
+    if target.shape[: len(row_shape)] != row_shape:
+        raise ValueError(
+            f"`{name}` must have the rows of `{like}`, {tuple(row_shape)}; got shape {tuple(target.shape)}."
+        )
+    if form is TargetForm.MULTI_HOT:
+        return _read_multi_hot(target, row_shape, n, dtype, name)
+    if form is TargetForm.SPARSE:
+        return _read_sparse(target, row_shape, n, dtype, name)
+    lowest = 0 if form is TargetForm.CLASS_INDICES else -1
+    wrong = (target < lowest) | (target >= n)
+    _refuse_rows(wrong if lowest == 0 else wrong.any(-1), f"labels must lie in [{lowest}, {n})", target, name)
+    return _read_indices(target, form, row_shape, n, dtype, name)
+
+
+_INDEX_FORMS = (TargetForm.CLASS_INDICES, TargetForm.INDEX_LISTS)
+
+
+def _raw_entries(target: Tensor, form: TargetForm, row_shape: torch.Size, num_labels: int, name: str) -> Labels:
+    """Everything that may be present or unknown, in the order of the target."""
+    num_rows = math.prod(row_shape)
+    if form is TargetForm.SPARSE:
+        rows, labels, values = stored_entries(target)
+        return Labels(row_shape, num_labels, rows, labels, values, has_unknown=True, soft=True, name=name)
+    if form is TargetForm.CLASS_INDICES:
+        labels, rows = target.reshape(num_rows), torch.arange(num_rows, device=target.device)
+        return Labels(row_shape, num_labels, rows, labels, torch.ones_like(labels), name=name)
+    table = target.detach().reshape(num_rows, target.shape[-1])
+    rows, slots = nonzero(table != -1 if form is TargetForm.INDEX_LISTS else table)
+    if form is TargetForm.INDEX_LISTS or table.dtype == torch.bool:
+        labels = table[rows, slots] if form is TargetForm.INDEX_LISTS else slots
+        return Labels(row_shape, num_labels, rows, labels, torch.ones_like(labels), name=name)
+    return Labels(row_shape, num_labels, rows, slots, table[rows, slots], has_unknown=True, soft=True, name=name)
+
+
+def nonzero(table: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns of what is not 0; numpy finds few among many much faster than torch."""
+    n = table.shape[-1]
+    if table.numel() == 0 or table.dtype == torch.bfloat16 or not is_plain(table):
+        rows, columns = table.nonzero(as_tuple=True)
+        return rows, columns
+    array, size = table.numpy(), max(1, _BLOCK * torch.get_num_threads() // n)
+    blocks = [array[start : start + size] for start in range(0, len(array), size)]
+    # numpy is fastest on bool.
+    found = [np.flatnonzero(block if block.dtype == bool else block != 0) for block in blocks]
+    places = np.concatenate([part + i * size * n for i, part in enumerate(found)])
+    rows = places // n
+    return torch.from_numpy(rows), torch.from_numpy(places - rows * n)
+
+
+def _in_order(entries: Labels) -> Labels:
+    """The entries in ascending order of rows, then of labels."""
+    rows, labels = entries.pairs()
+    behind = (rows[1:] < rows[:-1]) | ((rows[1:] == rows[:-1]) & (labels[1:] < labels[:-1]))
+    if holds(~behind.any()):
+        return entries
+    # Two stable sorts, because one by row * n + label can overflow.
+    entries = entries.only(labels.argsort(stable=True))
+    return entries.only(entries.pairs()[0].argsort(stable=True))
+
+
+def _check_range(entries: Labels) -> None:
+    labels = entries.pairs()[1]
+    entries.refuse((labels < 0) | (labels >= entries.num_labels), f"must lie in [0, {entries.num_labels}).")
+
+
+def _check_distinct(entries: Labels) -> None:
+    rows, labels = entries.pairs()
+    entries.refuse((rows[1:] == rows[:-1]) & (labels[1:] == labels[:-1]), "must not occur twice.")
+
+
+def _refuse_after_padding(table: Tensor, entries: Labels) -> None:
+    if ((table[:, 1:] != -1) & (table[:, :-1] == -1)).any():
+        rows, slots = (table != -1).nonzero(as_tuple=True)
+        late = (table == -1).cumsum(-1)[rows, slots] > 0
+        entries.refuse(late, "must not come after -1, which only pads.")
+
+
+def _refuse_rows(wrong: Tensor, rule: str, target: Tensor, name: str) -> None:
+    """Raise for the first row in which ``wrong`` is known to hold."""
+    if holds(wrong.any()):
+        row = tuple(wrong.nonzero()[0].tolist())
+        shown = row[0] if len(row) == 1 else row
+        raise ValueError(f"`{name}` row {shown}: {rule}; got {target[row].tolist()}.")
+
+
+def _read_multi_hot(target: Tensor, row_shape: torch.Size, n: int, dtype: torch.dtype, name: str) -> Labels:
+    hot = (target if target.dtype == dtype else target.to(dtype)).reshape(math.prod(row_shape), n)
+    if hot.numel() and not target.requires_grad and is_plain(hot):
+        rows, labels = nonzero(target.reshape(hot.shape) if target.dtype == torch.bool else hot)
+        values = hot[rows, labels]
+        signs = has_unknown, soft = _signs(values)
+        if len(rows) * _RARE <= hot.numel():
+            return Labels(row_shape, n, rows, labels, values, has_unknown=has_unknown, soft=soft, name=name)
+        return Labels(row_shape, n, None, None, hot, has_unknown=signs[0], soft=True, name=name)
+    floating = target.is_floating_point()
+    return Labels(row_shape, n, None, None, hot, has_unknown=floating, soft=True, name=name)
+
+
+def _signs(values: Tensor) -> tuple[bool, bool]:
+    """Whether values that may be read hold unknown labels, and soft targets."""
+    if values.numel() == 0:
+        return False, False
+    return bool(values.amin() < 0), bool(((values > 0) & (values != 1) | values.isnan()).any())
+
+
+def _read_sparse(target: Tensor, row_shape: torch.Size, n: int, dtype: torch.dtype, name: str) -> Labels:
+    rows, labels, values = None, None, None
+    if may_look(target):
+        check_sparse_rows(target, name)
+        rows, labels, values = stored_entries(target)
+        outside = (labels < 0) | (labels >= n)
+        if outside.any():
+            row, label = (int(part[outside][0]) for part in (rows, labels))
+            raise ValueError(f"`{name}` row {row}: labels must lie in [0, {n}); got {label}.")
+        if ((rows[1:] < rows[:-1]) | ((rows[1:] == rows[:-1]) & (labels[1:] <= labels[:-1]))).any():
+            _check_distinct(_in_order(Labels(row_shape, n, rows, labels, values, name=name)))
+    else:
+        rows, labels, values = stored_entries(target)
+    values = values.to(dtype)
+    if is_plain(labels) and is_plain(values):
+        stored = values.detach() != 0
+        if not stored.all():
+            rows, labels, values = rows[stored], labels[stored], values[stored]
+        has_unknown, soft = _signs(values.detach())
+        soft = soft or values.requires_grad
+        return Labels(row_shape, n, rows, labels, values, has_unknown=has_unknown, soft=soft, name=name)
+    stored = values.detach() != 0
+    if target.layout == torch.sparse_coo and not target.is_coalesced():  # may name a label twice, which is not read
+        order = labels.argsort(stable=True)
+        order = order[rows[order].argsort(stable=True)]
+        rows, labels, stored = rows[order], labels[order], stored[order]
+        repeated = (rows[1:] == rows[:-1]) & (labels[1:] == labels[:-1])
+        values = values[order] * ~torch.nn.functional.pad(repeated, (1, 0))
+    return Labels(row_shape, n, rows, labels, values, listed=stored, has_unknown=True, soft=True, name=name)
+
+
+def _read_indices(
+    target: Tensor, form: TargetForm, row_shape: torch.Size, n: int, dtype: torch.dtype, name: str
+) -> Labels:
+    width = 1 if form is TargetForm.CLASS_INDICES else target.shape[-1]
+    table = target.reshape(math.prod(row_shape), width)
+    if table.numel() == 0 or n == 0:
+        none = table.new_empty(0)
+        return Labels(row_shape, n, none, none, none.to(dtype), width=0, slots=width, name=name)
+    rows = torch.arange(len(table), device=table.device)
+    if form is TargetForm.CLASS_INDICES:
+        labels = table.reshape(-1)
+        ones = torch.ones_like(labels, dtype=dtype)
+        return Labels(row_shape, n, rows, labels, ones, width=1, slots=1, name=name)
+    if is_plain(table):
+        _refuse_ambiguous(table, row_shape, n, name)
+        if width > 1:
+            rows, slots = nonzero(table >= 0)
+            labels = table[rows, slots]
+            return Labels(row_shape, n, rows, labels, torch.ones_like(labels, dtype=dtype), slots=width, name=name)
+    # Sorted, so that padding can repeat the largest label of its row, and a label named twice counts once.
+    ordered = table.sort(-1).values
+    largest = ordered[:, -1:]
+    labels = torch.where(ordered >= 0, ordered, largest).clamp(min=0)
+    first = torch.nn.functional.pad(ordered[:, 1:] != ordered[:, :-1], (1, 0), value=True)
+    values = ((ordered >= 0) & first).to(dtype)
+    listed = (largest >= 0).expand(table.shape)
+    return Labels(
+        row_shape,
+        n,
+        rows.unsqueeze(-1).expand(table.shape).reshape(-1),
+        labels.reshape(-1),
+        values.reshape(-1),
+        listed=listed.reshape(-1),
+        width=width,
+        slots=width,
+        name=name,
+    )
+
+
+def _refuse_ambiguous(table: Tensor, row_shape: torch.Size, n: int, name: str) -> None:
+    """Refuse a label that a row names twice, and one after a -1. Ascending lists are seen at a glance to be fine."""
+    before, after = table[:, :-1], table[:, 1:]
+    if ((after >= 0) & (after <= before) | (before < 0) & (after >= 0)).any():
+        rows, slots = nonzero(table != -1)
+        labels = table[rows, slots]
+        entries = Labels(row_shape, n, rows, labels, torch.ones_like(labels), name=name)
+        _refuse_after_padding(table, entries)
+        _check_distinct(_in_order(entries))
