@@ -51,7 +51,9 @@ def reading(request, monkeypatch):
 
 def hide_values(monkeypatch) -> None:
     for name, module in list(sys.modules.items()):
-        if name.startswith(("shortlist.functional", "shortlist.labels", "shortlist.tensors")) and hasattr(module, "may_look"):
+        if name.startswith(("shortlist.functional", "shortlist.labels", "shortlist.tensors")) and hasattr(
+            module, "may_look"
+        ):
             monkeypatch.setattr(module, "may_look", lambda x: False)
 
 
