@@ -1,17 +1,21 @@
-"""Where tasks run, as users write it: ``local``, ``dask://HOST:PORT`` or ``ray://HOST:PORT``."""
+"""Addresses of clusters, ``local``, ``dask://HOST:PORT`` or ``ray://HOST:PORT``, and checks before work is sent."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from shortlist import __version__
+from shortlist.errors import InputError
+
 _ENGINES = ("dask", "ray")
-_SECONDS_TO_ANSWER = 5.0
+_CONNECT_SECONDS = 5.0
 
 
 class Address(NamedTuple):
-    """An engine and, if it is one that runs already, where it listens; ``text`` is what the user wrote."""
+    """An engine and, for a running cluster, its host and port; ``text`` is what the user wrote."""
 
     text: str
     engine: str
@@ -20,59 +24,80 @@ class Address(NamedTuple):
 
 
 def read_address(text: str) -> Address:
-    """Take an address apart.
+    """Parse an address.
 
     Raises:
-        ValueError: for anything but the forms above.
+        InputError: if it has another form.
 
     Example:
         >>> read_address("dask://10.0.0.5:8786")[1:], read_address("ray://")[1:]
         (('dask', '10.0.0.5', 8786), ('ray', None, None))
     """
     if not isinstance(text, str):
-        raise TypeError(f"`cluster` must be a text; got {type(text).__name__}.")
+        raise TypeError(f"`cluster` must be a string; got {type(text).__name__}.")
     if text == "local":
         return Address(text, "local")
-    engine, separator, where = text.partition("://")
+    engine, separator, netloc = text.partition("://")
     if engine in _ENGINES and separator:
-        if not where:
+        if not netloc:
             return Address(text, engine)
         try:
             parts = urlsplit(text)
-            if parts.hostname and parts.port and not parts.username and parts.netloc == where:
+            if parts.hostname and parts.port and not parts.username and parts.netloc == netloc:
                 return Address(text, engine, parts.hostname, parts.port)
-        except ValueError:  # Of a port that is no number.
+        except ValueError:  # The port is not a number.
             pass
-    raise ValueError(
-        "`cluster` must be local, dask://HOST:PORT or ray://HOST:PORT, or dask:// or ray:// for one that is started "
-        f"on this machine; got {text!r}."
+    raise InputError(
+        "`cluster` must be local, dask://HOST:PORT or ray://HOST:PORT, or dask:// or ray:// to start one on this "
+        f"machine; got {text!r}."
     )
 
 
 def check_cluster(text: str) -> None:
-    """Refuse an address that is none, or where nothing listens, before hours of work are prepared for it.
+    """Check that an address is valid and that something listens there, before hours of work are prepared for it.
 
     Raises:
-        ValueError: for what is no address.
-        ConnectionError: in one sentence, where nobody answers.
+        InputError: if it is not an address.
+        ConnectionError: if nothing listens there.
 
     Example:
         >>> check_cluster("local")
         >>> check_cluster("slurm://here")
         Traceback (most recent call last):
-        ValueError: `cluster` must be local, dask://HOST:PORT or ray://HOST:PORT, or dask:// or ray:// for one that is
-        started on this machine; got 'slurm://here'.
+        shortlist.errors.InputError: `cluster` must be local, dask://HOST:PORT or ray://HOST:PORT, or dask:// or ray://
+        to start one on this machine; got 'slurm://here'.
     """
     address = read_address(text)
     if address.host is None or address.port is None:
         return
     try:
-        socket.create_connection((address.host, address.port), timeout=_SECONDS_TO_ANSWER).close()
+        socket.create_connection((address.host, address.port), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
         raise unreachable(address, error.strerror or "no answer") from error
 
 
 def unreachable(address: Address, reason: object) -> ConnectionError:
-    """What to raise for a cluster that does not answer."""
+    """Return the error for a cluster that does not answer; of a long reason the first line counts."""
     first = (str(reason).strip().splitlines() or ["no answer"])[0]
     return ConnectionError(f"`{address.text}` cannot be reached: {first.rstrip('.: ')}.")
+
+
+def check_versions(address: Address, found: Mapping[str, object]) -> None:
+    """Check that workers have this release of shortlist; others would fail halfway or compute something else.
+
+    Args:
+        address: of the cluster.
+        found: for each worker its version, or the exception when it was asked. Lost workers are ignored.
+
+    Raises:
+        ImportError: naming a worker.
+    """
+    for worker, version in found.items():
+        if isinstance(version, ImportError):
+            reason = " ".join(str(version).split()).rstrip(".")
+            raise ImportError(f"worker {worker} of `{address.text}` cannot import shortlist: {reason}.")
+        if isinstance(version, str) and version != __version__:
+            raise ImportError(
+                f"worker {worker} of `{address.text}` has shortlist {version} and this process {__version__}; install "
+                "the same release on both."
+            )

@@ -251,7 +251,7 @@ def _at_once(
 
 def _runs_here(dataset: Dataset, left: Sequence[Asked], jobs: int) -> Iterator[tuple[Asked, RunDetails]]:
     common = dataset, max(1, torch.get_num_threads() // jobs)
-    advice = "finished runs stay, fewer `jobs` need less"
+    advice = "finished runs are kept, fewer `jobs` need less"
     for place, details in run_tasks(_in_process, common, left, jobs=jobs, advice=advice):
         yield left[place], details
 
@@ -267,7 +267,7 @@ def _runs_there(
 ) -> Iterator[tuple[Asked, RunDetails]]:
     """Runs whose files come back with their figures, for workers may have other disks."""
     runs = run_tasks(
-        distant_run, dataset, left, cluster=cluster, jobs=jobs, exclusive=True, advice="finished runs stay"
+        distant_run, dataset, left, cluster=cluster, jobs=jobs, exclusive=True, advice="finished runs are kept"
     )
     for place, (details, files) in runs:
         asked = left[place]

@@ -27,7 +27,7 @@ TASKS = [f"task{number}" for number in range(20)]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    options = {"n_workers": 2, "processes": True, "threads_per_worker": 1, "dashboard_address": None}
+    options = {"n_workers": 2, "processes": True, "threads_per_worker": 1, "dashboard_address": ":0"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHORTLIST_CACHE", str(tmp_path_factory.mktemp("cache")))
         with distributed.LocalCluster(**options, silence_logs=60) as started:

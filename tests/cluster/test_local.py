@@ -1,12 +1,15 @@
 """Tasks in this process, and in processes of this machine that are killed."""
 
+import os
 import pickle
+import time
 
 import numpy as np
 import pytest
 
 from shortlist.cluster import run_tasks
-from shortlist.cluster.held import Held
+from shortlist.cluster import tasks as cluster_tasks
+from shortlist.cluster.engines import MappedValue
 from tests.cluster.traced_work import Common, traces, work
 
 
@@ -19,37 +22,58 @@ def test_one_job_is_this_process_and_results_come_in_turn(tmp_path):
     assert not traces(tmp_path, "arrivals")
 
 
-def test_what_is_held_travels_in_shared_parts_and_is_unpacked_once(tmp_path):
+def test_large_arrays_of_a_shared_value_are_pickled_out_of_band_and_unpacked_once(tmp_path):
     large, small = np.arange(2.0**18), np.arange(4.0)
-    held = Held((Common(tmp_path, large), small))
-    assert held.value()[1] is small
-    parcel = held.__getstate__()[1]
-    assert [part.nbytes >= large.nbytes for part in parcel] == [False, True]
-    assert held.__getstate__()[1] is parcel
-    sent = pickle.loads(pickle.dumps(held))
+    shared = MappedValue((Common(tmp_path, large), small))
+    assert shared.value()[1] is small
+    pickled = shared.__getstate__()[1]
+    assert [part.nbytes >= large.nbytes for part in pickled] == [False, True]
+    assert shared.__getstate__()[1] is pickled
+    sent = pickle.loads(pickle.dumps(shared))
     common, other = sent.value()
     np.testing.assert_array_equal(common.values, large)
-    assert other.flags.writeable  # As it would be without other processes; large ones are shared.
-    assert pickle.loads(pickle.dumps(held)).value() is sent.value()
+    assert other.flags.writeable  # Small arrays are copied; large ones are shared, read-only.
+    assert pickle.loads(pickle.dumps(shared)).value() is sent.value()
     assert len(traces(tmp_path, "arrivals")) == 1
 
 
 @pytest.mark.slow
-def test_a_killed_process_takes_nothing_with_it(tmp_path):
+def test_the_work_of_a_killed_process_is_repeated(tmp_path):
     tasks = [f"task{number}" for number in range(12)]
     found = dict(run_tasks(work, Common(tmp_path, np.ones(300_000)), ["deadly-once", *tasks], jobs=2))
     assert found == dict.fromkeys(range(13), 300_000.0)
     assert set(traces(tmp_path, "ended")) == {"deadly-once", *tasks}
-    # Joblib ends both processes with the one; what they were at is done again.
-    assert len(traces(tmp_path, "started")) <= len(tasks) + 3
+    # joblib ends both processes with the killed one; their current tasks are repeated, and what it had not handed over.
+    assert len(traces(tmp_path, "started")) < 2 * len(tasks)
     assert len(traces(tmp_path, "arrivals")) <= 4
 
 
 @pytest.mark.slow
-def test_a_task_that_always_ends_its_process_is_told_when_the_others_are_done(tmp_path):
+def test_a_task_that_always_kills_its_process_is_reported_when_the_others_are_done(tmp_path):
     tasks = ["deadly", *(f"task{number}" for number in range(6))]
     results = run_tasks(work, Common(tmp_path, np.ones(3)), tasks, jobs=2, advice="fewer jobs need less")
     found = {}
-    with pytest.raises(ChildProcessError, match=r"ended from outside, .*, 4 times before .*; fewer jobs need less\.$"):
+    with pytest.raises(ChildProcessError, match=r"were killed, .*, 4 times before .*; fewer jobs need less\.$"):
         found.update(results)
     assert set(traces(tmp_path, "ended")) == set(tasks[1:])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_process_ends_when_its_caller_was_killed(monkeypatch):
+    monkeypatch.setattr(cluster_tasks, "_POLL_SECONDS", 0.01)
+    alive, writing = os.pipe()
+    caller = os.fork()
+    if not caller:
+        if not os.fork():
+            cluster_tasks.exit_with_parent(os.getppid())
+            os.write(writing, b"here")
+            time.sleep(60)
+            os.write(writing, b"still")
+            os._exit(0)
+        time.sleep(0.1)
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(caller, 0)
+    with os.fdopen(alive, "rb") as told:
+        assert told.read() == b"here"
