@@ -1,6 +1,8 @@
 """Every loss and head has a name; what the data tell is filled in, and what the user says comes before it."""
 
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -47,6 +49,22 @@ def test_every_loss_has_a_name():
     losses = {value for value in exported if inspect.isclass(value) and issubclass(value, Loss) and value is not Loss}
     assert len(losses) > 15
     assert {type(make_loss(name, task())) for name in LOSSES} == losses
+
+
+def test_losses_are_named_for_their_function_and_module():
+    for name, loss in LOSSES.items():
+        assert name.replace("_", "") == loss.__name__.lower()
+        assert loss.function.__name__ == name or issubclass(loss, LOSSES[loss.function.__name__])
+
+
+def test_the_table_of_the_readme_puts_every_loss_in_its_column():
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    lines = text.partition("| one true class |")[2].partition("\n\n")[0].splitlines()[2:]
+    columns = list(zip(*(line.strip().strip("|").split("|") for line in lines), strict=True))
+    named = [[LOSSES[name] for cell in column for name in re.findall("`(.+?)`", cell)] for column in columns]
+    assert all(loss.one_class for loss in named[0])
+    assert not any(loss.one_class for column in named[1:] for loss in column)
+    assert len({loss for column in named for loss in column}) == sum(map(len, named)) > 20
 
 
 def test_every_head_has_a_name():

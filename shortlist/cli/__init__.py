@@ -10,7 +10,20 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from shortlist import __version__
-from shortlist.cli import audit, bench, calibrate, compare, data, evaluate, fit, memory, predict, report, reproduce
+from shortlist.cli import (
+    audit,
+    bench,
+    calibrate,
+    compare,
+    data,
+    evaluate,
+    fit,
+    losses,
+    memory,
+    predict,
+    report,
+    reproduce,
+)
 
 __all__ = ["main"]
 
@@ -34,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     data.add_command(commands)
     evaluate.add_command(commands)
     fit.add_command(commands)
+    losses.add_command(commands)
     memory.add_command(commands)
     predict.add_command(commands)
     report.add_command(commands)

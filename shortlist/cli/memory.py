@@ -38,7 +38,7 @@ def add_command(commands: Any) -> None:
         "--loss",
         metavar="LOSS",
         required=True,
-        help="truncated_topk_entropy, bce, lml_nll, multilabel_truncated_topk_entropy or two_way",
+        help="bce, lml_nll, two_way, ...: one that takes logits in blocks; see `shortlist losses`",
     )
     parser.add_argument("--chunked", action="store_true", help="only the chunked layer (default: plain beside it)")
     parser.add_argument("--label-block", metavar="N", type=int, help="labels that the chunked layer computes at a time")

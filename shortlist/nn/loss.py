@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -141,6 +142,41 @@ class Loss(nn.Module):
         """
         known = {name: make(task) for name, make in cls.from_data.items() if name not in options}
         return cls(**known, **options)
+
+    @classmethod
+    def describe(cls) -> dict[str, Any]:
+        """The facts about the loss as plain values, for tables and JSON.
+
+        ``options`` has the default of each option, without ``weight`` and ``reduction``, which all losses have;
+        ``from_data`` has the names of those that follow from the training data.
+
+        Example:
+            >>> TopKHinge.describe()["options"]
+            {'k': None, 'kind': 'calibrated', 'margin': 1.0}
+        """
+        parameters = inspect.signature(cls).parameters
+        options = {
+            name: None if parameter.default is parameter.empty else parameter.default
+            for name, parameter in parameters.items()
+            if name not in ("weight", "reduction", "generator")
+        }
+        return {
+            "name": cls.name,
+            "module": cls.__name__,
+            "function": cls.function.__name__,
+            "summary": (inspect.getdoc(cls) or "").partition("\n")[0].replace("`", ""),
+            "takes": "one class" if cls.one_class else "sets",
+            "link": cls.link,
+            "head": cls.head,
+            "num_heads": cls.num_heads,
+            "options": options,
+            "from_data": list(cls.from_data),
+            "mean_over": cls.mean_over,
+            "couples_rows": cls.couples_rows,
+            "starts_at_frequencies": cls.starts_at_frequencies,
+            "takes_linear_logits": cls.takes_linear_logits,
+            "takes_dtensor": cls.takes_dtensor,
+        }
 
     def arguments(self) -> dict[str, Any]:
         """The options by name, as the function takes them."""

@@ -210,7 +210,7 @@ class NoisedTopK(_OneClassLoss):
 
 
 class NoisedTopKImbalanced(NoisedTopK):
-    """:class:`NoisedTopK` with the published settings for a long tail: little noise, cosines, one margin per class.
+    """Noised top-k with the published settings for a long tail: little noise, cosines, one margin per class.
 
     The arguments are those of :class:`NoisedTopK`, with other defaults.
 

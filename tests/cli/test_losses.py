@@ -1,0 +1,40 @@
+"""The table of losses follows from the classes."""
+
+import json
+
+import pytest
+
+from shortlist.cli import main
+from shortlist.recipes import LOSSES
+
+
+@pytest.fixture
+def table(capsys) -> list[str]:
+    assert main(["losses"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out.splitlines()
+
+
+def test_every_loss_has_an_aligned_row_and_a_summary(table):
+    header, rows = table[0], [line for line in table[1:] if line.partition(" ")[0] in LOSSES]
+    assert [row.split()[0] for row in rows] == list(LOSSES)
+    for row, loss in zip(rows, LOSSES.values(), strict=True):
+        assert row[header.index("takes") :].startswith("one class" if loss.one_class else "sets")
+        assert row[header.index("link") :].startswith(loss.link)
+    for loss in LOSSES.values():
+        assert f"    {loss.describe()['summary']}" in table
+
+
+def test_a_row_shows_head_blocks_and_options(table):
+    found = {line.split()[0]: " ".join(line.split()) for line in table if line.partition(" ")[0] in LOSSES}
+    assert found["average_k"] == "average_k one class softmax 2 × linear - k, alpha=1.0"
+    assert found["ldam"] == "ldam one class softmax cosine - margin, scale=30.0"
+    assert found["bce"] == "bce sets sigmoid linear LinearLogits, DTensor -"
+
+
+def test_json_holds_the_facts_of_every_class(capsys):
+    assert main(["losses", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == json.loads(json.dumps([loss.describe() for loss in LOSSES.values()]))
+    assert {loss["name"]: loss["num_heads"] for loss in found if loss["num_heads"] > 1} == {"average_k": 2}
