@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from shortlist.extras import require
 from shortlist.report.chart import INK, candidate_style
-from shortlist.report.saving import new_figure, save_figure
+from shortlist.report.chart_matplotlib import new_figure, save_figure
 from shortlist.train.comparison import Interval
 
 _MARKERS = ("o", "s", "D", "^")
@@ -84,8 +84,8 @@ def draw_bars(path: Path, bars: Mapping[str, Mapping[str, Interval]], *, title: 
         at = [groups.index(group) + (place - (len(bars) - 1) / 2) * wide for group in each]
         means = [found.mean for found in each.values()]
         halves = [found.half_width for found in each.values()]
-        colour = candidate_style(place).colour
-        axis.bar(at, means, 0.9 * wide, yerr=halves, color=colour, label=name, capsize=3, error_kw={"ecolor": INK})
+        color = candidate_style(place).color
+        axis.bar(at, means, 0.9 * wide, yerr=halves, color=color, label=name, capsize=3, error_kw={"ecolor": INK})
     axis.axhline(0, color=INK, linewidth=0.8)
     axis.set_xticks(range(len(groups)), groups)
     axis.set_ylabel(y, fontsize=10)
@@ -96,14 +96,14 @@ def draw_bars(path: Path, bars: Mapping[str, Mapping[str, Interval]], *, title: 
 
 def _draw_line(axis: Any, line: Line, *, marked: bool, log: bool) -> Any:
     place = _PLACES[line.head]
-    colour, dash = candidate_style(place).colour, _DASHES.get(line.start, ":")
+    color, dash = candidate_style(place).color, _DASHES.get(line.start, ":")
     means = [each.mean for each in line.y]
     # An interval that reaches 0 has no place on a logarithmic axis.
     low = [max(each.mean - each.half_width, each.mean / 4 if log else -math.inf) for each in line.y]
     high = [each.mean + each.half_width for each in line.y]
     marker = _MARKERS[place] if marked else None
-    axis.fill_between(line.x, low, high, color=colour, alpha=0.14, linewidth=0)
-    return axis.plot(line.x, means, dash, color=colour, marker=marker, markersize=5, linewidth=1.7)[0]
+    axis.fill_between(line.x, low, high, color=color, alpha=0.14, linewidth=0)
+    return axis.plot(line.x, means, dash, color=color, marker=marker, markersize=5, linewidth=1.7)[0]
 
 
 def _mark_widths(axis: Any, places: Sequence[float]) -> None:

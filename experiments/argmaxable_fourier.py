@@ -16,8 +16,7 @@ from shortlist.audit import RadiusQuantiles, audit, count_alternating, count_arg
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, all_of, grows
 from shortlist.functional import dft_matrix
 from shortlist.report import draw_arrangement, draw_lattice, draw_radius_quantiles
-from shortlist.report.argmaxability_arrangement import arrangement
-from shortlist.report.argmaxability_lattice import all_assignments
+from shortlist.report.argmaxability import all_assignments, arrangement
 
 THRESHOLD = 1e-8
 """Below this radius the text takes a region for empty."""

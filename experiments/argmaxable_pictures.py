@@ -18,10 +18,9 @@ from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table
 from shortlist.evidence.verdicts import OPEN
 from shortlist.extras import require
 from shortlist.report import draw_arrangement, draw_share
-from shortlist.report.argmaxability_arrangement import Arrangement, arrangement
-from shortlist.report.argmaxability_lattice import all_assignments, sign_text
+from shortlist.report.argmaxability import Arrangement, all_assignments, arrangement, sign_text
 from shortlist.report.chart import INK, candidate_style
-from shortlist.report.saving import new_figure, save_figure
+from shortlist.report.chart_matplotlib import new_figure, save_figure
 from shortlist.train.comparison import Interval
 
 Array = NDArray[np.float64]
@@ -221,7 +220,7 @@ def plane_signs(weight: Array) -> NDArray[np.int64]:
 
 
 def _draw_sectors(cut: Arrangement) -> Any:
-    """The regions as coloured sectors with their signs, and the assignments without one beside them."""
+    """The regions as colored sectors with their signs, and the assignments without one beside them."""
     patches = require("matplotlib.patches", extra="report")
     num_labels = len(cut.weight)
     figure = new_figure(7.2, 4.3)
@@ -231,8 +230,8 @@ def _draw_sectors(cut: Arrangement) -> Any:
     edges = np.sort(np.concatenate([normals + math.pi / 2, normals - math.pi / 2]) % (2 * math.pi))
     ends = np.append(edges[1:], edges[0] + 2 * math.pi)
     for place, (signs, start, end) in enumerate(zip(order, edges, ends, strict=True)):
-        colour = candidate_style(place).colour
-        axis.add_patch(patches.Wedge((0, 0), 1, *np.degrees([start, end]), facecolor=colour, alpha=0.22, linewidth=0))
+        color = candidate_style(place).color
+        axis.add_patch(patches.Wedge((0, 0), 1, *np.degrees([start, end]), facecolor=color, alpha=0.22, linewidth=0))
         middle = 0.68 * np.array([math.cos((start + end) / 2), math.sin((start + end) / 2)])
         style = {"ha": "center", "va": "center", "family": "monospace", "fontsize": 13, "color": INK}
         axis.text(*middle, sign_text(signs), **style)
@@ -247,7 +246,7 @@ def _draw_sectors(cut: Arrangement) -> Any:
     missing = [row for row in all_assignments(num_labels)[0] if not (cut.signs == row).all(axis=1).any()]
     lines = "\n".join(sign_text(row) for row in missing)
     beside.text(0.5, 0.62, "no region for", ha="center", va="bottom", fontsize=11, color=PALE)
-    style = {"family": "monospace", "fontsize": 16, "color": candidate_style(1).colour, "linespacing": 1.5}
+    style = {"family": "monospace", "fontsize": 16, "color": candidate_style(1).color, "linespacing": 1.5}
     beside.text(0.5, 0.58, lines, ha="center", va="top", **style)
     for each in (axis, beside):
         each.axis("off")

@@ -11,8 +11,7 @@ from experiments.long_tail import SHOTS
 from experiments.long_tail_runs import Measured, best_of_all, decided, measured_by_k, told_choices
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, alike, all_of, beats, grows
 from shortlist.report.chart import Axis, Chart, Series, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart
-from shortlist.report.saving import save_figure
+from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 
 # The least difference that the text takes for one: noised is "even" above cross-entropy by 0.15 points for K = 10.

@@ -13,8 +13,7 @@ from experiments.long_tail_runs import told_choices
 from shortlist.evidence import Choice, Claim, Figure, Finding, Lab, Outcome, Table, all_of, beats, tuned
 from shortlist.evidence.verdicts import FAILS, HOLDS, OPEN
 from shortlist.report.chart import Axis, Chart, Series, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart
-from shortlist.report.saving import save_figure
+from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 
 # Figure 5.5 has an axis from 20 to 100 %, on which two points are not seen, and a fall of five or more is.

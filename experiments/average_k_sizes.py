@@ -11,8 +11,7 @@ from experiments.long_tail import SHOTS
 from experiments.long_tail_runs import Measured, decided, told_choices
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, all_of, beats
 from shortlist.report.chart import Axis, Chart, Series, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart
-from shortlist.report.saving import save_figure
+from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 
 # The text speaks of what is seen in a histogram; a point of all rows is about the least that can be.

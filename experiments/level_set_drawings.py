@@ -1,4 +1,4 @@
-"""Level sets on a triangle: one panel for each loss, on one colour scale."""
+"""Level sets on a triangle: one panel for each loss, on one color scale."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from experiments.lml_drawings import PALE
 from experiments.lml_entropies import simplex_mesh
 from shortlist.extras import require
 from shortlist.report.chart import INK, candidate_style
-from shortlist.report.saving import new_figure
+from shortlist.report.chart_matplotlib import new_figure
 
 _PLACES = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, math.sqrt(3) / 2]])
 _LEVELS = np.linspace(0, 1, 11)
@@ -50,7 +50,7 @@ def draw_triangles(
             drawn = axis.tricontourf(mesh, scaled, levels=_LEVELS, cmap="viridis")
             if lines:
                 axis.tricontour(mesh, scaled, levels=_LEVELS[1:-1], colors="white", linewidths=0.4, alpha=0.6)
-            axis.plot(*_PLACES[2], "o", color=candidate_style(1).colour, markersize=5, zorder=5, clip_on=False)
+            axis.plot(*_PLACES[2], "o", color=candidate_style(1).color, markersize=5, zorder=5, clip_on=False)
             axis.set_title(titles.pop(0), fontsize=9.5, color=INK, pad=6)
             axis.set(aspect="equal", xlim=(-0.04, 1.04), ylim=(-0.03, 0.93))
         if names:

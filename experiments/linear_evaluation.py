@@ -18,8 +18,7 @@ from experiments.two_way import chosen_words, on_dataset
 from shortlist.data import Dataset
 from shortlist.evidence import Claim, Figure, Lab, Outcome, Table, all_of, beats
 from shortlist.report.chart import Axis, Chart, Series, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart
-from shortlist.report.saving import save_figure
+from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 from shortlist.train.scores import batches_of
 

@@ -12,10 +12,10 @@ import torch
 from shortlist.extras import require
 from shortlist.functional import lml, lml_dual
 from shortlist.report.chart import INK, candidate_style
-from shortlist.report.saving import new_figure
+from shortlist.report.chart_matplotlib import new_figure
 
 PALE, GRID = "#6b7280", "#e5e7eb"
-_BLUE, _ORANGE = candidate_style(0).colour, candidate_style(1).colour
+_BLUE, _ORANGE = candidate_style(0).color, candidate_style(1).color
 # An orthonormal basis of the plane sum p = 0 in four dimensions, in which the octahedron stands upright.
 _UPRIGHT = np.array([[1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
 
@@ -52,10 +52,10 @@ def _draw_in_cube(axis: Any, shapes: Mapping[tuple[int, int], np.ndarray]) -> No
         if np.abs(first - second).sum() == 1:
             axis.plot(*np.stack([first, second], axis=1), color="#c4c9d0", linewidth=0.9)
     for at, (shape, points) in enumerate(shapes.items()):
-        colour = candidate_style((0, 5, 2)[at % 3]).colour
-        axis.add_collection3d(art.Poly3DCollection([points], facecolor=colour, edgecolor=INK, alpha=0.35))
-        axis.scatter(*_projected(shape, 90).T, s=5, color=colour, depthshade=False)
-        axis.plot([], [], "s", color=colour, alpha=0.6, markersize=9, label=f"$\\sum p = {shape[1]}$")
+        color = candidate_style((0, 5, 2)[at % 3]).color
+        axis.add_collection3d(art.Poly3DCollection([points], facecolor=color, edgecolor=INK, alpha=0.35))
+        axis.scatter(*_projected(shape, 90).T, s=5, color=color, depthshade=False)
+        axis.plot([], [], "s", color=color, alpha=0.6, markersize=9, label=f"$\\sum p = {shape[1]}$")
     _bare(axis, (0, 1), zoom=1.0)
     for at, name in enumerate(("$p_1$", "$p_2$", "$p_3$")):
         place = np.full(3, -0.02)
@@ -118,11 +118,11 @@ def draw_dual_root(logits: torch.Tensor, k: int, offset: float) -> Any:
     left.set(title=r"$g(\nu) = \sum_j \sigma(x_j + \nu) - k$", ylabel=r"$g(\nu)$")
     order = logits.argsort(descending=True).tolist()
     for at, label in enumerate(order):
-        colour = candidate_style(at).colour
+        color = candidate_style(at).color
         p = float(torch.sigmoid(logits[label] + root))
         name = f"{float(logits[label]):+.1f}: {p:.2f}".replace("-", "−")
-        right.plot(nu, parts[:, label], color=colour, linewidth=1.6, label=name)
-        right.plot(root, p, "o", color=colour, markersize=5, zorder=4)
+        right.plot(nu, parts[:, label], color=color, linewidth=1.6, label=name)
+        right.plot(root, p, "o", color=color, markersize=5, zorder=4)
     right.axvline(root, color=_ORANGE, linestyle=":", linewidth=1.2)
     right.set(title=rf"the {len(logits)} sigmoids; at $\nu^*$ they sum to {k}", ylabel=r"$\sigma(x_j + \nu)$")
     right.legend(title="$x_j$:  $p_j$", frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))

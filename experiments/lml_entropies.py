@@ -17,8 +17,7 @@ from shortlist.evidence import Claim, Figure, Lab, Outcome, Table
 from shortlist.extras import require
 from shortlist.functional import constrained_softmax, lml
 from shortlist.report.chart import INK, Axis, Chart, Series, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart
-from shortlist.report.saving import new_figure, save_figure
+from shortlist.report.chart_matplotlib import draw_chart, new_figure, save_figure
 
 Array = NDArray[np.float64]
 _SQUARE = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])

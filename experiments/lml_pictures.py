@@ -15,7 +15,7 @@ from experiments.exact_claims import checked, worded
 from experiments.lml_drawings import draw_dual_root, draw_polytopes
 from shortlist.evidence import Claim, Figure, Lab, Outcome, Table
 from shortlist.functional import lml, lml_dual
-from shortlist.report.saving import save_figure
+from shortlist.report.chart_matplotlib import save_figure
 
 ROUNDING = 1e-9
 """What float64 may lose in sums of thousands of terms."""

@@ -8,8 +8,7 @@ from typing import Any
 from experiments.long_tail_runs import Measured, best_of_all, decided, measured, told_choices
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, alike, all_of, beats
 from shortlist.report.chart import Axis, Chart, Series, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart
-from shortlist.report.saving import save_figure
+from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 
 # As much as the intervals of the text reach; the least gain of table 4.5 that it speaks of is 1.3 points.

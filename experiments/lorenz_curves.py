@@ -17,8 +17,7 @@ from shortlist.data.summary.tally import Tally
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, alike
 from shortlist.evidence.verdicts import OPEN
 from shortlist.report.chart import Axis, Chart, Reference, Series, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart
-from shortlist.report.saving import save_figure
+from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 
 PRESERVED = 0.05

@@ -15,7 +15,7 @@ from experiments.level_set_drawings import draw_triangles
 from experiments.lml_entropies import simplex_mesh
 from shortlist.evidence import Claim, Figure, Lab, Outcome, Table, all_of
 from shortlist.functional import cross_entropy, focal, kth_largest, ldam, noised_topk, smooth_topk_svm, topk_hinge
-from shortlist.report.saving import save_figure
+from shortlist.report.chart_matplotlib import save_figure
 
 TRUE = 2
 """The true class: the upper corner."""

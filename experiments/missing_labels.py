@@ -18,8 +18,7 @@ from shortlist.data import Dataset, Groups, hide_labels
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, all_of, at_least, beats, grows
 from shortlist.functional import recall_at_k
 from shortlist.report.chart import Axis, Chart, Series, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart
-from shortlist.report.saving import save_figure
+from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 
 Found = Mapping[float, Compared]

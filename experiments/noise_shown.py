@@ -9,8 +9,7 @@ from typing import Any
 from experiments.candidates import Compared
 from shortlist.evidence import Choice, Figure, Table
 from shortlist.report.chart import Axis, Chart, Series, Style, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart
-from shortlist.report.saving import save_figure
+from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 
 ByNoise = Mapping[float, Compared]

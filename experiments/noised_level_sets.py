@@ -16,7 +16,7 @@ from experiments.loss_level_sets import on_triangle
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, alike, all_of
 from shortlist.evidence.verdicts import FAILS, HOLDS, OPEN
 from shortlist.functional import noised_kth_largest, noised_topk, smooth_topk_svm, topk_hinge
-from shortlist.report.saving import save_figure
+from shortlist.report.chart_matplotlib import save_figure
 from shortlist.train.comparison import Interval
 
 SAME = 0.05

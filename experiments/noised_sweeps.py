@@ -13,8 +13,7 @@ from experiments.topk_noise import at_each
 from shortlist.evidence import Choice, Claim, Figure, Finding, Lab, Outcome, Table, alike, tuned
 from shortlist.evidence.verdicts import FAILS, HOLDS, OPEN
 from shortlist.report.chart import Axis, Chart, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart
-from shortlist.report.saving import save_figure
+from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 
 

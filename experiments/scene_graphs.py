@@ -10,7 +10,7 @@ from experiments.scene_graph_model import KS, MODES
 from experiments.scene_graph_trial import COLUMNS, best_ranking, trial
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, all_of, at_least, beats
 from shortlist.report.chart import INK, candidate_style
-from shortlist.report.saving import new_figure, save_figure
+from shortlist.report.chart_matplotlib import new_figure, save_figure
 from shortlist.train.comparison import Interval
 
 BASE, LML, TRUNCATED = "softmax", "LML-20", "Ent-20"
@@ -261,7 +261,7 @@ def _drawn_progress(runs: Compared, mode: str) -> Any:
             for part, dash in (("train", "-"), ("val", "--")):
                 _draw_curve(axes[:, column], runs, name, part, COLUMNS.index((mode, k)), place, dash)
         axes[0, column].set_title(f"R@{k}", fontsize=10, color=INK, loc="left")
-        axes[1, column].axhline(0, color=candidate_style(0).colour, linewidth=1.2)
+        axes[1, column].axhline(0, color=candidate_style(0).color, linewidth=1.2)
         axes[1, column].set_xlabel("epoch", color=INK)
         axes[1, column].xaxis.get_major_locator().set_params(integer=True)
     for axis in axes.flat:
@@ -282,13 +282,13 @@ def _draw_curve(axes: Any, runs: Compared, name: str, part: str, at: int, place:
         [[100 * epoch[at] for epoch in found["curves"][part]] for found in runs.found[each]] for each in (name, BASE)
     )
     x = range(1, len(curves[0]) + 1)
-    colour, label = candidate_style(place).colour, f"{name}, {'training' if part == 'train' else 'validation'}"
+    color, label = candidate_style(place).color, f"{name}, {'training' if part == 'train' else 'validation'}"
     means = [Interval.of(values).mean for values in zip(*curves, strict=True)]
-    axes[0].plot(x, means, dash, color=colour, linewidth=1.8, label=label)
+    axes[0].plot(x, means, dash, color=color, linewidth=1.8, label=label)
     if name == BASE:
         return
     gains = [[a - b for a, b in zip(*pair, strict=True)] for pair in zip(curves, base, strict=True)]
     found = [Interval.of(values) for values in zip(*gains, strict=True)]
-    axes[1].plot(x, [each.mean for each in found], dash, color=colour, linewidth=1.8)
+    axes[1].plot(x, [each.mean for each in found], dash, color=color, linewidth=1.8)
     edges = ([each.mean + sign * each.half_width for each in found] for sign in (-1, 1))
-    axes[1].fill_between(x, *edges, color=colour, alpha=0.14, linewidth=0)
+    axes[1].fill_between(x, *edges, color=color, alpha=0.14, linewidth=0)

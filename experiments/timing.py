@@ -10,8 +10,7 @@ from experiments.timing_trials import YARDSTICK, epoch_times, loss_times
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, all_of, at_least
 from shortlist.evidence.verdicts import FAILS, HOLDS, OPEN
 from shortlist.report.chart import OPTIMUM, Axis, Chart, Series, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart
-from shortlist.report.saving import save_figure
+from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 
 CONSTANT = 1.5  # Of a loss alone: far below the growth that the text calls expensive, above what machines vary by.

@@ -11,8 +11,7 @@ from experiments.runs import trained
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, alike, all_of, beats
 from shortlist.functional import average_precision
 from shortlist.report.chart import Axis, Chart, Series, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart
-from shortlist.report.saving import save_figure
+from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 
 FIGURES = {"by_class": "mAP by class", "by_sample": "mAP by sample"}

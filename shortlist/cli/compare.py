@@ -17,7 +17,14 @@ from shortlist.cli.output_file import check_folder, told_folder_failure
 from shortlist.cli.work_bar import work_bar
 from shortlist.comparison_document import ComparisonDocument, write_comparison
 from shortlist.extras import require
-from shortlist.report.figure_words import FigureWords, figure_title, shown_name
+from shortlist.report.winners import (
+    MetricFormat,
+    audit_sentence,
+    main_metrics,
+    metric_title,
+    shown_name,
+    summary_sentence,
+)
 
 _EXAMPLES = """\
 examples:
@@ -50,11 +57,10 @@ def run(options: argparse.Namespace) -> int:
     comparison = _compared(given, shlex.join(["shortlist", "compare", *options.rest]))
     with told_folder_failure(given.output):
         path = None if given.output is None else write_comparison(comparison, given.output)
-    document = comparison.to_json()
     if given.json:
-        sys.stdout.write(json.dumps(_content(document), indent=1) + "\n")
+        sys.stdout.write(json.dumps(_content(comparison.to_json()), indent=1) + "\n")
     else:
-        _print(document, path)
+        _print(comparison, path)
     return 0
 
 
@@ -177,22 +183,22 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cells(document: dict[str, Any], candidate: str, columns: Sequence[tuple[str, FigureWords]]) -> list[str]:
-    """The figures of a candidate, with stars."""
-    intervals, best = document["candidates"][candidate]["intervals"], document["best"]
+def _cells(document: ComparisonDocument, candidate: str, columns: Sequence[tuple[str, MetricFormat]]) -> list[str]:
+    """The metrics of a candidate, with stars."""
+    intervals, best = document.candidates[candidate].intervals, document.best
     return [
-        words.interval(intervals[name]) + (" *" if candidate in best.get(name, ()) else "  ") for name, words in columns
+        wording.interval(intervals[name].mean, intervals[name].half_width)
+        + (" *" if candidate in best.get(name, ()) else "  ")
+        for name, wording in columns
     ]
 
 
-def _print(document: dict[str, Any], path: Path | None) -> None:
-    from shortlist.report.winners import audit_sentence, main_figures, summary_sentence
-
+def _print(document: ComparisonDocument, path: Path | None) -> None:
     text = require("rich.text", extra="report").Text
     console = require("rich.console", extra="report").Console(highlight=False, soft_wrap=True)
-    columns = [(name, FigureWords(document, name)) for name in main_figures(document)]
-    rows = {candidate: _cells(document, candidate, columns) for candidate in document["candidates"]}
-    titles = [f"{figure_title(name)}{words.unit and f', {words.unit}'}" for name, words in columns]
+    columns = [(name, MetricFormat(document, name)) for name in main_metrics(document)]
+    rows = {candidate: _cells(document, candidate, columns) for candidate in document.candidates}
+    titles = [f"{metric_title(name)}{wording.unit and f', {wording.unit}'}" for name, wording in columns]
     # In narrow terminals titles may be broken between words, and numbers may not.
     in_column = zip(titles, *rows.values(), strict=True)
     least = [max(map(len, [*title.split(), *cells])) for title, *cells in in_column]
@@ -204,13 +210,14 @@ def _print(document: dict[str, Any], path: Path | None) -> None:
         table.add_column(title, justify="right", min_width=width)
     for candidate, cells in rows.items():
         table.add_row(text(shown_name(candidate)), *cells)
-    if document["optimum"] is not None:
+    if document.optimum is not None:
         table.add_section()
-        table.add_row("optimum", *(f"{words.value(document['optimum']['values'][name])}  " for name, words in columns))
+        optimum = document.optimum.values
+        table.add_row("optimum", *(f"{wording.value(optimum[name])}  " for name, wording in columns))
     console.print(table)
     console.print(summary_sentence(document), markup=False)
-    for name, candidate in document["candidates"].items():
-        if candidate["audit"] is not None:
-            console.print(audit_sentence(name, candidate["audit"]), markup=False)
+    for name, candidate in document.candidates.items():
+        if candidate.audit is not None:
+            console.print(f"{shown_name(name)}: {audit_sentence(candidate.audit)}", markup=False)
     if path is not None:
         console.print(f"Kept in {path.parent}; `shortlist report {path.parent}` makes a page of it.", markup=False)

@@ -17,9 +17,9 @@ from shortlist.cli.data_tables import print_summary
 from shortlist.data import Dataset
 from shortlist.data.summary import DatasetSummary, summarise
 from shortlist.extras import require
+from shortlist.report.chart_matplotlib import save_figure
 from shortlist.report.dataset import draw_dataset
 from shortlist.report.dataset_examples import example_rows
-from shortlist.report.saving import save_figure
 
 _INSPECT_EXAMPLES = """\
 examples:

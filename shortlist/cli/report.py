@@ -42,8 +42,8 @@ def add_command(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read and check all documents, write the page and the figures, print who won."""
     from shortlist.cli.output_file import check_output, told_failure
-    from shortlist.report.comparison_document import comparison_file, read_comparison
-    from shortlist.report.comparison_panels import draw_figures
+    from shortlist.comparison_document import comparison_file, read_comparison
+    from shortlist.report.comparison_charts import draw_figures
     from shortlist.report.page import write_report
     from shortlist.report.winners import summary_of
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
         write_report(documents, output)
     figures: list[Path] = []
     if options.figures is not None:
-        named = {f"{number}-{document['data']['name']}": document for number, document in enumerate(documents, start=1)}
+        named = {f"{number}-{document.data.name}": document for number, document in enumerate(documents, start=1)}
         with told_failure(options.figures):
             figures = draw_figures(named, options.figures, progress=_tell if sys.stderr.isatty() else None)
         if sys.stderr.isatty():
@@ -76,47 +76,52 @@ def _tell(name: str) -> None:
     sys.stderr.flush()
 
 
-def _print(documents: list[dict[str, Any]], output: Path, figures: int, folder: str | None) -> None:
-    from shortlist.report.figure_words import k_words, shown_name
-    from shortlist.report.winners import audit_sentence
+def _print(documents: list[Any], output: Path, figures: int, folder: str | None) -> None:
+    from shortlist.report.winners import audit_sentence, shown_name
 
     console = require("rich.console", extra="report").Console(highlight=False, soft_wrap=True)
     for document in documents:
-        name = shown_name(document["data"]["name"])
-        console.print(f"{name}, K = {k_words(document['k'])}", markup=False, style="bold")
+        console.print(f"{shown_name(document.data.name)}, K = {document.k:g}", markup=False, style="bold")
         console.print(_table(document))
-        for candidate, found in document["candidates"].items():
-            if found["audit"] is not None:
-                console.print(audit_sentence(candidate, found["audit"]), markup=False)
+        for name, candidate in document.candidates.items():
+            if candidate.audit is not None:
+                console.print(f"{shown_name(name)}: {audit_sentence(candidate.audit)}", markup=False)
         console.print()
     if folder is not None:
         console.print(f"Figures: {folder} ({figures} files)", markup=False)
     console.print(f"Report: {output}", markup=False)
 
 
-def _table(document: dict[str, Any]) -> Any:
-    from shortlist.report.figure_words import FigureWords, figure_title, shown_name
-    from shortlist.report.winners import gap_words, listed, main_figures, winners
+def _table(document: Any) -> Any:
+    from shortlist.report.winners import (
+        MetricFormat,
+        gap_words,
+        listed,
+        main_metrics,
+        metric_title,
+        shown_name,
+        winners,
+    )
 
     text = require("rich.text", extra="report").Text
     table = require("rich.table", extra="report").Table()
-    table.add_column("figure")
+    table.add_column("metric")
     table.add_column("best")
     table.add_column("value", justify="right")
-    shown = [winner for winner in winners(document) if winner.figure in main_figures(document)]
+    shown = [winner for winner in winners(document) if winner.metric in main_metrics(document)]
     several = any(winner.ties for winner in shown)
     if several:
-        table.add_column("not told apart from")
-    if document["optimum"] is not None:
+        table.add_column("not significantly different")
+    if document.optimum is not None:
         table.add_column("distance to the optimum")
     for winner in shown:
-        words = FigureWords(document, winner.figure)
-        title = figure_title(winner.figure) + (" (target)" if winner.figure == document["target"] else "")
+        wording = MetricFormat(document, winner.metric)
+        title = metric_title(winner.metric) + (" (target)" if winner.metric == document.target else "")
         cells = [title, shown_name(winner.name)]
-        cells.append(words.sentence({"mean": winner.mean, "half_width": winner.half_width}))
+        cells.append(wording.with_unit(winner.interval.mean, winner.interval.half_width))
         if several:
             cells.append(listed(winner.ties))
-        if document["optimum"] is not None:
-            cells.append(gap_words(winner, words))
+        if document.optimum is not None:
+            cells.append(gap_words(winner, wording))
         table.add_row(*(text(cell) for cell in cells))
     return table

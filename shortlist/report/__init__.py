@@ -1,8 +1,6 @@
-"""Figures; they need the extra ``report``."""
+"""Pictures and pages; they need the extra ``report``."""
 
-from shortlist.report.argmaxability_arrangement import draw_arrangement
-from shortlist.report.argmaxability_curves import draw_radius_quantiles, draw_share
-from shortlist.report.argmaxability_lattice import draw_lattice
+from shortlist.report.argmaxability import draw_arrangement, draw_lattice, draw_radius_quantiles, draw_share
 from shortlist.report.dataset import draw_dataset
 from shortlist.report.projections import draw_projections
 

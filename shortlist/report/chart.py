@@ -1,4 +1,4 @@
-"""One description of a chart, for the page and for files: what is drawn, not how."""
+"""A chart as data: what is drawn, not how. Plotly draws it in the page, matplotlib in files."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 INK = "#1b1f24"
-"""Text, axes and what is known for certain; a page on dark ground draws it light."""
+"""The color of text, axes and known truths; a page on a dark background draws it light."""
 
-# Okabe and Ito: told apart with every kind of colour vision. Black is INK; the yellow is darkened for white ground.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6E6E6E", "#B5A500")
+# Okabe and Ito: distinguishable with every kind of color vision. Black is INK; the yellow is darkened for white paper.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6E6E6E", "#B5A500")
 _MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "triangle-down", "cross", "star")
 
 Dash = Literal["solid", "dash", "dot", "dashdot"]
@@ -19,7 +19,7 @@ Dash = Literal["solid", "dash", "dot", "dashdot"]
 class Style:
     """How one candidate is drawn, the same in every chart."""
 
-    colour: str
+    color: str
     marker: str = "circle"
     dash: Dash = "solid"
 
@@ -27,18 +27,18 @@ class Style:
 OPTIMUM = Style(INK, marker="none")
 
 
-def candidate_style(place: int) -> Style:
-    """The style of the candidate at a place; from the ninth on colours come again, dashed and with other markers.
+def candidate_style(index: int) -> Style:
+    """The style of a candidate; from the ninth on, colors repeat with other dashes and markers.
 
     Example:
         >>> candidate_style(0)
-        Style(colour='#0072B2', marker='circle', dash='solid')
+        Style(color='#0072B2', marker='circle', dash='solid')
         >>> candidate_style(8)
-        Style(colour='#0072B2', marker='square', dash='dash')
+        Style(color='#0072B2', marker='square', dash='dash')
     """
-    turn, colour = divmod(place, len(_COLOURS))
+    cycle, color = divmod(index, len(_COLORS))
     dashes: tuple[Dash, ...] = ("solid", "dash", "dashdot", "dot")
-    return Style(_COLOURS[colour], _MARKERS[(colour + turn) % len(_MARKERS)], dashes[turn % len(dashes)])
+    return Style(_COLORS[color], _MARKERS[(color + cycle) % len(_MARKERS)], dashes[cycle % len(dashes)])
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Axis:
 
     Args:
         label: what it measures, with the unit.
-        scale: ``"linear"``, ``"log"``, or ``"names"`` for words in the order of ``names``.
-        percent: values are shares and are written as percent.
+        scale: ``"linear"``, ``"log"``, or ``"names"`` for the words in ``names``.
+        percent: values are fractions and are written as percentages.
         whole: only whole numbers are written.
-        limits: the least and the greatest value shown; None for what the data need.
+        limits: the smallest and the largest value shown; None to fit the data.
         names: the words at 0, 1, ....
     """
 
@@ -64,19 +64,19 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """What is drawn in one style.
+    """Points drawn in one style.
 
     Args:
-        name: as it stands in the legend.
+        name: its entry in the legend.
         kind: ``"line"``, ``"points"``, ``"bars"`` (side by side at each x), or ``"band"`` between ``y`` and ``high``.
-        x: where.
-        y: how much; None leaves a gap.
-        style: colour, marker, dash.
+        x: the positions.
+        y: the values; None leaves a gap.
+        style: color, marker, dash.
         high: the upper edge of a band.
-        sizes: how wide each point is, in pixels; empty for the usual size.
-        notes: a few words for each point, shown when it is pointed at; empty for its coordinates.
-        group: what is shown and hidden together; the name if empty.
-        in_legend: False for what the legend names by another series.
+        sizes: the width of each point in pixels; empty for the default size.
+        notes: a short text per point, shown on hover; empty for its coordinates.
+        group: series with the same group are shown and hidden together; the name if empty.
+        in_legend: False if another series stands for this one in the legend.
         marked: a line with markers.
         faint: drawn as background.
     """
@@ -97,7 +97,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Reference:
-    """A thin line that is no data: upright at ``x``, or the diagonal when ``x`` is None."""
+    """A thin guide line: vertical at ``x``, or the diagonal if ``x`` is None."""
 
     label: str
     x: float | None = None
@@ -105,7 +105,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: axes, series and lines to read it by.
+    """A chart: axes, series and guide lines.
 
     Example:
         >>> line = Series("lml", "line", (1.0, 2.0), (0.3, 0.1), candidate_style(0))
@@ -121,19 +121,24 @@ class Chart:
     references: tuple[Reference, ...] = ()
     note: str = ""
 
+    @property
+    def square(self) -> bool:
+        """Whether both axes share one scale, as charts with a diagonal do."""
+        return any(reference.x is None for reference in self.references)
+
 
 @dataclass(frozen=True)
 class Panel:
-    """A place of the report that shows one chart at a time.
+    """A section of the report that shows one of several charts at a time.
 
     Args:
         name: for files and anchors: letters, digits and hyphens.
         title: the heading.
-        about: one sentence: what is seen, and how to read it.
-        charts: by choice: one chart, or one for each K of the slider.
-        choose: what is chosen, such as ``"Rule"``; there is no choice with one entry of ``charts``.
+        about: what the chart shows and how to read it.
+        charts: by choice, one chart, or one for each K of the slider.
+        choose: the label of the choice, such as ``"Rule"``; unused if ``charts`` has one entry.
         log: the reader may switch the y axis between linear and logarithmic.
-        wide: takes the whole width.
+        wide: the chart takes the full width.
     """
 
     name: str
@@ -144,7 +149,7 @@ class Panel:
     log: bool = False
     wide: bool = False
 
-    def at(self, choice: str, place: int) -> Chart:
-        """The chart of a choice at the K of that place."""
+    def at(self, choice: str, k_index: int) -> Chart:
+        """The chart of a choice at a K of the slider."""
         charts = self.charts[choice]
-        return charts[min(place, len(charts) - 1)]
+        return charts[min(k_index, len(charts) - 1)]

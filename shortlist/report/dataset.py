@@ -1,4 +1,4 @@
-"""A picture of a dataset: labels per row, frequencies, Lorenz curve, parts, shots, groups and examples."""
+"""A dataset at a glance: labels per row, label frequencies, Lorenz curve, parts, shots, groups and examples."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from shortlist.data.summary.statistics import DatasetSummary, GroupStructure
 from shortlist.data.summary.tally import Tally
 from shortlist.extras import require
 from shortlist.formatting import format_count, format_number, format_percent
-from shortlist.report.dataset_examples import draw_examples, example_rows, shorten
-from shortlist.report.saving import new_figure
+from shortlist.report.chart_matplotlib import new_figure, shorten
+from shortlist.report.dataset_examples import draw_examples, example_rows
 
 _INK, _MARK, _FILL, _PALE = "#264653", "#b5651d", "#2a9d8f", "#777777"
 _LINES = ("-", "--", "-.", ":")
-_COLOURS = (_INK, _MARK, _FILL, "#8d5a97")
+_COLORS = (_INK, _MARK, _FILL, "#8d5a97")
 _WIDTH = 13.5
 _MOST_BARS = 40
 _FEW_LABELS = 30
 
 
 def draw_dataset(summary: DatasetSummary, dataset: Dataset | None = None, *, examples: int = 12, seed: int = 0) -> Any:
-    """Draw the figures of a dataset and, if the dataset is given, some of its rows.
+    """Draw the statistics of a dataset and, if the dataset is given, random rows of it.
 
     Args:
         summary: from `shortlist.data.summary.summarise`.
         dataset: the same dataset, for examples; None for none.
-        examples: how many rows, chosen by chance.
-        seed: for the choice; the same seed shows the same rows.
+        examples: how many random rows.
+        seed: the same seed shows the same rows.
 
     Returns:
-        A matplotlib figure, for `shortlist.report.saving.save_figure`.
+        A matplotlib figure; see `shortlist.report.chart_matplotlib.save_figure`.
 
     Raises:
         ValueError: if ``examples`` is negative.
@@ -43,7 +43,7 @@ def draw_dataset(summary: DatasetSummary, dataset: Dataset | None = None, *, exa
         >>> from shortlist.data.summary import summarise
         >>> flowers = Dataset(Features(torch.eye(3)), torch.tensor([0, 1, 1]), ("daisy", "clover"))
         >>> figure = draw_dataset(summarise(flowers), flowers, examples=2)
-        >>> len(figure.subfigs)  # panels with figures, and the examples below
+        >>> len(figure.subfigs)  # the statistics, and the examples below
         2
     """
     if examples < 0:
@@ -82,9 +82,9 @@ def _examples_title(summary: DatasetSummary, count: int) -> str:
     key = {
         "features": "; brighter is larger",
         "sparse features": "; brighter is larger (absolute values)",
-        "object pairs": "; the subject is dark, the object orange",
+        "object pairs": "; subjects are dark, objects orange",
     }
-    return f"{format_count(count, 'row')} drawn by chance{key.get(summary.inputs, '')}"
+    return f"{format_count(count, 'row')} at random{key.get(summary.inputs, '')}"
 
 
 def _is_matrix(summary: DatasetSummary) -> bool:
@@ -93,14 +93,14 @@ def _is_matrix(summary: DatasetSummary) -> bool:
 
 
 def _draw_cardinality(axis: Any, summary: DatasetSummary) -> None:
-    """How many rows have how many labels."""
+    """Histogram of the number of labels per row."""
     tally = summary.labels_per_row
     bins = tally.bins(_MOST_BARS) or [(0, 0, 0)]
     step = bins[0][1] - bins[0][0] + 1
     middle = [(first + last) / 2 for first, last, _ in bins]
     heights = [count for _, _, count in bins]
     axis.bar(middle, heights, width=0.85 * step, color=_INK)
-    # Room above the bars, so that the note stands on white; a single bar does not fill the panel.
+    # Room for the note above the bars; a single bar does not fill the panel.
     side = 0.8 * step if len(bins) > 1 else 1.5
     axis.set(xlim=(middle[0] - side, middle[-1] + side), ylim=(0, max(1.0, 1.18 * max(heights))))
     if summary.rows:
@@ -109,7 +109,7 @@ def _draw_cardinality(axis: Any, summary: DatasetSummary) -> None:
         axis.text(
             tally.mean, 1.12 * max(heights), f"  mean {format_number(tally.mean)}  ", color=_MARK, ha=ha, va="center"
         )
-    xlabel = "labels per row" if step == 1 else f"labels per row (bars of {step} values)"
+    xlabel = "labels per row" if step == 1 else f"labels per row (bins of {step})"
     _finish(axis, "Labels per row", xlabel, "rows", whole="xy")
 
 
@@ -134,11 +134,11 @@ def _draw_frequencies(axis: Any, summary: DatasetSummary) -> None:
             axis.set_ylim(0, 1.15 * seen.maximum)
     if summary.never_seen.count:
         _note(axis, f"{format_count(summary.never_seen.count, 'label')} never seen", 0.97, 0.95, ha="right")
-    _finish(axis, "Frequency of the labels", "rank of the label", "rows with the label", whole="xy")
+    _finish(axis, "Label frequencies", "rank of the label", "rows with the label", whole="xy")
 
 
 def _draw_lorenz(axis: Any, summary: DatasetSummary) -> None:
-    """Which share of the label entries the rarest labels hold."""
+    """The share of all label entries that the rarest labels have."""
     x, y = (100 * np.array(side) for side in zip(*summary.lorenz, strict=True))
     axis.fill_between(x, x, y, color=_FILL, alpha=0.15, linewidth=0)
     axis.plot([0, 100], [0, 100], color=_PALE, linewidth=1, linestyle="--")
@@ -147,7 +147,7 @@ def _draw_lorenz(axis: Any, summary: DatasetSummary) -> None:
         if share == 0.8 and summary.rows_per_label.total:
             axis.plot([80, 80, 100], [0, 100 * held, 100 * held], color=_MARK, linewidth=1.2, linestyle=":")
             axis.plot(80, 100 * held, "o", color=_MARK)
-            _note(axis, f"the rarest 80 % hold {format_percent(held)}", 0.04, 0.80, colour=_MARK)
+            _note(axis, f"the rarest 80% have {format_percent(held)}", 0.04, 0.80, color=_MARK)
     _note(axis, f"Gini {summary.gini:.3f}", 0.04, 0.93)
     axis.set(xlim=(0, 100), ylim=(0, 101))
     _finish(axis, "Lorenz curve", "labels, rarest first (%)", "share of all label entries (%)", whole="")
@@ -164,14 +164,14 @@ def _draw_parts(axis: Any, summary: DatasetSummary) -> None:
         bars.append(("no part" if summary.parts else "all rows", rest, f"{rest:,}"))
     _bars(axis, bars[:10])
     if summary.parts:
-        _finish(axis, "Rows by part", "rows (labels per row in brackets)", "")
+        _finish(axis, "Rows by part", "rows (labels per row in parentheses)", "")
     else:
         _finish(axis, "Rows (no split)", "rows", "")
 
 
 def _draw_shots(axis: Any, summary: DatasetSummary) -> None:
-    """Labels by their number of training examples."""
-    title, xlabel = "Labels by training examples", "labels (share of the label entries in brackets)"
+    """Labels by their number of training rows."""
+    title, xlabel = "Labels by training rows", "labels (share of all label entries in parentheses)"
     if summary.training is None:
         _note(axis, "the split has no part `train`", 0.5, 0.5, ha="center")
         axis.set_axis_off()
@@ -197,7 +197,7 @@ def _draw_shots(axis: Any, summary: DatasetSummary) -> None:
 
 
 def _draw_groups(axis: Any, summary: DatasetSummary) -> None:
-    """Sizes of groups: by name if there is one partition, by rank if there are several; else the commonest labels."""
+    """Group sizes: by name for one partition, by rank for several; without groups, the most frequent labels."""
     kinds = [(group, "labels") for group in summary.label_groups] + [(group, "rows") for group in summary.row_groups]
     kinds = [(group, of) for group, of in kinds if group.groups]
     if not kinds:
@@ -209,45 +209,42 @@ def _draw_groups(axis: Any, summary: DatasetSummary) -> None:
         title = f"{shorten(group.name, 24)}: {group.groups:,} groups" + (", the largest" if group.groups > 10 else "")
         return _finish(axis, title, f"{of} in the group", "")
     for number, (group, of) in enumerate(kinds[:8]):
-        _draw_ranks(axis, group, of, _COLOURS[number % 4], _LINES[number // 4 if of == "labels" else 1 + number // 4])
+        _draw_ranks(axis, group, of, _COLORS[number % 4], _LINES[number // 4 if of == "labels" else 1 + number // 4])
     axis.set(xscale="log", yscale="log")
     axis.margins(y=0.12)
     axis.legend(frameon=False, fontsize=8)
-    return _finish(axis, "Sizes of groups", "rank of the group", "members", whole="xy")
+    return _finish(axis, "Group sizes", "rank of the group", "members", whole="xy")
 
 
-def _draw_ranks(axis: Any, group: GroupStructure, of: str, colour: str, line: str) -> None:
+def _draw_ranks(axis: Any, group: GroupStructure, of: str, color: str, line: str) -> None:
     times = np.array(group.sizes.times[::-1], dtype=np.int64)
     last = times.cumsum()
     ranks = np.stack([last - times + 1, last], axis=1).ravel()
     label = f"{shorten(group.name, 20)}: {group.groups:,} groups of {of}".replace("$", r"\$")
     marker = "o" if group.groups <= 12 else None
     sizes = np.repeat(group.sizes.values[::-1], 2)
-    axis.plot(ranks, sizes, color=colour, linestyle=line, marker=marker, markersize=4, label=label)
+    axis.plot(ranks, sizes, color=color, linestyle=line, marker=marker, markersize=4, label=label)
 
 
 def _bars(axis: Any, bars: list[tuple[str, int, str]]) -> None:
-    """Bars from left to right with a name before and a figure behind; the first on top."""
+    """Horizontal bars with a name on the left and a number on the right; the first on top."""
     places = np.arange(len(bars))
     axis.barh(places, [value for _, value, _ in bars], height=0.7, color=_INK)
     most = max([value for _, value, _ in bars], default=0)
     for place, (_, value, text) in enumerate(bars):
         axis.annotate(text, (value, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
     axis.set_yticks(places, [shorten(name, 30) for name, _, _ in bars], parse_math=False, fontsize=8)
-    # Few bars stay as thick as many would be; figures behind the bars need room.
+    # Few bars are no thicker than many; the numbers need room on the right.
     axis.set(ylim=(max(3.5, len(bars) - 0.5), -0.5), xlim=(0, 1.6 * max(1, most)))
 
 
 def shot_name(low: int, high: int | None, name: str) -> str:
-    """Few, medium or many with the numbers of training examples that are meant.
+    """The name of a shot group with its range of training rows.
 
     Args:
-        low: the least number of examples.
-        high: the greatest; None for any.
-        name: of the shots.
-
-    Returns:
-        A few words for a row or a bar.
+        low: the smallest number of training rows.
+        high: the largest; None for no limit.
+        name: of the group.
 
     Example:
         >>> shot_name(0, 19, "few"), shot_name(20, 100, "medium"), shot_name(101, None, "many")
@@ -256,8 +253,8 @@ def shot_name(low: int, high: int | None, name: str) -> str:
     return f"{name}: > {low - 1}" if high is None else f"{name}: {low}-{high}" if low else f"{name}: < {high + 1}"
 
 
-def _note(axis: Any, text: str, x: float, y: float, *, ha: str = "left", va: str = "top", colour: str = _INK) -> None:
-    axis.text(x, y, text, transform=axis.transAxes, ha=ha, va=va, color=colour, fontsize=9)
+def _note(axis: Any, text: str, x: float, y: float, *, ha: str = "left", va: str = "top", color: str = _INK) -> None:
+    axis.text(x, y, text, transform=axis.transAxes, ha=ha, va=va, color=color, fontsize=9)
 
 
 def _finish(axis: Any, title: str, xlabel: str, ylabel: str, *, whole: str = "x") -> None:
@@ -278,7 +275,7 @@ def _finish(axis: Any, title: str, xlabel: str, ylabel: str, *, whole: str = "x"
 
 
 def _tick(value: float) -> str:
-    """Whole numbers from 0 in few letters; nothing for others, which no count can be."""
+    """A whole number in few characters; nothing for other numbers, which are no counts."""
     if value < 0 or value != round(value):
         return ""
     for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):

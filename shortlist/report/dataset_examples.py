@@ -1,8 +1,7 @@
-"""Examples of a dataset: which rows, and how images, texts, features and pairs of objects are shown."""
+"""Examples of a dataset: which rows, how images, texts, features and pairs of objects are drawn and described."""
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,26 +11,27 @@ from torch import Tensor
 from shortlist.data import Dataset, Example
 from shortlist.data.draws import Draws
 from shortlist.extras import require
+from shortlist.report.chart_matplotlib import one_line, shorten, wrap
 
 _INK, _PALE, _MARK = "#264653", "#777777", "#b5651d"
 _FRAME = "#cccccc"
 _MOST_PIXELS = 400
 _MOST_CELLS = 256
-# Letters in a row of cells, at sizes that leave room for capitals.
-_CAPTION_LETTERS, _TEXT_LETTERS, _TEXT_LINES = 174, 208, 10
+# Characters across all cells of a row, with room for capitals.
+_CAPTION_WIDTH, _TEXT_WIDTH, _TEXT_LINES = 174, 208, 10
 
 
 class Shown(NamedTuple):
-    """A row with its content, or with the reason why it could not be read.
+    """A row with its content, or with the reason why it cannot be read.
 
     Args:
-        row: its number.
-        example: its content; None if it could not be read.
-        reason: why not, in one sentence; empty if it could.
+        row: its index.
+        example: its content; None if it cannot be read.
+        reason: why it cannot be read; else empty.
 
     Example:
-        >>> Shown(3, None, "`b.jpg` is not there.").reason
-        '`b.jpg` is not there.'
+        >>> Shown(3, None, "`b.jpg` does not exist.").reason
+        '`b.jpg` does not exist.'
     """
 
     row: int
@@ -40,18 +40,15 @@ class Shown(NamedTuple):
 
 
 def example_rows(num_rows: int, count: int, *, seed: int = 0) -> list[int]:
-    """Choose rows by chance, each at most once, ascending.
+    """Sample rows without replacement, in ascending order.
 
     Args:
         num_rows: how many rows there are.
-        count: how many are wanted; all rows, if there are fewer.
-        seed: the same seed gives the same rows, on any platform.
-
-    Returns:
-        Numbers of rows.
+        count: how many to sample; all rows if there are fewer.
+        seed: the same seed gives the same rows on any platform.
 
     Raises:
-        ValueError: if ``count`` is negative, or ``seed`` no whole number from 0.
+        ValueError: if ``count`` or ``seed`` is negative.
 
     Example:
         >>> example_rows(1000, 3)
@@ -69,14 +66,11 @@ def example_rows(num_rows: int, count: int, *, seed: int = 0) -> list[int]:
 
 
 def read_example(dataset: Dataset, row: int) -> Shown:
-    """Read a row; one that cannot be read, such as a damaged image, is to be shown with the reason.
+    """Read a row, or explain why it cannot be read: a damaged or missing file, or a missing library.
 
     Args:
-        dataset: where the row is.
-        row: its number.
-
-    Returns:
-        The row, or the reason: a damaged or missing file, or a library that reading it needs.
+        dataset: the data.
+        row: its index.
 
     Example:
         >>> from shortlist.data import Dataset, ImageFiles
@@ -86,37 +80,18 @@ def read_example(dataset: Dataset, row: int) -> Shown:
     try:
         return Shown(row, dataset[row])
     except OSError as error:
-        told = error.strerror is not None and error.filename is not None
-        return Shown(row, None, f"`{error.filename}`: {error.strerror}." if told else str(error))
+        known = error.strerror is not None and error.filename is not None
+        return Shown(row, None, f"`{error.filename}`: {error.strerror}." if known else str(error))
     except (ValueError, ImportError) as error:
         return Shown(row, None, str(error))
 
 
-def one_line(text: str) -> str:
-    r"""The text with single spaces for line ends, tabs and whatever else is not printed.
-
-    Args:
-        text: any text.
-
-    Returns:
-        The same in one line, without spaces at its ends.
-
-    Example:
-        >>> one_line(" red\n\trose ")
-        'red rose'
-    """
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-
-
 def describe_input(dataset: Dataset, example: Example) -> str:
-    """What the input of a row is, in one line.
+    """Describe the input of a row in one line: its text, image size, first features, or pair of object classes.
 
     Args:
-        dataset: where the row is, for the kind of its inputs.
+        dataset: the data, for the kind of its inputs.
         example: the row.
-
-    Returns:
-        The text itself, the sides of an image, the first features, or the classes of a pair of objects.
 
     Example:
         >>> from shortlist.data import Dataset, Features
@@ -133,22 +108,16 @@ def describe_input(dataset: Dataset, example: Example) -> str:
         return one_line(str(content))
     if content.layout != torch.strided:
         values = content.to_sparse_coo().coalesce().values()
-        return f"{int((values != 0).sum()):,} of {content.numel():,} features are not 0"
+        return f"{int((values != 0).sum()):,} of {content.numel():,} features are nonzero"
     if dataset.inputs.kind == "images" and content.dim() == 3:
-        return f"{content.shape[2]} × {content.shape[1]} pixels, {'grey' if content.shape[0] == 1 else 'colour'}"
+        return f"{content.shape[2]} × {content.shape[1]} pixels, {'grayscale' if content.shape[0] == 1 else 'color'}"
     flat = content.flatten()
     values = ", ".join(map(_feature, flat[:6].tolist()))
     return f"{values}{', …' if len(flat) > 6 else ''}"
 
 
 def describe_labels(example: Example) -> str:
-    """The labels of a row, unknown ones after them with a question mark, in one line.
-
-    Args:
-        example: the row.
-
-    Returns:
-        Names between commas.
+    """List the labels of a row in one line, then the unknown ones with a question mark.
 
     Example:
         >>> from shortlist.data import Example
@@ -160,17 +129,17 @@ def describe_labels(example: Example) -> str:
 
 
 def draw_examples(figure: Any, dataset: Dataset, rows: list[int], *, columns: int) -> None:
-    """Draw a grid of rows into a figure or subfigure, each with its number, part and labels.
+    """Draw a grid of rows, each with its index, part and labels.
 
     Args:
-        figure: a matplotlib figure or subfigure with room for the grid.
-        dataset: where the rows are.
-        rows: which rows, from left to right and from top to bottom.
-        columns: how many side by side.
+        figure: a matplotlib figure or subfigure.
+        dataset: the data.
+        rows: which rows, in reading order.
+        columns: how many per line.
 
     Example:
         >>> from shortlist.data import Dataset, Texts
-        >>> from shortlist.report.saving import new_figure
+        >>> from shortlist.report.chart_matplotlib import new_figure
         >>> figure, flowers = new_figure(6, 2), Dataset(Texts(["red"]), torch.tensor([0]), ("rose",))
         >>> draw_examples(figure, flowers, [0], columns=2)
         >>> figure.axes[0].get_xlabel()
@@ -182,13 +151,13 @@ def draw_examples(figure: Any, dataset: Dataset, rows: list[int], *, columns: in
     axes = figure.subplots(-(-len(rows) // columns), columns, squeeze=False).flat
     for axis in axes[len(rows) :]:
         axis.set_axis_off()
-    width, text_width = _CAPTION_LETTERS // columns, _TEXT_LETTERS // columns
+    width, text_width = _CAPTION_WIDTH // columns, _TEXT_WIDTH // columns
     for axis, one, heat in zip(axes, shown, cells, strict=False):
         axis.set(xticks=[], yticks=[])
         for spine in axis.spines.values():
             spine.set(color=_FRAME, linewidth=0.6)
         if one.example is None:
-            _write(axis, f"cannot be read: {one.reason}", text_width, colour=_MARK)
+            _write(axis, f"cannot be read: {one.reason}", text_width, color=_MARK)
             axis.set_title(f"row {one.row:,}", fontsize=7, color=_PALE)
             continue
         part = "" if one.example.split is None else f" · {shorten(one.example.split, 20)}"
@@ -200,66 +169,8 @@ def draw_examples(figure: Any, dataset: Dataset, rows: list[int], *, columns: in
         _draw_input(axis, dataset, one.example, heat, span, text_width)
 
 
-def wrap(text: str, width: int, lines: int) -> str:
-    """The text in lines; what is too much ends in an ellipsis. Only drawable letters.
-
-    Args:
-        text: any text.
-        width: how many letters a line may have.
-        lines: how many lines there may be.
-
-    Returns:
-        Lines with ends between them.
-
-    Example:
-        >>> wrap("a red rose in the garden", 10, 2).splitlines()
-        ['a red rose', 'in the …']
-    """
-    text = drawable(text)[: 2 * width * lines]  # Wrapping a whole book to show its first page takes long.
-    return "\n".join(textwrap.wrap(text, width, max_lines=lines, placeholder=" …", break_on_hyphens=False))
-
-
-def shorten(text: str, width: int) -> str:
-    """The text in one line. Only drawable letters.
-
-    Args:
-        text: any text.
-        width: how many letters the line may have.
-
-    Returns:
-        The text, or its beginning with an ellipsis.
-
-    Example:
-        >>> shorten("a red rose", 6)
-        'a red…'
-    """
-    text = drawable(text)
-    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
-
-
-def drawable(text: str) -> str:
-    r"""The text in one line, with a box for each letter that the font lacks (matplotlib would warn of each).
-
-    Args:
-        text: any text.
-
-    Returns:
-        As many letters as `one_line` leaves.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-
-    Example:
-        >>> drawable("rose\t花")
-        'rose ▯'
-    """
-    fonts = require("matplotlib.font_manager", extra="report")
-    known = fonts.get_font(fonts.findfont(fonts.FontProperties())).get_charmap()
-    return "".join(letter if ord(letter) in known else "▯" for letter in one_line(text))
-
-
 def _feature(value: float) -> str:
-    """Three digits, and all that stand before the point; exponents only where there would be many zeros."""
+    """Three significant digits, or all digits before the point; an exponent only instead of many zeros."""
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
@@ -283,20 +194,20 @@ def _draw_input(
         _write(axis, describe_input(dataset, example), width)
 
 
-def _write(axis: Any, text: str, width: int, *, colour: str = _INK) -> None:
+def _write(axis: Any, text: str, width: int, *, color: str = _INK) -> None:
     text = wrap(text, width, _TEXT_LINES)
     place = {"transform": axis.transAxes, "va": "top", "clip_on": True}
-    # A text in the layout could push its neighbours aside; it has its own frame and is clipped to it.
-    axis.text(0.03, 0.95, text, fontsize=7, color=colour, parse_math=False, **place).set_in_layout(False)
+    # Keep the text out of the layout, where it would push its neighbors aside; it is clipped to its frame.
+    axis.text(0.03, 0.95, text, fontsize=7, color=color, parse_math=False, **place).set_in_layout(False)
 
 
 def _draw_pair(axis: Any, pair: Any) -> None:
-    """Two boxes in the frame of their image; the subject dark, the object orange."""
+    """Two boxes within their image: the subject dark, the object orange."""
     patches = require("matplotlib.patches", extra="report")
     width, height = (max(1.0, float(side)) for side in pair.image_size)
-    for box, colour in ((pair.subject_box, _INK), (pair.object_box, _MARK)):
+    for box, color in ((pair.subject_box, _INK), (pair.object_box, _MARK)):
         x1, y1, x2, y2 = (float(side) for side in box)
-        axis.add_patch(patches.Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=colour, linewidth=1.5))
+        axis.add_patch(patches.Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=color, linewidth=1.5))
     axis.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
 
 
@@ -307,7 +218,7 @@ def _pair_names(dataset: Dataset, pair: Any) -> list[str]:
 
 
 def _heat(content: Any) -> np.ndarray | None:
-    """Features as a picture: a matrix as it is, anything else as a strip of at most 256 cells; None for no features."""
+    """Features as an image: a matrix as it is, anything else as a strip of at most 256 cells; None without features."""
     if not isinstance(content, Tensor) or not content.numel():
         return None
     if content.layout != torch.strided:
@@ -322,7 +233,7 @@ def _heat(content: Any) -> np.ndarray | None:
 
 
 def _sparse_strip(content: Tensor) -> np.ndarray:
-    """The largest absolute value in each of at most 256 stretches of the columns."""
+    """The largest magnitude in each of at most 256 ranges of columns."""
     entries = content.to_sparse_coo().coalesce()
     cells = min(_MOST_CELLS, content.numel())
     places = entries.indices()[-1].numpy() * cells // content.shape[-1]
@@ -332,7 +243,7 @@ def _sparse_strip(content: Tensor) -> np.ndarray:
 
 
 def _span(cells: list[np.ndarray | None]) -> tuple[float, float]:
-    """One scale of colours for all examples; outliers do not stretch it."""
+    """One color scale for all examples, robust to outliers."""
     values = np.concatenate([cell.ravel() for cell in cells if cell is not None] or [np.zeros(1)])
     values = values[np.isfinite(values)]
     if not len(values):

@@ -1,5 +1,5 @@
 "use strict";
-// Draws the charts of the page and moves what depends on K. All content comes from the element "charts".
+// Draws the charts and updates what depends on K. All content comes from the element "charts".
 (() => {
   const content = JSON.parse(document.getElementById("charts").textContent);
   const INK = content.ink;
@@ -7,9 +7,9 @@
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const panels = [];
 
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-  // What is drawn in ink follows the ground of the page.
+  // Whatever is drawn in ink follows the color scheme of the page.
   const inked = (value, ink) => {
     if (value === INK) return ink;
     if (Array.isArray(value)) return value;
@@ -17,8 +17,8 @@
     return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, inked(inner, ink)]));
   };
 
-  // Marks at 1, 2 and 5 where they fit: fewer on a narrow chart of many powers of ten, any within one power.
-  const setLogMarks = (axis, chart, side, narrow) => {
+  // Ticks at 1, 2 and 5 where they fit; fewer on a narrow chart of many decades, any within one decade.
+  const setLogTicks = (axis, chart, side, narrow) => {
     const values = chart.data.flatMap((number) => content.traces[number][side]).filter((value) => value > 0);
     if (values.length === 0) return;
     const least = values.reduce((a, b) => Math.min(a, b));
@@ -30,7 +30,7 @@
 
   const layoutOf = (chart, panel) => {
     const layout = structuredClone(content.layouts[chart.layout]);
-    const [ink, soft, grid, ground] = ["--ink", "--soft", "--grid", "--ground"].map(colour);
+    const [ink, soft, grid, ground] = ["--ink", "--soft", "--grid", "--ground"].map(color);
     const narrow = panel.plot.clientWidth < 520;
     for (const side of [layout.xaxis, layout.yaxis]) {
       Object.assign(side, { gridcolor: grid, linecolor: soft, tickcolor: soft, zeroline: false, automargin: true, fixedrange: touch });
@@ -45,10 +45,10 @@
       layout.yaxis.type = panel.scale;
       delete layout.yaxis.range;
     }
-    if (layout.xaxis.type === "log") setLogMarks(layout.xaxis, chart, "x", narrow);
+    if (layout.xaxis.type === "log") setLogTicks(layout.xaxis, chart, "x", narrow);
     if (layout.yaxis.type === "log") {
       layout.yaxis.rangemode = "normal";
-      setLogMarks(layout.yaxis, chart, "y", narrow);
+      setLogTicks(layout.yaxis, chart, "y", narrow);
     }
     for (const shape of layout.shapes || []) shape.line.color = soft;
     for (const note of layout.annotations || []) {
@@ -89,7 +89,7 @@
     const dashes = { dash: "7 4", dot: "2 3", dashdot: "7 3 2 3" }[trace.line && trace.line.dash] || "none";
     if (trace.type === "bar") {
       add("rect", { x: -9, y: -5, width: 18, height: 10, rx: 2, fill: shade });
-      if (trace.marker.pattern) add("path", { d: "M-7 5L-1-5M-1 5L5-5", stroke: colour("--ground"), "stroke-width": 1.5 });
+      if (trace.marker.pattern) add("path", { d: "M-7 5L-1-5M-1 5L5-5", stroke: color("--ground"), "stroke-width": 1.5 });
     }
     else add("line", { x1: -13, x2: 13, y1: 0, y2: 0, stroke: shade, "stroke-width": 2, "stroke-dasharray": dashes });
     if ((trace.mode || "").includes("markers")) add("path", { d: SHAPES[trace.marker.symbol] || SHAPES.circle, fill: shade });
@@ -100,7 +100,7 @@
   const unescaped = (text) => { plain.innerHTML = text; return plain.value; };
 
   const drawLegend = (panel, traces) => {
-    const ink = colour("--ink");
+    const ink = color("--ink");
     const entries = traces.filter((trace) => trace.showlegend);
     panel.legend.replaceChildren(...entries.map((trace, place) => {
       const item = document.createElement("li");
@@ -123,10 +123,10 @@
   };
 
   const draw = (panel) => {
-    const places = panel.charts[panel.choice];
-    const chart = content.charts[places[places.length > 1 ? panel.job.place : 0]];
+    const numbers = panel.charts[panel.choice];
+    const chart = content.charts[numbers[numbers.length > 1 ? panel.job.kIndex : 0]];
     const traces = chart.data.map((number) => content.traces[number]);
-    const ink = colour("--ink");
+    const ink = color("--ink");
     const data = traces.map((trace) => ({ ...inked(trace, ink), visible: !panel.hidden.has(trace.legendgroup) }));
     Plotly.react(panel.plot, data, layoutOf(chart, panel), { responsive: true, displayModeBar: false, doubleClick: "reset" });
     panel.note.textContent = chart.note;
@@ -143,45 +143,45 @@
     }
   }, { rootMargin: "1200px" });
 
-  const moveAnswers = (job) => {
+  const updateAnswers = (job) => {
     for (const answer of job.element.querySelectorAll(".answer")) {
-      const size = JSON.parse(answer.dataset.sizes)[job.place];
+      const size = JSON.parse(answer.dataset.sizes)[job.kIndex];
       const labels = [...answer.querySelectorAll(".labels > li")];
-      labels.forEach((label, place) => { label.hidden = place >= size; });
+      labels.forEach((label, rank) => { label.hidden = rank >= size; });
       answer.querySelector(".size").textContent = size === 0 ? "no label" : size === 1 ? "1 label" : `${size} labels`;
       const more = answer.querySelector(".more");
       more.hidden = size <= labels.length;
       more.textContent = `and ${size - labels.length} more that are not listed`;
       let missed = 0;
       for (const chip of answer.querySelectorAll(".missed")) {
-        const place = Number(chip.dataset.place);
-        // What lies beyond the listed labels is not known to be missed.
-        chip.hidden = place >= 0 ? place < size : size > labels.length;
+        const rank = Number(chip.dataset.rank);
+        // Labels beyond the listed ones are not known to be missed.
+        chip.hidden = rank >= 0 ? rank < size : size > labels.length;
         if (!chip.hidden) missed += 1;
       }
       answer.querySelector(".misses").hidden = missed === 0;
     }
   };
 
-  const move = (job, place) => {
-    job.place = place;
-    const words = job.names[place];
+  const setK = (job, kIndex) => {
+    job.kIndex = kIndex;
+    const words = job.names[kIndex];
     if (job.input) {
-      job.input.value = place;
+      job.input.value = kIndex;
       job.input.setAttribute("aria-valuetext", `K = ${words}`);
       job.element.querySelector(".slider output").textContent = `K = ${words}`;
     }
     for (const element of job.element.querySelectorAll(".k-now")) element.textContent = words;
     for (const panel of panels) {
-      const moving = panel.charts.some((places) => places.length > 1);
-      if (panel.job === job && panel.drawn && moving) draw(panel);
+      const dependsOnK = panel.charts.some((numbers) => numbers.length > 1);
+      if (panel.job === job && panel.drawn && dependsOnK) draw(panel);
     }
-    moveAnswers(job);
+    updateAnswers(job);
   };
 
   const jobs = content.jobs.map((found, number) => {
     const element = document.getElementById(`job-${number + 1}`);
-    const job = { ...found, element, place: found.start, input: element.querySelector(".slider input") };
+    const job = { ...found, element, kIndex: found.start, input: element.querySelector(".slider input") };
     for (const [name, panel] of Object.entries(found.panels)) {
       const box = document.getElementById(`job-${number + 1}-${name}`);
       const made = {
@@ -200,9 +200,9 @@
     return job;
   });
 
-  const tellAddress = () => {
-    const ks = jobs.map((job) => job.names[job.place]).join(",");
-    try { history.replaceState(null, "", `#k=${ks}`); } catch { /* Some viewers keep their address. */ }
+  const writeAddress = () => {
+    const ks = jobs.map((job) => job.names[job.kIndex]).join(",");
+    try { history.replaceState(null, "", `#k=${ks}`); } catch { /* Some viewers do not allow it. */ }
   };
   const readAddress = () => {
     const found = /[#&]k=([0-9.,]+)/.exec(location.hash);
@@ -211,15 +211,15 @@
     jobs.forEach((job, number) => {
       const k = ks[Math.min(number, ks.length - 1)];
       const near = job.ks.map((one) => Math.abs(one - k));
-      move(job, near.indexOf(Math.min(...near)));
+      setK(job, near.indexOf(Math.min(...near)));
     });
   };
   for (const job of jobs) {
-    if (job.input) job.input.addEventListener("input", () => { move(job, Number(job.input.value)); tellAddress(); });
+    if (job.input) job.input.addEventListener("input", () => { setK(job, Number(job.input.value)); writeAddress(); });
   }
-  // A reloaded page may keep the place of a slider or the choice of a button that its charts do not show.
+  // A reloaded page may restore slider and buttons that its charts do not show.
   for (const form of document.querySelectorAll("form")) form.reset();
-  jobs.forEach((job) => move(job, job.start));
+  jobs.forEach((job) => setK(job, job.start));
   readAddress();
   addEventListener("hashchange", readAddress);
 

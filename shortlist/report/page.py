@@ -1,27 +1,30 @@
-"""The report as one HTML file that needs no network."""
+"""The report as one self-contained HTML file, rendered by Jinja from ``page.html.jinja``."""
 
 from __future__ import annotations
 
 import json
-from html import escape
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shortlist import __version__
+from shortlist.comparison_document import Answer, AuditSummary, Candidate, ComparisonDocument, MetricInfo, Provenance
 from shortlist.extras import require
 from shortlist.files import replacing
-from shortlist.report.chart import INK, Panel
+from shortlist.formatting import format_count, format_duration, format_number
+from shortlist.report.chart import INK, Panel, candidate_style
 from shortlist.report.chart_plotly import plotly_chart
-from shortlist.report.comparison_panels import comparison_panels
-from shortlist.report.figure_words import k_words, shown_name
-from shortlist.report.page_examples import examples_html
-from shortlist.report.page_parts import audits_html, heading_html, panel_html, reproduce_html, slider_html
-from shortlist.report.page_table import table_html
+from shortlist.report.comparison_charts import comparison_panels
+from shortlist.report.winners import MetricFormat, audit_sentence, metric_title, shown_name, summary_sentence
 
-# Nothing may be fetched, not even by a script: the page must look the same without a network and tell nobody of it.
+# The page must look the same without a network and report to nobody, so even scripts may fetch nothing.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-_TITLES = {
+_CONTENTS = {
     "comparison": "Comparison",
     "error-versus-size": "Error versus size",
     "set-sizes": "Set sizes",
@@ -33,171 +36,326 @@ _TITLES = {
     "training": "Training",
     "reproduce": "How to reproduce",
 }
+_PARTS = {"train": "training rows", "val": "validation rows", "test": "test rows"}
+_BEST, _TIE = "★", "☆"
+_MARKS = {_BEST: "best", _TIE: "not significantly different from the best"}
+_MAX_BUTTONS = 5
+_SHOWN_EXAMPLES = 4
+_TEXT_LENGTH = 600
+_MAX_FEATURE_BARS = 160
 
 
-def write_report(documents: list[dict[str, Any]], path: str | Path) -> Path:
-    """Write the report of comparisons.
+def write_report(documents: Sequence[ComparisonDocument], path: str | Path) -> Path:
+    """Write the report of comparisons, atomically.
 
     Args:
-        documents: of `shortlist.report.comparison_document.read_comparison`; each is a section of the page.
-        path: the file; written whole or not at all.
+        documents: from `shortlist.comparison_document.read_comparison`; each becomes a section of the page.
+        path: the file.
 
     Returns:
-        ``path``, once the file is complete.
+        ``path``.
 
     Raises:
         ValueError: if there is no comparison.
-        ImportError: if plotly is not installed.
+        ImportError: if jinja2 or plotly is not installed.
     """
     path = Path(path)
     page = report_page(documents)
     with replacing(path) as partial:
-        # JSON can hold halves of letters, which no file can.
+        # JSON may contain lone surrogates, which UTF-8 cannot encode.
         partial.write_bytes(page.encode("utf-8", "replace"))
     return path
 
 
-def report_page(documents: list[dict[str, Any]]) -> str:
+def report_page(documents: Sequence[ComparisonDocument]) -> str:
     """The page as text; see `write_report`."""
     if not documents:
-        raise ValueError("`documents` must hold at least one comparison.")
-    panels = [comparison_panels(document) for document in documents]
-    names = [shown_name(document["data"]["name"]) for document in documents]
-    sections = [
-        _job_html(document, found, number, len(documents))
-        for number, (document, found) in enumerate(zip(documents, panels, strict=True), start=1)
-    ]
-    links = [f'<a href="#job-{number}"><bdi>{escape(name)}</bdi></a>' for number, name in enumerate(names, start=1)]
-    nav = f'<nav aria-label="Jobs">{"".join(links)}</nav>' if len(links) > 1 else ""
-    return _PAGE.format(
+        raise ValueError("`documents` must contain at least one comparison.")
+    markup = require("markupsafe", extra="report").Markup
+    jobs = [_job(document, number, len(documents)) for number, document in enumerate(documents, start=1)]
+    # Plotly contains no such text today; if it did, the rest of it would be displayed instead of run.
+    plotly = require("plotly.offline", extra="report").get_plotlyjs().replace("</script", "<\\/script")
+    return _template().render(
+        jobs=jobs,
         policy=_POLICY,
-        title=escape(f"{', '.join(names)} · shortlist report"),
-        style=_resource("page.css"),
-        nav=nav,
-        sections="\n".join(sections),
-        version=escape(__version__),
-        data=embedded_json(page_data(documents, panels)),
-        # The library holds no such text today; were it to, the rest of it would be shown instead of run.
-        plotly=require("plotly.offline", extra="report").get_plotlyjs().replace("</script", "<\\/script"),
-        script=_resource("page.js"),
+        version=__version__,
+        data=chart_data(documents, [list(job.panels.values()) for job in jobs]),
+        styles=markup(_resource("page.css")),
+        script=markup(_resource("page.js")),
+        plotly=markup(plotly),
     )
 
 
-def page_data(documents: list[dict[str, Any]], panels: list[list[Panel]]) -> dict[str, Any]:
-    """What the script of the page draws, of plain JSON.
-
-    Charts of neighbouring K share most of their traces, which stand once.
-
-    Returns:
-        ``jobs``: for each comparison its ``ks``, their ``names``, the place ``start`` of the K that was asked for, and
-        by panel the ``choices`` and the numbers of their ``charts``. ``charts``: numbers of ``data`` among ``traces``
-        and of ``layout`` among ``layouts``, and a ``note``.
-    """
-    traces, layouts = _Pool(), _Pool()
-    charts: list[dict[str, Any]] = []
-    jobs = []
-    for document, found in zip(documents, panels, strict=True):
-        places: dict[str, Any] = {}
-        for panel in found:
-            numbers = []
-            for choice in panel.charts.values():
-                numbers.append(list(range(len(charts), len(charts) + len(choice))))
-                for chart in choice:
-                    drawn = plotly_chart(chart)
-                    data = [traces.number(trace) for trace in drawn["data"]]
-                    charts.append({"data": data, "layout": layouts.number(drawn["layout"]), "note": chart.note})
-            places[panel.name] = {"choices": list(panel.charts), "charts": numbers}
-        ks = document["ks"]
-        jobs.append({"ks": ks, "names": [k_words(k) for k in ks], "start": ks.index(document["k"]), "panels": places})
-    return {"ink": INK, "jobs": jobs, "charts": charts, "traces": traces.members, "layouts": layouts.members}
-
-
-class _Pool:
-    """Members that are equal stand once and have one number."""
-
-    def __init__(self) -> None:
-        self.members: list[Any] = []
-        self._numbers: dict[str, int] = {}
-
-    def number(self, member: Any) -> int:
-        found = self._numbers.setdefault(json.dumps(member), len(self.members))
-        if found == len(self.members):
-            self.members.append(member)
-        return found
-
-
-def embedded_json(content: Any) -> str:
-    r"""JSON that can stand in a script element: nothing in it can end the element or begin a comment.
-
-    Raises:
-        ValueError: if a number is not finite.
-
-    Example:
-        >>> embedded_json({"name": "</script><!--"})
-        '{"name":"\\u003c/script\\u003e\\u003c!--"}'
-    """
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _job_html(document: dict[str, Any], panels: list[Panel], number: int, jobs: int) -> str:
-    job = f"job-{number}"
-    drawn = {panel.name: panel_html(panel, job) for panel in panels}
-    pair = [drawn[name] for name in ("set-sizes", "error-by-shot") if name in drawn]
-    examples = examples_html(document)
-    audits = audits_html(document)
-    training = "".join(drawn[name] for name in ("training-loss", "watched-metric") if name in drawn)
-    body = [
-        f'<section class="part" id="{job}-comparison">{table_html(document)}</section>',
-        '<div class="moving">',
-        slider_html(document, job),
-        drawn.get("error-versus-size", ""),
-        f'<div class="pair">{"".join(pair)}</div>' if len(pair) > 1 else "".join(pair),
-        drawn["accuracy-by-count"],
-        drawn["calibration"],
-        f'<section class="part" id="{job}-examples">{examples}</section>' if examples else "",
-        "</div>",
-        f'<section class="part" id="{job}-audits">{audits}{drawn.get("audit", "")}</section>' if audits else "",
-        f'<div class="pair" id="{job}-training">{training}</div>' if training else "",
-        f'<section class="part" id="{job}-reproduce">{reproduce_html(document)}</section>',
-    ]
-    text = "\n".join(part for part in body if part)
-    contents = [
-        f'<a href="#{job}-{name}">{title}</a>' for name, title in _TITLES.items() if f'id="{job}-{name}"' in text
-    ]
-    heading = heading_html(document, number, jobs)
-    nav = f'<nav class="contents" aria-label="Sections">{"".join(contents)}</nav>'
-    return f'<section class="job" id="{job}">{heading}{nav}\n{text}\n</section>'
+@cache
+def _template() -> Any:
+    jinja2 = require("jinja2", extra="report")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.filters |= {
+        "shown_name": shown_name,
+        "enumerated": lambda values: list(enumerate(values)),
+        "audit_sentence": audit_sentence,
+        "missed_labels": _missed_labels,
+        "score": _score,
+        "split_text": _split_text,
+    }
+    environment.globals |= {
+        "candidate_style": candidate_style,
+        "feature_bars": _feature_bars,
+        "format_count": format_count,
+        "marks": _MARKS,
+        "max_buttons": _MAX_BUTTONS,
+        "shown_examples": _SHOWN_EXAMPLES,
+    }
+    return environment.from_string(_resource("page.html.jinja"))
 
 
 def _resource(name: str) -> str:
     return resources.files("shortlist.report").joinpath(name).read_text(encoding="utf-8")
 
 
-_PAGE = """\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<header class="top"><div class="page"><h1>shortlist report</h1>{nav}</div></header>
-<main class="page">
-<noscript><p class="note">The charts need JavaScript; tables and examples do not.</p></noscript>
-{sections}
-</main>
-<div class="page"><footer>
-Made with shortlist {version}. This file is complete: it loads nothing from elsewhere.
-</footer></div>
-<script type="application/json" id="charts">{data}</script>
-<script>{plotly}</script>
-<script>
-{script}</script>
-</body>
-</html>
-"""
+def chart_data(documents: Sequence[ComparisonDocument], panels: Sequence[Sequence[Panel]]) -> dict[str, Any]:
+    """What the script of the page draws, as plain JSON.
+
+    Charts of neighboring K share most of their traces, so equal traces and layouts are stored once.
+
+    Returns:
+        ``jobs``: for each comparison its ``ks``, their ``names``, the index ``start`` of the requested K, and by panel
+        the ``choices`` and the numbers of their ``charts``. ``charts``: indices ``data`` into ``traces`` and ``layout``
+        into ``layouts``, and a ``note``.
+    """
+    traces, layouts = _Pool(), _Pool()
+    charts: list[dict[str, Any]] = []
+    jobs = []
+    for document, own_panels in zip(documents, panels, strict=True):
+        by_panel: dict[str, Any] = {}
+        for panel in own_panels:
+            numbers = []
+            for choice in panel.charts.values():
+                numbers.append(list(range(len(charts), len(charts) + len(choice))))
+                for chart in choice:
+                    drawn = plotly_chart(chart)
+                    data = [traces.index(trace) for trace in drawn["data"]]
+                    charts.append({"data": data, "layout": layouts.index(drawn["layout"]), "note": chart.note})
+            by_panel[panel.name] = {"choices": list(panel.charts), "charts": numbers}
+        ks, names = document.ks, [f"{k:g}" for k in document.ks]
+        jobs.append({"ks": ks, "names": names, "start": ks.index(document.k), "panels": by_panel})
+    return {"ink": INK, "jobs": jobs, "charts": charts, "traces": traces.members, "layouts": layouts.members}
+
+
+class _Pool:
+    """Stores equal members once."""
+
+    def __init__(self) -> None:
+        self.members: list[Any] = []
+        self._indices: dict[str, int] = {}
+
+    def index(self, member: Any) -> int:
+        index = self._indices.setdefault(json.dumps(member), len(self.members))
+        if index == len(self.members):
+            self.members.append(member)
+        return index
+
+
+class _Column(NamedTuple):
+    title: str
+    details: str
+    target: bool
+
+
+class _Cell(NamedTuple):
+    text: str
+    sort_value: str
+    mark: str
+    gap: str
+
+
+class _Row(NamedTuple):
+    name_parts: list[str]
+    about: str
+    cells: list[_Cell]
+
+
+class _Table(NamedTuple):
+    about: str
+    columns: list[_Column]
+    rows: list[_Row]
+    optimum: list[str] | None
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One comparison, as the template shows it."""
+
+    id: str
+    document: ComparisonDocument
+    panels: dict[str, Panel]
+    eyebrow: str
+    summary: str
+    facts: list[tuple[str, str]]
+    contents: list[tuple[str, str]]
+    table: _Table
+    k: str
+    k_index: int
+    candidate_index: dict[str, int]
+    audited: dict[str, AuditSummary]
+    provenance: str
+    options: list[tuple[str, list[tuple[str, str]]]]
+
+
+def _job(document: ComparisonDocument, number: int, jobs: int) -> _Job:
+    data, k = document.data, f"{document.k:g}"
+    panels = {panel.name: panel for panel in comparison_panels(document)}
+    audited = {name: each.audit for name, each in document.candidates.items() if each.audit is not None}
+    task = "one true label per row" if data.task == "one class" else "several labels per row"
+    words = [f"Job {number} of {jobs}"] if jobs > 1 else []
+    facts = [(_PARTS.get(part, f"{shown_name(part)} rows"), f"{rows:,}") for part, rows in data.parts.items()]
+    facts += [("labels", f"{data.labels:,}"), ("labels per row", format_number(data.labels_per_row)), ("K", k)]
+    sections = {"comparison", "reproduce", *panels}
+    sections |= {"examples"} if document.examples else set()
+    sections |= {"audits"} if audited else set()
+    sections |= {"training"} if {"training-loss", "watched-metric"} & set(panels) else set()
+    return _Job(
+        id=f"job-{number}",
+        document=document,
+        panels=panels,
+        eyebrow=" · ".join([*words, shown_name(data.kind), task]),
+        summary=summary_sentence(document),
+        facts=facts,
+        contents=[(anchor, title) for anchor, title in _CONTENTS.items() if anchor in sections],
+        table=_table(document),
+        k=k,
+        k_index=document.ks.index(document.k),
+        candidate_index={name: index for index, name in enumerate(document.candidates)},
+        audited=audited,
+        provenance=_provenance(document.made),
+        options=[(name, _options(candidate)) for name, candidate in document.candidates.items()],
+    )
+
+
+def _table(document: ComparisonDocument) -> _Table:
+    formats = {metric.name: MetricFormat(document, metric.name) for metric in document.metrics}
+    columns = [_column(metric, formats[metric.name], document.target) for metric in document.metrics]
+    rows = [_row(document, name, formats) for name in document.candidates]
+    optimum = None
+    if document.optimum is not None:
+        optimum = [each.value(document.optimum.values.get(name)) for name, each in formats.items()]
+    return _Table(_about_table(document), columns, rows, optimum)
+
+
+def _about_table(document: ComparisonDocument) -> str:
+    seeds = max(len(candidate.runs) for candidate in document.candidates.values())
+    sentences = ["Mean over seeds ± half-width of its 95% interval." if seeds > 1 else "One seed per candidate."]
+    sentences.append(f"Measured on {document.data.parts[document.data.evaluated]:,} rows that no model was trained on.")
+    if len(document.candidates) > 1:
+        ties = any(len(names) > 1 for names in document.best.values())
+        tie = f"; {_TIE} does not differ significantly from it" if ties else ""
+        sentences.append(f"{_BEST} is the best of its column{tie}.")
+    directions = {metric.better for metric in document.metrics}
+    arrows = {"lower": "↓ lower is better.", "higher": "↑ higher is better."}
+    sentences += [words for direction, words in arrows.items() if direction in directions]
+    if document.optimum is not None:
+        sentences.append("Small numbers: the distance to the optimum, which knows the exact probabilities.")
+    return " ".join(sentences)
+
+
+def _column(metric: MetricInfo, wording: MetricFormat, target: str) -> _Column:
+    arrow = {"lower": "↓", "higher": "↑", None: ""}[metric.better]
+    unit = wording.unit or ("labels" if metric.name == "average_size" else "")
+    details = ["target"] if metric.name == target else []
+    details += [f"{unit} {arrow}".strip()] if unit or arrow else []
+    return _Column(metric_title(metric.name), " · ".join(details), metric.name == target)
+
+
+def _row(document: ComparisonDocument, name: str, formats: dict[str, MetricFormat]) -> _Row:
+    candidate = document.candidates[name]
+    cells = []
+    for metric, wording in formats.items():
+        interval, best = candidate.intervals[metric], document.best.get(metric, [])
+        mark = "" if len(document.candidates) == 1 or name not in best else _BEST if name == best[0] else _TIE
+        optimum = None if document.optimum is None else document.optimum.values.get(metric)
+        gap = ""
+        if optimum is not None and interval.mean is not None and metric != "average_size":
+            gap = wording.difference(interval.mean - optimum)
+        sort_value = "" if interval.mean is None else repr(float(interval.mean))
+        cells.append(_Cell(wording.interval(interval.mean, interval.half_width), sort_value, mark, gap))
+    about = shown_name(candidate.about)
+    if about.removeprefix("loss ") == shown_name(name):
+        about = ""
+    # Long names may break after underscores.
+    parts = shown_name(name).split("_")
+    return _Row([f"{part}_" for part in parts[:-1]] + parts[-1:], about, cells)
+
+
+def _provenance(made: Provenance) -> str:
+    try:
+        date = datetime.fromisoformat(made.date).strftime("%Y-%m-%d %H:%M %Z").strip()
+    except ValueError:
+        date = shown_name(made.date)
+    threads = "" if made.threads is None else f", {format_count(made.threads, 'thread')}"
+    versions = f"shortlist {made.shortlist}, torch {made.torch}, Python {made.python}"
+    return f"Made on {date} in {format_duration(made.seconds)} with {versions}{threads}."
+
+
+def _options(candidate: Candidate) -> list[tuple[str, str]]:
+    rows = [(name, json.dumps(value, ensure_ascii=False)) for name, value in candidate.options.items()]
+    rows.append(("seeds", ", ".join(str(run.seed) for run in candidate.runs)))
+    seconds = [run.seconds for run in candidate.runs if run.seconds is not None]
+    return rows + ([("training time", format_duration(sum(seconds)))] if seconds else [])
+
+
+class _Missed(NamedTuple):
+    label: str
+    rank: int
+    hidden: bool
+
+
+def _missed_labels(truth: Sequence[str], answer: Answer, size: int) -> list[_Missed]:
+    """The true labels with their ranks among the listed ones (-1 if unlisted), hidden unless the set misses them."""
+    listed, missed = answer.labels, []
+    for label in truth:
+        rank = listed.index(label) if label in listed else -1
+        # Labels beyond the listed ones are not known to be missed.
+        missed.append(_Missed(label, rank, hidden=rank < size if rank >= 0 else size > len(listed)))
+    return missed
+
+
+def _score(score: float) -> str:
+    """A score with two decimals.
+
+    Example:
+        >>> _score(0.614), _score(0.0004), _score(-3.14159), _score(1234.5)
+        ('0.61', '< 0.01', '-3.14', '1234')
+    """
+    if 0 < score < 0.01:
+        return "< 0.01"
+    return f"{score:.2f}" if abs(score) < 1000 else f"{score:.0f}"
+
+
+def _split_text(text: str) -> tuple[str, str]:
+    """The beginning of a text, cut at a space, and the rest."""
+    text = text.strip()
+    if len(text) <= _TEXT_LENGTH:
+        return text, ""
+    cut = text.rfind(" ", _TEXT_LENGTH - 80, _TEXT_LENGTH)
+    cut = cut if cut > 0 else _TEXT_LENGTH
+    return text[:cut], text[cut:].strip()
+
+
+class _FeatureBars(NamedTuple):
+    bars: list[tuple[float, float]]
+    caption: str
+
+
+def _feature_bars(values: Sequence[float | None]) -> _FeatureBars:
+    """Features as bars around 0, as (top, height) in percent; of many, the largest magnitude in each stretch."""
+    known = [0.0 if value is None else value for value in values]
+    if len(known) > _MAX_FEATURE_BARS:
+        edges = [len(known) * bar // _MAX_FEATURE_BARS for bar in range(_MAX_FEATURE_BARS + 1)]
+        known = [max(known[first:last], key=abs) for first, last in pairwise(edges)]
+    low, high = min(0.0, *known), max(0.0, *known)
+    span = (high - low) or 1.0
+    bars = [(100 * (high - max(value, 0)) / span, max(100 * abs(value) / span, 0.5)) for value in known]
+    return _FeatureBars(bars, f"{len(values):,} features from {min(known):.3g} to {max(known):.3g}")

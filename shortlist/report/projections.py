@@ -1,4 +1,4 @@
-"""A picture of the projections: what they do to one logit, where the dual root lies, and the polytope."""
+"""The projections in pictures: the response to one logit, the dual root, and the polytope."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import torch
 
 from shortlist.functional import constrained_softmax, lml, lml_dual, sparse_top
-from shortlist.report.saving import new_figure, save_figure
+from shortlist.report.chart_matplotlib import new_figure, save_figure
 
-_COLOURS = {"lml": "#264653", "constrained softmax": "#b5651d", "sparse-top": "#2a9d8f"}
+_COLORS = {"lml": "#264653", "constrained softmax": "#b5651d", "sparse-top": "#2a9d8f"}
 _OTHERS = torch.tensor([1.5, 0.5, 0.0, -0.5, -1.5])
 
 
 def draw_projections(path: str | Path) -> Path:
-    """Draw the three projections at k = 2 and write the picture.
+    """Draw the three projections at k = 2.
 
     Args:
-        path: where to write; the ending chooses the format (``.png``, ``.svg``, ``.pdf``). Missing folders are made.
+        path: the file; its suffix chooses the format (``.png``, ``.svg``, ``.pdf``). Missing folders are created.
 
     Returns:
-        ``path``, once the file is complete.
+        ``path``.
     """
     figure = new_figure(13, 4.2)
     axes = figure.subplots(1, 3)
@@ -33,7 +33,7 @@ def draw_projections(path: str | Path) -> Path:
 
 
 def _draw_response(axis: Any) -> None:
-    """p of one label while its logit moves against five others."""
+    """The probability of one label as its logit varies, against five others."""
     moving = torch.linspace(-5, 5, 301)
     logits = torch.cat([moving[:, None], _OTHERS.expand(len(moving), -1)], dim=-1)
     answers = {
@@ -42,8 +42,8 @@ def _draw_response(axis: Any) -> None:
         "sparse-top": sparse_top(logits, 2),
     }
     for name, p in answers.items():
-        axis.plot(moving, p[:, 0], color=_COLOURS[name], label=name, linewidth=2)
-    axis.set(xlabel="logit of one label among six", ylabel="its probability", title="Two labels are wanted")
+        axis.plot(moving, p[:, 0], color=_COLORS[name], label=name, linewidth=2)
+    axis.set(xlabel="logit of one label among six", ylabel="its probability", title="Probability of one label at k = 2")
     axis.legend(frameon=False, loc="upper left")
     axis.spines[["top", "right"]].set_visible(False)
 
@@ -54,27 +54,31 @@ def _draw_root(axis: Any) -> None:
     nu = torch.linspace(-7, 6, 301)
     parts = torch.sigmoid(logits + nu[:, None])
     axis.plot(nu, parts, color="#cccccc", linewidth=1)
-    axis.plot(nu, parts.sum(-1), color=_COLOURS["lml"], linewidth=2)
+    axis.plot(nu, parts.sum(-1), color=_COLORS["lml"], linewidth=2)
     for k in (1, 2, 4):
         root = lml_dual(logits, k).item()
         axis.plot([nu[0], root, root], [k, k, 0], color="#b5651d", linewidth=1, linestyle=":")
         axis.plot(root, k, "o", color="#b5651d")
         axis.annotate(f"k = {k}", (root, k), textcoords="offset points", xytext=(-8, 6), ha="right")
-    axis.set(xlabel="shift ν of all logits", ylabel="labels taken", title="LML: where the sigmoids sum to k")
+    axis.set(
+        xlabel="shift ν of all logits",
+        ylabel="sum of the sigmoids",
+        title="LML: the sigmoids sum to k at the dual root",
+    )
     axis.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_polytope(axis: Any) -> None:
     """Three labels, k = 2: the paths of the projections inside the triangle as the logits grow."""
     corners = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.5, math.sqrt(3) / 2]])
-    away = torch.eye(3)  # the corner where label j is left out
+    away = torch.eye(3)  # the corner without label j
 
-    def place(p: torch.Tensor) -> torch.Tensor:
+    def point(p: torch.Tensor) -> torch.Tensor:
         return (1 - p) @ corners
 
-    outline = torch.cat([place(1 - away), place(1 - away)[:1]])
+    outline = torch.cat([point(1 - away), point(1 - away)[:1]])
     axis.plot(outline[:, 0], outline[:, 1], color="#888888", linewidth=1)
-    for corner, name in zip(place(1 - away), ("without a", "without b", "without c"), strict=True):
+    for corner, name in zip(point(1 - away), ("without a", "without b", "without c"), strict=True):
         above = corner[1] > 0.5
         offset = (0, 8) if above else (0, -16)
         axis.annotate(name, corner, textcoords="offset points", xytext=offset, ha="center")
@@ -84,10 +88,10 @@ def _draw_polytope(axis: Any) -> None:
     lengths = torch.linspace(0, 12, 200)
     for name, project in {"lml": lml, "constrained softmax": constrained_softmax, "sparse-top": sparse_top}.items():
         for number, direction in enumerate(directions):
-            line = place(project(lengths[:, None] * direction, 2))
+            line = point(project(lengths[:, None] * direction, 2))
             label = name if number == 0 else None
-            axis.plot(line[:, 0], line[:, 1], color=_COLOURS[name], linewidth=1.2, alpha=0.9, label=label)
-    axis.set(title="Three labels, k = 2: as the logits grow")
+            axis.plot(line[:, 0], line[:, 1], color=_COLORS[name], linewidth=1.2, alpha=0.9, label=label)
+    axis.set(title="Three labels, k = 2: paths as the logits grow")
     axis.set_aspect("equal")
     axis.set_ylim(-0.12, 1.02)
     axis.axis("off")

@@ -1,147 +1,36 @@
-"""Who won: the best candidate for each figure, what cannot be told from it, and how far the optimum is."""
+"""Who won a comparison, in words: names and values of metrics, the best candidate, ties, and the gap to the optimum."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from shortlist.report.figure_words import FigureWords, figure_title, shown_name
+from shortlist.comparison_document import AuditSummary, ComparisonDocument, MeanInterval
 
+_TITLES = {"map": "mean average precision", "average_size": "average size"}
+_SHORT = {"ndcg": "nDCG", "f1": "F1"}
 AUDITED = {"sign": "output", "top-k": "ranked first"}
-"""What an audit asks of a label set, by its mode."""
+"""What an audit checks for a label set, by its mode."""
 
 
-@dataclass(frozen=True)
-class Winner:
-    """The best candidate for one figure.
-
-    Args:
-        figure: its name in the document.
-        better: ``"lower"`` or ``"higher"``.
-        name: of the best candidate.
-        mean: over its seeds.
-        half_width: half of its 95% interval; None with one seed.
-        ties: who cannot be told from it.
-        optimum: the figure of the exact probabilities; None where they are not known.
-        gap: how much worse than the optimum the best is; negative when it happens to be better on these rows.
-    """
-
-    figure: str
-    better: str | None
-    name: str
-    mean: float
-    half_width: float | None
-    ties: tuple[str, ...]
-    optimum: float | None
-    gap: float | None
-
-
-def main_figures(document: dict[str, Any]) -> list[str]:
-    """The figures that a short table shows: the target, and those at the K that was asked for.
+def shown_name(name: str) -> str:
+    r"""A user's name in one line; an empty one becomes ``"(no name)"``.
 
     Example:
-        >>> figures = [{"name": name} for name in ("recall@8", "recall@1", "map", "precision@5")]
-        >>> main_figures({"k": 8, "target": "precision@5", "figures": figures})
-        ['recall@8', 'map', 'precision@5']
+        >>> shown_name(" red\n rose "), shown_name("")
+        ('red rose', '(no name)')
     """
-    asked = f"@{max(1, round(document['k']))}"
-    names = [figure["name"] for figure in document["figures"]]
-    at_k = [name for name in names if name == document["target"] or "@" not in name or name.endswith(asked)]
-    # Where there are fewer labels than K, nothing has that size.
-    return at_k if any("@" in name for name in at_k) or not any("@" in name for name in names) else names
+    return " ".join(name.split()) or "(no name)"
 
 
-def winners(document: dict[str, Any]) -> list[Winner]:
-    """The winner of every figure that can be better or worse, the target first."""
-    found = []
-    for figure in sorted(document["figures"], key=lambda figure: figure["name"] != document["target"]):
-        names = document["best"].get(figure["name"])
-        if not names:
-            continue
-        interval = document["candidates"][names[0]]["intervals"][figure["name"]]
-        optimum = None if document["optimum"] is None else document["optimum"]["values"].get(figure["name"])
-        gap = None if optimum is None else (interval["mean"] - optimum) * (-1 if figure["better"] == "higher" else 1)
-        ties = tuple(names[1:])
-        found.append(
-            Winner(
-                figure["name"], figure["better"], names[0], interval["mean"], interval["half_width"], ties, optimum, gap
-            )
-        )
-    return found
-
-
-def summary_sentence(document: dict[str, Any]) -> str:
-    """Who wins the target, in words."""
-    best = winners(document)[0]
-    words = FigureWords(document, best.figure)
-    seeds = len(document["candidates"][best.name]["runs"])
-    over = f" over {seeds} seeds" if seeds > 1 else " with one seed"
-    value = words.sentence({"mean": best.mean, "half_width": best.half_width})
-    name = figure_title(best.figure)
-    if len(document["candidates"]) == 1:
-        return f"The {name} of {shown_name(best.name)} is {value}{over}{_distance(best, words)}."
-    order = {"lower": "lowest", "higher": "highest"}.get(best.better or "", "best")
-    told = f" It cannot be told apart from {listed(best.ties, 'and')}." if best.ties else ""
-    alone = " Each of the others is worse in its 95% interval, paired by seed." if not best.ties and seeds > 1 else ""
-    once = " One seed cannot tell skill from luck." if seeds == 1 else ""
-    return f"{shown_name(best.name)} has the {order} {name}: {value}{over}{_distance(best, words)}.{told}{alone}{once}"
-
-
-def summary_of(document: dict[str, Any]) -> dict[str, Any]:
-    """The same as plain JSON: the winners and the audits of a comparison."""
-    audits = {name: candidate["audit"] for name, candidate in document["candidates"].items()}
-    keys = ("mode", "sets", "argmaxable", "unargmaxable", "undecided", "labels", "features")
-    return {
-        "data": document["data"]["name"],
-        "k": document["k"],
-        "target": document["target"],
-        "winners": [asdict(winner) | {"ties": list(winner.ties)} for winner in winners(document)],
-        "audits": {name: {key: found[key] for key in keys} for name, found in audits.items() if found is not None},
-    }
-
-
-def audit_sentence(name: str, audit: dict[str, Any]) -> str:
-    """What a layer can never output, in words.
-
-    Example:
-        >>> found = {"mode": "sign", "sets": 2900, "unargmaxable": 800, "undecided": 0, "labels": 1428, "features": 50}
-        >>> audit_sentence("bce", found)
-        'bce: 800 of 2,900 distinct label sets of the test rows can never be output by this layer, whatever its input.'
-        >>> audit_sentence("dft", found | {"unargmaxable": 0})
-        'dft: all 2,900 distinct label sets of the test rows can be output by this layer.'
-    """
-    act = f"be {AUDITED[audit['mode']]} by"
-    sets, never, undecided = audit["sets"], audit["unargmaxable"], audit["undecided"]
-    rest = f"; {undecided:,} could not be decided" if undecided else ""
-    if not never:
-        some = f"{sets - undecided:,} of" if undecided else "all"
-        return f"{shown_name(name)}: {some} {sets:,} distinct label sets of the test rows can {act} this layer{rest}."
-    which = f"{never:,} of {sets:,} distinct label sets of the test rows"
-    return f"{shown_name(name)}: {which} can never {act} this layer, whatever its input{rest}."
-
-
-def gap_words(winner: Winner, words: FigureWords, of: str = "") -> str:
-    """The distance to the optimum with its unit, such as ``"1.7 points above 10.3 %"``; empty where it is not known."""
-    if winner.optimum is None:
-        return ""
-    side = "above" if winner.mean >= winner.optimum else "below"
-    unit = " points" if words.is_share else ""
-    optimum = words.sentence({"mean": winner.optimum, "half_width": None})
-    return f"{words.value(abs(winner.mean - winner.optimum))}{unit} {side} {of}{optimum}"
-
-
-def _distance(winner: Winner, words: FigureWords) -> str:
-    found = gap_words(winner, words, "the optimum of ")
-    return f", {found}" if found else ""
-
-
-def listed(names: Sequence[str], last: str = "") -> str:
-    """Names in a row, with semicolons between them where one holds a comma.
+def listed(names: Sequence[str], conjunction: str = "") -> str:
+    """Names in a row, separated by semicolons if one of them contains a comma.
 
     Args:
-        names: as users gave them.
-        last: what stands before the last, such as ``"and"``.
+        names: as the user wrote them.
+        conjunction: written before the last name, such as ``"and"``.
 
     Example:
         >>> listed(["bce", "lml", "rml"], "and"), listed(["bce, wide", "lml"]), listed(["bce, wide", "lml"], "and")
@@ -149,7 +38,187 @@ def listed(names: Sequence[str], last: str = "") -> str:
     """
     shown = [shown_name(name) for name in names]
     commas = any("," in name for name in shown)
-    between = "; " if commas else ", "
-    if not last or len(shown) < 2:
-        return between.join(shown)
-    return f"{between.join(shown[:-1])}{';' if commas else ''} {last} {shown[-1]}"
+    separator = "; " if commas else ", "
+    if not conjunction or len(shown) < 2:
+        return separator.join(shown)
+    return f"{separator.join(shown[:-1])}{';' if commas else ''} {conjunction} {shown[-1]}"
+
+
+def metric_title(name: str) -> str:
+    """What a metric is called in a sentence.
+
+    Example:
+        >>> [metric_title(name) for name in ("average2.5_error", "top1_error", "ndcg@5", "map", "my_metric")]
+        ['average-2.5 error', 'top-1 error', 'nDCG@5', 'mean average precision', 'my metric']
+    """
+    if name in _TITLES:
+        return _TITLES[name]
+    match = re.fullmatch(r"(average|top)([0-9.]+)_(error|accuracy)", name)
+    if match is not None:
+        return f"{match[1]}-{match[2]} {match[3]}"
+    family, at, size = name.partition("@")
+    return shown_name(f"{_SHORT.get(family, family)}{at}{size}".replace("_", " "))
+
+
+class MetricFormat:
+    """How the values of one metric are written, with the same number of decimals for all candidates.
+
+    Fractions are written as percentages, other values with about three digits. Percentages have one decimal, or two if
+    an interval would otherwise round to 0.
+
+    Args:
+        document: the comparison.
+        name: the metric.
+
+    Attributes:
+        is_fraction: whether values are written as percentages.
+        unit: ``"%"`` for fractions, else empty.
+    """
+
+    def __init__(self, document: ComparisonDocument, name: str) -> None:
+        intervals = [candidate.intervals[name] for candidate in document.candidates.values()]
+        values = [interval.mean for interval in intervals]
+        if document.optimum is not None:
+            values.append(document.optimum.values.get(name))
+        known = [value for value in values if value is not None]
+        self.is_fraction = name != "average_size" and all(0 <= value <= 1 for value in known)
+        self.unit = "%" if self.is_fraction else ""
+        if self.is_fraction:
+            widths = [interval.half_width for interval in intervals if interval.half_width]
+            self._decimals = 2 if widths and min(widths) < 0.0005 else 1
+        else:
+            largest = max(map(abs, known), default=0.0)
+            self._decimals = 2 if largest < 10 else 1 if largest < 100 else 0
+
+    def value(self, value: float | None) -> str:
+        """A value without its unit; a dash if there is none."""
+        return "–" if value is None else f"{100 * value if self.is_fraction else value:.{self._decimals}f}"
+
+    def interval(self, mean: float | None, half_width: float | None) -> str:
+        """A mean and the half-width of its interval, without the unit."""
+        return self.value(mean) + ("" if half_width is None or mean is None else f" ± {self.value(half_width)}")
+
+    def with_unit(self, mean: float | None, half_width: float | None = None) -> str:
+        """A mean, the half-width of its interval, and the unit."""
+        return f"{self.interval(mean, half_width)}{self.unit}"
+
+    def difference(self, difference: float) -> str:
+        """A signed difference; in percentage points for fractions."""
+        return ("+" if difference >= 0 else "−") + self.value(abs(difference))
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The best candidate by one metric.
+
+    Args:
+        metric: its name in the document.
+        better: ``"lower"`` or ``"higher"``.
+        name: the best candidate.
+        interval: its mean over seeds.
+        ties: the candidates that do not differ significantly from it.
+        optimum: what the true probabilities achieve; None if they are unknown.
+        gap: how much worse than the optimum the winner is; negative if it happens to be better on these rows.
+    """
+
+    metric: str
+    better: str | None
+    name: str
+    interval: MeanInterval
+    ties: tuple[str, ...]
+    optimum: float | None
+    gap: float | None
+
+
+def winners(document: ComparisonDocument) -> list[Winner]:
+    """The winner by each metric that has a better direction; the target metric comes first."""
+    found = []
+    for metric in sorted(document.metrics, key=lambda metric: metric.name != document.target):
+        names = document.best.get(metric.name)
+        if not names:
+            continue
+        interval = document.candidates[names[0]].intervals[metric.name]
+        optimum = None if document.optimum is None else document.optimum.values.get(metric.name)
+        gap = None
+        if optimum is not None and interval.mean is not None:
+            gap = (interval.mean - optimum) * (-1 if metric.better == "higher" else 1)
+        found.append(Winner(metric.name, metric.better, names[0], interval, tuple(names[1:]), optimum, gap))
+    return found
+
+
+def main_metrics(document: ComparisonDocument) -> list[str]:
+    """The metrics of a short table: the target, those without a size, and those at the requested K."""
+    requested = f"@{max(1, round(document.k))}"
+    names = [metric.name for metric in document.metrics]
+    chosen = [name for name in names if name == document.target or "@" not in name or name.endswith(requested)]
+    # With fewer labels than K, no metric has that size.
+    return chosen if any("@" in name for name in chosen) or not any("@" in name for name in names) else names
+
+
+def summary_sentence(document: ComparisonDocument) -> str:
+    """Who wins by the target metric, in words."""
+    best = winners(document)[0]
+    wording = MetricFormat(document, best.metric)
+    seeds = len(document.candidates[best.name].runs)
+    over = f" over {seeds} seeds" if seeds > 1 else " with one seed"
+    gap = gap_words(best, wording, "the optimum of ")
+    value = wording.with_unit(best.interval.mean, best.interval.half_width) + over + (f", {gap}" if gap else "")
+    title = metric_title(best.metric)
+    if len(document.candidates) == 1:
+        return f"The {title} of {shown_name(best.name)} is {value}."
+    superlative = {"lower": "lowest", "higher": "highest"}.get(best.better or "", "best")
+    sentences = [f"{shown_name(best.name)} has the {superlative} {title}: {value}."]
+    if best.ties:
+        sentences.append(f"It does not differ significantly from {listed(best.ties, 'and')}.")
+    elif seeds > 1:
+        sentences.append("Every other candidate is significantly worse (95% intervals, paired by seed).")
+    if seeds == 1:
+        sentences.append("A single seed cannot separate skill from luck.")
+    return " ".join(sentences)
+
+
+def summary_of(document: ComparisonDocument) -> dict[str, Any]:
+    """The winners and the audits of a comparison as plain JSON."""
+    audits = {name: candidate.audit for name, candidate in document.candidates.items()}
+    keys = ("mode", "sets", "argmaxable", "unargmaxable", "undecided", "labels", "features")
+    return {
+        "data": document.data.name,
+        "k": document.k,
+        "target": document.target,
+        "winners": [
+            {
+                "figure": winner.metric,
+                "better": winner.better,
+                "name": winner.name,
+                **asdict(winner.interval),
+                "ties": list(winner.ties),
+                "optimum": winner.optimum,
+                "gap": winner.gap,
+            }
+            for winner in winners(document)
+        ],
+        "audits": {
+            name: {key: getattr(audit, key) for key in keys} for name, audit in audits.items() if audit is not None
+        },
+    }
+
+
+def gap_words(winner: Winner, wording: MetricFormat, optimum_words: str = "") -> str:
+    """The distance to the optimum, such as ``"1.7 points above 10.3%"``; empty if the optimum is unknown."""
+    if winner.optimum is None or winner.interval.mean is None:
+        return ""
+    side = "above" if winner.interval.mean >= winner.optimum else "below"
+    distance = wording.value(abs(winner.interval.mean - winner.optimum))
+    unit = " points" if wording.is_fraction else ""
+    return f"{distance}{unit} {side} {optimum_words}{wording.with_unit(winner.optimum)}"
+
+
+def audit_sentence(audit: AuditSummary) -> str:
+    """What a layer can never output, in words; see `AUDITED`."""
+    act = f"be {AUDITED[audit.mode]} by this layer"
+    rest = f"; {audit.undecided:,} could not be decided" if audit.undecided else ""
+    total = f"{audit.sets:,} distinct label sets in the test rows"
+    if audit.unargmaxable:
+        return f"{audit.unargmaxable:,} of {total} can never {act}, whatever its input{rest}."
+    some = f"{audit.sets - audit.undecided:,} of the" if audit.undecided else "All"
+    return f"{some} {total} can {act}{rest}."

@@ -9,8 +9,8 @@ import pytest
 
 from shortlist.cli import main
 from shortlist.cli.output_file import told_folder_failure
+from shortlist.comparison_document import comparison_file, read_comparison
 from shortlist.data import open_dataset
-from shortlist.report.comparison_document import comparison_file, read_comparison
 from shortlist.train import FitOptions, compared_run
 from shortlist.train import compare as library
 from tests.cli.test_fit import QUICK, folder, reader  # noqa: F401
@@ -252,7 +252,7 @@ def test_the_report_reads_what_a_comparison_writes_and_shows_its_config(capsys, 
     Path("run.yaml").write_text("losses: [lml_nll]\nseeds: 1\n")
     assert run(capsys, *PARTS, "--config", "run.yaml", "--output", "runs")[0] == 0
     document = read_comparison(comparison_file("runs"))
-    assert document["commands"][1] == "# run.yaml holds:\nlosses: [lml_nll]\nseeds: 1"
+    assert document.commands[1] == "# run.yaml holds:\nlosses: [lml_nll]\nseeds: 1"
     assert main(["report", "runs"]) == 0
     assert "# run.yaml holds:" in Path("runs/report.html").read_text()
 

@@ -1,9 +1,11 @@
-"""Documents of comparisons of many shapes, of made-up numbers."""
+"""Comparison documents of many shapes, with made-up numbers."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
+
+from shortlist.comparison_document import ComparisonDocument
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 HOSTILE = (
@@ -156,3 +158,8 @@ DOCUMENTS = {
     "large k": lambda: document(k=80, ks=(8, 16, 80, 160)),
     "hostile names": lambda: document(names=HOSTILE, labels=HOSTILE, kind="text", audit=True, seeds=2, optimum=True),
 }
+
+
+def comparison(name: str | None = None, /, **options: Any) -> ComparisonDocument:
+    """One of `DOCUMENTS`, or `document` of the options, as it is read."""
+    return ComparisonDocument.from_json(document(**options) if name is None else DOCUMENTS[name]())

@@ -1,4 +1,4 @@
-"""Figures of argmaxability: what they show, and that files are whole."""
+"""Pictures of argmaxability: what they show, and that files are written whole."""
 
 import itertools
 import math
@@ -14,10 +14,15 @@ import torch
 from shortlist.audit.counting import count_alternating, count_argmaxable
 from shortlist.audit.curves import RadiusQuantiles
 from shortlist.functional import dft_matrix
-from shortlist.report import argmaxability_arrangement as arrangements
-from shortlist.report import argmaxability_lattice as lattices
-from shortlist.report import draw_arrangement, draw_lattice, draw_projections, draw_radius_quantiles, draw_share
-from shortlist.report.saving import new_figure, save_figure
+from shortlist.report import (
+    argmaxability,
+    draw_arrangement,
+    draw_lattice,
+    draw_projections,
+    draw_radius_quantiles,
+    draw_share,
+)
+from shortlist.report.chart_matplotlib import new_figure, save_figure
 
 
 def gaussian(num_labels, dim, seed=0):
@@ -89,7 +94,7 @@ def test_importing_loads_no_matplotlib_and_drawing_chooses_no_backend():
 
 @pytest.mark.parametrize(("num_labels", "dim"), [(1, 1), (3, 2), (5, 3), (6, 4), (4, 4), (8, 2)])
 def test_the_lattice_has_as_many_argmaxable_nodes_as_covers_count(num_labels, dim):
-    nodes = lattices.lattice(gaussian(num_labels, dim))
+    nodes = argmaxability.lattice(gaussian(num_labels, dim))
     assert len({tuple(signs) for signs in nodes.signs.tolist()}) == 2**num_labels
     assert (nodes.verdicts == "argmaxable").sum() == count_argmaxable(num_labels, dim)
     assert (nodes.verdicts == "unargmaxable").sum() == 2**num_labels - count_argmaxable(num_labels, dim)
@@ -98,14 +103,14 @@ def test_the_lattice_has_as_many_argmaxable_nodes_as_covers_count(num_labels, di
 def test_the_lattice_of_a_layer_with_a_bias_counts_the_bias():
     torch.manual_seed(0)
     layer = torch.nn.Linear(2, 5).double()
-    nodes = lattices.lattice(layer)
-    again = lattices.lattice(layer.weight.detach(), bias=layer.bias.detach())
+    nodes = argmaxability.lattice(layer)
+    again = argmaxability.lattice(layer.weight.detach(), bias=layer.bias.detach())
     assert (nodes.verdicts == "argmaxable").sum() == count_argmaxable(5, 2, bias=True)
     assert (nodes.verdicts == again.verdicts).all()
 
 
 def test_the_fourier_lattice_shows_exactly_the_assignments_with_two_changes():
-    nodes = lattices.lattice(dft_matrix(6, 1, dtype=torch.float64))
+    nodes = argmaxability.lattice(dft_matrix(6, 1, dtype=torch.float64))
     changes = (nodes.signs[:, 1:] != nodes.signs[:, :-1]).sum(axis=1)
     assert ((nodes.verdicts == "argmaxable") == (changes <= 2)).all()
     assert (nodes.verdicts == "argmaxable").sum() == count_alternating(6, 2) == 32
@@ -115,7 +120,7 @@ def test_the_fourier_lattice_shows_exactly_the_assignments_with_two_changes():
 
 @pytest.mark.parametrize("num_labels", [1, 4, 8])
 def test_the_lattice_is_laid_out_in_levels_with_an_edge_for_every_flip(num_labels):
-    nodes = lattices.lattice(gaussian(num_labels, 2))
+    nodes = argmaxability.lattice(gaussian(num_labels, 2))
     assert (nodes.positions[:, 1] == (nodes.signs > 0).sum(axis=1)).all()
     assert len(nodes.edges) == num_labels * 2 ** (num_labels - 1)
     assert len({tuple(edge) for edge in nodes.edges.tolist()}) == len(nodes.edges)
@@ -129,8 +134,8 @@ def test_the_lattice_is_laid_out_in_levels_with_an_edge_for_every_flip(num_label
 
 
 def test_assignments_of_signs_and_of_labels_are_the_same():
-    signs, sets = lattices.all_assignments(3)
-    assert ["".join(lattices.sign_text(row)) for row in signs][:3] == ["---", "--+", "-+-"]
+    signs, sets = argmaxability.all_assignments(3)
+    assert ["".join(argmaxability.sign_text(row)) for row in signs][:3] == ["---", "--+", "-+-"]
     for row, labels in zip(signs, sets, strict=True):
         assert np.flatnonzero(row > 0).tolist() == labels
 
@@ -140,8 +145,8 @@ def test_undecided_assignments_are_drawn_as_such(tmp_path, monkeypatch):
         return SimpleNamespace(verdicts=np.array(["undecided", "argmaxable", "unargmaxable", "undecided"]))
 
     drawn = []
-    monkeypatch.setattr(lattices, "audit", open_audit)
-    monkeypatch.setattr(lattices, "save_figure", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(argmaxability, "audit", open_audit)
+    monkeypatch.setattr(argmaxability, "save_figure", lambda figure, path: drawn.append(figure))
     draw_lattice(gaussian(2, 2), tmp_path / "figure.png")
     legend = [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()]
     assert legend == ["argmaxable: 1", "unargmaxable: 1", "undecided: 2"]
@@ -159,7 +164,7 @@ def test_the_names_of_the_labels_are_written(tmp_path):
 @pytest.mark.parametrize(("num_labels", "dim"), [(1, 2), (3, 2), (7, 2), (2, 3), (6, 3), (8, 3)])
 def test_the_arrangement_has_a_ball_inside_every_region(num_labels, dim):
     weight = gaussian(num_labels, dim)
-    regions = arrangements.arrangement(weight)
+    regions = argmaxability.arrangement(weight)
     assert len(regions.signs) == count_argmaxable(num_labels, dim)
     assert regions.undecided == 0
     unit = weight / np.linalg.norm(weight, axis=1, keepdims=True)
@@ -174,7 +179,7 @@ def test_the_arrangement_has_a_ball_inside_every_region(num_labels, dim):
 
 
 def test_opposite_regions_have_equal_radii():
-    regions = arrangements.arrangement(dft_matrix(6, 1, dtype=torch.float64))
+    regions = argmaxability.arrangement(dft_matrix(6, 1, dtype=torch.float64))
     radius = {tuple(signs): value for signs, value in zip(regions.signs.tolist(), regions.radii, strict=True)}
     assert len(radius) == 32
     for signs, value in radius.items():
@@ -184,25 +189,25 @@ def test_opposite_regions_have_equal_radii():
 @pytest.mark.parametrize("dim", [2, 3])
 def test_a_layer_without_any_region_is_drawn(dim, tmp_path):
     weight = np.eye(3)[:, :dim] * np.array([1, 1, 0])[:, None]
-    assert len(arrangements.arrangement(weight).signs) == 0
+    assert len(argmaxability.arrangement(weight).signs) == 0
     assert draw_arrangement(weight, tmp_path / "figure.png").stat().st_size > 0
 
 
 def test_labels_at_the_rim_are_moved_apart_and_stay_in_order():
     angles = np.array([3.0, 0.0, 0.001, 0.002, -3.1, 1.0])
-    moved = arrangements.spread(angles, 0.1)
+    moved = argmaxability.spread(angles, 0.1)
     assert (np.argsort(moved) == np.argsort(angles)).all()
     around = np.sort(moved)
     gaps = np.diff(np.append(around, around[0] + 2 * math.pi))
     assert gaps.min() >= 0.1 - 1e-3
     assert moved[5] == 1.0  # what has room stays
-    assert arrangements.spread(np.array([0.5]), 0.1) == [0.5]
-    assert len(arrangements.spread(np.array([]), 0.1)) == 0
+    assert argmaxability.spread(np.array([0.5]), 0.1) == [0.5]
+    assert len(argmaxability.spread(np.array([]), 0.1)) == 0
 
 
 def test_signs_are_written_where_they_do_not_cover_those_of_a_larger_region():
     places = np.array([[0.0, 0.0], [0.1, 0.0], [0.1, 0.5], [0.9, 0.0]])
-    written = arrangements.with_room(places, np.array([1.0, 2.0, 0.5, 0.1]), np.array([0.2, 0.1]))
+    written = argmaxability.with_room(places, np.array([1.0, 2.0, 0.5, 0.1]), np.array([0.2, 0.1]))
     assert written.tolist() == [False, True, True, True]
 
 
@@ -210,7 +215,7 @@ def test_the_projection_of_the_sphere_keeps_areas():
     generator = np.random.default_rng(0)
     points = generator.standard_normal((40_000, 3))
     points = np.abs(points / np.linalg.norm(points, axis=1, keepdims=True)) * np.sign(points) ** np.array([1, 1, 2])
-    flat = arrangements._equal_area(points)
+    flat = argmaxability._equal_area(points)
     radius = np.linalg.norm(flat, axis=1)
     assert radius.max() <= 1 + 1e-12
     # Uniform on the disc: the square of the radius is uniform; 5 standard errors of a share of 40,000.

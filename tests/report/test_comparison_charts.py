@@ -7,14 +7,22 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from shortlist.comparison_document import ComparisonDocument
 from shortlist.report.chart import INK, candidate_style
 from shortlist.report.chart_matplotlib import draw_chart
 from shortlist.report.chart_plotly import plotly_chart
-from shortlist.report.class_charts import class_panel
-from shortlist.report.comparison_panels import comparison_panels, draw_figures
-from shortlist.report.run_charts import audit_panel, calibration_panel, training_panels
-from shortlist.report.set_charts import error_panel, shot_panel, size_panel
-from tests.report.comparisons import DOCUMENTS, document
+from shortlist.report.comparison_charts import (
+    audit_panel,
+    calibration_panel,
+    comparison_panels,
+    draw_figures,
+    error_panel,
+    label_panel,
+    shot_panel,
+    size_panel,
+    training_panels,
+)
+from tests.report.comparisons import DOCUMENTS, comparison, document
 
 PANELS = {"error-versus-size", "set-sizes", "accuracy-by-count", "calibration", "training-loss", "watched-metric"}
 
@@ -24,63 +32,55 @@ def series(chart, name, kind):
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_panel_is_there_with_a_sentence_and_charts_for_every_k(name):
-    content = DOCUMENTS[name]()
+def test_every_panel_has_a_description_and_plain_json_charts_for_every_k(name):
+    content = comparison(name)
     panels = {panel.name: panel for panel in comparison_panels(content)}
-    wanted = PANELS | ({"error-by-shot"} if len(content["data"]["shots"]) > 1 else set())
-    wanted |= {"audit"} if next(iter(content["candidates"].values()))["audit"] else set()
-    assert set(panels) == wanted
+    expected = PANELS | ({"error-by-shot"} if len(content.data.shots) > 1 else set())
+    expected |= {"audit"} if next(iter(content.candidates.values())).audit else set()
+    assert set(panels) == expected
     for panel in panels.values():
         assert panel.about.endswith(".")
-        assert {len(charts) for charts in panel.charts.values()} <= {1, len(content["ks"])}
-    for moving in ("error-versus-size", "set-sizes"):
-        assert {len(charts) for charts in panels[moving].charts.values()} == {len(content["ks"])}
+        follows_k = panel.name in ("error-versus-size", "set-sizes", "error-by-shot")
+        assert {len(charts) for charts in panel.charts.values()} == {len(content.ks) if follows_k else 1}
+        for chart in (chart for charts in panel.charts.values() for chart in charts):
+            drawn = plotly_chart(chart)
+            json.dumps(drawn, allow_nan=False)
+            for trace in drawn["data"]:
+                assert "<" not in trace["name"]
+                assert len(trace["x"]) == len(trace["y"])
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_chart_is_plain_json_without_markup_of_users(name):
-    for panel in comparison_panels(DOCUMENTS[name]()):
-        for charts in panel.charts.values():
-            for chart in charts:
-                drawn = plotly_chart(chart)
-                json.dumps(drawn, allow_nan=False)
-                for trace in drawn["data"]:
-                    assert "<" not in trace["name"]
-                    assert len(trace["x"]) == len(trace["y"])
-
-
-def test_a_candidate_has_one_colour_in_all_charts_and_both_renderers():
-    content = document(seeds=2, audit=True, optimum=True)
+def test_a_candidate_has_one_color_in_all_charts_and_both_renderers():
+    content = comparison(seeds=2, audit=True, optimum=True)
     for panel in comparison_panels(content):
         for charts in panel.charts.values():
             for one in charts[0].series:
-                places = [place for place, name in enumerate(content["candidates"]) if one.name.startswith(name)]
-                assert one.style.colour == (candidate_style(places[0]).colour if places else INK)
+                indices = [index for index, name in enumerate(content.candidates) if one.name.startswith(name)]
+                assert one.style.color == (candidate_style(indices[0]).color if indices else INK)
     chart = calibration_panel(content).charts["all"][0]
     lines = draw_chart(chart).axes[0].lines
-    assert lines[0].get_color() == plotly_chart(chart)["data"][0]["line"]["color"] == candidate_style(0).colour
+    assert lines[0].get_color() == plotly_chart(chart)["data"][0]["line"]["color"] == candidate_style(0).color
 
 
-def test_twelve_candidates_are_told_apart():
-    assert len({candidate_style(place) for place in range(12)}) == 12
+def test_twelve_candidates_have_twelve_styles():
+    assert len({candidate_style(index) for index in range(12)}) == 12
 
 
 def test_the_error_is_the_mean_over_seeds_and_the_band_spans_them():
-    content = document(seeds=3, optimum=True)
+    content = comparison(seeds=3, optimum=True)
     chart = error_panel(content).charts["average-K"][1]
-    curves = [run["sets"]["curves"]["errors"]["average-k"] for run in content["candidates"]["lml"]["runs"]]
+    curves = [run.sets.curves.errors["average-k"] for run in content.candidates["lml"].runs]
     assert series(chart, "lml", "line").y == pytest.approx(np.mean(curves, axis=0))
     band = series(chart, "lml", "band")
     assert (list(band.y), list(band.high)) == (np.min(curves, 0).tolist(), np.max(curves, 0).tolist())
-    assert series(chart, "optimum", "line").style.colour == INK
-    assert chart.references[0].x == content["ks"][1]
-    point = series(chart, "lml", "points")
-    assert point.x == pytest.approx([1.01 * 2])
-    assert "band" not in {one.kind for one in error_panel(document()).charts["average-K"][0].series}
+    assert series(chart, "optimum", "line").style.color == INK
+    assert chart.references[0].x == content.ks[1]
+    assert series(chart, "lml", "points").x == pytest.approx([1.01 * 2])
+    assert "band" not in {one.kind for one in error_panel(comparison()).charts["average-K"][0].series}
 
 
-def test_each_rule_can_be_chosen_and_all_of_them_have_one_legend_entry_for_a_candidate():
-    panel = error_panel(document())
+def test_the_chart_of_all_rules_has_one_legend_entry_per_candidate():
+    panel = error_panel(comparison())
     assert list(panel.charts) == ["average-K", "top-K", "APS", "all"]
     chart = panel.charts["all"][0]
     assert [one.name for one in chart.series if one.in_legend] == ["cross_entropy", "lml"]
@@ -88,23 +88,22 @@ def test_each_rule_can_be_chosen_and_all_of_them_have_one_legend_entry_for_a_can
     assert chart.note == "Lines: average-K solid, top-K dashed, APS dotted."
 
 
-def test_histograms_are_shares_of_rows_and_follow_k():
-    panel = size_panel(document(seeds=2))
+def test_histograms_are_fractions_of_rows_and_follow_k():
+    panel = size_panel(comparison(seeds=2))
     assert list(panel.charts) == ["all", "many", "few"]
-    first, last = (panel.charts["all"][place].series[0] for place in (0, -1))
+    first, last = (panel.charts["all"][k_index].series[0] for k_index in (0, -1))
     assert first.kind == "bars"
     assert sum(first.y) == pytest.approx(1)
     assert first.y[:3] == pytest.approx([0, 0.2, 0.4])
     assert last.y[3:6] == pytest.approx([0, 0.2, 0.4])
-    assert first.notes[1] == "1 label: 20.0 % of rows"
+    assert first.notes[1] == "1 label: 20.0% of rows"
 
 
 def test_a_long_tail_of_sizes_does_not_squeeze_the_chart():
     content = document(names=("lml",))
     for entry in content["candidates"]["lml"]["runs"][0]["sets"]["by_k"]:
         entry["histogram"]["all"] = [10] * 100 + [0] * 5000 + [1]
-    chart = size_panel(content).charts["all"][0]
-    bars = chart.series[0]
+    bars = size_panel(ComparisonDocument.from_json(content)).charts["all"][0].series[0]
     assert len(bars.x) <= 32
     assert max(bars.x) < 100
     assert sum(bars.y) == pytest.approx(1)
@@ -113,86 +112,85 @@ def test_a_long_tail_of_sizes_does_not_squeeze_the_chart():
 
 
 def test_error_by_shot_needs_two_shots_and_says_when_k_is_not_whole():
-    assert shot_panel(document(shots=("many",))) is None
-    panel = shot_panel(document(k=2.5, ks=(1, 2.5)))
+    assert shot_panel(comparison(shots=("many",))) is None
+    panel = shot_panel(comparison(k=2.5, ks=(1, 2.5)))
     assert panel is not None
     average, top = panel.charts["average-K"][1], panel.charts["top-K"][1]
     assert average.x.names == ("all", "many", "few")
     assert average.series[0].y == pytest.approx([0.3 / 2.5, 0.1, 0.2])
     assert top.series[0].y == (None, None, None)
-    assert top.note == "top-K needs a whole K; 2.5 is none."
+    assert top.note == "The top-K rule needs a whole K; 2.5 is not."
 
 
-def test_labels_without_rows_are_left_out_and_told():
+def test_labels_without_rows_are_left_out_with_a_note():
     content = document()
-    chart = class_panel(content).charts["lml"][0]
-    cloud = series(chart, "lml", "points")
-    assert sorted(round(x) for x in cloud.x) == [8, 12, 33, 75, 300]
-    assert chart.note == "1 label without test rows left out."
+    chart = label_panel(ComparisonDocument.from_json(content)).charts["lml"][0]
+    assert sorted(round(x) for x in series(chart, "lml", "points").x) == [8, 12, 33, 75, 300]
+    assert chart.note == "Not shown: 1 label without test rows."
     content["candidates"]["lml"]["runs"][0]["sets"]["classes"]["count"][0] = 0
-    note = class_panel(content).charts["lml"][0].note
-    assert note.endswith("1 label without training rows left out; accuracy 100.0 %.")
+    note = label_panel(ComparisonDocument.from_json(content)).charts["lml"][0].note
+    assert note.endswith("Not shown: 1 label without training rows, accuracy 100.0%.")
 
 
-def test_thousands_of_labels_become_few_points_of_the_same_mean():
+def test_thousands_of_labels_become_few_points_with_the_same_mean():
     rng = np.random.default_rng(0)
-    content = document(names=("lml",), labels=tuple(f"label {place}" for place in range(20_000)))
+    content = document(names=("lml",), labels=tuple(f"label {label}" for label in range(20_000)))
     classes = content["candidates"]["lml"]["runs"][0]["sets"]["classes"]
     classes["count"] = rng.integers(1, 5000, 20_000).tolist()
     classes["accuracy"] = rng.random(20_000).tolist()
-    chart = class_panel(content).charts["lml"][0]
+    chart = label_panel(ComparisonDocument.from_json(content)).charts["lml"][0]
     cloud = series(chart, "lml", "points")
     assert 100 < len(cloud.x) <= 3000
-    labels = sum(int(note.split()[0].replace(",", "")) for note in cloud.notes)
-    assert labels == 20_000
+    assert sum(int(note.split()[0].replace(",", "")) for note in cloud.notes) == 20_000
     line = series(chart, "lml", "line")
     assert len(line.x) <= 10
     assert np.mean(line.y) == pytest.approx(0.5, abs=0.1)
 
 
-def test_calibration_names_its_error_and_skips_empty_bins():
+def test_the_calibration_legend_shows_the_mean_error_and_lines_skip_empty_bins():
     content = document(seeds=2)
-    bins = content["candidates"]["lml"]["runs"][0]["sets"]["calibration"]["bins"]
-    bins.append({"predicted": None, "observed": None, "pairs": 0})
-    for run, error in zip(content["candidates"]["lml"]["runs"], (0.05, 0.07), strict=True):
+    runs = content["candidates"]["lml"]["runs"]
+    runs[0]["sets"]["calibration"]["bins"].append({"predicted": None, "observed": None, "pairs": 0})
+    for run, error in zip(runs, (0.05, 0.07), strict=True):
         run["sets"]["calibration"]["error"] = error
-    chart = calibration_panel(content).charts["all"][0]
+    chart = calibration_panel(ComparisonDocument.from_json(content)).charts["all"][0]
     assert chart.series[1].name == "lml: 0.06"
     assert len(chart.series[1].x) == 3
 
 
-def test_training_curves_mark_the_best_epoch_and_bear_gaps():
+def test_training_curves_mark_the_best_epoch_and_may_have_gaps():
     content = document(seeds=2)
     content["candidates"]["lml"]["runs"][0]["history"][1]["train_loss"] = None
-    loss, metric = (panel.charts["all"][0] for panel in training_panels(content))
+    loss, metric = (panel.charts["all"][0] for panel in training_panels(ComparisonDocument.from_json(content)))
     assert series(loss, "lml", "line").x == (0.0, 2.0, 3.0)
     assert metric.y.label == "average-3 accuracy"
     assert series(metric, "lml", "points").x == (2.0,)
     for candidate in content["candidates"].values():
         for run in candidate["runs"]:
             run.update(history=[], monitor=None, best_epoch=None)
-    assert training_panels(content) == []
+    assert training_panels(ComparisonDocument.from_json(content)) == []
 
 
-def test_the_audit_shows_shares_by_size():
-    panel = audit_panel(document(audit=True))
+def test_the_audit_shows_fractions_by_size_unless_every_set_can_be_output():
+    panel = audit_panel(comparison(audit=True))
     assert panel is not None
     assert panel.charts["all"][0].series[0].y == pytest.approx([1 / 3] * 3)
-    assert audit_panel(document()) is None
+    assert audit_panel(comparison()) is None
     harmless = document(audit=True)
     harmless["candidates"]["cross_entropy"]["audit"] = harmless["candidates"]["lml"]["audit"]
-    assert audit_panel(harmless) is None
+    assert audit_panel(ComparisonDocument.from_json(harmless)) is None
 
 
-def test_figures_of_every_chart_are_written_whole_in_both_formats(tmp_path):
+def test_every_chart_is_written_as_png_and_svg(tmp_path):
     content = document(ks=(3,), shots=(), names=("lml",))
     curves = content["candidates"]["lml"]["runs"][0]["sets"]["curves"]["errors"]
     curves.pop("top-k"), curves.pop("aps")
-    told = []
-    written = draw_figures({"flowers": content}, tmp_path / "new", progress=told.append)
-    assert {path.name for path in written} == {f"{name}.{ending}" for name in told for ending in ("png", "svg")}
+    names = []
+    read = ComparisonDocument.from_json(content)
+    written = draw_figures({"flowers": read}, tmp_path / "new", progress=names.append)
+    assert {path.name for path in written} == {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(path.name for path in written)
-    assert set(told) == PANELS
+    assert set(names) == PANELS
     for path in written:
         if path.suffix == ".png":
             assert np.ptp(matplotlib.image.imread(path)[..., :3]) > 0.5
@@ -201,5 +199,5 @@ def test_figures_of_every_chart_are_written_whole_in_both_formats(tmp_path):
 
 
 def test_charts_with_odd_names_are_drawn_without_a_warning():
-    for panel in comparison_panels(DOCUMENTS["hostile names"]()):
+    for panel in comparison_panels(comparison("hostile names")):
         FigureCanvasAgg(draw_chart(panel.at(next(iter(panel.charts)), 0))).draw()

@@ -1,4 +1,4 @@
-"""The picture of a dataset: what its panels show, examples of every kind, and names that no font or markup expects."""
+"""The overview of a dataset: what its panels show, examples of every kind, and names that break fonts and markup."""
 
 import matplotlib.image
 import numpy as np
@@ -11,18 +11,15 @@ from shortlist.data.object_pairs import ObjectPairs
 from shortlist.data.summary import summarise
 from shortlist.data.target_rows import sparse_targets
 from shortlist.report import draw_dataset
+from shortlist.report.chart_matplotlib import drawable, new_figure, save_figure, shorten, wrap
 from shortlist.report.dataset import shot_name
 from shortlist.report.dataset_examples import (
     describe_input,
     describe_labels,
     draw_examples,
-    drawable,
     example_rows,
     read_example,
-    shorten,
-    wrap,
 )
-from shortlist.report.saving import new_figure, save_figure
 
 ODD_NAMES = ("$x_1$ costs $5", "漢字 [bold]", "line\nend\ttab", "WIDE LETTERS " * 20, "\\frac{", "")
 
@@ -67,7 +64,7 @@ def sparse_features():
 
 DATASETS = {
     "images": lambda: Dataset(Images(torch.zeros(5, 1, 8, 8, dtype=torch.uint8)), torch.arange(5), tuple("abcde")),
-    "colour": lambda: Dataset(Images(torch.zeros(3, 3, 900, 7, dtype=torch.uint8)), torch.arange(3), tuple("abc")),
+    "color": lambda: Dataset(Images(torch.zeros(3, 3, 900, 7, dtype=torch.uint8)), torch.arange(3), tuple("abc")),
     "multi-label": multi_label,
     "texts": texts,
     "matrices": lambda: Dataset(Features(torch.randn(4, 6, 5)), torch.zeros(4, dtype=torch.int64), ("only",)),
@@ -145,10 +142,10 @@ def test_panels_show_the_figures_of_the_summary():
     axes = axes_by_title(draw_dataset(summary))
     assert set(axes) == {
         "Labels per row",
-        "Frequency of the labels",
+        "Label frequencies",
         "Lorenz curve",
         "Rows by part",
-        "Labels by training examples",
+        "Labels by training rows",
         "genus: 4 groups",
     }
     heights = [bar.get_height() for bar in axes["Labels per row"].patches]
@@ -156,11 +153,11 @@ def test_panels_show_the_figures_of_the_summary():
     curve = axes["Lorenz curve"].lines[1].get_xydata()
     np.testing.assert_allclose(curve, 100 * np.array(summary.lorenz))
     assert f"Gini {summary.gini:.3f}" in texts_of(axes["Lorenz curve"])
-    frequencies = axes["Frequency of the labels"].lines[0].get_xydata()
+    frequencies = axes["Label frequencies"].lines[0].get_xydata()
     assert frequencies[0].tolist() == [1, summary.rows_per_label.maximum]
     assert [bar.get_width() for bar in axes["Rows by part"].patches] == [60, 20]
     assert summary.training is not None
-    widths = [bar.get_width() for bar in axes["Labels by training examples"].patches]
+    widths = [bar.get_width() for bar in axes["Labels by training rows"].patches]
     assert widths[:3] == [shot.labels for shot in summary.training.shots]
     assert [bar.get_width() for bar in axes["genus: 4 groups"].patches] == [10, 10, 10, 10]
     assert all(axis.get_xlabel() for axis in axes.values())
@@ -168,7 +165,7 @@ def test_panels_show_the_figures_of_the_summary():
 
 def test_several_partitions_share_a_panel_and_without_any_the_commonest_labels_are_named():
     groups = {"genus": Groups.of(range(40)), "$order$": Groups.of([0] * 40)}
-    axis = axes_by_title(draw_dataset(summarise(multi_label(label_groups=groups))))["Sizes of groups"]
+    axis = axes_by_title(draw_dataset(summarise(multi_label(label_groups=groups))))["Group sizes"]
     assert [text.get_text() for text in axis.get_legend().get_texts()] == [
         "genus: 40 groups of labels",
         r"\$order\$: 1 groups of labels",
@@ -179,9 +176,9 @@ def test_several_partitions_share_a_panel_and_without_any_the_commonest_labels_a
 
 def test_labels_never_seen_and_a_missing_training_part_are_said():
     axes = axes_by_title(draw_dataset(summarise(DATASETS["no rows"]())))
-    assert texts_of(axes["Frequency of the labels"]) == ["2 labels never seen"]
+    assert texts_of(axes["Label frequencies"]) == ["2 labels never seen"]
     axes = axes_by_title(draw_dataset(summarise(sparse_features())))
-    assert texts_of(axes["Labels by training examples"]) == ["the split has no part `train`"]
+    assert texts_of(axes["Labels by training rows"]) == ["the split has no part `train`"]
 
 
 def test_a_row_that_cannot_be_read_is_shown_with_the_reason():
@@ -220,9 +217,9 @@ def test_texts_are_cut_to_what_can_be_drawn():
 
 def test_inputs_and_labels_are_described_in_one_line():
     described = {name: describe_input(make(), make()[0]) for name, make in DATASETS.items() if len(make())}
-    assert described["images"] == "8 × 8 pixels, grey"
-    assert described["colour"] == "7 × 900 pixels, colour"
-    assert described["sparse"] == "2 of 1,000 features are not 0"
+    assert described["images"] == "8 × 8 pixels, grayscale"
+    assert described["color"] == "7 × 900 pixels, color"
+    assert described["sparse"] == "2 of 1,000 features are nonzero"
     assert described["pairs"] == "man → horse"
     assert described["half"] == "1, 1, 1, 1, 1, 1, …"
     assert describe_input(texts(), texts()[1]) == "(empty text)"

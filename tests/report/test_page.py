@@ -1,4 +1,4 @@
-"""The page: complete, escaped, without a reference to anything elsewhere; in a browser, without complaints."""
+"""The page: complete, escaped, self-contained; in a browser, without complaints."""
 
 import json
 import re
@@ -6,19 +6,20 @@ from html.parser import HTMLParser
 
 import pytest
 
+from shortlist.comparison_document import ComparisonDocument
 from shortlist.report.chart_plotly import plotly_chart
-from shortlist.report.comparison_panels import comparison_panels
-from shortlist.report.page import embedded_json, page_data, report_page, write_report
-from shortlist.report.winners import audit_sentence, summary_sentence, winners
+from shortlist.report.comparison_charts import comparison_panels
+from shortlist.report.page import chart_data, report_page, write_report
+from shortlist.report.winners import MetricFormat, audit_sentence, main_metrics, summary_sentence, winners
 from tests.report.browser import CHROMIUM, Browser
-from tests.report.comparisons import DOCUMENTS, HOSTILE, PIXEL, document
+from tests.report.comparisons import DOCUMENTS, HOSTILE, PIXEL, comparison, document
 
 SECTIONS = ("comparison", "error-versus-size", "set-sizes", "accuracy-by-count", "calibration", "examples", "reproduce")
 VOID = {"meta", "input", "img", "br", "wbr", "rect"}
 
 
 class Reader(HTMLParser):
-    """Elements with their attributes, and whether all were closed in order."""
+    """Elements with their attributes and text; fails if elements are not closed in order."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -46,61 +47,37 @@ class Reader(HTMLParser):
             self.texts.append(data)
 
     def ids(self):
-        return [facts["id"] for _, facts in self.elements if "id" in facts]
+        return [attributes["id"] for _, attributes in self.elements if "id" in attributes]
 
     def text(self):
         return " ".join(" ".join(self.texts).split())
 
+    def data(self):
+        return json.loads(next(script for script in self.scripts if script.startswith('{"ink"')))
+
 
 @pytest.fixture(autouse=True)
 def short_library(monkeypatch, request):
-    """A few letters in the place of five megabytes, which take long to parse; but for the browser."""
+    """A few characters instead of five megabytes, which take long to parse; except in the browser."""
     if "browser" not in request.fixturenames:
         monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "const library = '</script>';")
 
 
-def data_of(reader):
-    return json.loads(next(script for script in reader.scripts if script.startswith('{"ink"')))
-
-
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_section_is_there_and_every_anchor_and_chart_has_its_place(name):
-    content = DOCUMENTS[name]()
+def test_sections_anchors_and_chart_data_agree(name):
+    content = comparison(name)
+    panels = comparison_panels(content)
     reader = Reader(report_page([content]))
     ids = reader.ids()
     assert len(ids) == len(set(ids))
     assert {f"job-1-{section}" for section in SECTIONS} <= set(ids)
-    assert {f"job-1-{panel.name}" for panel in comparison_panels(content)} <= set(ids)
-    for tag, facts in reader.elements:
-        if tag == "a":
-            assert facts["href"].removeprefix("#") in ids
-
-
-def test_the_page_fetches_nothing():
-    page = report_page([document(kind="images", seeds=2), document(sets=True, kind="text", audit=True)])
-    reader = Reader(page)
-    for tag, facts in reader.elements:
-        assert tag not in ("link", "iframe", "object", "embed", "base")
-        assert tag != "script" or "src" not in facts
-        for name in ("src", "href", "action", "srcset", "data", "poster"):
-            value = facts.get(name, "#")
-            assert value.startswith(("#", f"data:image/png;base64,{PIXEL[:8]}"))
-    policy = next(facts["content"] for _, facts in reader.elements if "http-equiv" in facts)
-    assert policy.startswith("default-src 'none'")
-    addresses = set(re.findall(r"(?:https?:)?//[a-z][^\"'\s]*\.[^\"'\s]*", page))
-    assert addresses <= {"http://www.w3.org/2000/svg"}  # the name of a language, not an address
-    assert "@import" not in page
-    assert "url(" not in page
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_the_embedded_data_are_json_and_draw_the_charts(name):
-    content = DOCUMENTS[name]()
-    panels = comparison_panels(content)
-    found = data_of(Reader(report_page([content])))
-    assert found == json.loads(json.dumps(page_data([content], [panels])))
+    assert {f"job-1-{panel.name}" for panel in panels} <= set(ids)
+    links = [attributes["href"].removeprefix("#") for tag, attributes in reader.elements if tag == "a"]
+    assert set(links) <= set(ids)
+    found = reader.data()
+    assert found == json.loads(json.dumps(chart_data([content], [panels])))
     job = found["jobs"][0]
-    assert job["ks"][job["start"]] == content["k"]
+    assert job["ks"][job["start"]] == content.k
     for panel in panels:
         kept = job["panels"][panel.name]
         assert kept["choices"] == json.loads(json.dumps(list(panel.charts)))
@@ -111,112 +88,136 @@ def test_the_embedded_data_are_json_and_draw_the_charts(name):
             assert found["layouts"][chart["layout"]] == drawn["layout"]
 
 
-def test_embedded_json_cannot_end_its_element_and_holds_no_nan():
-    text = embedded_json({"a": "</script><!-- & \u2028"})
-    assert not set("<>&\u2028") & set(text)
-    assert json.loads(text) == {"a": "</script><!-- & \u2028"}
-    with pytest.raises(ValueError, match="JSON"):
-        embedded_json([float("nan")])
+def test_the_page_fetches_nothing():
+    page = report_page([comparison(kind="images", seeds=2), comparison(sets=True, kind="text", audit=True)])
+    reader = Reader(page)
+    for tag, attributes in reader.elements:
+        assert tag not in ("link", "iframe", "object", "embed", "base")
+        assert tag != "script" or "src" not in attributes
+        for name in ("src", "href", "action", "srcset", "data", "poster"):
+            value = attributes.get(name, "#")
+            assert value.startswith(("#", f"data:image/png;base64,{PIXEL[:8]}"))
+    policy = next(attributes["content"] for _, attributes in reader.elements if "http-equiv" in attributes)
+    assert policy.startswith("default-src 'none'")
+    addresses = set(re.findall(r"(?:https?:)?//[a-z][^\"'\s]*\.[^\"'\s]*", page))
+    assert addresses <= {"http://www.w3.org/2000/svg"}  # an XML namespace, not an address
+    assert "@import" not in page
+    assert "url(" not in page
 
 
 def test_names_of_users_are_shown_and_never_run(tmp_path):
     content = DOCUMENTS["hostile names"]()
-    content["data"]["name"] = content["commands"][0] = content["made"]["torch"] = "<img src=x onerror=alert(1)>"
-    path = write_report([content], tmp_path / "page.html")
-    page = path.read_text(encoding="utf-8")
-    reader = Reader(page)
+    attack = "<img src=x onerror=alert(1)>"
+    content["data"]["name"] = content["commands"][0] = content["made"]["torch"] = attack
+    path = write_report([ComparisonDocument.from_json(content)], tmp_path / "page.html")
+    reader = Reader(path.read_text(encoding="utf-8"))
     assert sum(tag == "script" for tag, _ in reader.elements) == 3
     assert not any(tag == "img" for tag, _ in reader.elements)
-    assert not any(name.startswith("on") for _, facts in reader.elements for name in facts)
+    assert not any(name.startswith("on") for _, attributes in reader.elements for name in attributes)
     for name in HOSTILE[:6]:
         assert " ".join(name.split()) in reader.text()
-    assert "<img src=x onerror=alert(1)> · shortlist report" in reader.text()
+    assert f"{attack} · shortlist report" in reader.text()
 
 
-def test_the_library_cannot_end_its_element():
-    reader = Reader(report_page([document()]))
+def test_neither_the_embedded_json_nor_the_library_can_end_its_element():
+    reader = Reader(report_page([comparison("hostile names")]))
+    embedded = next(script for script in reader.scripts if script.startswith('{"ink"'))
+    assert not set("<>&\u2028") & set(embedded)
     assert any("<\\/script>" in script for script in reader.scripts)
 
 
 def test_an_image_that_is_not_base64_cannot_leave_its_attribute():
     content = document(kind="images")
     content["examples"][0]["input"]["png"] = 'AAAA" onload="alert(1)'
-    images = [facts for tag, facts in Reader(report_page([content])).elements if tag == "img"]
+    reader = Reader(report_page([ComparisonDocument.from_json(content)]))
+    images = [attributes for tag, attributes in reader.elements if tag == "img"]
     assert set(images[0]) == {"alt", "src"}
 
 
-def test_the_table_marks_the_best_what_equals_it_and_the_optimum():
-    page = report_page([document(seeds=3, optimum=True)])
+def test_the_table_marks_the_best_its_ties_and_the_optimum():
+    page = report_page([comparison(seeds=3, optimum=True)])
     rows = re.findall(r"<tr.*?</tr>", page, re.DOTALL)
     first, second, last = rows[1:4]
     assert '<strong>10.0 ± 1.0</strong> <span aria-label="best">★' in first
     assert "<small>+5.0</small>" in first
-    assert '<strong>12.0 ± 1.0</strong> <span aria-label="cannot be told from the best">☆' in second
+    assert '<strong>12.0 ± 1.0</strong> <span aria-label="not significantly different from the best">☆' in second
     assert 'class="optimum"' in last
     assert "<td>5.0</td>" in last
-    alone = report_page([document(names=("lml",))])
-    assert "★" not in alone
+    assert "★" not in report_page([comparison(names=("lml",))])
 
 
-def test_the_summary_says_who_wins_and_who_cannot_be_told_apart():
-    assert summary_sentence(document(seeds=3, optimum=True)) == (
-        "cross_entropy has the lowest average-3 error: 10.0 ± 1.0 % over 3 seeds, 5.0 points above the optimum of 5.0 "
-        "%. It cannot be told apart from lml."
+def test_the_summary_names_the_winner_and_its_ties():
+    assert summary_sentence(comparison(seeds=3, optimum=True)) == (
+        "cross_entropy has the lowest average-3 error: 10.0 ± 1.0% over 3 seeds, 5.0 points above the optimum of 5.0%. "
+        "It does not differ significantly from lml."
     )
-    assert summary_sentence(document(sets=True, k=5)) == (
-        "cross_entropy has the highest recall@5: 10.0 % with one seed. One seed cannot tell skill from luck."
+    assert summary_sentence(comparison(sets=True, k=5)) == (
+        "cross_entropy has the highest recall@5: 10.0% with one seed. A single seed cannot separate skill from luck."
     )
-    assert summary_sentence(document(names=("lml",))) == "The average-3 error of lml is 10.0 % with one seed."
-    best = winners(document(sets=True, k=5, optimum=True))[0]
-    assert best.gap == pytest.approx(0.85)
+    assert summary_sentence(comparison(names=("lml",))) == "The average-3 error of lml is 10.0% with one seed."
+    assert winners(comparison(sets=True, k=5, optimum=True))[0].gap == pytest.approx(0.85)
+
+
+def test_metrics_of_a_short_table_are_those_at_the_requested_k():
+    content = document(sets=True, k=8, ks=(5, 8))
+    content["figures"] = [{"name": name, "better": "higher"} for name in ("recall@8", "recall@1", "map", "f1@5")]
+    content["target"], content["best"] = "f1@5", {"f1@5": ["lml"]}
+    for candidate in content["candidates"].values():
+        candidate["intervals"] = {each["name"]: {"mean": 0.2512, "half_width": 0.0103} for each in content["figures"]}
+    read = ComparisonDocument.from_json(content)
+    assert main_metrics(read) == ["recall@8", "map", "f1@5"]
+    assert MetricFormat(read, "map").with_unit(0.2512, 0.0103) == "25.1 ± 1.0%"
 
 
 def test_the_audit_says_what_can_never_be_output():
-    content = document(audit=True)
+    content = comparison(audit=True)
     page = Reader(report_page([content])).text()
-    assert (
-        "15 of 45 distinct label sets of the test rows can never be output by this layer, whatever its input." in page
-    )
+    impossible = "15 of 45 distinct label sets in the test rows can never be output by this layer, whatever its input."
+    assert impossible in page
     assert "The layer has 6 labels and 2 features." in page
-    assert "All 30 distinct label sets of the test rows can be output by this layer." in page
-    found = content["candidates"]["lml"]["audit"] | {"mode": "top-k", "undecided": 2}
-    assert audit_sentence("lml", found) == (
-        "lml: 28 of 30 distinct label sets of the test rows can be ranked first by this layer; 2 could not be decided."
+    assert "All 30 distinct label sets in the test rows can be output by this layer." in page
+    audit = document(audit=True)["candidates"]["lml"]["audit"] | {"mode": "top-k", "undecided": 2}
+    changed = document(audit=True)
+    changed["candidates"]["lml"]["audit"] = audit
+    found = ComparisonDocument.from_json(changed).candidates["lml"].audit
+    assert found is not None
+    assert audit_sentence(found) == (
+        "28 of the 30 distinct label sets in the test rows can be ranked first by this layer; 2 could not be decided."
     )
 
 
 def test_examples_show_the_set_at_k_with_true_and_missed_labels():
-    content = document()
+    content = comparison()
     page = report_page([content])
-    answers = re.findall(r'<div class="answer".*?</div></div>', page, re.DOTALL)
-    assert len(answers) == 2 * len(content["examples"])
+    answers = re.findall(r'<div class="answer".*?</ul>', page, re.DOTALL)
+    assert len(answers) == 2 * len(content.examples)
     assert '<span class="size">2 labels</span>' in answers[0]
     shown = re.findall(r'<li class="chip( hit)?">.*?<bdi>(.*?)</bdi>', answers[0])
     assert shown == [("", "rose"), (" hit", "daisy")]
-    assert '<li class="chip missed" data-place="-1"><bdi>moss</bdi>' in answers[0]
-    assert '<li class="chip missed" data-place="1" hidden><bdi>daisy</bdi>' in answers[0]
+    assert '<li class="chip missed" data-rank="-1"><bdi>moss</bdi>' in answers[0]
+    assert '<li class="chip missed" data-rank="1" hidden><bdi>daisy</bdi>' in answers[0]
 
 
-def test_a_set_larger_than_what_is_listed_does_not_call_the_rest_missed():
+def test_a_set_larger_than_the_listed_labels_does_not_call_the_rest_missed():
     content = document(names=("lml",))
     content["examples"] = content["examples"][:1]
     content["examples"][0]["answers"]["lml"]["sizes"] = [9] * 4
-    page = report_page([content])
+    page = report_page([ComparisonDocument.from_json(content)])
     assert "and 4 more that are not listed" in page
-    assert 'data-place="-1" hidden' in page
+    assert 'data-rank="-1" hidden' in page
+    assert '<div class="misses" hidden>' in page
 
 
 def test_several_jobs_are_sections_of_one_page():
-    page = report_page([document(), document(sets=True)])
-    reader = Reader(page)
+    reader = Reader(report_page([comparison(), comparison(sets=True)]))
     assert {"job-1", "job-2"} <= set(reader.ids())
     assert "Job 2 of 2" in reader.text()
-    assert len(data_of(reader)["jobs"]) == 2
+    assert len(reader.data()["jobs"]) == 2
     with pytest.raises(ValueError, match="at least one comparison"):
         report_page([])
 
 
-def test_a_report_that_cannot_be_made_leaves_the_old_one(tmp_path, monkeypatch):
+def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
     path = tmp_path / "page.html"
     path.write_text("old")
 
@@ -225,7 +226,7 @@ def test_a_report_that_cannot_be_made_leaves_the_old_one(tmp_path, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.write_bytes", fail)
     with pytest.raises(OSError, match="No space"):
-        write_report([document()], path)
+        write_report([comparison()], path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["page.html"]
     assert path.read_text() == "old"
 
@@ -240,11 +241,10 @@ def browser():
 
 
 @pytest.mark.slow
-def test_a_browser_shows_the_page_without_complaint_or_sideways_scroll(browser, tmp_path):
-    wide = document(
-        sets=True, kind="text", audit=True, k=5, seeds=3, names=tuple(f"way {place}" for place in range(12))
-    )
-    path = write_report([document(optimum=True), wide, DOCUMENTS["hostile names"]()], tmp_path / "page.html")
+def test_a_browser_shows_the_page_without_complaint_or_horizontal_scrolling(browser, tmp_path):
+    names = tuple(f"way {number}" for number in range(12))
+    wide = comparison(sets=True, kind="text", audit=True, k=5, seeds=3, names=names)
+    path = write_report([comparison(optimum=True), wide, comparison("hostile names")], tmp_path / "page.html")
     for width, dark in ((390, False), (1280, True)):
         browser.open(path, width=width, height=60_000, dark=dark)
         charts = "[...document.querySelectorAll('.chart')]"
@@ -258,8 +258,8 @@ def test_a_browser_shows_the_page_without_complaint_or_sideways_scroll(browser, 
 
 
 @pytest.mark.slow
-def test_the_slider_the_address_and_the_buttons_move_what_is_shown(browser, tmp_path):
-    path = write_report([document()], tmp_path / "page.html")
+def test_the_slider_the_address_and_the_buttons_change_what_is_shown(browser, tmp_path):
+    path = write_report([comparison()], tmp_path / "page.html")
     browser.open(path, width=1280, height=8000)
     drawn = "document.querySelectorAll('.js-plotly-plot').length === document.querySelectorAll('.chart').length"
     browser.wait(drawn)
