@@ -1,4 +1,4 @@
-"""Every public operator once, with its module and its reference: the lists that the shared tests run over."""
+"""Every projection, potential and head once, with its module and its reference: lists for the shared tests."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -156,13 +156,6 @@ POTENTIALS = [
     ),
 ]
 
-POTENTIAL_LOSSES = [F.fenchel_young_loss]
-"""Losses of a potential; those of labels alone are in contracts_losses.py."""
-PROTOCOLS = [F.Potential]
-
-DFT = [F.dft_matrix, F.dft_logits, F.sign_changes, F.dft_witness]
-"""What the DFT head is made of."""
-
 
 @dataclass(frozen=True)
 class Head:
@@ -189,10 +182,18 @@ HEADS = [
     Head(nn.TwoHead, nn.TwoHead.linear),
 ]
 
-WITNESSES = [F.DFTWitness, nn.HeadWitness]
-"""What is found for label sets; the first belongs to functional, the second to nn."""
-
-IN_PARTS = [F.LinearLogits, F.TopLabels]
-"""Logits whose labels are never together, and what they answer."""
-HEADS_IN_PARTS = [nn.ChunkedHead, nn.ColumnParallelHead]
-"""Heads that give such logits, or logits on several processes, and so are not run through every loss."""
+HEADS_WITHOUT_TENSORS = [nn.ChunkedHead, nn.ColumnParallelHead]
+"""Heads whose logits are not one tensor, and that are not run through every loss."""
+NN_EXTRAS = [nn.Loss, nn.LossMemory, nn.Task, nn.HeadWitness, *HEADS_WITHOUT_TENSORS]
+FUNCTIONAL_EXTRAS = [
+    F.DFTWitness,
+    F.LinearLogits,
+    F.Potential,
+    F.TopLabels,
+    F.dft_logits,
+    F.dft_matrix,
+    F.dft_witness,
+    F.fenchel_young_loss,
+    F.sign_changes,
+]
+"""Exports with tests of their own."""

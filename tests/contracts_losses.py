@@ -1,302 +1,424 @@
-"""Every public loss, with its module, its reference and one way to call them all."""
+"""Every loss once: its reference and its contract.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+A reference computes the loss from its formula, slowly and obviously: for one row, or for the whole batch where the loss
+couples rows. A row is a sequence of floats, its labels are a set of positives and a set of unknown labels; all others
+are negatives. ``weight`` is a sequence with one number per label. Subsets are enumerated and ranks are counted, so rows
+must be short. Values are numbers of ``MP``.
+"""
+
+from functools import wraps
+from itertools import combinations
 
 import torch
-from torch import Tensor
 
 from shortlist import functional as F
 from shortlist import nn
-from shortlist.targets import to_class_indices, to_index_lists, to_sparse
-from tests import reference
+from tests.loss_contract import EXPECTED, FORMS, Loss, N, batch, label_sets, random_hot, value_and_gradient
+from tests.multiprecision import MP
+from tests.reference import log_lml, noised_kth_largest, sparse_top
 
-EXPECTED = 1.7
-"""How many positives a row has on average, for the losses that want to be told."""
-
-
-@dataclass(frozen=True, eq=False)
-class Loss:
-    """A loss that all tests call as ``loss(logits, target, k)``, with the rest of its arguments filled in.
-
-    The reference takes one row, or all rows where `couples_rows` (that of two-way always does). A second tensor of
-    logits (`partner`) and noise are made from the shape of the logits alone, without chance; the noise is the same
-    for every row.
-    """
-
-    function: Callable[..., Tensor]
-    module: type[torch.nn.Module]
-    reference: Callable[..., object]
-    options: Mapping[str, object] = field(default_factory=dict)
-    one_class: bool = False
-    takes_k: bool = False
-    takes_expected: bool = False
-    takes_noise: bool = False
-    partner: str | None = None
-    entrywise: bool = False
-    couples_rows: bool = False
-    mean: str = ""
-    """What "mean" divides by: "weights" of the classes, "rows", "rows with a class" or known "entries"; two-way has
-    a rule of its own. By default "weights" for one class, else "rows"."""
-    smooth: bool = True
-    """Whether it has second derivatives other than 0."""
-    detaches: bool = False
-    """Whether it holds some of its terms constant, so that finite differences see more than its gradient."""
-    cancels: bool = False
-    """Whether it subtracts logits or probabilities, so that a small value does not keep its relative digits."""
-    counts_absent: bool = False
-    """Whether a row without positives still has a value other than 0."""
-
-    def __str__(self) -> str:
-        return "-".join([self.function.__name__, *(str(v) for v in self.options.values() if isinstance(v, str))])
-
-    def __call__(self, logits: Tensor, target: Tensor, k: float = 2, *, partner: Tensor | None = None, **options):
-        args = [logits, target]
-        if self.partner:
-            args.insert(1, self.second(logits) if partner is None else partner)
-        return self.function(*args, *self._numbers(k), **self._filled(logits, options))
-
-    def layer(self, logits: Tensor, k: float = 2, **options) -> torch.nn.Module:
-        """Return the module with these options; for `role`, with its second tensor as its estimates."""
-        if self.function.__name__ == "role":
-            layer = self.module(len(logits), logits.shape[-1], EXPECTED, **{**self.options, **options})
-            with torch.no_grad():
-                next(layer.parameters()).copy_(self.second(logits))
-            return layer
-        return self.module(*self._numbers(k), **{**self.options, **options})
-
-    def forward(self, layer: torch.nn.Module, logits: Tensor, target: Tensor) -> Tensor:
-        """Call the module."""
-        if self.function.__name__ == "role":
-            return layer(logits, target, torch.arange(len(logits)))
-        return layer(logits, self.second(logits), target) if self.partner else layer(logits, target)
-
-    def second(self, logits: Tensor) -> Tensor:
-        """Return other logits of the same shape and dtype."""
-        waves = 2 * torch.sin(1.7 * torch.arange(logits.numel(), dtype=torch.float64))
-        return waves.reshape(logits.shape).to(logits.dtype)
-
-    def noise(self, logits: Tensor, samples: int = 3) -> Tensor:
-        """Return the same noise for every row."""
-        n = logits.shape[-1]
-        noise = 1.5 * torch.sin(2.3 * torch.arange(1, samples * n + 1, dtype=torch.float64))
-        noise = noise.reshape(samples, *[1] * (logits.dim() - 1), n).expand(samples, *logits.shape)
-        return noise.to(torch.promote_types(logits.dtype, torch.float32))
-
-    def largest_k(self, n: int) -> int:
-        """Return the largest number of labels that may be wanted of ``n``."""
-        return n - 1 if self.partner else n
-
-    def expected(self, logits: Tensor, hot: Tensor, k: float = 2, **options) -> list:
-        """Answer by the reference, without a reduction: one value per row, entry or class; 2-D logits only."""
-        rows, positives, unknown = logits.tolist(), *label_sets(hot)
-        options = self._filled(logits, options)
-        for name, value in options.items():
-            options[name] = value.tolist() if isinstance(value, Tensor) else value
-        if self.couples_rows or self.reference is reference.two_way:
-            second = [self.second(logits).tolist()] if self.partner else []
-            return self.reference(rows, *second, positives, unknown, *self._numbers(k), **options)
-        values = []
-        for i, row in enumerate(rows):
-            if self.takes_noise:
-                options["noise"] = self.noise(logits)[:, i].tolist()
-            values.append(self.reference(row, positives[i], unknown[i], *self._numbers(k), **options))
-        return values
-
-    def expected_mean(self, logits: Tensor, hot: Tensor, k: float = 2, *, weight: Tensor | None = None, **options):
-        """Answer by the reference and the rules of the mean."""
-        if self.function.__name__ == "two_way":
-            weights = None if weight is None else weight.tolist()
-            return reference.two_way_mean(
-                logits.tolist(), *label_sets(hot), weight=weights, **{**self.options, **options}
-            )
-        values = self.expected(logits, hot, k, weight=weight, **options)
-        weights = torch.ones(hot.shape[-1]) if weight is None else weight
-        share = {
-            "weights": ((hot > 0) * weights).sum().item(),
-            "rows with a class": int((hot > 0).sum()),
-            "rows": len(hot),
-            "entries": int((hot >= 0).sum()),
-        }[self.mean or ("weights" if self.one_class else "rows")]
-        total = sum(sum(line) for line in values) if self.entrywise else sum(values)
-        return total / share if share else 0
-
-    def _numbers(self, k: float) -> list[float]:
-        return [k] if self.takes_k else [EXPECTED] if self.takes_expected else []
-
-    def _filled(self, logits: Tensor, options: Mapping[str, object]) -> dict[str, object]:
-        """Add what is not said: the options of this entry, and noise unless it is to be drawn."""
-        filled = {**self.options, **options}
-        if self.takes_noise and not {"noise", "generator", "samples"} & set(options):
-            filled["noise"] = self.noise(logits)
-        return filled
-
-
-def label_sets(hot: Tensor) -> tuple[list[set[int]], list[set[int]]]:
-    """Return the positives and the unknown labels of each row of a multi-hot."""
-    return tuple([set(row.nonzero().flatten().tolist()) for row in which] for which in (hot > 0, hot < 0))
-
-
-def random_hot(loss: Loss, rows: int, n: int, generator: torch.Generator, *, unknown: float = 0) -> Tensor:
-    """Return labels that fit the loss: one positive, or one to about half of all; a share of the rest unknown."""
-    scores = torch.rand(rows, n, generator=generator)
-    largest = 1 if loss.one_class else max(1, n // 2)
-    sizes = torch.randint(1, largest + 1, (rows, 1), generator=generator)
-    hot = (scores.argsort(-1).argsort(-1) < sizes).double()
-    unclear = (torch.rand(rows, n, generator=generator) < unknown) & (hot == 0)
-    return hot.masked_fill(unclear, -1.0)
-
-
-FORMS = {
-    "class indices": lambda hot: to_class_indices(hot, hot.shape[-1]),
-    "index lists": lambda hot: to_index_lists(hot, hot.shape[-1]),
-    "float32 multi-hot": lambda hot: hot.float(),
-    "bool multi-hot": lambda hot: hot.bool(),
-    "sparse COO": lambda hot: to_sparse(hot, hot.shape[-1]),
-    "sparse CSR": lambda hot: to_sparse(hot, hot.shape[-1], layout=torch.sparse_csr),
-}
-"""A multi-hot without unknown labels in every form; class indices only where each row has one positive."""
-
-
-def _hinge(kind: str) -> Loss:
-    return Loss(
-        F.topk_hinge,
-        nn.TopKHinge,
-        reference.topk_hinge,
-        {"kind": kind},
-        one_class=True,
-        takes_k=True,
-        smooth=False,
-        cancels=True,
-    )
-
-
-def _two_way(kind: str) -> Loss:
-    return Loss(F.two_way, nn.TwoWay, reference.two_way, {"kind": kind}, couples_rows=kind != "sample")
-
-
-LOSSES = [
-    Loss(F.cross_entropy, nn.CrossEntropy, reference.cross_entropy, one_class=True),
-    Loss(F.focal, nn.Focal, reference.focal, one_class=True),
-    Loss(F.ldam, nn.LDAM, reference.ldam, {"margin": 0.3, "scale": 3.0}, one_class=True),
-    Loss(
-        F.truncated_topk_entropy,
-        nn.TruncatedTopKEntropy,
-        reference.truncated_topk_entropy,
-        one_class=True,
-        takes_k=True,
-    ),
-    _hinge("plain"),
-    _hinge("convex"),
-    _hinge("calibrated"),
-    Loss(F.smooth_topk_svm, nn.SmoothTopKSVM, reference.smooth_topk_svm, one_class=True, takes_k=True),
-    Loss(
-        F.noised_topk,
-        nn.NoisedTopK,
-        reference.noised_topk,
-        one_class=True,
-        takes_k=True,
-        takes_noise=True,
-        smooth=False,
-        cancels=True,
-    ),
-    Loss(F.sparsemax_loss, nn.SparsemaxLoss, reference.sparsemax_loss, one_class=True, cancels=True),
-    Loss(F.lml_nll, nn.LMLNLL, reference.lml_nll, takes_k=True),
-    Loss(F.multilabel_softmax, nn.MultilabelSoftmax, reference.multilabel_softmax, cancels=True),
-    Loss(
-        F.multilabel_truncated_topk_entropy,
-        nn.MultilabelTruncatedTopKEntropy,
-        reference.multilabel_truncated_topk_entropy,
-        takes_k=True,
-    ),
-    _two_way("two-way"),
-    _two_way("sample"),
-    _two_way("class"),
-    Loss(F.sparse_top_loss, nn.SparseTopLoss, reference.sparse_top_loss, cancels=True),
-    Loss(F.bce, nn.BCE, reference.bce, mean="entries", entrywise=True, counts_absent=True),
-    Loss(
-        F.asymmetric,
-        nn.Asymmetric,
-        reference.asymmetric,
-        mean="entries",
-        entrywise=True,
-        counts_absent=True,
-        cancels=True,
-    ),
-    Loss(F.warp, nn.WARP, reference.warp, smooth=False, cancels=True),
-    Loss(F.rml, nn.RML, reference.rml, smooth=False, cancels=True, counts_absent=True),
-    Loss(F.assume_negative, nn.AssumeNegative, reference.assume_negative, counts_absent=True),
-    Loss(
-        F.expected_positive,
-        nn.ExpectedPositive,
-        reference.expected_positive,
-        takes_expected=True,
-        couples_rows=True,
-        counts_absent=True,
-    ),
-    Loss(
-        F.role,
-        nn.ROLE,
-        reference.role,
-        takes_expected=True,
-        partner="estimates",
-        couples_rows=True,
-        detaches=True,
-        counts_absent=True,
-    ),
-    Loss(
-        F.average_k,
-        nn.AverageK,
-        reference.average_k,
-        one_class=True,
-        takes_k=True,
-        partner="proposals",
-        mean="rows with a class",
-        couples_rows=True,
-    ),
+__all__ = [
+    "BUILDING_BLOCKS",
+    "EXPECTED",
+    "FORMS",
+    "LOSSES",
+    "MARGINS",
+    "PRESETS",
+    "Loss",
+    "N",
+    "batch",
+    "label_sets",
+    "random_hot",
+    "value_and_gradient",
 ]
 
-BLOCKS = [F.kth_largest, F.noised_kth_largest, F.log_elementary_symmetric, F.margins_from_counts]
-"""What losses are made of: neither projections nor losses."""
+
+def _without(row, unknown):
+    """The row with its unknown labels out of the competition."""
+    return [MP.ninf if j in unknown else MP.mpf(x) for j, x in enumerate(row)]
+
+
+def _negatives(row, positives, unknown):
+    return [j for j in range(len(row)) if j not in positives and j not in unknown]
+
+
+def _weights(weight, row):
+    return [MP.mpf(1)] * len(row) if weight is None else [MP.mpf(w) for w in weight]
+
+
+def _positive_part(x):
+    return max(MP.mpf(0), x)
+
+
+def _of_class(margin, y):
+    """A margin is one number for all classes, or one for each."""
+    return MP.mpf(margin[y] if hasattr(margin, "__len__") else margin)
+
+
+def _nll(x):
+    """-log σ(x), with all digits in both tails."""
+    return MP.log1p(MP.exp(-MP.mpf(x)))
+
+
+def _descending(values):
+    return sorted(values, reverse=True)
+
+
+def one_class(loss):
+    """Give ``loss(row, y, ...)`` the signature of a set: weighted by its class, 0 for a row without one."""
+
+    @wraps(loss)
+    def on_set(row, positives, unknown=frozenset(), *args, weight=None, **options):
+        if not positives:
+            return MP.mpf(0)
+        (y,) = positives
+        return _weights(weight, row)[y] * loss(_without(row, unknown), y, *args, **options)
+
+    return on_set
+
+
+@one_class
+def cross_entropy(row, y):
+    return MP.log(MP.fsum(MP.exp(x) for x in row)) - row[y]
+
+
+@one_class
+def focal(row, y, gamma=2):
+    p = MP.exp(row[y]) / MP.fsum(MP.exp(x) for x in row)
+    rest = MP.fsum(MP.exp(x) for j, x in enumerate(row) if j != y) / MP.fsum(MP.exp(x) for x in row)
+    return rest ** MP.mpf(gamma) * -MP.log(p)
+
+
+@one_class
+def ldam(row, y, margin, scale=30):
+    shifted = [MP.mpf(scale) * (x - (_of_class(margin, y) if j == y else 0)) for j, x in enumerate(row)]
+    return MP.log(MP.fsum(MP.exp(x) for x in shifted)) - shifted[y]
+
+
+@one_class
+def truncated_topk_entropy(row, y, k):
+    kept = _descending(x for j, x in enumerate(row) if j != y)[k - 1 :]
+    return MP.log1p(MP.fsum(MP.exp(x - row[y]) for x in kept))
+
+
+@one_class
+def topk_hinge(row, y, k, kind="calibrated", margin=1):
+    others = _descending(x for j, x in enumerate(row) if j != y)
+    everyone = _descending(row)
+    if kind == "convex":
+        raised = _descending(x + (0 if j == y else MP.mpf(margin)) for j, x in enumerate(row))
+        return _positive_part(MP.fsum(raised[:k]) / k - row[y])
+    if k == len(row):
+        return MP.mpf(0)
+    rival = others[k - 1] if kind == "plain" else everyone[k]
+    return _positive_part(MP.mpf(margin) + rival - row[y])
+
+
+@one_class
+def smooth_topk_svm(row, y, k, temperature=1, margin=1):
+    """τ log Σ over all k-subsets, the margin added to those without y, minus τ log Σ over those with y."""
+    others = [x for j, x in enumerate(row) if j != y and x > MP.ninf]
+    without = [MP.fsum(chosen) / k for chosen in combinations(others, k)]
+    containing = [(MP.fsum(chosen) + row[y]) / k for chosen in combinations(others, k - 1)]
+    if not without:
+        return MP.mpf(0)
+    if temperature == 0:
+        return _positive_part(MP.mpf(margin) + max(without) - max(containing))
+    tau = MP.mpf(temperature)
+    wrong = MP.fsum(MP.exp((MP.mpf(margin) + mean) / tau) for mean in without)
+    right = MP.fsum(MP.exp(mean / tau) for mean in containing)
+    return tau * MP.log(wrong + right) - tau * MP.log(right)
+
+
+@one_class
+def noised_topk(row, y, k, noise, epsilon=1, margin=1, scale=1):
+    if k == len(row):
+        return MP.mpf(0)
+    rival = noised_kth_largest(row, k + 1, noise, epsilon)
+    return _positive_part(MP.mpf(scale) * (_of_class(margin, y) + rival - row[y]))
+
+
+def lml_nll(row, positives, unknown=frozenset(), k=1, weight=None):
+    log_p, w = log_lml(_without(row, unknown), k), _weights(weight, row)
+    return -MP.fsum(w[j] * log_p[j] for j in positives)
+
+
+def multilabel_softmax(row, positives, unknown=frozenset(), weight=None):
+    if not positives:
+        return MP.mpf(0)
+    w, x = _weights(weight, row), _without(row, unknown)
+    total = MP.log(MP.fsum(MP.exp(value) for value in x))
+    return MP.fsum(w[i] * (total - x[i]) for i in positives) / len(positives)
+
+
+def multilabel_truncated_topk_entropy(row, positives, unknown=frozenset(), k=1, weight=None):
+    w = _weights(weight, row)
+    rivals = _descending(MP.mpf(row[j]) for j in _negatives(row, positives, unknown))[max(0, k - len(positives)) :]
+    return MP.fsum(w[i] * MP.log1p(MP.fsum(MP.exp(x - MP.mpf(row[i])) for x in rivals)) for i in positives)
+
+
+def _two_way_term(line, positives, negatives, positive_temperature, negative_temperature, margin):
+    tp, tn = MP.mpf(positive_temperature), MP.mpf(negative_temperature)
+    up = tn * MP.log(MP.fsum(MP.exp(MP.mpf(line[j]) / tn) for j in negatives))
+    down = tp * MP.log(MP.fsum(MP.exp(-MP.mpf(line[i]) / tp) for i in positives))
+    return MP.log1p(MP.exp(up + down + MP.mpf(margin)))
+
+
+def _two_way_terms(lines, positives, unknown, options):
+    """One value per line; None where a positive or a known negative is lacking."""
+    terms = []
+    for line, present, unclear in zip(lines, positives, unknown, strict=True):
+        absent = _negatives(line, present, unclear)
+        terms.append(_two_way_term(line, present, absent, *options) if present and absent else None)
+    return terms
+
+
+def _columns(sets, n):
+    return [{i for i, labels in enumerate(sets) if c in labels} for c in range(n)]
+
+
+def _weighted_mean(terms, weights):
+    pairs = [(t, w) for t, w in zip(terms, weights, strict=True) if t is not None]
+    return MP.fsum(t * w for t, w in pairs) / MP.fsum(w for _, w in pairs) if pairs else MP.mpf(0)
+
+
+def _two_way_parts(rows, positives, unknown, weight, options):
+    n = len(rows[0])
+    samples = _two_way_terms(rows, positives, unknown, options)
+    classes = _two_way_terms(list(zip(*rows, strict=True)), _columns(positives, n), _columns(unknown, n), options)
+    by_class = _weights(weight, rows[0])
+    by_row = [MP.fsum(by_class[j] for j in present) / len(present) if present else 0 for present in positives]
+    return samples, by_row, classes, by_class
+
+
+def two_way(
+    rows, positives, unknown, kind="two-way", positive_temperature=4, negative_temperature=1, margin=0, weight=None
+):
+    """Values of the whole batch without a reduction, times the weight of their row or class."""
+    options = (positive_temperature, negative_temperature, margin)
+    samples, by_row, classes, by_class = _two_way_parts(rows, positives, unknown, weight, options)
+    if kind == "class":
+        return [(t or MP.mpf(0)) * w for t, w in zip(classes, by_class, strict=True)]
+    shared = _weighted_mean(classes, by_class) if kind == "two-way" else 0
+    return [(t or MP.mpf(0)) * w + shared for t, w in zip(samples, by_row, strict=True)]
+
+
+def two_way_mean(
+    rows, positives, unknown, kind="two-way", positive_temperature=4, negative_temperature=1, margin=0, weight=None
+):
+    """Mean over the rows that count plus mean over the classes that count, or one of the two."""
+    options = (positive_temperature, negative_temperature, margin)
+    samples, by_row, classes, by_class = _two_way_parts(rows, positives, unknown, weight, options)
+    means = {"sample": _weighted_mean(samples, by_row), "class": _weighted_mean(classes, by_class)}
+    return sum(means.values()) if kind == "two-way" else means[kind]
+
+
+def sparse_top_loss(row, positives, unknown=frozenset(), weight=None):
+    if not positives:
+        return MP.mpf(0)
+    row, size = _without(row, unknown), len(positives)
+    probs = sparse_top([float(x) for x in row], size)
+    pairs = list(zip(row, probs, strict=True))
+    full = MP.fsum(x - MP.mpf(1) / 2 for x, p in pairs if p == 1)
+    between = MP.fsum(x**2 - (x - p) ** 2 for x, p in pairs if 0 < p < 1) / 2
+    value = -MP.fsum(row[j] for j in positives) + full + between + MP.mpf(size) / 2
+    return value * MP.fsum(_weights(weight, row)[j] for j in positives) / size
+
+
+def sparsemax_loss(row, positives, unknown=frozenset(), weight=None):
+    if len(positives) > 1:
+        raise ValueError("one class only")
+    return sparse_top_loss(row, positives, unknown, weight)
+
+
+def _entries(row, positives, unknown, weight, positive, negative):
+    w = _weights(weight, row)
+    return [
+        MP.mpf(0) if j in unknown else w[j] * (positive if j in positives else negative)(MP.mpf(x))
+        for j, x in enumerate(row)
+    ]
+
+
+def bce(row, positives, unknown=frozenset(), weight=None):
+    return _entries(row, positives, unknown, weight, _nll, lambda x: _nll(-x))
+
+
+def asymmetric(row, positives, unknown=frozenset(), gamma_positive=0, gamma_negative=4, clip=0.05, weight=None):
+    def positive(x):
+        return (1 / (1 + MP.exp(x))) ** MP.mpf(gamma_positive) * _nll(x)
+
+    def negative(x):
+        shifted = _positive_part(1 / (1 + MP.exp(-x)) - MP.mpf(clip))
+        # 1 - p + clip, because 1 - (p - clip) would lose the digits of a p close to 1.
+        loss = -MP.log(min(MP.mpf(1), 1 / (1 + MP.exp(x)) + MP.mpf(clip)))
+        return loss if gamma_negative == 0 else shifted ** MP.mpf(gamma_negative) * loss
+
+    return _entries(row, positives, unknown, weight, positive, negative)
+
+
+def _rank_weight(row, i, negatives, margin):
+    rank = sum(MP.mpf(margin) - MP.mpf(row[i]) + MP.mpf(row[j]) > 0 for j in negatives)
+    return MP.fsum(MP.mpf(1) / s for s in range(1, rank + 1))
+
+
+def warp(row, positives, unknown=frozenset(), margin=1, weight=None):
+    total, w, negatives = MP.mpf(0), _weights(weight, row), _negatives(row, positives, unknown)
+    for i in positives:
+        for j in negatives:
+            hinge = _positive_part(MP.mpf(margin) - MP.mpf(row[i]) + MP.mpf(row[j]))
+            total += w[i] * _rank_weight(row, i, negatives, margin) * hinge
+    return total
+
+
+def rml(row, positives, unknown=frozenset(), floor=-0.8, balance=2, weight=None):
+    def ramp(t):
+        return min(1 - MP.mpf(floor), _positive_part(1 - t))
+
+    total, w, negatives = MP.mpf(0), _weights(weight, row), _negatives(row, positives, unknown)
+    for i in positives:
+        for j in negatives:
+            total += w[i] * _rank_weight(row, i, negatives, 1) * ramp(MP.mpf(row[i]) - MP.mpf(row[j]))
+    for j in [*positives, *negatives]:
+        total += MP.mpf(balance) * w[j] * ramp(MP.mpf(row[j]) if j in positives else -MP.mpf(row[j]))
+    return total
+
+
+def assume_negative(row, positives, unknown=frozenset(), weight=None):
+    w, n = _weights(weight, row), len(row)
+    observed = MP.fsum(w[j] * _nll(row[j]) for j in positives)
+    assumed = MP.fsum(w[j] * _nll(-row[j]) for j in _negatives(row, positives, unknown))
+    return observed + (assumed / (n - 1) if n > 1 else 0)
+
+
+def expected_positive(rows, positives, unknown, expected=1, beta=1, weight=None):
+    known = [MP.exp(-_nll(x)) for row, u in zip(rows, unknown, strict=True) for j, x in enumerate(row) if j not in u]
+    penalty = MP.mpf(beta) * (MP.fsum(known) / len(rows) - MP.mpf(expected)) ** 2
+    return [
+        MP.fsum(_weights(weight, row)[j] * _nll(row[j]) for j in present) + penalty
+        for row, present in zip(rows, positives, strict=True)
+    ]
+
+
+def _soft_cross_entropy(row, soft_logits, unknown):
+    """Mean over known labels of the cross-entropy from σ(soft logits) to σ(logits)."""
+    known = [j for j in range(len(row)) if j not in unknown]
+    terms = []
+    for j in known:
+        share = 1 / (1 + MP.exp(-MP.mpf(soft_logits[j])))
+        terms.append(share * _nll(row[j]) + (1 - share) * _nll(-row[j]))
+    return MP.fsum(terms) / len(known) if known else MP.mpf(0)
+
+
+def role(rows, estimates, positives, unknown, expected=1, beta=1, weight=None):
+    ours = expected_positive(rows, positives, unknown, expected, beta, weight)
+    theirs = expected_positive(estimates, positives, unknown, expected, beta, weight)
+    crossed = [
+        _soft_cross_entropy(row, theta, unclear) + _soft_cross_entropy(theta, row, unclear)
+        for row, theta, unclear in zip(rows, estimates, unknown, strict=True)
+    ]
+    return [(a + b + c) / 2 for a, b, c in zip(ours, theirs, crossed, strict=True)]
+
+
+def average_k(rows, proposals, positives, unknown, k=2, alpha=1, weight=None):
+    """Rows without a class propose nothing and are left out; a fractional number of candidates is rounded."""
+    n, w = len(rows[0]), _weights(weight, rows[0])
+    counted = [i for i, present in enumerate(positives) if present]
+    pairs = []
+    for i in counted:
+        left = _without(proposals[i], unknown[i])
+        mass = MP.fsum(MP.exp(x) for x in left)
+        pairs += [(MP.exp(left[j]) / mass, i, j) for j in _negatives(left, positives[i], unknown[i])]
+    chosen = {(i, j) for _, i, j in sorted(pairs, reverse=True)[: round((k - 1) * len(counted))]}
+    values = [MP.mpf(0)] * len(rows)
+    for i in counted:
+        (y,), row = positives[i], rows[i]
+        values[i] = cross_entropy(proposals[i], {y}, unknown[i], weight=weight) + w[y] * _nll(row[y])
+        for j in _negatives(row, positives[i], unknown[i]):
+            if (i, j) in chosen:
+                values[i] += MP.mpf(alpha) / (MP.mpf(k) - 1) * w[j] * _nll(row[j])
+            else:
+                values[i] += MP.mpf(alpha) / (n - MP.mpf(k)) * w[j] * _nll(-row[j])
+    return values
+
 
 MARGINS = torch.tensor([0.5, 0.25, 1.0, 0.125, 0.0, 2.0, 0.75], dtype=torch.float64)
-OPTIONS = {
-    "focal": [{"gamma": 0}, {"gamma": 0.5}, {"gamma": 3.5}],
-    "ldam": [{"margin": MARGINS}, {"scale": 30.0}, {"margin": 0.0, "scale": 1.0}],
-    "topk_hinge": [{"margin": 0.25}, {"margin": 3.0}],
-    "smooth_topk_svm": [{"temperature": 0.1}, {"temperature": 5.0, "margin": 0.5}, {"temperature": 0}, {"margin": 0}],
-    "noised_topk": [{"epsilon": 0.0}, {"epsilon": 0.3, "margin": MARGINS, "scale": 30.0}, {"margin": 0.2}],
-    "two_way": [
-        {"positive_temperature": 1.0},
-        {"negative_temperature": 2.5, "margin": 1.5},
-        {"positive_temperature": 0.5, "negative_temperature": 0.25, "margin": -1.0},
-    ],
-    "asymmetric": [
-        {"gamma_negative": 0, "clip": 0},
-        {"gamma_positive": 1.0, "gamma_negative": 1.0, "clip": 0.2},
-        {"gamma_positive": 0.5, "gamma_negative": 2.5, "clip": 0},
-    ],
-    "warp": [{"margin": 0.25}, {"margin": 3.0}],
-    "rml": [{"floor": 0.0}, {"balance": 0.0}, {"floor": -2.0, "balance": 0.5}],
-    "expected_positive": [{"beta": 0.0}, {"beta": 2.5}],
-    "role": [{"beta": 0.0}, {"beta": 2.5}],
-    "average_k": [{"alpha": 0.0}, {"alpha": 2.5}],
-}
-"""Other than default options by function, for rows of seven labels where they hold a tensor."""
+BETAS = [{"beta": 0.0}, {"beta": 2.5}]
 
+LOSSES = [
+    Loss(nn.CrossEntropy, cross_entropy),
+    Loss(nn.Focal, focal, variants=[{"gamma": 0}, {"gamma": 0.5}, {"gamma": 3.5}]),
+    Loss(
+        nn.LDAM,
+        ldam,
+        {"margin": 0.3, "scale": 3.0},
+        [{"margin": MARGINS}, {"scale": 30.0}, {"margin": 0.0, "scale": 1.0}],
+    ),
+    Loss(nn.TruncatedTopKEntropy, truncated_topk_entropy),
+    *(
+        Loss(nn.TopKHinge, topk_hinge, {"kind": kind}, [{"margin": 0.25}, {"margin": 3.0}], smooth=False, cancels=True)
+        for kind in ("plain", "convex", "calibrated")
+    ),
+    Loss(
+        nn.SmoothTopKSVM,
+        smooth_topk_svm,
+        variants=[{"temperature": 0.1}, {"temperature": 5.0, "margin": 0.5}, {"temperature": 0}, {"margin": 0}],
+    ),
+    Loss(
+        nn.NoisedTopK,
+        noised_topk,
+        variants=[{"epsilon": 0.0}, {"epsilon": 0.3, "margin": MARGINS, "scale": 30.0}, {"margin": 0.2}],
+        smooth=False,
+        cancels=True,
+    ),
+    Loss(nn.SparsemaxLoss, sparsemax_loss, cancels=True),
+    Loss(nn.LMLNLL, lml_nll),
+    Loss(nn.MultilabelSoftmax, multilabel_softmax, cancels=True),
+    Loss(nn.MultilabelTruncatedTopKEntropy, multilabel_truncated_topk_entropy),
+    *(
+        Loss(
+            nn.TwoWay,
+            two_way,
+            {"kind": kind},
+            [
+                {"positive_temperature": 1.0},
+                {"negative_temperature": 2.5, "margin": 1.5},
+                {"positive_temperature": 0.5, "negative_temperature": 0.25, "margin": -1.0},
+            ],
+            mean_reference=two_way_mean,
+            couples_rows=kind != "sample",
+        )
+        for kind in ("two-way", "sample", "class")
+    ),
+    Loss(nn.SparseTopLoss, sparse_top_loss, cancels=True),
+    Loss(nn.BCE, bce, counts_absent=True),
+    Loss(
+        nn.Asymmetric,
+        asymmetric,
+        variants=[
+            {"gamma_negative": 0, "clip": 0},
+            {"gamma_positive": 1.0, "gamma_negative": 1.0, "clip": 0.2},
+            {"gamma_positive": 0.5, "gamma_negative": 2.5, "clip": 0},
+        ],
+        counts_absent=True,
+        cancels=True,
+    ),
+    Loss(nn.WARP, warp, variants=[{"margin": 0.25}, {"margin": 3.0}], smooth=False, cancels=True),
+    Loss(
+        nn.RML,
+        rml,
+        variants=[{"floor": 0.0}, {"balance": 0.0}, {"floor": -2.0, "balance": 0.5}],
+        smooth=False,
+        cancels=True,
+        counts_absent=True,
+    ),
+    Loss(nn.AssumeNegative, assume_negative, counts_absent=True),
+    Loss(nn.ExpectedPositive, expected_positive, variants=BETAS, counts_absent=True),
+    Loss(nn.ROLE, role, variants=BETAS, detaches=True, counts_absent=True),
+    Loss(nn.AverageK, average_k, variants=[{"alpha": 0.0}, {"alpha": 2.5}]),
+]
 
-N = 6
-"""Labels of a small batch."""
+PRESETS = [nn.NoisedTopKImbalanced]
+"""Losses that differ from another one in their defaults alone."""
 
-
-def batch(loss: Loss, generator: torch.Generator, *, unknown: float = 0.0, rows: int = 5) -> tuple[Tensor, Tensor]:
-    """Draw a few rows with labels that suit the loss."""
-    logits = 2 * torch.randn(rows, N, generator=generator, dtype=torch.float64)
-    return logits, random_hot(loss, rows, N, generator, unknown=unknown)
-
-
-def value_and_gradient(loss: Loss, logits: Tensor, target: Tensor, k: float = 2, **options) -> tuple[Tensor, Tensor]:
-    """Return the loss and its gradient in the logits."""
-    logits = logits.clone().requires_grad_()
-    value = loss(logits, target, k, **options)
-    return value.detach(), torch.autograd.grad(value.sum(), logits)[0]
+BUILDING_BLOCKS = [F.kth_largest, F.noised_kth_largest, F.log_elementary_symmetric, F.margins_from_counts]
+"""What losses are made of: neither projections nor losses; their references are in reference.py."""

@@ -1,4 +1,4 @@
-"""Each operator of the library for one row, from its definition: slow, obvious and far beyond float64.
+"""Projections, potentials and building blocks for one row, from their definitions: slow, obvious, beyond float64.
 
 A row is a sequence of floats; ``-inf`` marks an absent label, ``+inf`` a certain one. Answers are numbers of
 ``MP``, a private context of 80 digits: arithmetic on them keeps those digits and needs no global setting.
@@ -8,12 +8,11 @@ import math
 from bisect import bisect_left
 from fractions import Fraction
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, combinations
 
 import numpy as np
 
 from tests.multiprecision import MP
-from tests.reference_losses import *  # noqa: F403 -- the losses are offered here too
 
 
 def _sigmoid(z):
@@ -194,6 +193,46 @@ def sparse_top_potential(row, k):
 def sparsemax_potential(row):
     """Maximum of x·p + ½Σp(1 - p) over the simplex; +inf with a certain label."""
     return _euclidean_potential(row, sparsemax(row))
+
+
+def kth_largest(row, k):
+    return sorted(map(MP.mpf, row), reverse=True)[k - 1]
+
+
+def noised_kth_largest(row, k, noise, epsilon=1):
+    """``noise`` has one line per sample."""
+    values = [kth_largest([MP.mpf(x) + MP.mpf(epsilon) * z for x, z in zip(row, z, strict=True)], k) for z in noise]
+    return MP.fsum(values) / len(values)
+
+
+def log_elementary_symmetric(row, k):
+    """log Σ over all k-subsets of e^(their sum)."""
+    return MP.log(MP.fsum(MP.exp(MP.fsum(map(MP.mpf, chosen))) for chosen in combinations(row, k)))
+
+
+def log_elementary_symmetric_by_recurrence(row, k):
+    """S_j of one more number z is S_j + z S_{j-1}: n·k steps instead of all subsets."""
+    sums = [MP.mpf(1)] + [MP.mpf(0)] * k
+    for z in (MP.exp(MP.mpf(x)) for x in row):
+        for j in range(k, 0, -1):
+            sums[j] += z * sums[j - 1]
+    return MP.log(sums[k])
+
+
+def inclusion_probabilities(row, k):
+    """Share of each label among the k-subsets weighted by e^(their sum): the gradient of log S_k."""
+    subsets = list(combinations(range(len(row)), k))
+    weights = [MP.exp(MP.fsum(MP.mpf(row[j]) for j in chosen)) for chosen in subsets]
+    total = MP.fsum(weights)
+    return [
+        MP.fsum(w for w, chosen in zip(weights, subsets, strict=True) if j in chosen) / total for j in range(len(row))
+    ]
+
+
+def margins_from_counts(counts, largest=0.5):
+    """C / count^¼, where C makes the margin of the rarest class ``largest``; without examples: ``largest``."""
+    seen = [MP.root(c, 4) for c in counts if c > 0]
+    return [MP.mpf(largest) * (min(seen) / MP.root(c, 4) if c > 0 else 1) for c in counts]
 
 
 def _hard_rows():

@@ -13,7 +13,7 @@ from shortlist.nn import Loss, Task
 from shortlist.recipes import HEADS, LOSSES, make_head, make_loss
 from shortlist.train import MLP, ModelPlan, Plain, SetModel
 from shortlist.train.global_batch import batch_loss
-from tests.contracts import HEADS_IN_PARTS
+from tests.contracts import HEADS_WITHOUT_TENSORS
 
 ONE_CLASS = {name for name, loss in LOSSES.items() if loss.one_class}
 N, ROWS = 7, 6
@@ -70,7 +70,7 @@ def test_the_table_of_the_readme_puts_every_loss_in_its_column():
 def test_every_head_has_a_name():
     exported = {value for value in map(nn.__dict__.get, nn.__all__) if inspect.isclass(value)}
     # Pairs are made by the loss that wants them, and heads in parts give no tensor that all metrics take.
-    others = {nn.TwoHead, *HEADS_IN_PARTS}
+    others = {nn.TwoHead, *HEADS_WITHOUT_TENSORS}
     heads = {value for value in exported if value.__name__.endswith("Head")} - others
     made = {type(make_head(name, 4, 9, loss="bce", options={"k": 2} if name == "dft" else None)) for name in HEADS}
     assert made == heads | {torch.nn.Linear}

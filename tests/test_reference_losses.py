@@ -1,9 +1,10 @@
-"""The references of the losses agree with each other and with what can be worked out by hand."""
+"""The references of the losses agree with each other and with values worked out by hand."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import contracts_losses as losses
 from tests import reference
 from tests.reference import MP
 
@@ -33,56 +34,49 @@ def test_smooth_svm_by_subsets_is_its_formula_in_symmetric_polynomials(row, tau,
         wrong = MP.mpf(margin) / tau + reference.log_elementary_symmetric(rest, k)
         right = reference.log_elementary_symmetric(rest, k - 1) + MP.mpf(row[0]) / scale
         expected = MP.mpf(tau) * MP.log1p(MP.exp(wrong - right))
-        assert close(reference.smooth_topk_svm(row, {0}, set(), k, temperature=tau, margin=margin), expected)
+        assert close(losses.smooth_topk_svm(row, {0}, set(), k, temperature=tau, margin=margin), expected)
 
 
 @quick
 @given(row=ROWS)
 def test_truncated_entropy_of_one_label_and_focal_loss_without_focus_are_cross_entropy(row):
-    entropy = reference.cross_entropy(row, {1})
-    assert close(reference.truncated_topk_entropy(row, {1}, set(), 1), entropy)
-    assert close(reference.multilabel_truncated_topk_entropy(row, {1}, set(), 1), entropy)
-    assert close(reference.focal(row, {1}, gamma=0), entropy)
+    entropy = losses.cross_entropy(row, {1})
+    assert close(losses.truncated_topk_entropy(row, {1}, set(), 1), entropy)
+    assert close(losses.multilabel_truncated_topk_entropy(row, {1}, set(), 1), entropy)
+    assert close(losses.focal(row, {1}, gamma=0), entropy)
 
 
 def test_hinges_of_a_row_are_what_they_are_by_hand():
     row = [3.0, 2.5, 1.0, 0.5]
     for kind, expected in (("plain", 2.5), ("convex", 2.75), ("calibrated", 1.0)):
-        assert reference.topk_hinge(row, {2}, set(), 2, kind=kind) == expected
-    assert reference.topk_hinge(row, {2}, {0}, 2) == 0.5
-    assert reference.smooth_topk_svm(row, {2}, set(), 2, temperature=0) == 1.75
+        assert losses.topk_hinge(row, {2}, set(), 2, kind=kind) == expected
+    assert losses.topk_hinge(row, {2}, {0}, 2) == 0.5
+    assert losses.smooth_topk_svm(row, {2}, set(), 2, temperature=0) == 1.75
 
 
 def test_ranked_losses_of_a_row_are_what_they_are_by_hand():
     """Positive 1.0 against 3.0, 0.5 and -2.0: two violations, of 3 and ½, weighted 1 + ½."""
     row = [3.0, 1.0, 0.5, -2.0]
-    assert reference.warp(row, {1}) == 1.5 * (3 + 0.5)
-    assert float(reference.rml(row, {1})) == pytest.approx(1.5 * (1.8 + 0.5) + 2 * (0 + 1.8 + 1.5 + 0))
-    assert reference.warp(row, {1}, {0}) == 0.5
+    assert losses.warp(row, {1}) == 1.5 * (3 + 0.5)
+    assert float(losses.rml(row, {1})) == pytest.approx(1.5 * (1.8 + 0.5) + 2 * (0 + 1.8 + 1.5 + 0))
+    assert losses.warp(row, {1}, {0}) == 0.5
 
 
 def test_one_candidate_of_average_k_is_the_most_probable_wrong_label():
     rows, proposals = [[0.0, 0.0, 0.0]], [[5.0, 1.0, 2.0]]
-    (value,) = reference.average_k(rows, proposals, [{0}], [set()], k=2)
-    entropy = reference.cross_entropy(proposals[0], {0})
+    (value,) = losses.average_k(rows, proposals, [{0}], [set()], k=2)
+    entropy = losses.cross_entropy(proposals[0], {0})
     assert close(value, entropy + 3 * MP.log(2))  # true, candidate 2 and rest 1, each -log ½
     assert close(
-        reference.average_k([[0.0, 0.0, 4.0]], proposals, [{0}], [set()], k=2)[0],
+        losses.average_k([[0.0, 0.0, 4.0]], proposals, [{0}], [set()], k=2)[0],
         entropy + 2 * MP.log(2) + MP.log1p(MP.exp(-4)),
     )
 
 
 def test_two_way_rows_that_all_count_average_to_the_mean():
     rows, positives, unknown = [[1.0, -0.5, 2.0], [0.25, 1.5, -1.0]], [{0}, {1, 2}], [set(), set()]
-    values = reference.two_way(rows, positives, unknown)
-    assert close(sum(values) / 2, reference.two_way_mean(rows, positives, unknown))
-    alone = reference.two_way(rows, positives, unknown, kind="sample")
+    values = losses.two_way(rows, positives, unknown)
+    assert close(sum(values) / 2, losses.two_way_mean(rows, positives, unknown))
+    alone = losses.two_way(rows, positives, unknown, kind="sample")
     by_hand = MP.log1p(MP.exp(MP.log(MP.exp(MP.mpf(-0.5)) + MP.exp(MP.mpf(2))) - 1))
     assert close(alone[0], by_hand)
-
-
-def test_the_losses_are_reached_through_the_module_of_all_references():
-    from tests import reference_losses
-
-    for name in ("cross_entropy", "noised_kth_largest", "role", "average_k"):
-        assert getattr(reference, name) is getattr(reference_losses, name)

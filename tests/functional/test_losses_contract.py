@@ -74,7 +74,7 @@ def test_the_scale_of_the_weights_matters_only_to_sums(loss, fresh):
     logits, hot = batch(loss, fresh)
     weight = torch.rand(N, generator=fresh, dtype=torch.float64) + 0.5
     mean, scaled = (loss(logits, hot, weight=w) for w in (weight, 4 * weight))
-    if loss.function.__name__ == "two_way" or (loss.one_class and not loss.mean):
+    if loss.function.__name__ == "two_way" or loss.mean_over == "class weights":
         assert torch.allclose(scaled, mean, rtol=1e-12)
     elif not (loss.takes_expected or loss.partner):
         assert torch.allclose(scaled, 4 * mean, rtol=1e-12)

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from shortlist import functional as F
 from shortlist.nn import LDAM, LMLNLL, ROLE, AverageK, ExpectedPositive, NoisedTopK
-from tests.contracts_losses import EXPECTED, LOSSES, MARGINS, OPTIONS, Loss, random_hot
+from tests.contracts_losses import EXPECTED, LOSSES, MARGINS, Loss, random_hot
 from tests.nn.saving import copies
 
 N = len(MARGINS)
 SCALARS = [
     pytest.param(loss, options, id=f"{loss}-{i}")
     for loss in LOSSES
-    for i, options in enumerate(OPTIONS.get(loss.function.__name__, []))
+    for i, options in enumerate(loss.variants)
     if not any(isinstance(value, Tensor) for value in options.values())
 ]
 TENSOR_MARGINS = [LDAM, NoisedTopK]
