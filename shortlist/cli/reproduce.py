@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     from shortlist.cluster import check_cluster
     from shortlist.evidence import read_experiments
     from shortlist.evidence.document import verdict_lines, write_evidence
-    from shortlist.evidence.reproduction import Place, reproduce
+    from shortlist.evidence.reproduction import Folders, reproduce
 
     if options.jobs is not None and options.jobs < 1:
         raise ValueError(f"--jobs must be at least 1; got {options.jobs}.")
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     chosen = _chosen(known, options)
     output = folder / "results" if options.output is None else Path(options.output)
     document = folder.parent / "docs" / "evidence.md" if options.output is None else output / "evidence.md"
-    place = Place(folder, Path(options.data_root), output, Path(options.kept))
+    folders = Folders(folder, Path(options.data_root), output, Path(options.kept))
     since = time.time() if options.again else 0.0
     failed: list[str] = []
     results: list[dict[str, Any]] = []
@@ -82,13 +82,13 @@ def run(options: argparse.Namespace) -> int:
             with _told_failure(name, failed, progress, alone=len(chosen) == 1), progress.running(name) as tell:
                 results.append(
                     reproduce(
-                        experiment, options.scale, place, jobs=jobs, cluster=options.cluster, since=since, tell=tell
+                        experiment, options.scale, folders, jobs=jobs, cluster=options.cluster, since=since, tell=tell
                     )
                 )
     for result in results:
         for verdict, statement, why in verdict_lines(result):
             sys.stdout.write(f"{result['name']}: {verdict}: {statement}\n    {why}\n")
-    sys.stdout.write(f"Written: {write_evidence(place, document, leave_out=failed)}\n")
+    sys.stdout.write(f"Written: {write_evidence(folders, document, leave_out=failed)}\n")
     if failed:
         sys.stderr.write(
             f"shortlist: {len(failed)} of {len(chosen)} experiments could not be run: {' '.join(failed)}.\n"

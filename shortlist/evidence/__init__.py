@@ -1,10 +1,8 @@
-"""Published claims put to the test: experiments, their trials, verdicts, and the document that tells of them."""
+"""Tests of published claims: experiments, their trials and verdicts, and the document that reports them."""
 
-from shortlist.evidence.experiment import Experiment, Scale, read_experiments
-from shortlist.evidence.lab import Lab
-from shortlist.evidence.outcome import Claim, Figure, Outcome, Table
-from shortlist.evidence.tuning import Choice, tuned
-from shortlist.evidence.verdicts import Finding, alike, all_of, at_least, beats, grows
+from shortlist.evidence.experiment import Claim, Experiment, Figure, Outcome, Scale, Table, read_experiments
+from shortlist.evidence.lab import Choice, Lab, tuned
+from shortlist.evidence.verdicts import Finding, alike, all_of, at_least, at_most, beats, grows
 
 __all__ = [
     "Choice",
@@ -19,6 +17,7 @@ __all__ = [
     "alike",
     "all_of",
     "at_least",
+    "at_most",
     "beats",
     "grows",
     "read_experiments",

@@ -1,4 +1,4 @@
-"""The document of all results: every claim with its verdict, the figures behind it, and what was tried."""
+"""The document of all results: every claim with its verdict, the numbers behind it, and what was tried."""
 
 from __future__ import annotations
 
@@ -11,50 +11,52 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.evidence.experiment import natural_order
-from shortlist.evidence.reproduction import Place, read_results
+from shortlist.evidence.reproduction import Folders, read_results
 from shortlist.evidence.verdicts import FAILS, HOLDS, OPEN
 from shortlist.files import replacing
+from shortlist.formatting import format_count
 
 _MARKS = {HOLDS: "✔ holds", FAILS: "✘ does not hold", OPEN: "? not decidable at this scale"}
 _HEAD = """\
 # Evidence
 
-{statements} put to the test: **{holds}, {fails} not hold, {open} cannot be decided at this scale.** Most are made by
-the texts in words, some by their figures alone, and a few are ours; the last group (claim 10) is mathematics, checked
-by numbers.
+{statements} tested: **{holds}, {fails} not hold, and {open} cannot be decided at this scale.** Most statements are claims
+that the papers make in words; some are read from their figures, and a few are ours. The last group (claim 10) is
+mathematics, checked numerically.
 
-This document is written by `shortlist reproduce --all --scale small --data-root FOLDER` from the result files, which
-the runs write: {experiments}, {minutes} minutes of trials, of which several run at a time, and those that two
-experiments share count in both. What stands here is what was measured, whether it pleases or not.
+`shortlist reproduce --all --scale small --data-root FOLDER` writes this document from the result files of
+{experiments}, which took {minutes} minutes of trials (several trials run at a time; a trial that two experiments share
+counts in both). It reports what was measured, whether or not it supports the claim.
 
-How verdicts are reached: a statement that chance has a part in is tested with at least five seeds. Differences are
-paired by seed and come with Student's 95 % interval. *Holds*: the whole interval lies on the side of the statement.
-*Does not hold*: the whole interval lies below the least difference that would be worth having, or beyond the band of
-"alike". *Not decidable at this scale*: the interval covers both, or the data that it takes are not here. Seeds change
-parameters, batches, noise and the validation rows; test rows are the same for all, so intervals do not speak of other
+**Verdicts.** A statement that involves randomness is tested with at least five seeds. Differences are paired by seed and
+come with Student's 95% interval. *Holds*: the whole interval is on the side of the statement. *Does not hold*: the whole
+interval is below the smallest difference worth having, or outside the band of "alike". *Not decidable at this scale*:
+the interval covers both, or the required data are not available here. Seeds change the initial parameters, the batches,
+the noise and the validation rows; the test rows are the same for all seeds, so the intervals do not cover the choice of
 test rows.
 
-Learning rates and the parameters of the losses are chosen on rows that are cut from the training part, with the same
-number of tries for every loss; test rows choose nothing. What was tried stands below each table; a value that was
-chosen at the edge of its grid is marked, for more of it might do better. Networks are small and many stand on frozen
-features: a verdict is one about the losses at this scale, and the figures of the texts stand beside ours for reading,
-not for equality.
+**Tuning.** Learning rates and loss parameters are chosen on rows that are split off from the training part, with the
+same number of trials for every loss. Test rows are never used to choose anything. What was tried is listed below each
+table; a value chosen at the edge of its grid is marked, because a wider grid might do better.
+
+**Scale.** Networks are small, and many are trained on frozen features: a verdict is about the losses at this scale. The
+papers' own numbers (columns "paper", or "text" in earlier results) are for orientation, not for equality.
 """
-_WIDEST = 40
-_SCALES = {"small": "small scale", "paper": "the scale of the text"}
+_MAX_ALIGNED_WIDTH = 40
+_SCALES = {"small": "small scale", "paper": "scale of the paper"}
 
 
-def write_evidence(place: Place, path: Path, *, leave_out: Sequence[str] = ()) -> Path:
-    """Write the document of all results of a place; nothing in it comes from anywhere else.
+def write_evidence(folders: Folders, path: Path, *, leave_out: Sequence[str] = ()) -> Path:
+    """Write the document of all results, which is made from the result files alone.
 
     Args:
-        place: of results and of ``claims.json``, which names claims and texts.
-        path: of the document, in Markdown.
-        leave_out: experiments that could not be run, of which the place may have results from other data.
+        folders: where the results and ``claims.json`` are, which names the claims and the papers.
+        path: the document, in Markdown.
+        leave_out: experiments that could not be run; results of other data may exist for them.
     """
-    about = json.loads((place.experiments / "claims.json").read_text(encoding="utf-8"))
-    results = [each for (name, _), each in read_results(place.output).items() if name not in leave_out]
-    text = evidence(results, about, _relative(place.output, path.parent))
+    about = json.loads((folders.experiments / "claims.json").read_text(encoding="utf-8"))
+    results = [each for (name, _), each in read_results(folders.output).items() if name not in leave_out]
+    text = evidence(results, about, _relative(folders.output, path.parent))
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
     return path
@@ -65,8 +67,8 @@ def evidence(results: Sequence[Mapping[str, Any]], about: Mapping[str, Any], fig
 
     Args:
         results: contents of result files.
-        about: ``claims``, title by number, and ``texts``, reference by key.
-        figures: from the document to the folder of the results.
+        about: ``claims``, titles by number, and ``papers``, references by key.
+        figures: the path from the document to the folder of the results.
     """
     results = sorted(results, key=lambda each: (each["claim"], each["scale"] != "small", natural_order(each["name"])))
     parts = [_head(results), _summary(results, about), _overview(results)]
@@ -81,17 +83,13 @@ def evidence(results: Sequence[Mapping[str, Any]], about: Mapping[str, Any], fig
 def _head(results: Sequence[Mapping[str, Any]]) -> str:
     counts = Counter(claim["finding"]["verdict"] for result in results for claim in result["outcome"]["claims"])
     return _HEAD.format(
-        statements=_number(sum(counts.values()), "statement was", "statements were"),
-        holds=_number(counts[HOLDS], "holds", "hold"),
-        fails=_number(counts[FAILS], "does", "do"),
+        statements=format_count(sum(counts.values()), "statement was", "statements were"),
+        holds=format_count(counts[HOLDS], "holds", "hold"),
+        fails=format_count(counts[FAILS], "does", "do"),
         open=counts[OPEN],
-        experiments=_number(len(results), "experiment", "experiments"),
+        experiments=format_count(len(results), "experiment"),
         minutes=f"{sum(result['core_seconds'] for result in results) / 60:.0f}",
     )
-
-
-def _number(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
 
 
 def _summary(results: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> str:
@@ -115,20 +113,20 @@ def _overview(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _anchor(result: Mapping[str, Any]) -> str:
-    """The anchor that a reader of Markdown makes of the heading of an experiment."""
+    """The anchor that Markdown renderers generate for the heading of an experiment."""
     kept = "".join(letter for letter in _heading(result).lower() if letter.isalnum() or letter in " -_")
     return kept.replace(" ", "-")
 
 
 def _heading(result: Mapping[str, Any]) -> str:
-    scale = "" if result["scale"] == "small" else ", scale of the text"
+    scale = "" if result["scale"] == "small" else ", scale of the paper"
     return f"{result['name']}: {result['title']}{scale}"
 
 
 def _experiment(result: Mapping[str, Any], about: Mapping[str, Any], figures: str) -> str:
     outcome = result["outcome"]
     parts = [f"### {_heading(result)}\n"]
-    reference = about["texts"].get(result["text"], result["text"])
+    reference = about["papers"].get(result["text"], result["text"])
     parts.append(f"{reference}: {result['item']}. {outcome['setup']}\n")
     if outcome["claims"]:
         rows = [
@@ -149,7 +147,7 @@ def _experiment(result: Mapping[str, Any], about: Mapping[str, Any], figures: st
     if outcome["tried"]:
         parts.append("Tried:\n\n" + "".join(f"- {sentence}\n" for sentence in outcome["tried"]))
     command = f"shortlist reproduce {result['name']}" + ("" if result["scale"] == "small" else " --scale paper")
-    trials = _number(result["trials"], "trial", "trials")
+    trials = format_count(result["trials"], "trial")
     parts.append(f"`{command}`: {trials}, {result['core_seconds'] / 60:.1f} minutes of trials.\n")
     return "\n".join(parts)
 
@@ -163,31 +161,31 @@ def _result_table(table: Mapping[str, Any]) -> str:
 def _value(cell: Any, table: Mapping[str, Any]) -> str:
     if cell is None:
         return "–"
+    if isinstance(cell, int) and not isinstance(cell, bool):  # A count, such as a width, also among percentages.
+        return str(cell)
     scale, digits = (100 if table["percent"] else 1), table["digits"]
     if isinstance(cell, Mapping):
         mean, half = cell["mean"], cell["half_width"]
         if mean is None:
             return "–"
-        told = f"{scale * mean:.{digits}f}"
-        return told if half is None else f"{told} ± {scale * half:.{digits}f}"
-    if isinstance(cell, bool) or not isinstance(cell, int | float):
-        return _cell(str(cell))
-    return str(cell) if isinstance(cell, int) and not table["percent"] else f"{scale * cell:.{digits}f}"
+        number = f"{scale * mean:.{digits}f}"
+        return number if half is None else f"{number} ± {scale * half:.{digits}f}"
+    return f"{scale * cell:.{digits}f}" if isinstance(cell, float) else _cell(str(cell))
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose columns stand below one another in the source, too, but for those of sentences; numbers right."""
+    """A Markdown table: columns of short cells are aligned in the source, too, and numbers to the right."""
     numeric = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in range(len(columns))]
     cells = [[_cell(column) for column in columns], *rows]
     widths = [max(3, *(len(row[at]) for row in cells)) for at in range(len(columns))]
-    widths = [width if width <= _WIDEST else 3 for width in widths]
+    widths = [width if width <= _MAX_ALIGNED_WIDTH else 3 for width in widths]
 
     def line(row: Sequence[str]) -> str:
-        told = (
+        aligned = (
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(row, widths, numeric, strict=True)
         )
-        return "| " + " | ".join(told) + " |"
+        return "| " + " | ".join(aligned) + " |"
 
     rule = (("-" * (width - 1) + ":") if right else "-" * width for width, right in zip(widths, numeric, strict=True))
     return "\n".join([line(cells[0]), "| " + " | ".join(rule) + " |", *map(line, cells[1:])]) + "\n"
@@ -206,6 +204,6 @@ def _relative(target: Path, start: Path) -> str:
 
 
 def verdict_lines(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Verdict, statement and figures of every claim of a result, for a terminal."""
+    """Verdict, statement and numbers of every claim of a result, for a terminal."""
     for claim in result["outcome"]["claims"]:
         yield _MARKS[claim["finding"]["verdict"]], claim["text"], claim["finding"]["why"]

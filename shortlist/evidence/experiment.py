@@ -1,17 +1,22 @@
-"""An experiment as its YAML file describes it: what was published, and how to run it at two scales."""
+"""An experiment: its description in YAML, and the outcome that its study returns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shortlist.errors import InputError
+from shortlist.evidence.verdicts import Finding
 from shortlist.extras import require
+from shortlist.train.comparison import Interval
 
 SCALES = ("small", "paper")
-_KEYS = {"title": str, "text": str, "item": str, "claim": int, "study": str, "small": dict, "paper": dict}
+_KEYS = {"title": str, "publication": str, "item": str, "claim": int, "study": str, "small": dict, "paper": dict}
 _SCALE_KEYS = {"minutes": (int, float), "files": list, "settings": dict}
+
+Cell = str | float | int | Interval | None
 
 
 @dataclass(frozen=True)
@@ -19,9 +24,9 @@ class Scale:
     """How an experiment is run.
 
     Args:
-        settings: what the study takes.
-        files: what must be there, as paths below the data root.
-        minutes: how long it takes on two cores, for the time that is left; 0 where nobody has measured it.
+        settings: the arguments of the study.
+        files: what the study reads, as paths below the data root.
+        minutes: the duration on two cores, for the estimate of the time left; 0 if unknown.
     """
 
     settings: Mapping[str, Any]
@@ -34,19 +39,19 @@ class Experiment:
     """A published table or figure.
 
     Args:
-        name: of its file.
+        name: the name of its file.
         title: one line.
-        text: the key of the text in which it was published.
-        item: which table or figure of it.
-        claim: the number of the claim that it is evidence for.
-        study: ``module:function`` below the folder of the experiments.
-        published: figures of the text, in the form that the study wants.
+        publication: the key of the paper in ``claims.json``.
+        item: which table or figure of the paper.
+        claim: the number of the claim that it supports.
+        study: ``module:function`` in the folder of the experiments.
+        published: numbers of the paper, in the form that the study expects.
         scales: ``small`` and ``paper``.
     """
 
     name: str
     title: str
-    text: str
+    publication: str
     item: str
     claim: int
     study: str
@@ -55,20 +60,20 @@ class Experiment:
 
 
 def read_experiments(folder: str | Path) -> dict[str, Experiment]:
-    """All experiments of a folder, by name, in the order of the claims.
+    """All experiments of a folder by name, ordered by claim.
 
     Raises:
-        ValueError: if there is no such folder, or a file does not describe an experiment.
+        InputError: if there is no such folder, or a file does not describe an experiment.
     """
     files = sorted(Path(folder).glob("*.yaml"))
     if not files:
-        raise ValueError(f"`{folder}` holds no experiments (*.yaml); they come with the source of shortlist.")
+        raise InputError(f"`{folder}` holds no experiments (*.yaml); they come with the source code of shortlist.")
     found = [_read(path) for path in files]
     return {each.name: each for each in sorted(found, key=lambda each: (each.claim, natural_order(each.name)))}
 
 
 def natural_order(name: str) -> list[tuple[bool, int, str]]:
-    """A key to sort names by, in which table 10 comes after table 9.
+    """A sort key that puts table 10 after table 9.
 
     Example:
         >>> sorted(["dft-table-10", "dft-table-9", "dft-figure-6"], key=natural_order)
@@ -80,32 +85,109 @@ def natural_order(name: str) -> list[tuple[bool, int, str]]:
 def _read(path: Path) -> Experiment:
     yaml = require("yaml", extra="train")
     try:
-        # By libyaml, which is much faster, where it is installed.
+        # libyaml is much faster, if it is installed.
         content = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"`{path}` cannot be read: {' '.join(str(error).split())}.") from error
-    _check(path, content, _KEYS, needed=tuple(_KEYS), also=("published",))
+        raise InputError(f"`{path}` cannot be read: {' '.join(str(error).split())}.") from error
+    _check(path, content, _KEYS, required=tuple(_KEYS), optional=("published",))
     if content["study"].count(":") != 1:
-        raise ValueError(f"`{path}`: `study` must be module:function; got {content['study']!r}.")
+        raise InputError(f"`{path}`: `study` must be module:function; got {content['study']!r}.")
     scales = {name: _scale(path, content.pop(name)) for name in SCALES}
     return Experiment(name=path.stem, scales=scales, **{"published": {}, **content})
 
 
 def _scale(path: Path, content: Any) -> Scale:
-    _check(path, content, _SCALE_KEYS, needed=("settings",))
+    _check(path, content, _SCALE_KEYS, required=("settings",))
     return Scale(content["settings"], tuple(content.get("files", ())), float(content.get("minutes", 0)))
 
 
 def _check(
-    path: Path, content: Any, kinds: Mapping[str, Any], *, needed: tuple[str, ...], also: tuple[str, ...] = ()
+    path: Path, content: Any, types: Mapping[str, Any], *, required: tuple[str, ...], optional: tuple[str, ...] = ()
 ) -> None:
     if not isinstance(content, dict):
-        raise ValueError(f"`{path}` must hold keys and values; got {type(content).__name__}.")
-    for key in needed:
+        raise InputError(f"`{path}` must contain keys and values; got {type(content).__name__}.")
+    for key in required:
         if key not in content:
-            raise ValueError(f"`{path}`: `{key}` is missing.")
+            raise InputError(f"`{path}`: `{key}` is missing.")
     for key, value in content.items():
-        if key not in kinds and key not in also:
-            raise ValueError(f"`{path}`: keys must be among {', '.join((*kinds, *also))}; got {key!r}.")
-        if key in kinds and not isinstance(value, kinds[key]):
-            raise ValueError(f"`{path}`: `{key}` is of the wrong type; got {value!r:.60}.")
+        if key not in types and key not in optional:
+            raise InputError(f"`{path}`: keys must be among {', '.join((*types, *optional))}; got {key!r}.")
+        if key in types and not isinstance(value, types[key]):
+            raise InputError(f"`{path}`: `{key}` has the wrong type; got {value!r:.60}.")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A published claim and its verdict.
+
+    Args:
+        text: the claim, in one sentence of our own.
+        published: the numbers of the paper, in a few words.
+        finding: the verdict and the numbers behind it.
+    """
+
+    text: str
+    published: str
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of an outcome.
+
+    Args:
+        title: what it shows, with the unit.
+        columns: the headings; the first is that of the row names.
+        rows: cells. An `Interval` is written as mean ± half-width, None as a dash, a whole number as it is.
+        percent: other numbers are fractions, written as percentages.
+        digits: how many decimals.
+        note: one sentence below the table.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    percent: bool = False
+    digits: int = 1
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"`rows` of {self.title!r} must have {len(self.columns)} cells; got {len(row)}.")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture that the study wrote.
+
+    Args:
+        file: its name in the experiment's folder of pictures.
+        caption: what it shows, in one or two sentences.
+    """
+
+    file: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a study returns.
+
+    Args:
+        setup: one paragraph: data, model, budget, seeds, and how hyperparameters were chosen.
+        claims, tables, figures: the results.
+        tried: what was tried before a negative verdict; one sentence each.
+        values: the numbers of every seed, as plain values, for further computations.
+    """
+
+    setup: str
+    claims: Sequence[Claim] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    tried: Sequence[str] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; intervals as ``{"mean", "half_width"}``."""
+        return asdict(self)

@@ -1,21 +1,24 @@
-"""Where a study works: it runs trials, several at a time, and keeps each one that is finished."""
+"""The trials of a study: run in parallel, kept when finished, and used to choose hyperparameters."""
 
 from __future__ import annotations
 
-import hashlib
+import importlib
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from shortlist.cluster import run_tasks
-from shortlist.evidence.trial_name import NamedTrial
+from shortlist.errors import InputError
 from shortlist.files import read_document, replacing
+from shortlist.fingerprint import digest_values
 from shortlist.train.classifier import DivergedError
 
 Trial = Callable[[dict[str, Any], Path], dict[str, Any]]
@@ -28,18 +31,17 @@ class Lab:
     """Runs the trials of one experiment.
 
     Args:
-        data_root: where data are.
+        data_root: where the data are.
         figures: a folder for the pictures of the experiment.
-        kept: a folder of finished trials, which all experiments share: what two of them ask for is computed once.
-        data: what tells these data from others, which is part of what a trial is.
-        jobs: how many trials at a time, each in a process with one thread; None for one, or for all workers of a
-            cluster.
-        since: trials that were finished before this time, in seconds since 1970, are run again.
-        tell: called with the share of the planned trials that is done, and with the share that was not kept before.
+        kept: a folder of finished trials. All experiments share it, so a trial of two experiments runs once.
+        data: fingerprints of the data, which are part of a trial's identity.
+        jobs: how many trials to run at a time, each in a process with one thread; None for one, or for all workers of
+            a cluster.
+        since: trials that finished before this time, in seconds since 1970, run again.
+        tell: called with the fraction of the planned trials that is done, and the fraction that ran just now.
         cluster: ``"local"``, ``"dask://HOST:PORT"`` or ``"ray://HOST:PORT"``. Its workers read the same data below
-            ``data_root``, and give their results back: ``kept`` is written here.
-        sources: the folder that the package of the trials is in, which workers import them from; None where they are
-            installed.
+            ``data_root`` and send their results back; ``kept`` is written here.
+        sources: the folder from which workers import the package of the trials; None if it is installed there.
     """
 
     data_root: Path
@@ -57,7 +59,7 @@ class Lab:
     seconds: float = 0.0
 
     def plan(self, trials: int) -> None:
-        """Say how many trials there will be, all calls of `trials` together, so that the time left can be told."""
+        """Announce the total number of trials of all calls, for the estimate of the time left."""
         self.planned = trials
 
     def trials(
@@ -66,16 +68,16 @@ class Lab:
         """Run a trial for each of several settings.
 
         Args:
-            trial: a function of a module, from settings and the data root to plain values. What it gives may depend on
+            trial: a module-level function from settings and the data root to plain values. Its result must depend on
                 nothing else.
-            settings: plain values for each trial; those that were finished before are read, not run.
-            alone: one at a time, in this process with all its threads; for what measures time.
+            settings: plain values for each trial. Finished trials are read instead of run.
+            alone: one at a time, in this process with all threads; for timings.
 
         Returns:
-            What each trial gave, in the order of ``settings``.
+            The results, in the order of ``settings``.
 
         Raises:
-            DivergedError: if a training diverged, which the trial keeps: it would again.
+            DivergedError: if a training run diverged. The trial is kept, because it would diverge again.
         """
         found = self.attempts(trial, settings, alone=alone)
         for each, asked in zip(found, settings, strict=True):
@@ -86,26 +88,26 @@ class Lab:
     def attempts(
         self, trial: Trial, settings: Sequence[Mapping[str, Any]], *, alone: bool = False
     ) -> list[dict[str, Any] | None]:
-        """As `trials`, with None for those that diverged."""
+        """As `trials`, with None for trials that diverged."""
         todo = [json.loads(json.dumps(dict(each))) for each in settings]
-        paths = [self._path(trial, each) for each in todo]
+        identities = [self._identity(trial, each) for each in todo]
+        paths = [self.kept / f"{digest_values(identity)}.json" for identity in identities]
         self.planned = max(self.planned, self.done + len(todo))
         found = {
-            path: _read(path, self._identity(trial, each), since=self.since)
-            for path, each in zip(paths, todo, strict=True)
+            path: _read(path, identity, since=self.since) for path, identity in zip(paths, identities, strict=True)
         }
         missing = {path: each for path, each in zip(paths, todo, strict=True) if found[path] is None}
         self._count(len(todo) - len(missing))
         if alone:
-            run = self._alone(trial, missing)
+            run = self._run_here(trial, missing)
         elif self.cluster == "local" and (self.jobs in (None, 1) or torch.accelerator.is_available()):
-            # A graphics card is one for all processes, and one run keeps it busy.
-            run = self._in_turn(trial, missing)
+            # One run keeps the accelerator busy, and all processes would share it.
+            run = self._run_here(trial, missing, threads=1)
         else:
-            run = self._at_once(trial, missing)
+            run = self._run_in_parallel(trial, missing)
         for path, document in run:
             _keep(path, document)
-            found[path] = _read(path, self._identity(trial, missing[path]))
+            found[path] = _read(path, document["asked"])
             self.fresh += 1
             self._count(1)
         documents = [found[path] or {} for path in paths]
@@ -120,60 +122,77 @@ class Lab:
     def _identity(self, trial: Trial, settings: Mapping[str, Any]) -> dict[str, Any]:
         return {"trial": f"{trial.__module__}:{trial.__qualname__}", "settings": settings, "data": dict(self.data)}
 
-    def _path(self, trial: Trial, settings: Mapping[str, Any]) -> Path:
-        text = json.dumps(self._identity(trial, settings), sort_keys=True)
-        return self.kept / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
-
-    def _alone(self, trial: Trial, todo: Mapping[Path, dict[str, Any]]) -> Iterator[tuple[Path, dict[str, Any]]]:
-        for path, settings in todo.items():
-            yield path, _run((trial, self.data_root), (settings, self._identity(trial, settings)))
-
-    def _in_turn(self, trial: Trial, todo: Mapping[Path, dict[str, Any]]) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """With one thread, as the processes of several jobs have: sums depend on the number of threads."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
+    def _run_here(
+        self, trial: Trial, todo: Mapping[Path, dict[str, Any]], *, threads: int | None = None
+    ) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """One after another; with one thread as in parallel jobs, because sums depend on the number of threads."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads or before)
         try:
-            yield from self._alone(trial, todo)
+            for path, settings in todo.items():
+                yield path, _run((trial, self.data_root), (settings, self._identity(trial, settings)))
         finally:
-            torch.set_num_threads(threads)
+            torch.set_num_threads(before)
 
-    def _at_once(self, trial: Trial, todo: Mapping[Path, dict[str, Any]]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    def _run_in_parallel(
+        self, trial: Trial, todo: Mapping[Path, dict[str, Any]]
+    ) -> Iterator[tuple[Path, dict[str, Any]]]:
         paths = list(todo)
         tasks = [(settings, self._identity(trial, settings)) for settings in todo.values()]
         local = self.cluster == "local"
+        function = trial if local or self.sources is None else ImportedTrial(trial, self.sources)
         finished = run_tasks(
-            _in_process,
-            (trial if local or self.sources is None else NamedTrial(trial, self.sources), self.data_root.resolve()),
+            _run_with_one_thread,
+            (function, self.data_root.resolve()),
             tasks,
             cluster=self.cluster,
             jobs=self.jobs,
             exclusive=not local,
-            advice=f"finished trials stay{', fewer --jobs need less' if local else ''}",
+            advice=f"finished trials are kept{', fewer --jobs need less' if local else ''}",
         )
-        for place, document in finished:
-            yield paths[place], document
+        for index, document in finished:
+            yield paths[index], document
 
 
-def _in_process(common: tuple[Trial, Path], asked: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
+class ImportedTrial:
+    """A trial that cluster workers import by name when they call it.
+
+    Args:
+        trial: a module-level function.
+        sources: the folder of its package, on all machines.
+    """
+
+    def __init__(self, trial: Trial, sources: Path) -> None:
+        self._module, self._name, self._sources = trial.__module__, trial.__qualname__, str(sources.resolve())
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Import and call the function."""
+        if self._sources not in sys.path:
+            sys.path.insert(0, self._sources)
+        try:
+            trial = attrgetter(self._name)(importlib.import_module(self._module))
+        except (ModuleNotFoundError, AttributeError) as error:
+            raise InputError(
+                f"`{self._sources}` must contain {self._module}:{self._name} on every worker: {error}."
+            ) from error
+        return trial(*arguments)
+
+
+def _run_with_one_thread(common: tuple[Trial, Path], asked: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
     torch.set_num_threads(1)
     return _run(common, asked)
 
 
 def _run(common: tuple[Trial, Path], asked: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
-    """The document of a trial, by settings and identity."""
+    """Run a trial, given as settings and identity; returns its document."""
     (trial, root), (settings, identity) = common, asked
     began = time.monotonic()
     try:
         found = trial(settings, root)
     except DivergedError:
         found = None
-    return {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "asked": identity,
-        "seconds": round(time.monotonic() - began, 3),
-        "found": found,
-    }
+    seconds = round(time.monotonic() - began, 3)
+    return {"format": _FORMAT, "version": _VERSION, "asked": identity, "seconds": seconds, "found": found}
 
 
 def _keep(path: Path, document: Mapping[str, Any]) -> None:
@@ -182,7 +201,7 @@ def _keep(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def without_nan(value: Any) -> Any:
-    """Plain values, with None for what is no finite number, which JSON has no word for.
+    """Plain values with None for numbers that are not finite, which JSON cannot represent.
 
     Example:
         >>> without_nan({"a": [1.0, float("nan")]})
@@ -196,11 +215,79 @@ def without_nan(value: Any) -> Any:
 
 
 def _read(path: Path, identity: Mapping[str, Any], *, since: float = 0.0) -> dict[str, Any] | None:
-    """A finished trial; None if there is none, an old one, or one of something else."""
+    """A finished trial; None if it is missing, damaged, too old or a different one."""
     if not path.is_file() or path.stat().st_mtime < since:
         return None
     try:
         document = read_document(path, kind=_FORMAT, version=_VERSION)
-    except ValueError:
+    except InputError:
         return None
     return document if document.get("asked") == identity else None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The hyperparameters chosen for a candidate.
+
+    Args:
+        options: the best of those that were tried.
+        tried: all options that were tried, with their validation score.
+    """
+
+    options: Mapping[str, Any]
+    tried: Sequence[tuple[Mapping[str, Any], float]]
+
+    def edges(self) -> list[str]:
+        """The options whose chosen value is the smallest or the largest one tried: a wider grid might do better.
+
+        Example:
+            >>> points = [{"learning_rate": rate, "k": 5} for rate in (0.1, 0.2, 0.3)]
+            >>> Choice(points[2], [(point, 0.5) for point in points]).edges()
+            ['learning_rate']
+        """
+        found = []
+        for name, value in self.options.items():
+            values = {point[name] for point, _ in self.tried if isinstance(point[name], int | float)}
+            if len(values) > 1 and value in (min(values), max(values)):
+                found.append(name)
+        return found
+
+
+def tuned(
+    lab: Lab,
+    trial: Trial,
+    grids: Mapping[str, Sequence[Mapping[str, Any]]],
+    settings: Callable[[str, Mapping[str, Any], int], Mapping[str, Any]],
+    *,
+    figure: str,
+    seeds: Sequence[int],
+) -> dict[str, Choice]:
+    """Try every point of every candidate's grid and keep the one with the highest validation score.
+
+    Nothing runs if every grid has a single point, as when a paper states its choice.
+
+    Args:
+        lab: runs the trials.
+        trial: returns at least ``figure``, measured on validation rows; it must not look at the test rows.
+        grids: the options to try by candidate; all grids must have the same size, so that no budget is larger.
+        settings: from candidate, options and seed to the settings of the trial.
+        figure: the score to maximize, averaged over ``seeds``; a trial that diverges or returns NaN loses.
+        seeds: best not those of the final runs.
+    """
+    sizes = {len(grid) for grid in grids.values()}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(f"`grids` must have as many points for each candidate; got {sorted(sizes)}.")
+    if sizes == {1}:
+        return {name: Choice(grid[0], []) for name, grid in grids.items()}
+    asked = [(name, at, seed) for name, grid in grids.items() for at in range(len(grid)) for seed in seeds]
+    found = lab.attempts(trial, [settings(name, grids[name][at], seed) for name, at, seed in asked])
+    scores: dict[tuple[str, int], list[float]] = {}
+    for (name, at, _), values in zip(asked, found, strict=True):
+        value = None if values is None else values[figure]
+        scores.setdefault((name, at), []).append(-math.inf if value is None or math.isnan(value) else value)
+    choices = {}
+    for name, grid in grids.items():
+        means = [sum(scores[name, at]) / len(seeds) for at in range(len(grid))]
+        best = max(range(len(grid)), key=means.__getitem__)
+        choices[name] = Choice(grid[best], list(zip(grid, means, strict=True)))
+    return choices

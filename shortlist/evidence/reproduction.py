@@ -1,8 +1,7 @@
-"""One experiment from its files to its result: data found and told apart, study run, outcome written."""
+"""Run an experiment from its data to its result file."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 import math
@@ -15,29 +14,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from shortlist import __version__
 from shortlist.cluster import check_cluster
-from shortlist.evidence.experiment import SCALES, Experiment
+from shortlist.errors import InputError
+from shortlist.evidence.experiment import SCALES, Experiment, Outcome
 from shortlist.evidence.lab import Lab
-from shortlist.evidence.outcome import Outcome
 from shortlist.files import read_document, replacing
+from shortlist.fingerprint import digest_file, digest_values, file_state, software_versions
 
 _FORMAT = "shortlist evidence"
 _VERSION = 1
-# Larger ones, and folders, are told apart by sizes and times: reading them all would take minutes.
-_LARGEST_HASHED = 2**30
+_MAX_DIGESTED_BYTES = 2**30  # Reading larger files and folders would take minutes.
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where experiments are, and where what they need and give is.
+class Folders:
+    """Where experiments are, what they read and what they write.
 
     Args:
-        experiments: the folder of the configurations and of the studies.
-        data_root: where data are.
-        output: results go to ``output/SCALE/NAME.json``, pictures to the folder ``NAME`` beside it.
+        experiments: the descriptions and the studies.
+        data_root: the data.
+        output: results are written to ``output/SCALE/NAME.json``, pictures to the folder ``NAME`` beside it.
         kept: finished trials.
     """
 
@@ -55,15 +52,10 @@ class Place:
         return self.output / scale / name
 
 
-def missing_files(experiment: Experiment, scale: str, data_root: Path) -> list[str]:
-    """What an experiment needs and is not there, as paths below the data root."""
-    return [file for file in experiment.scales[scale].files if not (data_root / file).exists()]
-
-
 def reproduce(
     experiment: Experiment,
     scale: str,
-    place: Place,
+    folders: Folders,
     *,
     jobs: int | None = None,
     cluster: str = "local",
@@ -73,68 +65,74 @@ def reproduce(
     """Run an experiment and write its result.
 
     Args:
-        experiment: which.
+        experiment: which one.
         scale: ``small`` or ``paper``.
-        place: where everything is.
-        jobs, cluster, since, tell: as in `Lab`; on a cluster the folders of ``place.experiments`` and
-            ``place.data_root`` must be on all workers, under the same paths.
+        folders: where everything is.
+        jobs, cluster, since, tell: as in `Lab`. On a cluster, ``folders.experiments`` and ``folders.data_root`` must
+            exist on all workers, under the same paths.
 
     Returns:
         The content of the result file.
 
     Raises:
-        ValueError: in one sentence, if data are missing or the study cannot use them.
+        InputError: if data are missing or the study cannot use them.
     """
     check_cluster(cluster)
     chosen = experiment.scales[scale]
-    missing = missing_files(experiment, scale, place.data_root)
+    missing = [file for file in chosen.files if not (folders.data_root / file).exists()]
     if missing:
-        raise ValueError(
-            f"`{place.data_root / missing[0]}` is missing, which {experiment.name} reads at {scale} scale; "
-            "--data-root says where data are."
+        raise InputError(
+            f"`{folders.data_root / missing[0]}`, which {experiment.name} reads at {scale} scale, is missing; "
+            "--data-root says where the data are."
         )
-    study = _study(experiment, place.experiments)
-    data = {file: _fingerprint(place.data_root / file) for file in chosen.files}
-    figures = place.figures(experiment.name, scale)
-    sources = place.experiments.resolve().parent
+    study = _study(experiment, folders.experiments)
     lab = Lab(
-        place.data_root,
-        figures,
-        place.kept,
-        data=data,
+        folders.data_root,
+        folders.figures(experiment.name, scale),
+        folders.kept,
+        data={file: _data_fingerprint(folders.data_root / file) for file in chosen.files},
         jobs=jobs,
         since=since,
         tell=tell,
         cluster=cluster,
-        sources=sources,
+        sources=folders.experiments.resolve().parent,
     )
     outcome = study(chosen.settings, experiment.published, lab)
     if not isinstance(outcome, Outcome):
-        raise TypeError(f"`{experiment.study}` must give an Outcome; got {type(outcome).__name__}.")
+        raise TypeError(f"`{experiment.study}` must return an Outcome; got {type(outcome).__name__}.")
     content = {
         "format": _FORMAT,
         "version": _VERSION,
         "name": experiment.name,
         "title": experiment.title,
-        "text": experiment.text,
+        "text": experiment.publication,
         "item": experiment.item,
         "claim": experiment.claim,
         "scale": scale,
         "settings": chosen.settings,
-        "data": data,
+        "data": lab.data,
         "trials": lab.done,
         "core_seconds": round(lab.seconds, 1),
-        "made_with": _made_with(),
+        "made_with": {
+            **software_versions(),
+            "python": platform.python_version(),
+            "system": platform.system(),
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+        },
         "outcome": outcome.to_json(),
     }
-    with replacing(place.result(experiment.name, scale)) as partial:
+    with replacing(folders.result(experiment.name, scale)) as partial:
         partial.write_text(json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    _remove_others(figures, {figure.file for figure in outcome.figures})
+    # Pictures of an earlier version of the study belong to nothing.
+    for file in lab.figures.glob("*.png") if lab.figures.is_dir() else ():
+        if file.name not in {figure.file for figure in outcome.figures}:
+            file.unlink()
     return content
 
 
 def read_results(output: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """All results of a folder, by name and scale."""
+    """All results in a folder, by name and scale."""
     found = {}
     for path in (path for scale in SCALES for path in sorted((output / scale).glob("*.json"))):
         content = read_document(path, kind=_FORMAT, version=_VERSION)
@@ -143,44 +141,25 @@ def read_results(output: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def _study(experiment: Experiment, folder: Path) -> Callable[..., Any]:
-    """The function that an experiment names, from the folder of the experiments."""
+    """Import the function that an experiment names from the folder of the experiments."""
     module, name = experiment.study.split(":")
     root = str(folder.resolve().parent)
     if root not in sys.path:
-        sys.path.insert(0, root)  # Processes that run trials get it, too.
+        sys.path.insert(0, root)  # The processes of trials inherit it.
     try:
         return getattr(importlib.import_module(f"{folder.resolve().name}.{module}"), name)
     except (ModuleNotFoundError, AttributeError) as error:
-        raise ValueError(f"`{experiment.study}`, the study of {experiment.name}, is not there: {error}.") from error
+        raise InputError(f"`{experiment.study}`, the study of {experiment.name}, cannot be found: {error}.") from error
 
 
-def _fingerprint(path: Path) -> str:
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    digest = hashlib.sha256()
-    for file in files:
-        if not file.is_file():
-            continue
-        about = file.stat()
-        if path.is_dir() or about.st_size > _LARGEST_HASHED:
-            digest.update(f"{file.relative_to(path)} {about.st_size} {about.st_mtime_ns}\n".encode())
-        else:
-            digest.update(file.read_bytes())
-    return digest.hexdigest()[:32]
-
-
-def _made_with() -> dict[str, Any]:
-    return {
-        "shortlist": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-    }
+def _data_fingerprint(path: Path) -> str:
+    if path.is_file() and path.stat().st_size <= _MAX_DIGESTED_BYTES:
+        return digest_file(path)
+    return digest_values(file_state(path))
 
 
 def _plain(value: Any) -> Any:
-    """Values that JSON has: what is no number becomes null, numbers keep six digits, which is what seeds leave."""
+    """JSON values: null for numbers that are not finite, six digits for others, which is all that seeds warrant."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -190,10 +169,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return value
-
-
-def _remove_others(folder: Path, keep: set[str]) -> None:
-    """Pictures of an earlier form of the study are nobody's."""
-    for file in folder.glob("*.png") if folder.is_dir() else ():
-        if file.name not in keep:
-            file.unlink()

@@ -1,9 +1,9 @@
-"""From figures of several seeds to a verdict: holds, does not hold, or not decidable at this scale.
+"""Verdicts from the results of several seeds: holds, does not hold, or not decidable at this scale.
 
-Every verdict rests on Student's 95% interval over seeds; differences are paired by seed, because runs of one seed share
-their noise, their split and the order of their batches. A claim of a difference holds when the interval is above 0; it
-does not hold when all of the interval lies below the least difference that would be worth having; between the two the
-scale of the experiment does not decide.
+Every verdict rests on Student's 95% interval over seeds. Differences are paired by seed, because runs with the same seed
+share their noise, split and order of batches. A claimed difference holds if the whole interval is above 0; it does not
+hold if the whole interval is below the smallest difference worth having; otherwise the experiment is too small to
+decide.
 """
 
 from __future__ import annotations
@@ -22,37 +22,48 @@ OPEN: Verdict = "not decidable at this scale"
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict and the figures that it rests on, in words."""
+    """A verdict, and in words the numbers that it rests on."""
 
     verdict: Verdict
     why: str
 
 
 def beats(
-    ours: Sequence[float], other: Sequence[float], *, names: tuple[str, str], worth: float = 0.002, unit: str = "%"
+    ours: Sequence[float],
+    other: Sequence[float],
+    *,
+    names: tuple[str, str],
+    worth: float = 0.002,
+    unit: str = "points",
 ) -> Finding:
-    """Whether the first is greater than the second, seed by seed.
+    """Whether the first is greater than the second, paired by seed.
 
     Args:
-        ours, other: one figure per seed, in the same order; greater is better.
+        ours, other: one value per seed, in the same order; greater is better.
         names: of both, for the words.
-        worth: the least difference worth having, in the unit of the figures.
-        unit: ``"%"`` writes shares as percentage points; anything else is written after the number.
+        worth: the smallest difference worth having, in the unit of the values.
+        unit: ``"points"`` for fractions, whose differences are written as percentage points; anything else is written
+            after the number.
 
     Example:
         >>> beats([0.84, 0.85, 0.86], [0.80, 0.82, 0.82], names=("lml", "softmax"))
         Finding(verdict='holds', why='lml − softmax = +3.67 ± 1.43 points')
     """
     gap = _paired(ours, other)
-    low, high = gap.mean - gap.half_width, gap.mean + gap.half_width
+    low, high = _ends(gap)
     verdict = HOLDS if low > 0 else FAILS if high < worth else OPEN
-    return Finding(verdict, f"{names[0]} − {names[1]} = {_told(gap, unit)}")
+    return Finding(verdict, f"{names[0]} − {names[1]} = {_words(gap, unit, signed=True)}")
 
 
 def alike(
-    ours: Sequence[float], other: Sequence[float], *, names: tuple[str, str], within: float = 0.01, unit: str = "%"
+    ours: Sequence[float],
+    other: Sequence[float],
+    *,
+    names: tuple[str, str],
+    within: float = 0.01,
+    unit: str = "points",
 ) -> Finding:
-    """Whether two figures differ by no more than ``within``, seed by seed: the whole interval must lie inside.
+    """Whether two values differ by at most ``within``, paired by seed: the whole interval must lie inside.
 
     Example:
         >>> alike([0.84, 0.85, 0.86], [0.84, 0.85, 0.86], names=("lml", "svm")).verdict
@@ -61,53 +72,75 @@ def alike(
     gap = _paired(ours, other)
     nearest, farthest = abs(gap.mean) - gap.half_width, abs(gap.mean) + gap.half_width
     verdict = HOLDS if farthest <= within else FAILS if nearest > within else OPEN
-    return Finding(verdict, f"{names[0]} − {names[1]} = {_told(gap, unit)} (band ±{_number(within, unit)})")
+    why = f"{names[0]} − {names[1]} = {_words(gap, unit, signed=True)} (band ±{_bound(within, unit)})"
+    return Finding(verdict, why)
 
 
 def at_least(values: Sequence[float], bound: float, *, name: str, unit: str = "%") -> Finding:
-    """Whether a figure is at least ``bound``: the whole interval above it holds, the whole interval below it fails.
+    """Whether a value is at least ``bound``: holds if the whole interval is, fails if none of it is.
+
+    Args:
+        values: one per seed.
+        bound: in the unit of the values.
+        name: of the value, for the words.
+        unit: ``"%"`` writes fractions as percentages, ``"points"`` as signed percentage points; anything else is
+            written after the number.
 
     Example:
         >>> at_least([0.95, 0.96, 0.94], 0.9, name="coverage").verdict
         'holds'
     """
     found = Interval.of(list(values))
-    low, high = found.mean - found.half_width, found.mean + found.half_width
+    low, high = _ends(found)
     verdict = HOLDS if low >= bound else FAILS if high < bound else OPEN
-    return Finding(verdict, f"{name} = {_told(found, unit, sign=False)} (at least {_number(bound, unit)})")
+    return Finding(verdict, f"{name} = {_words(found, unit)} (at least {_bound(bound, unit)})")
+
+
+def at_most(values: Sequence[float], bound: float, *, name: str, unit: str = "%") -> Finding:
+    """Whether a value is at most ``bound``; the arguments are those of `at_least`.
+
+    Example:
+        >>> at_most([1.0, 1.1, 0.9], 1.5, name="ratio", unit="")
+        Finding(verdict='holds', why='ratio = 1.00 ± 0.25 (at most 1.5)')
+    """
+    found = Interval.of(list(values))
+    low, high = _ends(found)
+    verdict = HOLDS if high <= bound else FAILS if low > bound else OPEN
+    return Finding(verdict, f"{name} = {_words(found, unit)} (at most {_bound(bound, unit)})")
 
 
 def grows(
-    gaps: Mapping[float, Sequence[float]], *, name: str, along: str, worth: float = 0.002, unit: str = "%"
+    gaps: Mapping[float, Sequence[float]], *, name: str, along: str, worth: float = 0.002, unit: str = "points"
 ) -> Finding:
-    """Whether a figure grows along a condition: the slope of a least-squares line, fitted to each seed for itself.
+    """Whether a value grows with a condition, by the slope of a least-squares line fitted to each seed.
 
     Args:
-        gaps: by condition, one figure per seed.
-        name: of the figure, for the words.
+        gaps: by condition, one value per seed.
+        name: of the value, for the words.
         along: what the condition is.
-        worth: the least growth over the whole range that would be worth having.
+        worth: the smallest growth over the whole range that would be worth having.
         unit: as in `beats`.
 
     Example:
         >>> grows({0.0: [0.0, 0.01], 0.4: [0.05, 0.06]}, name="gap", along="noise").verdict
         'holds'
     """
-    places = [float(place) for place in gaps]
-    middle, span = sum(places) / len(places), max(places) - min(places)
-    spread = sum((place - middle) ** 2 for place in places)
+    xs = [float(x) for x in gaps]
+    center, span = sum(xs) / len(xs), max(xs) - min(xs)
+    variance = sum((x - center) ** 2 for x in xs)
     slopes = [
-        span * sum((place - middle) * value for place, value in zip(places, values, strict=True)) / spread
+        span * sum((x - center) * value for x, value in zip(xs, values, strict=True)) / variance
         for values in zip(*gaps.values(), strict=True)
     ]
     found = Interval.of(slopes)
-    low, high = found.mean - found.half_width, found.mean + found.half_width
+    low, high = _ends(found)
     verdict = HOLDS if low > 0 else FAILS if high < worth else OPEN
-    return Finding(verdict, f"{name} changes by {_told(found, unit)} from {along} {min(places):g} to {max(places):g}")
+    change = _words(found, unit, signed=True)
+    return Finding(verdict, f"{name} changes by {change} from {along} {min(xs):g} to {max(xs):g}")
 
 
 def all_of(findings: Sequence[Finding]) -> Finding:
-    """A claim of several parts: it holds if all do, and does not if one does not.
+    """A claim with several parts: it holds if all do, and does not hold if one does not.
 
     Example:
         >>> all_of([Finding("holds", "a"), Finding("not decidable at this scale", "b")])
@@ -122,17 +155,25 @@ def all_of(findings: Sequence[Finding]) -> Finding:
 
 def _paired(ours: Sequence[float], other: Sequence[float]) -> Interval:
     if len(ours) != len(other) or len(ours) < 2:
-        raise ValueError(f"both must have one figure for each of at least 2 seeds; got {len(ours)} and {len(other)}.")
+        raise ValueError(f"both must have one value for each of at least 2 seeds; got {len(ours)} and {len(other)}.")
     return Interval.of([a - b for a, b in zip(ours, other, strict=True)])
 
 
-def _number(value: float, unit: str) -> str:
-    """Without its unit, which stands before it."""
-    return f"{100 * value:g}" if unit == "%" else f"{value:g}"
+def _ends(interval: Interval) -> tuple[float, float]:
+    return interval.mean - interval.half_width, interval.mean + interval.half_width
 
 
-def _told(interval: Interval, unit: str, *, sign: bool = True) -> str:
-    """Differences with their sign, of shares in percentage points; what is no difference without one, in percent."""
-    scale, word = (100.0, "points" if sign else "%") if unit == "%" else (1.0, unit)
-    mean, half = scale * interval.mean, scale * interval.half_width
-    return f"{mean:{'+' if sign else ''}.2f} ± {half:.2f} {word}".rstrip()
+def _scale(unit: str) -> float:
+    return 100.0 if unit in ("%", "points") else 1.0
+
+
+def _bound(value: float, unit: str) -> str:
+    """Without its unit, which is written before."""
+    return f"{_scale(unit) * value:g}"
+
+
+def _words(interval: Interval, unit: str, *, signed: bool = False) -> str:
+    mean, half_width = _scale(unit) * interval.mean, _scale(unit) * interval.half_width
+    sign = "+" if signed or unit == "points" else ""
+    number = f"{mean:{sign}.2f} ± {half_width:.2f}"
+    return number + unit if unit == "%" else f"{number} {unit}".rstrip()

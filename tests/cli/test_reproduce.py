@@ -30,7 +30,7 @@ def calls(root) -> int:
 @pytest.fixture(autouse=True)
 def same_data(monkeypatch):
     """The file that counts calls is also what the experiment reads; it must look the same after a call."""
-    monkeypatch.setattr("shortlist.evidence.reproduction._fingerprint", lambda path: "same")
+    monkeypatch.setattr("shortlist.evidence.reproduction._data_fingerprint", lambda path: "same")
 
 
 def test_one_experiment_writes_its_result_its_picture_and_the_document(root, capsys):
@@ -42,7 +42,7 @@ def test_one_experiment_writes_its_result_its_picture_and_the_document(root, cap
     assert (result["trials"], result["scale"], result["outcome"]["tried"]) == (5, "small", ["Three rates."])
     assert (root / "toys/results/small/lml-table-2/chart.png").is_file()
     text = (root / "docs/evidence.md").read_text()
-    assert "**1 holds, 0 do not hold, 0 cannot be decided" in text
+    assert "**1 holds, 0 do not hold, and 0 cannot be decided" in text
     assert "| ours | 52.0 ± 2.0 |      80.0 |" in text
     assert "(../toys/results/small/lml-table-2/chart.png)" in text
     assert "80 \\| 70" in text
@@ -83,8 +83,8 @@ def test_the_output_may_hold_the_kept_trials(root, capsys):
 def test_missing_data_are_said_in_one_sentence(root, capsys):
     code, out, err = run(capsys, "lml-table-2", "--scale", "paper")
     assert (code, out) == (2, "")
-    told = "`data/large` is missing, which lml-table-2 reads at paper scale; --data-root says where data are."
-    assert err.splitlines()[-1] == f"shortlist: {told}"
+    message = "`data/large`, which lml-table-2 reads at paper scale, is missing; --data-root says where the data are."
+    assert err.splitlines()[-1] == f"shortlist: {message}"
 
 
 def test_one_experiment_that_fails_does_not_end_the_others(root, capsys):
@@ -103,7 +103,7 @@ def test_a_result_from_other_data_does_not_stand_for_one_that_could_not_be_had(r
     config.write_text(config.read_text().replace("study: toy:study", "study: toy:nothing"))
     code, _, err = run(capsys, "--all")
     assert code == 2
-    assert "lml-table-2: `toy:nothing`, the study of lml-table-2, is not there" in err
+    assert "lml-table-2: `toy:nothing`, the study of lml-table-2, cannot be found" in err
     text = (root / "docs/evidence.md").read_text()
     assert "lml-table-10" in text
     assert "lml-table-2" not in text

@@ -20,12 +20,12 @@ def test_a_folder_without_experiments_says_so(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("claim: 1", "claim: one"), "`claim` is of the wrong type; got 'one'"),
+        (("claim: 1", "claim: one"), "`claim` has the wrong type; got 'one'"),
         (("title: Ours and the other", ""), "`title` is missing"),
         (("study: toy:study", "study: toy"), "`study` must be module:function; got 'toy'"),
         (("published:", "publishd:"), "keys must be among .*; got 'publishd'"),
         (("settings: {seeds: [0, 1]}", "setting: {}"), "`settings` is missing"),
-        (("minutes: 1", "minutes: soon"), "`minutes` is of the wrong type; got 'soon'"),
+        (("minutes: 1", "minutes: soon"), "`minutes` has the wrong type; got 'soon'"),
         (("title: Ours", "title: [Ours"), "cannot be read"),
     ],
 )

@@ -35,7 +35,7 @@ def study(settings, published, lab):
 
 CONFIG = """
 title: Ours and the other
-text: lml
+publication: lml
 item: table {item}
 claim: {claim}
 study: toy:study
@@ -53,7 +53,7 @@ def write_experiments(root: Path) -> Path:
     (folder / "toy.py").write_text(STUDY)
     for item in (2, 10):
         (folder / f"lml-table-{item}.yaml").write_text(CONFIG.format(item=item, claim=1))
-    about = {"claims": {"1": "Ours"}, "texts": {"lml": "A text"}}
+    about = {"claims": {"1": "Ours"}, "papers": {"lml": "A text"}}
     (folder / "claims.json").write_text(json.dumps(about))
     (root / "data").mkdir()
     (root / "data" / "calls.txt").write_text("")

@@ -13,7 +13,7 @@ from experiments.data import LOADERS
 from shortlist.data.opening import FORMATS
 from shortlist.evidence import Lab, Outcome, read_experiments
 from shortlist.evidence.document import write_evidence
-from shortlist.evidence.reproduction import Place, read_results
+from shortlist.evidence.reproduction import Folders, read_results
 from shortlist.recipes import LOSSES
 from shortlist.train import FitOptions
 from tests.experiments.small_data import write_data
@@ -74,7 +74,7 @@ def test_the_study_is_there_and_takes_settings_figures_and_a_lab(name):
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_names_say_the_text_and_the_item(name):
     experiment = EXPERIMENTS[name]
-    assert name == f"{experiment.text}-{experiment.item.lower().replace(' ', '-')}"
+    assert name == f"{experiment.publication}-{experiment.item.lower().replace(' ', '-')}"
 
 
 @pytest.mark.parametrize(("name", "scale"), BOTH)
@@ -113,9 +113,9 @@ def test_options_of_runs_exist_and_every_candidate_gets_as_many_tries(name, scal
 
 
 def test_the_document_is_what_the_results_say(tmp_path):
-    place = Place(FOLDER, ROOT, FOLDER / "results", tmp_path)
+    folders = Folders(FOLDER, ROOT, FOLDER / "results", tmp_path)
     # The links of pictures go by the place of the document, so it is written where it stands, under another name.
-    written = write_evidence(place, ROOT / "docs" / "evidence.tmp")
+    written = write_evidence(folders, ROOT / "docs" / "evidence.tmp")
     try:
         assert written.read_text() == (ROOT / "docs" / "evidence.md").read_text()
     finally:
