@@ -20,27 +20,28 @@ _MARKS = {HOLDS: "✔ holds", FAILS: "✘ does not hold", OPEN: "? not decidable
 _HEAD = """\
 # Evidence
 
-{statements} tested: **{holds}, {fails} not hold, and {open} cannot be decided at this scale.** Most statements are claims
-that the papers make in words; some are read from their figures, and a few are ours. The last group (claim 10) is
-mathematics, checked numerically.
+{statements} tested: **{holds}, {fails} not hold, and {open} cannot be decided at this scale.** Most statements are
+claims that the papers make in words; some are read from their figures, and a few are ours. The last group (claim
+10) is mathematics, checked numerically.
 
 `shortlist reproduce --all --scale small --data-root FOLDER` writes this document from the result files of
-{experiments}, which took {minutes} minutes of trials (several trials run at a time; a trial that two experiments share
-counts in both). It reports what was measured, whether or not it supports the claim.
+{experiments}, which took {minutes} minutes of trials (several trials run at a time; a trial that two experiments
+share counts in both). It reports what was measured, whether or not it supports the claim.
 
-**Verdicts.** A statement that involves randomness is tested with at least five seeds. Differences are paired by seed and
-come with Student's 95% interval. *Holds*: the whole interval is on the side of the statement. *Does not hold*: the whole
-interval is below the smallest difference worth having, or outside the band of "alike". *Not decidable at this scale*:
-the interval covers both, or the required data are not available here. Seeds change the initial parameters, the batches,
-the noise and the validation rows; the test rows are the same for all seeds, so the intervals do not cover the choice of
-test rows.
+**Verdicts.** A statement that involves randomness is tested with at least five seeds. Differences are paired by
+seed and come with Student's 95% interval. *Holds*: the whole interval is on the side of the statement. *Does not
+hold*: the whole interval is below the smallest difference worth having, or outside the band of "alike". *Not
+decidable at this scale*: the interval covers both, or the required data are not available here. Seeds change the
+initial parameters, the batches, the noise and the validation rows; the test rows are the same for all seeds, so
+the intervals do not cover the choice of test rows.
 
-**Tuning.** Learning rates and loss parameters are chosen on rows that are split off from the training part, with the
-same number of trials for every loss. Test rows are never used to choose anything. What was tried is listed below each
-table; a value chosen at the edge of its grid is marked, because a wider grid might do better.
+**Tuning.** Learning rates and loss parameters are chosen on rows that are split off from the training part, with
+the same number of trials for every loss. Test rows are never used to choose anything. What was tried is listed
+below each table; a value chosen at the edge of its grid is marked, because a wider grid might do better.
 
-**Scale.** Networks are small, and many are trained on frozen features: a verdict is about the losses at this scale. The
-papers' own numbers (columns "paper", or "text" in earlier results) are for orientation, not for equality.
+**Scale.** Networks are small, and many are trained on frozen features: a verdict is about the losses at this
+scale. The papers' own numbers (columns "paper", or "text" in earlier results) are for orientation, not for
+equality.
 """
 _MAX_ALIGNED_WIDTH = 40
 _SCALES = {"small": "small scale", "paper": "scale of the paper"}

@@ -1,9 +1,9 @@
 """Verdicts from the results of several seeds: holds, does not hold, or not decidable at this scale.
 
-Every verdict rests on Student's 95% interval over seeds. Differences are paired by seed, because runs with the same seed
-share their noise, split and order of batches. A claimed difference holds if the whole interval is above 0; it does not
-hold if the whole interval is below the smallest difference worth having; otherwise the experiment is too small to
-decide.
+Every verdict rests on Student's 95% interval over seeds. Differences are paired by seed, because runs with the same
+seed share their noise, split and order of batches. A claimed difference holds if the whole interval is above 0; it
+does not hold if the whole interval is below the smallest difference worth having; otherwise the experiment is too
+small to decide.
 """
 
 from __future__ import annotations
