@@ -15,7 +15,7 @@ from shortlist.data import Dataset
 from shortlist.metrics import SetCoverage
 from shortlist.recipes import loss_class
 from shortlist.sets import AverageK
-from shortlist.sets.rule import Link
+from shortlist.sets.scores import Link
 from shortlist.targets import to_class_indices
 from shortlist.train import FitOptions, fit
 from shortlist.train.findings import Shots

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from numbers import Integral
 
 import torch
@@ -49,3 +50,13 @@ def whole_k(k: int, n: int, *, lowest: int = 1, name: str = "k") -> int:
     if not lowest <= k <= n:
         raise ValueError(f"`{name}` must lie in [{lowest}, {n}]; got {k}.")
     return int(k) if isinstance(k, int) else k
+
+
+def as_written(number: float) -> Fraction:
+    """The decimal that a float prints as, so that 0.1 is a tenth and not the nearest float.
+
+    Example:
+        >>> as_written(0.29) * 100
+        Fraction(29, 1)
+    """
+    return Fraction(repr(float(number)))

@@ -1,14 +1,12 @@
-"""Set rules: answers of controlled size or controlled error, from the scores of any model."""
+"""Set rules: sets of controlled size or controlled error, from the scores of any model."""
 
-from shortlist.sets.average_error import AverageError
 from shortlist.sets.average_k import AverageK
-from shortlist.sets.class_conditional import ClassConditional
+from shortlist.sets.conformal import AverageError, ClassConditional
 from shortlist.sets.per_label import PerLabelThreshold
 from shortlist.sets.pointwise_error import PointwiseError
 from shortlist.sets.prediction_sets import PredictionSets
 from shortlist.sets.recall_control import RecallControl
-from shortlist.sets.rule import SetRule
-from shortlist.sets.rule_file import load_rule
+from shortlist.sets.rule import SetRule, load_rule
 from shortlist.sets.top_k import TopK
 from shortlist.sets.tradeoff import Tradeoff, tradeoff
 

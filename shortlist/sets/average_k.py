@@ -1,23 +1,25 @@
-"""As many labels as each example needs, k on average."""
+"""As many labels as each row needs, k on average; and the exact order statistic that this takes."""
 
 from __future__ import annotations
 
-from fractions import Fraction
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from shortlist.checks import as_written
 from shortlist.functional.options import check_number
-from shortlist.sets.entries import Entries, entries_reaching
-from shortlist.sets.largest_scores import Cut, LargestScores
-from shortlist.sets.rule import Draw, Link, SetRule
-from shortlist.sets.sharded_largest_scores import ShardedCut, ShardedLargestScores
-from shortlist.sets.sharded_scores import ScoreShard
+from shortlist.label_axis.processes import ProcessShards, all_max, all_sum
+from shortlist.sets.rule import Draw, SetRule
+from shortlist.sets.scores import Link, Scores, Selection
 
-# Without the number of rows in advance, this many times the labels wanted so far are kept.
+# If the number of rows is unknown, this many times the labels wanted so far are kept.
 _RESERVE = 8
+# The m-th largest score over several processes is found by this many bits per round.
+_DIGIT_BITS = 4
 
 
 class AverageK(SetRule):
@@ -25,21 +27,21 @@ class AverageK(SetRule):
 
     .. math:: \lambda = \tfrac12 \left(s_{[m]} + s_{[m + 1]}\right), \quad m = \lfloor k N \rfloor
 
-    over all :math:`N \times n` scores of the calibration data, which needs no labels. For scores that are the true
-    probabilities no rule with the same average size makes fewer errors.
+    over all :math:`N \times n` scores of the calibration data, which needs no labels. If the scores are the true
+    probabilities, no rule with the same average size makes fewer errors.
 
-    Where scores tie at the threshold, lower labels come first; of the one label at which the m-th score is reached, an
+    If scores tie at the threshold, lower labels come first; of the one label at which the m-th score is reached, an
     even share of the tied rows is taken, in the order of the call. So ``predict`` on the calibration data, in one call,
     returns exactly m labels whatever the ties.
 
     Scores may be a ``DTensor`` that is sharded along its labels, in all batches of a fit or in none: every process
     keeps the largest of its own, and all find the same threshold by counting. Softmax scores of sharded and of plain
-    logits may differ in the last bit, so that ties at the threshold of a rule that was fitted the other way may fall
-    otherwise.
+    logits may differ in the last bit, so ties at the threshold of a rule that was fitted the other way may be resolved
+    differently.
 
     Args:
-        k: how many labels on average, a real number, at least 0. It is read as written: 0.29 of 100 rows are 29.
-        rows: how many calibration rows will come, if they come in batches and this is known.
+        k: number of labels on average, a real number, at least 0. It is read as written: 0.29 of 100 rows are 29.
+        rows: total number of calibration rows, if they come in batches and it is known.
         link, min_size: as in `SetRule`. ``min_size`` adds labels beyond the average.
 
     Example:
@@ -55,6 +57,7 @@ class AverageK(SetRule):
     """
 
     needs_labels: ClassVar[bool] = False
+    takes_shards: ClassVar[bool] = True
     threshold: Tensor
     tie_label: Tensor
     tie_taken: Tensor
@@ -63,7 +66,7 @@ class AverageK(SetRule):
     def __init__(self, k: float, *, rows: int | None = None, link: Link = "softmax", min_size: int = 0) -> None:
         self.k = check_number("k", k, at_least=0.0)
         if rows is not None and (not isinstance(rows, Integral) or rows < 1):
-            raise ValueError(f"`rows` must be None or a whole number, at least 1; got {rows!r}.")
+            raise ValueError(f"`rows` must be None or an integer, at least 1; got {rows!r}.")
         self.rows = None if rows is None else int(rows)
         super().__init__(link=link, min_size=min_size)
 
@@ -71,55 +74,54 @@ class AverageK(SetRule):
         return {"k": self.k, "rows": self.rows}
 
     def wanted(self, rows: int) -> int:
-        """How many labels ``rows`` rows get together."""
-        return int(Fraction(repr(self.k)) * rows)
+        """Total number of labels in the sets of ``rows`` rows."""
+        return int(as_written(self.k) * rows)
 
     def _clear(self) -> None:
         self.register_buffer("threshold", torch.tensor(torch.inf, dtype=torch.float64))
-        # Labels below this one are inside when their score equals the threshold.
+        # Labels below this one are in the set if their score equals the threshold.
         self.register_buffer("tie_label", torch.tensor(0))
         self.register_buffer("tie_taken", torch.tensor(0))
         self.register_buffer("tie_count", torch.tensor(1))
         self._largest: LargestScores | None = None
         self._seen = 0
 
-    def _observe(self, values: Tensor, labels: Any) -> None:
-        self._keep(values, LargestScores(values.shape[1]))
-
-    def _observe_own(self, values: Tensor, shard: ScoreShard) -> None:
-        self._keep(values, ShardedLargestScores(shard))
-
-    def _keep(self, values: Tensor, empty: LargestScores) -> None:
+    def _begin_batch(self, scores: Scores) -> None:
         if self._largest is None:
-            self._largest, self._dtype = empty, values.dtype
-        if type(empty) is not type(self._largest):
+            self._largest = LargestScores(scores.local.shape[-1], scores.shards, scores.local.device)
+        if self._largest.is_sharded != (scores.shards is not None):
             raise ValueError("`scores` must be sharded over processes in all batches or in none.")
+
+    def _observe(self, values: Tensor, labels: Any) -> None:
+        if self._seen == 0:
+            self._dtype = values.dtype
         self._seen += len(values)
         total = self._expected or self.rows
         keep = self.wanted(total) + 1 if total else _RESERVE * self.wanted(self._seen) + 1024
-        self._largest.add(values.numpy(), keep)
+        if self._largest is not None:
+            self._largest.add(values.numpy(), keep)
 
     def _settle(self) -> dict[str, Any]:
         if self.rows not in (None, self._rows):
-            raise ValueError(f"`rows` must be the number of rows that come; it is {self.rows}, and {self._rows} came.")
-        m = self.wanted(self._rows)
-        if self._largest is not None and m > 0:
-            if m >= self._largest.total:
-                self._set(-torch.inf, self.num_labels or 0, 0, 1)
-            else:
-                self._cut(self._largest.cut(m))
-        achieved = min(m, self._largest.total if self._largest else 0) / self._rows
-        return {"constraint": "average size", "wanted": self.k, "achieved": achieved}
+            raise ValueError(f"`rows` must be the number of rows, {self._rows}; got {self.rows}.")
+        m, largest = self.wanted(self._rows), self._largest
+        total = 0 if largest is None else largest.total
+        if m >= total > 0 or (m > 0 and total == 0):
+            self._set(-torch.inf, self.num_labels or 0, 0, 1)
+        elif largest is not None and m > 0:
+            self._set_cut(largest.cut(m))
+        return {"constraint": "average size", "wanted": self.k, "achieved": min(m, total) / self._rows}
 
-    def _cut(self, cut: Cut | ShardedCut | None) -> None:
+    def _set_cut(self, cut: Cut | None) -> None:
         if cut is None:
             raise ValueError(
-                "the batches differ too much to find the threshold in the scores kept; give `rows`, their total number."
+                "the threshold is not among the scores kept, because the batches differ too much; give `rows`, the "
+                "total number of rows."
             )
-        if cut.complete and cut.below < cut.value:
+        if cut.inside == cut.tied and cut.below < cut.value:
             self._set(_midpoint(cut, self._dtype), self.num_labels or 0, 0, 1)
-            return
-        self._set(cut.value, *cut.quota())
+        else:
+            self._set(cut.value, *cut.quota)
 
     def _set(self, threshold: float, label: int, taken: int, count: int) -> None:
         self.threshold.fill_(threshold)
@@ -139,27 +141,183 @@ class AverageK(SetRule):
         row = column.any(-1)
         return inside | (column & (row & self._taken(row.cumsum(0))).unsqueeze(-1))
 
-    def _own_entries(self, values: Tensor, shard: ScoreShard, draw: Draw) -> Entries:
-        found = entries_reaching(values, self.threshold)
-        found = found._replace(labels=found.labels + shard.labels.first)
-        return shard.at_least(found.where(self._kept(found, draw)), values, self.min_size)
-
-    def _floor(self) -> Tensor:
+    def _threshold(self) -> Tensor:
         return self.threshold
 
-    def _kept(self, found: Entries, draw: Draw) -> Tensor:
+    def _kept(self, found: Selection, draw: Draw) -> Tensor:
         above = found.values > self.threshold.to(found.values.dtype)
         column = ~above & (found.labels == self.tie_label)
-        place = column.cumsum(0) + draw.seen
+        position = column.cumsum(0) + draw.seen
         draw.seen += int(column.sum())
-        return above | (found.labels < self.tie_label) | (column & self._taken(place))
+        return above | (found.labels < self.tie_label) | (column & self._taken(position))
 
-    def _taken(self, place: Tensor) -> Tensor:
-        """The quota of one label: tied rows are counted through, and taken when their even share passes a number."""
-        return place * self.tie_taken // self.tie_count > (place - 1) * self.tie_taken // self.tie_count
+    def _taken(self, position: Tensor) -> Tensor:
+        """Whether a tied row is taken: if the even share, ``position * taken / count``, reaches an integer there."""
+        return position * self.tie_taken // self.tie_count > (position - 1) * self.tie_taken // self.tie_count
 
 
-def _midpoint(cut: Cut | ShardedCut, dtype: torch.dtype) -> float:
-    """Between the last score inside and the first outside, in their own type; the former if the two are neighbours."""
+def _midpoint(cut: Cut, dtype: torch.dtype) -> float:
+    """Between the last score inside and the first outside, in their dtype; the former if the two are neighbors."""
     middle = torch.tensor(cut.value / 2 + cut.below / 2, dtype=torch.float64).to(dtype).item()
     return middle if cut.below < middle <= cut.value else cut.value
+
+
+class Cut(NamedTuple):
+    """Where the m largest scores end.
+
+    Attributes:
+        value: the m-th largest score.
+        below: the largest score smaller than ``value``; -inf if there is none.
+        tied: how many scores equal ``value``.
+        inside: how many of these are among the m largest.
+        quota: if lower labels come first, the label at which the m largest end, how many of its ties are inside, and
+            how many it has.
+    """
+
+    value: float
+    below: float
+    tied: int
+    inside: int
+    quota: tuple[int, int, int]
+
+
+class LargestScores:
+    """Keeps the scores above a rising floor, and counts by label those that equal it.
+
+    The labels may be sharded over processes: each keeps its local ones, and answers are about all of them.
+
+    Args:
+        num_labels: columns of the local scores.
+        shards: which labels are here; None if all are.
+        device: of the process group.
+    """
+
+    def __init__(
+        self, num_labels: int, shards: ProcessShards | None = None, device: torch.device | None = None
+    ) -> None:
+        self._num_labels, self._shards, self._device = num_labels, shards, device
+        self._values: list[NDArray[np.floating]] = []
+        self._labels: list[NDArray[np.int64]] = []
+        self._count = 0
+        self._floor = -np.inf
+        self._at_floor = np.zeros(num_labels, dtype=np.int64)
+        self._total = 0
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the labels are on several processes."""
+        return self._shards is not None
+
+    @property
+    def total(self) -> int:
+        """How many scores above -inf were seen."""
+        return self._sum([self._total])[0]
+
+    def add(self, scores: NDArray[np.floating], keep: int) -> None:
+        """Add ``(rows, labels)`` scores; at least the ``keep`` largest of all seen so far stay known."""
+        flat = scores.reshape(-1)
+        if self._floor == -np.inf:
+            found = np.flatnonzero(flat > -np.inf)
+            self._total += len(found)
+        else:
+            self._total += int(np.count_nonzero(flat > -np.inf))
+            found = np.flatnonzero(flat >= self._floor)
+        values, labels = flat[found], found % max(1, self._num_labels)
+        if self._floor > -np.inf:
+            equal = values == self._floor
+            self._at_floor += np.bincount(labels[equal], minlength=self._num_labels)
+            values, labels = values[~equal], labels[~equal]
+        self._values.append(values)
+        self._labels.append(labels)
+        self._count += len(values)
+        if self._count > max(2 * keep, 1024):
+            self._raise_floor(max(1, keep))
+
+    def _raise_floor(self, keep: int) -> None:
+        values, labels = np.concatenate(self._values), np.concatenate(self._labels)
+        self._floor = _kth_largest(values, keep)
+        equal, above = values == self._floor, values > self._floor
+        self._at_floor = np.bincount(labels[equal], minlength=self._num_labels)
+        self._values, self._labels = [values[above]], [labels[above]]
+        self._count = int(np.count_nonzero(above))
+
+    def cut(self, m: int) -> Cut | None:
+        """Where the m largest end, 0 < m < total; None if scores that matter were dropped."""
+        values, labels = np.concatenate(self._values), np.concatenate(self._labels)
+        floor, at_floor = self._floor, int(self._at_floor.sum())
+        highest = self._max(floor)
+        known = int(np.count_nonzero(values >= highest)) + at_floor * (floor == highest)
+        if highest > -np.inf and self._sum([known])[0] <= m:
+            return None
+        value = self._mth_largest(values, m)
+        ties = np.bincount(labels[values == value], minlength=self._num_labels)
+        above = int(np.count_nonzero(values > value))
+        if floor == value:
+            ties = ties + self._at_floor
+        elif floor > value:
+            above += at_floor
+        smaller = values[values < value]
+        below = float(smaller.max()) if len(smaller) else -np.inf
+        below = self._max(max(below, floor) if floor < value else below)
+        above, tied = self._sum([above, int(ties.sum())])
+        return Cut(value, below, tied, m - above, self._quota(ties, m - above))
+
+    def _mth_largest(self, values: NDArray[np.floating], m: int) -> float:
+        if self._shards is None:
+            return _kth_largest(values, m) if m <= len(values) else self._floor
+        # All processes count the scores that reach each candidate for the next bits of the answer.
+        keys, bits, at_floor = np.sort(_to_keys(values)), 8 * values.dtype.itemsize, int(self._at_floor.sum())
+        floor = int(_to_keys(np.asarray([self._floor], dtype=values.dtype))[0])
+        key = 0
+        for shift in range(bits - _DIGIT_BITS, -1, -_DIGIT_BITS):
+            candidates = [key | digit << shift for digit in range(1, 1 << _DIGIT_BITS)]
+            counts = len(keys) - np.searchsorted(keys, np.asarray(candidates, dtype=keys.dtype))
+            local = [int(n) + at_floor * (floor >= c) for n, c in zip(counts, candidates, strict=True)]
+            key |= sum(count >= m for count in self._sum(local)) << shift
+        return _from_key(key, bits)
+
+    def _quota(self, ties: NDArray[np.int64], inside: int) -> tuple[int, int, int]:
+        """The first label, over all processes, at which more ties are counted than are inside."""
+        shards, tied = self._shards, int(ties.sum())
+        first, before = 0, 0
+        if shards is not None:
+            rank = shards.mesh.get_local_rank()
+            tied_by_rank = self._sum([tied * (rank == other) for other in range(shards.mesh.size())])
+            first, before = shards.first, sum(tied_by_rank[:rank])
+        filled = np.cumsum(ties) + before
+        quota = [0, 0, 0]
+        if before <= inside < before + tied:
+            label = int(np.searchsorted(filled, inside, side="right"))
+            quota = [label + first, inside - int(filled[label] - ties[label]), int(ties[label])]
+        label, taken, count = self._sum(quota)
+        return label, taken, count
+
+    def _sum(self, counts: list[int]) -> list[int]:
+        if self._shards is None:
+            return counts
+        return all_sum(torch.tensor(counts, device=self._device), self._shards.group).tolist()
+
+    def _max(self, value: float) -> float:
+        if self._shards is None:
+            return value
+        return float(all_max(torch.tensor([value], dtype=torch.float64, device=self._device), self._shards.group))
+
+
+def _kth_largest(values: NDArray[np.floating], k: int) -> float:
+    return float(np.partition(values, len(values) - k)[len(values) - k])
+
+
+def _to_keys(values: NDArray[Any]) -> NDArray[Any]:
+    """Integers in the order of the floats: their bits, inverted if negative."""
+    kind = np.uint32 if values.dtype == np.float32 else np.uint64
+    bits = (values + values.dtype.type(0)).view(kind)  # turns -0 into 0
+    sign = kind(1 << (8 * values.dtype.itemsize - 1))
+    return np.where(bits & sign, ~bits, bits | sign)
+
+
+def _from_key(key: int, bits: int) -> float:
+    """The inverse of `_to_keys` for one key."""
+    sign = 1 << (bits - 1)
+    plain = key ^ sign if key & sign else ~key & (2 * sign - 1)
+    kind, number = (np.uint32, np.float32) if bits == 32 else (np.uint64, np.float64)
+    return float(np.asarray([plain], dtype=kind).view(number)[0])

@@ -1,26 +1,218 @@
-"""The order statistic of split conformal prediction, with the probability that makes ties exact."""
+"""Split conformal prediction: one threshold for all classes, or one per class or cluster of classes; exact ties."""
 
 from __future__ import annotations
 
 import math
-from fractions import Fraction
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from shortlist.sets.rule import Draw
+from shortlist.checks import as_written
+from shortlist.sets.rule import Draw, SetRule, check_alpha, read_classes
+from shortlist.sets.scores import Link, Selection
+
+# Classes are clustered by these quantiles of the scores of their true labels.
+_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+_MAX_ITERATIONS = 100
+
+
+class ConformalRule(SetRule):
+    """One threshold on conformity scores, at the rank that bounds how often the true label is missing by ``alpha``."""
+
+    constraint: ClassVar[str]
+    threshold: Tensor
+    tie_share: Tensor
+
+    def __init__(self, alpha: float, *, link: Link, min_size: int) -> None:
+        self.alpha = check_alpha(alpha)
+        super().__init__(link=link, min_size=min_size)
+
+    def _clear(self) -> None:
+        self.register_buffer("threshold", torch.tensor(-torch.inf, dtype=torch.float64))
+        self.register_buffer("tie_share", torch.tensor(1.0, dtype=torch.float64))
+        self._true: list[Tensor] = []
+
+    def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
+        return read_classes(labels, rows, self.num_labels)
+
+    def _settle(self) -> dict[str, Any]:
+        true = torch.cat(self._true)
+        threshold, share = conformal_threshold(true, self.alpha)
+        self.threshold.fill_(threshold)
+        self.tie_share.fill_(share)
+        return {"constraint": self.constraint, "wanted": self.alpha, "achieved": missing_share(true, threshold)}
+
+    def _forget(self) -> None:
+        self._true = []
+
+
+class AverageError(ConformalRule):
+    r"""Split conformal prediction: all labels that score at least as high as most true labels.
+
+    .. math:: C(x) = \{l : s_l(x) \ge t\}, \quad
+              t = \text{the } \lceil (N+1)(1-\alpha) \rceil \text{-th largest } s_{y_i}(x_i)
+
+    For exchangeable data the true label is in the set with probability between :math:`1 - \alpha` and
+    :math:`1 - \alpha + 1 / (N + 1)`, whatever the model and however its scores tie: ties at the threshold are
+    broken at random, with the exact probability. If the scores are the true probabilities, no rule with this guarantee
+    has smaller sets on average.
+
+    Args:
+        alpha: how often the true label may be missing, in (0, 1).
+        link, min_size: as in `SetRule`.
+
+    Example:
+        >>> scores = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+        >>> rule = AverageError(0.2).fit(scores, torch.tensor([0, 0, 1, 0]), from_logits=False)
+        >>> rule.predict(torch.tensor([[0.5, 0.7]])).sizes
+        tensor([1])
+
+    References:
+        Sadinle, Lei, Wasserman, "Least ambiguous set-valued classifiers with bounded error levels", 2019; Vovk,
+        Gammerman, Shafer, "Algorithmic Learning in a Random World", 2005.
+    """
+
+    constraint: ClassVar[str] = "average error"
+
+    def __init__(self, alpha: float, *, link: Link = "softmax", min_size: int = 0) -> None:
+        super().__init__(alpha, link=link, min_size=min_size)
+
+    def options(self) -> dict[str, Any]:
+        return {"alpha": self.alpha}
+
+    def _observe(self, values: Tensor, labels: Any) -> None:
+        self._true.append(values.gather(1, labels[:, None])[:, 0])
+
+    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
+        return reaching(values, self.threshold.to(values.dtype))
+
+    def _threshold(self) -> Tensor:
+        return self.threshold
+
+    def _kept(self, found: Selection, draw: Draw) -> Tensor:
+        return kept_with_ties(found.values, self.threshold.to(found.values.dtype), self.tie_share, draw)
+
+
+class ClassConditional(SetRule):
+    r"""A conformal threshold for each class, or for each cluster of classes with similar scores.
+
+    A label is in the set if its score reaches the threshold of its own class, so every class, rare or common, is missed
+    at most at the rate ``alpha``. Classes with fewer than ``min_count`` examples share one threshold, fitted on their
+    examples together; their guarantee holds for them as a group. If these are too few as well, it is fitted on all
+    examples and guarantees nothing for the rare classes themselves.
+    ``evidence["pooled_classes"]`` counts the classes without a guarantee of their own.
+
+    Args:
+        alpha: how often the true label may be missing, in (0, 1).
+        clusters: number of groups of classes, found by k-means on quantiles of the scores of half the examples;
+            thresholds are then fitted, per group, on the other half. None: one group per class.
+        min_count: smallest number of examples for a class to have its own threshold; by default as many as a finite
+            threshold needs.
+        link, min_size: as in `SetRule`.
+
+    Example:
+        >>> scores, classes = torch.tensor([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8], [0.6, 0.4]]), torch.tensor([0, 0, 1, 1])
+        >>> rule = ClassConditional(0.5).fit(scores, classes, from_logits=False)
+        >>> rule.predict(torch.tensor([[0.65, 0.45]])).sizes  # class 1 is harder: its threshold is lower
+        tensor([1])
+
+    References:
+        Ding, Angelopoulos, Bates, Jordan, Tibshirani, "Class-conditional conformal prediction with many classes", 2023.
+    """
+
+    thresholds: Tensor
+    tie_shares: Tensor
+    groups: Tensor
+
+    def __init__(
+        self,
+        alpha: float,
+        *,
+        clusters: int | None = None,
+        min_count: int | None = None,
+        link: Link = "softmax",
+        min_size: int = 0,
+    ) -> None:
+        self.alpha = check_alpha(alpha)
+        for name, value in (("clusters", clusters), ("min_count", min_count)):
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"`{name}` must be None or an integer, at least 1; got {value!r}.")
+        self.clusters = clusters
+        self.min_count = min_count
+        super().__init__(link=link, min_size=min_size)
+
+    def options(self) -> dict[str, Any]:
+        return {"alpha": self.alpha, "clusters": self.clusters, "min_count": self.min_count}
+
+    def _clear(self) -> None:
+        self.register_buffer("thresholds", torch.zeros(0, dtype=torch.float64))
+        self.register_buffer("tie_shares", torch.zeros(0, dtype=torch.float64))
+        # The group of each class; -1 for rare classes, which share one threshold.
+        self.register_buffer("groups", torch.zeros(0, dtype=torch.int64))
+        self._true: list[Tensor] = []
+        self._classes: list[Tensor] = []
+
+    def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
+        return read_classes(labels, rows, self.num_labels)
+
+    def _observe(self, values: Tensor, labels: Any) -> None:
+        self._true.append(values.gather(1, labels[:, None])[:, 0])
+        self._classes.append(labels)
+
+    def _settle(self) -> dict[str, Any]:
+        true, classes = torch.cat(self._true), torch.cat(self._classes)
+        num_labels = self.num_labels or 0
+        smallest = self.min_count or _smallest_sample(self.alpha)
+        if self.clusters is None:
+            groups = torch.where(
+                torch.bincount(classes, minlength=num_labels) >= smallest, torch.arange(num_labels), -1
+            )
+        else:
+            half = _every_other(classes)
+            groups = _cluster_classes(true[half], classes[half], num_labels, self.clusters, smallest)
+            true, classes = true[~half], classes[~half]
+        self.groups = groups
+        thresholds = torch.zeros(num_labels, dtype=torch.float64)
+        shares = torch.ones(num_labels, dtype=torch.float64)
+        member = groups[classes]
+        for group in groups.unique().tolist():
+            own = true[member == group]
+            pooled = group < 0 and conformal_rank(len(own), self.alpha) > len(own)
+            threshold, share = conformal_threshold(true if pooled else own, self.alpha)
+            thresholds[groups == group], shares[groups == group] = threshold, share
+        self.thresholds, self.tie_shares = thresholds, shares
+        missed = ((true < thresholds[classes]) | (true == -torch.inf)).double()
+        rates = torch.zeros(num_labels, dtype=torch.float64).index_add(0, classes, missed)
+        counts = torch.bincount(classes, minlength=num_labels)
+        worst = float((rates / counts.clamp(min=1)).max())
+        pooled = int((groups < 0).sum())
+        return {"constraint": "error of each class", "wanted": self.alpha, "achieved": worst, "pooled_classes": pooled}
+
+    def _forget(self) -> None:
+        self._true, self._classes = [], []
+
+    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
+        return reaching(values, self.thresholds.to(values.dtype))
+
+    def _threshold(self) -> Tensor:
+        return self.thresholds
+
+    def _kept(self, found: Selection, draw: Draw) -> Tensor:
+        thresholds = self.thresholds.to(found.values.dtype)
+        return kept_with_ties(found.values, thresholds[found.labels], self.tie_shares[found.labels], draw)
 
 
 def conformal_threshold(scores: Tensor, alpha: float) -> tuple[float, float]:
-    r"""Threshold on conformity scores (large is good) and the probability with which a score equal to it is inside.
+    r"""Threshold on conformity scores (large is good), and the probability that a score equal to it is in the set.
 
     The threshold is the r-th largest of the N scores of true labels, :math:`r = \lceil (N + 1)(1 - \alpha) \rceil`; a
-    of them are larger and b equal. The true label of a new example is inside with probability exactly r / (N + 1) when
-    ties are inside with probability (r - a) / (b + 1): that is how often a new score, put at random among its equals,
-    is not beyond rank r.
+    of them are larger and b equal. The true label of a new example is in the set with probability exactly r / (N + 1)
+    if ties are with probability (r - a) / (b + 1): how often a new score, ranked at random among its equals, has rank
+    at most r.
 
     Returns:
-        ``(threshold, share)``; ``(-inf, 1.0)``, everything inside, when N is too small for the level.
+        ``(threshold, share)``; ``(-inf, 1.0)``, all labels, if N is too small for the level.
     """
     rank = conformal_rank(len(scores), alpha)
     if rank > len(scores):
@@ -32,30 +224,81 @@ def conformal_threshold(scores: Tensor, alpha: float) -> tuple[float, float]:
 
 
 def missing_share(scores: Tensor, threshold: float) -> float:
-    """Share of true labels outside: below the threshold, or absent and in no set."""
+    """Share of true labels that are missing: below the threshold, or absent and in no set."""
     return float(((scores < threshold) | (scores == -math.inf)).double().mean())
 
 
 def conformal_rank(count: int, alpha: float) -> int:
-    """``ceil((N + 1)(1 - alpha))`` with alpha read as written: 0.1 is a tenth, not the float next to it."""
-    return math.ceil((count + 1) * (1 - Fraction(repr(alpha))))
+    """``ceil((N + 1)(1 - alpha))``, with alpha as written."""
+    return math.ceil((count + 1) * (1 - as_written(alpha)))
 
 
 def reaching(values: Tensor, threshold: Tensor) -> Tensor:
-    """Values above the threshold and those equal to it, but for -inf."""
+    """Mask of values at or above the threshold, except -inf."""
     return (values >= threshold) & (values > -torch.inf)
 
 
 def kept_with_ties(values: Tensor, threshold: Tensor, share: Tensor, draw: Draw) -> Tensor:
-    """Which of values that reach their threshold are kept: those above it, and those equal to it by chance.
+    """Mask of the values to keep among those that reach their threshold: all above it, and ties at random.
 
     Args:
         values: ``(count,)``.
-        threshold, share: one number, or one for each value; the latter is the probability of a tie to be kept.
-        draw: numbers for the ties, and for nothing else.
+        threshold, share: one number, or one per value; a tie is kept with probability ``share``.
+        draw: random numbers for the ties.
     """
     tied = (values == threshold).nonzero()[:, 0]
     kept = torch.ones(len(values), dtype=torch.bool)
     if len(tied):
         kept[tied] = draw.uniform((len(tied),)) < (share[tied] if share.ndim else share)
     return kept
+
+
+def _smallest_sample(alpha: float) -> int:
+    """The smallest N whose conformal rank is at most N: (N + 1) alpha must be at least 1."""
+    return max(1, math.ceil(1 / as_written(alpha)) - 1)
+
+
+def _every_other(classes: Tensor) -> Tensor:
+    """Mask of every other example of each class."""
+    order = classes.argsort(stable=True)
+    counts = torch.bincount(classes)
+    first = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
+    mask = torch.zeros(len(classes), dtype=torch.bool)
+    mask[order] = (torch.arange(len(classes)) - first) % 2 == 0
+    return mask
+
+
+def _cluster_classes(scores: Tensor, classes: Tensor, num_labels: int, clusters: int, smallest: int) -> Tensor:
+    """The group of each class by its distribution of scores; -1 for classes with fewer than ``smallest`` examples.
+
+    Classes are weighted by the square root of their number of examples, the precision of their quantiles. The initial
+    centers are spread along the medians, so the result depends only on the data.
+    """
+    counts = torch.bincount(classes, minlength=num_labels)
+    groups = torch.full((num_labels,), -1)
+    known = (counts >= smallest).nonzero()[:, 0]
+    if len(known) == 0:
+        return groups
+    order = torch.argsort(classes, stable=True)
+    by_class = torch.split(scores[order].double(), counts.tolist())
+    levels = torch.tensor(_LEVELS, dtype=torch.float64)
+    points = torch.stack([torch.quantile(by_class[label], levels) for label in known.tolist()])
+    groups[known] = _k_means(points, counts[known].double().sqrt(), min(clusters, len(known)))
+    return groups
+
+
+def _k_means(points: Tensor, weights: Tensor, clusters: int) -> Tensor:
+    by_median = points[:, len(_LEVELS) // 2].argsort()
+    start = torch.linspace(0, len(points) - 1, clusters).round().long()
+    centers = points[by_median[start]]
+    member = torch.zeros(len(points), dtype=torch.int64)
+    for iteration in range(_MAX_ITERATIONS):
+        nearest = torch.cdist(points, centers).argmin(-1)
+        if iteration and (nearest == member).all():
+            break
+        member = nearest
+        total = torch.zeros(clusters, dtype=torch.float64).index_add(0, member, weights)
+        sums = torch.zeros_like(centers).index_add(0, member, points * weights[:, None])
+        # A center that lost all its points stays where it was.
+        centers = torch.where(total[:, None] > 0, sums / total[:, None].clamp(min=1e-300), centers)
+    return member

@@ -1,7 +1,8 @@
-"""A threshold for every label, with rare labels held to what all labels show."""
+"""A threshold for every label, with rare labels shrunk toward a curve pooled over all labels."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -13,37 +14,40 @@ from torch import Tensor
 from shortlist.functional.options import check_number
 from shortlist.labels import Labels
 from shortlist.sets.average_k import AverageK
-from shortlist.sets.pooled_curve import PooledCurve
-from shortlist.sets.row_labels import read_sets
-from shortlist.sets.rule import Draw, Link, SetRule
+from shortlist.sets.conformal import reaching
+from shortlist.sets.rule import Draw, SetRule, read_label_sets
+from shortlist.sets.scores import Link
 
 Objective = Literal["f1", "average-size"]
+Array = NDArray[np.float64]
+
+_MAX_KNOTS = 2048
 
 
 class PerLabelThreshold(SetRule):
-    r"""One threshold per label, fitted on held-out data without overfitting the labels that hardly occur there.
+    r"""One threshold per label, fitted on held-out data without overfitting rare labels.
 
-    ``"f1"`` maximises for each label the F1 of its own counts plus ``prior`` true examples' worth of those of all
-    labels pooled:
+    ``"f1"`` maximizes for each label the F1 of its own counts plus those of all labels pooled, which are worth
+    ``prior`` true examples:
 
     .. math:: F_l(t) = \frac{2\,(TP_l + \kappa\, tp)}{n_l + P_l + \kappa\,(tp + fp + 1)}
 
-    with :math:`n_l` answers and :math:`P_l` true examples of the label, and tp, fp the pooled true and false answers
-    per true example at t. A label without examples gets the pooled optimum, a frequent one its own.
+    with :math:`n_l` predictions and :math:`P_l` true examples of the label, and tp, fp the pooled true and false
+    positives per true example at t. A label without examples gets the pooled optimum, a frequent one its own.
 
     ``"average-size"`` returns about k labels on average: scores are calibrated by one increasing curve for all labels
-    times a factor per label, :math:`(P_l + \kappa) / (E_l + \kappa)`, with :math:`E_l` the true examples that the curve
-    expects; one threshold on these is a threshold per label on the scores.
+    times a factor per label, :math:`(P_l + \kappa) / (E_l + \kappa)`, with :math:`E_l` the number of true examples that
+    the curve expects; one threshold on these is a threshold per label on the scores.
 
-    Pooling takes scores to mean about the same for all labels, as calibrated probabilities do. Where they do not, say
-    because rare labels never score high, ``prior`` should be small or the scores calibrated first.
+    Pooling assumes that scores mean about the same for all labels, as calibrated probabilities do. If they do not, for
+    instance because rare labels never score high, choose a small ``prior`` or calibrate the scores first.
 
-    All scores of the calibration data are held in memory while fitting.
+    Fitting keeps all scores of the calibration data in memory.
 
     Args:
         objective: ``"f1"`` or ``"average-size"``.
-        k: for ``"average-size"``, how many labels on average.
-        prior: :math:`\kappa`, how many true examples the pooled curve is worth.
+        k: for ``"average-size"``, the number of labels on average.
+        prior: :math:`\kappa`, the number of true examples that the pooled curve is worth.
         link, min_size: as in `SetRule`.
 
     Example:
@@ -83,11 +87,11 @@ class PerLabelThreshold(SetRule):
         self._true: list[Tensor] = []
 
     def _read_labels(self, labels: Tensor, rows: int) -> Labels:
-        return read_sets(labels, rows, self.num_labels)
+        return read_label_sets(labels, rows, self.num_labels)
 
     def _observe(self, values: Tensor, labels: Any) -> None:
         self._scores.append(values.numpy())
-        self._labels.append(labels.labels)
+        self._labels.append(labels.pairs()[1])
         self._true.append(labels.at(values))
 
     def _settle(self) -> dict[str, Any]:
@@ -95,19 +99,19 @@ class PerLabelThreshold(SetRule):
         labels, true = self._true_scores()
         if not len(labels):
             raise ValueError("`labels` must have at least one true label.")
-        curve = PooledCurve.fit(scores, true)
+        curve = _PooledCurve.fit(scores, true)
         if self.objective == "f1":
             return self._settle_f1(scores, labels, true, curve)
         return self._settle_size(scores, labels, curve)
 
     def _true_scores(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """The true labels of all rows, ascending, and the scores that they have there."""
+        """The true labels of all rows, ascending, and their scores."""
         labels, true = (torch.cat(part).numpy() for part in (self._labels, self._true))
         order = np.argsort(labels, kind="stable")
         return labels[order], true[order]
 
     def _settle_f1(
-        self, scores: NDArray[Any], labels: NDArray[np.int64], true: NDArray[Any], curve: PooledCurve
+        self, scores: NDArray[Any], labels: NDArray[np.int64], true: NDArray[Any], curve: _PooledCurve
     ) -> dict[str, Any]:
         best, n = curve.best_threshold(), scores.shape[1]
         ends = np.searchsorted(labels, np.arange(n + 1))
@@ -119,8 +123,8 @@ class PerLabelThreshold(SetRule):
         achieved = 2 * right / (answers + len(true))
         return {"constraint": "F1 over all labels", "wanted": 1.0, "achieved": float(achieved)}
 
-    def _best(self, scores: NDArray[Any], own: NDArray[Any], curve: PooledCurve, pooled: float) -> float:
-        """The threshold of one label: at one of the scores of its ``own`` rows, or the pooled optimum."""
+    def _best(self, scores: NDArray[Any], own: NDArray[Any], curve: _PooledCurve, pooled: float) -> float:
+        """The threshold of one label: the best of the scores of its ``own`` rows and the pooled optimum."""
         true = len(own)
         if true == 0:
             return pooled
@@ -132,11 +136,11 @@ class PerLabelThreshold(SetRule):
         f1 = 2 * (right + self.prior * tp) / (answers + true + self.prior * (tp + fp + 1))
         at = int(np.argmax(f1))
         below = ordered[ordered < candidates[at]]
-        # Halfway to the next score outside, so that a new score just below a true one is judged by distance.
+        # Halfway to the next lower score, so that a new score just below a true one is decided by distance.
         middle = (float(candidates[at]) + float(below[-1])) / 2 if len(below) else float(candidates[at])
         return middle if np.isfinite(middle) else float(candidates[at])
 
-    def _settle_size(self, scores: NDArray[Any], labels: NDArray[np.int64], curve: PooledCurve) -> dict[str, Any]:
+    def _settle_size(self, scores: NDArray[Any], labels: NDArray[np.int64], curve: _PooledCurve) -> dict[str, Any]:
         expected = curve.calibrated(scores)
         factor = (np.bincount(labels, minlength=scores.shape[1]) + self.prior) / np.maximum(
             expected.sum(axis=0) + self.prior, 1e-300
@@ -151,7 +155,86 @@ class PerLabelThreshold(SetRule):
         self._scores, self._labels, self._true = [], [], []
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        return (values >= self.thresholds.to(values.dtype)) & (values > -torch.inf)
+        return reaching(values, self.thresholds.to(values.dtype))
 
-    def _floor(self) -> Tensor:
+    def _threshold(self) -> Tensor:
         return self.thresholds
+
+
+@dataclass(frozen=True)
+class _PooledCurve:
+    """How many predictions of all labels together are right above a score, and how likely one at a score is.
+
+    Attributes:
+        knots: ascending thresholds, at quantiles of the scores of true labels.
+        right: true positives at each, per true label.
+        wrong: false positives at each, per true label.
+        likelihood: at each knot, increasing: the probability that a label with this score is true.
+    """
+
+    knots: Array
+    right: Array
+    wrong: Array
+    likelihood: Array
+
+    @classmethod
+    def fit(cls, scores: NDArray[np.floating], true: NDArray[np.floating]) -> _PooledCurve:
+        """Count in one pass over all scores; ``true`` are the scores of true labels."""
+        true = np.sort(true.astype(np.float64))
+        true = true[np.isfinite(true)]
+        if len(true) == 0:
+            raise ValueError("`labels` must have a true label whose score is finite.")
+        knots = np.unique(true[np.linspace(0, len(true) - 1, min(_MAX_KNOTS, len(true))).round().astype(np.int64)])
+        histogram = np.zeros(len(knots) + 1, dtype=np.int64)
+        for row in np.array_split(scores, max(1, scores.size >> 22)):
+            histogram += np.bincount(np.searchsorted(knots, row.reshape(-1), side="right"), minlength=len(knots) + 1)
+        answers = histogram[::-1].cumsum()[::-1][1:]
+        right = len(true) - np.searchsorted(true, knots, side="left")
+        return cls(knots, right / len(true), (answers - right) / len(true), _likelihood(histogram, true, knots))
+
+    def best_threshold(self) -> float:
+        """Where F1 over all labels together is largest."""
+        f1 = 2 * self.right / (self.right + self.wrong + 1)
+        return float(self.knots[int(np.argmax(f1))])
+
+    def rates(self, thresholds: NDArray[np.floating]) -> tuple[Array, Array]:
+        """True and false positives per true label at any thresholds."""
+        at = thresholds.astype(np.float64)
+        return np.interp(at, self.knots, self.right), np.interp(at, self.knots, self.wrong)
+
+    def calibrated(self, scores: NDArray[np.floating]) -> Array:
+        """The probability that a label with each score is true, strictly increasing; -inf stays."""
+        values = np.interp(scores.astype(np.float64), self.knots, self.likelihood)
+        below = scores < self.knots[0]
+        # Below the knots the curve falls to zero; above, it has only a tiny slope, which keeps the order.
+        falling = self.likelihood[0] * np.exp(np.minimum(0.0, scores.astype(np.float64) - self.knots[0]))
+        rising = 1e-9 * np.maximum(0.0, scores.astype(np.float64) - self.knots[-1])
+        return np.where(scores == -np.inf, -np.inf, np.where(below, falling, values + rising))
+
+    def inverse(self, likelihoods: Array) -> Array:
+        """The score at which `calibrated` reaches each value."""
+        within = np.interp(likelihoods, self.likelihood, self.knots)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            below = self.knots[0] + np.log(likelihoods / self.likelihood[0])
+        above = self.knots[-1] + (likelihoods - self.likelihood[-1]) / 1e-9
+        return np.where(
+            likelihoods < self.likelihood[0], below, np.where(likelihoods > self.likelihood[-1], above, within)
+        )
+
+
+def _likelihood(histogram: NDArray[np.int64], true: Array, knots: Array) -> Array:
+    """Share of true labels around each knot, isotonic, and strictly increasing by a tiny slope."""
+    positives = np.bincount(np.searchsorted(knots, true, side="right"), minlength=len(knots) + 1)
+    shares = _isotonic(positives[1:].astype(np.float64), histogram[1:].astype(np.float64))
+    return np.maximum(shares, 1e-12) + 1e-9 * np.arange(len(knots)) / max(1, len(knots))
+
+
+def _isotonic(positives: Array, totals: Array) -> Array:
+    """Isotonic regression of positives / totals: pool adjacent violators."""
+    blocks: list[list[float]] = []
+    for positive, total in zip(positives.tolist(), totals.tolist(), strict=True):
+        blocks.append([positive, max(total, 1e-300), 1])
+        while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
+            last = blocks.pop()
+            blocks[-1] = [mine + other for mine, other in zip(blocks[-1], last, strict=True)]
+    return np.repeat([block[0] / block[1] for block in blocks], [int(block[2]) for block in blocks])

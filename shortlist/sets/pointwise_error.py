@@ -1,18 +1,21 @@
-"""Sets that collect labels until their mass is enough: adaptive, for errors that should not hide in hard examples."""
+"""Adaptive prediction sets (APS, RAPS): the best labels until their probabilities reach a calibrated level."""
 
 from __future__ import annotations
 
 from numbers import Integral
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist.functional.options import check_number
-from shortlist.sets.conformal import kept_with_ties
-from shortlist.sets.conformal_rule import ConformalRule
-from shortlist.sets.row_hash import uniform_of_rows
-from shortlist.sets.rule import Draw, Link, best_first, refuse_rows
+from shortlist.sets.conformal import ConformalRule, kept_with_ties
+from shortlist.sets.rule import Draw
+from shortlist.sets.scores import Link, Scores
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 class PointwiseError(ConformalRule):
@@ -21,16 +24,16 @@ class PointwiseError(ConformalRule):
     .. math:: S_l(x) = \sum_{j : \text{before } l} p_j + U p_l + \eta\,(\text{rank}_l - \text{free})_+, \quad
               C(x) = \{l : S_l(x) \le q\}
 
-    With the true probabilities and q = 1 - alpha the true label of *every* example is inside with probability
+    With the true probabilities and q = 1 - alpha, the true label of *every* example is in the set with probability
     1 - alpha; the calibrated q keeps that on average for any model. U is one uniform number per row, a hash of its
-    scores, so that the same row always gets the same set; or 1 without randomisation (larger sets).
+    scores, so the same row always gets the same set; or 1 without randomization, which makes sets larger.
 
     Args:
         alpha: how often the true label may be missing, in (0, 1).
-        randomized: use U; ``forward`` takes U = 1 in any case.
-        penalty: :math:`\eta`, per label beyond ``free``: shorter sets on hard examples (RAPS).
-        free: labels without penalty.
-        link, min_size: as in `SetRule`. Sets may be empty when randomised; ``min_size=1`` forbids that.
+        randomized: whether to use U; ``forward`` always takes U = 1.
+        penalty: :math:`\eta`, per label beyond ``free``: smaller sets on hard examples (RAPS).
+        free: number of labels without penalty.
+        link, min_size: as in `SetRule`. Randomized sets may be empty; ``min_size=1`` prevents that.
 
     Example:
         >>> scores = torch.tensor([[0.9, 0.1, 0.0], [0.4, 0.3, 0.3], [0.5, 0.2, 0.3]])
@@ -58,36 +61,67 @@ class PointwiseError(ConformalRule):
         self.randomized = bool(randomized)
         self.penalty = check_number("penalty", penalty, at_least=0.0)
         if not isinstance(free, Integral) or free < 0:
-            raise ValueError(f"`free` must be a whole number, at least 0; got {free!r}.")
+            raise ValueError(f"`free` must be an integer, at least 0; got {free!r}.")
         self.free = int(free)
         super().__init__(alpha, link=link, min_size=min_size)
 
     def options(self) -> dict[str, Any]:
         return {"alpha": self.alpha, "randomized": self.randomized, "penalty": self.penalty, "free": self.free}
 
-    def _check_values(self, scores: Tensor) -> None:
+    def _check_values(self, scores: Scores) -> None:
         super()._check_values(scores)
         if not self.from_logits:
-            refuse_rows(scores, lambda block: (block < 0) & (block > -torch.inf), "must be masses, not negative")
+            scores.check(lambda block: (block < 0) & (block > -torch.inf), "must be probabilities, not negative")
 
     def _observe(self, values: Tensor, labels: Any) -> None:
-        conformity = self._conformity(values, randomized=self.randomized)
-        # An absent label, which no set holds, is worse than any that is there.
+        conformity = self.conformity(values, randomized=self.randomized)
+        # An absent label, which is in no set, conforms less than any other.
         conformity = torch.where(values == -torch.inf, -torch.inf, conformity)
         self._true.append(conformity.gather(1, labels[:, None])[:, 0])
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        conformity = self._conformity(values, randomized=self.randomized and draw is not None)
+        conformity = self.conformity(values, randomized=self.randomized and draw is not None)
         inside = (conformity >= self.threshold) & (values > -torch.inf)
         if draw is not None:
             inside[inside.clone()] = kept_with_ties(conformity[inside], self.threshold, self.tie_share, draw)
         return inside
 
-    def _conformity(self, values: Tensor, *, randomized: bool) -> Tensor:
-        """Minus the mass up to each label, in float64: sums of rounded probabilities must not tie by accident."""
-        ordered, order = best_first(values.double().clamp(min=0.0))
-        share = uniform_of_rows(values)[:, None] if randomized else 1.0
+    def conformity(self, values: Tensor, *, randomized: bool) -> Tensor:
+        """Minus the mass up to each label, in float64, so that sums of rounded probabilities do not tie by accident."""
+        ordered, order = _best_first(values.double().clamp(min=0.0))
+        share = row_uniforms(values)[:, None] if randomized else 1.0
         mass = ordered.cumsum(-1) - ordered + share * ordered
         rank = torch.arange(1, values.shape[-1] + 1, device=values.device)
         mass = mass + self.penalty * (rank - self.free).clamp(min=0)
         return torch.zeros_like(mass).scatter(-1, order, -mass)
+
+
+def _best_first(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row by descending score, equal scores by ascending label, and the labels in that order."""
+    if torch.compiler.is_exporting():
+        # ONNX has no stable sort, but its top-k takes the lower of equal labels first.
+        return values.topk(values.shape[-1], dim=-1)
+    return values.sort(dim=-1, descending=True, stable=True)
+
+
+def row_uniforms(values: Tensor) -> Tensor:
+    """A number in [0, 1) for each row, ``(rows,)`` float64: as good as random, but always the same for the same row.
+
+    Every bit of every entry counts: entries are mixed, multiplied by an odd number for their column, and summed.
+
+    Example:
+        >>> row_uniforms(torch.tensor([[0.2, 0.8], [0.8, 0.2], [0.2, 0.8]]))
+        tensor([0.3591, 0.1589, 0.3591], dtype=torch.float64)
+    """
+    # The sum turns -0 into 0, which is the same score.
+    bits = (values.double() + 0.0).contiguous().numpy().view(np.uint64)
+    factors = _mixed(np.arange(1, bits.shape[-1] + 1, dtype=np.uint64) * _STEP) | np.uint64(1)
+    hashed = _mixed((_mixed(bits) * factors).sum(axis=-1, dtype=np.uint64))
+    return torch.from_numpy((hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A bijection on 64 bits in which each bit depends on all others (the finalizer of SplitMix64)."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))

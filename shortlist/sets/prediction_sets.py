@@ -1,4 +1,4 @@
-"""The answers of a set rule: for each row some labels, best first, stored without the rest."""
+"""The result of a set rule: a set of labels for each row, best first, in compressed rows."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.sets.entries import Entries
 from shortlist.targets import to_pairs
 
 
 @dataclass(frozen=True, eq=False)
 class PredictionSets:
-    """One set of labels per row, in compressed rows: memory grows with the labels inside, not with all labels.
+    """One set of labels per row, in compressed rows: memory grows with the labels in the sets, not with all labels.
 
     Attributes:
-        indptr: ``(rows + 1,)`` int64; the labels of row i stand at ``indptr[i]`` up to ``indptr[i + 1]``.
+        indptr: ``(rows + 1,)`` int64; the labels of row i are at ``indptr[i]`` up to ``indptr[i + 1]``.
         labels: ``(total,)`` int64, within each row by descending score, equal scores by ascending label.
-        scores: ``(total,)`` floating, the score of each label that is inside.
-        num_labels: how many labels there are.
-        names: of the labels, or None.
+        scores: ``(total,)`` floating, the score of each label in a set.
+        num_labels: n.
+        names: label names, or None.
 
     Example:
         >>> sets = PredictionSets.from_mask(torch.tensor([[True, False, True], [False, False, True]]))
@@ -46,7 +45,7 @@ class PredictionSets:
     def from_mask(
         cls, mask: Tensor, scores: Tensor | None = None, *, names: Sequence[str] | None = None
     ) -> PredictionSets:
-        """Read a dense ``(rows, n)`` bool mask; without scores every label inside scores 1."""
+        """Build from a dense ``(rows, n)`` bool mask; without scores, every label in a set scores 1."""
         if mask.ndim != 2 or mask.dtype != torch.bool:
             raise ValueError(f"`mask` must be bool with 2 dimensions; got {mask.dtype} {tuple(mask.shape)}.")
         if scores is not None and scores.shape != mask.shape:
@@ -67,18 +66,18 @@ class PredictionSets:
                 raise ValueError(f"`{name}` must lie in [0, {bound}); got {int(values.min())} to {int(values.max())}.")
         if names is not None and len(names) != num_labels:
             raise ValueError(f"`names` must have one entry per label, {num_labels}; got {len(names)}.")
-        # numpy has no bfloat16; a negated float64 orders all floating types.
+        # numpy has no bfloat16; negated float64 orders all floating types.
         order = torch.from_numpy(np.lexsort((labels.numpy(), -scores.double().numpy(), rows.numpy())))
         keys = (rows * num_labels + labels).sort().values
         if (keys[1:] == keys[:-1]).any():
-            raise ValueError(f"a label must stand once in a row; {int((keys[1:] == keys[:-1]).sum())} stand twice.")
+            raise ValueError(f"a label must occur once per row; {int((keys[1:] == keys[:-1]).sum())} occur twice.")
         counts = torch.bincount(rows, minlength=num_rows)
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         return cls(indptr, labels[order], scores[order], num_labels, None if names is None else tuple(names))
 
     @classmethod
     def cat(cls, sets: Sequence[PredictionSets]) -> PredictionSets:
-        """The rows of several batches, one after the other."""
+        """Concatenate the rows of several batches."""
         if not sets:
             raise ValueError("`sets` must not be empty.")
         first = sets[0]
@@ -94,7 +93,7 @@ class PredictionSets:
         return len(self.indptr) - 1
 
     def __eq__(self, other: object) -> bool:
-        """The same labels with the same scores, and the same names."""
+        """Whether labels, scores and names are the same."""
         if not isinstance(other, PredictionSets):
             return NotImplemented
         mine, theirs = ((sets.indptr, sets.labels, sets.scores) for sets in (self, other))
@@ -104,12 +103,12 @@ class PredictionSets:
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __contains__(self, label: object) -> bool:
-        """Refused: a label is in the set of some row, and `contains` says of which."""
-        raise TypeError("`in` does not say which row is meant; use `contains`, or `in` on the labels of one row.")
+        """Refused, because it is ambiguous which row is meant."""
+        raise TypeError("`in` is ambiguous for several rows; use `contains`, or `in` on the labels of one row.")
 
     @property
     def sizes(self) -> Tensor:
-        """``(rows,)`` int64: how many labels each set has."""
+        """``(rows,)`` int64: the number of labels in each set."""
         return self.indptr.diff()
 
     @property
@@ -124,7 +123,7 @@ class PredictionSets:
     def __getitem__(self, index: slice) -> PredictionSets: ...
 
     def __getitem__(self, index: int | slice) -> list[tuple[int | str, float]] | PredictionSets:
-        """One row as (label or name, score), best first; or some of the rows."""
+        """One row as a list of (label or name, score), best first; for a slice, some of the rows."""
         if isinstance(index, slice):
             return self._take(torch.from_numpy(np.arange(len(self))[index].copy()))
         if not -len(self) <= index < len(self):
@@ -141,16 +140,16 @@ class PredictionSets:
     def _take(self, rows: Tensor) -> PredictionSets:
         sizes = self.sizes[rows]
         indptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-        places = torch.arange(int(indptr[-1])) + torch.repeat_interleave(self.indptr[rows] - indptr[:-1], sizes)
-        return PredictionSets(indptr, self.labels[places], self.scores[places], self.num_labels, self.names)
+        stored = torch.arange(int(indptr[-1])) + torch.repeat_interleave(self.indptr[rows] - indptr[:-1], sizes)
+        return PredictionSets(indptr, self.labels[stored], self.scores[stored], self.num_labels, self.names)
 
     def contains(self, labels: Tensor) -> Tensor:
-        """``(rows,)`` bool: whether all labels of the row are inside; ``labels`` in a form of ``shortlist.targets``."""
+        """``(rows,)`` bool: whether all labels of a row, in a form of ``shortlist.targets``, are in its set."""
         rows, wanted = self._pairs(labels)
         return self._hits(rows, wanted) == torch.bincount(rows, minlength=len(self))
 
     def count_hits(self, labels: Tensor) -> Tensor:
-        """``(rows,)`` int64: how many labels of the row are inside."""
+        """``(rows,)`` int64: how many labels of the row are in its set."""
         return self._hits(*self._pairs(labels))
 
     def _pairs(self, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -160,14 +159,14 @@ class PredictionSets:
         return pairs
 
     def _hits(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """Look the asked labels up among the stored ones, both as one sorted number per (row, label)."""
+        """Look labels up among the stored ones, both as one number per (row, label)."""
         stored = (self.rows * self.num_labels + self.labels).sort().values
         found = torch.zeros(len(self), dtype=torch.int64)
         if not len(stored):
             return found
         wanted = rows * self.num_labels + labels
-        place = torch.searchsorted(stored, wanted).clamp(max=len(stored) - 1)
-        return found.index_add(0, rows, (stored[place] == wanted).long())
+        nearest = stored[torch.searchsorted(stored, wanted).clamp(max=len(stored) - 1)]
+        return found.index_add(0, rows, (nearest == wanted).long())
 
     def to_mask(self) -> Tensor:
         """Dense ``(rows, n)`` bool."""
@@ -176,18 +175,17 @@ class PredictionSets:
         return mask
 
     def to_csr(self) -> Tensor:
-        """Sparse CSR tensor of the scores, columns ascending in each row."""
+        """Sparse CSR tensor of the scores, with ascending columns."""
         order = (self.rows * self.num_labels + self.labels).argsort()
         size = (len(self), self.num_labels)
         with warnings.catch_warnings():
-            # The layout is stable enough for what is done with it here: it is built and handed over.
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
             return torch.sparse_csr_tensor(
                 self.indptr, self.labels[order], self.scores[order], size, check_invariants=False
             )
 
     def __or__(self, other: PredictionSets) -> PredictionSets:
-        """Labels in either; where both have a label its score is that of the left one."""
+        """Labels in either set; a label in both has the score of the left one."""
         _check_same_rows(self, other)
         fresh = ~self._has(other)
         rows = torch.cat([self.rows, other.rows[fresh]])
@@ -196,53 +194,57 @@ class PredictionSets:
         return PredictionSets.from_entries(rows, labels, scores, (len(self), self.num_labels), names=self.names)
 
     def __and__(self, other: PredictionSets) -> PredictionSets:
-        """Labels in both, with the scores of the left one."""
+        """Labels in both sets, with the scores of the left one."""
         _check_same_rows(self, other)
         both = other._has(self)
         rows, labels, scores = self.rows[both], self.labels[both], self.scores[both]
         return PredictionSets.from_entries(rows, labels, scores, (len(self), self.num_labels), names=self.names)
 
     def _has(self, other: PredictionSets) -> Tensor:
-        """Which entries of ``other`` are also here."""
+        """Which labels of ``other`` are also here."""
         mine, theirs = (sets.rows * sets.num_labels + sets.labels for sets in (self, other))
         return torch.isin(theirs, mine)
 
 
-def collected(
-    blocks: Iterable[tuple[Entries, int]], num_labels: int, *, most: int, names: Sequence[str] | None
+def collect_sets(
+    blocks: Iterable[tuple[tuple[Tensor, Tensor, Tensor], int]],
+    num_labels: int,
+    *,
+    most: int,
+    names: Sequence[str] | None,
 ) -> PredictionSets:
-    """The sets of blocks, each given by its entries and the number of its rows.
+    """The sets of consecutive blocks of rows.
 
     Args:
-        blocks: one after the other, rows counted from 0 in each.
+        blocks: row, label and score of the selected labels, rows counted from 0 in each block; and its number of rows.
         num_labels: n.
-        most: about this many entries are sorted at a time, which takes several copies of them.
-        names: of the labels.
+        most: about this many labels are sorted at a time, which takes several copies of them.
+        names: label names.
     """
     none = torch.zeros(0, dtype=torch.int64)
-    held, rows, sets = [(none, none, torch.zeros(0))], 0, []
-    for found, count in blocks:
-        held = held if rows else []
-        held.append((found.rows + rows, found.labels, found.values))
+    waiting, rows, sets = [(none, none, torch.zeros(0))], 0, []
+    for (row, labels, scores), count in blocks:
+        waiting = waiting if rows else []
+        waiting.append((row + rows, labels, scores))
         rows += count
-        if sum(len(part[0]) for part in held) >= most:
-            sets.append(_joined(held, (rows, num_labels), names))
-            held, rows = [], 0
-    if held or not sets:
-        sets.append(_joined(held, (rows, num_labels), names))
+        if sum(len(part[0]) for part in waiting) >= most:
+            sets.append(_join(waiting, (rows, num_labels), names))
+            waiting, rows = [], 0
+    if waiting or not sets:
+        sets.append(_join(waiting, (rows, num_labels), names))
     return sets[0] if len(sets) == 1 else PredictionSets.cat(sets)
 
 
-def _joined(parts: list[tuple[Tensor, ...]], shape: Sequence[int], names: Sequence[str] | None) -> PredictionSets:
-    rows, labels, values = (torch.cat(part) for part in zip(*parts, strict=True))
-    return PredictionSets.from_entries(rows, labels, values, shape, names=names)
+def _join(parts: list[tuple[Tensor, ...]], shape: Sequence[int], names: Sequence[str] | None) -> PredictionSets:
+    rows, labels, scores = (torch.cat(part) for part in zip(*parts, strict=True))
+    return PredictionSets.from_entries(rows, labels, scores, shape, names=names)
 
 
 def _check_same_labels(first: PredictionSets, second: PredictionSets) -> None:
     if first.num_labels != second.num_labels:
         raise ValueError(f"sets must have the same labels; got {first.num_labels} and {second.num_labels}.")
     if first.names is not None and second.names is not None and first.names != second.names:
-        raise ValueError("sets must have the same names of labels, or none; got two lists that differ.")
+        raise ValueError("sets must have the same label names, or none; got two lists that differ.")
 
 
 def _check_same_rows(first: PredictionSets, second: PredictionSets) -> None:

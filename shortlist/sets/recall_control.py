@@ -1,4 +1,4 @@
-"""Sets of several labels that miss a given share of the true ones on average."""
+"""Conformal risk control: sets that miss a given share of the true labels on average."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.checks import as_written
 from shortlist.labels import Labels
-from shortlist.sets.row_labels import read_sets
-from shortlist.sets.rule import Draw, Link, SetRule, check_alpha
+from shortlist.sets.conformal import reaching
+from shortlist.sets.rule import Draw, SetRule, check_alpha, read_label_sets
+from shortlist.sets.scores import Link
 
 
 class RecallControl(SetRule):
-    r"""Conformal risk control of the share of true labels that are missing.
+    r"""Bounds the expected share of true labels that are missing.
 
     .. math:: C(x) = \{l : s_l(x) \ge t\}, \quad t = \max\Big\{t : \tfrac{1}{N + 1} \Big(1 + \sum_i \big(1 -
               \tfrac{|Y_i \cap C_t(x_i)|}{|Y_i|}\big)\Big) \le \alpha\Big\}
 
-    For exchangeable data :math:`E[1 - |Y \cap C| / |Y|] \le \alpha`. The threshold is exact: the risk only changes at
-    the scores of true labels, which are sorted; there is no grid. Rows without true labels have no recall and are left
-    out.
+    For exchangeable data :math:`E[1 - |Y \cap C| / |Y|] \le \alpha`. The threshold is exact, without a grid: the risk
+    changes only at the scores of true labels. Rows without true labels have no recall and are left out.
 
     Args:
         alpha: the share of true labels that may be missing, in (0, 1).
@@ -53,22 +54,22 @@ class RecallControl(SetRule):
         self._answered = 0
 
     def _read_labels(self, labels: Tensor, rows: int) -> Labels:
-        return read_sets(labels, rows, self.num_labels)
+        return read_label_sets(labels, rows, self.num_labels)
 
     def _observe(self, values: Tensor, labels: Any) -> None:
         self._answered += int((labels.counts > 0).sum())
         self._true.append(labels.at(values))
-        self._counts.append(labels.counts[labels.rows])
+        self._counts.append(labels.counts[labels.pairs()[0]])
 
     def _settle(self) -> dict[str, Any]:
         true, counts = torch.cat(self._true), torch.cat(self._counts)
         if not len(true):
-            raise ValueError("`labels` must have at least one positive; without one there is no recall.")
+            raise ValueError("`labels` must have at least one positive; without one, recall is undefined.")
         order = true.argsort()
         true, counts = true[order], counts[order]
-        budget = Fraction(repr(self.alpha)) * (self._answered + 1) - 1
+        budget = as_written(self.alpha) * (self._answered + 1) - 1
         allowed = -1 if budget < 0 else _allowed(counts, budget)
-        # The first true label that may not be missing decides; labels that tie with it are inside too.
+        # The first true label that may not be missing is the threshold; labels that tie with it are in the set too.
         threshold = -torch.inf if allowed < 0 else float(true[min(allowed, len(true) - 1)])
         self.threshold.fill_(threshold)
         outside = (true < threshold) | (true == -torch.inf)
@@ -79,14 +80,14 @@ class RecallControl(SetRule):
         self._true, self._counts = [], []
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        return (values >= self.threshold.to(values.dtype)) & (values > -torch.inf)
+        return reaching(values, self.threshold.to(values.dtype))
 
-    def _floor(self) -> Tensor:
+    def _threshold(self) -> Tensor:
         return self.threshold
 
 
 def _allowed(counts: Tensor, budget: Fraction) -> int:
-    """How many labels, lowest first, may be missing when each costs one over the labels of its row: exactly."""
+    """How many labels, lowest score first, may be missing if each costs one over the number of labels of its row."""
     sums = (1.0 / counts.double()).cumsum(0)
     most = int((sums <= float(budget) * (1 + 1e-9) + 1e-9).sum())
     while most and _cost(counts[:most]) > budget:

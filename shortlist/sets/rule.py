@@ -1,28 +1,27 @@
-"""What all set rules share: reading scores, fitting in one go or in batches, predicting, saving."""
+"""What all set rules share: reading scores and labels, fitting at once or in batches, predicting, saving."""
 
 from __future__ import annotations
 
 import base64
+import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from shortlist.errors import InputError
 from shortlist.functional.options import check_number
-from shortlist.sets.entries import Entries, either, entries_of, entries_reaching, first_labels, top_entries
-from shortlist.sets.prediction_sets import PredictionSets, collected
-from shortlist.sets.sharded_scores import ScoreShard
-from shortlist.tensors import is_dtensor, solvable
-
-Link = Literal["softmax", "sigmoid"]
-
-# Scores are turned into probabilities and compared in blocks of about this many entries, which fit into a cache.
-_BLOCK = 1 << 18
+from shortlist.labels import Labels, list_labels
+from shortlist.sets.prediction_sets import PredictionSets, collect_sets
+from shortlist.sets.rule_file import RuleDocument, read_rule, write_rule
+from shortlist.sets.scores import BLOCK, Link, Scores, Selection, apply_link, select_where, top_mask
+from shortlist.targets import to_class_indices
+from shortlist.tensors import is_dtensor
 
 
 def fresh_seed() -> int:
@@ -31,10 +30,10 @@ def fresh_seed() -> int:
 
 
 class Draw:
-    """What a call of ``predict`` hands to its blocks: random numbers for ties, and how many rows tied so far.
+    """What the blocks of ``predict`` share: random numbers for ties, and how many rows tied so far.
 
     Args:
-        generator: gives the numbers; by default one with a fresh seed.
+        generator: of the random numbers; by default one with a fresh seed.
         seen: how many rows tied before.
     """
 
@@ -43,19 +42,19 @@ class Draw:
         self.seen = seen
 
     def uniform(self, shape: Sequence[int]) -> Tensor:
-        """Numbers in [0, 1), in float64 so that two of them hardly ever coincide."""
+        """Numbers in [0, 1), in float64 so that they hardly ever coincide."""
         if self._generator is None:
             self._generator = torch.Generator().manual_seed(fresh_seed())
         return torch.rand(*shape, dtype=torch.float64, generator=self._generator)
 
     def state(self) -> dict[str, Any]:
-        """Plain values that `from_state` goes on from."""
+        """Plain values from which `from_state` continues."""
         state = None if self._generator is None else self._generator.get_state().numpy().tobytes()
         return {"generator": None if state is None else base64.b64encode(state).decode(), "seen": self.seen}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Draw:
-        """Go on where another left off.
+        """Continue where another left off.
 
         Example:
             >>> draw = Draw(torch.Generator().manual_seed(0))
@@ -75,19 +74,21 @@ class SetRule(nn.Module, ABC):
     """A rule that turns scores into sets of labels; a module whose buffers hold what was fitted.
 
     Args:
-        link: how logits become scores, ``"softmax"`` (one true label) or ``"sigmoid"`` (any number of them). Only used
-            when the rule is fitted with ``from_logits=True``.
-        min_size: that many labels with the best scores are in every set.
+        link: how logits become scores, ``"softmax"`` (one true label) or ``"sigmoid"`` (any number of them). Used only
+            if the rule is fitted with ``from_logits=True``.
+        min_size: every set contains at least this many labels, those with the best scores.
     """
 
     needs_labels: ClassVar[bool] = True
+    takes_shards: ClassVar[bool] = False
+    """Whether scores may be a DTensor that is sharded along its labels."""
 
     def __init__(self, *, link: Link, min_size: int) -> None:
         super().__init__()
         if link not in ("softmax", "sigmoid"):
             raise ValueError(f'`link` must be "softmax" or "sigmoid"; got {link!r}.')
         if not isinstance(min_size, Integral) or isinstance(min_size, bool) or min_size < 0:
-            raise ValueError(f"`min_size` must be a whole number, at least 0; got {min_size!r}.")
+            raise ValueError(f"`min_size` must be an integer, at least 0; got {min_size!r}.")
         self.link: Link = link
         self.min_size = int(min_size)
         self.reset()
@@ -107,10 +108,10 @@ class SetRule(nn.Module, ABC):
 
         Args:
             scores: ``(N, n)``, floating: logits, or scores that are compared as they are.
-            labels: the true labels in a form of ``shortlist.targets``, none unknown; not used by rules that only
-                count.
-            from_logits: whether ``scores`` are logits. There is no default: it is said, never guessed. ``predict``
-                reads scores in the same way.
+            labels: the true labels in a form of ``shortlist.targets``, none unknown; unused by rules that only control
+                the size.
+            from_logits: whether ``scores`` are logits; never guessed, so there is no default. ``predict`` reads scores
+                in the same way.
 
         Returns:
             The rule itself.
@@ -121,26 +122,26 @@ class SetRule(nn.Module, ABC):
         return self.finish()
 
     def partial_fit(self, scores: Tensor, labels: Tensor | None = None, *, from_logits: bool) -> SetRule:
-        """Take in one batch of held-out data; `finish` ends it."""
+        """Add one batch of held-out data; call `finish` after the last."""
         if self.fitted:
             self.reset()
         self._check_reading(scores, from_logits)
-        if is_dtensor(scores):
-            return self._partial_fit_sharded(ScoreShard(scores))
+        source = self._read_scores(scores)
         if self.needs_labels and labels is None:
             raise ValueError(f"`labels` must be given: {type(self).__name__} is fitted on true labels.")
         read = None if labels is None or not self.needs_labels else self._read_labels(labels, len(scores))
-        self._check_values(scores)
+        self._check_values(source)
+        self._begin_batch(source)
         start = 0
-        for block in self._blocks(scores):
+        for block in source.blocks(self._link_used):
             stop = start + len(block)
             self._observe(block, None if read is None else read[start:stop])
             start = stop
-        self._rows += len(scores)
+        self._rows += len(source)
         return self
 
     def finish(self) -> SetRule:
-        """Settle the rule on all batches seen."""
+        """Fit the rule to all batches seen."""
         if self._rows == 0:
             raise ValueError("`scores` must have at least one row.")
         self.evidence = {"rows": self._rows, "labels": self.num_labels, **self._settle()}
@@ -157,16 +158,15 @@ class SetRule(nn.Module, ABC):
         generator: torch.Generator | None = None,
         draw: Draw | None = None,
     ) -> PredictionSets:
-        """The set of each row.
+        """Predict the set of each row.
 
         Args:
             scores: ``(B, n)``, read as in ``fit``.
-            names: of the labels.
-            generator: decides ties at a conformal threshold; nothing else is left to chance. By default one with a
-                fresh seed: one that started anew for every call would void the guarantee for rows that come one at a
-                time.
-            draw: instead of ``generator``, a `Draw` for rows that come in several calls: those that share one answer as
-                a single call with all rows does.
+            names: label names.
+            generator: decides ties at a conformal threshold; nothing else is random. By default one with a fresh seed:
+                with a fixed seed for every call, the guarantee would not hold for rows that come one at a time.
+            draw: instead of ``generator``, a `Draw` that several calls share: together they answer like a single call
+                with all rows.
 
         Returns:
             One set per row, best label first.
@@ -174,134 +174,110 @@ class SetRule(nn.Module, ABC):
         self._check_fitted()
         self._check_reading(scores, bool(self.from_logits))
         if draw is not None and generator is not None:
-            raise ValueError("`draw` has a generator of its own; `generator` must be None beside it.")
+            raise ValueError("`generator` must be None if `draw` is given, which has its own.")
         draw = Draw(generator) if draw is None else draw
-        if is_dtensor(scores):
-            shard = ScoreShard(scores)
-            shard.refuse()
-            blocks = ((self._all_entries(block, shard, draw), len(block)) for block in shard.blocks(self))
-        else:
-            self._check_values(scores)
-            blocks = ((self._entries(block, draw), len(block)) for block in self._blocks(scores))
-        return collected(blocks, scores.shape[-1], most=_BLOCK, names=names)
+        source = self._read_scores(scores)
+        self._check_values(source)
+        blocks = ((self._select_all(block, source, draw), len(block)) for block in source.blocks(self._link_used))
+        return collect_sets(blocks, scores.shape[-1], most=BLOCK, names=names)
 
     def forward(self, scores: Tensor) -> Tensor:
-        """Dense bool mask of ``scores``' shape, without chance: labels that tie at a conformal threshold are inside."""
+        """Bool mask of the shape of ``scores``, without randomness: labels that tie at a conformal threshold are in."""
         self._check_fitted()
         self._check_width(scores)
         if is_dtensor(scores):
-            shard = ScoreShard(scores)
-            return shard.mask(self._own_entries(shard.values(self, shard.scores), shard, Draw()), scores.shape)
-        values = self._values(scores.reshape(-1, scores.shape[-1]))
-        return self._at_least(self._select(values, None), values).reshape(scores.shape)
+            source = self._read_scores(scores)
+            return source.local_mask(self._select_local(source.values(self._link_used), source, Draw()))
+        values = apply_link(scores.reshape(-1, scores.shape[-1]), self._link_used)
+        mask = self._select(values, None)
+        if self.min_size > 0:
+            mask = mask | (top_mask(values, min(self.min_size, values.shape[-1])) & (values > -torch.inf))
+        return mask.reshape(scores.shape)
 
     def save(self, path: str | Path) -> None:
-        """Write options, thresholds and evidence as JSON; `load_rule` reads it."""
-        from shortlist.sets.rule_file import save_rule
-
+        """Write options, thresholds and evidence as JSON, which `load_rule` reads."""
         self._check_fitted()
-        save_rule(self, path)
+        options = {**self.options(), "link": self.link, "min_size": self.min_size}
+        from_logits, num_labels = bool(self.from_logits), self.num_labels or 0
+        buffers = dict(self.named_buffers())
+        kind = type(self).__name__
+        write_rule(path, RuleDocument(kind, options, from_logits, num_labels, buffers, self.evidence))
 
     @abstractmethod
     def options(self) -> dict[str, Any]:
-        """The constructor's arguments beside ``link`` and ``min_size``."""
+        """The constructor's arguments other than ``link`` and ``min_size``."""
 
     @abstractmethod
     def _clear(self) -> None:
-        """Make the buffers of the unfitted rule and empty what batches left."""
+        """Create the buffers of the unfitted rule and drop the data of earlier batches."""
+
+    def _begin_batch(self, scores: Scores) -> None:
+        """Prepare for the blocks of a batch."""
 
     @abstractmethod
     def _observe(self, values: Tensor, labels: Any) -> None:
-        """Take in scores of some rows (and what `_read_labels` made of their labels)."""
+        """Add the scores of some rows (and what `_read_labels` returned for them)."""
 
     @abstractmethod
     def _settle(self) -> dict[str, Any]:
         """Set the buffers; return the constraint and the value achieved."""
 
+    def _forget(self) -> None:
+        """Drop the data of the batches."""
+
     @abstractmethod
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        """Which labels are inside, before ``min_size``; without ``draw`` no chance is involved."""
+        """Mask of the selected labels, before ``min_size``; without ``draw``, nothing is random."""
 
-    def _floor(self) -> Tensor | None:
-        """Scores below this, one number or one per label, are in no set; None where that depends on the row."""
+    def _threshold(self) -> Tensor | None:
+        """Labels that score below this, one number or one per label, are in no set; None if that depends on the row."""
         return None
 
-    def _kept(self, found: Entries, draw: Draw) -> Tensor | None:
-        """Which of the entries that reach the floor are inside; None for all. They come row by row."""
+    def _kept(self, found: Selection, draw: Draw) -> Tensor | None:
+        """Mask of the labels to keep among those that reach the threshold, row by row; None for all."""
         return None
 
-    def _entries(self, values: Tensor, draw: Draw) -> Entries:
-        """The entries inside: what `_select` says, but where few reach a floor the others are looked at only once."""
-        floor = self._floor()
-        if floor is None:
-            found = entries_of(self._select(values, draw), values)
+    def _select_local(self, values: Tensor, scores: Scores, draw: Draw) -> Selection:
+        """The local labels in the sets of a block: those of `_select`, found faster if there is a threshold."""
+        threshold = self._threshold()
+        if threshold is None:
+            found = select_where(self._select(values, draw), values)
         else:
-            found = entries_reaching(values, floor)
+            found = scores.select_local(values, threshold)
             kept = self._kept(found, draw)
             found = found if kept is None else found.where(kept)
         if self.min_size == 0:
             return found
-        return either(found, top_entries(values, min(self.min_size, values.shape[-1])), values.shape[-1])
+        n = scores.shape[-1]
+        return found.union(scores.only_local(scores.top(values, min(self.min_size, n))), n)
 
-    def _partial_fit_sharded(self, shard: ScoreShard) -> SetRule:
-        shard.refuse()
-        for block in shard.blocks(self):
-            self._observe_own(block, shard)
-        self._rows += len(shard.scores)
-        return self
-
-    def _observe_own(self, values: Tensor, shard: ScoreShard) -> None:
-        """Take in scores of the own labels of some rows."""
-        self._refuse_shards()
-
-    def _own_entries(self, values: Tensor, shard: ScoreShard, draw: Draw) -> Entries:
-        """The own labels that are inside, by their numbers among all labels."""
-        return self._refuse_shards()
-
-    def _all_entries(self, values: Tensor, shard: ScoreShard, draw: Draw) -> Entries:
-        """The labels of all processes that are inside."""
+    def _select_all(self, values: Tensor, scores: Scores, draw: Draw) -> Selection:
+        """The labels of all processes in the sets of a block."""
         before = draw.seen
-        found = self._own_entries(values, shard, draw)
-        found, seen = shard.gather(found, draw.seen - before)
-        draw.seen = before + seen
+        found, ties = scores.gather(self._select_local(values, scores, draw), draw.seen - before)
+        draw.seen = before + ties
         return found
 
-    def _refuse_shards(self) -> NoReturn:
-        raise TypeError(
-            f"`scores` must be a plain tensor for {type(self).__name__}: of the set rules, TopK and AverageK take "
-            "labels that are sharded over processes."
-        )
-
-    def _forget(self) -> None:
-        """Drop what batches left."""
-
     def _read_labels(self, labels: Tensor, rows: int) -> Any:
-        """Labels in the form that `_observe` wants, one entry per row; rules that need labels say which."""
+        """Labels in the form that `_observe` takes, one entry per row; rules that need labels override this."""
         raise NotImplementedError
 
-    def _values(self, scores: Tensor, *, all_present: bool = False) -> Tensor:
-        work = solvable(scores)
-        if not self.from_logits:
-            return work
-        values = work.softmax(-1) if self.link == "softmax" else work.sigmoid()
-        # A logit of -inf marks a label that cannot be in any set; its probability, 0, could.
-        return values if all_present else torch.where(work == -torch.inf, -torch.inf, values)
+    def _read_scores(self, scores: Tensor) -> Scores:
+        if is_dtensor(scores) and not self.takes_shards:
+            able = " and ".join(sorted(rule.__name__ for rule in _concrete_rules() if rule.takes_shards))
+            raise TypeError(
+                f"`scores` must be a plain tensor for {type(self).__name__}; of the set rules, only {able} take scores "
+                "whose labels are sharded over processes."
+            )
+        return Scores(scores)
 
-    def _blocks(self, scores: Tensor) -> Iterator[Tensor]:
-        """Values of a few rows at a time: a copy of all of them is never made."""
-        rows = max(1, _BLOCK // max(1, scores.shape[-1]))
-        for start in range(0, len(scores), rows):
-            block = solvable(scores[start : start + rows].detach().cpu())
-            yield self._values(block, all_present=float(block.amin()) > -torch.inf)
-
-    def _at_least(self, mask: Tensor, values: Tensor) -> Tensor:
-        if self.min_size == 0:
-            return mask
-        best = first_labels(values, min(self.min_size, values.shape[-1]))
-        return mask | (best & (values > -torch.inf))
+    @property
+    def _link_used(self) -> Link | None:
+        """The link, or None if scores are compared as they are."""
+        return self.link if self.from_logits else None
 
     def get_extra_state(self) -> dict[str, Any]:
-        """What is fitted beside the buffers."""
+        """What is fitted other than the buffers."""
         names = ("from_logits", "num_labels", "fitted", "evidence")
         return {name: getattr(self, name) for name in names}
 
@@ -311,7 +287,7 @@ class SetRule(nn.Module, ABC):
             setattr(self, name, value)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # Thresholds per label have a size that only the fitted rule knows.
+        # Only the fitted rule knows how many thresholds there are.
         for name, buffer in list(self._buffers.items()):
             saved = state_dict.get(prefix + name)
             if buffer is not None and isinstance(saved, Tensor) and saved.shape != buffer.shape:
@@ -319,7 +295,7 @@ class SetRule(nn.Module, ABC):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SetRule:
-        # Thresholds move with a model to another device, but ``model.half()`` must not round them.
+        # Thresholds follow a model to another device, but ``model.half()`` must not round them.
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 self._buffers[name] = buffer.to(fn(buffer).device)
@@ -342,7 +318,7 @@ class SetRule(nn.Module, ABC):
             self._check_labels_count(scores.shape[1])
             self.from_logits, self.num_labels = from_logits, scores.shape[1]
         if from_logits != self.from_logits:
-            raise ValueError(f"`from_logits` must stay what it was, {self.from_logits}; got {from_logits}.")
+            raise ValueError(f"`from_logits` must be {self.from_logits} as before; got {from_logits}.")
         self._check_width(scores)
 
     def _check_width(self, scores: Tensor) -> None:
@@ -353,34 +329,73 @@ class SetRule(nn.Module, ABC):
         if self.min_size > num_labels:
             raise ValueError(f"`min_size` must be at most the number of labels, {num_labels}; got {self.min_size}.")
 
-    def _check_values(self, scores: Tensor) -> None:
-        """Refuse scores before any of them has been taken in: a batch counts as a whole or not at all."""
-        refuse_rows(scores, lambda block: ~(block < torch.inf), "must not be NaN or infinite", below=torch.inf)
+    def _check_values(self, scores: Scores) -> None:
+        """Refuse bad scores before any is added: a batch counts as a whole or not at all."""
+        scores.check(lambda block: ~(block < torch.inf), "must not be NaN or infinite", fine_below=torch.inf)
 
     def _check_fitted(self) -> None:
         if not self.fitted:
             raise ValueError(f"{type(self).__name__} must be fitted before it predicts.")
 
 
-def best_first(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row by descending score, equal scores by ascending label, and the labels in that order."""
-    if torch.compiler.is_exporting():
-        # ONNX has no stable sort, but its top-k takes the lower of equal labels first.
-        return values.topk(values.shape[-1], dim=-1)
-    return values.sort(dim=-1, descending=True, stable=True)
+def load_rule(path: str | Path) -> SetRule:
+    """Read a rule that ``save`` wrote.
+
+    Args:
+        path: the JSON file.
+
+    Returns:
+        The fitted rule, of the class that it was saved from.
+
+    Raises:
+        InputError: if the file is damaged, of another kind, or of another version.
+    """
+    document = read_rule(path)
+    kinds = {rule.__name__: rule for rule in _concrete_rules()}
+    if document.kind not in kinds:
+        raise InputError(f"`{path}` holds a rule of unknown kind {document.kind!r}.")
+    try:
+        rule = kinds[document.kind](**document.options)
+        if document.buffers.keys() != dict(rule.named_buffers()).keys():
+            raise ValueError(f"thresholds {sorted(document.buffers)} do not belong to this kind")
+        if document.num_labels < max(1, rule.min_size):
+            raise ValueError(f"`num_labels` is {document.num_labels}")
+        for name, buffer in document.buffers.items():
+            setattr(rule, name, buffer)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
+    rule.from_logits, rule.num_labels = document.from_logits, document.num_labels
+    rule.evidence, rule.fitted = document.evidence, True
+    return rule
 
 
-def refuse_rows(scores: Tensor, wrong: Callable[[Tensor], Tensor], rule: str, *, below: float | None = None) -> None:
-    """ValueError that names the first row with an entry for which ``wrong`` is true; never if all are ``below``."""
-    rows = max(1, _BLOCK // max(1, scores.shape[-1]))
-    for start in range(0, len(scores), rows):
-        block = scores[start : start + rows].detach()
-        # The largest of numbers with NaN among them is NaN, which is below nothing.
-        if below is not None and float(block.amax()) < below:
-            continue
-        found = wrong(block).any(-1).nonzero()
-        if len(found):
-            raise ValueError(f"`scores` {rule}; row {start + int(found[0])} breaks that.")
+def _concrete_rules() -> Iterator[type[SetRule]]:
+    waiting = [SetRule]
+    while waiting:
+        rule = waiting.pop()
+        waiting += rule.__subclasses__()
+        if not inspect.isabstract(rule):
+            yield rule
+
+
+def read_classes(labels: Tensor, num_rows: int, num_labels: int | None) -> Tensor:
+    """Read and check the one true class of each row."""
+    classes = to_class_indices(labels.cpu(), num_labels or 0, name="labels")
+    _check_rows(labels, num_rows)
+    return classes
+
+
+def read_label_sets(labels: Tensor, num_rows: int, num_labels: int | None) -> Labels:
+    """Read and check the true labels of each row, in any form of ``shortlist.targets``; none may be unknown."""
+    found = list_labels(labels.cpu(), num_labels or 0, name="labels")
+    found.refuse_unknown("a true label")
+    _check_rows(labels, num_rows)
+    return found
+
+
+def _check_rows(labels: Tensor, num_rows: int) -> None:
+    if len(labels) != num_rows:
+        raise ValueError(f"`labels` must have one row per row of scores, {num_rows}; got {len(labels)}.")
 
 
 def check_alpha(alpha: float) -> float:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
-from shortlist.sets.entries import Entries, first_labels, top_entries
-from shortlist.sets.rule import Draw, Link, SetRule
-from shortlist.sets.sharded_scores import ScoreShard
+from shortlist.sets.rule import Draw, SetRule
+from shortlist.sets.scores import Link, Scores, Selection, top_mask
 
 
 class TopK(SetRule):
-    """Every answer has exactly ``k`` labels: those with the largest scores.
+    """Every set has exactly ``k`` labels: those with the largest scores.
 
-    Equal scores are taken by ascending label. Fitting only learns how many labels there are and what scores mean.
-    Scores may be a ``DTensor`` that is sharded along its labels: then the k best of each process travel, all processes
-    get the same sets, and ``forward`` gives a mask that is sharded alike.
+    Equal scores are taken by ascending label. Fitting only learns the number of labels and what scores mean. Scores may
+    be a ``DTensor`` that is sharded along its labels: then the k best of each process travel, all processes get the
+    same sets, and ``forward`` returns a mask that is sharded alike.
 
     Args:
-        k: how many labels, at least 1.
+        k: number of labels, at least 1.
         link, min_size: as in `SetRule`.
 
     Example:
@@ -30,10 +30,11 @@ class TopK(SetRule):
     """
 
     needs_labels: ClassVar[bool] = False
+    takes_shards: ClassVar[bool] = True
 
     def __init__(self, k: int, *, link: Link = "softmax", min_size: int = 0) -> None:
         if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
-            raise ValueError(f"`k` must be a whole number, at least 1; got {k!r}.")
+            raise ValueError(f"`k` must be an integer, at least 1; got {k!r}.")
         self.k = int(k)
         super().__init__(link=link, min_size=min_size)
 
@@ -55,16 +56,10 @@ class TopK(SetRule):
         return {"constraint": "size", "wanted": self.k, "achieved": self.k}
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        return first_labels(values, self.k) & (values > -float("inf"))
+        return top_mask(values, self.k) & (values > -torch.inf)
 
-    def _entries(self, values: Tensor, draw: Draw) -> Entries:
-        return top_entries(values, max(self.k, self.min_size))
+    def _select_local(self, values: Tensor, scores: Scores, draw: Draw) -> Selection:
+        return scores.only_local(self._select_all(values, scores, draw))
 
-    def _observe_own(self, values: Tensor, shard: ScoreShard) -> None:
-        pass
-
-    def _own_entries(self, values: Tensor, shard: ScoreShard, draw: Draw) -> Entries:
-        return shard.own(self._all_entries(values, shard, draw))
-
-    def _all_entries(self, values: Tensor, shard: ScoreShard, draw: Draw) -> Entries:
-        return shard.top(values, max(self.k, self.min_size))
+    def _select_all(self, values: Tensor, scores: Scores, draw: Draw) -> Selection:
+        return scores.top(values, max(self.k, self.min_size))

@@ -1,29 +1,27 @@
-"""Error against average set size, for the three shapes that sets can take, in one pass over the scores."""
+"""Error against average set size for three kinds of sets, in one pass over the scores."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from shortlist.functional.losses.pairs import count_below
 from shortlist.labels import Labels
-from shortlist.sets.average_k import AverageK
-from shortlist.sets.largest_scores import LargestScores
+from shortlist.sets.average_k import AverageK, LargestScores
 from shortlist.sets.pointwise_error import PointwiseError
-from shortlist.sets.row_labels import read_sets
-from shortlist.sets.rule import Link
+from shortlist.sets.rule import read_label_sets
+from shortlist.sets.scores import Link
 
 
 class Tradeoff(NamedTuple):
-    """Curves of one set of scores.
+    """Error curves of one set of scores.
 
     Attributes:
         sizes: ``(m,)`` average set sizes.
-        errors: for each rule ``(m,)`` shares of true labels that are missing, averaged over rows.
+        errors: for each rule ``(m,)``, the share of true labels that are missing, averaged over rows.
     """
 
     sizes: Tensor
@@ -39,18 +37,18 @@ def tradeoff(
     link: Link = "softmax",
     sizes: Sequence[float] | None = None,
 ) -> Tradeoff:
-    """How the error falls as sets grow: the same number for every answer, one threshold, or enough mass.
+    """How the error falls as sets grow, for sets of fixed size, one threshold, or enough mass.
 
     Args:
         scores: ``(N, n)``, logits or scores that are compared as they are.
         labels: in a form of ``shortlist.targets``; with several per row, the error is the share that is missing. Rows
-            without labels are left out of the error, not of the size.
+            without labels count toward the size, not toward the error.
         from_logits, link: as in `SetRule`.
         sizes: average set sizes, positive; by default 1 to 20, or to the number of labels if that is less.
 
     Returns:
-        ``"top-k"`` (between whole sizes, a mixture of the two), ``"average-k"`` (which is also the curve of
-        `AverageError`) and ``"aps"``, the sets of `PointwiseError` without chance. Ties are decided on average.
+        ``"top-k"`` (between integer sizes, a mixture of the two), ``"average-k"`` (also the curve of `AverageError`)
+        and ``"aps"``, the sets of `PointwiseError` without randomization. Ties count by expectation.
 
     Example:
         >>> scores = torch.tensor([[0.9, 0.1, 0.0], [0.4, 0.3, 0.3]])
@@ -59,10 +57,11 @@ def tradeoff(
     """
     reader = PointwiseError(0.5, randomized=False, link=link)
     reader._check_reading(scores, from_logits)
-    reader._check_values(scores)
+    source = reader._read_scores(scores)
+    reader._check_values(source)
     n = scores.shape[1]
-    true = read_sets(labels, len(scores), n)
-    if not len(true.labels):
+    true = read_label_sets(labels, len(scores), n)
+    if not len(true.values):
         raise ValueError(f"`labels` must hold at least one true label; got none in {len(true)} rows.")
     wanted = torch.tensor(list(range(1, min(20, n) + 1)) if sizes is None else list(sizes), dtype=torch.float64)
     if not len(wanted) or not (wanted > 0).all() or wanted.max() > n:
@@ -70,13 +69,13 @@ def tradeoff(
     counts = [AverageK(size).wanted(len(scores)) for size in wanted.tolist()]
     curves = {"average-k": _Curve(n, max(counts)), "aps": _Curve(n, max(counts))}
     ranks, start = [], 0
-    for values in reader._blocks(scores):
+    for values in source.blocks(link if from_logits else None):
         block = true[start : start + len(values)]
         start += len(values)
         curves["average-k"].add(values.double(), block)
-        curves["aps"].add(reader._conformity(values, randomized=False), block)
-        ranks.append(_beaten(values, block))
-    weights = 1.0 / true.counts[true.rows].double() / (true.counts > 0).sum()
+        curves["aps"].add(reader.conformity(values, randomized=False), block)
+        ranks.append(_ranks(values, block))
+    weights = 1.0 / true.counts[true.pairs()[0]].double() / (true.counts > 0).sum()
     errors = {name: torch.stack([curve.error(m, weights) for m in counts]) for name, curve in curves.items()}
     rank = torch.cat(ranks)
     top = torch.stack([_top_error(rank, weights, size) for size in wanted.tolist()])
@@ -84,7 +83,7 @@ def tradeoff(
 
 
 class _Curve:
-    """Values of all labels, of which the largest are kept, and of the true ones."""
+    """The largest values of all labels, and the values of the true ones."""
 
     def __init__(self, num_labels: int, most: int) -> None:
         self._largest = LargestScores(num_labels)
@@ -105,22 +104,22 @@ class _Curve:
         cut = self._largest.cut(m)
         if cut is None:
             raise RuntimeError("the largest scores were not kept")
-        share = cut.inside / int(np.sum(cut.ties))
+        share = cut.inside / cut.tied
         return weights[true < cut.value].sum() + (1.0 - share) * weights[true == cut.value].sum()
 
 
-def _beaten(values: Tensor, labels: Labels) -> Tensor:
+def _ranks(values: Tensor, labels: Labels) -> Tensor:
     """For each true label: how many labels score higher, and how many the same."""
-    true, ordered = labels.at(values), values.sort(dim=-1).values
-    higher = count_below(-ordered.flip(-1), labels.rows, -true)
-    same = values.shape[1] - count_below(ordered, labels.rows, true) - higher
+    (rows, _), true, ordered = labels.pairs(), labels.at(values), values.sort(dim=-1).values
+    higher = count_below(-ordered.flip(-1), rows, -true)
+    same = values.shape[1] - count_below(ordered, rows, true) - higher
     return torch.stack([higher, same], -1)
 
 
 def _top_error(ranks: Tensor, weights: Tensor, size: float) -> Tensor:
-    """Probability to be outside the ``size`` best, with ties at random."""
+    """Probability that a true label is not among the ``size`` best, with ties broken at random."""
     higher, same = ranks.double().unbind(-1)
-    whole = float(int(size))
-    inside = [((k - higher) / same).clamp(0.0, 1.0) for k in (whole, whole + 1)]
-    part = size - whole
+    floor = float(int(size))
+    inside = [((k - higher) / same).clamp(0.0, 1.0) for k in (floor, floor + 1)]
+    part = size - floor
     return (weights * (1.0 - (1.0 - part) * inside[0] - part * inside[1])).sum()

@@ -11,7 +11,7 @@ from shortlist.data import Dataset
 from shortlist.metrics import MeanAveragePrecision
 from shortlist.recipes import loss_class
 from shortlist.sets import AverageK
-from shortlist.sets.rule import Link
+from shortlist.sets.scores import Link
 from shortlist.targets import to_class_indices
 from shortlist.train.fit import Fitted
 from shortlist.train.prepared_inputs import prepared

@@ -25,8 +25,8 @@ def test_a_rule_that_refused_too_few_labels_accepts_enough():
     assert rule.fit(torch.rand(2, 10), from_logits=False).predict(torch.rand(1, 10)).sizes.tolist() == [5]
 
 
-def test_masses_must_not_be_negative():
-    with pytest.raises(ValueError, match="`scores` must be masses, not negative; row 1"):
+def test_probabilities_must_not_be_negative():
+    with pytest.raises(ValueError, match="`scores` must be probabilities, not negative; row 1"):
         PointwiseError(0.1).fit(torch.tensor([[0.5], [-0.1]]), torch.tensor([0, 0]), from_logits=False)
 
 
@@ -39,7 +39,7 @@ def test_sets_with_other_names_do_not_mix():
     mask = torch.ones(1, 2, dtype=torch.bool)
     first, second = (PredictionSets.from_mask(mask, names=names) for names in (["a", "b"], ["b", "a"]))
     for combine in (lambda: first | second, lambda: first & second, lambda: PredictionSets.cat([first, second])):
-        with pytest.raises(ValueError, match="same names"):
+        with pytest.raises(ValueError, match="same label names"):
             combine()
     assert (first | PredictionSets.from_mask(mask)).names == ("a", "b")
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from shortlist.sets import AverageError, ClassConditional, PointwiseError, load_rule
-from shortlist.sets.row_hash import uniform_of_rows
+from shortlist.sets.pointwise_error import row_uniforms
 
 
 @pytest.mark.parametrize(("rows", "alpha"), [(20, 0.3), (200, 0.1)])
@@ -43,11 +43,11 @@ def test_the_same_row_always_gets_the_same_set_where_scores_do_not_tie():
 
 def test_rows_are_hashed_to_uniform_numbers_that_forget_the_order_of_nothing():
     values = torch.rand(20_000, 3, generator=torch.Generator().manual_seed(0))
-    numbers = uniform_of_rows(values)
+    numbers = row_uniforms(values)
     assert ((numbers >= 0) & (numbers < 1)).all()
     assert (torch.histc(numbers, 10, 0, 1) - 2000).abs().max() < 5 * 2000**0.5
-    assert not torch.equal(numbers, uniform_of_rows(values.flip(-1)))
-    assert torch.equal(uniform_of_rows(torch.tensor([[0.0, 1.0]])), uniform_of_rows(torch.tensor([[-0.0, 1.0]])))
+    assert not torch.equal(numbers, row_uniforms(values.flip(-1)))
+    assert torch.equal(row_uniforms(torch.tensor([[0.0, 1.0]])), row_uniforms(torch.tensor([[-0.0, 1.0]])))
 
 
 def test_clusters_do_not_depend_on_the_order_in_which_classes_come():

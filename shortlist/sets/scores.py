@@ -1,0 +1,253 @@
+"""Scores as set rules read them, in blocks of rows, and the labels that are selected from a block.
+
+All labels may be here, or every process may hold a shard of them. Then each reads its local labels, and only the best
+labels of each row travel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from shortlist.label_axis.processes import ProcessShards, all_max, all_sum, processes_of, to_local
+from shortlist.tensors import is_dtensor, solvable, wide
+
+Link = Literal["softmax", "sigmoid"]
+
+BLOCK = 1 << 18
+"""Scores are transformed and compared in blocks of about this many entries, which fit into a cache."""
+
+
+class Selection(NamedTuple):
+    """Selected labels of a block of rows, each at most once.
+
+    Attributes:
+        rows, labels: ``(count,)`` int64.
+        values: ``(count,)``, their scores.
+    """
+
+    rows: Tensor
+    labels: Tensor
+    values: Tensor
+
+    def where(self, mask: Tensor) -> Selection:
+        """Those for which the ``(count,)`` mask is true."""
+        return Selection(self.rows[mask], self.labels[mask], self.values[mask])
+
+    def union(self, other: Selection, num_labels: int) -> Selection:
+        """The labels of both, each once."""
+        keys = self.rows * num_labels + self.labels
+        fresh = other.where(~torch.isin(other.rows * num_labels + other.labels, keys))
+        return Selection(*(torch.cat(pair) for pair in zip(self, fresh, strict=True)))
+
+
+def select_where(mask: Tensor, values: Tensor) -> Selection:
+    """The labels for which a mask of the shape of ``values`` is true, row by row.
+
+    Example:
+        >>> values = torch.tensor([[0.2, 0.8], [0.7, 0.3]])
+        >>> select_where(values > 0.5, values).labels
+        tensor([1, 0])
+    """
+    # If few entries are true, numpy finds them many times faster than torch.
+    return _select_flat(torch.from_numpy(np.flatnonzero(mask.numpy())), values)
+
+
+def select_reaching(values: Tensor, threshold: Tensor) -> Selection:
+    """The labels that score at least ``threshold``, one number or one per label; never those of score -inf.
+
+    Example:
+        >>> select_reaching(torch.tensor([[0.2, 0.8], [0.7, 0.3]]), torch.tensor([0.1, 0.8])).rows
+        tensor([0, 0, 1])
+    """
+    array, bound = values.numpy(), threshold.to(values.dtype).numpy()
+    found = select_where(torch.from_numpy(array >= bound), values)
+    return found.where(found.values > -torch.inf) if (bound == -np.inf).any() else found
+
+
+def select_top(values: Tensor, k: int) -> Selection:
+    """The k best labels of each row, equal scores by ascending label; never those of score -inf.
+
+    Example:
+        >>> select_top(torch.tensor([[0.1, 0.5, 0.5, 0.5]]), 2).labels
+        tensor([1, 2])
+    """
+    rows, n = values.shape
+    largest = values.topk(min(k + 1, n), dim=-1)
+    flat = torch.arange(rows)[:, None] * n + largest.indices[:, :k]
+    if k < n:
+        # Among scores that tie for rank k, the choice of `topk` is undefined.
+        tied = (largest.values[:, k - 1] == largest.values[:, k]).nonzero()
+        if len(tied):
+            flat[tied[:, 0]] = tied * n + top_mask(values[tied[:, 0]], k).nonzero()[:, 1].reshape(-1, k)
+    found = _select_flat(flat.flatten(), values)
+    return found.where(found.values > -torch.inf)
+
+
+def top_mask(values: Tensor, k: int) -> Tensor:
+    """Mask of the k best labels of each row, k at least 1; equal scores by ascending label."""
+    last = values.topk(k, dim=-1).values[..., -1:]
+    above, equal = values > last, values == last
+    return above | (equal & (equal.cumsum(-1) <= k - above.sum(-1, keepdim=True)))
+
+
+def _select_flat(flat: Tensor, values: Tensor) -> Selection:
+    rows = flat.div(values.shape[-1], rounding_mode="floor")
+    return Selection(rows, flat - rows * values.shape[-1], values.reshape(-1)[flat])
+
+
+def apply_link(scores: Tensor, link: Link | None, *, all_present: bool = False) -> Tensor:
+    """Probabilities from logits, or the scores themselves for ``link=None``; absent labels have -inf."""
+    work = solvable(scores)
+    if link is None:
+        return work
+    values = work.softmax(-1) if link == "softmax" else work.sigmoid()
+    # A logit of -inf marks a label that is in no set; its probability, 0, could be.
+    return values if all_present else torch.where(work == -torch.inf, -torch.inf, values)
+
+
+class Scores:
+    """Scores ``(*rows, n)`` of which all labels, or a shard of them, are on this process.
+
+    Args:
+        scores: a tensor, or a DTensor that is sharded along its labels, the last axis.
+    """
+
+    def __init__(self, scores: Tensor) -> None:
+        self.shape = scores.shape
+        self.processes = processes_of(scores, name="scores")
+        local = to_local(scores) if is_dtensor(scores) else scores
+        self.local = local.detach().reshape(math.prod(local.shape[:-1]), local.shape[-1])
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.local)
+
+    @property
+    def shards(self) -> ProcessShards | None:
+        """Which labels are here; None if all are."""
+        return self.processes if isinstance(self.processes, ProcessShards) else None
+
+    def check(self, wrong: Callable[[Tensor], Tensor], rule: str, *, fine_below: float | None = None) -> None:
+        """Raise, on every process, for the first row with an entry for which ``wrong`` is true.
+
+        Args:
+            wrong: makes a mask of a block.
+            rule: for the error message.
+            fine_below: a block whose maximum lies below this needs no closer look.
+        """
+        first = next(self._bad_rows(wrong, fine_below), len(self))
+        if self.shards is not None:
+            first = -int(all_max(torch.tensor([-first], device=self.local.device), self.shards.group))
+        if first < len(self):
+            raise ValueError(f"`scores` {rule}; row {first} breaks that.")
+
+    def _bad_rows(self, wrong: Callable[[Tensor], Tensor], fine_below: float | None) -> Iterator[int]:
+        if self.local.shape[-1] == 0:
+            return
+        for start, block in self._row_blocks():
+            # The maximum of numbers with a NaN is NaN, which is below nothing.
+            if fine_below is not None and float(block.amax()) < fine_below:
+                continue
+            yield from (start + row for row in wrong(block).any(-1).nonzero()[:1, 0].tolist())
+
+    def _row_blocks(self) -> Iterator[tuple[int, Tensor]]:
+        """A few rows at a time, equally many on every process, and the index of the first."""
+        n, shards = self.shape[-1], self.shards
+        width = n if shards is None else math.ceil(n / shards.mesh.size())
+        step = max(1, BLOCK // max(1, width))
+        for start in range(0, len(self), step):
+            yield start, self.local[start : start + step]
+
+    def blocks(self, link: Link | None) -> Iterator[Tensor]:
+        """What the rule compares, a few rows at a time, on the CPU: there is never a copy of all scores."""
+        for _, block in self._row_blocks():
+            if self.shards is None:
+                work = solvable(block.cpu())
+                yield apply_link(work, link, all_present=float(work.amin()) > -torch.inf)
+            else:
+                yield self._sharded_values(block, link, self.shards).cpu()
+
+    def values(self, link: Link | None) -> Tensor:
+        """What the rule compares, all rows at once."""
+        if self.shards is None:
+            return apply_link(self.local, link)
+        return self._sharded_values(self.local, link, self.shards).cpu()
+
+    def _sharded_values(self, block: Tensor, link: Link | None, shards: ProcessShards) -> Tensor:
+        if link != "softmax":
+            return apply_link(block, link)
+        work = solvable(block)
+        largest = work.amax(-1, keepdim=True) if shards.count else work.new_full((len(work), 1), -torch.inf)
+        powers = (work - all_max(largest, shards.group)).exp()
+        total = all_sum(powers.sum(-1, keepdim=True, dtype=wide(work)), shards.group)
+        return torch.where(work == -torch.inf, -torch.inf, powers / total.to(work.dtype))
+
+    def top(self, values: Tensor, k: int) -> Selection:
+        """The k best of all labels of each row, equal scores by ascending label; k numbers per row and process travel.
+
+        Args:
+            values: of the local labels of a block.
+            k: at most the number of labels.
+        """
+        if self.shards is None:
+            return select_top(values, k)
+        rows, count = values.shape
+        best = values.new_full((rows, k, 2), -torch.inf, dtype=torch.float64)
+        if count:
+            local = select_top(values, min(k, count))
+            order = (local.rows * count + local.labels).argsort()
+            row = local.rows[order]
+            slot = torch.arange(len(row)) - torch.searchsorted(row, row)
+            best[row, slot, 0] = local.values[order].double()
+            best[row, slot, 1] = (local.labels[order] + self.shards.first).double()
+        # Every process lists its labels in ascending order, and a stable sort keeps that among equal scores.
+        gathered = torch.cat(self._all_gather(best, self.shards), dim=1)
+        order = gathered[..., 0].sort(dim=-1, descending=True, stable=True).indices[:, :k]
+        best = gathered.gather(1, order.unsqueeze(-1).expand(-1, -1, 2)).reshape(-1, 2)
+        row = torch.arange(rows).repeat_interleave(order.shape[-1])
+        return Selection(row, best[:, 1].long(), best[:, 0].to(values.dtype)).where(best[:, 0] > -torch.inf)
+
+    def select_local(self, values: Tensor, threshold: Tensor) -> Selection:
+        """The local labels that reach a threshold, with their numbers among all labels."""
+        found = select_reaching(values, threshold)
+        return found._replace(labels=found.labels + self.processes.first)
+
+    def only_local(self, found: Selection) -> Selection:
+        """The local ones among labels of all processes."""
+        if self.shards is None:
+            return found
+        first = self.shards.first
+        return found.where((found.labels >= first) & (found.labels < first + self.shards.count))
+
+    def gather(self, found: Selection, ties: int) -> tuple[Selection, int]:
+        """The selected labels of all processes, and the sum of their ``ties``."""
+        if self.shards is None:
+            return found, ties
+        counts = self._all_gather(torch.tensor([len(found.rows), ties], dtype=torch.int64), self.shards)
+        packed = torch.zeros(max(int(count[0]) for count in counts), 3, dtype=torch.float64)
+        packed[: len(found.rows)] = torch.stack([column.double() for column in found], -1)
+        gathered = self._all_gather(packed, self.shards)
+        columns = torch.cat([part[: int(count[0])] for part, count in zip(gathered, counts, strict=True)])
+        rows, labels, values = columns.unbind(-1)
+        selection = Selection(rows.long(), labels.long(), values.to(found.values.dtype))
+        return selection, sum(int(count[1]) for count in counts)
+
+    def local_mask(self, found: Selection) -> Tensor:
+        """Local labels as a bool mask of the scores' shape, sharded like them."""
+        mask = torch.zeros(self.local.shape, dtype=torch.bool)
+        mask[found.rows, found.labels - self.processes.first] = True
+        return self.processes.shard(mask.to(self.local.device).reshape(*self.shape[:-1], self.local.shape[-1]))
+
+    def _all_gather(self, values: Tensor, shards: ProcessShards) -> list[Tensor]:
+        """The tensors of all processes, of one shape, in their order."""
+        values = values.to(self.local.device).contiguous()
+        gathered = [torch.empty_like(values) for _ in range(shards.mesh.size())]
+        dist.all_gather(gathered, values, group=shards.group)
+        return [each.cpu() for each in gathered]
