@@ -32,7 +32,9 @@ def test_the_top_labels_are_those_of_the_top_mask(k):
     assert torch.equal(found.values, scores[found.rows, found.labels])
 
 
-@pytest.mark.parametrize("threshold", [torch.tensor(2.0), torch.tensor(-torch.inf), torch.tensor([0.0, 1, 2, 3, 4, 1, 0])])
+@pytest.mark.parametrize(
+    "threshold", [torch.tensor(2.0), torch.tensor(-torch.inf), torch.tensor([0.0, 1, 2, 3, 4, 1, 0])]
+)
 def test_labels_that_reach_a_threshold_are_selected_but_absent_ones_never(threshold):
     scores = scores_with_ties()
     found = select_reaching(scores, threshold.double())
