@@ -60,3 +60,12 @@ def as_written(number: float) -> Fraction:
         Fraction(29, 1)
     """
     return Fraction(repr(float(number)))
+
+
+def check_size(name: str, value: int, *, at_least: int = 1) -> int:
+    """``value`` as a whole number of at least ``at_least``."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"`{name}` must be a whole number; got {value!r}.")
+    if value < at_least:
+        raise ValueError(f"`{name}` must be at least {at_least}; got {value}.")
+    return int(value)

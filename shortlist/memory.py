@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Literal, get_args
 
 from shortlist import recipes
+from shortlist.checks import check_size
+from shortlist.formatting import format_bytes
 from shortlist.label_axis.linear_blocks import block_width
 from shortlist.nn import LossMemory
 
@@ -59,7 +60,7 @@ class MemoryEstimate:
         }
 
     def __str__(self) -> str:
-        return "\n".join(f"{name:<24} {readable(size):>11}" for name, size in self.parts().items())
+        return "\n".join(f"{name:<24} {format_bytes(size):>11}" for name, size in self.parts().items())
 
 
 def estimate_memory(
@@ -102,9 +103,9 @@ def estimate_memory(
         peak                        5.74 GiB
     """
     for name, value in (("rows", rows), ("labels", labels), ("features", features), ("processes", processes)):
-        _check_size(name, value)
+        check_size(name, value)
     if label_block is not None:
-        _check_size("label_block", label_block)
+        check_size("label_block", label_block)
     loss = recipes.current_name(loss)
     _check_name("loss", loss, LOSSES)
     _check_name("head", head, get_args(HeadKind))
@@ -128,31 +129,12 @@ def estimate_memory(
     )
 
 
-def readable(size: int) -> str:
-    """Bytes with three digits and a unit."""
-    if size == 0:
-        return "0"
-    value, units = size / 1024, ["KiB", "MiB", "GiB", "TiB"]
-    while value >= 512 and len(units) > 1:
-        value /= 1024
-        units.pop(0)
-    digits = max(0, 2 - math.floor(math.log10(max(value, 0.1))))
-    return f"{value:,.{min(digits, 3)}f} {units[0]}"
-
-
 def _loss_bytes(entries: int, labels: int, memory: LossMemory, size: int) -> tuple[float, float]:
     """Peaks of a loss in its forward and its backward pass, from its number of logits and their size in bytes."""
     solved = max(size, 4)
     # In half precision the logits, and later their gradient, exist besides the float32 copies.
     rest = (entries * size if size < solved else 0) + labels * memory.bytes_per_label
     return entries * solved * memory.forward + rest, entries * solved * memory.backward + rest
-
-
-def _check_size(name: str, value: int) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool):
-        raise TypeError(f"`{name}` must be a whole number; got {value!r}.")
-    if value < 1:
-        raise ValueError(f"`{name}` must be at least 1; got {value}.")
 
 
 def _check_name(name: str, value: str, known: object) -> None:

@@ -15,7 +15,7 @@ from torch.autograd.profiler import profile
 from shortlist import nn
 from shortlist.functional import loops
 from shortlist.label_axis import linear_blocks
-from shortlist.memory import LOSSES, OPTIMIZERS, MemoryEstimate, estimate_memory, readable
+from shortlist.memory import LOSSES, OPTIMIZERS, MemoryEstimate, estimate_memory
 
 ROOT = Path(__file__).parents[1]
 CLEAR = Path("/proc/self/clear_refs")
@@ -138,23 +138,6 @@ def test_the_total_is_what_stays_and_the_larger_peak():
     assert found.total == found.parts()["peak"] == 1 + 2 + 4 + 8 + 32
     assert MemoryEstimate(1, 2, 4, 8, 64, 32).total == 1 + 2 + 4 + 8 + 64
     assert str(found).splitlines()[-1] == "peak                       0.046 KiB"
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0"),
-        (100, "0.098 KiB"),
-        (524_287, "512 KiB"),
-        (524_288, "0.500 MiB"),
-        (10 * 2**20, "10.0 MiB"),
-        (2**30, "1.00 GiB"),
-        (2**40, "1.00 TiB"),
-        (2**54, "16,384 TiB"),
-    ],
-)
-def test_bytes_are_told_with_three_digits(size, text):
-    assert readable(size) == text
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_an_unknown_option_of_a_head_is_one_sentence(name, option):
 
 
 def test_an_option_of_the_wrong_kind_is_one_sentence():
-    with pytest.raises(ValueError, match=r"^`head` 'bottleneck': `bottleneck` must be a whole number; got float\.$"):
+    with pytest.raises(ValueError, match=r"^`head` 'bottleneck': `bottleneck` must be a whole number; got 2.5\.$"):
         make_head("bottleneck", 4, 9, loss="bce", options={"bottleneck": 2.5})
     with pytest.raises(ValueError, match=r"^`head` 'dft': .*'k'\.$"):
         make_head("dft", 4, 9, loss="bce")

@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _print(setting: dict[str, Any], found: dict[str, Any]) -> None:
     from shortlist.cli.bench_turns import free_memory
-    from shortlist.memory import readable
+    from shortlist.formatting import format_bytes
 
     text = require("rich.text", extra="report").Text
     console = require("rich.console", extra="report").Console(highlight=False)
@@ -103,8 +103,8 @@ def _print(setting: dict[str, Any], found: dict[str, Any]) -> None:
     for name in next(iter(parts.values())):
         if name == "peak":
             table.add_section()
-        table.add_row(name, *(readable(sizes[name]) for sizes in parts.values()))
+        table.add_row(name, *(format_bytes(sizes[name]) for sizes in parts.values()))
     console.print(table)
     free = free_memory()
     if free is not None:
-        console.print(f"free on this machine: {readable(free)}")
+        console.print(f"free on this machine: {format_bytes(free)}")

@@ -1,31 +1,22 @@
-"""Output layers: from features to one logit per label, through a bottleneck, by cosines, or twice for average-K."""
+"""Output layers: through a bottleneck, by cosines, or two of them for average-K."""
 
 from __future__ import annotations
 
 import math
-from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from shortlist.checks import check_size
 from shortlist.functional.options import check_positive
 from shortlist.tensors import solvable
 
 __all__ = ["BottleneckHead", "CosineHead", "TwoHead"]
 
 
-def check_size(name: str, value: int, *, at_least: int = 1) -> int:
-    """``value`` as a whole number of at least ``at_least``."""
-    if not isinstance(value, Integral):
-        raise TypeError(f"`{name}` must be a whole number; got {type(value).__name__}.")
-    if value < at_least:
-        raise ValueError(f"`{name}` must be at least {at_least}; got {value}.")
-    return int(value)
-
-
 def check_features(features: Tensor, in_features: int) -> None:
-    """Refuse features of another size than the layer was made for."""
+    """Refuse features whose size is not that of the layer."""
     if features.ndim == 0 or features.shape[-1] != in_features:
         raise ValueError(f"`features` must have last size {in_features}; got shape {tuple(features.shape)}.")
 
@@ -36,13 +27,13 @@ class BottleneckHead(nn.Module):
     .. math:: z = W (P e + b)
 
     With fewer columns than labels, most combinations of signs are impossible for *every* input, and training does not
-    say which: :mod:`shortlist.audit` does. :class:`DFTHead` rules it out for sets of at most k labels.
+    reveal which: :mod:`shortlist.audit` does. :class:`DFTHead` rules this out for sets of at most k labels.
 
     Args:
         in_features: size of e.
         num_labels: n, rows of W (``weight``, a parameter).
         bottleneck: d, columns of W and outputs of ``projection``, an ``nn.Linear``.
-        device: where the parameters are made.
+        device: the device of the parameters.
         dtype: their dtype.
 
     Example:
@@ -70,7 +61,7 @@ class BottleneckHead(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew, as ``nn.Linear`` does."""
+        """Initialize all parameters like ``nn.Linear``."""
         self.projection.reset_parameters()
         bound = 1 / math.sqrt(self.bottleneck)
         nn.init.uniform_(self.weight, -bound, bound)
@@ -91,15 +82,15 @@ class CosineHead(nn.Module):
     .. math:: z_i = s \, \frac{w_i}{\|w_i\|} \cdot \frac{e}{\|e\|}
 
     For losses with margins, :class:`LDAM` and :class:`NoisedTopK`, which multiply by a scale of their own: hence the
-    default of 1, cosines in [-1, 1] up to rounding. Other losses need a larger scale to tell labels apart.
+    default scale of 1, with cosines in [-1, 1] up to rounding. Other losses need a larger scale to separate labels.
 
     Args:
-        in_features: size of e. A vector of zeros has logits 0 and a finite gradient, as if its norm were 1. Norms
-            are computed in float32 or better and neither overflow nor underflow.
+        in_features: size of e. A zero vector has logits 0 and a finite gradient, as if its norm were 1. Norms are
+            computed in float32 or better and neither overflow nor underflow.
         num_labels: n, rows of ``weight``.
         scale: s, positive.
-        learn_scale: whether ``scale`` is a parameter, which starts at this value.
-        device: where the parameters are made.
+        learn_scale: whether ``scale`` is a parameter with this initial value.
+        device: the device of the parameters.
         dtype: their dtype.
 
     Example:
@@ -124,16 +115,16 @@ class CosineHead(nn.Module):
     ) -> None:
         super().__init__()
         self.in_features, self.num_labels = check_size("in_features", in_features), check_size("num_labels", num_labels)
-        self.first_scale = check_positive("scale", scale)
+        self.initial_scale = check_positive("scale", scale)
         self.weight = nn.Parameter(torch.empty(self.num_labels, self.in_features, device=device, dtype=dtype))
-        self.scale = nn.Parameter(torch.empty((), device=device, dtype=dtype)) if learn_scale else self.first_scale
+        self.scale = nn.Parameter(torch.empty((), device=device, dtype=dtype)) if learn_scale else self.initial_scale
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw directions without preference; a learned scale starts again."""
+        """Draw random directions; a learned scale returns to its initial value."""
         nn.init.normal_(self.weight, std=1 / math.sqrt(self.in_features))
         if isinstance(self.scale, Tensor):
-            nn.init.constant_(self.scale, self.first_scale)
+            nn.init.constant_(self.scale, self.initial_scale)
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits ``(..., n)`` of ``features`` ``(..., in_features)``."""
@@ -142,7 +133,7 @@ class CosineHead(nn.Module):
         return cosines if isinstance(self.scale, float) and self.scale == 1 else cosines * self.scale
 
     def explicit_weight(self, dtype: torch.dtype) -> Tensor:
-        """The directions that features meet, ``(n, in_features)`` in ``dtype``: rows of length 1."""
+        """The unit vectors of the labels, ``(n, in_features)`` in ``dtype``."""
         return _unit(self.weight.detach().to(dtype))
 
     def extra_repr(self) -> str:
@@ -154,12 +145,12 @@ class CosineHead(nn.Module):
 class TwoHead(nn.Module):
     """Two heads on the same features, in the order in which :class:`AverageK` takes their logits.
 
-    Any two modules from features to logits will do. Only ``prediction`` is used to predict, and an audit is made of it;
-    ``proposal`` serves the training and can be left out afterwards.
+    Any two modules from features to logits will do. Only ``prediction`` is used for predictions and audits;
+    ``proposal`` is needed in training only.
 
     Args:
-        prediction: gives the logits that predict.
-        proposal: gives those that propose candidates.
+        prediction: the head that predicts.
+        proposal: the head that proposes candidates.
 
     Example:
         >>> head = TwoHead(BottleneckHead(16, 100, 8), torch.nn.Linear(16, 100))
@@ -186,7 +177,7 @@ class TwoHead(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> TwoHead:
-        """Two layers ``nn.Linear``, as in the published method.
+        """Two ``nn.Linear`` layers, as in the published method.
 
         Example:
             >>> [logits.shape for logits in TwoHead.linear(16, 100)(torch.zeros(4, 16))]
@@ -201,10 +192,10 @@ class TwoHead(nn.Module):
 
 
 def _unit(vectors: Tensor) -> Tensor:
-    """Rows of length 1, and zeros as they are."""
+    """Rows of norm 1; zeros stay zeros."""
     rows = solvable(vectors)
     largest = rows.detach().abs().amax(-1, keepdim=True)
-    # Divided by its largest entry a vector has a norm of at least 1, so the squares are safe; being constant, the
-    # divisor cancels in the derivative. What is too small to divide by counts as zero.
+    # Divided by its largest entry a vector has a norm of at least 1, so the squares are safe. The divisor is treated as
+    # a constant because it cancels in the derivative. A vector too small to divide by counts as zero.
     rows = rows / torch.where(largest > math.sqrt(torch.finfo(rows.dtype).tiny), largest, 1)
     return (rows * rows.square().sum(-1, keepdim=True).clamp(min=1).rsqrt()).to(vectors.dtype)

@@ -1,4 +1,4 @@
-"""The DFT output layer: every set of at most k labels is the answer to some features, by construction."""
+"""The DFT output layer: every set of at most k labels is the output for some features, by construction."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from shortlist import functional as F
+from shortlist.checks import check_size
 from shortlist.functional.dft.logits import check_degree, fft_is_cheaper
-from shortlist.nn.heads import check_features, check_size
+from shortlist.nn.heads import check_features
 from shortlist.targets import to_index_lists, to_multi_hot
 
 __all__ = ["DFTHead", "HeadWitness"]
 
 BOX = 1e4
-"""Half the side of the box of features in which the literature measures radii."""
+"""Half the side of the box of features in which the papers measure radii."""
 _BLOCK = 1 << 20
-"""Logits that the check of signs holds at a time."""
+"""Logits that the check of signs computes at a time."""
 
 
 class HeadWitness(NamedTuple):
-    """Features that make a :class:`DFTHead` answer with given label sets, one row per set, and how robustly.
+    """Features for which a :class:`DFTHead` outputs given label sets, one row per set, and how robustly.
 
-    ``features``, ``(rows, d)`` float64, are what follows ``projection``: d = 2k + 1 + slack, the slack ones 0, and 1 is
-    the largest magnitude. ``radius``, ``(rows,)`` float64, is ``min_i |z_i| / ||w_i||`` of 10⁴ times the features, the
-    convention of the literature; it belongs to the exact polynomial, and ``log10_radius`` holds where it underflows
-    to 0. ``survives`` tells for float64, float32 and bfloat16 which rows keep all their signs when features and weight
-    are rounded to that dtype and multiplied in it; for float64, by more than any rounding could change.
+    ``features``, ``(rows, d)`` float64, are outputs of ``projection``: d = 2k + 1 + slack, where the slack features are
+    0 and the largest magnitude is 1. ``radius``, ``(rows,)`` float64, is ``min_i |z_i| / ||w_i||`` for 10⁴ times the
+    features, the convention of the papers; it is that of the exact polynomial, and ``log10_radius`` is valid even where
+    it underflows to 0. ``survives`` says for float64, float32 and bfloat16 which rows keep all their signs when
+    features and weight are rounded to that dtype and multiplied in it; for float64, by more than any rounding error.
     """
 
     features: Tensor
@@ -44,11 +45,11 @@ class DFTHead(nn.Module):
 
     .. math:: z = [F \; S] (P e + b)
 
-    with F the fixed :func:`shortlist.functional.dft_matrix` of ``2k + 1`` columns and S learned columns beside it.
+    where F is the fixed :func:`shortlist.functional.dft_matrix` with ``2k + 1`` columns and S has learned columns.
 
-    *In theory.* The regions of many sets are too thin for the numbers of a computer: the more so the more labels there
-    are, the larger k, and the closer together the labels of a set. Share of 5000 random sets of k labels whose
-    `witness` keeps all its signs in float64 (by more than rounding) / in float32, without slack; in bfloat16 none did:
+    *In theory.* The regions of many sets are too thin for floating point: more so with more labels, a larger k, and
+    labels of a set that are closer together. Share of 5000 random sets of k labels whose `witness` keeps all its signs
+    in float64 (by more than rounding) / in float32, without slack; in bfloat16 none did:
 
     ========  ===========  ===========  ==========
     n         k = 5        k = 10       k = 20
@@ -57,22 +58,22 @@ class DFTHead(nn.Module):
     9000      99 / 15 %    83 / 1 %     31 / 0 %
     ========  ===========  ===========  ==========
 
-    Slack columns widen the regions, though not for the witness, which does not use them; :mod:`shortlist.audit` finds
-    the best features for given sets.
+    Slack columns widen the regions, but the witness does not use them; :mod:`shortlist.audit` finds the best features
+    for given sets.
 
     Args:
-        in_features: size of e. With fewer than ``2k + 1`` the projection does not reach all features; the guarantee,
-            and the verdicts of an audit, are about the features, reached or not.
+        in_features: size of e. If it is less than ``2k + 1``, the projection does not reach all features; the guarantee
+            and the verdicts of an audit are about all features, whether reached or not.
         num_labels: n.
-        k: how many labels a set may have; ``2k + 1 <= n``. Also kept as ``dft_degree``.
-        slack: columns of S.
-        device: where the parameters are made.
+        k: the largest size of a set; ``2k + 1 <= n``. Also stored as ``dft_degree``.
+        slack: the number of columns of S.
+        device: the device of the parameters.
         dtype: their dtype.
 
     The layer has ``projection`` (P and b, an ``nn.Linear`` to 2k + 1 + slack) and ``slack_weight`` (S, or None); F is
-    neither learned nor saved. It starts with every label at probability k / n (for k = 0, at 1 / 2n): exactly so for
-    features of 0, nearly for features of unit scale. The columns of S start with the norm of those of F, about 1.
-    In half precision, under autocast too, the part of F is computed in float32 with an F that is not rounded further.
+    neither learned nor saved. Initially every label has probability k / n (for k = 0, 1 / 2n): exactly for features of
+    0, approximately for features of unit scale. The columns of S start with the norm of those of F, about 1. In half
+    precision and under autocast, the product with F is computed in float32, without rounding F further.
 
     Example:
         >>> head = DFTHead(16, 1000, 5)
@@ -111,7 +112,7 @@ class DFTHead(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew and make F, if it is kept."""
+        """Initialize all parameters, and F if it is stored."""
         self.projection.reset_parameters()
         n, k, fixed = self.num_labels, self.dft_degree, 2 * self.dft_degree + 1
         start = k / n if k else 1 / (2 * n)
@@ -120,7 +121,7 @@ class DFTHead(nn.Module):
             self.projection.bias[0] = math.sqrt(n) * math.log(start / (1 - start))
             if self.slack_weight is not None:
                 nn.init.normal_(self.slack_weight, std=1 / math.sqrt(n))
-                # Many slack columns together move the logits no more than F does.
+                # Many slack columns together change the logits no more than F does.
                 self.projection.weight[fixed:] *= math.sqrt(min(1, fixed / self.slack))
         self._make_matrix()
 
@@ -130,7 +131,7 @@ class DFTHead(nn.Module):
         return self.explicit_weight(self.projection.weight.dtype)
 
     def explicit_weight(self, dtype: torch.dtype) -> Tensor:
-        """``[F S]`` in ``dtype``: F is computed in float64 and then rounded to it, S as it is."""
+        """``[F S]`` in ``dtype``: F is computed in float64 and then rounded."""
         fixed = F.dft_matrix(self.num_labels, self.dft_degree, dtype=dtype, device=self.projection.weight.device)
         return fixed if self.slack_weight is None else torch.cat([fixed, self.slack_weight.to(dtype)], -1)
 
@@ -144,11 +145,11 @@ class DFTHead(nn.Module):
 
     @torch.no_grad()
     def witness(self, label_sets: Tensor) -> HeadWitness:
-        """Features that have the signs of each label set, by :func:`shortlist.functional.dft_witness`.
+        """Features whose logits have the signs of each label set, by :func:`shortlist.functional.dft_witness`.
 
         Args:
-            label_sets: one set per row in any form of :mod:`shortlist.targets`, with at most 2k cyclic sign changes;
-                every set of at most k labels has no more.
+            label_sets: one set per row in any form of :mod:`shortlist.targets`, with at most 2k cyclic sign changes, as
+                every set of at most k labels has.
 
         Returns:
             :class:`HeadWitness`, on the device of the layer.
@@ -176,12 +177,12 @@ class DFTHead(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         super()._apply(fn, recurse)
-        # Made anew and not converted: a rounded F would stay rounded, and `to_empty` leaves nothing to convert.
+        # Computed again, not converted: a rounded F would stay rounded, and `to_empty` leaves nothing to convert.
         self._make_matrix()
         return self
 
     def _make_matrix(self) -> None:
-        """Keep F where the product with it costs less than an FFT."""
+        """Store F where the product with it is cheaper than an FFT."""
         if fft_is_cheaper(self.num_labels, self.dft_degree, None):
             return
         like = self.projection.weight
@@ -190,7 +191,7 @@ class DFTHead(nn.Module):
 
 
 def _survives(features: Tensor, weight: Tensor, lists: Tensor, dtype: torch.dtype) -> Tensor:
-    """Whether each row has exactly the signs of its label set in ``dtype``."""
+    """Whether each row has exactly the signs of its label set when computed in ``dtype``."""
     n, d = weight.shape
     rounded, matrix = features.to(dtype), weight.to(dtype).T
     right = []

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shortlist.cli import main
-from shortlist.memory import LOSSES, OPTIMIZERS, estimate_memory
+from shortlist.memory import OPTIMIZERS, estimate_memory
 
 SIZE = ["--labels", "1000000", "--features", "256", "--rows", "256"]
 
@@ -68,9 +68,8 @@ def test_a_mistake_is_answered_in_one_sentence(capsys, arguments, message):
     assert err.count("\n") == 1
 
 
-def test_help_names_every_loss_and_every_optimiser(capsys):
+def test_help_names_every_optimizer_and_where_losses_are_listed(capsys):
     code, out, _ = run(capsys, "--help")
     assert code == 0
     assert "examples:" in out
-    for name in (*LOSSES, *OPTIMIZERS):
-        assert name in out.replace("\n", " ")
+    assert all(name in out for name in (*OPTIMIZERS, "`shortlist losses`"))

@@ -7,7 +7,8 @@ import onnxruntime
 import pytest
 import torch
 
-from tests.contracts import BY_NAME, PROJECTIONS
+from shortlist.nn import DFTHead
+from tests.contracts import BY_NAME, HEADS, PROJECTIONS
 
 # A budget adds a sum and a choice to the graph of its projection.
 MODULES = [projection for projection in PROJECTIONS if projection.module and not projection.budget]
@@ -70,3 +71,25 @@ def test_an_exported_module_with_mask_and_one_k_per_row_agrees():
     logits, mask = rows(4), rows(4) < 2
     run = export(layer, logits, mask, dynamic=False)
     assert close(run(logits, mask), layer(logits, mask))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(head, id=str(head), marks=[pytest.mark.slow] * (str(head) not in ("DFTHead", "TwoHead")))
+        for head in HEADS
+    ],
+)
+def test_an_exported_head_agrees_on_other_batch_sizes_and_zeros(head):
+    layer = head(5, N).eval()
+    run = export(layer, rows(4)[:, :5])
+    for x in (*(rows(size)[:, :5] for size in (4, 7, 1)), torch.zeros(2, 5)):
+        logits = layer(x)
+        assert close(run(x), (logits[0] if isinstance(logits, tuple) else logits).detach())
+
+
+def test_a_head_that_uses_the_fft_is_exported_as_a_product():
+    layer = DFTHead(5, 1024, 90, 2).eval()
+    assert layer.matrix is None
+    run = export(layer, rows(4)[:, :5])
+    assert close(run(rows(7)[:, :5]), layer(rows(7)[:, :5]).detach())
