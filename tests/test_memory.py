@@ -1,4 +1,4 @@
-"""What an estimate says is what training takes: measured by every allocation, and by the process as a whole."""
+"""Estimates agree with what training needs: every allocation, and the process as a whole."""
 
 import math
 import os
@@ -12,24 +12,17 @@ import pytest
 import torch
 from torch.autograd.profiler import profile
 
-from shortlist import nn
+from shortlist import nn, recipes
 from shortlist.functional import loops
 from shortlist.label_axis import linear_blocks
 from shortlist.memory import LOSSES, OPTIMIZERS, MemoryEstimate, estimate_memory
 
 ROOT = Path(__file__).parents[1]
 CLEAR = Path("/proc/self/clear_refs")
-"""Writing 5 here lets the peak of the resident memory start anew."""
+"""Writing 5 here resets the peak of the resident memory."""
 
 ROWS, LABELS, POSITIVES, K = 64, 12_000, 5, 20
-MODULES = {
-    "lml_nll": lambda: nn.LMLNLL(K),
-    "bce": nn.BCE,
-    "two_way": nn.TwoWay,
-    "truncated_topk_entropy": lambda: nn.TruncatedTopKEntropy(K),
-    "multilabel_truncated_topk_entropy": lambda: nn.MultilabelTruncatedTopKEntropy(K),
-}
-MAKERS = {
+MAKE_OPTIMIZER = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "adagrad": torch.optim.Adagrad,
@@ -37,17 +30,19 @@ MAKERS = {
     "sgd": torch.optim.SGD,
 }
 CLOSE = 0.15
-"""By how much an estimate may be off."""
+"""The largest relative error of an estimate."""
 
 
 def train(loss: str, head: str, features: int, dtype: torch.dtype, optimizer: str, steps: int = 2) -> None:
-    """A few steps in the order of Lightning: the gradients of the step before go after the forward pass."""
+    """A few steps in the order of Lightning: gradients are reset after the forward pass."""
     make = nn.ChunkedHead if head == "chunked" else torch.nn.Linear
     layer = make(features, LABELS, dtype=dtype)
     inputs = torch.randn(ROWS, features, dtype=dtype).requires_grad_()
     lists = torch.arange(ROWS * POSITIVES).view(ROWS, POSITIVES)
-    target = lists[:, 0].clone() if loss == "truncated_topk_entropy" else lists
-    module, stepping = MODULES[loss](), MAKERS[optimizer](layer.parameters())
+    chosen = recipes.LOSSES[loss]
+    target = lists[:, 0].clone() if chosen.one_class else lists
+    module = chosen.from_task(nn.Task(LABELS, torch.ones(LABELS), ROWS, K))
+    stepping = MAKE_OPTIMIZER[optimizer](layer.parameters())
     for _ in range(steps):
         value = module(layer(inputs), target)
         stepping.zero_grad()
@@ -57,7 +52,7 @@ def train(loss: str, head: str, features: int, dtype: torch.dtype, optimizer: st
 
 
 def peak_of(run: Callable[[], object]) -> int:
-    """The most bytes that tensors held at any moment: each allocation and release, in order."""
+    """The most bytes that tensors held at any moment, from every allocation and release in order."""
     with profile(use_cpu=True, profile_memory=True) as recorded:
         run()
     events = recorded.kineto_results.events()
@@ -66,7 +61,7 @@ def peak_of(run: Callable[[], object]) -> int:
 
 
 def measured(loss: str, head: str, *, features: int, dtype: str = "float32", optimizer: str = "sgd") -> tuple[int, int]:
-    """The peak of training, and what was estimated."""
+    """The peak of training, and the estimate."""
     peak = peak_of(lambda: train(loss, head, features, getattr(torch, dtype), optimizer))
     options = {"features": features, "dtype": dtype, "optimizer": optimizer}
     return peak, estimate_memory(rows=ROWS, labels=LABELS, loss=loss, head=head, **options).total
@@ -86,12 +81,12 @@ def _no_loops(monkeypatch):
 @pytest.mark.parametrize("features", [8, 100])
 @pytest.mark.parametrize("head", ["plain", "chunked"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_an_estimate_is_close_to_what_is_allocated(loss, head, features):
+def test_an_estimate_is_close_to_the_allocations(loss, head, features):
     peak, expected = measured(loss, head, features=features)
     assert peak == pytest.approx(expected, rel=CLOSE)
 
 
-def test_compiled_loops_take_half_of_what_is_said_of_lml(monkeypatch):
+def test_compiled_loops_of_lml_need_half_of_the_estimate(monkeypatch):
     monkeypatch.setattr(loops, "LEAST", 1)
     peak, expected = measured("lml_nll", "plain", features=8)
     assert 0.4 * expected < peak < 0.6 * expected
@@ -99,14 +94,14 @@ def test_compiled_loops_take_half_of_what_is_said_of_lml(monkeypatch):
 
 @pytest.mark.usefixtures("_small_blocks")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_the_optimiser_takes_what_is_said(optimizer):
+def test_the_optimizer_needs_what_is_estimated(optimizer):
     peak, expected = measured("bce", "chunked", features=100, optimizer=optimizer)
     assert peak == pytest.approx(expected, rel=CLOSE)
 
 
 @pytest.mark.usefixtures("_small_blocks")
 @pytest.mark.parametrize("head", ["plain", "chunked"])
-def test_double_precision_takes_twice_as_much(head):
+def test_double_precision_needs_twice_as_much(head):
     peak, expected = measured("lml_nll", head, features=32, dtype="float64")
     assert peak == pytest.approx(expected, rel=CLOSE)
     assert expected == pytest.approx(2 * measured("lml_nll", head, features=32)[1], rel=0.01)
@@ -120,7 +115,7 @@ def test_processes_share_the_labels_but_not_the_features():
     assert shared.loss == pytest.approx(alone.loss / 4, rel=1e-3)
 
 
-def test_a_block_is_as_large_as_the_layer_says():
+def test_the_block_size_is_that_of_the_layer():
     sizes = {"rows": 256, "labels": 100_000, "features": 32, "loss": "bce", "head": "chunked"}
     assert estimate_memory(**sizes, label_block=1000).loss == 10 * estimate_memory(**sizes, label_block=100).loss
     assert estimate_memory(**sizes, label_block=10**9).loss == estimate_memory(**sizes, label_block=10**5).loss
@@ -133,7 +128,7 @@ def test_half_precision_halves_the_layer_and_computes_in_single():
     assert single.loss < half.loss < 1.4 * single.loss
 
 
-def test_the_total_is_what_stays_and_the_larger_peak():
+def test_the_total_is_what_persists_and_the_larger_peak():
     found = MemoryEstimate(1, 2, 4, 8, 16, 32)
     assert found.total == found.parts()["peak"] == 1 + 2 + 4 + 8 + 32
     assert MemoryEstimate(1, 2, 4, 8, 64, 32).total == 1 + 2 + 4 + 8 + 64
@@ -153,7 +148,7 @@ def test_the_total_is_what_stays_and_the_larger_peak():
         ({"processes": 0}, ValueError, "`processes` must be at least 1; got 0"),
     ],
 )
-def test_what_cannot_be_estimated_is_refused(change, error, message):
+def test_wrong_arguments_are_refused(change, error, message):
     with pytest.raises(error, match=message):
         estimate_memory(**{"rows": 2, "labels": 3, "features": 4, "loss": "bce", **change})
 
@@ -162,7 +157,7 @@ def test_what_cannot_be_estimated_is_refused(change, error, message):
 @pytest.mark.skipif(not CLEAR.exists(), reason="peaks are measured on Linux")
 @pytest.mark.parametrize("head", ["plain", "chunked"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_process_takes_what_is_estimated(loss, head):
+def test_a_process_needs_what_is_estimated(loss, head):
     labels, features = 200_000, 128
     code = (
         "import torch; from pathlib import Path; from tests import test_memory as here\n"
@@ -177,7 +172,7 @@ def test_a_process_takes_what_is_estimated(loss, head):
         "here.train(*call)\n"
         "print(resident('VmHWM') - before)\n"
     )
-    # Blocks that are freed go back to the system; loops are not compiled.
+    # Freed memory goes back to the system at once; loops are not compiled.
     limits = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
     environment = os.environ | limits | {"NUMBA_DISABLE_JIT": "1"}
     run = subprocess.run(
