@@ -26,7 +26,7 @@ class MetricCase:
     Sets are the labels with a positive score; for scene graphs each row is an image of its own.
     """
 
-    metric: Callable[[], M.accumulated.Accumulated]
+    metric: Callable[[], M.base.SumMetric]
     function: Callable[..., Tensor] | None
     reference: Callable[..., object]
     option: str = ""

@@ -12,14 +12,15 @@ from shortlist.functional.losses.projection import *
 from shortlist.functional.losses.ranking import *
 from shortlist.functional.losses.single_positive import *
 from shortlist.functional.losses.softmax import *
-from shortlist.functional.metrics.accuracy import topk_accuracy
-from shortlist.functional.metrics.average_k import average_k_accuracy
-from shortlist.functional.metrics.average_precision import average_precision
-from shortlist.functional.metrics.binned import BinnedAveragePrecision, binned_average_precision
+from shortlist.functional.metrics.accuracy import average_k_accuracy, topk_accuracy
+from shortlist.functional.metrics.average_precision import (
+    BinnedAveragePrecision,
+    average_precision,
+    binned_average_precision,
+)
 from shortlist.functional.metrics.f1 import F1Counts, f1_counts, f1_score
-from shortlist.functional.metrics.places import hits_at_k
 from shortlist.functional.metrics.propensity import propensities, propensity_scored_precision_at_k
-from shortlist.functional.metrics.ranking import f1_at_k, ndcg_at_k, precision_at_k, recall_at_k
+from shortlist.functional.metrics.ranking import f1_at_k, hits_at_k, ndcg_at_k, precision_at_k, recall_at_k
 from shortlist.functional.metrics.scene_graph import scene_graph_recall
 from shortlist.functional.order.largest import kth_largest, noised_kth_largest
 from shortlist.functional.polynomials.symmetric import log_elementary_symmetric

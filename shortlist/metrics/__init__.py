@@ -1,10 +1,10 @@
 """Metrics over many batches and processes; they need the extra ``metrics``.
 
-Rules that all share: only the order of scores matters unless a threshold is given, and nothing is guessed from their
-values. Ties count by expectation over a random order; in average precision equal scores are one threshold, as in
-scikit-learn. Labels of score ``-inf`` are never predicted. Unknown labels are
-left out of the ranking. Rows without a known positive are left out of means over rows and counted. Macro averages run
-over the classes that occur. What nothing was seen of is NaN.
+All metrics follow the same rules. Only the order of scores matters unless a threshold is given, and nothing is inferred
+from their values. Ties count by expectation over a random order; in average precision, equal scores are one threshold,
+as in scikit-learn. Labels of score ``-inf`` are never predicted. Unknown labels are left out of the ranking. Rows
+without a known positive are left out of means over rows, and counted. Macro averages run over the classes that occur.
+The value of an empty average is NaN.
 """
 
 from shortlist.extras import import_failure as _import_failure
@@ -14,13 +14,18 @@ try:
 except Exception as error:
     raise _import_failure("torchmetrics", error, extra="metrics") from error
 
-from shortlist.metrics.accuracy import ShotAccuracy, TopKAccuracy
-from shortlist.metrics.average_k import AverageKAccuracy
+from shortlist.metrics.accuracy import AverageKAccuracy, ShotAccuracy, TopKAccuracy
 from shortlist.metrics.average_precision import BinnedMeanAveragePrecision, MeanAveragePrecision
+from shortlist.metrics.base import sampler_mask
 from shortlist.metrics.f1 import MacroF1, MicroF1
-from shortlist.metrics.propensity import PropensityScoredPrecisionAtK
-from shortlist.metrics.ranking import F1AtK, NDCGAtK, PrecisionAtK, RankingMetrics, RecallAtK
-from shortlist.metrics.sampling import sampler_mask
+from shortlist.metrics.ranking import (
+    F1AtK,
+    NDCGAtK,
+    PrecisionAtK,
+    PropensityScoredPrecisionAtK,
+    RankingMetrics,
+    RecallAtK,
+)
 from shortlist.metrics.scene_graph import SceneGraphRecall
 from shortlist.metrics.sets import LabelSets, SetCoverage, SetSize, SizeStratifiedCoverage
 

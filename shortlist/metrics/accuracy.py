@@ -1,7 +1,8 @@
-"""Top-k accuracy over many batches: micro, macro, and by how often a class was seen in training."""
+"""Top-k and average-K accuracy over many batches: micro, macro, and by how often a class was seen in training."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,15 +10,31 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import whole_k
-from shortlist.functional.metrics.accuracy import AVERAGES, Average, class_hits, macro_mean
-from shortlist.functional.metrics.labels import check_choice, check_ks, like_k
-from shortlist.metrics.accumulated import Accumulated
+from shortlist.functional.metrics.accuracy import (
+    AVERAGES,
+    Average,
+    ClassHits,
+    ScoreCounts,
+    SetThreshold,
+    averaged,
+    check_k,
+    check_one_rule,
+    class_hits,
+    count_scores,
+    macro_mean,
+    merge_scores,
+    one_class_rows,
+    set_budget,
+)
+from shortlist.functional.metrics.scored_labels import check_choice, check_ks, like_k, read_scored_labels, refuse_nan
+from shortlist.metrics.base import ListMetric, SumMetric, absent_labels, state_size
+from shortlist.tensors import solvable
 
 FEW, MANY = 20, 100
-"""Classes with fewer, and with more training examples than this."""
+"""Classes with fewer, and with more, training examples than these are few-shot and many-shot."""
 
 
-class _ClassSums(Accumulated):
+class _ClassAccuracy(SumMetric):
     """Hits and rows, by class or, for ``num_labels=None``, together."""
 
     hits: Tensor
@@ -30,43 +47,33 @@ class _ClassSums(Accumulated):
         ks = check_ks(k)
         super().__init__(family, ks, num_labels, *options, **torchmetrics_options)
         self.k, self._ks, self.num_labels = k, ks, num_labels
-        size = 1 if num_labels is None else whole_k(num_labels, 1 << 62, name="num_labels")
-        self.add_sum("hits", size, len(ks))
-        self.add_sum("total", size, dtype=torch.int64)
-        self.add_sum("rows_without_positives", dtype=torch.int64)
+        self.add_sum("hits", state_size(num_labels), len(ks))
+        self.add_sum("total", state_size(num_labels), dtype=torch.int64)
+        self.add_count("rows_without_positives")
 
     def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
         """Add a batch: scores ``(B, n)``, one class per row, and optionally which rows count."""
         found = class_hits(scores, target, self._ks, mask)
-        if self.num_labels is None:
-            hits, total = found.hits.sum(0, keepdim=True), self.total.new_tensor([len(found.classes)])
-        elif scores.shape[-1] != self.num_labels:
-            raise self._wrong_size("scores", self.num_labels, scores.shape[-1])
-        else:
-            hits, total = found.by_class(self.num_labels)
-        self.hits = self.hits + hits
-        self.total = self.total + total
-        self.rows_without_positives = self.rows_without_positives + found.rows_without_positives
+        if self.num_labels is not None:
+            self.check_width(scores, self.num_labels)
+        self.accumulate(found.sums(self.num_labels))
 
     @property
     def absent(self) -> Tensor:
-        """Classes that have not occurred so far, ascending; they are in no macro average.
-
-        Of this process alone; inside ``with metric.sync_context():`` of all.
-        """
+        """Classes that have not occurred, ascending, on this process; inside ``with metric.sync_context():`` on all."""
         if self.num_labels is None:
             raise ValueError('absent classes are known for `average="macro"` only; got "micro".')
-        return (self.total == 0).nonzero().squeeze(-1)
+        return absent_labels(self.total)
 
 
-class TopKAccuracy(_ClassSums):
+class TopKAccuracy(_ClassAccuracy):
     """:func:`~shortlist.functional.topk_accuracy` over many batches.
 
     Args:
-        k: a whole number from 1, or a sequence of them.
+        k: an integer from 1, or a sequence of them.
         average: ``"micro"`` over rows, ``"macro"`` over the classes that occur; ``absent`` lists the others.
-        num_labels: n, needed for ``"macro"``.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        num_labels: n, required for ``"macro"``.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import TopKAccuracy
@@ -89,18 +96,18 @@ class TopKAccuracy(_ClassSums):
         self.average = average
 
     def compute(self) -> Tensor:
-        """One number, or one for each k; NaN if no row had a class."""
-        return like_k(macro_mean(self.hits, self.total), self.k)  # micro: all rows as those of one class
+        """One number, or one per k; NaN if no row had a class."""
+        return like_k(macro_mean(self.hits, self.total), self.k)  # micro: all rows belong to one class
 
 
-class ShotAccuracy(_ClassSums):
-    """Top-k accuracy by how often the true class was seen in training: few (< 20), medium (20 to 100), many (> 100).
+class ShotAccuracy(_ClassAccuracy):
+    """Top-k accuracy by the number of training examples of the true class: few (< 20), medium, many (> 100).
 
     Args:
-        counts: ``(n,)``, how many training examples each class has.
-        k: a whole number from 1, or a sequence of them.
+        counts: ``(n,)``, the number of training examples of each class.
+        k: an integer from 1, or a sequence of them.
         average: ``"macro"`` over the classes of a group that occur, ``"micro"`` over its rows.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import ShotAccuracy
@@ -126,7 +133,7 @@ class ShotAccuracy(_ClassSums):
         self.register_buffer("counts", counts.detach().clone(), persistent=False)
 
     def compute(self) -> dict[str, Tensor]:
-        """``{"few": ..., "medium": ..., "many": ...}``: one number each, or one for each k; NaN without rows."""
+        """``{"few": ..., "medium": ..., "many": ...}``: one number each, or one per k; NaN without rows."""
         few, many = self.counts < FEW, self.counts > MANY
         groups = {"few": few, "medium": ~(few | many), "many": many}
         return {name: like_k(self._mean(self.hits[group], self.total[group]), self.k) for name, group in groups.items()}
@@ -136,10 +143,127 @@ class ShotAccuracy(_ClassSums):
 
 
 def check_average(average: Average, num_labels: int | None) -> int | None:
-    """The number of classes to count one by one: none for micro."""
+    """The number of classes to count separately: None for micro."""
     check_choice("average", average, AVERAGES)
     if average == "macro" and num_labels is None:
         raise ValueError('`num_labels` must be given for `average="macro"`; got None.')
     if average == "micro" and num_labels is not None:
-        raise ValueError(f'`num_labels` has no use for `average="micro"`; got {num_labels}.')
+        raise ValueError(f'`num_labels` must be None for `average="micro"`; got {num_labels}.')
     return num_labels
+
+
+class AverageKAccuracy(ListMetric):
+    """:func:`~shortlist.functional.average_k_accuracy` over many batches.
+
+    With ``threshold``, fitted elsewhere, only the score of each true class is kept. With ``k`` the threshold is fitted
+    on all rows seen, so their scores are kept: all of them, or, if ``num_rows`` is given, those that can be among the
+    ⌊k · num_rows⌋ largest. Equal scores are kept once, with a count. Either way the value is exact, however the rows
+    are split into batches and processes.
+
+    Args:
+        k: number of labels on average; may be fractional.
+        threshold: instead of ``k``, labels of at least this score are in the set.
+        num_rows: upper bound on the number of rows over all processes; only with ``k``.
+        average: ``"micro"`` over rows, ``"macro"`` over the classes that occur.
+        torchmetrics_options: for `torchmetrics.Metric`.
+
+    Example:
+        >>> from shortlist.metrics import AverageKAccuracy
+        >>> metric = AverageKAccuracy(k=2, num_rows=2)
+        >>> metric.update(torch.tensor([[0.9, 0.1, 0.0]]), torch.tensor([0]))
+        >>> metric.update(torch.tensor([[0.4, 0.3, 0.3]]), torch.tensor([1]))
+        >>> metric.compute()
+        tensor(1., dtype=torch.float64)
+        >>> metric.average_size
+        2.0
+    """
+
+    values: list[Tensor]
+    counts: list[Tensor]
+    true_scores: list[Tensor]
+    classes: list[Tensor]
+    selected: Tensor
+    rows_without_positives: Tensor
+
+    def __init__(
+        self,
+        k: float | None = None,
+        *,
+        threshold: float | None = None,
+        num_rows: int | None = None,
+        average: Average = "micro",
+        **torchmetrics_options: Any,
+    ) -> None:
+        check_one_rule(k, threshold)
+        check_choice("average", average, AVERAGES)
+        if num_rows is not None:
+            if k is None:
+                raise ValueError(f"`num_rows` must be None with `threshold`; got {num_rows}.")
+            whole_k(num_rows, 1 << 62, name="num_rows")
+        super().__init__("average-k", k, threshold, num_rows, **torchmetrics_options)
+        self.k, self.threshold, self.num_rows = k, threshold, num_rows
+        self.average: Average = average
+        self._capacity = None if k is None or num_rows is None else max(1, set_budget(check_k(k, 1 << 62), num_rows))
+        self.add_list("values", None)
+        self.add_list("counts", torch.int64)
+        self.add_list("true_scores", None)
+        self.add_list("classes", torch.int64)
+        self.add_count("selected", "rows_without_positives")
+
+    def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+        """Add a batch: scores ``(B, n)``, one class per row, and optionally which rows count."""
+        data = read_scored_labels(scores, target, mask)
+        refuse_nan(data.scores)
+        rows, classes, missing = one_class_rows(data)
+        if self.k is None:
+            chosen = data.scores[rows]
+            self.selected = self.selected + self._set_threshold().inclusion(chosen).sum().long()
+        else:
+            check_k(self.k, scores.shape[-1])
+            found = count_scores(data, rows, largest=self._capacity)
+            self.keep("values", found.values)
+            self.keep("counts", found.counts)
+            self._forget()
+        self.keep("true_scores", solvable(data.scores[rows, classes]))
+        self.keep("classes", classes)
+        self.rows_without_positives = self.rows_without_positives + missing
+
+    def compute(self) -> Tensor:
+        """One number; NaN if no row had a class."""
+        classes = self.kept("classes")
+        inclusion = self._set_threshold().inclusion(self.kept("true_scores")).unsqueeze(-1)
+        found = ClassHits(classes, inclusion, self.rows_without_positives)
+        return averaged(found, int(classes.max()) + 1 if len(classes) else 0, self.average).squeeze(-1)
+
+    @property
+    def average_size(self) -> float:
+        """Average number of labels in a set, in the rows of this process; NaN without rows."""
+        rows = len(self.kept("classes"))
+        if rows == 0:
+            return math.nan
+        if self.k is None:
+            return int(self.selected) / rows
+        # With `k` the budget is exhausted, unless there are too few labels.
+        return min(set_budget(self.k, rows), int(self.kept("counts").sum())) / rows
+
+    def _set_threshold(self) -> SetThreshold:
+        if self.k is None:
+            return SetThreshold(float(self.threshold), 1.0)  # pyright: ignore[reportArgumentType]
+        rows = len(self.kept("classes"))
+        if self.num_rows is not None and rows > self.num_rows:
+            raise ValueError(f"`num_rows` must be at least the number of rows seen; got {self.num_rows} for {rows}.")
+        return self._score_counts().threshold(set_budget(self.k, rows))
+
+    def _score_counts(self) -> ScoreCounts:
+        return merge_scores(self.kept("values"), self.kept("counts"))
+
+    def _forget(self) -> None:
+        """Drop scores that cannot be among the largest."""
+        if self._capacity is None:
+            return
+        found = self._score_counts().largest(self._capacity)
+        self.values, self.counts = [found.values], [found.counts]
+
+    def _reduce_states(self, incoming_state: dict[str, Any]) -> None:
+        super()._reduce_states(incoming_state)
+        self._forget()

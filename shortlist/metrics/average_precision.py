@@ -1,4 +1,4 @@
-"""Mean average precision over many batches: exact by keeping the scores, or binned in bounded memory."""
+"""Mean average precision over many batches: exact, keeping all scores, or binned in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import whole_k
-from shortlist.functional.metrics.average_precision import By, average_precision, line_average_precision, mean_of_known
-from shortlist.functional.metrics.binned import (
+from shortlist.functional.metrics.average_precision import (
     BinnedAveragePrecision,
+    By,
     ScoreHistogram,
+    average_precision,
     bin_edges,
     histogram_average_precision,
+    line_average_precision,
+    mean_of_known,
     score_histogram,
 )
-from shortlist.functional.metrics.labels import check_choice, labelled, refuse_nan
-from shortlist.metrics.accumulated import Accumulated, Kept
+from shortlist.functional.metrics.scored_labels import check_choice, read_scored_labels, refuse_nan
+from shortlist.metrics.base import ListMetric, SumMetric
 from shortlist.tensors import solvable
 
 
-class MeanAveragePrecision(Kept):
+class MeanAveragePrecision(ListMetric):
     """:func:`~shortlist.functional.average_precision` over many batches, exactly.
 
     By class the ranking runs over all rows, so **all scores are kept**: 4 bytes each (8 for float64), and 8 for each
-    positive. `BinnedMeanAveragePrecision` has bounded memory. By sample only two sums are kept.
+    positive. `BinnedMeanAveragePrecision` has bounded memory. By sample, only two sums are kept.
 
     Args:
-        by: ``"class"``: mean over the classes that occur; ``"sample"``: mean over the rows with a positive.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        by: ``"class"``, mean over the classes that occur, or ``"sample"``, mean over the rows with a positive.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import MeanAveragePrecision
@@ -53,14 +56,14 @@ class MeanAveragePrecision(Kept):
         super().__init__("map", by, **torchmetrics_options)
         self.by = by
         if by == "class":
-            self.add_list("scores", None)  # row after row
-            self.add_list("labels", torch.int64)  # of the positives, row after row
-            self.add_list("row_sizes", torch.int64)  # how many positives each row has
+            self.add_list("scores", None)  # row by row
+            self.add_list("labels", torch.int64)  # of the positives, row by row
+            self.add_list("row_sizes", torch.int64)  # number of positives in each row
             self.add_state("num_labels", torch.tensor(0), dist_reduce_fx="max")
         else:
             self.add_sum("total")
-            self.add_sum("rows", dtype=torch.int64)
-        self.add_sum("rows_without_positives", dtype=torch.int64)
+            self.add_count("rows")
+        self.add_count("rows_without_positives")
 
     def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
         """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
@@ -72,11 +75,11 @@ class MeanAveragePrecision(Kept):
             self.rows = self.rows + known.sum()
             self.rows_without_positives = self.rows_without_positives + counted - known.sum()
             return
-        data = labelled(scores, target, mask)
+        data = read_scored_labels(scores, target, mask)
         refuse_nan(data.scores)
         n, seen = scores.shape[-1], int(self.num_labels)
         if seen not in (0, n):
-            raise ValueError(f"`scores` must have the {seen} labels of the batches before; got {n}.")
+            raise ValueError(f"`scores` must have {seen} labels as in earlier batches; got {n}.")
         self.num_labels = torch.full_like(self.num_labels, n)
         positives = data.positives[data.counted]
         self.keep("scores", solvable(data.scores if mask is None else data.scores[mask]).flatten().clone())
@@ -89,28 +92,28 @@ class MeanAveragePrecision(Kept):
         return self.total / self.rows if self.by == "sample" else mean_of_known(self.values())
 
     def values(self) -> Tensor:
-        """Average precision of each class seen by this process, ``(n,)``; NaN for those without positives.
+        """Average precision of each class, ``(n,)``, on this process; inside ``with metric.sync_context():`` on all.
 
-        Inside ``with metric.sync_context():``, of all processes.
+        NaN for classes without positives.
         """
         if self.by == "sample":
-            raise ValueError('`by` must be "class" to have a value for each class; got "sample".')
+            raise ValueError('`by` must be "class" for values by class; got "sample".')
         labels, sizes = self.kept("labels"), self.kept("row_sizes")
         x = self.kept("scores").reshape(len(sizes), int(self.num_labels))
         return line_average_precision(x.T, labels, torch.repeat_interleave(sizes))
 
 
-class BinnedMeanAveragePrecision(Accumulated):
+class BinnedMeanAveragePrecision(SumMetric):
     """:func:`~shortlist.functional.binned_average_precision` over many batches: labels × bins counts, twice.
 
     The exact value lies between `bounds`.
 
     Args:
         num_labels: n.
-        bins: how many, at least 1.
-        limits: the bins are equally wide between these two scores, and the outer ones hold all beyond: (0, 1) for
+        bins: number of bins, at least 1.
+        limits: the bins are equally wide between these two scores, and the outer ones extend to infinity: (0, 1) for
             probabilities. None: equally wide in ``sigmoid(score)``, for logits.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import BinnedMeanAveragePrecision
@@ -146,11 +149,8 @@ class BinnedMeanAveragePrecision(Accumulated):
     def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
         """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
         counts = score_histogram(scores, target, self.edges, mask)
-        if scores.shape[-1] != self.num_labels:
-            raise self._wrong_size("scores", self.num_labels, scores.shape[-1])
-        self.known = self.known + counts.known
-        self.positive = self.positive + counts.positive
-        self.positives = self.positives + counts.positives
+        self.check_width(scores, self.num_labels)
+        self.accumulate(counts)
 
     def compute(self) -> Tensor:
         """One number; NaN without a positive."""
@@ -158,7 +158,7 @@ class BinnedMeanAveragePrecision(Accumulated):
 
     @property
     def bounds(self) -> tuple[Tensor, Tensor]:
-        """Two numbers between which the exact value lies; of this process, or in ``sync_context()`` of all."""
+        """Lower and upper bound of the exact value, on this process; inside ``sync_context()`` on all."""
         found = self.values()
         return mean_of_known(found.lower), mean_of_known(found.upper)
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from shortlist.checks import whole_k
 from shortlist.functional.metrics.f1 import F1Counts, check_rule, f1_counts, f1_of
-from shortlist.metrics.accumulated import Accumulated
+from shortlist.metrics.base import SumMetric, absent_labels
 
 
-class _F1(Accumulated):
+class _F1(SumMetric):
     hits: Tensor
     predicted: Tensor
     positives: Tensor
@@ -32,19 +32,14 @@ class _F1(Accumulated):
     def _count(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> F1Counts:
         return f1_counts(scores, target, threshold=self.threshold, k=self.k, mask=mask)
 
-    def _add(self, hits: Tensor, predicted: Tensor, positives: Tensor) -> None:
-        self.hits = self.hits + hits
-        self.predicted = self.predicted + predicted
-        self.positives = self.positives + positives
-
 
 class MicroF1(_F1):
     """:func:`~shortlist.functional.f1_score` of all labels together, over many batches.
 
     Args:
-        threshold: labels of at least this score are predicted; a number, or ``(n,)`` with one for each label.
+        threshold: labels of at least this score are predicted; a number, or ``(n,)`` with one per label.
         k: instead of ``threshold``, the k best labels of each row are predicted.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import MicroF1
@@ -60,7 +55,7 @@ class MicroF1(_F1):
 
     def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
         """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
-        self._add(*(count.sum() for count in self._count(scores, target, mask)))
+        self.accumulate(F1Counts(*(count.sum() for count in self._count(scores, target, mask))))
 
     def compute(self) -> Tensor:
         """One number; NaN if nothing was positive and nothing predicted."""
@@ -72,9 +67,9 @@ class MacroF1(_F1):
 
     Args:
         num_labels: n.
-        threshold: labels of at least this score are predicted; a number, or ``(n,)`` with one for each label.
+        threshold: labels of at least this score are predicted; a number, or ``(n,)`` with one per label.
         k: instead of ``threshold``, the k best labels of each row are predicted.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import MacroF1
@@ -100,9 +95,8 @@ class MacroF1(_F1):
     def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
         """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
         counts = self._count(scores, target, mask)
-        if scores.shape[-1] != self.num_labels:
-            raise self._wrong_size("scores", self.num_labels, scores.shape[-1])
-        self._add(*counts)
+        self.check_width(scores, self.num_labels)
+        self.accumulate(counts)
 
     def compute(self) -> Tensor:
         """One number; NaN if no label occurred."""
@@ -110,8 +104,5 @@ class MacroF1(_F1):
 
     @property
     def absent(self) -> Tensor:
-        """Labels that have not occurred so far, ascending; they are not in the average.
-
-        Of this process alone; inside ``with metric.sync_context():`` of all.
-        """
-        return (self.positives == 0).nonzero().squeeze(-1)
+        """Labels that have not occurred, ascending, on this process; inside ``with metric.sync_context():`` on all."""
+        return absent_labels(self.positives)

@@ -1,24 +1,24 @@
-"""Precision, recall, F1 and nDCG at k over many batches; all of them can share one pass and one state."""
+"""Precision, recall, F1, nDCG and propensity-scored precision at k over many batches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
-from shortlist.functional.metrics.labels import check_ks, like_k
+from shortlist.functional.metrics.propensity import check_propensities, propensity_sums
 from shortlist.functional.metrics.ranking import harmonic_mean, ranking_sums
-from shortlist.metrics.accumulated import Accumulated
+from shortlist.functional.metrics.scored_labels import check_ks, like_k
+from shortlist.metrics.base import SumMetric
 
 
-class _Ranking(Accumulated):
-    """The sums behind all metrics at k. They are the same for all, so a `MetricCollection` computes them once."""
+class _Ranking(SumMetric):
+    """The sums behind all metrics at k: the same for all, so a `MetricCollection` computes them once."""
 
-    precision_sum: Tensor
-    recall_sum: Tensor
-    ndcg_sum: Tensor
+    precision: Tensor
+    recall: Tensor
+    ndcg: Tensor
     rows: Tensor
     rows_without_positives: Tensor
 
@@ -26,25 +26,28 @@ class _Ranking(Accumulated):
         ks = check_ks(k)
         super().__init__("ranking", ks, **torchmetrics_options)
         self.k, self._ks = k, ks
-        for name in ("precision_sum", "recall_sum", "ndcg_sum"):
+        for name in ("precision", "recall", "ndcg"):
             self.add_sum(name, len(ks))
-        self.add_sum("rows", dtype=torch.int64)
-        self.add_sum("rows_without_positives", dtype=torch.int64)
+        self.add_count("rows", "rows_without_positives")
 
     def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
         """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
-        sums = ranking_sums(scores, target, self._ks, mask)
-        self.precision_sum = self.precision_sum + sums.precision
-        self.recall_sum = self.recall_sum + sums.recall
-        self.ndcg_sum = self.ndcg_sum + sums.ndcg
-        self.rows = self.rows + sums.rows
-        self.rows_without_positives = self.rows_without_positives + sums.rows_without_positives
+        self.accumulate(ranking_sums(scores, target, self._ks, mask))
 
     def _values(self) -> dict[str, Tensor]:
         """All four, ``(len(ks),)`` each."""
-        precision, recall = self.precision_sum / self.rows, self.recall_sum / self.rows
-        ndcg = self.ndcg_sum / self.rows
+        precision, recall, ndcg = (sums / self.rows for sums in (self.precision, self.recall, self.ndcg))
         return {"precision": precision, "recall": recall, "f1": harmonic_mean(precision, recall), "ndcg": ndcg}
+
+
+class _AtK(_Ranking):
+    """One of the values of `_Ranking`."""
+
+    value: ClassVar[str]
+
+    def compute(self) -> Tensor:
+        """One number, or one per k; NaN if no row had a positive."""
+        return like_k(self._values()[self.value], self.k)
 
 
 class RankingMetrics(_Ranking):
@@ -53,8 +56,8 @@ class RankingMetrics(_Ranking):
     Rows without a (known) positive are left out and counted in ``rows_without_positives``.
 
     Args:
-        k: a whole number from 1, or a sequence of them.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        k: an integer from 1, or a sequence of them.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import RankingMetrics
@@ -65,21 +68,21 @@ class RankingMetrics(_Ranking):
          'f1@1': 0.857, 'f1@2': 0.6, 'ndcg@1': 1.0, 'ndcg@2': 0.807}
 
     References:
-        The functions :func:`~shortlist.functional.precision_at_k` and its neighbours have the formulas.
+        The formulas are at :func:`~shortlist.functional.precision_at_k` and its neighbors.
     """
 
     def compute(self) -> dict[str, Tensor]:
         """``{"precision@1": ..., ...}``, one number each; NaN if no row had a positive."""
-        values = self._values().items()
-        return {f"{name}@{k}": value for name, line in values for k, value in zip(self._ks, line, strict=True)}
+        lines = self._values().items()
+        return {f"{name}@{k}": value for name, line in lines for k, value in zip(self._ks, line, strict=True)}
 
 
-class PrecisionAtK(_Ranking):
+class PrecisionAtK(_AtK):
     """:func:`~shortlist.functional.precision_at_k` over many batches.
 
     Args:
-        k: a whole number from 1, or a sequence of them.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        k: an integer from 1, or a sequence of them.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import PrecisionAtK
@@ -88,17 +91,15 @@ class PrecisionAtK(_Ranking):
         tensor([1.0000, 0.5000], dtype=torch.float64)
     """
 
-    def compute(self) -> Tensor:
-        """One number, or one for each k."""
-        return like_k(self._values()["precision"], self.k)
+    value = "precision"
 
 
-class RecallAtK(_Ranking):
+class RecallAtK(_AtK):
     """:func:`~shortlist.functional.recall_at_k` over many batches.
 
     Args:
-        k: a whole number from 1, or a sequence of them.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        k: an integer from 1, or a sequence of them.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import RecallAtK
@@ -107,17 +108,15 @@ class RecallAtK(_Ranking):
         tensor(0.7500, dtype=torch.float64)
     """
 
-    def compute(self) -> Tensor:
-        """One number, or one for each k."""
-        return like_k(self._values()["recall"], self.k)
+    value = "recall"
 
 
-class F1AtK(_Ranking):
-    """:func:`~shortlist.functional.f1_at_k` over many batches: of the averages over all rows, not of the batches.
+class F1AtK(_AtK):
+    """:func:`~shortlist.functional.f1_at_k` over many batches: of the averages over all rows, not of each batch.
 
     Args:
-        k: a whole number from 1, or a sequence of them.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        k: an integer from 1, or a sequence of them.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import F1AtK
@@ -126,17 +125,15 @@ class F1AtK(_Ranking):
         tensor(0.6000, dtype=torch.float64)
     """
 
-    def compute(self) -> Tensor:
-        """One number, or one for each k."""
-        return like_k(self._values()["f1"], self.k)
+    value = "f1"
 
 
-class NDCGAtK(_Ranking):
+class NDCGAtK(_AtK):
     """:func:`~shortlist.functional.ndcg_at_k` over many batches.
 
     Args:
-        k: a whole number from 1, or a sequence of them.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        k: an integer from 1, or a sequence of them.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import NDCGAtK
@@ -145,6 +142,46 @@ class NDCGAtK(_Ranking):
         tensor([0.5000, 0.7753], dtype=torch.float64)
     """
 
+    value = "ndcg"
+
+
+class PropensityScoredPrecisionAtK(SumMetric):
+    """:func:`~shortlist.functional.propensity_scored_precision_at_k` over many batches.
+
+    Args:
+        propensities: ``(n,)`` floating, in (0, 1]; see :func:`~shortlist.functional.propensities`.
+        k: an integer from 1, or a sequence of them.
+        normalized: whether to divide by the best possible value.
+        torchmetrics_options: for `torchmetrics.Metric`.
+
+    Example:
+        >>> from shortlist.metrics import PropensityScoredPrecisionAtK
+        >>> metric = PropensityScoredPrecisionAtK(torch.tensor([0.5, 0.25, 1.0]), 1)
+        >>> metric(torch.tensor([[3.0, 1.0, 2.0], [1.0, 3.0, 2.0]]), torch.tensor([[0, 1], [1, -1]]))
+        tensor(0.7500, dtype=torch.float64)
+    """
+
+    gained: Tensor
+    best: Tensor
+    rows: Tensor
+    rows_without_positives: Tensor
+    propensities: Tensor
+
+    def __init__(
+        self, propensities: Tensor, k: int | Sequence[int], *, normalized: bool = True, **torchmetrics_options: Any
+    ) -> None:
+        ks = check_ks(k, len(check_propensities(propensities)))
+        super().__init__("propensity", propensities, ks, **torchmetrics_options)
+        self.k, self._ks, self.normalized = k, ks, normalized
+        self.register_buffer("propensities", propensities.detach().clone(), persistent=False)
+        self.add_sum("gained", len(ks))
+        self.add_sum("best", len(ks))
+        self.add_count("rows", "rows_without_positives")
+
+    def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+        """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
+        self.accumulate(propensity_sums(scores, target, self.propensities, self._ks, mask))
+
     def compute(self) -> Tensor:
-        """One number, or one for each k."""
-        return like_k(self._values()["ndcg"], self.k)
+        """One number, or one per k; NaN if no row had a positive."""
+        return like_k(self.gained / (self.best if self.normalized else self.rows), self.k)

@@ -8,22 +8,21 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from shortlist.checks import whole_k
 from shortlist.functional.metrics.accuracy import macro_mean
-from shortlist.functional.metrics.labels import check_choice, check_ks, like_k
 from shortlist.functional.metrics.scene_graph import graph_recalls, refuse_unnamed
-from shortlist.metrics.accumulated import Accumulated
+from shortlist.functional.metrics.scored_labels import check_choice, check_ks, like_k
+from shortlist.metrics.base import SumMetric, absent_labels, state_size
 
 
-class SceneGraphRecall(Accumulated):
+class SceneGraphRecall(SumMetric):
     """:func:`~shortlist.functional.scene_graph_recall` over many batches, each of whole images.
 
     Args:
-        k: a whole number from 1, or a sequence of them.
-        constrained: whether each pair has one predicate only; must be said.
+        k: an integer from 1, or a sequence of them.
+        constrained: whether each pair has one predicate only; there is no default.
         average: ``"image"``, or ``"predicate"`` for the mean recall over predicates.
-        num_labels: R, the number of predicates; needed for ``"predicate"``.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        num_labels: R, the number of predicates; required for ``"predicate"``.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import SceneGraphRecall
@@ -47,26 +46,22 @@ class SceneGraphRecall(Accumulated):
     ) -> None:
         check_choice("average", average, ("image", "predicate"))
         if (average == "predicate") == (num_labels is None):
-            raise ValueError(
-                f'`num_labels` must be given for `average="predicate"` and for no other; got {num_labels}.'
-            )
+            raise ValueError(f'`num_labels` must be given if and only if `average="predicate"`; got {num_labels}.')
         ks = check_ks(k)
         super().__init__("scene graph", ks, constrained, num_labels, **torchmetrics_options)
         self.k, self._ks, self.constrained, self.average, self.num_labels = k, ks, constrained, average, num_labels
-        size = 1 if num_labels is None else whole_k(num_labels, 1 << 62, name="num_labels")
-        self.add_sum("recall_sum", size, len(ks))
-        self.add_sum("images", size, dtype=torch.int64)
+        self.add_sum("recall_sum", state_size(num_labels), len(ks))
+        self.add_sum("images", state_size(num_labels), dtype=torch.int64)
 
     def update(self, scores: Tensor, target: Tensor, image: Tensor, missed: Tensor | None = None) -> None:
-        """Add images: pairs ``(P, R)``, their true predicates, their images ``(P,)``, and relations without a pair.
+        """Add images: pairs ``(P, R)``, their true predicates, their images ``(P,)``, and missed relations.
 
         Images are numbered from 0 in every batch; an image must not be split between batches.
         """
         found = graph_recalls(scores, target, image, self._ks, constrained=self.constrained, missed=missed)
-        if self.average == "predicate":
+        if self.num_labels is not None:
             refuse_unnamed(found.missed)
-            if scores.shape[-1] != self.num_labels:
-                raise self._wrong_size("scores", len(self.images), scores.shape[-1])
+            self.check_width(scores, self.num_labels)
             sums, images = found.by_predicate()
         else:
             sums, images = found.by_image()
@@ -74,12 +69,12 @@ class SceneGraphRecall(Accumulated):
         self.images = self.images + images
 
     def compute(self) -> Tensor:
-        """One number, or one for each k; NaN without relations."""
+        """One number, or one per k; NaN without relations."""
         return like_k(macro_mean(self.recall_sum, self.images), self.k)
 
     @property
     def absent(self) -> Tensor:
-        """Predicates that have not occurred so far, ascending; they are not in the average."""
+        """Predicates that have not occurred, ascending, on this process; inside ``sync_context()`` on all."""
         if self.average == "image":
             raise ValueError('absent predicates are known for `average="predicate"` only; got "image".')
-        return (self.images == 0).nonzero().squeeze(-1)
+        return absent_labels(self.images)

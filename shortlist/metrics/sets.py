@@ -1,24 +1,24 @@
-"""Coverage and size of predicted sets, given as bool masks or as objects that know their sizes and labels."""
+"""Coverage and size of predicted sets, given as bool masks or as `LabelSets`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from shortlist.checks import whole_k
 from shortlist.functional.metrics.accuracy import AVERAGES, Average, macro_mean
-from shortlist.functional.metrics.labels import check_choice
+from shortlist.functional.metrics.scored_labels import check_choice, check_mask
 from shortlist.labels import list_labels
-from shortlist.metrics.accumulated import Accumulated
+from shortlist.metrics.base import SumMetric, state_size
 from shortlist.tensors import may_look
 
 
 @runtime_checkable
 class LabelSets(Protocol):
-    """One set of labels for each row."""
+    """One set of labels per row."""
 
     @property
     def sizes(self) -> Tensor:
@@ -26,15 +26,23 @@ class LabelSets(Protocol):
         ...
 
     def contains(self, labels: Tensor, /) -> Tensor:
-        """``(B,)`` bool: whether the class of each row ``(B,)`` is inside."""
+        """``(B,)`` bool: whether the class of each row ``(B,)`` is in its set."""
         ...
 
     def count_hits(self, labels: Tensor, /) -> Tensor:
-        """``(B,)`` int64: how many labels of each row, index lists ``(B, m)``, are inside."""
+        """``(B,)`` int64: how many labels of each row, index lists ``(B, m)``, are in its set."""
         ...
 
 
-class SetCoverage(Accumulated):
+class CoverageSums(NamedTuple):
+    """Sums over rows with a positive, by group, which add up over batches."""
+
+    covered: Tensor  # (groups,) float64
+    total: Tensor  # (groups,) int64
+    rows_without_positives: Tensor  # () int64
+
+
+class SetCoverage(SumMetric):
     r"""Share of the true labels of a row that are in its set, averaged over rows.
 
     .. math:: \frac1B \sum_i \frac{|Y_i \cap S_i|}{|Y_i|}
@@ -44,8 +52,8 @@ class SetCoverage(Accumulated):
     Args:
         average: ``"micro"`` over rows; ``"macro"`` (one class per row only) over the classes that occur: the mean of
             class-conditional coverage.
-        num_labels: n, needed for ``"macro"``.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        num_labels: n, required for ``"macro"``.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import SetCoverage
@@ -63,28 +71,25 @@ class SetCoverage(Accumulated):
     ) -> None:
         check_choice("average", average, AVERAGES)
         if (average == "macro") == (num_labels is None):
-            raise ValueError(f'`num_labels` must be given for `average="macro"` and for no other; got {num_labels}.')
+            raise ValueError(f'`num_labels` must be given if and only if `average="macro"`; got {num_labels}.')
         super().__init__("coverage", num_labels, **torchmetrics_options)
         self.average, self.num_labels = average, num_labels
-        size = 1 if num_labels is None else whole_k(num_labels, 1 << 62, name="num_labels")
-        self.add_sum("covered", size)
-        self.add_sum("total", size, dtype=torch.int64)
-        self.add_sum("rows_without_positives", dtype=torch.int64)
+        self.add_sum("covered", state_size(num_labels))
+        self.add_sum("total", state_size(num_labels), dtype=torch.int64)
+        self.add_count("rows_without_positives")
 
     def update(self, sets: Tensor | LabelSets, target: Tensor, mask: Tensor | None = None) -> None:
         """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, labels in any form, optionally which rows count."""
         rows, share, missing = covered_share(sets, target, mask)
         if self.num_labels is None:
-            place = torch.zeros_like(rows)
+            group = torch.zeros_like(rows)
         elif target.dtype != torch.int64 or target.ndim != 1:
             raise ValueError(f'`target` must be class indices for `average="macro"`; got shape {tuple(target.shape)}.')
         else:
-            place = target[rows]
-            if len(place) and int(place.max()) >= self.num_labels:
-                raise ValueError(f"`target` must lie in [0, {self.num_labels}); got {int(place.max())}.")
-        self.covered = self.covered.index_add(0, place, share)
-        self.total = self.total + torch.bincount(place, minlength=len(self.total))
-        self.rows_without_positives = self.rows_without_positives + missing
+            group = target[rows]
+            if len(group) and int(group.max()) >= self.num_labels:
+                raise ValueError(f"`target` must lie in [0, {self.num_labels}); got {int(group.max())}.")
+        self.accumulate(_coverage_sums(group, share, missing, len(self.total)))
 
     def compute(self) -> Tensor:
         """One number; NaN if no row had a positive."""
@@ -95,12 +100,12 @@ class SetCoverage(Accumulated):
         return self.covered / self.total
 
 
-class SetSize(Accumulated):
-    """Mean size of the sets, and how often each size occurred.
+class SetSize(SumMetric):
+    """Mean size of the sets, and a histogram of the sizes.
 
     Args:
         num_labels: n.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import SetSize
@@ -123,7 +128,7 @@ class SetSize(Accumulated):
     def update(self, sets: Tensor | LabelSets, mask: Tensor | None = None) -> None:
         """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, and optionally which rows count."""
         sizes = set_sizes(sets)
-        sizes = sizes if mask is None else sizes[check_rows(mask, len(sizes))]
+        sizes = sizes[check_mask(mask, len(sizes), sizes.device)]
         if len(sizes) and int(sizes.max()) > self.num_labels:
             raise ValueError(f"`sets` must have at most {self.num_labels} labels; got one of {int(sizes.max())}.")
         self.histogram = self.histogram + torch.bincount(sizes, minlength=self.num_labels + 1)
@@ -134,12 +139,12 @@ class SetSize(Accumulated):
         return (self.histogram * sizes).sum() / self.histogram.sum()
 
 
-class SizeStratifiedCoverage(Accumulated):
-    """Smallest coverage among groups of sets of similar size: it shows sets that are too small where it is hard.
+class SizeStratifiedCoverage(SumMetric):
+    """Smallest coverage among groups of sets of similar size, which reveals sets that are too small for hard rows.
 
     Args:
-        edges: ascending sizes; a group has the sets from one edge to below the next, the last is open.
-        torchmetrics_options: as `torchmetrics.Metric` takes them.
+        edges: ascending sizes; a group contains the sizes from one edge to below the next, and the last is open.
+        torchmetrics_options: for `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import SizeStratifiedCoverage
@@ -166,15 +171,13 @@ class SizeStratifiedCoverage(Accumulated):
         self.register_buffer("edges", torch.tensor(limits), persistent=False)
         self.add_sum("covered", len(limits))
         self.add_sum("total", len(limits), dtype=torch.int64)
-        self.add_sum("rows_without_positives", dtype=torch.int64)
+        self.add_count("rows_without_positives")
 
     def update(self, sets: Tensor | LabelSets, target: Tensor, mask: Tensor | None = None) -> None:
         """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, labels in any form, optionally which rows count."""
         rows, share, missing = covered_share(sets, target, mask)
         group = torch.searchsorted(self.edges, set_sizes(sets)[rows], right=True) - 1
-        self.covered = self.covered.index_add(0, group, share)
-        self.total = self.total + torch.bincount(group, minlength=len(self.total))
-        self.rows_without_positives = self.rows_without_positives + missing
+        self.accumulate(_coverage_sums(group, share, missing, len(self.total)))
 
     def compute(self) -> Tensor:
         """One number; NaN if no row had a positive."""
@@ -187,7 +190,7 @@ class SizeStratifiedCoverage(Accumulated):
 
 
 def set_sizes(sets: Tensor | LabelSets) -> Tensor:
-    """How many labels each set has, ``(B,)`` int64."""
+    """The number of labels in each set, ``(B,)`` int64."""
     if not isinstance(sets, Tensor):
         if not isinstance(sets, LabelSets):
             kind = type(sets).__name__
@@ -201,27 +204,24 @@ def set_sizes(sets: Tensor | LabelSets) -> Tensor:
 
 
 def covered_share(sets: Tensor | LabelSets, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows that count and have a positive, the share of their positives that are inside, and how many have none."""
+    """Rows that count and have a positive, the share of it that is covered, and the number of rows without."""
     num_rows = len(set_sizes(sets))
     if not isinstance(target, Tensor) or len(target) != num_rows:
         got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
         raise ValueError(f"`target` must have the {num_rows} rows of `sets`; got {got}.")
     hits, positives = _hits_and_positives(sets, target)
-    counted = torch.ones_like(positives, dtype=torch.bool) if mask is None else check_rows(mask, num_rows)
+    counted = check_mask(mask, num_rows, positives.device)
     rows = (counted & (positives > 0)).nonzero().squeeze(-1)
     return rows, hits[rows].double() / positives[rows], (counted & (positives == 0)).sum()
 
 
-def check_rows(mask: Tensor, rows: int) -> Tensor:
-    """``mask``, checked to be a bool for each row."""
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (rows,):
-        got = f"{mask.dtype}, {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-        raise ValueError(f"`mask` must be bool with one value per row, shape ({rows},); got {got}.")
-    return mask
+def _coverage_sums(group: Tensor, share: Tensor, missing: Tensor, num_groups: int) -> CoverageSums:
+    covered = share.new_zeros(num_groups).index_add(0, group, share)
+    return CoverageSums(covered, torch.bincount(group, minlength=num_groups), missing)
 
 
 def _hits_and_positives(sets: Tensor | LabelSets, target: Tensor) -> tuple[Tensor, Tensor]:
-    """How many positives of each row are inside, and how many there are."""
+    """The number of covered positives and of all positives in each row."""
     if not isinstance(sets, Tensor) and target.dtype == torch.int64:
         if target.ndim == 1:
             return sets.contains(target).long(), torch.ones_like(target)

@@ -149,7 +149,7 @@ def refused(mesh: Any) -> list[str]:
         (lambda: F.bce(x, shard(numbers(4, 8), mesh)), "a sharded `target` must have the shape of `logits` (4, 9)"),
         (lambda: F.bce(x, target, weight=torch.ones(5)), "`weight` must have one value per label, shape (9,)"),
         (lambda: F.two_way(x, target, reduction="max"), '`reduction` must be "mean", "sum" or "none"'),
-        (lambda: AverageError(0.1).fit(x, target, from_logits=True), "TopK and AverageK take labels that are sharded"),
+        (lambda: AverageError(0.1).fit(x, target, from_logits=True), "only AverageK and TopK take scores whose labels"),
         (lambda: TopK(2).fit(rows, from_logits=True), "`scores` must be sharded along its labels"),
         (lambda: TopK(2).fit(shard(x_with_nan(), mesh), from_logits=True), "NaN or infinite; row 2 breaks that."),
         (lambda: AverageK(2).partial_fit(whole(x), from_logits=True).partial_fit(x, from_logits=True), "or in none"),

@@ -9,8 +9,7 @@ from torchmetrics import MetricCollection
 
 from shortlist import metrics as M
 from shortlist import tensors
-from shortlist.functional.metrics import labels as metrics_labels
-from shortlist.functional.metrics import places as metrics_places
+from shortlist.functional.metrics import ranking, scored_labels
 from shortlist.labels import reading
 from tests.contracts_losses import FORMS
 from tests.contracts_metrics import METRICS, N, draw, flat
@@ -169,6 +168,6 @@ def test_an_accelerator_whose_values_are_not_looked_at_says_the_same(case, monke
     """There sorting is torch's, and nothing is checked that would wait for the device."""
     first, second = batches(case)
     wanted = filled(case, first, second)
-    for module in (tensors, reading, metrics_labels, metrics_places):
+    for module in (tensors, reading, scored_labels, ranking):
         monkeypatch.setattr(module, "may_look", lambda x: False)
     assert close(filled(case, first, second), wanted)

@@ -28,7 +28,7 @@ def test_absent_classes_are_not_known_to_means_over_rows():
         _ = M.TopKAccuracy(1).absent
     with pytest.raises(ValueError, match=r'absent predicates are known for `average="predicate"` only'):
         _ = M.SceneGraphRecall(1, constrained=True).absent
-    with pytest.raises(ValueError, match=r'`by` must be "class" to have a value for each class; got "sample".'):
+    with pytest.raises(ValueError, match=r'`by` must be "class" for values by class; got "sample".'):
         M.MeanAveragePrecision(by="sample").values()
 
 
@@ -107,14 +107,14 @@ def test_values_of_single_classes_are_there():
     ],
 )
 def test_a_metric_keeps_to_its_number_of_labels(make):
-    with pytest.raises(ValueError, match=r"`scores` must have the 3 labels that the metric was made for; got 4."):
+    with pytest.raises(ValueError, match=r"`scores` must have the 3 labels of the metric; got 4."):
         make().update(SCORES, torch.tensor([0, 1, 2]))
 
 
 def test_exact_precision_keeps_to_the_labels_of_the_first_batch():
     metric = M.MeanAveragePrecision()
     metric.update(SCORES, torch.tensor([0, 1, 2]))
-    with pytest.raises(ValueError, match=r"`scores` must have the 4 labels of the batches before; got 3."):
+    with pytest.raises(ValueError, match=r"`scores` must have 4 labels as in earlier batches; got 3."):
         metric.update(SCORES[:, :3], torch.tensor([0, 1, 2]))
 
 
@@ -122,14 +122,14 @@ def test_exact_precision_keeps_to_the_labels_of_the_first_batch():
     ("make", "message"),
     [
         (lambda: M.PrecisionAtK(0), "`k` must be at least 1; got 0."),
-        (lambda: M.PrecisionAtK(()), "`k` must name at least one number of labels; got none."),
+        (lambda: M.PrecisionAtK(()), "`k` must hold at least one number; got none."),
         (lambda: M.TopKAccuracy(1, average="macro"), '`num_labels` must be given for `average="macro"`; got None.'),
-        (lambda: M.TopKAccuracy(1, num_labels=3), '`num_labels` has no use for `average="micro"`; got 3.'),
+        (lambda: M.TopKAccuracy(1, num_labels=3), '`num_labels` must be None for `average="micro"`; got 3.'),
         (lambda: M.ShotAccuracy(torch.zeros(2, 2)), r"`counts` must have one value per label; got shape \(2, 2\)."),
         (lambda: M.MeanAveragePrecision("row"), "`by` must be 'class' or 'sample'; got 'row'."),
         (lambda: M.MicroF1(), "one of `threshold` and `k` must be given; got neither."),
         (lambda: M.MacroF1(3, threshold=0.5, k=1), "one of `threshold` and `k` must be given; got both."),
-        (lambda: M.SceneGraphRecall(constrained=True, num_labels=3), "`num_labels` must be given for"),
+        (lambda: M.SceneGraphRecall(constrained=True, num_labels=3), "`num_labels` must be given if and only if"),
         (lambda: M.BinnedMeanAveragePrecision(3, limits=(1, 0)), "`limits` must be two finite numbers"),
         (lambda: M.BinnedMeanAveragePrecision(3, bins=0), "`bins` must lie in"),
     ],

@@ -105,7 +105,7 @@ def test_what_is_no_set_is_an_error():
         SetSize(2).update(MASK)
     with pytest.raises(ValueError, match=r"`target` must have the 4 rows of `sets`; got \(2,\)."):
         SetCoverage().update(MASK, torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match=r"`mask` must be bool with one value per row, shape \(4,\)"):
+    with pytest.raises(ValueError, match=r"`mask` must have one value per row, shape \(4,\); got \(3,\)"):
         SetCoverage().update(MASK, torch.tensor([0, 1, 2, 3]), mask=torch.ones(3).bool())
 
 
@@ -115,7 +115,7 @@ def test_macro_coverage_is_for_one_class_per_row():
     with pytest.raises(ValueError, match=r"`target` must lie in \[0, 3\); got 3."):
         SetCoverage(average="macro", num_labels=3).update(SETS[1], torch.tensor([0, 1, 2, 3]))
     for options in ({"average": "macro"}, {"num_labels": 4}):
-        with pytest.raises(ValueError, match=r"`num_labels` must be given for"):
+        with pytest.raises(ValueError, match=r"`num_labels` must be given if and only if"):
             SetCoverage(**options)
 
 

@@ -20,7 +20,7 @@ from shortlist.data.worlds.bayes import Gains, sampled_gains
 from shortlist.data.worlds.checks import need_share, need_whole, need_whole_pair
 from shortlist.data.worlds.expected_shares import expected_shares
 from shortlist.data.worlds.world import World, parts_in_order
-from shortlist.functional.metrics.labels import check_ks, like_k
+from shortlist.functional.metrics.scored_labels import check_ks, like_k
 from shortlist.functional.options import check_number
 
 _BLOCK = 1 << 12  # Pairs whose probabilities are in memory at once.

@@ -1,32 +1,55 @@
-"""Top-k accuracy: how often the one true class is among the k best, over rows or over classes."""
+"""How often the one true class is in the set: among the k best (top-k), or above one threshold (average-K)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.functional.metrics.labels import Labelled, check_choice, check_ks, labelled, like_k
-from shortlist.functional.metrics.places import hits
-from shortlist.tensors import holds
+from shortlist.checks import as_written
+from shortlist.functional.metrics.ranking import expected_hits
+from shortlist.functional.metrics.scored_labels import (
+    ScoredLabels,
+    check_choice,
+    check_ks,
+    like_k,
+    read_scored_labels,
+    refuse_nan,
+)
+from shortlist.functional.options import check_number
+from shortlist.tensors import holds, is_plain, solvable
 
 Average = Literal["micro", "macro"]
 AVERAGES = ("micro", "macro")
 
 
 class ClassHits(NamedTuple):
-    """Rows that have a class: which one, and whether (how probably, among ties) it was in the set."""
+    """Rows with a class: which, and the probability over the order of ties that it is in the set."""
 
     classes: Tensor  # (m,) int64
     hits: Tensor  # (m, len(ks)) float64
     rows_without_positives: Tensor  # () int64
 
-    def by_class(self, num_labels: int) -> tuple[Tensor, Tensor]:
-        """Sums of hits ``(n, len(ks))`` and numbers of rows ``(n,)`` for each class."""
-        total = torch.bincount(self.classes, minlength=num_labels)
-        return self.hits.new_zeros(num_labels, self.hits.shape[-1]).index_add(0, self.classes, self.hits), total
+    def sums(self, num_labels: int | None) -> ClassSums:
+        """Sums for each of ``num_labels`` classes, or for all together if None."""
+        if num_labels is None:
+            hits, total = self.hits.sum(0, keepdim=True), self.classes.new_tensor([len(self.classes)])
+        else:
+            hits = self.hits.new_zeros(num_labels, self.hits.shape[-1]).index_add(0, self.classes, self.hits)
+            total = torch.bincount(self.classes, minlength=num_labels)
+        return ClassSums(hits, total, self.rows_without_positives)
+
+
+class ClassSums(NamedTuple):
+    """Sums over rows, by class or together, which add up over batches."""
+
+    hits: Tensor  # (classes, len(ks)) float64
+    total: Tensor  # (classes,) int64
+    rows_without_positives: Tensor  # () int64
 
 
 def topk_accuracy(
@@ -42,22 +65,22 @@ def topk_accuracy(
     .. math:: \text{micro} = \frac1B \sum_i [\,y_i \in \text{top}_k(s_i)\,], \qquad
               \text{macro} = \frac1{|C|} \sum_{c \in C} \text{accuracy on the rows of class } c
 
-    with C the classes that occur in ``target``. A tie across place k counts by the chance of a random order, so a
-    constant score has accuracy k/n.
+    with C the classes that occur in ``target``. A tie across rank k counts by the probability under a random order, so
+    constant scores have accuracy k/n.
 
     Args:
         scores: ``(B, n)``, floating; only their order matters, and ``-inf`` marks an absent label.
-        target: one class per row, in any form of :mod:`shortlist.targets`; rows without a class are left out, and
-            unknown labels leave the ranking.
-        k: a whole number in [1, n], or a sequence of them.
+        target: one class per row, in any form of :mod:`shortlist.targets`; rows without a class and unknown labels are
+            left out.
+        k: an integer in [1, n], or a sequence of them.
         average: ``"micro"`` over rows, ``"macro"`` over the classes that occur.
-        mask: ``(B,)`` bool, False where a row does not count.
+        mask: ``(B,)`` bool, False for rows that do not count.
 
     Returns:
         One float64 number, or ``(len(k),)`` for a sequence; NaN if no row has a class.
 
     Raises:
-        ValueError: for a row with several positives (on the CPU, where looking is free), among others.
+        ValueError: for a row with several positives (on the CPU, where reading values is free), among others.
 
     Example:
         >>> scores = torch.tensor([[3.0, 1.0, 2.0], [1.0, 3.0, 2.0], [0.0, 0.0, 0.0]])
@@ -76,14 +99,14 @@ def topk_accuracy(
 
 def class_hits(scores: Tensor, target: Tensor, ks: list[int], mask: Tensor | None = None) -> ClassHits:
     """Expected hits at all ``ks`` of the rows that count and have a class."""
-    data = labelled(scores, target, mask)
-    at_k = hits(data, check_ks(ks, scores.shape[-1]))
+    data = read_scored_labels(scores, target, mask)
+    at_k = expected_hits(data, check_ks(ks, scores.shape[-1]))
     rows, classes, missing = one_class_rows(data)
     return ClassHits(classes, at_k[rows], missing)
 
 
-def one_class_rows(data: Labelled) -> tuple[Tensor, Tensor, Tensor]:
-    """The rows that count and have a class, their classes, and how many rows that count have none."""
+def one_class_rows(data: ScoredLabels) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows that count and have a class, their classes, and the number of those without."""
     positives = data.positives
     several = (positives > 1) & data.counted
     if holds(several.any()):
@@ -97,10 +120,148 @@ def averaged(found: ClassHits, num_labels: int, average: Average) -> Tensor:
     """Mean over rows, or over the classes that occur, ``(len(ks),)``."""
     if average == "micro":
         return found.hits.mean(0)
-    return macro_mean(*found.by_class(num_labels))
+    sums = found.sums(num_labels)
+    return macro_mean(sums.hits, sums.total)
 
 
 def macro_mean(sums: Tensor, total: Tensor) -> Tensor:
     """Mean over the classes with ``total > 0`` of ``sums / total``: ``(n, ...)`` and ``(n,)`` to ``(...)``."""
     occurs = total > 0
     return (sums[occurs] / total[occurs].reshape(-1, *[1] * (sums.ndim - 1))).mean(0)
+
+
+class SetThreshold(NamedTuple):
+    """A threshold; a label of exactly that score is in the set with probability ``share``."""
+
+    threshold: float
+    share: float
+
+    def inclusion(self, scores: Tensor) -> Tensor:
+        """The probability that a label of each score is in the set, float64; 0 for ``-inf``."""
+        x = solvable(scores)  # compared in its own precision, so that a float32 score of 0.3 meets a threshold of 0.3
+        probability = (x > self.threshold).double() + self.share * (x == self.threshold).double()
+        return probability.masked_fill(x == -math.inf, 0)
+
+
+class ScoreCounts(NamedTuple):
+    """Distinct scores in descending order, and how often each occurred."""
+
+    values: Tensor  # (m,) float32 or float64
+    counts: Tensor  # (m,) int64
+
+    def threshold(self, size: int) -> SetThreshold:
+        """The threshold with which ``size`` of all scores are in the sets."""
+        total = self.counts.cumsum(0)
+        if size == 0 or len(total) == 0:
+            return SetThreshold(math.inf, 0.0)
+        if size > int(total[-1]):
+            return SetThreshold(-math.inf, 0.0)
+        last = int(torch.searchsorted(total, size))
+        count = int(self.counts[last])
+        return SetThreshold(float(self.values[last]), (size - int(total[last]) + count) / count)
+
+    def largest(self, size: int) -> ScoreCounts:
+        """Those that can be among the ``size`` largest, with all ties of the last."""
+        kept = self.counts.cumsum(0) - self.counts < size
+        return ScoreCounts(self.values[kept], self.counts[kept])
+
+
+def average_k_accuracy(
+    scores: Tensor,
+    target: Tensor,
+    *,
+    k: float | None = None,
+    threshold: float | None = None,
+    average: Average = "micro",
+    mask: Tensor | None = None,
+) -> Tensor:
+    r"""How often the true class is in a set of all labels above one threshold.
+
+    .. math:: \frac1B \sum_i [\,s_{i y_i} \ge \lambda\,], \qquad \lambda \text{ such that }
+              \textstyle\sum_{ij} [\,s_{ij} \ge \lambda\,] = \lfloor k B \rfloor
+
+    With ``k`` the threshold is fitted on the same scores; if several scores equal it, each is in the set with the same
+    probability, so the sets have exactly ⌊k·B⌋ labels in expectation. With ``threshold`` it was fitted elsewhere.
+
+    Args:
+        scores: ``(B, n)``, floating, comparable between rows (probabilities, or logits if they were trained to be);
+            ``-inf`` marks an absent label, which is in no set.
+        target: one class per row, in any form of :mod:`shortlist.targets`; rows without a class are left out of
+            everything, and unknown labels are in no set.
+        k: number of labels on average, in [0, n]; may be fractional, and is read as written: 0.29 labels for each of
+            100 rows are 29.
+        threshold: a number instead of ``k``.
+        average: ``"micro"`` over rows, ``"macro"`` over the classes that occur; the threshold is the same for all.
+        mask: ``(B,)`` bool, False for rows that do not count.
+
+    Returns:
+        One float64 number; NaN if no row has a class.
+
+    Example:
+        >>> probs = torch.tensor([[0.9, 0.1, 0.0], [0.4, 0.3, 0.3]])
+        >>> average_k_accuracy(probs, torch.tensor([0, 1]), k=2)
+        tensor(1., dtype=torch.float64)
+        >>> average_k_accuracy(probs, torch.tensor([0, 1]), threshold=0.35)
+        tensor(0.5000, dtype=torch.float64)
+
+    References:
+        Denis, Hebiri, "Confidence sets with expected sizes for multiclass classification", 2017; Garcin,
+        "Set-valued classification", 2023, section 3.3.
+    """
+    check_choice("average", average, AVERAGES)
+    check_one_rule(k, threshold)
+    data = read_scored_labels(scores, target, mask)
+    refuse_nan(data.scores)
+    rows, classes, missing = one_class_rows(data)
+    if k is None:
+        limit = SetThreshold(float(threshold), 1.0)  # pyright: ignore[reportArgumentType]
+    else:
+        size = set_budget(check_k(k, scores.shape[-1]), len(rows))
+        limit = count_scores(data, rows, largest=size).threshold(size)
+    inclusion = limit.inclusion(data.scores[rows, classes]).unsqueeze(-1)
+    return averaged(ClassHits(classes, inclusion, missing), scores.shape[-1], average).squeeze(-1)
+
+
+def check_one_rule(k: float | None, threshold: float | None) -> None:
+    """Exactly one of ``k`` and ``threshold`` must be given."""
+    if (k is None) == (threshold is None):
+        raise ValueError(f"one of `k` and `threshold` must be given; got k={k} and threshold={threshold}.")
+    if threshold is not None:
+        check_number("threshold", threshold)
+
+
+def check_k(k: float, n: int) -> float:
+    """``k`` as a number in [0, n]."""
+    if not 0 <= check_number("k", k) <= n:
+        raise ValueError(f"`k` must lie in [0, {n}]; got {k}.")
+    return k
+
+
+def set_budget(k: float, rows: int) -> int:
+    """⌊k · rows⌋ with ``k`` as written: in binary, 0.29 · 100 is a little less than 29."""
+    return math.floor(as_written(k) * rows)
+
+
+def count_scores(data: ScoredLabels, rows: Tensor, *, largest: int | None = None) -> ScoreCounts:
+    """Count the scores of ``rows``; if ``largest`` is given, only those that can be among that many largest."""
+    x = solvable(data.scores if len(rows) == len(data.scores) else data.scores[rows]).reshape(-1)
+    if largest is not None and largest < len(x):
+        x = x[x >= _kth_largest(x, max(largest, 1))]
+    return merge_scores(x[x > -math.inf])
+
+
+def merge_scores(values: Tensor, counts: Tensor | None = None) -> ScoreCounts:
+    """Sort scores and add up the counts of equal ones."""
+    if counts is None:
+        ascending = torch.from_numpy(np.sort(values.numpy())) if is_plain(values) else values.sort().values
+        unique, number = ascending.flip(0).unique_consecutive(return_counts=True)
+        return ScoreCounts(unique, number)
+    ordered, order = values.sort(descending=True)
+    unique, inverse = ordered.unique_consecutive(return_inverse=True)
+    return ScoreCounts(unique, counts.new_zeros(len(unique)).index_add(0, inverse, counts[order]))
+
+
+def _kth_largest(x: Tensor, k: int) -> Tensor:
+    if is_plain(x):
+        return torch.as_tensor(np.partition(x.numpy(), len(x) - k)[len(x) - k])
+    return x.kthvalue(len(x) - k + 1).values

@@ -1,4 +1,4 @@
-"""F1 over labels: micro and macro, with labels predicted by a threshold or as the k best of each row."""
+"""Micro and macro F1, with labels predicted by a threshold or as the k best of each row."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.blocks import row_blocks
-from shortlist.functional.metrics.labels import Labelled, check_choice, check_ks, labelled, refuse_nan
-from shortlist.functional.metrics.places import cut
+from shortlist.functional.metrics.ranking import cutoff
+from shortlist.functional.metrics.scored_labels import (
+    ScoredLabels,
+    check_choice,
+    check_ks,
+    read_scored_labels,
+    refuse_nan,
+)
 from shortlist.functional.options import check_number
 from shortlist.tensors import solvable
 
 
 class F1Counts(NamedTuple):
-    """Counts of each label over known entries, ``(n,)`` float64; any number of batches add up."""
+    """Counts of each label over known entries, ``(n,)`` float64, which add up over batches."""
 
     hits: Tensor  # predicted and positive
     predicted: Tensor
@@ -31,16 +37,16 @@ def f1_counts(
     k: int | None = None,
     mask: Tensor | None = None,
 ) -> F1Counts:
-    """Count what F1 is made of: hits, predictions and positives of each label.
+    """Count the hits, predictions and positives of each label, from which F1 follows.
 
     Args:
         scores: ``(B, n)``, floating; ``-inf`` marks an absent label, which is never predicted.
-        target: labels in any form of :mod:`shortlist.targets`. Unknown labels are not counted at all; with ``k`` they
-            leave the ranking.
-        threshold: labels of at least this score are predicted; a number, or ``(n,)`` with one for each label.
-        k: instead of ``threshold``, the k best labels of each row are predicted; a tie across place k counts by the
-            chance of a random order.
-        mask: ``(B,)`` bool, False where a row does not count.
+        target: labels in any form of :mod:`shortlist.targets`; unknown labels are not counted, and with ``k`` they are
+            left out of the ranking.
+        threshold: labels of at least this score are predicted; a number, or ``(n,)`` with one per label.
+        k: instead of ``threshold``, the k best labels of each row are predicted; a tie across rank k counts by the
+            probability under a random order.
+        mask: ``(B,)`` bool, False for rows that do not count.
 
     Returns:
         `F1Counts`; rows without positives count their false positives.
@@ -51,18 +57,20 @@ def f1_counts(
         tensor([1., 1., 1.], dtype=torch.float64)
     """
     check_rule(threshold, k)
-    data = labelled(scores, target, mask)
+    data = read_scored_labels(scores, target, mask)
     refuse_nan(data.scores)
     x, n = solvable(data.scores), scores.shape[-1]
     if k is None:
         edge, share = check_thresholds(threshold, x), None
     else:
-        edge, share = (column.unsqueeze(-1) for column in cut(x, check_ks(k, n)[0]))
+        edge, share = (column.unsqueeze(-1) for column in cutoff(x, check_ks(k, n)[0]))
     predicted = torch.zeros(n, dtype=torch.float64, device=x.device)
     for block in row_blocks(x) if x.numel() else ():
         counted = data.counted[block].unsqueeze(-1)
-        chance = _chance(x[block], edge if share is None else edge[block], None if share is None else share[block])
-        predicted += (chance * counted).sum(0, dtype=torch.float64)
+        predictions = _probability(
+            x[block], edge if share is None else edge[block], None if share is None else share[block]
+        )
+        predicted += (predictions * counted).sum(0, dtype=torch.float64)
     return F1Counts(_hits(data, x, edge, share), predicted, _per_label(data, torch.ones_like(data.rows).double()))
 
 
@@ -79,12 +87,12 @@ def f1_score(
 
     .. math:: F_1 = \frac{2 \cdot \text{hits}}{\text{predicted} + \text{positives}}
 
-    With ``k`` and ties, F1 of the expected counts.
+    With ``k`` and ties, this is the F1 of the expected counts.
 
     Args:
         scores, target, threshold, k, mask: as for :func:`f1_counts`.
         average: ``"micro"`` adds the counts of all labels, ``"macro"`` is the mean over the labels that occur in
-            ``target``, ``"none"`` gives one value for each label and NaN for those that do not occur.
+            ``target``, ``"none"`` gives one value per label, NaN for those that do not occur.
 
     Returns:
         Float64: one number, or ``(n,)`` for ``"none"``; NaN if nothing is positive (micro: and nothing predicted).
@@ -108,12 +116,12 @@ def f1_score(
 
 
 def f1_of(hits: Tensor, predicted: Tensor, positives: Tensor) -> Tensor:
-    """``2 hits / (predicted + positives)``; NaN where both are 0."""
+    """``2 hits / (predicted + positives)``; NaN if both are 0."""
     return 2 * hits / (predicted + positives)
 
 
 def check_rule(threshold: float | Tensor | None, k: int | None) -> None:
-    """Exactly one of ``threshold`` and ``k`` must say what is predicted."""
+    """Exactly one of ``threshold`` and ``k`` must be given."""
     if (threshold is None) == (k is None):
         given = "neither" if k is None else "both"
         raise ValueError(f"one of `threshold` and `k` must be given; got {given}.")
@@ -134,23 +142,23 @@ def check_thresholds(threshold: float | Tensor | None, x: Tensor) -> Tensor:
     return edge.reshape(-1)
 
 
-def _chance(x: Tensor, edge: Tensor, share: Tensor | None) -> Tensor:
-    """How probably each label is predicted."""
+def _probability(x: Tensor, edge: Tensor, share: Tensor | None) -> Tensor:
+    """The probability that each label is predicted."""
     if share is None:
         return ((x >= edge) & (x > -math.inf)).double()
     return (x > edge).double() + share * (x == edge)
 
 
-def _hits(data: Labelled, x: Tensor, edge: Tensor, share: Tensor | None) -> Tensor:
+def _hits(data: ScoredLabels, x: Tensor, edge: Tensor, share: Tensor | None) -> Tensor:
     rows, labels = data.rows, data.labels
     if share is None:
-        chance = _chance(x[rows, labels], edge.expand(x.shape[-1])[labels], None)
+        predicted = _probability(x[rows, labels], edge.expand(x.shape[-1])[labels], None)
     else:
-        chance = _chance(x[rows, labels], edge.squeeze(-1)[rows], share.squeeze(-1)[rows])
-    return _per_label(data, chance)
+        predicted = _probability(x[rows, labels], edge.squeeze(-1)[rows], share.squeeze(-1)[rows])
+    return _per_label(data, predicted)
 
 
-def _per_label(data: Labelled, values: Tensor) -> Tensor:
+def _per_label(data: ScoredLabels, values: Tensor) -> Tensor:
     """Sum of one value per positive over the rows that count, ``(n,)``."""
     n = data.scores.shape[-1]
     return values.new_zeros(n).index_add(0, data.labels, values * data.counted[data.rows])

@@ -1,4 +1,4 @@
-"""Propensity-scored precision at k: rare labels, more often missing from the data, count for more."""
+"""Propensity-scored precision at k: rare labels, which are missing from the data more often, count more."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import whole_k
-from shortlist.functional.metrics.labels import Labelled, check_ks, labelled, like_k
-from shortlist.functional.metrics.places import place_gains
+from shortlist.functional.metrics.ranking import rank_gains
+from shortlist.functional.metrics.scored_labels import ScoredLabels, check_ks, like_k, read_scored_labels
 from shortlist.functional.options import check_number
 from shortlist.tensors import holds
 
 
 class PropensitySums(NamedTuple):
-    """Sums over rows with a positive, each divided by k; any number of batches add up."""
+    """Sums over rows with a positive, each divided by k, which add up over batches."""
 
     gained: Tensor  # (len(ks),) float64
     best: Tensor  # (len(ks),) float64: what the best order would gain
@@ -26,15 +26,15 @@ class PropensitySums(NamedTuple):
 
 
 def propensities(counts: Tensor, *, num_rows: int, a: float = 0.55, b: float = 1.5) -> Tensor:
-    r"""How probably a true label is present in the data, from how often it occurs there.
+    r"""Estimate the probability that a true label is recorded in the data, from how often it occurs there.
 
     .. math:: p_l = \frac{1}{1 + C\, (N_l + b)^{-a}}, \qquad C = (\log N - 1)\,(b + 1)^a
 
     Args:
-        counts: ``(n,)``, how many of the training examples have each label.
-        num_rows: N, how many training examples there are; at least 3, where C becomes positive.
-        a: at least 0; 0.55 in general, 0.5 for articles of an encyclopedia, 0.6 for products of a shop.
-        b: at least 0; 1.5 in general, 0.4 and 2.6 for the same.
+        counts: ``(n,)``, the number of training examples with each label.
+        num_rows: N, the number of training examples; at least 3, from where C is positive.
+        a: at least 0; 0.55 in general, 0.5 for Wikipedia articles, 0.6 for Amazon products.
+        b: at least 0; 1.5 in general, 0.4 for Wikipedia articles, 2.6 for Amazon products.
 
     Returns:
         ``(n,)`` float64 in (0, 1), ascending with the counts.
@@ -66,21 +66,21 @@ def propensity_scored_precision_at_k(
     normalized: bool = True,
     mask: Tensor | None = None,
 ) -> Tensor:
-    r"""Precision at ``k`` in which each hit counts by the inverse of its label's propensity.
+    r"""Precision at ``k`` in which each hit is weighted by the inverse propensity of its label.
 
     .. math:: \text{PSP}@k = \frac1k \sum_{j \in Y \cap \text{top}_k(s)} \frac{1}{p_j}
 
-    An unbiased estimate of precision against all true labels, if the propensities are right. It can exceed 1, so
-    ``normalized`` divides the sum over all rows by the largest that any order of the labels could reach. Ties count
-    by expectation, see :func:`hits_at_k`; rows without a (known) positive are left out.
+    If the propensities are right, this is an unbiased estimate of precision against all true labels. It can exceed 1,
+    so ``normalized`` divides the sum over all rows by the largest that any ranking could achieve. Ties count by
+    expectation, see :func:`hits_at_k`; rows without a (known) positive are left out.
 
     Args:
         scores: ``(B, n)``, floating; only their order matters, and ``-inf`` marks an absent label.
         target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out of the ranking.
         propensities: ``(n,)`` floating, in (0, 1].
-        k: a whole number in [1, n], or a sequence of them.
-        normalized: whether to divide by the best possible.
-        mask: ``(B,)`` bool, False where a row does not count.
+        k: an integer in [1, n], or a sequence of them.
+        normalized: whether to divide by the best possible value.
+        mask: ``(B,)`` bool, False for rows that do not count.
 
     Returns:
         One float64 number, or ``(len(k),)`` for a sequence; NaN if no row has a positive.
@@ -102,19 +102,19 @@ def propensity_scored_precision_at_k(
 def propensity_sums(
     scores: Tensor, target: Tensor, propensities: Tensor, ks: list[int], mask: Tensor | None = None
 ) -> PropensitySums:
-    """Sums of what is gained and of what could be, at all ``ks``."""
-    data = labelled(scores, target, mask)
+    """Sums of the gains and of the best possible gains at all ``ks``."""
+    data = read_scored_labels(scores, target, mask)
     ks = check_ks(ks, scores.shape[-1])
     gains = 1 / check_propensities(propensities, scores.shape[-1]).to(scores.device).double()
     counted = data.counted & (data.positives > 0)
     at = torch.tensor(ks, device=scores.device)
-    gained = place_gains(data, max(ks), gains).cumsum(-1)[:, at - 1]
+    gained = rank_gains(data, max(ks), gains).cumsum(-1)[:, at - 1]
     gained, best = ((values * counted.unsqueeze(-1)).sum(0) / at for values in (gained, _best(data, gains, at)))
     return PropensitySums(gained, best, counted.sum(), (data.counted & ~counted).sum())
 
 
 def check_propensities(propensities: Tensor, num_labels: int | None = None) -> Tensor:
-    """``propensities``, checked to be ``(n,)`` and, where reading is free, in (0, 1]."""
+    """``propensities``, checked to be ``(n,)`` and, if reading values is free, in (0, 1]."""
     if not isinstance(propensities, Tensor) or not propensities.is_floating_point():
         kind = propensities.dtype if isinstance(propensities, Tensor) else type(propensities).__name__
         raise TypeError(f"`propensities` must be a floating tensor; got {kind}.")
@@ -129,13 +129,13 @@ def check_propensities(propensities: Tensor, num_labels: int | None = None) -> T
     return propensities
 
 
-def _best(data: Labelled, gains: Tensor, at: Tensor) -> Tensor:
+def _best(data: ScoredLabels, gains: Tensor, at: Tensor) -> Tensor:
     """Sum of the k largest gains among the positives of each row, ``(B, len(ks))``."""
     worth, order = gains[data.labels].sort(descending=True, stable=True)
     rows = data.rows[order]
     by_row = rows.argsort(stable=True)
     worth, rows = worth[by_row], rows[by_row]
     first = data.positives.cumsum(0) - data.positives
-    place = torch.arange(len(rows), device=rows.device) - first[rows]
-    within = worth.unsqueeze(-1) * (place.unsqueeze(-1) < at)
+    rank = torch.arange(len(rows), device=rows.device) - first[rows]
+    within = worth.unsqueeze(-1) * (rank.unsqueeze(-1) < at)
     return within.new_zeros(len(data.scores), len(at)).index_add(0, rows, within)

@@ -1,32 +1,166 @@
-"""Precision, recall, F1 and nDCG at k, all from one pass."""
+"""Precision, recall, F1 and nDCG at k, and the one pass over the ranking behind all of them, with exact ties."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from shortlist.functional.metrics.labels import check_ks, labelled, like_k
-from shortlist.functional.metrics.places import place_gains
+from shortlist.functional.blocks import row_blocks
+from shortlist.functional.metrics.scored_labels import ScoredLabels, check_ks, like_k, read_scored_labels
+from shortlist.tensors import may_look
+
+_GROUP = 16
+"""Labels per group in the search for the largest scores."""
+
+
+def hits_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int]) -> Tensor:
+    r"""How many positives are among the ``k`` best labels of each row, in expectation over the order of ties.
+
+    .. math:: h_k = \sum_{j \in Y} \min\Bigl(1, \Bigl(\frac{k - a_j}{g_j}\Bigr)_+\Bigr)
+
+    where :math:`a_j` labels score above label j and :math:`g_j` score the same, itself included. Without ties these are
+    integers. One pass for the largest k serves all.
+
+    Args:
+        scores: ``(B, n)``, floating; only their order matters. ``-inf`` marks an absent label: it is never among the
+            best, even if fewer than k others are left.
+        target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out of the ranking.
+        k: an integer in [1, n], or a sequence of them.
+
+    Returns:
+        ``(B,)`` float64 for one k, ``(B, len(k))`` for a sequence.
+
+    Raises:
+        ValueError: for a NaN among the scores, naming its row (on the CPU, where reading values is free).
+
+    Example:
+        >>> scores = torch.tensor([[3.0, 1.0, 2.0], [1.0, 1.0, 1.0]])
+        >>> hits_at_k(scores, torch.tensor([[0, 1], [2, -1]]), (1, 2))
+        tensor([[1.0000, 1.0000],
+                [0.3333, 0.6667]], dtype=torch.float64)
+    """
+    data = read_scored_labels(scores, target)
+    ks = check_ks(k, scores.shape[-1])
+    return like_k(expected_hits(data, ks), k)
+
+
+def expected_hits(data: ScoredLabels, ks: list[int]) -> Tensor:
+    """Expected hits ``(B, len(ks))``."""
+    return rank_gains(data, max(ks)).cumsum(-1)[:, [k - 1 for k in ks]]
+
+
+def rank_gains(data: ScoredLabels, k: int, gains: Tensor | None = None) -> Tensor:
+    """Expected gain of the label at each of the first ``k`` ranks, ``(B, k)`` float64; labels that tie share theirs.
+
+    Args:
+        data: the rows.
+        k: number of ranks.
+        gains: ``(n,)`` float64, what each label is worth if positive; 1 if None.
+    """
+    x = data.scores
+    # One rank more shows whether a tie crosses rank k.
+    values, labels = _largest(x, min(k + 1, x.shape[-1]))
+    if may_look(x) and values.numel() and bool((wrong := values[:, 0].isnan()).any()):  # topk puts NaN first
+        raise ValueError(f"`scores` row {int(wrong.nonzero()[0])}: scores must not be NaN.")
+    at = data.gain_of(labels, gains).masked_fill(values == -math.inf, 0)
+    tied = ((values[:, 1:] == values[:, :-1]) & (values[:, 1:] > -math.inf)).any(-1)
+    rows = tied.nonzero().squeeze(-1)
+    if len(rows):
+        at[rows] = _shared(data, rows, values[rows], at[rows], k, gains)
+    return at[:, :k]
+
+
+def cutoff(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The score at rank ``k``, and the probability that a label of exactly that score is among the k best.
+
+    Both are ``(B,)``; labels that score higher are certain. The probability is 1 if no tie crosses rank k, and 0 if
+    fewer than k labels are present.
+    """
+    values, _ = _largest(scores, min(k + 1, scores.shape[-1]))
+    last = values[:, k - 1]
+    share = torch.ones(len(scores), dtype=torch.float64, device=scores.device)
+    if values.shape[-1] > k:
+        rows = ((values[:, k] == last) & (last > -math.inf)).nonzero().squeeze(-1)
+        above = (values[rows, :k] > last[rows].unsqueeze(-1)).sum(-1)
+        share[rows] = (k - above) / _equal_in_row(scores, rows, last[rows]).double()
+    return last, share.masked_fill(last == -math.inf, 0)
+
+
+def _largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values and labels of the ``k`` largest of each row, in descending order.
+
+    With labels in groups of 16, the k largest lie in the k groups with the largest maxima: a label outside has k of
+    these above it or equal. Finding the maxima is one fast pass, which leaves few labels to select from.
+    """
+    n = x.shape[-1]
+    if not may_look(x) or k * 64 > n or x.numel() == 0:
+        values, labels = x.topk(k)
+        return values, labels
+    groups = n // _GROUP
+    offsets, rest = groups * torch.arange(_GROUP), torch.arange(_GROUP * groups, n)
+    found = []
+    for block in row_blocks(x):
+        part = x[block]
+        maxima = part[:, : _GROUP * groups].unflatten(1, (_GROUP, groups)).amax(1)
+        candidates = (maxima.topk(k, sorted=False).indices.unsqueeze(-1) + offsets).flatten(1)
+        candidates = torch.cat([candidates, rest.expand(len(part), -1)], 1)
+        values, slots = part.gather(1, candidates).topk(k)
+        found.append((values, candidates.gather(1, slots)))
+    values, labels = zip(*found, strict=True)
+    return torch.cat(values), torch.cat(labels)
+
+
+def _shared(data: ScoredLabels, rows: Tensor, values: Tensor, at: Tensor, k: int, gains: Tensor | None) -> Tensor:
+    """``at`` with each gain replaced by the mean over equal scores."""
+    group = torch.zeros_like(values, dtype=torch.int64)
+    group[:, 1:] = (values[:, 1:] != values[:, :-1]).cumsum(-1)
+    size = torch.zeros_like(at).scatter_add(-1, group, torch.ones_like(at))
+    total = torch.zeros_like(at).scatter_add(-1, group, at)
+    if values.shape[-1] > k:  # the last group may continue beyond
+        is_open = (values[:, -1] == values[:, -2]) & (values[:, -1] > -math.inf)
+        inner = is_open.nonzero().squeeze(-1)
+        last = group[inner, -1]
+        edge, cut_rows = values[inner, -1], rows[inner]
+        size[inner, last] = _equal_in_row(data.scores, cut_rows, edge).double()
+        total[inner, last] = _gain_of_equal(data, cut_rows, edge, gains)
+    return (total / size.clamp(min=1)).gather(-1, group).masked_fill(values == -math.inf, 0)
+
+
+def _equal_in_row(scores: Tensor, rows: Tensor, edge: Tensor) -> Tensor:
+    """How many scores of each of ``rows`` equal its ``edge``."""
+    if len(rows) == 0:
+        return rows
+    blocks = row_blocks(scores[:1].expand(len(rows), -1))
+    return torch.cat([(scores[rows[block]] == edge[block].unsqueeze(-1)).sum(-1) for block in blocks])
+
+
+def _gain_of_equal(data: ScoredLabels, rows: Tensor, edge: Tensor, gains: Tensor | None) -> Tensor:
+    """Gain of the positives of each of ``rows`` whose score equals its ``edge``."""
+    edges = torch.full_like(data.scores[:, 0], math.nan).index_put((rows,), edge)
+    gain = torch.ones_like(data.rows, dtype=torch.float64) if gains is None else gains[data.labels]
+    gain = gain * (data.true_scores() == edges[data.rows])
+    return gain.new_zeros(len(data.scores)).index_add(0, data.rows, gain)[rows]
 
 
 class RankingSums(NamedTuple):
-    """Sums over rows with a positive; any number of batches add up."""
+    """Sums over rows with a positive, which add up over batches."""
 
     precision: Tensor  # (len(ks),) float64
     recall: Tensor  # (len(ks),) float64
     ndcg: Tensor  # (len(ks),) float64
-    rows: Tensor  # () int64: how many rows have a positive
-    rows_without_positives: Tensor  # () int64: how many were left out for having none
+    rows: Tensor  # () int64: rows with a positive
+    rows_without_positives: Tensor  # () int64: rows left out
 
 
 def ranking_sums(scores: Tensor, target: Tensor, ks: list[int], mask: Tensor | None = None) -> RankingSums:
     """Sums of the row values of precision, recall and nDCG at all ``ks``."""
-    data = labelled(scores, target, mask)
+    data = read_scored_labels(scores, target, mask)
     ks = check_ks(ks, scores.shape[-1])
-    gains, positives = place_gains(data, max(ks)), data.positives
+    gains, positives = rank_gains(data, max(ks)), data.positives
     counted = data.counted & (positives > 0)
     at = torch.tensor(ks, device=scores.device)
     hits = gains.cumsum(-1)[:, at - 1]
@@ -38,7 +172,7 @@ def ranking_sums(scores: Tensor, target: Tensor, ks: list[int], mask: Tensor | N
 
 
 def harmonic_mean(precision: Tensor, recall: Tensor) -> Tensor:
-    """``2 p r / (p + r)``, and 0 where both are 0."""
+    """``2 p r / (p + r)``, and 0 if both are 0."""
     total = precision + recall
     return torch.where(total == 0, 0, 2 * precision * recall / total.masked_fill(total == 0, 1))
 
@@ -48,14 +182,14 @@ def precision_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, ma
 
     .. math:: P@k = \frac{1}{k}\, |Y \cap \text{top}_k(s)|
 
-    Always divided by k, also where a row has fewer than k labels left. Ties count by expectation, see
-    :func:`hits_at_k`. Rows without a (known) positive are left out.
+    Always divided by k, even if a row has fewer than k labels. Ties count by expectation, see :func:`hits_at_k`. Rows
+    without a (known) positive are left out.
 
     Args:
         scores: ``(B, n)``, floating; only their order matters, and ``-inf`` marks an absent label.
         target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out of the ranking.
-        k: a whole number in [1, n], or a sequence of them.
-        mask: ``(B,)`` bool, False where a row does not count.
+        k: an integer in [1, n], or a sequence of them.
+        mask: ``(B,)`` bool, False for rows that do not count.
 
     Returns:
         One float64 number, or ``(len(k),)`` for a sequence; NaN if no row has a positive.
@@ -96,11 +230,11 @@ def recall_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, mask:
 
 
 def f1_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, mask: Tensor | None = None) -> Tensor:
-    r"""Harmonic mean of the averages of precision and recall at ``k``.
+    r"""Harmonic mean of precision and recall at ``k``, each averaged over rows.
 
     .. math:: F_1@k = 2\, \frac{P@k \cdot R@k}{P@k + R@k}
 
-    The averages over rows come first, as in the reference; the mean of the F1 of single rows is another number.
+    The averages come first, as in the reference; the mean of the F1 of single rows is a different number.
 
     Args:
         scores, target, k, mask: as for :func:`precision_at_k`.
@@ -121,12 +255,12 @@ def f1_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, mask: Ten
 
 
 def ndcg_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, mask: Tensor | None = None) -> Tensor:
-    r"""Discounted gain of the ``k`` best labels over that of the best possible order, averaged over rows.
+    r"""Discounted cumulative gain of the ``k`` best labels relative to the best possible order, averaged over rows.
 
     .. math:: \text{nDCG}@k = \frac{\sum_{i=1}^{k} [\,j_i \in Y\,] / \log_2(i + 1)}
               {\sum_{i=1}^{\min(k, |Y|)} 1 / \log_2(i + 1)}
 
-    with :math:`j_i` the label at place i. Labels that tie share the discounts of their places.
+    with :math:`j_i` the label at rank i. Labels that tie share the discounts of their ranks.
 
     Args:
         scores, target, k, mask: as for :func:`precision_at_k`.

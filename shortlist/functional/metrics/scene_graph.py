@@ -1,4 +1,4 @@
-"""Recall of scene graphs: true relations among the k best (pair, predicate) triples of each image."""
+"""Scene-graph recall: true relations among the k best (pair, predicate) triples of each image."""
 
 from __future__ import annotations
 
@@ -11,28 +11,35 @@ from torch import Tensor
 
 from shortlist.functional.metrics.accuracy import macro_mean
 from shortlist.functional.metrics.average_precision import ascending
-from shortlist.functional.metrics.labels import Labelled, check_choice, check_ks, labelled, like_k, refuse_nan
+from shortlist.functional.metrics.scored_labels import (
+    ScoredLabels,
+    check_choice,
+    check_ks,
+    like_k,
+    read_scored_labels,
+    refuse_nan,
+)
 from shortlist.tensors import holds, solvable
 
 
 class GraphRecalls(NamedTuple):
-    """Expected hits and numbers of true relations for those predicates that each image has."""
+    """Expected hits and numbers of true relations for each image and predicate that occurs."""
 
     image: Tensor  # (cells,) int64
     predicate: Tensor  # (cells,) int64
     hits: Tensor  # (cells, len(ks)) float64
-    relations: Tensor  # (cells,) int64, missed ones included where their predicate is known
-    missed: Tensor  # (images,) int64: relations of unknown predicate whose pair was not detected
+    relations: Tensor  # (cells,) int64, including missed ones of known predicate
+    missed: Tensor  # (images,) int64: missed relations of unknown predicate
     num_labels: int
 
     def by_image(self) -> tuple[Tensor, Tensor]:
-        """Sum of the recalls of images with relations ``(len(ks),)``, and the number of those images."""
+        """Sum of the recalls of images with relations ``(len(ks),)``, and the number of these images."""
         total = self.missed.index_add(0, self.image, self.relations)
         hits = self.hits.new_zeros(len(total), self.hits.shape[-1]).index_add(0, self.image, self.hits)
         return (hits / total.clamp(min=1).unsqueeze(-1)).sum(0), (total > 0).sum()
 
     def by_predicate(self) -> tuple[Tensor, Tensor]:
-        """For each predicate, the sum of its recalls ``(R, len(ks))`` and how many images have it ``(R,)``."""
+        """For each predicate, the sum of its recalls ``(R, len(ks))`` and the number of images with it ``(R,)``."""
         recall = self.hits / self.relations.unsqueeze(-1)
         sums = recall.new_zeros(self.num_labels, recall.shape[-1]).index_add(0, self.predicate, recall)
         return sums, torch.bincount(self.predicate, minlength=self.num_labels)
@@ -52,19 +59,19 @@ def scene_graph_recall(
 
     .. math:: R@k = \frac{|\{\text{true (pair, predicate)}\} \cap \text{top}_k|}{|\{\text{true (pair, predicate)}\}|}
 
-    A triple is a pair of objects with a predicate. ``constrained``: only the best predicate of each pair competes.
-    Triples that tie across place k, and predicates that tie for the best of a pair, count by the chance of a random
-    order. Images without relations are left out. An image with fewer than k triples has all of them among the best.
+    A triple is a pair of objects with a predicate. If ``constrained``, only the best predicate of each pair competes.
+    Triples that tie across rank k, and predicates that tie for the best of a pair, count by the probability under a
+    random order. Images without relations are left out. In an image with fewer than k triples, all are among the best.
 
     Args:
         scores: ``(P, R)``, floating: P pairs from all images, R predicates without one for "no relation"; comparable
             within an image. ``-inf`` marks an absent predicate.
         target: the true predicates of each pair, in any form of :mod:`shortlist.targets`; unknown ones do not compete.
         image: ``(P,)`` int64, the image of each pair, from 0.
-        k: a whole number from 1, or a sequence of them.
-        constrained: whether each pair has one predicate only; must be said.
-        missed: how many true relations are of pairs that were not detected: ``(images,)``, or ``(images, R)`` by
-            predicate, int64. It also says how many images there are.
+        k: an integer from 1, or a sequence of them.
+        constrained: whether each pair has one predicate only; there is no default.
+        missed: number of true relations whose pair was not detected: ``(images,)``, or ``(images, R)`` by predicate,
+            int64. Its length is the number of images.
         average: ``"image"``, or ``"predicate"``: for each predicate the mean over the images that have it, then the
             mean over the predicates that occur.
 
@@ -98,28 +105,28 @@ def graph_recalls(
     scores: Tensor, target: Tensor, image: Tensor, ks: list[int], *, constrained: bool, missed: Tensor | None = None
 ) -> GraphRecalls:
     """Expected hits of every image by predicate, at all ``ks``."""
-    data = labelled(scores, target)
+    data = read_scored_labels(scores, target)
     refuse_nan(data.scores)
     _check_images(image, scores)
     (cells, times), unnamed = _missed(missed, image, scores)
     size = max(scores.shape[-1], 1)
-    chance = _chances(data, image, len(unnamed), torch.tensor(ks, device=scores.device), constrained)
-    # Only what is there: a table of images and predicates would be as large as the scores.
+    probability = _probabilities(data, image, len(unnamed), torch.tensor(ks, device=scores.device), constrained)
+    # Only cells that occur: a table of all images and predicates would be as large as the scores.
     found = image[data.rows] * size + data.labels
-    cells, place = torch.cat([found, cells]).unique(return_inverse=True)
-    relations = torch.zeros_like(cells).index_add(0, place, torch.cat([torch.ones_like(found), times]))
-    hits = chance.new_zeros(len(cells), len(ks)).index_add(0, place[: len(found)], chance)
+    cells, index = torch.cat([found, cells]).unique(return_inverse=True)
+    relations = torch.zeros_like(cells).index_add(0, index, torch.cat([torch.ones_like(found), times]))
+    hits = probability.new_zeros(len(cells), len(ks)).index_add(0, index[: len(found)], probability)
     return GraphRecalls(cells // size, cells % size, hits, relations, unnamed, scores.shape[-1])
 
 
 def refuse_unnamed(missed: Tensor) -> None:
-    """Recall by predicate needs to know the predicates of missed relations."""
+    """Recall by predicate needs the predicates of missed relations."""
     if holds((missed > 0).any()):
         raise ValueError('`missed` must have the shape (images, R) for `average="predicate"`; got (images,).')
 
 
-def _chances(data: Labelled, image: Tensor, images: int, at: Tensor, constrained: bool) -> Tensor:
-    """The chance of each true triple to be among the k best of its image, ``(m, len(ks))``."""
+def _probabilities(data: ScoredLabels, image: Tensor, images: int, at: Tensor, constrained: bool) -> Tensor:
+    """The probability of each true triple to be among the k best of its image, ``(m, len(ks))``."""
     x = solvable(data.scores)
     truth = x[data.rows, data.labels]
     share = torch.ones_like(truth, dtype=torch.float64)
@@ -130,7 +137,7 @@ def _chances(data: Labelled, image: Tensor, images: int, at: Tensor, constrained
     pairs, truths = image.argsort(stable=True), image[data.rows].argsort(stable=True)
     pair_ends = torch.bincount(image, minlength=images).cumsum(0).tolist()
     truth_ends = torch.bincount(image[data.rows], minlength=images).cumsum(0).tolist()
-    chance = share.new_zeros(len(truth), len(at))
+    probability = share.new_zeros(len(truth), len(at))
     for i in range(images):
         mine = truths[truth_ends[i - 1] if i else 0 : truth_ends[i]]
         if len(mine) == 0:
@@ -139,9 +146,9 @@ def _chances(data: Labelled, image: Tensor, images: int, at: Tensor, constrained
         wanted = truth[mine]
         upper = torch.searchsorted(ordered, wanted, right=True)
         tied = upper - torch.searchsorted(ordered, wanted)
-        places_left = at - (len(ordered) - upper).unsqueeze(-1)
-        chance[mine] = (places_left / tied.clamp(min=1).double().unsqueeze(-1)).clamp(0, 1)
-    return chance * (share * (truth > -math.inf)).unsqueeze(-1)
+        ranks_left = at - (len(ordered) - upper).unsqueeze(-1)
+        probability[mine] = (ranks_left / tied.clamp(min=1).double().unsqueeze(-1)).clamp(0, 1)
+    return probability * (share * (truth > -math.inf)).unsqueeze(-1)
 
 
 def _check_images(image: Tensor, scores: Tensor) -> None:
@@ -155,7 +162,7 @@ def _check_images(image: Tensor, scores: Tensor) -> None:
 
 
 def _missed(missed: Tensor | None, image: Tensor, scores: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Missed relations: cells of the table of images and predicates, how many each has, and those of no predicate."""
+    """Missed relations: (image, predicate) cells, the number in each, and those of unknown predicate by image."""
     size = scores.shape[-1]
     least = int(image.max()) + 1 if len(image) else 0
     if missed is None:
