@@ -1,4 +1,4 @@
-"""Run by test_global_batch.py: losses of one batch, and short trainings, in processes that talk by gloo."""
+"""Run by test_global_batch.py: losses of one batch, and short trainings, in several processes."""
 
 import json
 import multiprocessing
@@ -27,7 +27,7 @@ from tests.contracts_losses import LOSSES as CONTRACTS
 
 ROWS, LABELS, FEATURES = 12, 7, 3
 SHARES = {"few": [[7, 5]], "more": [[1, 11], [6, 1, 5], [5, 0, 7], [3, 3, 3, 3]]}
-"""How many of the rows each process gets, in the fast and the slow tests."""
+"""The number of rows of each process, in the fast and the slow tests."""
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.bool]
 TRAINED = ["cross_entropy", "bce", "average_k", "two_way", "expected_positive", "role"]
 NORMALISED = ["cross_entropy", "average_k"]
@@ -36,16 +36,15 @@ TRAINING_ROWS, BATCH, EPOCHS = 23, 8, 2
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A loss with labels of one form."""
+    """A loss with labels in one form."""
 
     name: str
     loss: Callable[[], nn.Module]
-    heads: int
     hot: Tensor
     form: str
 
     def target(self, start: int, end: int) -> Tensor:
-        """Labels of some rows; lists are as wide as these rows need."""
+        """Labels of some rows; index lists are as wide as these rows need."""
         return FORMS[self.form](self.hot[start:end])
 
 
@@ -67,8 +66,7 @@ def _cases() -> list[Case]:
     example = torch.zeros(ROWS, LABELS, dtype=torch.float64)
     for contract in CONTRACTS:
         options = {"epsilon": 0.0} if contract.takes_noise else {}
-        heads = 2 if contract.function.__name__ == "average_k" else 1
-        # Lists and classes as most data have them, and what makes rows count unequally.
+        # The usual forms of labels, and what makes rows count unequally.
         variants = [("class indices" if contract.one_class else "index lists", False, None)]
         variants += [("sparse CSR", True, weight)]
         if contract.couples_rows:
@@ -87,17 +85,17 @@ def _cases() -> list[Case]:
                 def make(contract=contract, options=options, factor=factor, reduction=reduction) -> nn.Module:
                     return contract.layer(example, weight=factor, reduction=reduction, **options)
 
-                cases.append(Case(name, make, heads, hot, form))
+                cases.append(Case(name, make, hot, form))
     return cases
 
 
 CASES = _cases()
 ALONE = ["cross_entropy, class indices, mean", "bce, float32 multi-hot, unknown labels, weights, mean"]
-"""Cases that are also run as DDP does by itself."""
+"""Cases that also run as DDP does by itself."""
 
 
 class Step(nn.Module):
-    """What DDP wraps: from a batch to its loss."""
+    """From a batch to its loss, for DDP to wrap."""
 
     def __init__(self, model: SetModel, loss: nn.Module, *, alone: bool = False) -> None:
         super().__init__()
@@ -115,19 +113,20 @@ def inputs_of(rows: int) -> Tensor:
 def step_of(case: Case, start: int, end: int, *, alone: bool = False) -> dict[str, list[float]]:
     """The loss of some rows and all gradients, over all processes if there are several."""
     torch.manual_seed(0)
-    head = make_head("linear", FEATURES, LABELS, loss="average_k" if case.heads == 2 else "bce")
-    step = Step(SetModel(Plain((FEATURES,)), head), case.loss(), alone=alone)
+    criterion = case.loss()
+    head = make_head("linear", FEATURES, LABELS, loss=criterion.name)
+    step = Step(SetModel(Plain((FEATURES,)), head), criterion, alone=alone)
     loss = step(inputs_of(ROWS)[start:end], case.target(start, end), torch.arange(start, end))
     loss.backward()
     gradients = torch.cat([parameter.grad.flatten() for parameter in step.parameters()])
-    if dist.is_initialized():  # what DDP does, which the trainings below use and which is slow to set up
+    if dist.is_initialized():  # as DDP does, which is slow to set up and is used by the trainings below
         dist.all_reduce(gradients)
         gradients /= dist.get_world_size()
     return {"loss": [loss.item()], "gradients": gradients.tolist()}
 
 
 def training(name: str, process: int, processes: int, *, images: bool = False) -> dict[str, list[float]]:
-    """Losses of all steps and the parameters at the end of a short training; networks for images normalise batches."""
+    """Losses of all steps and the final parameters of a short training; networks for images normalize batches."""
     torch.manual_seed(0)
     inputs = inputs_of(TRAINING_ROWS)
     encoder: nn.Module = MLP(Plain((FEATURES,)), (8,))
@@ -157,20 +156,19 @@ def training(name: str, process: int, processes: int, *, images: bool = False) -
 
 
 def broken(name: str, rank: int) -> bool:
-    """Whether this process sees that the inputs of the last one are not finite."""
+    """Whether this process notices that the inputs of the last process are not finite."""
     inputs = torch.full((2, LABELS), torch.nan if rank == dist.get_world_size() - 1 else 1.0)
     target, rows = torch.tensor([0, 1]), torch.arange(2) + 2 * rank
-    outputs = (inputs,) * (2 if name == "average_k" else 1)
     loss = make_loss(name, Task(LABELS, torch.ones(LABELS), ROWS, 2))
-    return bool(batch_loss(loss, outputs, target, rows).isnan())
+    return bool(batch_loss(loss, (inputs,) * loss.num_heads, target, rows).isnan())
 
 
 def work(rank: int, shares: list[int], folder: str) -> None:
-    """One process: all that test_global_batch.py asks for."""
+    """One process: write all results for test_global_batch.py."""
     world, bounds = len(shares), (sum(shares[:rank]), sum(shares[: rank + 1]))
     warnings.simplefilter("error")
     torch.set_num_threads(1)
-    wait = timedelta(seconds=60)  # for one that died or asks for something else
+    wait = timedelta(seconds=60)  # for a process that died
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world, timeout=wait)
     found: dict[str, object] = {"steps": {case.name: step_of(case, *bounds) for case in CASES}}
     if 0 not in shares:
@@ -187,8 +185,8 @@ def work(rank: int, shares: list[int], folder: str) -> None:
 
 
 def together(shares: list[int]) -> list[dict]:
-    """What each of the processes found."""
-    fork = multiprocessing.get_context("fork")  # what is imported once serves all
+    """The results of each process."""
+    fork = multiprocessing.get_context("fork")  # imports are shared
     with tempfile.TemporaryDirectory() as folder:
         processes = [fork.Process(target=work, args=(rank, shares, folder)) for rank in range(len(shares))]
         for process in processes:

@@ -21,7 +21,7 @@ PLANS = [pytest.param("few"), pytest.param("more", marks=pytest.mark.slow)]
 
 @functools.cache
 def found(plan: str) -> dict[str, list[dict]]:
-    """By shares: what each process found."""
+    """The results of each process, by shares."""
     command = [sys.executable, "-m", "tests.train.processes", plan]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True)
@@ -39,7 +39,7 @@ def close(a: list[float], b: list[float], tolerance: float = 1e-9) -> bool:
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_the_processes_ran_with_the_shares_that_are_asked_for(plan):
+def test_the_processes_ran_with_the_given_shares(plan):
     assert list(found(plan)) == [str(shares) for shares in SHARES[plan]]
     assert all(len(each) == len(shares) for each, shares in zip(found(plan).values(), SHARES[plan], strict=True))
 
@@ -77,7 +77,7 @@ def test_a_training_ends_where_that_of_one_process_does(name, plan):
 
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("name", NORMALISED)
-def test_networks_that_normalise_batches_learn_and_remember_what_one_process_does(name, plan):
+def test_networks_that_normalize_batches_end_as_in_one_process(name, plan):
     wanted = training(name, 0, 1, images=True)
     for processes in found(plan).values():
         for mine in processes:
@@ -117,16 +117,7 @@ def test_gathered_lists_are_padded_to_the_widest():
         assert all(mine["lists"] == wanted for mine in processes)
 
 
-@pytest.mark.parametrize("contract", LOSSES, ids=str)
-def test_losses_that_couple_rows_are_known(contract):
-    layer = contract.layer(torch.zeros(ROWS, 7))
-    if contract.couples_rows:
-        assert layer.couples_rows
-    elif not isinstance(layer, nn.TwoWay):
-        assert not layer.couples_rows
-
-
-def test_in_one_process_a_loss_is_called_as_it_is():
+def test_in_one_process_a_loss_is_called_directly():
     logits, target = torch.tensor([[2.0, 1.0, 0.5], [0.0, 1.0, 0.0]]), torch.tensor([1, 2])
     assert batch_loss(nn.CrossEntropy(), (logits,), target, torch.arange(2)) == nn.CrossEntropy()(logits, target)
     twice = nn.AverageK(2)
@@ -136,6 +127,6 @@ def test_in_one_process_a_loss_is_called_as_it_is():
     assert batch_loss(learned, (logits,), target, rows) == learned(logits, target, rows)
 
 
-def test_a_module_of_the_user_is_called_with_outputs_and_labels():
+def test_a_users_module_is_called_with_outputs_and_labels():
     logits, target = torch.zeros(2, 3), torch.tensor([1, 2])
     assert torch.isclose(batch_loss(torch.nn.CrossEntropyLoss(), (logits,), target, target), torch.tensor(3.0).log())
