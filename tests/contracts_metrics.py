@@ -72,11 +72,6 @@ def flat(value: Tensor | dict[str, Tensor]) -> list[float]:
     return [number for one in values for number in one.reshape(-1).tolist()]
 
 
-def at_ks(function: Callable[..., object]) -> Callable[..., list]:
-    """The reference at all of ``KS``."""
-    return lambda *rows: [function(*rows, k) for k in KS]
-
-
 def _all_rankings(*rows) -> list:
     functions = (reference.precision_at_k, reference.recall_at_k, reference.f1_at_k, reference.ndcg_at_k)
     return [function(*rows, k) for function in functions for k in KS]
@@ -92,20 +87,50 @@ def _shots(rows, positives, unknown) -> list:
     return values
 
 
-def _graph(**options) -> Callable[..., list]:
-    return lambda rows, positives, unknown: [
-        reference.scene_graph_recall(rows, positives, unknown, range(len(rows)), k, **options) for k in KS
-    ]
+def _at_ks(metric: type, function: Callable[..., Tensor], wanted: Callable[..., object], **options) -> MetricCase:
+    """A metric that takes all of ``KS`` at once."""
+    return MetricCase(
+        lambda: metric(KS),
+        lambda *a, **o: function(*a, KS, **o),
+        lambda *rows: [wanted(*rows, k) for k in KS],
+        **options,
+    )
 
+
+def _average_k(option: str = "", *, num_rows: int | None = None, **options) -> MetricCase:
+    return MetricCase(
+        lambda: M.AverageKAccuracy(**options, num_rows=num_rows),
+        lambda *a, **o: F.average_k_accuracy(*a, **options, **o),
+        lambda *rows: reference.average_k_accuracy(*rows, **options),
+        option,
+        one_class=True,
+        rank_only="threshold" not in options,
+    )
+
+
+def _scene_graph(option: str = "", *, constrained: bool = False, **options) -> MetricCase:
+    options["constrained"] = constrained
+    return MetricCase(
+        lambda: M.SceneGraphRecall(KS, **options, num_labels=N if "average" in options else None),
+        lambda scores, target: F.scene_graph_recall(scores, target, torch.arange(len(scores)), KS, **options),
+        lambda rows, *sets: [reference.scene_graph_recall(rows, *sets, range(len(rows)), k, **options) for k in KS],
+        option,
+        takes_mask=False,
+        is_graph=True,
+    )
+
+
+THRESHOLDS = (0.5, 1.0, -1.0, 0.0, 2.0)
+LIMITS = {"bins": 16, "limits": (-8.5, 7.5)}
+"""Bins of one whole number each: exact for the scores that the shared tests draw."""
 
 METRICS = [
     MetricCase(lambda: M.RankingMetrics(KS), None, _all_rankings),
-    MetricCase(
-        lambda: M.PrecisionAtK(KS), lambda *a, **o: F.precision_at_k(*a, KS, **o), at_ks(reference.precision_at_k)
-    ),
-    MetricCase(lambda: M.RecallAtK(KS), lambda *a, **o: F.recall_at_k(*a, KS, **o), at_ks(reference.recall_at_k)),
-    MetricCase(lambda: M.F1AtK(KS), lambda *a, **o: F.f1_at_k(*a, KS, **o), at_ks(reference.f1_at_k)),
-    MetricCase(lambda: M.NDCGAtK(KS), lambda *a, **o: F.ndcg_at_k(*a, KS, **o), at_ks(reference.ndcg_at_k)),
+    _at_ks(M.PrecisionAtK, F.precision_at_k, reference.precision_at_k),
+    _at_ks(M.RecallAtK, F.recall_at_k, reference.recall_at_k),
+    _at_ks(M.F1AtK, F.f1_at_k, reference.f1_at_k),
+    _at_ks(M.NDCGAtK, F.ndcg_at_k, reference.ndcg_at_k),
+    _at_ks(M.TopKAccuracy, F.topk_accuracy, reference.topk_accuracy, one_class=True),
     MetricCase(
         lambda: M.PropensityScoredPrecisionAtK(PROPENSITIES, KS),
         lambda *a, **o: F.propensity_scored_precision_at_k(*a, PROPENSITIES, KS, **o),
@@ -118,12 +143,6 @@ METRICS = [
         "-plain",
     ),
     MetricCase(
-        lambda: M.TopKAccuracy(KS),
-        lambda *a, **o: F.topk_accuracy(*a, KS, **o),
-        at_ks(reference.topk_accuracy),
-        one_class=True,
-    ),
-    MetricCase(
         lambda: M.TopKAccuracy(2, average="macro", num_labels=N),
         lambda *a, **o: F.topk_accuracy(*a, 2, average="macro", **o),
         lambda *rows: reference.topk_accuracy(*rows, 2, "macro"),
@@ -131,27 +150,9 @@ METRICS = [
         one_class=True,
     ),
     MetricCase(lambda: M.ShotAccuracy(COUNTS, 2), None, _shots, one_class=True),
-    MetricCase(
-        lambda: M.AverageKAccuracy(1.5),
-        lambda *a, **o: F.average_k_accuracy(*a, k=1.5, **o),
-        lambda *rows: reference.average_k_accuracy(*rows, 1.5),
-        one_class=True,
-    ),
-    MetricCase(
-        lambda: M.AverageKAccuracy(2.3, num_rows=12, average="macro"),
-        lambda *a, **o: F.average_k_accuracy(*a, k=2.3, average="macro", **o),
-        lambda *rows: reference.average_k_accuracy(*rows, 2.3, average="macro"),
-        "-bounded",
-        one_class=True,
-    ),
-    MetricCase(
-        lambda: M.AverageKAccuracy(threshold=0.5),
-        lambda *a, **o: F.average_k_accuracy(*a, threshold=0.5, **o),
-        lambda *rows: reference.average_k_accuracy(*rows, threshold=0.5),
-        "-threshold",
-        one_class=True,
-        rank_only=False,
-    ),
+    _average_k(k=1.5),
+    _average_k("-bounded", k=2.3, average="macro", num_rows=12),
+    _average_k("-threshold", threshold=0.5),
     MetricCase(M.MeanAveragePrecision, F.average_precision, reference.average_precision),
     MetricCase(
         lambda: M.MeanAveragePrecision(by="sample"),
@@ -160,9 +161,8 @@ METRICS = [
         "-sample",
     ),
     MetricCase(
-        # Bins of one whole number each: exact for the scores that the shared tests draw.
-        lambda: M.BinnedMeanAveragePrecision(N, bins=16, limits=(-8.5, 7.5)),
-        lambda *a, **o: F.binned_average_precision(*a, bins=16, limits=(-8.5, 7.5), **o).value,
+        lambda: M.BinnedMeanAveragePrecision(N, **LIMITS),
+        lambda *a, **o: F.binned_average_precision(*a, **LIMITS, **o).value,
         reference.average_precision,
         rank_only=False,
     ),
@@ -179,13 +179,10 @@ METRICS = [
         "-k",
     ),
     MetricCase(
-        lambda: M.MacroF1(N, threshold=torch.tensor([0.5, 1.0, -1.0, 0.0, 2.0])),
-        lambda *a, **o: F.f1_score(*a, threshold=torch.tensor([0.5, 1.0, -1.0, 0.0, 2.0]), average="macro", **o),
+        lambda: M.MacroF1(N, threshold=torch.tensor(THRESHOLDS)),
+        lambda *a, **o: F.f1_score(*a, threshold=torch.tensor(THRESHOLDS), average="macro", **o),
         lambda rows, *sets: reference.f1_score(
-            [[x - t for x, t in zip(row, (0.5, 1.0, -1.0, 0.0, 2.0), strict=True)] for row in rows],
-            *sets,
-            0.0,
-            average="macro",
+            [[x - t for x, t in zip(row, THRESHOLDS, strict=True)] for row in rows], *sets, 0.0, average="macro"
         ),
         rank_only=False,
     ),
@@ -211,25 +208,9 @@ METRICS = [
         takes_sets=True,
         rank_only=False,
     ),
-    *(
-        MetricCase(
-            lambda options=options: M.SceneGraphRecall(
-                KS, **options, num_labels=N if options.get("average") == "predicate" else None
-            ),
-            lambda scores, target, options=options: F.scene_graph_recall(
-                scores, target, torch.arange(len(scores)), KS, **options
-            ),
-            _graph(**options),
-            option,
-            takes_mask=False,
-            is_graph=True,
-        )
-        for option, options in {
-            "": {"constrained": False},
-            "-constrained": {"constrained": True},
-            "-predicate": {"constrained": False, "average": "predicate"},
-        }.items()
-    ),
+    _scene_graph(),
+    _scene_graph("-constrained", constrained=True),
+    _scene_graph("-predicate", average="predicate"),
 ]
 
 FUNCTIONS = [

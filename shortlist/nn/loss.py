@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from shortlist.functional.reduction import Reduction, check_reduction
+from shortlist.nn.function_module import FunctionModule
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -66,7 +67,7 @@ class LossMemory(NamedTuple):
     """In addition, whatever the number of rows."""
 
 
-class Loss(nn.Module):
+class Loss(FunctionModule):
     """Base of the losses: stores the options of a function and calls it.
 
     Tensors among the options are buffers: they move with ``.to()`` and are part of the state. A subclass sets
@@ -92,7 +93,6 @@ class Loss(nn.Module):
         from_data: options that follow from a `Task` unless the user sets them.
     """
 
-    function: ClassVar[Callable[..., Tensor]]
     name: ClassVar[str]
     former_names: ClassVar[tuple[str, ...]] = ()
     one_class: ClassVar[bool] = False
@@ -119,18 +119,9 @@ class Loss(nn.Module):
     def __init__(self, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
         super().__init__()
         check_reduction(reduction)
-        self.options: tuple[str, ...] = ("weight", "reduction")
+        self.add_options(reduction=reduction)
         self.register_buffer("weight", weight)
-        self.reduction = reduction
-
-    def add_options(self, **options: Any) -> None:
-        """Store further options of the function; called by the constructors of subclasses."""
-        self.options = (*options, *self.options)
-        for name, value in options.items():
-            if isinstance(value, Tensor):
-                self.register_buffer(name, value)
-            else:
-                setattr(self, name, value)
+        self.options = ("weight", *self.options)
 
     @classmethod
     def from_task(cls, task: Task, /, **options: Any) -> Self:
@@ -178,18 +169,6 @@ class Loss(nn.Module):
             "takes_dtensor": cls.takes_dtensor,
         }
 
-    def arguments(self) -> dict[str, Any]:
-        """The options by name, as the function takes them."""
-        return {name: getattr(self, name) for name in self.options}
-
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of ``logits`` for the labels ``target``."""
         return type(self).function(logits, target, **self.arguments())
-
-    def extra_repr(self) -> str:
-        """The options, for ``repr``; a tensor by its shape."""
-        shown = ((name, value) for name, value in self.arguments().items() if value is not None)
-        return ", ".join(
-            f"{name}=tensor{tuple(value.shape)}" if isinstance(value, Tensor) else f"{name}={value!r}"
-            for name, value in shown
-        )

@@ -2,55 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
-
-from torch import Tensor, nn
+from torch import Tensor
 
 from shortlist import functional as F
+from shortlist.nn.function_module import FunctionModule
 
 __all__ = ["LML", "ConstrainedSoftmax", "LMLBudget", "LogLML", "SparseTop", "SparseTopBudget", "Sparsemax"]
 
 
-class _Projection(nn.Module):
-    """Base of the projections: stores the options of ``function`` and calls it."""
-
-    function: ClassVar[Callable[..., Tensor]]
-
+class _Projection(FunctionModule):
     def __init__(self, *, dim: int = -1, temperature: float = 1.0) -> None:
         super().__init__()
-        self.dim, self.temperature = dim, temperature
+        self.add_options(dim=dim, temperature=temperature)
 
     def forward(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
         """Project ``logits``; ``mask`` is False where a label is absent."""
         return type(self).function(logits, **self.arguments(), mask=mask)
 
-    def arguments(self) -> dict[str, Any]:
-        """The options by name, as the function takes them."""
-        return {"dim": self.dim, "temperature": self.temperature}
-
-    def extra_repr(self) -> str:
-        """The options, for ``repr``; a tensor by its shape."""
-        return ", ".join(
-            f"{name}=tensor{tuple(value.shape)}" if isinstance(value, Tensor) else f"{name}={value}"
-            for name, value in self.arguments().items()
-        )
-
 
 class _ProjectionOntoK(_Projection):
-    """Base of the projections with a number of labels ``k``: a number, or a tensor kept as a buffer."""
-
     k: float | Tensor
 
     def __init__(self, k: float | Tensor, *, dim: int = -1, temperature: float = 1.0) -> None:
         super().__init__(dim=dim, temperature=temperature)
-        if isinstance(k, Tensor) and not isinstance(k, nn.Parameter):
-            self.register_buffer("k", k)
-        else:
-            self.k = k
-
-    def arguments(self) -> dict[str, Any]:
-        return {"k": self.k, **super().arguments()}
+        self.add_options(k=k)
 
 
 class LML(_ProjectionOntoK):
