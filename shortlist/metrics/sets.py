@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -34,15 +34,32 @@ class LabelSets(Protocol):
         ...
 
 
-class CoverageSums(NamedTuple):
-    """Sums over rows with a positive, by group, which add up over batches."""
+class _GroupedCoverage(SumMetric):
+    """Share of the true labels of a row that are in its set, summed over groups of rows."""
 
-    covered: Tensor  # (groups,) float64
-    total: Tensor  # (groups,) int64
-    rows_without_positives: Tensor  # () int64
+    covered: Tensor
+    total: Tensor
+    rows_without_positives: Tensor
+
+    def __init__(self, family: str, option: object, groups: int, **torchmetrics_options: Any) -> None:
+        super().__init__(family, option, **torchmetrics_options)
+        self.add_sum("covered", groups)
+        self.add_sum("total", groups, dtype=torch.int64)
+        self.add_count("rows_without_positives")
+
+    def update(self, sets: Tensor | LabelSets, target: Tensor, mask: Tensor | None = None) -> None:
+        """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, labels in any form, optionally which rows count."""
+        rows, share, missing = covered_share(sets, target, mask)
+        group = self._group_of(rows, sets, target)
+        self.covered = self.covered.index_add(0, group, share)
+        self.total = self.total + torch.bincount(group, minlength=len(self.total))
+        self.rows_without_positives = self.rows_without_positives + missing
+
+    def _group_of(self, rows: Tensor, sets: Tensor | LabelSets, target: Tensor) -> Tensor:
+        raise NotImplementedError
 
 
-class SetCoverage(SumMetric):
+class SetCoverage(_GroupedCoverage):
     r"""Share of the true labels of a row that are in its set, averaged over rows.
 
     .. math:: \frac1B \sum_i \frac{|Y_i \cap S_i|}{|Y_i|}
@@ -62,34 +79,24 @@ class SetCoverage(SumMetric):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    covered: Tensor
-    total: Tensor
-    rows_without_positives: Tensor
-
     def __init__(
         self, *, average: Average = "micro", num_labels: int | None = None, **torchmetrics_options: Any
     ) -> None:
         check_choice("average", average, AVERAGES)
         if (average == "macro") == (num_labels is None):
             raise ValueError(f'`num_labels` must be given if and only if `average="macro"`; got {num_labels}.')
-        super().__init__("coverage", num_labels, **torchmetrics_options)
+        super().__init__("coverage", num_labels, state_size(num_labels), **torchmetrics_options)
         self.average, self.num_labels = average, num_labels
-        self.add_sum("covered", state_size(num_labels))
-        self.add_sum("total", state_size(num_labels), dtype=torch.int64)
-        self.add_count("rows_without_positives")
 
-    def update(self, sets: Tensor | LabelSets, target: Tensor, mask: Tensor | None = None) -> None:
-        """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, labels in any form, optionally which rows count."""
-        rows, share, missing = covered_share(sets, target, mask)
+    def _group_of(self, rows: Tensor, sets: Tensor | LabelSets, target: Tensor) -> Tensor:
         if self.num_labels is None:
-            group = torch.zeros_like(rows)
-        elif target.dtype != torch.int64 or target.ndim != 1:
+            return torch.zeros_like(rows)
+        if target.dtype != torch.int64 or target.ndim != 1:
             raise ValueError(f'`target` must be class indices for `average="macro"`; got shape {tuple(target.shape)}.')
-        else:
-            group = target[rows]
-            if len(group) and int(group.max()) >= self.num_labels:
-                raise ValueError(f"`target` must lie in [0, {self.num_labels}); got {int(group.max())}.")
-        self.accumulate(_coverage_sums(group, share, missing, len(self.total)))
+        classes = target[rows]
+        if len(classes) and int(classes.max()) >= self.num_labels:
+            raise ValueError(f"`target` must lie in [0, {self.num_labels}); got {int(classes.max())}.")
+        return classes
 
     def compute(self) -> Tensor:
         """One number; NaN if no row had a positive."""
@@ -139,7 +146,7 @@ class SetSize(SumMetric):
         return (self.histogram * sizes).sum() / self.histogram.sum()
 
 
-class SizeStratifiedCoverage(SumMetric):
+class SizeStratifiedCoverage(_GroupedCoverage):
     """Smallest coverage among groups of sets of similar size, which reveals sets that are too small for hard rows.
 
     Args:
@@ -158,26 +165,17 @@ class SizeStratifiedCoverage(SumMetric):
         Angelopoulos, Bates, Malik, Jordan, "Uncertainty Sets for Image Classifiers using Conformal Prediction", 2021.
     """
 
-    covered: Tensor
-    total: Tensor
-    rows_without_positives: Tensor
     edges: Tensor
 
     def __init__(self, edges: Sequence[int] = (0, 1, 2, 4, 11, 101), **torchmetrics_options: Any) -> None:
         limits = [whole_k(edge, 1 << 62, lowest=0, name="edges") for edge in edges]
         if not limits or limits[0] != 0 or sorted(set(limits)) != limits:
             raise ValueError(f"`edges` must ascend from 0; got {tuple(edges)}.")
-        super().__init__("stratified coverage", limits, **torchmetrics_options)
+        super().__init__("stratified coverage", limits, len(limits), **torchmetrics_options)
         self.register_buffer("edges", torch.tensor(limits), persistent=False)
-        self.add_sum("covered", len(limits))
-        self.add_sum("total", len(limits), dtype=torch.int64)
-        self.add_count("rows_without_positives")
 
-    def update(self, sets: Tensor | LabelSets, target: Tensor, mask: Tensor | None = None) -> None:
-        """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, labels in any form, optionally which rows count."""
-        rows, share, missing = covered_share(sets, target, mask)
-        group = torch.searchsorted(self.edges, set_sizes(sets)[rows], right=True) - 1
-        self.accumulate(_coverage_sums(group, share, missing, len(self.total)))
+    def _group_of(self, rows: Tensor, sets: Tensor | LabelSets, target: Tensor) -> Tensor:
+        return torch.searchsorted(self.edges, set_sizes(sets)[rows], right=True) - 1
 
     def compute(self) -> Tensor:
         """One number; NaN if no row had a positive."""
@@ -213,11 +211,6 @@ def covered_share(sets: Tensor | LabelSets, target: Tensor, mask: Tensor | None)
     counted = check_mask(mask, num_rows, positives.device)
     rows = (counted & (positives > 0)).nonzero().squeeze(-1)
     return rows, hits[rows].double() / positives[rows], (counted & (positives == 0)).sum()
-
-
-def _coverage_sums(group: Tensor, share: Tensor, missing: Tensor, num_groups: int) -> CoverageSums:
-    covered = share.new_zeros(num_groups).index_add(0, group, share)
-    return CoverageSums(covered, torch.bincount(group, minlength=num_groups), missing)
 
 
 def _hits_and_positives(sets: Tensor | LabelSets, target: Tensor) -> tuple[Tensor, Tensor]:

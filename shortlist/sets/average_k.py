@@ -58,6 +58,7 @@ class AverageK(SetRule):
 
     needs_labels: ClassVar[bool] = False
     takes_shards: ClassVar[bool] = True
+    threshold_name: ClassVar[str | None] = "threshold"
     threshold: Tensor
     tie_label: Tensor
     tie_taken: Tensor
@@ -69,9 +70,6 @@ class AverageK(SetRule):
             raise ValueError(f"`rows` must be None or an integer, at least 1; got {rows!r}.")
         self.rows = None if rows is None else int(rows)
         super().__init__(link=link, min_size=min_size)
-
-    def options(self) -> dict[str, Any]:
-        return {"k": self.k, "rows": self.rows}
 
     def wanted(self, rows: int) -> int:
         """Total number of labels in the sets of ``rows`` rows."""
@@ -92,7 +90,7 @@ class AverageK(SetRule):
         if self._largest.is_sharded != (scores.shards is not None):
             raise ValueError("`scores` must be sharded over processes in all batches or in none.")
 
-    def _observe(self, values: Tensor, labels: Any) -> None:
+    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
         if self._seen == 0:
             self._dtype = values.dtype
         self._seen += len(values)
@@ -100,8 +98,9 @@ class AverageK(SetRule):
         keep = self.wanted(total) + 1 if total else _RESERVE * self.wanted(self._seen) + 1024
         if self._largest is not None:
             self._largest.add(values.numpy(), keep)
+        return ()
 
-    def _settle(self) -> dict[str, Any]:
+    def _settle(self, *observed: Tensor) -> dict[str, Any]:
         if self.rows not in (None, self._rows):
             raise ValueError(f"`rows` must be the number of rows, {self._rows}; got {self.rows}.")
         m, largest = self.wanted(self._rows), self._largest
@@ -110,6 +109,7 @@ class AverageK(SetRule):
             self._set(-torch.inf, self.num_labels or 0, 0, 1)
         elif largest is not None and m > 0:
             self._set_cut(largest.cut(m))
+        self._largest = None
         return {"constraint": "average size", "wanted": self.k, "achieved": min(m, total) / self._rows}
 
     def _set_cut(self, cut: Cut | None) -> None:
@@ -129,9 +129,6 @@ class AverageK(SetRule):
         self.tie_taken.fill_(taken)
         self.tie_count.fill_(count)
 
-    def _forget(self) -> None:
-        self._largest = None
-
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
         threshold = self.threshold.to(values.dtype)
         labels = torch.arange(values.shape[-1], device=values.device)
@@ -140,9 +137,6 @@ class AverageK(SetRule):
         column = tied & (labels == self.tie_label)
         row = column.any(-1)
         return inside | (column & (row & self._taken(row.cumsum(0))).unsqueeze(-1))
-
-    def _threshold(self) -> Tensor:
-        return self.threshold
 
     def _kept(self, found: Selection, draw: Draw) -> Tensor:
         above = found.values > self.threshold.to(found.values.dtype)

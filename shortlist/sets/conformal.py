@@ -31,20 +31,16 @@ class ConformalRule(SetRule):
     def _clear(self) -> None:
         self.register_buffer("threshold", torch.tensor(-torch.inf, dtype=torch.float64))
         self.register_buffer("tie_share", torch.tensor(1.0, dtype=torch.float64))
-        self._true: list[Tensor] = []
 
     def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
         return read_classes(labels, rows, self.num_labels)
 
-    def _settle(self) -> dict[str, Any]:
-        true = torch.cat(self._true)
+    def _settle(self, *observed: Tensor) -> dict[str, Any]:
+        (true,) = observed
         threshold, share = conformal_threshold(true, self.alpha)
         self.threshold.fill_(threshold)
         self.tie_share.fill_(share)
         return {"constraint": self.constraint, "wanted": self.alpha, "achieved": missing_share(true, threshold)}
-
-    def _forget(self) -> None:
-        self._true = []
 
 
 class AverageError(ConformalRule):
@@ -74,21 +70,13 @@ class AverageError(ConformalRule):
     """
 
     constraint: ClassVar[str] = "average error"
+    threshold_name: ClassVar[str | None] = "threshold"
 
     def __init__(self, alpha: float, *, link: Link = "softmax", min_size: int = 0) -> None:
         super().__init__(alpha, link=link, min_size=min_size)
 
-    def options(self) -> dict[str, Any]:
-        return {"alpha": self.alpha}
-
-    def _observe(self, values: Tensor, labels: Any) -> None:
-        self._true.append(values.gather(1, labels[:, None])[:, 0])
-
-    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        return reaching(values, self.threshold.to(values.dtype))
-
-    def _threshold(self) -> Tensor:
-        return self.threshold
+    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
+        return (values.gather(1, labels[:, None])[:, 0],)
 
     def _kept(self, found: Selection, draw: Draw) -> Tensor:
         return kept_with_ties(found.values, self.threshold.to(found.values.dtype), self.tie_share, draw)
@@ -121,6 +109,7 @@ class ClassConditional(SetRule):
         Ding, Angelopoulos, Bates, Jordan, Tibshirani, "Class-conditional conformal prediction with many classes", 2023.
     """
 
+    threshold_name: ClassVar[str | None] = "thresholds"
     thresholds: Tensor
     tie_shares: Tensor
     groups: Tensor
@@ -142,26 +131,20 @@ class ClassConditional(SetRule):
         self.min_count = min_count
         super().__init__(link=link, min_size=min_size)
 
-    def options(self) -> dict[str, Any]:
-        return {"alpha": self.alpha, "clusters": self.clusters, "min_count": self.min_count}
-
     def _clear(self) -> None:
         self.register_buffer("thresholds", torch.zeros(0, dtype=torch.float64))
         self.register_buffer("tie_shares", torch.zeros(0, dtype=torch.float64))
         # The group of each class; -1 for rare classes, which share one threshold.
         self.register_buffer("groups", torch.zeros(0, dtype=torch.int64))
-        self._true: list[Tensor] = []
-        self._classes: list[Tensor] = []
 
     def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
         return read_classes(labels, rows, self.num_labels)
 
-    def _observe(self, values: Tensor, labels: Any) -> None:
-        self._true.append(values.gather(1, labels[:, None])[:, 0])
-        self._classes.append(labels)
+    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
+        return values.gather(1, labels[:, None])[:, 0], labels
 
-    def _settle(self) -> dict[str, Any]:
-        true, classes = torch.cat(self._true), torch.cat(self._classes)
+    def _settle(self, *observed: Tensor) -> dict[str, Any]:
+        true, classes = observed
         num_labels = self.num_labels or 0
         smallest = self.min_count or _smallest_sample(self.alpha)
         if self.clusters is None:
@@ -188,15 +171,6 @@ class ClassConditional(SetRule):
         worst = float((rates / counts.clamp(min=1)).max())
         pooled = int((groups < 0).sum())
         return {"constraint": "error of each class", "wanted": self.alpha, "achieved": worst, "pooled_classes": pooled}
-
-    def _forget(self) -> None:
-        self._true, self._classes = [], []
-
-    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        return reaching(values, self.thresholds.to(values.dtype))
-
-    def _threshold(self) -> Tensor:
-        return self.thresholds
 
     def _kept(self, found: Selection, draw: Draw) -> Tensor:
         thresholds = self.thresholds.to(found.values.dtype)
@@ -231,11 +205,6 @@ def missing_share(scores: Tensor, threshold: float) -> float:
 def conformal_rank(count: int, alpha: float) -> int:
     """``ceil((N + 1)(1 - alpha))``, with alpha as written."""
     return math.ceil((count + 1) * (1 - as_written(alpha)))
-
-
-def reaching(values: Tensor, threshold: Tensor) -> Tensor:
-    """Mask of values at or above the threshold, except -inf."""
-    return (values >= threshold) & (values > -torch.inf)
 
 
 def kept_with_ties(values: Tensor, threshold: Tensor, share: Tensor, draw: Draw) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -14,8 +14,7 @@ from torch import Tensor
 from shortlist.functional.options import check_number
 from shortlist.labels import Labels
 from shortlist.sets.average_k import AverageK
-from shortlist.sets.conformal import reaching
-from shortlist.sets.rule import Draw, SetRule, read_label_sets
+from shortlist.sets.rule import SetRule, read_label_sets
 from shortlist.sets.scores import Link
 
 Objective = Literal["f1", "average-size"]
@@ -57,6 +56,7 @@ class PerLabelThreshold(SetRule):
         tensor([1])
     """
 
+    threshold_name: ClassVar[str | None] = "thresholds"
     thresholds: Tensor
 
     def __init__(
@@ -77,38 +77,25 @@ class PerLabelThreshold(SetRule):
         self.prior = check_number("prior", prior, at_least=0.0)
         super().__init__(link=link, min_size=min_size)
 
-    def options(self) -> dict[str, Any]:
-        return {"objective": self.objective, "k": self.k, "prior": self.prior}
-
     def _clear(self) -> None:
         self.register_buffer("thresholds", torch.zeros(0, dtype=torch.float64))
-        self._scores: list[NDArray[np.floating]] = []
-        self._labels: list[Tensor] = []
-        self._true: list[Tensor] = []
 
     def _read_labels(self, labels: Tensor, rows: int) -> Labels:
         return read_label_sets(labels, rows, self.num_labels)
 
-    def _observe(self, values: Tensor, labels: Any) -> None:
-        self._scores.append(values.numpy())
-        self._labels.append(labels.pairs()[1])
-        self._true.append(labels.at(values))
+    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
+        return values, labels.pairs()[1], labels.at(values)
 
-    def _settle(self) -> dict[str, Any]:
-        scores = np.concatenate(self._scores)
-        labels, true = self._true_scores()
+    def _settle(self, *observed: Tensor) -> dict[str, Any]:
+        scores, labels, true = (column.numpy() for column in observed)
+        order = np.argsort(labels, kind="stable")
+        labels, true = labels[order], true[order]
         if not len(labels):
             raise ValueError("`labels` must have at least one true label.")
         curve = _PooledCurve.fit(scores, true)
         if self.objective == "f1":
             return self._settle_f1(scores, labels, true, curve)
         return self._settle_size(scores, labels, curve)
-
-    def _true_scores(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """The true labels of all rows, ascending, and their scores."""
-        labels, true = (torch.cat(part).numpy() for part in (self._labels, self._true))
-        order = np.argsort(labels, kind="stable")
-        return labels[order], true[order]
 
     def _settle_f1(
         self, scores: NDArray[Any], labels: NDArray[np.int64], true: NDArray[Any], curve: _PooledCurve
@@ -150,15 +137,6 @@ class PerLabelThreshold(SetRule):
         self.thresholds = torch.from_numpy(curve.inverse(float(counter.threshold) / factor))
         achieved = np.count_nonzero(scores >= self.thresholds.numpy()) / len(scores)
         return {"constraint": "average size", "wanted": self.k, "achieved": float(achieved)}
-
-    def _forget(self) -> None:
-        self._scores, self._labels, self._true = [], [], []
-
-    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        return reaching(values, self.thresholds.to(values.dtype))
-
-    def _threshold(self) -> Tensor:
-        return self.thresholds
 
 
 @dataclass(frozen=True)

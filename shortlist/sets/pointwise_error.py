@@ -65,19 +65,16 @@ class PointwiseError(ConformalRule):
         self.free = int(free)
         super().__init__(alpha, link=link, min_size=min_size)
 
-    def options(self) -> dict[str, Any]:
-        return {"alpha": self.alpha, "randomized": self.randomized, "penalty": self.penalty, "free": self.free}
-
     def _check_values(self, scores: Scores) -> None:
         super()._check_values(scores)
         if not self.from_logits:
             scores.check(lambda block: (block < 0) & (block > -torch.inf), "must be probabilities, not negative")
 
-    def _observe(self, values: Tensor, labels: Any) -> None:
+    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
         conformity = self.conformity(values, randomized=self.randomized)
         # An absent label, which is in no set, conforms less than any other.
         conformity = torch.where(values == -torch.inf, -torch.inf, conformity)
-        self._true.append(conformity.gather(1, labels[:, None])[:, 0])
+        return (conformity.gather(1, labels[:, None])[:, 0],)
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
         conformity = self.conformity(values, randomized=self.randomized and draw is not None)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from shortlist.checks import as_written
 from shortlist.labels import Labels
-from shortlist.sets.conformal import reaching
-from shortlist.sets.rule import Draw, SetRule, check_alpha, read_label_sets
+from shortlist.sets.rule import SetRule, check_alpha, read_label_sets
 from shortlist.sets.scores import Link
 
 
@@ -38,52 +37,37 @@ class RecallControl(SetRule):
         Angelopoulos, Bates, Fisch, Lei, Schuster, "Conformal risk control", 2024.
     """
 
+    threshold_name: ClassVar[str | None] = "threshold"
     threshold: Tensor
 
     def __init__(self, alpha: float, *, link: Link = "sigmoid", min_size: int = 0) -> None:
         self.alpha = check_alpha(alpha)
         super().__init__(link=link, min_size=min_size)
 
-    def options(self) -> dict[str, Any]:
-        return {"alpha": self.alpha}
-
     def _clear(self) -> None:
         self.register_buffer("threshold", torch.tensor(-torch.inf, dtype=torch.float64))
-        self._true: list[Tensor] = []
-        self._counts: list[Tensor] = []
-        self._answered = 0
 
     def _read_labels(self, labels: Tensor, rows: int) -> Labels:
         return read_label_sets(labels, rows, self.num_labels)
 
-    def _observe(self, values: Tensor, labels: Any) -> None:
-        self._answered += int((labels.counts > 0).sum())
-        self._true.append(labels.at(values))
-        self._counts.append(labels.counts[labels.pairs()[0]])
+    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
+        return labels.at(values), labels.counts
 
-    def _settle(self) -> dict[str, Any]:
-        true, counts = torch.cat(self._true), torch.cat(self._counts)
+    def _settle(self, *observed: Tensor) -> dict[str, Any]:
+        true, row_counts = observed
+        counts, rows = row_counts.repeat_interleave(row_counts), int((row_counts > 0).sum())
         if not len(true):
             raise ValueError("`labels` must have at least one positive; without one, recall is undefined.")
         order = true.argsort()
         true, counts = true[order], counts[order]
-        budget = as_written(self.alpha) * (self._answered + 1) - 1
+        budget = as_written(self.alpha) * (rows + 1) - 1
         allowed = -1 if budget < 0 else _allowed(counts, budget)
         # The first true label that may not be missing is the threshold; labels that tie with it are in the set too.
         threshold = -torch.inf if allowed < 0 else float(true[min(allowed, len(true) - 1)])
         self.threshold.fill_(threshold)
         outside = (true < threshold) | (true == -torch.inf)
-        lost = float((1.0 / counts[outside].double()).sum()) / self._answered
+        lost = float((1.0 / counts[outside].double()).sum()) / rows
         return {"constraint": "average share of true labels missing", "wanted": self.alpha, "achieved": lost}
-
-    def _forget(self) -> None:
-        self._true, self._counts = [], []
-
-    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        return reaching(values, self.threshold.to(values.dtype))
-
-    def _threshold(self) -> Tensor:
-        return self.threshold
 
 
 def _allowed(counts: Tensor, budget: Fraction) -> int:

@@ -82,6 +82,8 @@ class SetRule(nn.Module, ABC):
     needs_labels: ClassVar[bool] = True
     takes_shards: ClassVar[bool] = False
     """Whether scores may be a DTensor that is sharded along its labels."""
+    threshold_name: ClassVar[str | None] = None
+    """The buffer, one number or one per label, that a score must reach; None if that depends on the row."""
 
     def __init__(self, *, link: Link, min_size: int) -> None:
         super().__init__()
@@ -101,6 +103,7 @@ class SetRule(nn.Module, ABC):
         self.evidence: dict[str, Any] = {}
         self._rows = 0
         self._expected: int | None = None
+        self._observed: list[tuple[Tensor, ...]] = []
         self._clear()
 
     def fit(self, scores: Tensor, labels: Tensor | None = None, *, from_logits: bool) -> SetRule:
@@ -135,7 +138,7 @@ class SetRule(nn.Module, ABC):
         start = 0
         for block in source.blocks(self._link_used):
             stop = start + len(block)
-            self._observe(block, None if read is None else read[start:stop])
+            self._observed.append(self._observe(block, None if read is None else read[start:stop]))
             start = stop
         self._rows += len(source)
         return self
@@ -144,8 +147,9 @@ class SetRule(nn.Module, ABC):
         """Fit the rule to all batches seen."""
         if self._rows == 0:
             raise ValueError("`scores` must have at least one row.")
-        self.evidence = {"rows": self._rows, "labels": self.num_labels, **self._settle()}
-        self._forget()
+        observed = (torch.cat(column) for column in zip(*self._observed, strict=True))
+        self.evidence = {"rows": self._rows, "labels": self.num_labels, **self._settle(*observed)}
+        self._observed = []
         self.fitted = True
         return self
 
@@ -197,41 +201,37 @@ class SetRule(nn.Module, ABC):
     def save(self, path: str | Path) -> None:
         """Write options, thresholds and evidence as JSON, which `load_rule` reads."""
         self._check_fitted()
-        options = {**self.options(), "link": self.link, "min_size": self.min_size}
-        from_logits, num_labels = bool(self.from_logits), self.num_labels or 0
+        kind, from_logits, num_labels = type(self).__name__, bool(self.from_logits), self.num_labels or 0
         buffers = dict(self.named_buffers())
-        kind = type(self).__name__
-        write_rule(path, RuleDocument(kind, options, from_logits, num_labels, buffers, self.evidence))
+        write_rule(path, RuleDocument(kind, self._arguments(), from_logits, num_labels, buffers, self.evidence))
 
-    @abstractmethod
     def options(self) -> dict[str, Any]:
         """The constructor's arguments other than ``link`` and ``min_size``."""
+        return {name: value for name, value in self._arguments().items() if name not in ("link", "min_size")}
 
-    @abstractmethod
+    def _arguments(self) -> dict[str, Any]:
+        """The constructor's arguments, each of which is an attribute."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
     def _clear(self) -> None:
-        """Create the buffers of the unfitted rule and drop the data of earlier batches."""
+        """Create the buffers of the unfitted rule."""
 
     def _begin_batch(self, scores: Scores) -> None:
         """Prepare for the blocks of a batch."""
 
     @abstractmethod
-    def _observe(self, values: Tensor, labels: Any) -> None:
-        """Add the scores of some rows (and what `_read_labels` returned for them)."""
+    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
+        """What fitting needs of some rows, from their scores and what `_read_labels` returned for them."""
 
     @abstractmethod
-    def _settle(self) -> dict[str, Any]:
-        """Set the buffers; return the constraint and the value achieved."""
+    def _settle(self, *observed: Tensor) -> dict[str, Any]:
+        """Set the buffers from what `_observe` returned, concatenated; return the constraint and the value achieved."""
 
-    def _forget(self) -> None:
-        """Drop the data of the batches."""
-
-    @abstractmethod
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
         """Mask of the selected labels, before ``min_size``; without ``draw``, nothing is random."""
-
-    def _threshold(self) -> Tensor | None:
-        """Labels that score below this, one number or one per label, are in no set; None if that depends on the row."""
-        return None
+        if self.threshold_name is None:
+            raise NotImplementedError
+        return (values >= self.get_buffer(self.threshold_name).to(values.dtype)) & (values > -torch.inf)
 
     def _kept(self, found: Selection, draw: Draw) -> Tensor | None:
         """Mask of the labels to keep among those that reach the threshold, row by row; None for all."""
@@ -239,11 +239,10 @@ class SetRule(nn.Module, ABC):
 
     def _select_local(self, values: Tensor, scores: Scores, draw: Draw) -> Selection:
         """The local labels in the sets of a block: those of `_select`, found faster if there is a threshold."""
-        threshold = self._threshold()
-        if threshold is None:
+        if self.threshold_name is None:
             found = select_where(self._select(values, draw), values)
         else:
-            found = scores.select_local(values, threshold)
+            found = scores.select_local(values, self.get_buffer(self.threshold_name))
             kept = self._kept(found, draw)
             found = found if kept is None else found.where(kept)
         if self.min_size == 0:
@@ -303,8 +302,7 @@ class SetRule(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """The options, for ``repr``."""
-        shown = {**self.options(), "link": self.link, "min_size": self.min_size}
-        return ", ".join(f"{name}={value!r}" for name, value in shown.items() if value is not None)
+        return ", ".join(f"{name}={value!r}" for name, value in self._arguments().items() if value is not None)
 
     def _check_reading(self, scores: Tensor, from_logits: bool) -> None:
         if not isinstance(scores, Tensor) or not scores.is_floating_point():

@@ -38,21 +38,15 @@ class TopK(SetRule):
         self.k = int(k)
         super().__init__(link=link, min_size=min_size)
 
-    def options(self) -> dict[str, Any]:
-        return {"k": self.k}
-
     def _check_labels_count(self, num_labels: int) -> None:
         super()._check_labels_count(num_labels)
         if self.k > num_labels:
             raise ValueError(f"`k` must be at most the number of labels, {num_labels}; got {self.k}.")
 
-    def _clear(self) -> None:
-        pass
+    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
+        return ()
 
-    def _observe(self, values: Tensor, labels: Any) -> None:
-        pass
-
-    def _settle(self) -> dict[str, Any]:
+    def _settle(self, *observed: Tensor) -> dict[str, Any]:
         return {"constraint": "size", "wanted": self.k, "achieved": self.k}
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
