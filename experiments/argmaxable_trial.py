@@ -25,10 +25,9 @@ from shortlist.functional import f1_at_k, f1_score, ndcg_at_k, precision_at_k, r
 from shortlist.nn import DFTHead
 from shortlist.train import FitOptions
 from shortlist.train.encoders import Standardised
-from shortlist.train.fit import Fitted, make_run
-from shortlist.train.prepared_inputs import prepared
+from shortlist.train.fit import Fitted, Training, make_run, quiet_lightning
+from shortlist.train.inputs import prepare_inputs
 from shortlist.train.starting_point import start_at_frequencies
-from shortlist.train.training import Training, quiet
 
 STARTS = ("text", "frequencies")
 EPS = 1e-8
@@ -79,12 +78,12 @@ def started(settings: Mapping[str, Any], root: Path) -> tuple[Run, list[float], 
     dataset = open_data(settings["data"], root, seed=seed)
     options = FitOptions(**{**settings["fit"], "seed": seed})
     losses: list[float] = []
-    with quiet():
+    with quiet_lightning():
         seed_everything(seed, verbose=False)
         module, plan = make_run(dataset, options)
         if any(isinstance(each, Standardised) for each in module.model.modules()):
             raise ValueError(f"`encoder` must not standardise its inputs, as sparse ones do not; got {plan.encoder!r}.")
-        ready = prepared(dataset, plan)
+        ready = prepare_inputs(dataset, plan)
         train = ready.part("train")
         if start == "frequencies":
             start_at_frequencies(module.model.head, train.label_counts(), len(train))

@@ -18,7 +18,7 @@ from shortlist.sets import AverageK
 from shortlist.sets.scores import Link
 from shortlist.targets import to_class_indices
 from shortlist.train import FitOptions, fit
-from shortlist.train.findings import Shots
+from shortlist.train.comparison.findings import Shots
 
 LARGEST_SIZE = 60
 """Sets of at least this size share the last place of a histogram."""

@@ -20,7 +20,7 @@ from shortlist.evidence import Claim, Figure, Lab, Outcome, Table, all_of, beats
 from shortlist.report.chart import Axis, Chart, Series, candidate_style
 from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
-from shortlist.train.scores import batches_of
+from shortlist.train.inputs import row_batches
 
 
 class Linear(NamedTuple):
@@ -137,7 +137,7 @@ def _judged(run: Run | None, described: Mapping[str, Any], settings: Mapping[str
 @torch.no_grad()
 def _features(run: Run | None, part: Dataset) -> Tensor:
     """What the frozen encoder makes of all rows, in evaluation mode."""
-    rows = (part.inputs.batch(rows) for rows in batches_of(len(part)))
+    rows = (part.inputs.batch(rows) for rows in row_batches(len(part)))
     if run is None:
         return torch.cat([each.float() for each in rows])
     model = run.fitted.model.eval()

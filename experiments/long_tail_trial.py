@@ -17,7 +17,7 @@ from shortlist.data import Dataset, Groups, long_tail
 from shortlist.functional import margins_from_counts
 from shortlist.functional.metrics.accuracy import class_hits
 from shortlist.train import FitOptions, fit
-from shortlist.train.findings import Shots
+from shortlist.train.comparison.findings import Shots
 
 
 def trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:

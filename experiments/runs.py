@@ -11,9 +11,9 @@ from torch import Tensor
 from experiments.data import open_data
 from shortlist.data import Dataset
 from shortlist.train import FitOptions, fit
+from shortlist.train.evaluation import model_scores
 from shortlist.train.fit import Fitted
-from shortlist.train.prepared_inputs import prepared
-from shortlist.train.scores import model_scores
+from shortlist.train.inputs import prepare_inputs
 
 
 class Run(NamedTuple):
@@ -24,7 +24,7 @@ class Run(NamedTuple):
 
     def logits(self, part: str) -> Tensor:
         """``(N, n)``: of the rows of a part."""
-        rows = prepared(self.dataset, self.fitted.plan).part(part)
+        rows = prepare_inputs(self.dataset, self.fitted.plan).part(part)
         return model_scores(self.fitted.model, rows, self.dataset.num_labels)
 
 

@@ -25,7 +25,7 @@ from shortlist.functional import (
     smooth_topk_svm,
     truncated_topk_entropy,
 )
-from shortlist.train.densenet import DenseNet
+from shortlist.train.encoders import DenseNet
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 YARDSTICK = "cross-entropy"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shortlist import __version__
+from shortlist.errors import InputError
 
 _DIGEST_BYTES = 16
 
@@ -125,6 +126,23 @@ def first_difference(before: Any, now: Mapping[str, Any]) -> str | None:
             return first_difference(was, found)
         return f"{name} changed" if _is_digest(found) else f"{name} was {was!r} and is {found!r}"
     return None
+
+
+def check_same(before: Any, now: Mapping[str, Any], *, path: str | Path, what: str = "another run") -> None:
+    """Check that unfinished or finished work belongs to the present task.
+
+    Args:
+        before: the fingerprint that was read from a file, so that it may be anything.
+        now: the fingerprint of what is asked for.
+        path: the file or folder of the work.
+        what: the kind of work, for the message.
+
+    Raises:
+        InputError: with the first difference.
+    """
+    difference = first_difference(before, now)
+    if difference is not None:
+        raise InputError(f"`{path}` holds {what} ({difference}); choose another folder.")
 
 
 def _is_digest(value: Any) -> bool:

@@ -13,7 +13,7 @@ from shortlist.data.target_rows import sparse_targets
 from shortlist.nn import Loss, Task
 from shortlist.recipes import HEADS, LOSSES, make_head, make_loss
 from shortlist.train import MLP, ModelPlan, Plain, SetModel
-from shortlist.train.global_batch import batch_loss
+from shortlist.train.distributed.global_batch import batch_loss
 from tests.contracts import HEADS_WITHOUT_TENSORS
 
 N, ROWS = 7, 6

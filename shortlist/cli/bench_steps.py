@@ -122,7 +122,7 @@ def losses(batch: Batch) -> list[Group]:
 def _loss_step(name: str, batch: Batch, heads: tuple[Tensor, ...], target: Tensor) -> Step:
     from shortlist.nn import Task
     from shortlist.recipes import make_loss
-    from shortlist.train.global_batch import batch_loss
+    from shortlist.train.distributed.global_batch import batch_loss
 
     rows, labels = batch.shape
     counts = torch.bincount(batch.classes, minlength=labels)

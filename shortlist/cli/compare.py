@@ -90,13 +90,13 @@ def _compared(given: Any, command: str) -> ComparisonDocument:
     from shortlist.cli.model_data import describe_source
     from shortlist.cli.run_options import check_test_rows, fit_options, naming_data, training_data
     from shortlist.train import compare, comparison_document
-    from shortlist.train.evaluation import figure_names
+    from shortlist.train.evaluation import metric_names
 
     began, base = time.monotonic(), fit_options(given)
     candidates = _candidates(base, given.losses, given.candidates)
     dataset = training_data(given)
     # Before the work, which may take hours.
-    figures = figure_names(dataset, base.k)
+    figures = metric_names(dataset, base.k)
     target = given.target or figures[0]
     if target not in figures:
         raise ValueError(f"--target must be one of {', '.join(figures)}; got {target!r}.")

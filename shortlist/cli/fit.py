@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
     from shortlist.cli.model_data import describe_source
     from shortlist.cli.run_options import check_test_rows, fit_options, naming_data, options_parser, training_data
     from shortlist.train import evaluate, fit, save_model
-    from shortlist.train.nodes import Place
-    from shortlist.train.run_folder import RunFolder
+    from shortlist.train.checkpoints import RunFolder
+    from shortlist.train.distributed.processes import Topology
 
     parser = options_parser("shortlist fit", "Train a model that answers with sets.", _EXAMPLES)
     parser.add_argument("--output", metavar="FOLDER", required=True, help="where the model goes")
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     given = parser.parse_args(options.rest)
     check_folder(given.output)
     asked = fit_options(given)
-    first = Place.here(asked).is_first
+    first = Topology.of(asked).is_first
     if given.resume and not RunFolder(given.output).has_begun:
         raise ValueError(f"`--resume`: `{given.output}` holds no run to go on with.")
     dataset = training_data(given)

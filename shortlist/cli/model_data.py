@@ -31,7 +31,7 @@ from shortlist.data.unlabelled import (
     table_rows,
 )
 from shortlist.train import FitOptions, SavedModel
-from shortlist.train.identity import run_identity
+from shortlist.train.checkpoints import run_fingerprint
 
 _LINES = "lines"
 _TEXTS = (".txt", ".txt.gz", ".txt.xz")
@@ -76,7 +76,7 @@ def describe_source(
         "format": name,
         "reader": json.loads(json.dumps(dict(reader), default=str)),
         "columns": input_columns(place, **reader) if name == "table" else {},
-        "digest": run_identity(dataset, FitOptions())["data"],
+        "digest": run_fingerprint(dataset, FitOptions())["data"],
         "seed": seed,
     }
 
@@ -132,7 +132,7 @@ def open_labelled(data: str, source: Source, *, format: str | None, reader: Mapp
         drawn = with_parts(dataset, seed=source.seed, data=data)
     except ValueError:
         return dataset
-    same = drawn is not dataset and run_identity(drawn, FitOptions())["data"] == source.digest
+    same = drawn is not dataset and run_fingerprint(drawn, FitOptions())["data"] == source.digest
     return drawn if same else dataset
 
 

@@ -16,7 +16,7 @@ from shortlist.data.opening import FORMATS, told_format
 from shortlist.extras import require
 from shortlist.train import FitOptions
 from shortlist.train.fit import make_run
-from shortlist.train.scores import refuse_unusable
+from shortlist.train.inputs import check_rows
 
 _IMAGES_AT_ONCE = 16
 
@@ -124,7 +124,7 @@ def naming_data(data: str) -> Iterator[None]:
 
 def check_test_rows(dataset: Dataset, candidates: Iterable[FitOptions]) -> None:
     """Read the rows that come into play only when all candidates are trained, so that a bad one is told before."""
-    refuse_unusable(dataset, ("test",))
+    check_rows(dataset, ("test",))
     if isinstance(dataset.inputs, ImageFiles):
         for options in candidates:  # A wrong option must not wait for many files.
             make_run(dataset, options)

@@ -1,4 +1,4 @@
-"""Training of models that answer with sets; needs the extra ``train``."""
+"""Training of models that predict sets; needs the extra ``train``."""
 
 from shortlist.comparison_document import write_comparison
 from shortlist.extras import import_failure
@@ -8,17 +8,14 @@ try:
 except Exception as error:
     raise import_failure("lightning", error, extra="train") from error
 
-from shortlist.train.batches import SetBatches
 from shortlist.train.classifier import SetClassifier
-from shortlist.train.comparison import Comparison, Interval, compare
-from shortlist.train.comparison_file import comparison_document
-from shortlist.train.densenet import DenseNet
-from shortlist.train.encoders import MLP, Bag, Plain, SmallCNN, Standardised
-from shortlist.train.evaluation import Evaluation, evaluate
-from shortlist.train.fit import Fitted, fit
-from shortlist.train.model import SetModel
+from shortlist.train.comparison import Comparison, Interval, compare, comparison_document
+from shortlist.train.encoders import MLP, Bag, DenseNet, Plain, SmallCNN, Standardised
+from shortlist.train.evaluation import Evaluation
+from shortlist.train.fit import Fitted, evaluate, fit
+from shortlist.train.inputs import SetBatches
 from shortlist.train.options import FitOptions
-from shortlist.train.plan import ModelPlan, build_model
+from shortlist.train.plan import ModelPlan, SetModel, build_model
 from shortlist.train.saved_model import SavedModel, export_onnx, load_model, save_model
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Encoders: from a batch of inputs to a feature vector per row."""
+"""Encoders: modules that map a batch of inputs to a feature vector per row."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from shortlist.errors import InputError
+
 
 class FeatureEncoder(Protocol):
-    """A module that says how many features it gives."""
+    """A module that knows how many features it returns."""
 
     out_features: int
 
@@ -18,7 +20,7 @@ class FeatureEncoder(Protocol):
 
 
 class Plain(nn.Module):
-    """Features as they are, flat and in the dtype of the module, float32: a head on it is a linear model.
+    """Flattened features in the dtype of the module, float32; a head on top is a linear model.
 
     Args:
         shape: the shape of a row.
@@ -37,15 +39,15 @@ class Plain(nn.Module):
         self.register_buffer("dtype_holder", torch.empty(0), persistent=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """``(B, features)`` of ``(B, *shape)``; whole numbers from 0 to 255 become fractions."""
+        """Map ``(B, *shape)`` to ``(B, features)``; bytes are divided by 255."""
         return _flat(inputs, self.out_features, self.dtype_holder.dtype)
 
 
 class Standardised(nn.Module):
-    """Features shifted and scaled by numbers that were measured on training rows.
+    """Features standardized with the mean and deviation of the training rows.
 
     Args:
-        mean, scale: ``(features,)``; a feature that never varies has scale 0 and is left as 0.
+        mean, scale: ``(features,)``; a constant feature has scale 0 and becomes 0.
     """
 
     mean: Tensor
@@ -58,15 +60,15 @@ class Standardised(nn.Module):
         self.register_buffer("factor", torch.where(scale > 0, 1 / scale.clamp(min=1e-12), 0.0))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """``(B, features)``."""
+        """Map ``(B, *shape)`` to ``(B, features)``."""
         return (_flat(inputs, self.out_features, self.mean.dtype) - self.mean) * self.factor
 
 
 class Bag(nn.Module):
-    """The weighted sum of a vector for each stored column of a sparse row: words of a text, tags of an item.
+    """Weighted sum of one vector per stored column of a sparse row, such as the words of a text.
 
     Args:
-        width: how many columns.
+        width: number of columns.
         out_features: size of the vectors.
 
     Example:
@@ -84,7 +86,7 @@ class Bag(nn.Module):
         nn.init.normal_(self.vectors.weight, std=1.0)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """``(B, out_features)`` of a sparse CSR batch ``(B, width)``."""
+        """Map a sparse CSR batch ``(B, width)`` to ``(B, out_features)``."""
         if inputs.layout != torch.sparse_csr:
             raise TypeError(f"`inputs` must be a sparse CSR tensor; got layout {inputs.layout}.")
         if inputs.shape[1] != self.vectors.num_embeddings:
@@ -95,12 +97,12 @@ class Bag(nn.Module):
 
 
 class MLP(nn.Module):
-    """Hidden layers on top of another encoder, each linear, normalised, rectified and with dropout.
+    """Hidden layers on top of another encoder: linear, layer norm, ReLU, dropout.
 
     Args:
-        below: the encoder whose features are taken.
+        below: the encoder whose features are the input.
         hidden: the size of each hidden layer.
-        dropout: the share of features that training drops.
+        dropout: the probability to drop a feature in training.
 
     Example:
         >>> MLP(Plain((8,)), (32, 16))(torch.zeros(4, 8)).shape
@@ -119,12 +121,12 @@ class MLP(nn.Module):
         self.out_features = size
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """``(B, hidden[-1])``."""
+        """Map inputs to ``(B, hidden[-1])``."""
         return self.layers(self.below(inputs))
 
 
 class SmallCNN(nn.Module):
-    """Three stages of two convolutions, each stage halving the image: enough for small pictures.
+    """Three stages of two convolutions, each of which halves the resolution: enough for small images.
 
     Args:
         channels: of the images.
@@ -148,12 +150,64 @@ class SmallCNN(nn.Module):
         self.out_features = size
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """``(B, 4 * width)`` of images ``(B, channels, H, W)``."""
+        """Map images ``(B, channels, H, W)`` to ``(B, 4 * width)``."""
         return self.layers(2 * as_floats(inputs, next(self.parameters()).dtype) - 1).mean((2, 3))
 
 
+class DenseNet(nn.Module):
+    """DenseNet for images of 32 pixels: three dense blocks without bottlenecks or compression.
+
+    Depth 40 and growth 40 are the DenseNet-40-40 that the papers train on CIFAR-100.
+
+    Args:
+        channels: of the images.
+        depth: 3 m + 4 layers for m in each block.
+        growth: channels that each layer adds.
+
+    Example:
+        >>> DenseNet(depth=7, growth=4)(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).shape
+        torch.Size([2, 28])
+
+    References:
+        Huang et al., "Densely connected convolutional networks", 2017.
+    """
+
+    def __init__(self, channels: int = 3, *, depth: int = 40, growth: int = 40) -> None:
+        super().__init__()
+        if depth < 7 or (depth - 4) % 3:
+            raise InputError(f"`depth` must be 3 m + 4 with an integer m >= 1; got {depth}.")
+        size = 16
+        layers: list[nn.Module] = [nn.Conv2d(channels, size, 3, padding=1, bias=False)]
+        for block in range(3):
+            for _ in range((depth - 4) // 3):
+                layers.append(_DenseLayer(size, growth))
+                size += growth
+            if block < 2:
+                layers += [nn.BatchNorm2d(size), nn.ReLU(), nn.Conv2d(size, size, 1, bias=False), nn.AvgPool2d(2)]
+        self.layers = nn.Sequential(*layers, nn.BatchNorm2d(size), nn.ReLU())
+        self.out_features = size
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map images ``(B, channels, H, W)`` to ``(B, features)``."""
+        return self.layers(2 * as_floats(inputs, next(self.parameters()).dtype) - 1).mean((2, 3))
+
+
+class _DenseLayer(nn.Module):
+    """Concatenates ``growth`` new channels to its input."""
+
+    def __init__(self, size: int, growth: int) -> None:
+        super().__init__()
+        self.new = nn.Sequential(nn.BatchNorm2d(size), nn.ReLU(), nn.Conv2d(size, growth, 3, padding=1, bias=False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, self.new(x)], dim=1)
+
+
 def as_floats(inputs: Tensor, dtype: torch.dtype) -> Tensor:
-    """Inputs in the dtype of the layer that takes them; bytes as fractions of 255."""
+    """Cast inputs to a dtype; bytes are divided by 255."""
     floats = inputs.to(dtype)
     return floats / 255 if inputs.dtype == torch.uint8 else floats
 

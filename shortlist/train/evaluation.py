@@ -1,39 +1,33 @@
-"""What a model is worth: its errors on rows that it has never seen, with sets of the size that was asked for."""
+"""Metrics of a model on rows that it was not trained on, with sets of the requested size."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torchmetrics import Metric
 
 from shortlist.data import Dataset
-from shortlist.metrics import MeanAveragePrecision
-from shortlist.recipes import loss_class
+from shortlist.metrics import AverageKAccuracy, MeanAveragePrecision, RankingMetrics, TopKAccuracy
 from shortlist.sets import AverageK
 from shortlist.sets.scores import Link
 from shortlist.targets import to_class_indices
-from shortlist.train.fit import Fitted
-from shortlist.train.prepared_inputs import prepared
-from shortlist.train.scores import (
-    is_one_class,
-    metric_values,
-    model_scores,
-    refuse_unusable,
-    run_metrics,
-    update_metrics,
-)
+from shortlist.train.inputs import is_one_class, row_batches
+
+_FAMILIES = ("recall", "precision", "f1", "ndcg")
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Figures by name, and what they were made of.
+    """Metrics by name, and the scores behind them.
 
-    For one class per row ``values`` holds ``top1_error``, ``topK_error`` and ``averageK_error``: how often the class is
-    missing among the best, among the K best, and in sets of K labels on average; and ``average_size``, what that
-    average came to on these rows. For sets, precision, recall, F1 and nDCG at several sizes, and ``map``, the mean
-    average precision of the labels that occur. ``rule`` makes the sets; ``logits``, ``(rows, n)``, are of the rows that
-    were evaluated, and ``val_logits`` of those that the rule was fitted on.
+    For one class per row ``values`` has ``top1_error``, ``topK_error`` and ``averageK_error``: how often the class is
+    not the first, not among the first K, and not in sets of K labels on average; and ``average_size``, the average size
+    on these rows. For sets it has precision, recall, F1 and nDCG at several sizes, and ``map``, the mean average
+    precision over the labels that occur. ``rule`` makes the sets; ``logits``, ``(rows, n)``, belong to the evaluated
+    rows, and ``val_logits`` to those that the rule was fitted on.
     """
 
     values: dict[str, float]
@@ -43,58 +37,24 @@ class Evaluation:
 
     @property
     def sizes(self) -> Tensor:
-        """Those of the sets, ``(rows,)`` int64."""
+        """The sizes of the sets, ``(rows,)`` int64."""
         return self.rule(self.logits).sum(-1).to(torch.int64)
 
 
-def figure_names(dataset: Dataset, k: float) -> list[str]:
-    """The figures of `evaluate` that can be better or worse, the one of the size that is asked for first."""
-    metrics = run_metrics(one_class=is_one_class(dataset), num_labels=dataset.num_labels, k=k)
-    if is_one_class(dataset):
-        return [name.replace("accuracy", "error") for name in reversed(metrics)]
-    sizes: tuple[int, ...] = metrics["ranking"]._ks  # pyright: ignore[reportAssignmentType]
-    whole = max(1, min(round(k), dataset.num_labels))
-    families = ("recall", "precision", "f1", "ndcg")
-    others = [f"{name}@{size}" for name in families for size in sizes if size != whole]
-    return [*(f"{name}@{whole}" for name in families), "map", *others]
-
-
-def evaluate(fitted: Fitted, dataset: Dataset, *, part: str = "test") -> Evaluation:
-    """Evaluate a model on a part of the data; the threshold of its sets comes from the part ``val``.
-
-    Args:
-        fitted: of `shortlist.train.fit`.
-        dataset: the data that it was trained on, with its split. Labels are the true ones, not the noisy ones.
-        part: which part.
-
-    Example:
-        >>> from shortlist.data import AmbiguousWorld
-        >>> from shortlist.train import FitOptions, evaluate, fit
-        >>> data = AmbiguousWorld().sample(2000, seed=0)
-        >>> sorted(evaluate(fit(data, FitOptions(epochs=1)), data).values)
-        ['average3_error', 'average_size', 'top1_error', 'top3_error']
-    """
-    dataset = prepared(dataset, fitted.plan)
-    refuse_unusable(dataset, ("val", part))
-    rows = dataset.part(part)
-    val_logits, logits = (model_scores(fitted.model, each, dataset.num_labels) for each in (dataset.part("val"), rows))
-    return evaluate_scores(val_logits, logits, rows, k=fitted.options.k, link=loss_class(fitted.plan.loss).link)
-
-
 def evaluate_scores(val_logits: Tensor, logits: Tensor, rows: Dataset, *, k: float, link: Link) -> Evaluation:
-    """Evaluate scores, whatever they come from; see `evaluate`.
+    """Evaluate scores, wherever they come from; see `shortlist.train.evaluate`.
 
     Args:
         val_logits: of the rows that the threshold is fitted on.
         logits: ``(N, n)``, of the rows to evaluate.
-        rows: these.
-        k: how many labels the sets hold on average.
-        link: how logits become scores that compare rows.
+        rows: these rows.
+        k: the average size of the sets.
+        link: maps logits to scores that are comparable between rows.
     """
     n, one_class = rows.num_labels, is_one_class(rows)
     rule = AverageK(k, link=link)
     rule.fit(val_logits, from_logits=True)
-    metrics = run_metrics(one_class=one_class, num_labels=n, k=k)
+    metrics = watched_metrics(one_class=one_class, num_labels=n, k=k)
     if one_class:
         metrics = {name: metric for name, metric in metrics.items() if name.startswith("top")}
     else:
@@ -102,8 +62,89 @@ def evaluate_scores(val_logits: Tensor, logits: Tensor, rows: Dataset, *, k: flo
     update_metrics(metrics, logits, rows.true_targets, link=link)
     values = metric_values(metrics)
     if one_class:
-        values = {name.replace("accuracy", "error"): 1 - value for name, value in values.items()}
-        inside, classes = rule(logits), to_class_indices(rows.true_targets, n)
-        values[f"average{k:g}_error"] = 1 - float(inside.gather(-1, classes.unsqueeze(-1)).double().mean())
-        values["average_size"] = float(inside.sum(-1).double().mean())
+        values = {_error_name(name): 1 - value for name, value in values.items()}
+        sets, classes = rule(logits), to_class_indices(rows.true_targets, n)
+        values[f"average{k:g}_error"] = 1 - float(sets.gather(-1, classes.unsqueeze(-1)).double().mean())
+        values["average_size"] = float(sets.sum(-1).double().mean())
     return Evaluation(values, rule, logits, val_logits)
+
+
+def metric_names(dataset: Dataset, k: float) -> list[str]:
+    """Return the metrics of `shortlist.train.evaluate` that can be better or worse, those at size ``k`` first."""
+    if is_one_class(dataset):
+        metrics = watched_metrics(one_class=True, num_labels=dataset.num_labels, k=k)
+        return [_error_name(name) for name in reversed(metrics)]
+    whole, sizes = _whole_size(k, dataset.num_labels), _ranking_sizes(k, dataset.num_labels)
+    others = [f"{name}@{size}" for name in _FAMILIES for size in sizes if size != whole]
+    return [*(f"{name}@{whole}" for name in _FAMILIES), "map", *others]
+
+
+def monitor_names(*, one_class: bool, num_labels: int, k: float) -> list[str]:
+    """Return the metrics that a run can monitor, the default first."""
+    if one_class:
+        return list(reversed(watched_metrics(one_class=True, num_labels=num_labels, k=k)))
+    sizes = _ranking_sizes(k, num_labels)
+    default = f"recall@{min(sizes, key=lambda size: abs(size - k))}"
+    names = [f"{name}@{size}" for name in ("precision", "recall", "f1", "ndcg") for size in sizes]
+    return [default, *(name for name in names if name != default)]
+
+
+def watched_metrics(*, one_class: bool, num_labels: int, k: float) -> dict[str, Metric]:
+    """Return the metrics of a validation epoch, for sets of about ``k`` labels."""
+    whole = _whole_size(k, num_labels)
+    if one_class:
+        return {
+            "top1_accuracy": TopKAccuracy(1),
+            f"top{whole}_accuracy": TopKAccuracy(whole),
+            f"average{k:g}_accuracy": AverageKAccuracy(k),
+        }
+    return {"ranking": RankingMetrics(_ranking_sizes(k, num_labels))}
+
+
+def update_metrics(metrics: Mapping[str, Metric], logits: Tensor, target: Tensor, *, link: str) -> None:
+    """Update all metrics with a batch.
+
+    Args:
+        metrics: of `watched_metrics`.
+        logits: ``(B, n)``.
+        target: labels in any form.
+        link: maps logits to scores that are comparable between rows, which an average size needs. A sigmoid keeps the
+            order of all logits, so it is not applied.
+    """
+    for metric in metrics.values():
+        compares_rows = isinstance(metric, AverageKAccuracy) and link == "softmax"
+        metric.update(logits.softmax(-1) if compares_rows else logits, target)
+
+
+def metric_values(metrics: Mapping[str, Metric]) -> dict[str, float]:
+    """Return the values of all metrics by name; a metric with several values names them itself."""
+    values: dict[str, float] = {}
+    for name, metric in metrics.items():
+        value = metric.compute()
+        values |= {key: float(x) for key, x in value.items()} if isinstance(value, dict) else {name: float(value)}
+    return values
+
+
+@torch.no_grad()
+def model_scores(model: nn.Module, dataset: Dataset, num_labels: int, *, batch_size: int = 1024) -> Tensor:
+    """Return the logits of all rows, ``(N, n)`` float32, in evaluation mode."""
+    was_training = model.training
+    model.eval()
+    device = next(model.parameters()).device
+    scores = torch.empty(len(dataset), num_labels)
+    for rows in row_batches(len(dataset), batch_size):
+        scores[rows] = model(dataset.inputs.batch(rows).to(device)).float().cpu()
+    model.train(was_training)
+    return scores
+
+
+def _whole_size(k: float, num_labels: int) -> int:
+    return max(1, min(round(k), num_labels))
+
+
+def _ranking_sizes(k: float, num_labels: int) -> list[int]:
+    return sorted({1, min(5, num_labels), _whole_size(k, num_labels)})
+
+
+def _error_name(accuracy: str) -> str:
+    return accuracy.removesuffix("accuracy") + "error"

@@ -1,49 +1,66 @@
-"""From a dataset to a trained model, in one call that can be interrupted."""
+"""Train a model on a dataset, with one call that can be interrupted, and evaluate it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import logging
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from lightning import seed_everything
+from lightning import Callback, Trainer, seed_everything
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
-from shortlist.data import Dataset, frozen_encoder
-from shortlist.data.target_rows import label_pairs
+from shortlist.data import Dataset
+from shortlist.errors import InputError
 from shortlist.nn import Task
+from shortlist.progress import progress_bar
 from shortlist.recipes import loss_class, make_loss
 from shortlist.targets import check_target
+from shortlist.train.checkpoints import AtomicCheckpoints, RunFolder, read_checkpoint, run_fingerprint
 from shortlist.train.classifier import SetClassifier
+from shortlist.train.distributed.batch_norm import use_global_batch_norm
+from shortlist.train.distributed.processes import Topology, run_processes
+from shortlist.train.distributed.sharding import ShardedStrategy
 from shortlist.train.encoders import Standardised, as_floats
-from shortlist.train.identity import run_identity
-from shortlist.train.model import SetModel
-from shortlist.train.nodes import Place
-from shortlist.train.options import FitOptions
-from shortlist.train.plan import ModelPlan, build_model
-from shortlist.train.prepared_inputs import prepared
-from shortlist.train.scores import (
-    batches_of,
+from shortlist.train.evaluation import Evaluation, evaluate_scores, model_scores, monitor_names, watched_metrics
+from shortlist.train.inputs import (
+    EpochBatches,
+    SetBatches,
+    check_parts,
+    check_rows,
     is_one_class,
-    refuse_missing,
-    refuse_unusable,
-    row_shape,
-    run_metrics,
+    prepare_inputs,
+    row_batches,
 )
+from shortlist.train.options import FitOptions
+from shortlist.train.plan import ModelPlan, SetModel, build_model, make_plan
 from shortlist.train.starting_point import start_at_frequencies
-from shortlist.train.training import Training, quiet
 
 _KINDS = ("features", "sparse features", "images", "text")
+# How long processes wait for each other: for nodes to start, for the slowest step, for a checkpoint to be written. The
+# end of a process is noticed at once; only a machine that vanishes without closing its connections takes this long.
+_PEER_TIMEOUT = timedelta(minutes=5)
+
+Report = Callable[[float], object]
+Progress = bool | Report
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What a run gives.
+    """The result of a run.
 
-    ``model`` has the parameters of the best epoch; ``history`` has the numbers of every epoch.
+    ``model`` has the parameters of the best epoch; ``history`` has the metrics of every epoch.
     """
 
     model: SetModel
@@ -61,152 +78,291 @@ def fit(
     *,
     folder: str | Path | None = None,
     resume: bool = False,
-    progress: bool | Callable[[float], object] = False,
+    progress: Progress = False,
+    data_name: str = "dataset",
 ) -> Fitted:
-    """Train a model on the part ``train``, watching the part ``val``.
+    """Train a model on the part ``train``, monitoring the part ``val``.
 
     Args:
-        dataset: features, sparse features, images or texts; with parts ``train`` and ``val``. With ``options.frozen``
-            the features of all its rows are computed first, and kept in `shortlist.files.cache_folder`.
-        options: how; by default those that suit most data.
-        folder: where checkpoints are kept after every epoch. A run with the same folder goes on where the last one
-            ended, and ends with the same numbers as one that was not interrupted; a folder of other data or options is
-            refused. Several nodes must see one folder; the first one writes to it.
-        resume: whether to refuse a folder in which no run has begun. What was done in the epoch that a run died in is
-            done again, and that is all that is lost.
-        progress: whether to show a bar; or what to call with the share of all steps that is done.
+        dataset: features, sparse features, images or text; with parts ``train`` and ``val``. With ``options.frozen``
+            the features of all its rows are computed first and cached in `shortlist.files.cache_folder`.
+        options: how to train.
+        folder: where checkpoints are kept after every epoch. A run with the same folder continues where the last one
+            ended, with the same result as one that was not interrupted; a folder of other data or options is refused.
+            Several nodes must see one folder; the first one writes to it.
+        resume: whether to refuse a folder in which no run has started. Only the epoch in which a run died is repeated.
+        progress: whether to show a progress bar; or a function that is called with the fraction of steps that is done.
+        data_name: what messages call the dataset, such as its file.
 
     Returns:
-        The model of the best epoch, with what is needed to build it again.
+        The model of the best epoch, with what is needed to rebuild it.
 
     Raises:
-        ValueError: in one sentence, for data or options that do not fit.
+        InputError: if data or options do not fit, the folder holds another run, or the loss diverges.
     """
     options = options or FitOptions()
-    place = Place.here(options)
-    if folder is None and (resume or not place.is_alone):
-        raise ValueError(f"`folder` must be given {'with `resume`' if resume else 'with several nodes'}; got None.")
-    asked = run_identity(dataset, options)
-    with quiet():
+    topology = Topology.of(options)
+    if folder is None and (resume or not topology.is_alone):
+        raise InputError(f"`folder` must be given {'with `resume`' if resume else 'with several nodes'}; got None.")
+    fingerprint = run_fingerprint(dataset, options)
+    with quiet_lightning():
         seed_everything(options.seed, verbose=False)
-        module, plan = make_run(dataset, options)
-        module.asked = asked
-        dataset = prepared(dataset, plan, progress=progress is True)
-        refuse_unusable(dataset, ("train", "val"))
+        module, plan = make_run(dataset, options, data_name=data_name)
+        module.fingerprint = fingerprint
+        dataset = prepare_inputs(dataset, plan, progress=progress is True)
+        check_rows(dataset, ("train", "val"), name=data_name)
         train, val = dataset.part("train"), dataset.part("val")
         check_target(train.targets, dataset.num_labels)
-        _standardise(module.model, train)
+        _standardize(module.model, train)
         if options.start == "frequencies" or (options.start == "auto" and loss_class(plan.loss).starts_at_frequencies):
             start_at_frequencies(module.model.head, train.label_counts(), len(train))
         with TemporaryDirectory() as scratch:
-            monitor = _monitor(module, options)
-            training = Training(module, train, val, options, monitor, Path(folder or scratch), place)
+            monitor = _monitor(dataset, options)
+            training = Training(module, train, val, options, monitor, Path(folder or scratch), topology)
             best = training.run(progress, resume=resume)
     return Fitted(module.model, plan, options, dataset.label_names, monitor, best, module.history)
 
 
-def make_run(dataset: Dataset, options: FitOptions) -> tuple[SetClassifier, ModelPlan]:
-    """Model, loss and metrics of a run, before anything is read or trained.
+def evaluate(fitted: Fitted, dataset: Dataset, *, part: str = "test", data_name: str = "dataset") -> Evaluation:
+    """Evaluate a model on a part of the data; the threshold of its sets is fitted on the part ``val``.
+
+    Args:
+        fitted: of `fit`.
+        dataset: the data that it was trained on, with its split. Labels are the true ones, not the noisy ones.
+        part: which part.
+        data_name: what messages call the dataset, such as its file.
+
+    Example:
+        >>> from shortlist.data import AmbiguousWorld
+        >>> from shortlist.train import FitOptions, evaluate, fit
+        >>> data = AmbiguousWorld().sample(2000, seed=0)
+        >>> sorted(evaluate(fit(data, FitOptions(epochs=1)), data).values)
+        ['average3_error', 'average_size', 'top1_error', 'top3_error']
+    """
+    dataset = prepare_inputs(dataset, fitted.plan)
+    check_rows(dataset, ("val", part), name=data_name)
+    rows = dataset.part(part)
+    val_logits, logits = (model_scores(fitted.model, each, dataset.num_labels) for each in (dataset.part("val"), rows))
+    return evaluate_scores(val_logits, logits, rows, k=fitted.options.k, link=loss_class(fitted.plan.loss).link)
+
+
+def make_run(dataset: Dataset, options: FitOptions, *, data_name: str = "dataset") -> tuple[SetClassifier, ModelPlan]:
+    """Build model, loss and metrics of a run, before anything is read or trained.
 
     Raises:
-        ValueError: in one sentence, for options that do not fit the data or each other.
+        InputError: if options do not fit the data or each other.
     """
-    if dataset.inputs.kind not in _KINDS:
-        raise ValueError(f"`dataset` must have {', '.join(_KINDS)} as inputs; got {dataset.inputs.kind}.")
-    if options.augmentation and dataset.inputs.kind != "images":
-        raise ValueError(f"`augmentation` {options.augmentation!r} needs images; got {dataset.inputs.kind}.")
+    kind = dataset.inputs.kind
+    if kind not in _KINDS:
+        raise InputError(f"`{data_name}` must have {', '.join(_KINDS)} as inputs; got {kind}.")
+    if options.augmentation and kind != "images":
+        raise InputError(f"`augmentation` {options.augmentation!r} needs images; got {kind}.")
     if dataset.num_labels < 2:
-        raise ValueError(f"`dataset` must have at least 2 labels; got {dataset.num_labels}.")
-    refuse_missing(dataset, ("train", "val"))
+        raise InputError(f"`{data_name}` must have at least 2 labels; got {dataset.num_labels}.")
+    if options.k > dataset.num_labels:
+        raise InputError(f"`k` must lie in (0, {dataset.num_labels}], the number of labels; got {options.k}.")
+    check_parts(dataset, ("train", "val"), name=data_name)
     one_class = is_one_class(dataset)
     chosen = loss_class(options.loss if options.loss != "auto" else ("cross_entropy" if one_class else "bce"))
     if chosen.one_class and not one_class:
-        raise ValueError(f"`loss` {chosen.name!r} is for one class per row; the rows have sets.")
+        raise InputError(f"`loss` {chosen.name!r} is for one class per row; the rows have sets.")
     plan = make_plan(dataset, options, loss=chosen.name)
-    counts = dataset.label_counts("train")
-    task = Task(dataset.num_labels, counts, len(dataset.part_rows("train")), options.k)
+    task = Task(dataset.num_labels, dataset.label_counts("train"), len(dataset.part_rows("train")), options.k)
     model = build_model(plan)
     loss = make_loss(chosen.name, task, options.loss_options)
     if getattr(loss, "reduction", "mean") not in ("mean", "sum"):
-        raise ValueError(f"`loss_options` must have reduction 'mean' or 'sum'; got {loss.reduction!r}.")
-    metrics = run_metrics(one_class=one_class, num_labels=dataset.num_labels, k=options.k)
-    module = SetClassifier(model, loss, metrics, options, link=chosen.link)
-    _monitor(module, options)
-    return module, plan
+        raise InputError(f"`loss_options` must have reduction 'mean' or 'sum'; got {loss.reduction!r}.")
+    metrics = watched_metrics(one_class=one_class, num_labels=dataset.num_labels, k=options.k)
+    _monitor(dataset, options)
+    return SetClassifier(model, loss, metrics, options, link=chosen.link), plan
 
 
-def make_plan(dataset: Dataset, options: FitOptions, *, loss: str) -> ModelPlan:
-    """What is trained on a dataset: on its inputs, on the hashed words of its texts, or on frozen features.
+@dataclass(frozen=True, eq=False)
+class Training:
+    """A training by Lightning, in this process or in several, that resumes from checkpoints.
 
-    Raises:
-        ValueError: in one sentence, if the frozen encoder takes other inputs.
+    Args:
+        module: with the initial parameters of its model.
+        train, val: training and validation rows.
+        options: of the run.
+        monitor: the metric for early stopping and for choosing the best epoch.
+        folder: checkpoints are in its subfolder ``checkpoints``.
+        topology: which processes this command starts.
     """
-    kind, words, frozen = dataset.inputs.kind, None, None
-    if options.frozen:
-        encoder = frozen_encoder(options.frozen, options.frozen_options)
-        if encoder.takes != kind:
-            raise ValueError(f"`frozen` {options.frozen!r} takes {encoder.takes}; the dataset has {kind}.")
-        about = {"encoder": options.frozen, "options": dict(options.frozen_options)}
-        frozen = {**about, "takes": encoder.takes, "name": encoder.name}
-        kind, shape = "features", (encoder.dim,)
-    elif kind == "text":
-        words = {"num_features": options.words, "ngrams": 1}
-        kind, shape = "sparse features", (options.words,)
-    else:
-        words, shape = getattr(dataset.inputs, "words", None), row_shape(dataset)
-    return ModelPlan(
-        kind,
-        shape,
-        dataset.num_labels,
-        loss,
-        encoder=options.encoder,
-        head=options.head,
-        encoder_options=options.encoder_options,
-        head_options=_head_options(dataset, options),
-        words=words,
-        frozen=frozen,
-    )
+
+    module: SetClassifier
+    train: Dataset
+    val: Dataset
+    options: FitOptions
+    monitor: str
+    folder: Path
+    topology: Topology = field(default_factory=Topology)
+
+    def run(self, progress: Progress, *, resume: bool = False) -> int:
+        """Train to the end, from the last checkpoint if there is one, and load the parameters of the best epoch.
+
+        Args:
+            progress: whether to show a progress bar; or a function that is called with the fraction of steps done.
+            resume: whether a run must have started in the folder.
+
+        Returns:
+            The best epoch.
+
+        Raises:
+            InputError: if the folder holds another run, a checkpoint is damaged, or the loss is not finite.
+        """
+        files, fingerprint = RunFolder(self.folder), self.module.fingerprint
+        before = files.checkpoint(fingerprint, resume=resume)
+        # Lightning would train one more epoch of a run that has stopped early.
+        if before is None or not (before["stopped"] or len(before["history"]) >= self.options.epochs):
+            # Checks that every process has rows, before anything is started.
+            EpochBatches(len(self.train), self.options.batch_size, seed=0, processes=self.topology.world_size)
+            if before is None and self.topology.is_first:
+                files.note_begin(fingerprint)
+            elif before is None:
+                files.await_begin(fingerprint, seconds=_PEER_TIMEOUT.total_seconds())
+            try:
+                with progress_bar("training", 1.0, shown=progress is True) as bar:
+                    self._train(progress if callable(progress) else bar.update)
+            finally:
+                if self.topology.is_first:
+                    files.forget_begin()
+        best = read_checkpoint(files.best)
+        self.module.history = read_checkpoint(files.last)["history"]
+        self.module.load_state_dict(best["state_dict"])
+        self.module.model.eval()
+        return int(best["epoch"])
+
+    def _train(self, report: Report) -> None:
+        if self.topology.world_size > 1:
+            run_processes(_ProcessTraining(self), self.topology, report=report)
+            return
+        with quiet_lightning():
+            self.train_here(report)
+
+    def train_here(self, report: Report) -> None:
+        """Train the module in this process, which may be one of several."""
+        files, several = RunFolder(self.folder), self.topology.world_size > 1
+        naming: dict[str, Any] = {"dirpath": files.checkpoints, "enable_version_counter": False}
+        best = _BestCheckpoint(filename="best", monitor=self.monitor, mode="max", **naming)
+        # A second one, because the first writes only when the metric improves; it comes last and so saves all states.
+        last = ModelCheckpoint(filename="last", monitor=None, every_n_epochs=1, **naming)
+        callbacks: list[Callback] = [_StepProgress(report)]
+        if self.options.patience:
+            callbacks.append(EarlyStopping(self.monitor, mode="max", patience=self.options.patience))
+        if several:
+            callbacks.append(_DefaultSigterm())
+        trainer = Trainer(
+            max_epochs=self.options.epochs,
+            accelerator=self.topology.accelerator,
+            devices=self.topology.processes_per_node,
+            num_nodes=self.topology.nodes,
+            strategy=self._strategy() if several else "auto",
+            precision=self.options.precision,
+            callbacks=[*callbacks, best, last],
+            plugins=[AtomicCheckpoints(), *([LightningEnvironment()] if several else [])],
+            logger=False,
+            enable_model_summary=False,
+            enable_progress_bar=False,
+            use_distributed_sampler=False,
+            reload_dataloaders_every_n_epochs=1,
+            num_sanity_val_steps=0,
+            default_root_dir=self.folder,
+        )
+        batches = SetBatches(self.train, self.val, batch_size=self.options.batch_size, seed=self.options.seed)
+        try:
+            trainer.fit(self.module, batches, ckpt_path=files.last if files.last.is_file() else None)
+        except SystemExit as stop:  # Lightning exits on an interruption, which is for the caller to handle.
+            raise KeyboardInterrupt from stop
+
+    def _strategy(self) -> Any:
+        if self.options.strategy == "ddp":
+            return DDPStrategy(timeout=_PEER_TIMEOUT)
+        return ShardedStrategy(self.topology.world_size, timeout=_PEER_TIMEOUT)
 
 
-def _head_options(dataset: Dataset, options: FitOptions) -> Mapping[str, Any]:
-    """Those of the user; a DFT head that is not told otherwise can say every set as large as those in training."""
-    if options.head != "dft" or "k" in options.head_options:
-        return options.head_options
-    rows, _, present = label_pairs(dataset.part("train").targets, dataset.num_labels)
-    largest = int(torch.bincount(rows[present]).max())
-    return {"k": min(largest, (dataset.num_labels - 1) // 2), **options.head_options}
+@dataclass(frozen=True, eq=False)
+class _ProcessTraining:
+    """The part of one of several processes."""
+
+    training: Training
+
+    def __call__(self, report: Report) -> None:
+        # Tensors arrive in memory that all processes share; each must update parameters of its own.
+        module = deepcopy(self.training.module)
+        use_global_batch_norm(module.model)
+        with quiet_lightning():
+            replace(self.training, module=module).train_here(report)
 
 
-def _monitor(module: SetClassifier, options: FitOptions) -> str:
-    names = list(module.metrics)
-    if "ranking" in names:
-        ks = sorted(module.metrics["ranking"]._ks)  # pyright: ignore
-        names = [f"{name}@{k}" for name in ("precision", "recall", "f1", "ndcg") for k in ks]
-        default = f"recall@{min(ks, key=lambda size: abs(size - options.k))}"
-    else:
-        default = names[-1]
+class _StepProgress(Callback):
+    """Reports the fraction of steps that is done, in [0, 1]; a run that stops early reports less."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.is_global_zero:
+            self.report(trainer.global_step / max(int(trainer.estimated_stepping_batches), 1))
+
+
+class _DefaultSigterm(Callback):
+    """Ends a process on SIGTERM: Lightning's handler would go on to communicate with peers that wait elsewhere."""
+
+    def on_train_start(self, *_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+class _BestCheckpoint(ModelCheckpoint):
+    """Finds its file in the present folder: Lightning forgets the best epoch when a folder was moved."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        def here(path: str) -> str:
+            return str(Path(self.dirpath or "") / Path(path).name) if path else path
+
+        paths = {name: here(state_dict[name]) for name in ("best_model_path", "kth_best_model_path")}
+        scores = {here(path): score for path, score in state_dict["best_k_models"].items()}
+        super().load_state_dict({**state_dict, **paths, "best_k_models": scores, "dirpath": self.dirpath})
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Silence remarks on choices that are deliberate: no workers, no logger, few batches, several processes."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _monitor(dataset: Dataset, options: FitOptions) -> str:
+    names = monitor_names(one_class=is_one_class(dataset), num_labels=dataset.num_labels, k=options.k)
     if options.monitor == "auto":
-        return default
+        return names[0]
     if options.monitor not in names:
-        raise ValueError(f"`monitor` must be one of {', '.join(names)}; got {options.monitor!r}.")
+        raise InputError(f"`monitor` must be one of {', '.join(names)}; got {options.monitor!r}.")
     return options.monitor
 
 
-def _standardise(model: SetModel, train: Dataset) -> None:
-    """Measure mean and deviation of each feature on the training rows."""
+def _standardize(model: SetModel, train: Dataset) -> None:
+    """Set mean and deviation of each feature to those of the training rows."""
     for module in model.modules():
         if isinstance(module, Standardised):
-            mean, scale = _moments(train, module.out_features)
-            fresh = Standardised(mean, scale)
-            module.load_state_dict(fresh.state_dict())
+            module.load_state_dict(Standardised(*_moments(train, module.out_features)).state_dict())
 
 
 def _moments(train: Dataset, size: int) -> tuple[Tensor, Tensor]:
     total, squares = torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
     shift: Tensor | None = None
-    for rows in batches_of(len(train), 4096):
+    for rows in row_batches(len(train), 4096):
         values = as_floats(train.inputs.batch(rows), torch.float64).flatten(1)
-        # Sums about the first row do not cancel where the mean is large against the deviation.
+        # Sums about the first row do not cancel where the mean is large compared to the deviation.
         shift = values[0] if shift is None else shift
         total += (values - shift).sum(0)
         squares += (values - shift).square().sum(0)

@@ -1,14 +1,21 @@
-"""How a model is trained: numbers that have sensible values for most data."""
+"""The options of a training run, with defaults that suit most data."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from shortlist.errors import InputError
+
+Optimizer = Literal["adamw", "sgd"]
+Start = Literal["auto", "frequencies", "drawn"]
+Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
+Strategy = Literal["ddp", "fsdp"]
 
 
 @dataclass(frozen=True)
@@ -16,48 +23,48 @@ class FitOptions:
     """Options of a run.
 
     Args:
-        loss: cross_entropy, lml_nll, average_k, two_way, bce, ... (``shortlist losses`` lists all); ``auto`` is
-            cross_entropy for one class per row, and bce for sets.
-        k: how many labels an answer holds, or holds on average; losses and metrics go by it.
-        encoder: linear, mlp, bag, cnn, densenet, ``torchvision:NAME``, ``timm:NAME``; ``auto`` goes by the inputs.
-            Other libraries' networks take the options weights (a file, or DEFAULT, which they download; without it
-            parameters are drawn anew) and resolution.
-        head: linear, cosine, bottleneck, dft; ``auto`` goes by the loss.
-        frozen: an encoder that is not trained: minilm for texts, efficientnet-lite0, ``torchvision:NAME`` or
-            ``timm:NAME`` for images. Its features are computed once and kept on the disk; ``encoder`` is trained on
-            them. None if it is empty.
-        loss_options: what to give to the loss, by name.
-        encoder_options: what to give to the encoder, by name.
-        head_options: what to give to the head, by name.
-        frozen_options: what to give to the frozen encoder, by name; those of other libraries need weights.
-        epochs: how often to go through the training rows, at most.
+        loss: cross_entropy, lml_nll, average_k, noised_topk, two_way, bce, ...; ``auto`` is cross_entropy for one class
+            per row, and bce for sets.
+        k: the size of a prediction set, or its average size; losses and metrics use it.
+        encoder: linear, mlp, bag, cnn, densenet, ``torchvision:NAME``, ``timm:NAME``; ``auto`` depends on the inputs.
+            Networks of other libraries take the options weights (a file, or DEFAULT to download them; without it
+            parameters are initialized at random) and resolution.
+        head: linear, cosine, bottleneck, dft; ``auto`` depends on the loss.
+        frozen: an encoder that is not trained: minilm for text, efficientnet-lite0, ``torchvision:NAME`` or
+            ``timm:NAME`` for images. Its features are computed once and cached on disk; ``encoder`` is trained on them.
+            Empty for none.
+        loss_options: keyword arguments of the loss.
+        encoder_options: keyword arguments of the encoder.
+        head_options: keyword arguments of the head.
+        frozen_options: keyword arguments of the frozen encoder; those of other libraries need weights.
+        epochs: the maximum number of epochs.
         batch_size: rows of a step, over all processes.
-        learning_rate: the highest rate of the optimiser.
-        milestones: shares of all epochs, rising, at each of which the rate is divided by ten: 0.5 and 0.75 are
-            epochs 150 and 225 of 300. Without any the rate rises for a twentieth of the steps and falls as a cosine.
-        weight_decay: of the optimiser.
+        learning_rate: the highest learning rate.
+        milestones: fractions of all epochs, ascending, at each of which the rate is divided by ten: 0.5 and 0.75 are
+            epochs 150 and 225 of 300. Without any, the rate warms up for a twentieth of the steps and then follows a
+            cosine to 0.
+        weight_decay: of the optimizer.
         optimizer: ``adamw``, or ``sgd`` with Nesterov momentum.
-        augmentation: ``crop-flip`` for images: in every epoch each training image is moved by up to 4 pixels each way,
-            black where it has left, and mirrored with chance 1/2. None if it is empty.
-        start: ``frequencies`` begins with logits that say how frequent the labels are, ``drawn`` with parameters as
-            chance gives them; ``auto`` is the former unless the loss never pushes down a label that is on top of every
-            row.
-        monitor: the metric to stop by and to choose the best epoch by; ``auto`` is the average-k accuracy, or recall at
-            k for sets.
-        patience: how many epochs without a better value to wait; 0 never stops early.
-        precision: ``32-true``, ``bf16-mixed`` or ``16-mixed``, as Lightning calls them: whether the network computes in
-            half precision (on a CPU both mean bfloat16). Losses, parameters and saved models are float32.
-        processes: how many processes of this machine share a step, each on its part of the batch, with the result of
-            one but for what chance draws, as dropout does. They use graphics cards if there are as many, else CPUs. A
-            script must guard its start with ``if __name__ == "__main__"``.
-        nodes: how many machines share a step. The same command is started on each, with MASTER_ADDR and MASTER_PORT
-            (the address of the first machine and a free port of it) and NODE_RANK (0, 1, ...) in its environment; each
+        augmentation: ``crop-flip`` for images: in every epoch each training image is shifted by up to 4 pixels,
+            padded with black, and mirrored with probability 1/2. Empty for none.
+        start: ``frequencies`` starts with logits that express the label frequencies, ``drawn`` with random parameters;
+            ``auto`` is the former unless the loss never pushes down a label that ranks first in every row.
+        monitor: the metric for early stopping and for choosing the best epoch; ``auto`` is the average-k accuracy, or
+            recall at k for sets.
+        patience: how many epochs to wait for a better value; 0 never stops early.
+        precision: ``32-true``, ``bf16-mixed`` or ``16-mixed``, as in Lightning: whether the network computes in half
+            precision (on a CPU both mean bfloat16). Losses, parameters and saved models are float32.
+        processes: how many processes on this machine share a step, each on its part of the batch; the result is that of
+            one process except for random draws such as dropout. They use GPUs if there are as many, else CPUs. A script
+            must guard its start with ``if __name__ == "__main__"``.
+        nodes: how many machines share a step. Start the same command on each, with MASTER_ADDR and MASTER_PORT (the
+            address of the first machine and a free port there) and NODE_RANK (0, 1, ...) in its environment; each
             starts ``processes``. All must see the same folder. Under ``torchrun``, which starts the processes itself,
-            both numbers are left out.
-        strategy: what each of several processes keeps: ``ddp`` all parameters, ``fsdp`` its part of parameters,
-            gradients and states of the optimiser. The result is the same.
+            leave out both numbers.
+        strategy: what each of several processes stores: ``ddp`` all parameters, ``fsdp`` its shard of parameters,
+            gradients and optimizer states. The result is the same.
         seed: of parameters, order, dropout, noise and augmentation.
-        words: how many columns texts are hashed to.
+        words: how many columns text is hashed to.
     """
 
     loss: str = "auto"
@@ -74,82 +81,75 @@ class FitOptions:
     learning_rate: float = 1e-3
     milestones: tuple[float, ...] = ()
     weight_decay: float = 1e-4
-    optimizer: Literal["adamw", "sgd"] = "adamw"
+    optimizer: Optimizer = "adamw"
     augmentation: Literal["", "crop-flip"] = ""
-    start: Literal["auto", "frequencies", "drawn"] = "auto"
+    start: Start = "auto"
     monitor: str = "auto"
     patience: int = 5
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+    precision: Precision = "32-true"
     processes: int = 1
     nodes: int = 1
-    strategy: Literal["ddp", "fsdp"] = "ddp"
+    strategy: Strategy = "ddp"
     seed: int = 0
     words: int = 2**16
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "processes", "nodes", "words", "patience", "seed"):
-            if type(getattr(self, name)) is not int:
-                raise TypeError(f"`{name}` must be a whole number; got {getattr(self, name)!r}.")
-        for name in ("k", "learning_rate", "weight_decay"):
-            if isinstance(getattr(self, name), bool) or not isinstance(getattr(self, name), Real):
-                raise TypeError(f"`{name}` must be a number; got {getattr(self, name)!r}.")
-        for name in ("loss", "encoder", "head", "frozen", "monitor"):
-            if not isinstance(getattr(self, name), str):
-                raise TypeError(f"`{name}` must be a text; got {getattr(self, name)!r}.")
-        for name in ("loss_options", "encoder_options", "head_options", "frozen_options"):
-            if not isinstance(getattr(self, name), Mapping):
-                raise TypeError(f"`{name}` must be options by name; got {getattr(self, name)!r}.")
-        for name in ("epochs", "batch_size", "processes", "nodes", "words"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
-        for name in ("learning_rate", "k"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"`{name}` must be above 0 and finite; got {getattr(self, name)}.")
-        for name in ("patience", "weight_decay", "seed"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"`{name}` must be at least 0 and finite; got {getattr(self, name)}.")
-        for name, known in (
-            ("optimizer", ("adamw", "sgd")),
-            ("precision", ("32-true", "bf16-mixed", "16-mixed")),
-            ("start", ("auto", "frequencies", "drawn")),
-            ("strategy", ("ddp", "fsdp")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"`{name}` must be one of {', '.join(known)}; got {getattr(self, name)!r}.")
-        if self.augmentation not in ("", "crop-flip"):
-            raise ValueError(f"`augmentation` must be crop-flip or empty; got {self.augmentation!r}.")
-        object.__setattr__(self, "milestones", _shares(self.milestones))
-
+        whole, number = ("patience", "seed"), ("learning_rate", "k")
+        sizes = ("epochs", "batch_size", "processes", "nodes", "words")
+        self._check((*sizes, *whole), "be an integer", lambda value: type(value) is int)
+        self._check((*number, "weight_decay"), "be a number", _is_number)
+        self._check(("loss", "encoder", "head", "frozen", "monitor"), "be text", lambda value: isinstance(value, str))
+        mappings = ("loss_options", "encoder_options", "head_options", "frozen_options")
+        self._check(mappings, "map names to values", lambda value: isinstance(value, Mapping))
+        self._check(sizes, "be at least 1", lambda value: value >= 1)
+        self._check(number, "be above 0 and finite", lambda value: 0 < value < math.inf)
+        self._check((*whole, "weight_decay"), "be at least 0 and finite", lambda value: 0 <= value < math.inf)
+        choices = {"optimizer": Optimizer, "precision": Precision, "start": Start, "strategy": Strategy}
+        for name, kind in choices.items():
+            known = get_args(kind)
+            self._check((name,), f"be one of {', '.join(known)}", lambda value, known=known: value in known)
+        self._check(("augmentation",), "be crop-flip or empty", lambda value: value in ("", "crop-flip"))
+        object.__setattr__(self, "milestones", _fractions(self.milestones))
         if self.augmentation and self.frozen:
-            what = f"`augmentation` must be empty with `frozen` {self.frozen!r}, whose features are computed once"
-            raise ValueError(f"{what}; got {self.augmentation!r}.")
+            rule = f"be empty with `frozen` {self.frozen!r}, whose features are computed once"
+            raise InputError(f"`augmentation` must {rule}; got {self.augmentation!r}.")
         if self.strategy == "fsdp" and self.precision == "16-mixed":
-            raise ValueError("`precision` must be 32-true or bf16-mixed with `strategy` 'fsdp'; got '16-mixed'.")
+            raise InputError("`precision` must be 32-true or bf16-mixed with `strategy` 'fsdp'; got '16-mixed'.")
         if self.frozen_options and not self.frozen:
-            raise ValueError(f"`frozen_options` must be empty without `frozen`; got {dict(self.frozen_options)}.")
+            raise InputError(f"`frozen_options` must be empty without `frozen`; got {dict(self.frozen_options)}.")
+
+    def _check(self, names: Sequence[str], rule: str, holds: Callable[[Any], bool]) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if not holds(value):
+                raise InputError(f"`{name}` must {rule}; got {value!r}.")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, tensors and arrays as lists; ValueError if an option holds anything that is none.
+        """Return plain values, with tensors and arrays as lists; raise InputError for any other object.
 
-        Machines and strategy are left out: they say where a run is computed, and change nothing of what it computes.
+        Nodes and strategy are left out: they say where a run is computed, not what.
         """
         kept = {name: value for name, value in vars(self).items() if name not in ("nodes", "strategy")}
         try:
             return json.loads(json.dumps(kept, default=_plain))
         except TypeError as error:
-            raise ValueError(f"`options` must hold plain values, tensors or arrays: {error}.") from error
+            raise InputError(f"`options` must hold plain values, tensors or arrays: {error}.") from error
 
 
-def _shares(milestones: Any) -> tuple[float, ...]:
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _fractions(milestones: Any) -> tuple[float, ...]:
     if not isinstance(milestones, Sequence) or isinstance(milestones, str | bytes):
-        raise TypeError(f"`milestones` must be a list of numbers; got {milestones!r}.")
-    for share in milestones:
-        if isinstance(share, bool) or not isinstance(share, Real):
-            raise TypeError(f"`milestones` must be a list of numbers; got {share!r} in it.")
-    shares = tuple(float(share) for share in milestones)
-    if not all(before < after for before, after in pairwise((0.0, *shares, 1.0))):
-        raise ValueError(f"`milestones` must lie in (0, 1) and rise; got {list(milestones)}.")
-    return shares
+        raise InputError(f"`milestones` must be a list of numbers; got {milestones!r}.")
+    for fraction in milestones:
+        if not _is_number(fraction):
+            raise InputError(f"`milestones` must be a list of numbers; got {fraction!r} in it.")
+    fractions = tuple(float(fraction) for fraction in milestones)
+    if not all(before < after for before, after in pairwise((0.0, *fractions, 1.0))):
+        raise InputError(f"`milestones` must lie in (0, 1) and be ascending; got {list(milestones)}.")
+    return fractions
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A model described by names and numbers, so that it can be saved as JSON and built again."""
+"""A model described by names and numbers, so that it can be saved as JSON and rebuilt."""
 
 from __future__ import annotations
 
@@ -7,30 +7,68 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from shortlist.data import Dataset, frozen_encoder
 from shortlist.data.encoders.backbones import LIBRARIES, check_images, load_backbone
+from shortlist.data.target_rows import label_pairs
+from shortlist.errors import InputError
+from shortlist.nn import TwoHead
 from shortlist.recipes import current_name, make_head
-from shortlist.train.densenet import DenseNet
-from shortlist.train.encoders import MLP, Bag, Plain, SmallCNN, Standardised
-from shortlist.train.model import SetModel
+from shortlist.train.encoders import MLP, Bag, DenseNet, Plain, SmallCNN, Standardised
+from shortlist.train.options import FitOptions
+
+
+class SetModel(nn.Module):
+    """An encoder followed by a head.
+
+    Args:
+        encoder: maps a batch of inputs to features ``(B, out_features)``.
+        head: maps features to logits ``(B, n)``; a `TwoHead` returns two of them.
+
+    Example:
+        >>> import torch
+        >>> from shortlist.train import Plain, SetModel
+        >>> model = SetModel(Plain((4,)), TwoHead.linear(4, 10))
+        >>> model(torch.zeros(2, 4)).shape, len(model.outputs(torch.zeros(2, 4)))
+        (torch.Size([2, 10]), 2)
+    """
+
+    def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, head
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Return the logits for prediction."""
+        features = self.encoder(inputs)
+        return self.output_layer(features)
+
+    def outputs(self, inputs: Any) -> tuple[Tensor, ...]:
+        """Return all outputs of the head, in the order in which losses take them."""
+        outputs = self.head(self.encoder(inputs))
+        return outputs if isinstance(outputs, tuple) else (outputs,)
+
+    @property
+    def output_layer(self) -> nn.Module:
+        """The layer that computes the logits for prediction, which is what an audit examines."""
+        return self.head.prediction if isinstance(self.head, TwoHead) else self.head
 
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """What a model is made of.
+    """The parts of a model.
 
     Args:
-        kind: of the inputs: ``features``, ``sparse features`` or ``images``; texts become sparse features.
+        kind: of the inputs: ``features``, ``sparse features`` or ``images``; text becomes sparse features.
         shape: of one row.
         num_labels: n.
-        loss: the name of the loss that trains it; some want a head of their own.
+        loss: the name of the loss that trains it; some need a head of their own.
         encoder: one of `ENCODERS`, ``auto``, or ``torchvision:NAME`` or ``timm:NAME``.
         head: one of ``shortlist.recipes.HEADS``, or ``auto``.
-        encoder_options, head_options: what to give them beyond the sizes.
-        words: how texts become sparse features: ``num_features`` and ``ngrams`` of `shortlist.data.hashed_words`.
-        frozen: how images or texts become features: ``encoder`` and ``options`` of `shortlist.data.frozen_encoder`, the
-            kind that it ``takes``, and the ``name`` by which it tells its features from others.
+        encoder_options, head_options: keyword arguments besides the sizes.
+        words: how text becomes sparse features: ``num_features`` and ``ngrams`` of `shortlist.data.hashed_words`.
+        frozen: how images or text become features: ``encoder`` and ``options`` of `shortlist.data.frozen_encoder`, the
+            kind of inputs that it ``takes``, and its ``name``, which identifies its features.
 
     Example:
         >>> plan = ModelPlan("features", (8,), 10, loss="cross_entropy", encoder_options={"hidden": [16]})
@@ -50,23 +88,73 @@ class ModelPlan:
     frozen: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {**asdict(self), "shape": list(self.shape)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ModelPlan:
-        """The plan of plain values; TypeError for keys that it does not have."""
+        """Rebuild a plan; raise TypeError for unknown keys."""
         plan = cls(**{**content, "shape": tuple(content["shape"])})
         return replace(plan, loss=current_name(plan.loss, warn=False))
 
 
+def make_plan(dataset: Dataset, options: FitOptions, *, loss: str) -> ModelPlan:
+    """Plan the model for a dataset: on its inputs, on the hashed words of its text, or on frozen features.
+
+    Raises:
+        InputError: if the frozen encoder takes other inputs.
+    """
+    kind, words, frozen = dataset.inputs.kind, None, None
+    if options.frozen:
+        encoder = frozen_encoder(options.frozen, options.frozen_options)
+        if encoder.takes != kind:
+            raise InputError(f"`frozen` {options.frozen!r} takes {encoder.takes}; the dataset has {kind}.")
+        frozen = {"encoder": options.frozen, "options": dict(options.frozen_options)}
+        frozen |= {"takes": encoder.takes, "name": encoder.name}
+        kind, shape = "features", (encoder.dim,)
+    elif kind == "text":
+        words = {"num_features": options.words, "ngrams": 1}
+        kind, shape = "sparse features", (options.words,)
+    else:
+        words, shape = getattr(dataset.inputs, "words", None), row_shape(dataset)
+    return ModelPlan(
+        kind,
+        shape,
+        dataset.num_labels,
+        loss,
+        encoder=options.encoder,
+        head=options.head,
+        encoder_options=options.encoder_options,
+        head_options=_head_options(dataset, options),
+        words=words,
+        frozen=frozen,
+    )
+
+
+def _head_options(dataset: Dataset, options: FitOptions) -> Mapping[str, Any]:
+    """Return the user's options; by default a DFT head can output every set as large as those in training."""
+    if options.head != "dft" or "k" in options.head_options:
+        return options.head_options
+    rows, _, present = label_pairs(dataset.part("train").targets, dataset.num_labels)
+    largest = int(torch.bincount(rows[present]).max())
+    return {"k": min(largest, (dataset.num_labels - 1) // 2), **options.head_options}
+
+
+def row_shape(dataset: Dataset) -> tuple[int, ...]:
+    """Return the shape of a row; files whose shape is unknown before they are read count with the first row."""
+    shape = getattr(dataset.inputs, "shape", None)
+    if shape is None:
+        shape = dataset.inputs.batch(torch.arange(min(len(dataset), 1))).shape[1:]
+    return tuple(shape)
+
+
 def build_model(plan: ModelPlan, *, with_weights: bool = True) -> SetModel:
-    """The model of a plan, with parameters drawn anew.
+    """Build the model of a plan, with new random parameters.
 
     Args:
-        plan: what it is made of.
-        with_weights: whether an encoder of another library starts at the ``weights`` that its options name; False where
-            parameters are loaded afterwards, so that nothing has to be downloaded for them.
+        plan: the parts.
+        with_weights: whether an encoder of another library starts at the ``weights`` in its options; False if
+            parameters are loaded afterwards, so that nothing is downloaded.
     """
     if not with_weights and _is_backbone(plan.encoder):
         options = {name: value for name, value in plan.encoder_options.items() if name != "weights"}
@@ -74,7 +162,7 @@ def build_model(plan: ModelPlan, *, with_weights: bool = True) -> SetModel:
     encoder = _encoder(plan)
     size = encoder.out_features
     if not isinstance(size, int):
-        raise TypeError(f"`encoder` {plan.encoder!r} must say its `out_features`; got {type(size).__name__}.")
+        raise TypeError(f"`encoder` {plan.encoder!r} must have an integer `out_features`; got {type(size).__name__}.")
     return SetModel(
         encoder, make_head(plan.head, size, plan.num_labels, loss=plan.loss, options=dict(plan.head_options))
     )
@@ -82,24 +170,24 @@ def build_model(plan: ModelPlan, *, with_weights: bool = True) -> SetModel:
 
 def _linear(plan: ModelPlan) -> nn.Module:
     if plan.kind == "sparse features":
-        raise ValueError("`encoder` 'linear' needs dense features; for sparse ones there is 'bag'.")
+        raise InputError("`encoder` 'linear' needs dense features; use 'bag' for sparse ones.")
     return _dense(plan)
 
 
 def _mlp(plan: ModelPlan, *, hidden: list[int] | tuple[int, ...] = (256, 256), dropout: float = 0.1) -> nn.Module:
     if not isinstance(hidden, list | tuple) or (plan.kind == "sparse features" and not hidden):
-        raise ValueError(f"`hidden` must be a list of sizes, with at least one for sparse features; got {hidden!r}.")
+        raise InputError(f"`hidden` must be a list of sizes, with at least one for sparse features; got {hidden!r}.")
     for size in hidden:
         _check_size("hidden", size)
     if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-        raise ValueError(f"`dropout` must lie in [0, 1); got {dropout!r}.")
+        raise InputError(f"`dropout` must lie in [0, 1); got {dropout!r}.")
     below = Bag(plan.shape[0], hidden[0]) if plan.kind == "sparse features" else _dense(plan)
     return MLP(below, hidden, dropout=dropout)  # pyright: ignore[reportArgumentType]
 
 
 def _bag(plan: ModelPlan, *, dim: int = 256) -> nn.Module:
     if plan.kind != "sparse features":
-        raise ValueError(f"`encoder` 'bag' needs sparse features or texts; got {plan.kind}.")
+        raise InputError(f"`encoder` 'bag' needs sparse features or text; got {plan.kind}.")
     _check_size("dim", dim)
     return Bag(plan.shape[0], dim)
 
@@ -132,11 +220,11 @@ def _encoder(plan: ModelPlan) -> nn.Module:
         return _backbone(plan)
     if name not in ENCODERS:
         known = ", ".join(ENCODERS)
-        raise ValueError(f"`encoder` must be one of {known}, torchvision:NAME or timm:NAME; got {name!r}.")
+        raise InputError(f"`encoder` must be one of {known}, torchvision:NAME or timm:NAME; got {name!r}.")
     try:
         return ENCODERS[name](plan, **plan.encoder_options)
     except TypeError as error:
-        raise ValueError(f"`encoder` {name!r}: {error}.") from error
+        raise InputError(f"`encoder` {name!r}: {error}.") from error
 
 
 def _dense(plan: ModelPlan) -> nn.Module:
@@ -146,12 +234,12 @@ def _dense(plan: ModelPlan) -> nn.Module:
 
 def _check_size(name: str, size: Any) -> None:
     if type(size) is not int or size < 1:
-        raise ValueError(f"`{name}` must be a whole number, at least 1; got {size!r}.")
+        raise InputError(f"`{name}` must be an integer of at least 1; got {size!r}.")
 
 
 def _channels(plan: ModelPlan) -> int:
     if plan.kind != "images":
-        raise ValueError(f"`encoder` {plan.encoder!r} needs images; got {plan.kind}.")
+        raise InputError(f"`encoder` {plan.encoder!r} needs images; got {plan.kind}.")
     return plan.shape[0]
 
 

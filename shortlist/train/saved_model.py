@@ -1,4 +1,4 @@
-"""A model in a folder: parameters, plan, label names and the set rule; whole, and read without pickles."""
+"""A model in a folder: parameters, plan, label names and set rule; written atomically, read without unpickling."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.data import Dataset
+from shortlist.errors import InputError
 from shortlist.extras import require
 from shortlist.files import read_document, replacing
+from shortlist.fingerprint import digest
 from shortlist.sets import load_rule
 from shortlist.sets.rule import SetRule
+from shortlist.train.evaluation import model_scores
 from shortlist.train.fit import Fitted
-from shortlist.train.model import SetModel
-from shortlist.train.plan import ModelPlan, build_model
-from shortlist.train.prepared_inputs import PlannedEncoder, prepared
-from shortlist.train.scores import model_scores, row_shape
+from shortlist.train.inputs import PlannedEncoder, prepare_inputs
+from shortlist.train.plan import ModelPlan, SetModel, build_model, row_shape
 
 _FORMAT = "shortlist model"
 _VERSION = 1
@@ -30,9 +30,9 @@ _VERSION = 1
 
 @dataclass(frozen=True, eq=False)
 class SavedModel:
-    """A model that answers: what `load_model` gives.
+    """A model for prediction, as `load_model` returns it.
 
-    ``about`` holds how it was trained: options, the metric that was watched, the best epoch, and the numbers of all.
+    ``about`` says how it was trained: options, the monitored metric, the best epoch, and the metrics of all epochs.
     """
 
     model: SetModel
@@ -45,17 +45,22 @@ class SavedModel:
     def _encoder(self) -> PlannedEncoder:
         return PlannedEncoder(self.plan)
 
-    def scores(self, dataset: Dataset, *, batch_size: int = 1024) -> Tensor:
-        """Logits of all rows, ``(N, n)``; texts are hashed and features of a frozen encoder computed as in training.
+    def scores(self, dataset: Dataset, *, batch_size: int = 1024, name: str = "dataset") -> Tensor:
+        """Return the logits of all rows, ``(N, n)``; text is hashed and frozen features are computed as in training.
+
+        Args:
+            dataset: the rows; labels are ignored.
+            batch_size: rows at a time.
+            name: what messages call the dataset, such as its file.
 
         Raises:
-            ValueError: for inputs of another kind or shape than the model was trained on.
+            InputError: if inputs have another kind or shape than in training.
         """
-        dataset = prepared(dataset, self.plan, on_demand=self._encoder)
+        dataset = prepare_inputs(dataset, self.plan, on_demand=self._encoder)
         shape = row_shape(dataset) if dataset.inputs.kind == self.plan.kind else ()
         if (dataset.inputs.kind, shape) != (self.plan.kind, self.plan.shape):
-            raise ValueError(
-                f"`dataset` must have {self.plan.kind} of shape {self.plan.shape}; got {dataset.inputs.kind} {shape}."
+            raise InputError(
+                f"`{name}` must have {self.plan.kind} of shape {self.plan.shape}; got {dataset.inputs.kind} {shape}."
             )
         return model_scores(self.model, dataset, self.plan.num_labels, batch_size=batch_size)
 
@@ -65,13 +70,12 @@ def save_model(
 ) -> Path:
     """Write a model to a folder.
 
-    ``model.json`` is written last and names the content of the parameters, so that a folder that was written halfway is
-    refused instead of loaded.
+    ``model.json`` is written last and has a digest of the parameters, so a half-written folder is refused.
 
     Args:
         fitted: of `fit`.
-        folder: made if it is not there; the files of an older model are replaced.
-        rule: a fitted set rule that belongs to the model.
+        folder: created if necessary; the files of an older model are replaced.
+        rule: a fitted set rule for the model.
         source: how the data were read, as plain values; kept in ``about``, so that new data can be read alike.
 
     Returns:
@@ -92,7 +96,7 @@ def save_model(
         "plan": fitted.plan.to_json(),
         "label_names": list(fitted.label_names),
         "has_rule": rule is not None,
-        "parameters": blake2b(content, digest_size=16).hexdigest(),
+        "parameters": digest(content),
         "about": {
             "options": fitted.options.to_json(),
             "monitor": fitted.monitor,
@@ -110,36 +114,36 @@ def load_model(folder: str | Path) -> SavedModel:
     """Read a model that `save_model` wrote.
 
     Raises:
-        ValueError: in one sentence, if the folder is damaged, incomplete or of another kind.
+        InputError: if the folder is damaged, incomplete or something else.
     """
     folder = Path(folder)
     document = read_document(folder / "model.json", kind=_FORMAT, version=_VERSION)
     path = folder / "model.safetensors"
     if not path.is_file():
-        raise ValueError(f"`{path}` is not there.")
+        raise InputError(f"`{path}` does not exist.")
     content = path.read_bytes()
-    if blake2b(content, digest_size=16).hexdigest() != document.get("parameters"):
-        raise ValueError(f"`{path}` is not the one that `{folder / 'model.json'}` belongs to.")
+    if digest(content) != document.get("parameters"):
+        raise InputError(f"`{path}` does not belong to `{folder / 'model.json'}`.")
     try:
         plan = ModelPlan.from_json(document["plan"])
         names = tuple(document["label_names"])
         model = build_model(plan, with_weights=False)
         model.load_state_dict(require("safetensors.torch", extra="train").load(content))
     except Exception as error:
-        # Whatever a document may hold: plans of other types, parameters of another model, no safetensors at all.
+        # A document may hold anything: other types, parameters of another model, something other than safetensors.
         reason = " ".join(str(error).split()).rstrip(".:")
-        raise ValueError(f"`{folder}` cannot be built: {type(error).__name__} {reason}.") from error
+        raise InputError(f"`{folder}` cannot be built: {type(error).__name__} {reason}.") from error
     if len(names) != plan.num_labels:
-        raise ValueError(f"`{folder}` must have a name for each of {plan.num_labels} labels; it has {len(names)}.")
+        raise InputError(f"`{folder}` must have a name for each of {plan.num_labels} labels; it has {len(names)}.")
     model.eval()
     rule = load_rule(folder / "rule.json") if document.get("has_rule") else None
     if rule is not None and rule.num_labels != plan.num_labels:
-        raise ValueError(f"`{folder / 'rule.json'}` is for {rule.num_labels} labels; the model has {plan.num_labels}.")
+        raise InputError(f"`{folder / 'rule.json'}` is for {rule.num_labels} labels; the model has {plan.num_labels}.")
     return SavedModel(model, plan, names, rule, document.get("about", {}))
 
 
 class _Answer(nn.Module):
-    """Logits, and the mask of the set if there is a rule."""
+    """Returns logits and, with a rule, the mask of the set."""
 
     def __init__(self, saved: SavedModel) -> None:
         super().__init__()
@@ -151,28 +155,28 @@ class _Answer(nn.Module):
 
 
 def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = False) -> Path:
-    """Write a model as ONNX: ``inputs`` to ``logits`` and, with a set rule, to the mask ``sets``.
+    """Write a model as ONNX, from ``inputs`` to ``logits`` and, with a set rule, to the mask ``sets``.
 
     Args:
-        saved: of `load_model`; its inputs must be dense features or images, for ONNX has no sparse ones.
+        saved: of `load_model`; its inputs must be dense features or images, because ONNX has no sparse ones.
         path: the file.
-        from_features: for a model on frozen features, which cannot be exported as a whole: whether to export the part
-            that was trained, whose ``inputs`` are these features.
+        from_features: for a model on frozen features, which cannot be exported as a whole: export the part that was
+            trained, whose ``inputs`` are these features.
 
     Returns:
         The path.
 
     Raises:
-        ValueError: for a model of sparse inputs, and for one on frozen features without ``from_features``.
+        InputError: if inputs are sparse, or ``from_features`` is missing for a model on frozen features.
     """
     if (saved.plan.frozen is not None) != from_features:
         frozen = "none" if saved.plan.frozen is None else repr(saved.plan.frozen["encoder"])
-        raise ValueError(
-            "`from_features` must be True for a model on features of a frozen encoder, of which only the part behind "
-            f"them is exported, and False for others; the frozen encoder of `saved` is {frozen}."
+        raise InputError(
+            "`from_features` must be True for a model on features of a frozen encoder, of which only the trained part "
+            f"is exported, and False for others; the frozen encoder of `saved` is {frozen}."
         )
     if saved.plan.kind not in ("features", "images"):
-        raise ValueError(f"`saved` must take features or images to be exported; it takes {saved.plan.kind}.")
+        raise InputError(f"`saved` must take features or images to be exported; it takes {saved.plan.kind}.")
     dtype = torch.uint8 if saved.plan.kind == "images" else torch.float32
     answer = _Answer(saved).eval()
     names = ["logits"] if saved.rule is None else ["logits", "sets"]

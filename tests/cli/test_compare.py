@@ -11,8 +11,9 @@ from shortlist.cli import main
 from shortlist.cli.output_file import told_folder_failure
 from shortlist.comparison_document import comparison_file, read_comparison
 from shortlist.data import open_dataset
-from shortlist.train import FitOptions, compared_run
+from shortlist.train import FitOptions
 from shortlist.train import compare as library
+from shortlist.train.comparison import runs
 from tests.cli.test_fit import QUICK, folder, reader  # noqa: F401
 
 PARTS = ["parts.csv", *reader(split="part"), *QUICK]
@@ -40,13 +41,13 @@ def refused(capsys, *arguments: str) -> str:
 def trained(monkeypatch) -> list[tuple[str, int]]:
     """Loss and seed of every run that is trained."""
     calls = []
-    fit = compared_run.fit
+    fit = runs.fit
 
     def counted(dataset, options, **more):
         calls.append((options.loss, options.seed))
         return fit(dataset, options, **more)
 
-    monkeypatch.setattr(compared_run, "fit", counted)
+    monkeypatch.setattr(runs, "fit", counted)
     return calls
 
 
@@ -155,7 +156,7 @@ def test_finished_runs_in_a_folder_are_not_trained_again(capsys, folder, trained
     run(capsys, *PARTS, *TWO, "--seeds", "2", "--output", "runs")
     assert trained[2:] == [("cross_entropy", 1), ("lml_nll", 1)]
     sentence = refused(capsys, *PARTS, *TWO, "--seeds", "1", "--output", "runs", "--batch_size", "32")
-    assert sentence.endswith("result.json` is of another run (batch_size was 128 and is 32); choose another folder.")
+    assert sentence.endswith("result.json` holds another run (batch_size was 128 and is 32); choose another folder.")
 
 
 def test_options_come_from_yaml_with_flags_over_them(capsys, folder, trained):  # noqa: F811
@@ -183,17 +184,17 @@ MISTAKES = {
     "a k of its own": (["--candidates", "{a: {k: 1}}"], "--candidates a: must be options among loss, "),
     "no options at all": (["--candidates", "{a: lml_nll}"], "--candidates a: must be options among loss, "),
     "a wrong value": (["--candidates", "{a: {epochs: 0}}"], "--candidates a: `epochs` must be at least 1; got 0."),
-    "a wrong type": (["--candidates", "{a: {epochs: many}}"], "--candidates a: `epochs` must be a whole number; got"),
+    "a wrong type": (["--candidates", "{a: {epochs: many}}"], "--candidates a: `epochs` must be an integer; got"),
     "a word for a rate": (["--candidates", "{a: {learning_rate: fast}}"], "--candidates a: `learning_rate` must be a "),
     "a list for a loss": (
         ["--candidates", "{a: {loss: [lml_nll]}}"],
-        "--candidates a: `loss` must be a text; got ['lml_nll'].",
+        "--candidates a: `loss` must be text; got ['lml_nll'].",
     ),
     "a number for options": (
         ["--candidates", "{a: {loss_options: 3}}"],
-        "--candidates a: `loss_options` must be options",
+        "--candidates a: `loss_options` must map names",
     ),
-    "a number as a name": (["--candidates", "{1: {}}"], "`candidates` must have texts as names; got 1."),
+    "a number as a name": (["--candidates", "{1: {}}"], "`candidates` must have text as names; got 1."),
     "a name twice": (
         [*TWO, "--candidates", "{lml_nll: {}}"],
         "--candidates must have names of their own; 'lml_nll' is",
@@ -262,5 +263,5 @@ def test_too_little_memory_is_one_sentence(capsys, folder, monkeypatch, error): 
     def full(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(compared_run, "fit", full)
+    monkeypatch.setattr(runs, "fit", full)
     assert refused(capsys, *PARTS, *TWO).startswith("there is not enough memory")

@@ -14,7 +14,7 @@ import torch
 from shortlist.cli import main
 from shortlist.cli.run_options import options_parser, training_data
 from shortlist.data import open_dataset
-from shortlist.train import FitOptions, SetClassifier, checkpoint_files, evaluate, fit, load_model
+from shortlist.train import FitOptions, SetClassifier, checkpoints, evaluate, fit, load_model
 from tests.train.small_data import classes, features, label_sets
 
 QUICK = ["--epochs", "1", "--k", "2", "--encoder_options", "{hidden: [8]}"]
@@ -226,7 +226,7 @@ MISTAKES = {
     "encoder of another kind": (["--encoder", "cnn"], "`encoder` 'cnn' needs images; got features."),
     "unknown option of the loss": ([*QUICK, "--loss_options", "{zzz: 1}"], "`loss` 'cross_entropy': "),
     "unknown option of the encoder": (["--encoder_options", "{zzz: 1}"], "`encoder` 'mlp': "),
-    "unknown monitor": ([*QUICK, "--monitor", "zzz"], "`monitor` must be one of top1_accuracy, "),
+    "unknown monitor": ([*QUICK, "--monitor", "zzz"], "`monitor` must be one of average2_accuracy, "),
     "one process that shares": ([*QUICK, "--strategy", "fsdp"], "`strategy` 'fsdp' must have several `processes` or "),
     "unknown strategy": ([*QUICK, "--strategy", "zero"], "--strategy: expected one of 'ddp', 'fsdp'; got zero"),
     "a node that is nowhere": ([*QUICK, "--nodes", "2"], "MASTER_ADDR must be set in the environment with `nodes` 2: "),
@@ -279,7 +279,7 @@ def test_features_that_are_not_finite_are_told_before_anything_is_trained(capsys
     values[row, 2] = np.inf
     np.savez("bad.npz", x=values, y=data.targets.numpy(), split=data.split.index.numpy())
     sentence = refused(capsys, "bad.npz", *QUICK, "--output", "m")
-    assert sentence == f"`bad.npz` must have finite features; row {row} has not."
+    assert sentence == f"`bad.npz` must have finite features; those of row {row} are not."
     assert not Path("m/model.json").exists()
 
 
@@ -420,7 +420,7 @@ def test_a_full_disk_is_one_sentence(capsys, folder, monkeypatch):
 
     arguments = ["parts.csv", *reader(split="part"), *QUICK, "--output", "model"]
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_files.torch, "save", full)
+        patch.setattr(checkpoints.torch, "save", full)
         assert refused(capsys, *arguments) == FULL
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", full)

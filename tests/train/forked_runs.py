@@ -1,22 +1,24 @@
 """Run by test_strategies.py: whole runs in several processes, forked here so that what is imported once serves all."""
 
 import json
-import multiprocessing
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
+from torch.multiprocessing.spawn import start_processes
 
 from shortlist.data import Dataset, Groups
-from shortlist.train import FitOptions, SetClassifier, fit, processes
-from shortlist.train.nodes import Place
+from shortlist.train import FitOptions, SetClassifier, fit
+from shortlist.train.distributed import processes
+from shortlist.train.distributed.processes import Topology
 from tests.train.small_data import classes, images, label_sets, quick, texts
 
 EPOCHS = 2
@@ -82,16 +84,7 @@ KILLED = quick(**{**SMALL, "epochs": 6, "loss": "average_k", "optimizer": "sgd",
 
 def fork() -> None:
     """Start processes by forking, which takes no time; all else stays."""
-    context = multiprocessing.get_context
-
-    class Forking:
-        parent_process = staticmethod(multiprocessing.parent_process)
-
-        @staticmethod
-        def get_context(_: str) -> Any:
-            return context("fork")
-
-    processes.multiprocessing = Forking  # pyright: ignore
+    processes.spawn = partial(start_processes, start_method="fork")  # pyright: ignore
 
 
 def watch(folder: Path) -> None:
@@ -185,7 +178,7 @@ def faults(tell: Callable[[float], object]) -> None:
 def ending(work: Callable[[Callable[[float], object]], None]) -> list[str]:
     """How work ends in two processes."""
     try:
-        processes.in_processes(work, Place(per_node=2, starts=(0, 1)))
+        processes.run_processes(work, Topology(processes_per_node=2, local_ranks=(0, 1)))
     except (OSError, RuntimeError) as error:
         return [work.__name__, type(error).__name__, str(error)]
     return [work.__name__, "", ""]

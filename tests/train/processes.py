@@ -17,11 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from shortlist.nn import Task
 from shortlist.recipes import make_head, make_loss
+from shortlist.train.distributed.batch_norm import use_global_batch_norm
+from shortlist.train.distributed.global_batch import batch_loss, gather_rows, gather_targets
 from shortlist.train.encoders import MLP, Plain, SmallCNN
-from shortlist.train.global_batch import batch_loss, gather_rows, gather_targets
-from shortlist.train.global_norm import normalise_globally
-from shortlist.train.model import SetModel
-from shortlist.train.order import EpochBatches
+from shortlist.train.inputs import EpochBatches
+from shortlist.train.plan import SetModel
 from tests.contracts_losses import FORMS
 from tests.contracts_losses import LOSSES as CONTRACTS
 
@@ -133,7 +133,7 @@ def training(name: str, process: int, processes: int, *, images: bool = False) -
     if images:
         noise = torch.randn(TRAINING_ROWS, 1, 6, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
         inputs, encoder = inputs[:, :1, None, None] + 1 + 0.3 * noise, SmallCNN(1, width=2)
-        normalise_globally(encoder)
+        use_global_batch_norm(encoder)
     target = torch.randint(LABELS, (TRAINING_ROWS,), generator=torch.Generator().manual_seed(2))
     task = Task(LABELS, torch.bincount(target, minlength=LABELS), TRAINING_ROWS, 2)
     model = SetModel(encoder, make_head("auto", 8, LABELS, loss=name))

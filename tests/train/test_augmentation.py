@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shortlist.train import SetClassifier, SetModel, fit, load_model, save_model
-from shortlist.train.augmentation import crop_flip
+from shortlist.train.inputs import crop_flip
 from tests.train.small_data import images, quick
 from tests.train.test_resume import cut_short, equal
 

@@ -18,11 +18,11 @@ from shortlist.train import (
     FitOptions,
     Interval,
     compare,
-    compared_run,
     evaluate,
     fit,
     load_model,
 )
+from shortlist.train.comparison import runs
 from tests.train.small_data import classes, label_sets, quick, texts, with_parts
 
 WAYS = {"plain": quick(), "fast": quick(learning_rate=0.05)}
@@ -37,7 +37,7 @@ def trained(monkeypatch) -> list[tuple[float, int]]:
         calls.append((options.learning_rate, options.seed))
         return fit(dataset, options, **more)
 
-    monkeypatch.setattr(compared_run, "fit", counted)
+    monkeypatch.setattr(runs, "fit", counted)
     return calls
 
 
@@ -45,7 +45,7 @@ def test_an_interval_is_that_of_student_by_hand():
     found = Interval.of([1.0, 2.0, 6.0])
     # Mean 3, squares 4 + 1 + 9 = 14, deviation sqrt(7), quantile 4.303 for 2 degrees of freedom.
     assert found.mean == 3
-    assert found.half_width == pytest.approx(4.303 * math.sqrt(7) / math.sqrt(3))
+    assert found.half_width == pytest.approx(4.303 * math.sqrt(7) / math.sqrt(3), rel=1e-3)
 
 
 @pytest.mark.parametrize("count", [2, 3, 10, 30, 31, 32, 33, 50, 200, 5000])
@@ -190,13 +190,13 @@ def test_a_folder_of_other_data_or_options_is_refused(tmp_path, name):
     compare(classes(), {"plain": quick()}, seeds=[0], folder=tmp_path)
     data, ways, part = OTHERS[name]
     path = re.escape(str(tmp_path / "plain-0" / "result.json"))
-    with pytest.raises(ValueError, match=rf"^`{path}` is of another run \(.*\); choose another folder\.$"):
+    with pytest.raises(ValueError, match=rf"^`{path}` holds another run \(.*\); choose another folder\.$"):
         compare(data(), ways, seeds=[0], folder=tmp_path, part=part)
 
 
 def test_a_folder_of_other_options_is_refused_before_anything_is_trained(trained, tmp_path):
     compare(classes(), {"last": quick()}, seeds=[0], folder=tmp_path)
-    with pytest.raises(ValueError, match=r"last-0/result\.json` is of another run \(.*\); choose another folder\.$"):
+    with pytest.raises(ValueError, match=r"last-0/result\.json` holds another run \(.*\); choose another folder\.$"):
         compare(classes(), {**WAYS, "last": quick(batch_size=32)}, seeds=[0], folder=tmp_path)
     assert len(trained) == 1
 
@@ -208,9 +208,7 @@ def test_a_run_that_was_interrupted_with_other_options_is_refused(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         compare(classes(), {"plain": quick(epochs=3)}, seeds=[0], folder=tmp_path, progress=stop)
-    with pytest.raises(
-        ValueError, match=r"^`.*plain-0` holds another run \(epochs was 3 and is 1\); choose another folder\.$"
-    ):
+    with pytest.raises(InputError, match=r"`.*plain-0` holds another run \(epochs was 3 and is 1\); choose another"):
         compare(classes(), {"plain": quick(batch_size=32)}, seeds=[0], folder=tmp_path)
 
 
@@ -282,7 +280,7 @@ def test_names_that_no_folder_can_have_are_refused_where_there_is_one(tmp_path):
     with pytest.raises(ValueError, match=r"^`candidates` must differ in more than capital letters; got 'A' and 'a'\.$"):
         compare(classes(), {"A": quick(), "a": quick()}, seeds=[0], folder=tmp_path)
     names: Any = {1: quick()}
-    with pytest.raises(TypeError, match=r"^`candidates` must have texts as names; got 1\.$"):
+    with pytest.raises(InputError, match=r"^`candidates` must have text as names; got 1\.$"):
         compare(classes(), names, seeds=[0])
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match=r"^`jobs` must be at least 1; got 0\.$"):

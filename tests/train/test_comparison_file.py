@@ -10,7 +10,7 @@ import torch
 from shortlist.comparison_document import ComparisonDocument, TextInput
 from shortlist.data import AmbiguousWorld, MultiLabelWorld
 from shortlist.train import compare, comparison_document
-from shortlist.train.comparison_file import shown_input
+from shortlist.train.comparison.document import shown_input
 from tests.train.small_data import classes, images, label_sets, quick, sparse, texts
 
 

@@ -76,7 +76,7 @@ def test_a_layer_keeps_what_it_was_given():
 
 @pytest.mark.parametrize("depth", [4, 6, 8, 39, 0, -2])
 def test_a_depth_that_fits_no_blocks_is_refused(depth):
-    with pytest.raises(ValueError, match=rf"`depth` must be 3 m \+ 4 for a whole m from 1; got {depth}."):
+    with pytest.raises(ValueError, match=rf"`depth` must be 3 m \+ 4 with an integer m >= 1; got {depth}."):
         DenseNet(depth=depth)
 
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from shortlist.comparison_document import RunDetails
-from shortlist.train import distant_run, load_model
-from shortlist.train.compared_run import Asked, compared_run, identity_of, kept_run
+from shortlist.train import load_model
+from shortlist.train.comparison import runs
+from shortlist.train.comparison.runs import RunSpec, finished_run, run, run_on_worker, spec_fingerprint, write_files
 from tests.train.small_data import classes, quick
 
 
@@ -19,8 +20,8 @@ def cache(tmp_path, monkeypatch) -> Path:
     return tmp_path / "cache" / "runs"
 
 
-def asked_in(place: Path | None) -> Asked:
-    return Asked("plain", quick(epochs=2), place, "test", audit=False)
+def asked_in(place: Path | None) -> RunSpec:
+    return RunSpec("plain", quick(epochs=2), place, "test", audit=False)
 
 
 def plain(details: RunDetails) -> RunDetails:
@@ -29,28 +30,28 @@ def plain(details: RunDetails) -> RunDetails:
 
 def test_files_travel_and_make_the_folder_of_a_run(tmp_path, cache):
     data, place = classes(), tmp_path / "there"
-    details, files = distant_run.distant_run(data, asked_in(place))
+    details, files = run_on_worker(data, asked_in(place))
     assert not place.exists()
     assert not list(cache.iterdir())
     (place / "checkpoints").mkdir(parents=True)  # Of the same run, interrupted here.
-    distant_run.keep_files(place, files)
+    write_files(place, files)
     assert sorted(path.name for path in place.iterdir()) == sorted(files)
-    assert kept_run(data, asked_in(place)) == details
-    local = compared_run(data, asked_in(tmp_path / "here"))
+    assert finished_run(data, asked_in(place)) == details
+    local = run(data, asked_in(tmp_path / "here"))
     assert plain(local) == plain(details)
     here, there = load_model(tmp_path / "here"), load_model(place)
     torch.testing.assert_close(here.scores(data), there.scores(data), rtol=0, atol=0)
 
 
 def test_a_comparison_without_a_folder_needs_no_files(cache):
-    details, files = distant_run.distant_run(classes(), asked_in(None))
+    details, files = run_on_worker(classes(), asked_in(None))
     assert details.values
     assert files == {}
 
 
 def test_a_disk_that_fills_up_leaves_no_result(tmp_path, cache, monkeypatch):
     data, place = classes(), tmp_path / "there"
-    _, files = distant_run.distant_run(data, asked_in(place))
+    _, files = run_on_worker(data, asked_in(place))
     write = Path.write_bytes
 
     def full(path: Path, content: bytes) -> int:
@@ -60,12 +61,12 @@ def test_a_disk_that_fills_up_leaves_no_result(tmp_path, cache, monkeypatch):
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
-        distant_run.keep_files(place, files)
-    assert kept_run(data, asked_in(place)) is None
+        write_files(place, files)
+    assert finished_run(data, asked_in(place)) is None
 
 
 def test_a_run_goes_on_where_a_killed_worker_left_it(cache, monkeypatch):
-    data, steps, train = classes(), [], distant_run.compared_run
+    data, steps, train = classes(), [], runs.run
 
     def stopped(dataset, asked):
         def step(share: float) -> None:
@@ -75,14 +76,14 @@ def test_a_run_goes_on_where_a_killed_worker_left_it(cache, monkeypatch):
 
         return train(dataset, asked, progress=step)
 
-    monkeypatch.setattr(distant_run, "compared_run", stopped)
+    monkeypatch.setattr(runs, "run", stopped)
     with pytest.raises(KeyboardInterrupt):
-        distant_run.distant_run(data, asked_in(None))
+        run_on_worker(data, asked_in(None))
     (left,) = (path for path in cache.iterdir() if path.is_dir())
     assert list(left.glob("checkpoints/*"))
-    monkeypatch.setattr(distant_run, "compared_run", lambda *what: train(*what, progress=steps.append))
+    monkeypatch.setattr(runs, "run", lambda *what: train(*what, progress=steps.append))
     del steps[:]
-    details, _ = distant_run.distant_run(data, asked_in(None))
+    details, _ = run_on_worker(data, asked_in(None))
     assert min(steps) >= 0.5
     assert details.values == train(data, asked_in(None)).values
     assert not list(cache.iterdir())
@@ -91,17 +92,17 @@ def test_a_run_goes_on_where_a_killed_worker_left_it(cache, monkeypatch):
 def test_what_is_wrong_with_a_run_leaves_nothing(cache):
     asked = replace(asked_in(None), options=quick(learning_rate=1e30, epochs=3))
     with pytest.raises(ValueError, match=r"^candidate 'plain', seed 0: the loss is"):
-        distant_run.distant_run(classes(), asked)
+        run_on_worker(classes(), asked)
     assert not list(cache.iterdir())
 
 
 def test_two_processes_at_the_same_run_do_not_meet(cache):
     data, asked = classes(), asked_in(None)
-    with distant_run._folder_of(identity_of(data, asked)) as folder:
+    with runs._worker_folder(spec_fingerprint(data, asked)) as folder:
         folder.mkdir()
         with folder.with_suffix(".lock").open() as lock, pytest.raises(OSError, match="unavailable"):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        details, _ = distant_run.distant_run(data, asked)
+        details, _ = run_on_worker(data, asked)
         assert details.values
         assert list(folder.iterdir()) == []
 
@@ -109,4 +110,4 @@ def test_two_processes_at_the_same_run_do_not_meet(cache):
 def test_a_worker_that_cannot_write_its_cache_runs_all_the_same(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SHORTLIST_CACHE", str(tmp_path / "file"))
-    assert distant_run.distant_run(classes(), asked_in(None))[0].values
+    assert run_on_worker(classes(), asked_in(None))[0].values

@@ -9,9 +9,8 @@ from sklearn.metrics import average_precision_score
 
 from shortlist.recipes import loss_class
 from shortlist.train import evaluate, fit
-from shortlist.train.evaluation import figure_names
-from shortlist.train.prepared_inputs import prepared
-from shortlist.train.scores import model_scores
+from shortlist.train.evaluation import metric_names, model_scores
+from shortlist.train.inputs import prepare_inputs
 from tests.train.small_data import KINDS, classes, label_sets, quick, with_parts, with_value
 
 
@@ -74,7 +73,7 @@ def test_the_figures_of_sets_are_those_of_the_scores():
 @pytest.mark.parametrize("k", [1, 2.5, 7])
 def test_the_names_of_the_figures_are_known_before(data, k):
     dataset = data()
-    names = figure_names(dataset, k)
+    names = metric_names(dataset, k)
     assert {*names} == evaluate(fit(dataset, quick(k=k)), dataset).values.keys() - {"average_size"}
     assert len({*names}) == len(names)
     assert names[0] == (f"average{k:g}_error" if data is classes else f"recall@{max(1, round(k))}")
@@ -87,7 +86,7 @@ def test_every_kind_of_inputs_is_evaluated(kind):
     found = evaluate(fitted, data)
     assert len(found.sizes) == 48
     assert all(0 <= value <= 7 for value in found.values.values())
-    ready = prepared(data, fitted.plan).part("test")
+    ready = prepare_inputs(data, fitted.plan).part("test")
     top = model_scores(fitted.model, ready, 7).argmax(-1)
     assert found.values["top1_error"] == pytest.approx(float((top != ready.true_targets).double().mean()))
 
@@ -138,12 +137,12 @@ def test_evaluating_leaves_the_model_and_chance_alone():
         (
             lambda: with_value(classes(), 200, torch.nan),
             "test",
-            "`dataset` must have finite features; row 200 has not.",
+            "`dataset` must have finite features; those of row 200 are not.",
         ),
         (
             lambda: with_value(classes(), 150, torch.inf),
             "test",
-            "`dataset` must have finite features; row 150 has not.",
+            "`dataset` must have finite features; those of row 150 are not.",
         ),
     ],
 )

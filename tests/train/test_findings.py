@@ -7,8 +7,16 @@ import torch
 
 from shortlist.comparison_document import ClassAccuracy
 from shortlist.data import Dataset, Features, Groups
+from shortlist.train.comparison.findings import (
+    Shots,
+    answers,
+    fitted_rules,
+    positive_pairs,
+    rarest_shot,
+    set_findings,
+    size_grid,
+)
 from shortlist.train.evaluation import evaluate_scores
-from shortlist.train.findings import Shots, answers, fitted_rules, rarest_shot, set_findings, size_grid, true_pairs
 from shortlist.typed_json import encode
 
 NAMES = tuple("abcd")
@@ -53,12 +61,12 @@ def test_shots_have_the_bounds_of_the_literature():
 
 
 def test_a_row_belongs_to_the_shot_of_its_rarest_label():
-    at, labels = true_pairs(SETS)
+    at, labels = positive_pairs(SETS)
     assert rarest_shot(Shots.of_counts(COUNTS), at, labels, 4).tolist() == [1, 2, -1, 2]
 
 
 def test_unknown_labels_are_no_true_ones():
-    at, labels = true_pairs(SETS)
+    at, labels = positive_pairs(SETS)
     assert list(zip(at.tolist(), labels.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 3), (3, 0), (3, 2)]
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from shortlist import nn
-from shortlist.train.global_batch import batch_loss
+from shortlist.train.distributed.global_batch import batch_loss
 from tests.contracts_losses import LOSSES
 from tests.train.processes import ALONE, CASES, DTYPES, NORMALISED, ROWS, SHARES, TRAINED, step_of, training
 

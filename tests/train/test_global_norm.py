@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from shortlist.train import DenseNet
-from shortlist.train.global_norm import GlobalBatchNorm, normalise_globally
+from shortlist.train.distributed.batch_norm import GlobalBatchNorm, use_global_batch_norm
 
 
 @pytest.mark.parametrize("kind", [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d])
@@ -25,7 +25,7 @@ def test_names_and_values_of_parameters_stay():
     before = {key: value.clone() for key, value in network.state_dict().items()}
     inputs = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
     wanted = network(inputs)
-    normalise_globally(network)
+    use_global_batch_norm(network)
     assert not any(type(module) is nn.BatchNorm2d for module in network.modules())
     assert any(isinstance(module, GlobalBatchNorm) for module in network.modules())
     assert before.keys() == network.state_dict().keys()
@@ -38,7 +38,7 @@ def test_layers_that_are_derived_from_it_are_left_alone():
             return super().forward(input).relu()
 
     network = nn.Sequential(WithActivation(3), nn.LayerNorm(3))
-    normalise_globally(network)
+    use_global_batch_norm(network)
     assert isinstance(network[0], WithActivation)
 
 

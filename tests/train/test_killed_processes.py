@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from shortlist.train.checkpoint_files import WholeCheckpoints
+from shortlist.train.checkpoints import AtomicCheckpoints
 from tests.train.commands import history, is_gone, run, start, trainers
 
 pytestmark = pytest.mark.slow
@@ -42,11 +42,11 @@ def test_what_is_killed_ends_the_run_and_it_goes_on_with_resume(tmp_path, whole,
     if victim == "command":
         assert (command.returncode, out, err) == (-kill, "", "")
     else:
-        sentence = f"process {victim} of 2 was ended by {kill.name}; the run goes on when it is started again."
+        sentence = f"process {victim} of 2 was ended by {kill.name}; the run continues when it is started again."
         assert (command.returncode, out, err) == (2, "", f"shortlist: {sentence}\n")
     while not all(map(is_gone, processes)):  # else this test never ends
         time.sleep(0.01)
-    assert WholeCheckpoints().load_checkpoint(last)["epoch"] < 59
+    assert AtomicCheckpoints().load_checkpoint(last)["epoch"] < 59
     assert not (tmp_path / "model" / "model.json").exists()
     figures, epochs = whole
     assert run(tmp_path, "model", *options, "--resume") == pytest.approx(figures, rel=1e-5, abs=1e-5)

@@ -5,9 +5,10 @@ import re
 import pytest
 import torch
 
+from shortlist.errors import InputError
 from shortlist.train import FitOptions, fit
-from shortlist.train.identity import run_identity
-from shortlist.train.nodes import Place
+from shortlist.train.checkpoints import run_fingerprint
+from shortlist.train.distributed.processes import Topology
 from tests.train.small_data import classes, quick
 
 NODE = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "NODE_RANK": "1"}
@@ -36,32 +37,32 @@ def environment(monkeypatch):
 
 
 def test_alone_a_command_starts_all_processes_at_a_port_that_is_free(environment):
-    place = Place.here(FitOptions(processes=3))
-    assert place == Place(1, 3, 0, (0, 1, 2), "127.0.0.1", None)
-    assert (place.processes, place.is_first, place.is_alone) == (3, True, True)
+    place = Topology.of(FitOptions(processes=3))
+    assert place == Topology(1, 3, 0, (0, 1, 2), "127.0.0.1", None)
+    assert (place.world_size, place.is_first, place.is_alone) == (3, True, True)
     environment(NODE)  # of no meaning for one node
-    assert Place.here(FitOptions()) == Place()
+    assert Topology.of(FitOptions()) == Topology()
 
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_node_starts_its_own_processes(environment, node):
     environment({**NODE, "NODE_RANK": str(node)})
-    place = Place.here(FitOptions(processes=2, nodes=2))
-    assert place == Place(2, 2, node, (0, 1), "127.0.0.1", 29500)
-    assert (place.processes, place.is_first, place.is_alone) == (4, node == 0, False)
+    place = Topology.of(FitOptions(processes=2, nodes=2))
+    assert place == Topology(2, 2, node, (0, 1), "127.0.0.1", 29500)
+    assert (place.world_size, place.is_first, place.is_alone) == (4, node == 0, False)
 
 
 def test_under_torchrun_a_command_starts_the_process_that_it_stands_for(environment):
     environment(LAUNCHED)
     for options in (FitOptions(), FitOptions(processes=3, nodes=2)):
-        place = Place.here(options)
-        assert place == Place(2, 3, 1, (2,), "127.0.0.1", 29500)
-        assert (place.processes, place.is_first, place.is_alone) == (6, False, False)
+        place = Topology.of(options)
+        assert place == Topology(2, 3, 1, (2,), "127.0.0.1", 29500)
+        assert (place.world_size, place.is_first, place.is_alone) == (6, False, False)
     environment({"GROUP_RANK": "0", "LOCAL_RANK": "0"})
-    assert Place.here(FitOptions(strategy="fsdp")).is_first
+    assert Topology.of(FitOptions(strategy="fsdp")).is_first
     for options, said in ((FitOptions(processes=2), "`processes`"), (FitOptions(nodes=3), "`nodes`")):
         with pytest.raises(ValueError, match=rf"^{said} must be left to torchrun, which says \d; got \d\.$"):
-            Place.here(options)
+            Topology.of(options)
 
 
 @pytest.mark.parametrize(
@@ -69,11 +70,11 @@ def test_under_torchrun_a_command_starts_the_process_that_it_stands_for(environm
     [
         ({"MASTER_ADDR": ""}, "MASTER_ADDR must be set in the environment with `nodes` 2: the address of node 0."),
         ({"MASTER_PORT": " "}, "MASTER_PORT must be set in the environment with `nodes` 2: a free port of node 0."),
-        ({"NODE_RANK": ""}, "NODE_RANK must be set in the environment with `nodes` 2: which node this is."),
-        ({"NODE_RANK": "2"}, "NODE_RANK must be which node this is, a whole number in [0, 1]; got '2'."),
-        ({"NODE_RANK": "-1"}, "NODE_RANK must be which node this is, a whole number in [0, 1]; got '-1'."),
-        ({"MASTER_PORT": "0"}, "MASTER_PORT must be a free port of node 0, a whole number in [1, 65535]; got '0'."),
-        ({"MASTER_PORT": "ssh"}, "MASTER_PORT must be a free port of node 0, a whole number in [1, 65535]; got 'ssh'."),
+        ({"NODE_RANK": ""}, "NODE_RANK must be set in the environment with `nodes` 2: the rank of this node."),
+        ({"NODE_RANK": "2"}, "NODE_RANK must be the rank of this node, an integer in [0, 1]; got '2'."),
+        ({"NODE_RANK": "-1"}, "NODE_RANK must be the rank of this node, an integer in [0, 1]; got '-1'."),
+        ({"MASTER_PORT": "0"}, "MASTER_PORT must be a free port of node 0, an integer in [1, 65535]; got '0'."),
+        ({"MASTER_PORT": "ssh"}, "MASTER_PORT must be a free port of node 0, an integer in [1, 65535]; got 'ssh'."),
         ({"MASTER_ADDR": "a..b"}, "MASTER_ADDR must be the address of node 0; got 'a..b': "),
     ],
 )
@@ -98,7 +99,7 @@ def test_variables_that_make_no_sense_are_one_sentence_before_anything_is_done(e
 def test_options_that_cannot_be_are_refused(options, sentence):
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         FitOptions(**options)
-    with pytest.raises(TypeError, match=r"^`nodes` must be a whole number; got 1\.5\.$"):
+    with pytest.raises(InputError, match=r"^`nodes` must be an integer; got 1\.5\.$"):
         FitOptions(nodes=1.5)  # pyright: ignore
 
 
@@ -113,12 +114,12 @@ def test_what_one_process_cannot_do_is_refused(environment):
 @pytest.mark.parametrize(("cards", "several", "one"), [(0, "cpu", "auto"), (1, "cpu", "auto"), (2, "cuda", "auto")])
 def test_graphics_cards_are_used_where_each_process_can_have_one(monkeypatch, cards, several, one):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
-    assert Place(1, 2, 0, (0, 1)).accelerator == several
-    assert Place().accelerator == one
+    assert Topology(1, 2, 0, (0, 1)).accelerator == several
+    assert Topology().accelerator == one
 
 
 def test_machines_and_strategy_do_not_tell_runs_apart():
     data, alone = classes(), quick()
     shared = quick(processes=2, nodes=3, strategy="fsdp")
-    assert run_identity(data, shared) == run_identity(data, alone)
+    assert run_fingerprint(data, shared) == run_fingerprint(data, alone)
     assert {"nodes", "strategy"}.isdisjoint(alone.to_json())

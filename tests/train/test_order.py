@@ -5,8 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shortlist.train.batches import validation_batches
-from shortlist.train.order import EpochBatches
+from shortlist.train.inputs import EpochBatches, validation_batches
 
 
 def epochs(num_rows: int, batch_size: int, *, first: int = 0, last: int = 3, **options) -> list[list[list[int]]]:

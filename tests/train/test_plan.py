@@ -109,18 +109,18 @@ def test_a_plan_with_another_key_is_refused():
 @pytest.mark.parametrize(
     ("kind", "encoder", "options", "sentence"),
     [
-        ("features", "mlp", {"hidden": [0]}, "`hidden` must be a whole number, at least 1; got 0."),
-        ("features", "mlp", {"hidden": [8, -3]}, "`hidden` must be a whole number, at least 1; got -3."),
-        ("features", "mlp", {"hidden": ["a"]}, "`hidden` must be a whole number, at least 1; got 'a'."),
-        ("features", "mlp", {"hidden": [2.5]}, "`hidden` must be a whole number, at least 1; got 2.5."),
+        ("features", "mlp", {"hidden": [0]}, "`hidden` must be an integer of at least 1; got 0."),
+        ("features", "mlp", {"hidden": [8, -3]}, "`hidden` must be an integer of at least 1; got -3."),
+        ("features", "mlp", {"hidden": ["a"]}, "`hidden` must be an integer of at least 1; got 'a'."),
+        ("features", "mlp", {"hidden": [2.5]}, "`hidden` must be an integer of at least 1; got 2.5."),
         ("features", "mlp", {"hidden": 5}, "`hidden` must be a list of sizes, .*; got 5."),
         ("sparse features", "mlp", {"hidden": []}, "`hidden` must be a list of sizes, .*; got []."),
         ("features", "mlp", {"dropout": 1.0}, "`dropout` must lie in [0, 1); got 1.0."),
         ("features", "mlp", {"dropout": "a"}, "`dropout` must lie in [0, 1); got 'a'."),
-        ("sparse features", "bag", {"dim": 0}, "`dim` must be a whole number, at least 1; got 0."),
-        ("images", "cnn", {"width": -1}, "`width` must be a whole number, at least 1; got -1."),
-        ("images", "densenet", {"growth": 0}, "`growth` must be a whole number, at least 1; got 0."),
-        ("images", "densenet", {"depth": 8}, "`depth` must be 3 m + 4 for a whole m from 1; got 8."),
+        ("sparse features", "bag", {"dim": 0}, "`dim` must be an integer of at least 1; got 0."),
+        ("images", "cnn", {"width": -1}, "`width` must be an integer of at least 1; got -1."),
+        ("images", "densenet", {"growth": 0}, "`growth` must be an integer of at least 1; got 0."),
+        ("images", "densenet", {"depth": 8}, "`depth` must be 3 m + 4 with an integer m >= 1; got 8."),
         ("features", "mlp", {"zzz": 1}, "`encoder` 'mlp': _mlp() got an unexpected keyword argument 'zzz'."),
         ("features", "zzz", {}, "`encoder` must be one of .*; got 'zzz'."),
     ],
@@ -202,5 +202,7 @@ def test_an_encoder_that_does_not_say_its_size_is_refused(monkeypatch):
         return layer
 
     monkeypatch.setitem(ENCODERS, "silent", silent)
-    with pytest.raises(TypeError, match=r"^`encoder` 'silent' must say its `out_features`; got SimpleNamespace\.$"):
+    with pytest.raises(
+        TypeError, match=r"^`encoder` 'silent' must have an integer `out_features`; got Simple"
+    ):
         build_model(plan_of(encoder="silent"))

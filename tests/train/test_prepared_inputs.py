@@ -14,10 +14,10 @@ from shortlist.cli import main
 from shortlist.data import Features, frozen_features
 from shortlist.data.encoders import pretrained
 from shortlist.train import evaluate, export_onnx, fit, load_model, save_model
+from shortlist.train.checkpoints import run_fingerprint
+from shortlist.train.evaluation import model_scores
 from shortlist.train.fit import make_run
-from shortlist.train.identity import run_identity
-from shortlist.train.prepared_inputs import PlannedEncoder, prepared
-from shortlist.train.scores import model_scores
+from shortlist.train.inputs import PlannedEncoder, prepare_inputs
 from tests.train.small_data import KINDS, classes, images, quick, texts
 
 
@@ -71,11 +71,11 @@ def test_a_model_on_frozen_features_answers_to_raw_inputs(tmp_path, frozen, enco
     found = evaluate(fitted, data)
     saved = load_model(save_model(fitted, tmp_path / "model", rule=found.rule))
     assert saved.plan == fitted.plan
-    wanted = model_scores(fitted.model, prepared(data, fitted.plan), 7)
+    wanted = model_scores(fitted.model, prepare_inputs(data, fitted.plan), 7)
     assert torch.allclose(saved.scores(data), wanted, atol=1e-5)
     assert torch.allclose(saved.scores(data.subset([5, 3])), wanted[[5, 3]], atol=1e-5)
     assert saved.scores(data.subset([])).shape == (0, 7)
-    assert torch.allclose(saved.scores(prepared(data, fitted.plan)), wanted, atol=1e-5)
+    assert torch.allclose(saved.scores(prepare_inputs(data, fitted.plan)), wanted, atol=1e-5)
 
 
 def test_features_are_computed_once_and_kept_whatever_is_trained_on_them(cache):
@@ -117,7 +117,9 @@ def test_a_run_that_died_while_features_were_computed_goes_on_with_them(monkeypa
 
 def test_the_encoder_draws_nothing_that_the_model_would_have_drawn(monkeypatch):
     data = images()
-    wanted = fit(replace(data, inputs=prepared(data, make_run(data, quick(frozen="channels"))[1]).inputs), quick())
+    wanted = fit(
+        replace(data, inputs=prepare_inputs(data, make_run(data, quick(frozen="channels"))[1]).inputs), quick()
+    )
     assert fit(data, quick(frozen="channels")).history == wanted.history
 
 
@@ -141,8 +143,8 @@ def test_options_reach_the_encoder_and_tell_runs_apart():
         "name": "channels, gain 7",
     }
     wanted = frozen_features(data, Channels(gain=7.0)).inputs.batch(torch.arange(4))
-    assert torch.equal(prepared(data, plan).inputs.batch(torch.arange(4)), wanted)
-    assert run_identity(data, loud) != run_identity(data, quick(frozen="channels"))
+    assert torch.equal(prepare_inputs(data, plan).inputs.batch(torch.arange(4)), wanted)
+    assert run_fingerprint(data, loud) != run_fingerprint(data, quick(frozen="channels"))
 
 
 def test_an_encoder_that_has_changed_since_training_is_refused(monkeypatch, tmp_path):
@@ -236,13 +238,6 @@ def test_only_the_trained_part_is_exported_and_only_when_asked_for(tmp_path, mon
     assert shapes == [(2, 6)]
 
 
-def test_features_show_a_bar_where_one_is_asked_for(capsys):
-    fit(images(), quick(frozen="channels"), progress=True)
-    shown = capsys.readouterr()
-    assert "features of channels" in shown.err
-    assert not shown.out  # which belongs to results
-
-
 def test_the_command_line_takes_it(capsys, tmp_path):
     model = str(tmp_path / "model")
     options = ["--epochs", "1", "--k", "2", "--json", "--frozen", "channels", "--frozen_options", "{gain: 2}"]
@@ -262,7 +257,7 @@ def test_the_command_line_takes_it(capsys, tmp_path):
 def test_inputs_that_need_nothing_stay_as_they_are():
     data = classes()
     _, plan = make_run(data, quick())
-    assert prepared(data, plan) is data
+    assert prepare_inputs(data, plan) is data
     _, plan = make_run(texts(), quick())
-    assert prepared(texts(), plan).inputs.kind == "sparse features"
-    assert isinstance(prepared(data, plan).inputs, Features)
+    assert prepare_inputs(texts(), plan).inputs.kind == "sparse features"
+    assert isinstance(prepare_inputs(data, plan).inputs, Features)

@@ -3,7 +3,7 @@
 import pytest
 
 from shortlist.train import FitOptions, SetClassifier, fit, load_model, save_model
-from shortlist.train.classifier import rate_share
+from shortlist.train.classifier import rate_factor
 from tests.train.small_data import classes, quick
 from tests.train.test_resume import cut_short
 
@@ -33,7 +33,7 @@ def test_the_rate_is_divided_by_ten_at_the_first_step_of_an_epoch_in_an_interrup
 
 
 def test_without_milestones_the_rate_rises_and_falls_to_nothing():
-    found = [rate_share(step, 100) for step in range(100)]
+    found = [rate_factor(step, 100) for step in range(100)]
     assert found[:4] == pytest.approx([0.2, 0.4, 0.6, 0.8])
     assert max(found) == found[4] > 0.99
     assert found[4:] == sorted(found[4:], reverse=True)
@@ -48,8 +48,8 @@ def test_a_share_that_is_no_binary_fraction_meets_the_first_step_of_its_epoch(ep
     for tenth in range(1, 10):
         first = tenth * steps // 10
         shares = (tenth / 10, (tenth + 0.5) / 10)
-        assert rate_share(first - 1, steps, milestones=shares) == 1
-        assert rate_share(first, steps, milestones=shares[:1]) == 0.1
+        assert rate_factor(first - 1, steps, milestones=shares) == 1
+        assert rate_factor(first, steps, milestones=shares[:1]) == 0.1
 
 
 def test_milestones_are_kept_with_the_model(tmp_path):

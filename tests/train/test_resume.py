@@ -14,12 +14,11 @@ import pytest
 import torch
 
 from shortlist.data import Dataset
-from shortlist.train import FitOptions, Fitted, SetClassifier, checkpoint_files, fit
-from shortlist.train.checkpoint_files import WholeCheckpoints
-from shortlist.train.identity import run_identity
+from shortlist.train import FitOptions, Fitted, SetClassifier, checkpoints, fit
+from shortlist.train.checkpoints import AtomicCheckpoints, run_fingerprint
 from tests.train.killed_run import EPOCHS, MOMENTS, OPTIONS, is_slow
 from tests.train.small_data import classes, quick, sparse, with_parts, with_value
-from tests.train.test_checkpoint_files import same
+from tests.train.test_checkpoints import same
 
 ROOT = Path(__file__).parents[2]
 LONG = quick(epochs=6, patience=0, learning_rate=0.05)
@@ -45,7 +44,7 @@ def cut_short(monkeypatch, folder: Path, epoch: int, options: FitOptions = LONG,
 
 
 def last(folder: Path) -> dict[str, Any]:
-    return WholeCheckpoints().load_checkpoint(folder / "checkpoints" / "last.ckpt")
+    return AtomicCheckpoints().load_checkpoint(folder / "checkpoints" / "last.ckpt")
 
 
 def equal(a: Fitted, b: Fitted) -> bool:
@@ -100,7 +99,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(request, whole, name, moment):
     folder = folder / name / moment
     epoch = MOMENTS[moment][1]
     for path in (folder / "checkpoints").glob("*.ckpt"):
-        WholeCheckpoints().load_checkpoint(path)
+        AtomicCheckpoints().load_checkpoint(path)
     assert (folder / "checkpoints" / "last.ckpt").exists() == (epoch is not None)
     if epoch is not None:
         reached = last(folder)["epoch"]
@@ -126,13 +125,13 @@ def test_the_killed_runs_are_worth_comparing(whole):
 
 def test_the_last_checkpoint_is_written_every_epoch_and_the_best_when_it_is(monkeypatch, tmp_path):
     written = []
-    save = WholeCheckpoints.save_checkpoint
+    save = AtomicCheckpoints.save_checkpoint
 
     def noted(self, checkpoint, path, storage_options=None):
         written.append((Path(path).name, checkpoint["epoch"]))
         save(self, checkpoint, path, storage_options)
 
-    monkeypatch.setattr(WholeCheckpoints, "save_checkpoint", noted)
+    monkeypatch.setattr(AtomicCheckpoints, "save_checkpoint", noted)
     fitted = fit(classes(), LONG, folder=tmp_path)
     assert [epoch for name, epoch in written if name == "last.ckpt"] == list(range(6))
     values = [entry[fitted.monitor] for entry in fitted.history]
@@ -189,8 +188,8 @@ def test_a_folder_of_other_data_or_options_is_refused_and_left_alone(monkeypatch
 
 def test_the_number_of_processes_does_not_tell_runs_apart():
     data = classes()
-    assert run_identity(data, LONG) == run_identity(data, replace(LONG, processes=2))
-    assert run_identity(data, LONG) != run_identity(data, replace(LONG, batch_size=32))
+    assert run_fingerprint(data, LONG) == run_fingerprint(data, replace(LONG, processes=2))
+    assert run_fingerprint(data, LONG) != run_fingerprint(data, replace(LONG, batch_size=32))
 
 
 @pytest.mark.parametrize("name", ["last.ckpt", "best.ckpt"])
@@ -217,7 +216,7 @@ def test_a_full_disk_ends_a_run_that_then_goes_on_to_the_same_bits(monkeypatch, 
         save(content, file)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_files.torch, "save", full)
+        patch.setattr(checkpoints.torch, "save", full)
         with pytest.raises(OSError, match="No space left on device"):
             fit(classes(), LONG, folder=tmp_path)
     assert last(tmp_path)["epoch"] == 2

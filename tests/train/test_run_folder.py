@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from shortlist.train import SetClassifier, fit
-from shortlist.train.identity import run_identity
-from shortlist.train.run_folder import RunFolder
+from shortlist.train.checkpoints import RunFolder, run_fingerprint
 from tests.train.small_data import classes, quick
 from tests.train.test_resume import LONG, cut_short
 
@@ -45,7 +44,7 @@ def test_resuming_goes_on_from_the_last_checkpoint(monkeypatch, tmp_path):
 
 def test_nothing_to_resume_is_one_sentence_and_leaves_nothing(tmp_path):
     folder = tmp_path / "other"
-    with refused(folder, "`resume`: `{}` holds no run to go on with."):
+    with refused(folder, "`resume`: `{}` holds no run to resume."):
         fit(classes(), quick(), folder=folder, resume=True)
     assert not folder.exists()
     with pytest.raises(ValueError, match=r"^`folder` must be given with `resume`; got None\.$"):
@@ -71,7 +70,7 @@ def test_a_damaged_note_is_one_sentence(tmp_path, content):
 
 
 def test_what_was_asked_for_is_noted_as_it_is(tmp_path):
-    asked = run_identity(classes(), quick(milestones=(0.1, 0.7)))
+    asked = run_fingerprint(classes(), quick(milestones=(0.1, 0.7)))
     RunFolder(tmp_path).note_begin(asked)
     RunFolder(tmp_path).await_begin(asked, seconds=0)
     assert json.loads(RunFolder(tmp_path).begun.read_text())["asked"] == asked
@@ -86,13 +85,13 @@ def test_other_nodes_wait_for_the_first(monkeypatch, tmp_path):
         if len(looks) == 3:
             folder.note_begin(ASKED)
 
-    monkeypatch.setattr("shortlist.train.run_folder.time.sleep", sleep)
+    monkeypatch.setattr("shortlist.train.checkpoints.time.sleep", sleep)
     folder.await_begin(ASKED, seconds=60)
     assert len(looks) == 3
 
 
 def test_a_node_that_sees_nothing_of_the_first_says_so(tmp_path):
-    said = "`{}` shows nothing of node 0 after 0 seconds: all nodes must see one folder."
+    said = "`{}` shows nothing from node 0 after 0 seconds: all nodes must see one folder."
     with refused(tmp_path, said):
         RunFolder(tmp_path).await_begin(ASKED, seconds=0)
     RunFolder(tmp_path).note_begin(ASKED)

@@ -19,8 +19,8 @@ from safetensors.torch import save as to_safetensors
 
 from shortlist.sets import AverageK, TopK
 from shortlist.train import Fitted, evaluate, export_onnx, fit, load_model, save_model
-from shortlist.train.prepared_inputs import prepared
-from shortlist.train.scores import model_scores
+from shortlist.train.evaluation import model_scores
+from shortlist.train.inputs import prepare_inputs
 from tests.train.small_data import KINDS, classes, features, label_sets, quick
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def test_every_kind_of_inputs_is_answered_as_before(tmp_path, kind):
     data = KINDS[kind]()
     fitted = fit(data, quick(encoder_options={"width": 2} if kind == "images" else {"hidden": [8]}))
     saved = load_model(save_model(fitted, tmp_path))
-    wanted = model_scores(fitted.model, prepared(data, fitted.plan), 7)
+    wanted = model_scores(fitted.model, prepare_inputs(data, fitted.plan), 7)
     assert torch.equal(saved.scores(data), wanted)
     assert torch.allclose(saved.scores(data, batch_size=7), wanted, atol=1e-5)
     assert saved.scores(data.subset([])).shape == (0, 7)
@@ -181,13 +181,13 @@ def test_a_flipped_bit_of_the_parameters_is_one_sentence(folder, place):
     content = bytearray((folder / "model.safetensors").read_bytes())
     content[place] ^= 1
     (folder / "model.safetensors").write_bytes(content)
-    refused(folder, "`.*model.safetensors` is not the one that `.*model.json` belongs to.")
+    refused(folder, "`.*model.safetensors` does not belong to `.*model.json`.")
 
 
 def test_parameters_of_another_model_are_refused(folder, other, tmp_path):
     save_model(other, tmp_path / "other")
     (folder / "model.safetensors").write_bytes((tmp_path / "other" / "model.safetensors").read_bytes())
-    refused(folder, "`.*model.safetensors` is not the one that `.*model.json` belongs to.")
+    refused(folder, "`.*model.safetensors` does not belong to `.*model.json`.")
 
 
 def test_parameters_that_do_not_fit_the_plan_are_refused_even_with_the_right_digest(folder, fitted):

@@ -54,7 +54,7 @@ def test_a_node_that_dies_ends_the_other_and_both_go_on(tmp_path, victim):
     out, err = nodes[1 - victim].communicate()
     assert (nodes[1 - victim].returncode, out) == (2, "")
     assert err.startswith(f"shortlist: process 0 of 1 of node {1 - victim} cannot reach the others (")
-    assert err.endswith("); the run goes on when all nodes are started again.\n")
+    assert err.endswith("); the run continues when all nodes are started again.\n")
     assert err.count("\n") == 1
     nodes[victim].communicate()
     again = both(tmp_path, "--resume")

@@ -14,13 +14,12 @@ import pytest
 import torch
 
 from shortlist.train import fit
-from shortlist.train.nodes import Place
-from shortlist.train.processes import in_processes
+from shortlist.train.distributed.processes import Topology, run_processes
 from tests.train.commands import command, environment, run
 from tests.train.small_data import classes, images, label_sets, quick
 
 pytestmark = pytest.mark.slow
-TWO = Place(per_node=2, starts=(0, 1))
+TWO = Topology(processes_per_node=2, local_ranks=(0, 1))
 PLAIN = {"encoder_options": {"hidden": [16], "dropout": 0.0}, "learning_rate": 0.01}
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "average_k": (classes, {"loss": "average_k"}),
@@ -58,14 +57,14 @@ def test_the_share_of_steps_is_told_to_the_process_that_asked():
 
 
 def test_a_loss_that_is_not_finite_is_the_same_sentence(capfd):
-    with pytest.raises(ValueError, match=r"^the loss is (nan|inf) in epoch 0, batch 1: no finite step\.$"):
+    with pytest.raises(ValueError, match=r"^the loss is (nan|inf) in epoch 0, batch 1\.$"):
         fit(classes(), quick(processes=2, learning_rate=1e30, epochs=3))
     shown = capfd.readouterr()
     assert (shown.out, shown.err) == ("", "")
 
 
 def test_a_batch_with_too_few_rows_is_refused_before_anything_starts(monkeypatch):
-    monkeypatch.setattr("shortlist.train.training.in_processes", None)
+    monkeypatch.setattr("shortlist.train.fit.run_processes", None)
     with pytest.raises(ValueError, match=r"^`batch_size` must be at least the number of processes, 2; got 1\.$"):
         fit(classes(), quick(processes=2, batch_size=1))
 
@@ -96,12 +95,12 @@ def test_a_process_that_ends_ends_the_others_and_is_named():
         (_killed, "process 1 of 2 was ended by SIGKILL"),
         (_exits, r"process \d of 2 was ended with code 7"),
     ):
-        with pytest.raises(ChildProcessError, match=rf"^{how}; the run goes on when it is started again\.$"):
-            in_processes(work, TWO)
+        with pytest.raises(ChildProcessError, match=rf"^{how}; the run continues when it is started again\.$"):
+            run_processes(work, TWO)
 
 
 def test_processes_end_when_the_one_that_started_them_is_killed(tmp_path):
-    code = "from tests.train.test_several_processes import TWO, _waits, in_processes; in_processes(_waits, TWO)"
+    code = "from tests.train.test_several_processes import TWO, _waits, run_processes; run_processes(_waits, TWO)"
     settings = {**environment(), "SHORTLIST_TEST_FOLDER": str(tmp_path)}
     parent = subprocess.Popen([sys.executable, "-c", code], env=settings, stderr=subprocess.DEVNULL)
     files = [tmp_path / "0", tmp_path / "1"]
@@ -116,7 +115,7 @@ def test_processes_end_when_the_one_that_started_them_is_killed(tmp_path):
 
 def test_an_error_of_one_process_is_raised_as_it_was():
     with pytest.raises(OSError, match="No space left on device") as caught:
-        in_processes(_fails, TWO)
+        run_processes(_fails, TWO)
     assert (caught.value.errno, caught.value.filename) == (28, "model")
 
 

@@ -9,8 +9,8 @@ from shortlist.data import MultiLabelWorld
 from shortlist.data.procedures.hidden_labels import hide_labels
 from shortlist.targets import to_sparse
 from shortlist.train import FitOptions, evaluate, fit
-from shortlist.train.findings import fitted_rules, set_findings
-from shortlist.train.global_batch import _divisor, gather_targets
+from shortlist.train.comparison.findings import fitted_rules, set_findings
+from shortlist.train.distributed.global_batch import _divisor, gather_targets
 from tests.label_taint import LABELS, SCORES, only_few_labels
 
 N, BATCH = 300, 64

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from shortlist.train import Fitted, fit
-from shortlist.train.checkpoint_files import WholeCheckpoints
+from shortlist.train.checkpoints import AtomicCheckpoints
 from tests.train.forked_runs import EPOCHS, KILLED, RUNS, own_size
 from tests.train.small_data import classes
 
@@ -62,7 +62,7 @@ def pair(request, alone, tmp_path_factory, name, world, strategy) -> tuple[Fitte
 
 
 def last(folder: Path) -> dict:
-    return WholeCheckpoints().load_checkpoint(folder / "checkpoints" / "last.ckpt")
+    return AtomicCheckpoints().load_checkpoint(folder / "checkpoints" / "last.ckpt")
 
 
 def assert_close(found: dict, wanted: dict, tolerance: float) -> None:
@@ -133,9 +133,9 @@ def test_sharded_processes_keep_their_part_and_others_all(pair, name, world, str
 def test_a_killed_process_is_named_and_the_run_goes_on_however_many_there_are(few, tmp_path):
     folder, said = few
     assert json.loads(said)[0] == [
-        "process 1 of 2 was ended by SIGKILL; the run goes on when it is started again.",
-        "process 0 of 4 was ended by SIGKILL; the run goes on when it is started again.",
-        "process 1 of 2 was ended by SIGKILL; the run goes on when it is started again.",
+        "process 1 of 2 was ended by SIGKILL; the run continues when it is started again.",
+        "process 0 of 4 was ended by SIGKILL; the run continues when it is started again.",
+        "process 1 of 2 was ended by SIGKILL; the run continues when it is started again.",
     ]
     assert last(folder / "killed")["epoch"] == 3
     found, wanted = (
@@ -149,7 +149,7 @@ def test_a_killed_process_is_named_and_the_run_goes_on_however_many_there_are(fe
 
 
 def test_processes_end_together_and_the_first_cause_is_told(few):
-    lost = "process 0 of 2 was ended by SIGKILL; the run goes on when it is started again."
+    lost = "process 0 of 2 was ended by SIGKILL; the run continues when it is started again."
     wanted = {
         "fails": {("OSError", "[Errno 28] No space left on device: 'model'")},
         "ends": {("", "")},
@@ -161,4 +161,4 @@ def test_processes_end_together_and_the_first_cause_is_told(few):
     assert len(found) == 31
     name, kind, said = found[-1]
     assert (name, kind) == ("faults", "RuntimeError")
-    assert re.fullmatch(r"process [01] of 2 failed:\nTraceback .*KeyError: 'what nobody has thought of'\n", said, re.S)
+    assert re.fullmatch(r"process [01] of 2 failed:.*Traceback .*KeyError: 'what nobody has thought of'\n", said, re.S)

@@ -34,14 +34,23 @@ from shortlist.comparison_document import (
 )
 from shortlist.data import Dataset
 from shortlist.extras import require
-from shortlist.train.compared_run import example_positions
-from shortlist.train.comparison import NO_AIM, Comparison, better
-from shortlist.train.evaluation import evaluate_scores, figure_names
-from shortlist.train.findings import Shots, fitted_rules, rarest_shot, rounded, set_findings, size_grid, true_pairs
+from shortlist.train.comparison.candidates import Comparison
+from shortlist.train.comparison.findings import (
+    Shots,
+    fitted_rules,
+    positive_pairs,
+    rarest_shot,
+    rounded,
+    set_findings,
+    size_grid,
+)
+from shortlist.train.comparison.intervals import AVERAGE_SIZE, better
+from shortlist.train.comparison.runs import example_rows
+from shortlist.train.evaluation import evaluate_scores, metric_names
+from shortlist.train.inputs import is_one_class, row_batches
 from shortlist.train.options import FitOptions
-from shortlist.train.scores import batches_of, is_one_class
 
-_MOST_LETTERS = 4000
+_MOST_CHARACTERS = 4000
 _MOST_FEATURES = 256
 
 
@@ -59,19 +68,19 @@ def comparison_document(
     """Build the document of a comparison.
 
     Args:
-        comparison, dataset, candidates, part: what was given to `shortlist.train.compare`, and what it gave. All
-            candidates have the same ``k``.
-        target: the figure that matters most.
-        exact: from a batch of inputs to the true probabilities of the labels, where they are known; they are measured
+        comparison, dataset, candidates, part: the result and the arguments of `shortlist.train.compare`. All candidates
+            have the same ``k``.
+        target: the metric that decides.
+        exact: maps a batch of inputs to the true probabilities of the labels, where they are known; they are evaluated
             like a model, on the same rows.
-        commands: how to do it again.
+        commands: how to reproduce it.
         seconds: how long it took.
 
     Returns:
         What `shortlist.report` reads, and `shortlist.train.write_comparison` writes.
     """
     k = next(iter(candidates.values())).k
-    names = figure_names(dataset, k) + ([NO_AIM] if is_one_class(dataset) else [])
+    names = metric_names(dataset, k) + ([AVERAGE_SIZE] if is_one_class(dataset) else [])
     return ComparisonDocument(
         made=Provenance(
             shortlist=__version__,
@@ -99,7 +108,7 @@ def shown_input(dataset: Dataset, row: int) -> ExampleInput:
     kind = dataset.inputs.kind
     content = dataset.inputs.batch(torch.tensor([row]))[0]
     if kind == "text":
-        return TextInput(content[:_MOST_LETTERS])
+        return TextInput(content[:_MOST_CHARACTERS])
     if kind == "images":
         return ImageInput(_png(content))
     dense = content.to_dense() if kind == "sparse features" else content
@@ -108,7 +117,7 @@ def shown_input(dataset: Dataset, row: int) -> ExampleInput:
 
 def _png(image: Tensor) -> str:
     pixels = image if image.dtype == torch.uint8 else (image.float().clamp(0, 1) * 255).round().to(torch.uint8)
-    # Three channels are colours; of other numbers the first is shown, in grey.
+    # Three channels are colors; of any other number the first is shown, in gray.
     array = pixels.permute(1, 2, 0).numpy() if len(pixels) == 3 else pixels[0].numpy()
     file = BytesIO()
     require("PIL.Image", extra="data").fromarray(array).save(file, format="PNG")
@@ -117,7 +126,7 @@ def _png(image: Tensor) -> str:
 
 def _data(dataset: Dataset, part: str) -> DataSummary:
     rows, counts = dataset.part(part), dataset.label_counts("train")
-    at, labels = true_pairs(rows)
+    at, labels = positive_pairs(rows)
     shots = Shots.of_counts(counts)
     of_row = rarest_shot(shots, at, labels, len(rows))
     split = dataset.split
@@ -139,15 +148,15 @@ def _data(dataset: Dataset, part: str) -> DataSummary:
 
 
 def _optimum(dataset: Dataset, part: str, exact: Callable[[Any], Tensor], k: float) -> Optimum:
-    """What the true probabilities achieve; logits of probabilities that a link turns back into them."""
+    """Evaluate the true probabilities, as the logits that the link maps to them."""
     one_class = is_one_class(dataset)
 
     def logits(of: str) -> Tensor:
         rows = dataset.part(of)
-        blocks = [exact(rows.inputs.batch(some)) for some in batches_of(len(rows))]
-        # The least positive number stands for 0, of which there is no logarithm.
-        chances = torch.cat(blocks).double().clamp(min=1e-300)
-        return chances.log() if one_class else chances.log() - torch.log1p(-chances.clamp(max=1 - 1e-16))
+        blocks = [exact(rows.inputs.batch(some)) for some in row_batches(len(rows))]
+        # A tiny number stands for 0, which has no logarithm.
+        probs = torch.cat(blocks).double().clamp(min=1e-300)
+        return probs.log() if one_class else probs.log() - torch.log1p(-probs.clamp(max=1 - 1e-16))
 
     rows = dataset.part(part)
     found = evaluate_scores(logits("val"), logits(part), rows, k=k, link="softmax" if one_class else "sigmoid")
@@ -177,7 +186,7 @@ def _candidate(comparison: Comparison, name: str, options: FitOptions, metrics: 
 
 
 def _about(loss: str, options: FitOptions) -> str:
-    """The loss, and the encoder and the head where they were chosen."""
+    """Describe the loss, and encoder and head if they were chosen."""
     words = [f"loss {loss}"]
     for what, name, extra in (
         ("encoder", options.encoder, options.encoder_options),
@@ -192,13 +201,13 @@ def _about(loss: str, options: FitOptions) -> str:
 
 def _examples(comparison: Comparison, rows: Dataset) -> list[Example]:
     first = {name: next(iter(details.values())).answers for name, details in comparison.details.items()}
-    at, labels = true_pairs(rows)
+    at, labels = positive_pairs(rows)
     return [
         Example(
             row=row,
             input=shown_input(rows, row),
             truth=[rows.label_names[label] for label in labels[at == row].tolist()],
-            answers={name: answers[place] for name, answers in first.items()},
+            answers={name: answers[index] for name, answers in first.items()},
         )
-        for place, row in enumerate(example_positions(len(rows)).tolist())
+        for index, row in enumerate(example_rows(len(rows)).tolist())
     ]

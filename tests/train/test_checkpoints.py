@@ -11,10 +11,10 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch.utils.data import DataLoader
 
-from shortlist.train import checkpoint_files
-from shortlist.train.checkpoint_files import WholeCheckpoints
+from shortlist.train import checkpoints
+from shortlist.train.checkpoints import AtomicCheckpoints
 
-FILES = WholeCheckpoints()
+FILES = AtomicCheckpoints()
 CONTENT = {
     "epoch": 3,
     "rate": 0.25,
@@ -69,7 +69,7 @@ def test_a_save_that_fails_leaves_the_checkpoint_before(saved, monkeypatch, erro
         file.write(whole[: len(whole) // 2])
         raise error
 
-    monkeypatch.setattr(checkpoint_files.torch, "save", half)
+    monkeypatch.setattr(checkpoints.torch, "save", half)
     with pytest.raises(type(error)):
         FILES.save_checkpoint({"epoch": 4}, saved)
     monkeypatch.undo()
@@ -83,7 +83,7 @@ def test_a_first_save_that_fails_leaves_nothing(tmp_path, monkeypatch):
         file.write(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint_files.torch, "save", half)
+    monkeypatch.setattr(checkpoints.torch, "save", half)
     with pytest.raises(OSError, match="No space left"):
         FILES.save_checkpoint(CONTENT, tmp_path / "last.ckpt")
     assert not list(tmp_path.iterdir())
@@ -189,7 +189,7 @@ def test_checkpoints_of_a_trainer_are_read_without_objects(tmp_path):
                 ModelCheckpoint(tmp_path, "best", monitor="error", save_last=True, enable_version_counter=False),
                 EarlyStopping("error", patience=5),
             ],
-            plugins=[WholeCheckpoints()],
+            plugins=[AtomicCheckpoints()],
             logger=False,
             enable_model_summary=False,
             enable_progress_bar=False,

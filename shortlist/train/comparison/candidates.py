@@ -1,0 +1,229 @@
+"""Train several candidates with several seeds each on the same data, here or on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unicodedata import category
+
+import torch
+
+from shortlist.cluster import check_cluster, run_tasks
+from shortlist.comparison_document import RunDetails
+from shortlist.data import Dataset, hashed_words
+from shortlist.errors import InputError
+from shortlist.train.comparison.intervals import Interval, best_candidates, better
+from shortlist.train.comparison.runs import RunSpec, finished_run, run, run_on_worker, write_files
+from shortlist.train.fit import make_run
+from shortlist.train.inputs import check_rows
+from shortlist.train.options import FitOptions
+
+# File systems allow 255 bytes; a seed and the files of a run follow the name.
+_LONGEST_NAME = 200
+
+Progress = Callable[[float, int, str], object]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The metrics of every run, ``runs[name][seed]``, and everything else about it, ``details[name][seed]``."""
+
+    runs: dict[str, dict[int, dict[str, float]]]
+    details: dict[str, dict[int, RunDetails]] = field(default_factory=dict)
+
+    def figures(self) -> list[str]:
+        """Return the names of the metrics."""
+        return sorted({metric for seeds in self.runs.values() for values in seeds.values() for metric in values})
+
+    def interval(self, name: str, figure: str) -> Interval:
+        """Return mean and interval of a candidate's metric."""
+        return Interval.of([values[figure] for values in self.runs[name].values()])
+
+    def best(self, figure: str) -> list[str]:
+        """Return the candidates that do not differ significantly from the best in a metric, the best first.
+
+        The interval of the difference to the best, paired by seed, contains 0; with one seed, the values are equal.
+        """
+        if figure not in self.figures() or better(figure) is None:
+            known = ", ".join(name for name in self.figures() if better(name) is not None)
+            raise ValueError(f"`figure` must be one of {known}; got {figure!r}.")
+        values = {name: {seed: run[figure] for seed, run in seeds.items()} for name, seeds in self.runs.items()}
+        return best_candidates(values, lower=better(figure) == "lower")
+
+
+def compare(
+    dataset: Dataset,
+    candidates: Mapping[str, FitOptions],
+    *,
+    seeds: Sequence[int] = (0, 1, 2),
+    folder: str | Path | None = None,
+    part: str = "test",
+    audit: bool = False,
+    jobs: int | None = None,
+    cluster: str = "local",
+    source: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    data_name: str = "dataset",
+) -> Comparison:
+    """Train every candidate with every seed and evaluate it.
+
+    Args:
+        dataset: with parts ``train``, ``val`` and ``part``.
+        candidates: options by name; their seeds are replaced.
+        seeds: each candidate is trained with each, so that differences can be paired.
+        folder: where finished runs and their models are kept; a comparison with the same folder does not repeat them,
+            and continues an interrupted one.
+        part: the part to evaluate on.
+        audit: whether to audit which label sets of ``part`` the models of the first seed can never rank first.
+        jobs: how many runs at a time, each in a process with its share of the cores; by default 1, and on a cluster as
+            many as its workers take.
+        cluster: ``"local"``, ``"dask://HOST:PORT"`` or ``"ray://HOST:PORT"``; without host and port, Dask or Ray is
+            started on this machine. Workers need this release of shortlist, and files that are read lazily, such as
+            images, under the same paths; ``folder`` is written here. Runs that are lost with a worker are repeated. A
+            worker runs one at a time, with all its threads.
+        source: how the data were read, which is saved with the models.
+        progress: called with the number of finished runs (an unfinished one counts by its fraction), the number of all
+            runs, and the name of a current one.
+        data_name: what messages call the dataset, such as its file.
+
+    Returns:
+        The metrics of all runs.
+
+    Example:
+        >>> from shortlist.data import AmbiguousWorld
+        >>> from shortlist.train import FitOptions, compare
+        >>> data = AmbiguousWorld().sample(2000, seed=0)
+        >>> ways = {loss: FitOptions(loss=loss, epochs=1) for loss in ("cross_entropy", "lml_nll")}
+        >>> comparison = compare(data, ways, seeds=[0])
+        >>> sorted(comparison.runs), comparison.figures()
+        (['cross_entropy', 'lml_nll'], ['average3_error', 'average_size', 'top1_error', 'top3_error'])
+    """
+    _check_request(candidates, seeds, jobs=jobs, cluster=cluster, folders=folder is not None)
+    dataset = _hash_words_once(dataset, candidates)
+    for options in candidates.values():  # Before the work, which may take hours.
+        make_run(dataset, options, data_name=data_name)
+    check_rows(dataset, ("train", "val", part), name=data_name)
+    specs = [
+        RunSpec(
+            name,
+            replace(options, seed=seed),
+            None if folder is None else Path(folder) / f"{name}-{seed}",
+            part,
+            audit=audit and seed == seeds[0],
+            source=source,
+        )
+        for seed in seeds
+        for name, options in candidates.items()
+    ]
+    for spec in specs:  # Notice the folder of another comparison before half of this one is trained.
+        finished_run(dataset, spec)
+    if cluster == "local" and jobs in (None, 1):
+        results = _in_sequence(dataset, specs, progress)
+    else:
+        results = _in_parallel(dataset, specs, jobs, cluster, progress)
+    found = {(spec.name, spec.options.seed): details for spec, details in results}
+    details = {name: {seed: found[name, seed] for seed in seeds} for name in candidates}
+    runs = {name: {seed: each.values for seed, each in by_seed.items()} for name, by_seed in details.items()}
+    return Comparison(runs, details)
+
+
+def _check_request(
+    candidates: Mapping[str, FitOptions], seeds: Sequence[int], *, jobs: int | None, cluster: str, folders: bool
+) -> None:
+    if not candidates or not seeds:
+        raise InputError("`candidates` and `seeds` must not be empty.")
+    if len(set(seeds)) < len(seeds):
+        raise InputError(f"`seeds` must differ; got {list(seeds)}.")
+    _check_names(candidates, folders=folders)
+    if jobs is not None and jobs < 1:
+        raise InputError(f"`jobs` must be at least 1; got {jobs}.")
+    check_cluster(cluster)
+    for name, options in candidates.items() if cluster != "local" else ():
+        if options.processes * options.nodes > 1:  # Workers may not start processes.
+            raise InputError(f"`candidates` must have one process on a cluster; {name!r} has several.")
+
+
+def _check_names(names: Iterable[Any], *, folders: bool) -> None:
+    """Check names; those of folders must also differ on file systems that ignore case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"`candidates` must have text as names; got {name!r}.")
+        if not folders:
+            continue
+        # No control characters and no lone surrogates.
+        plain = not any(category(letter) in ("Cc", "Cs") for letter in name)
+        if not name or not plain or Path(name).name != name or len(name.encode()) > _LONGEST_NAME:
+            raise InputError(f"`candidates` must have names that a folder can have; got {name!r:.60}.")
+        other = seen.setdefault(name.casefold(), name)
+        if other != name:
+            raise InputError(f"`candidates` must differ in more than capital letters; got {other!r} and {name!r}.")
+
+
+def _hash_words_once(dataset: Dataset, candidates: Mapping[str, FitOptions]) -> Dataset:
+    """Hash text once, if all candidates hash it to the same number of columns."""
+    sizes = {0 if options.frozen else options.words for options in candidates.values()}
+    if dataset.inputs.kind != "text" or len(sizes) > 1 or 0 in sizes:
+        return dataset
+    return hashed_words(dataset, num_features=sizes.pop())
+
+
+def _in_sequence(
+    dataset: Dataset, specs: Sequence[RunSpec], progress: Progress | None
+) -> Iterator[tuple[RunSpec, RunDetails]]:
+    report = progress or (lambda *_: None)
+    for done, spec in enumerate(specs):
+
+        def step(fraction: float, done: int = done, name: str = spec.name) -> None:
+            report(done + fraction, len(specs), name)
+
+        step(0.0)
+        yield spec, run(dataset, spec, progress=step)
+    report(len(specs), len(specs), "")
+
+
+def _in_parallel(
+    dataset: Dataset, specs: Sequence[RunSpec], jobs: int | None, cluster: str, progress: Progress | None
+) -> Iterator[tuple[RunSpec, RunDetails]]:
+    """Yield finished runs first, then others as they finish; the progress within a run is unknown."""
+    report = progress or (lambda *_: None)
+    found = [(spec, finished_run(dataset, spec)) for spec in specs]
+    finished = [(spec, details) for spec, details in found if details is not None]
+    left = [spec for spec, details in found if details is None]
+    yield from finished
+    current = f"{min(jobs, len(left))} at a time" if jobs else "on a cluster"
+    report(len(finished), len(specs), current if left else "")
+    if cluster == "local":
+        results = _on_this_machine(dataset, left, jobs or 1)
+    else:
+        results = _on_cluster(dataset, left, jobs, cluster)
+    for done, (spec, details) in enumerate(results, start=len(finished) + 1):
+        yield spec, details
+        report(done, len(specs), spec.name if done < len(specs) else "")
+
+
+def _on_this_machine(dataset: Dataset, specs: Sequence[RunSpec], jobs: int) -> Iterator[tuple[RunSpec, RunDetails]]:
+    common = dataset, max(1, torch.get_num_threads() // jobs)
+    advice = "finished runs are kept, fewer `jobs` need less"
+    for index, details in run_tasks(_run_in_process, common, specs, jobs=jobs, advice=advice):
+        yield specs[index], details
+
+
+def _run_in_process(common: tuple[Dataset, int], spec: RunSpec) -> RunDetails:
+    dataset, threads = common
+    torch.set_num_threads(threads)
+    return run(dataset, spec)
+
+
+def _on_cluster(
+    dataset: Dataset, specs: Sequence[RunSpec], jobs: int | None, cluster: str
+) -> Iterator[tuple[RunSpec, RunDetails]]:
+    """Run on workers, which may have other disks: files come back with the result."""
+    options: dict[str, Any] = {"cluster": cluster, "jobs": jobs, "exclusive": True}
+    for index, (details, files) in run_tasks(run_on_worker, dataset, specs, advice="finished runs are kept", **options):
+        folder = specs[index].folder
+        if folder is not None:
+            write_files(folder, files)
+        yield specs[index], details

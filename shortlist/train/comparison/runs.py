@@ -1,0 +1,241 @@
+"""One run of a comparison: train, evaluate, summarize and keep the result; here, or on a worker of a cluster."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from shortlist.cluster.tasks import worker_threads
+from shortlist.comparison_document import AuditCounts, AuditSummary, RunDetails
+from shortlist.data import Dataset
+from shortlist.data.draws import Draws
+from shortlist.errors import InputError
+from shortlist.extras import require
+from shortlist.files import cache_folder, read_document, replacing
+from shortlist.fingerprint import check_same, digest_values
+from shortlist.nn import CosineHead
+from shortlist.train.checkpoints import run_fingerprint
+from shortlist.train.comparison.findings import (
+    answers,
+    fitted_rules,
+    positive_pairs,
+    set_findings,
+    size_grid,
+    unknown_pairs,
+)
+from shortlist.train.evaluation import Evaluation
+from shortlist.train.fit import Fitted, evaluate, fit
+from shortlist.train.options import FitOptions
+from shortlist.train.plan import SetModel
+from shortlist.train.saved_model import save_model
+from shortlist.typed_json import decode, encode
+
+_FORMAT = "shortlist comparison run"
+_VERSION = 2
+_RESULT_FILE = "result.json"
+_EXAMPLES = 6
+# Of more sets a sample is audited: an audit of all might take longer than the training.
+_MOST_AUDITED = 10_000
+_MOST_NAMED = 5
+
+Files = dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A run: the name of its candidate, its options, its folder, the evaluated part, and whether it is audited.
+
+    ``source`` says how the data were read, and is saved with the model.
+    """
+
+    name: str
+    options: FitOptions
+    folder: Path | None
+    part: str
+    audit: bool
+    source: Mapping[str, Any] | None = None
+
+
+def run(dataset: Dataset, spec: RunSpec, *, progress: Callable[[float], object] | None = None) -> RunDetails:
+    """Train and evaluate, or read the result if the run is finished.
+
+    Args:
+        dataset: of the comparison.
+        spec: which run.
+        progress: called with the fraction of the training that is done.
+
+    Raises:
+        InputError: if the folder holds another run or a damaged one; or for an error in the run, naming it.
+    """
+    found = finished_run(dataset, spec)
+    if found is not None:
+        return found
+    began = time.monotonic()
+    try:
+        fitted = fit(dataset, spec.options, folder=spec.folder, progress=progress or False)
+    except InputError as error:
+        raise InputError(f"candidate {spec.name!r}, seed {spec.options.seed}: {error}") from error
+    evaluation = evaluate(fitted, dataset, part=spec.part)
+    details = _details(dataset, spec, fitted, evaluation, began)
+    if spec.folder is not None:
+        save_model(fitted, spec.folder, rule=evaluation.rule, source=spec.source)
+        fingerprint = spec_fingerprint(dataset, spec)
+        content = {"format": _FORMAT, "version": _VERSION, "asked": fingerprint, "details": encode(details)}
+        with replacing(spec.folder / _RESULT_FILE) as partial:
+            partial.write_text(json.dumps(content, allow_nan=False))
+        # Checkpoints serve to resume a run, and this one is finished.
+        shutil.rmtree(spec.folder / "checkpoints", ignore_errors=True)
+    return details
+
+
+def finished_run(dataset: Dataset, spec: RunSpec) -> RunDetails | None:
+    """Read a finished run; None if it is not. Raise InputError if the folder holds another run or a damaged one."""
+    if spec.folder is None or not (spec.folder / _RESULT_FILE).is_file():
+        return None
+    path = spec.folder / _RESULT_FILE
+    document = read_document(path, kind=_FORMAT, version=_VERSION)
+    check_same(document.get("asked"), spec_fingerprint(dataset, spec), path=path)
+    return decode(RunDetails, document.get("details"), file=path)
+
+
+def spec_fingerprint(dataset: Dataset, spec: RunSpec) -> dict[str, Any]:
+    """Return what identifies a run of a comparison, as plain values."""
+    return {**run_fingerprint(dataset, spec.options), "part": spec.part, "audit": spec.audit}
+
+
+def run_on_worker(dataset: Dataset, spec: RunSpec) -> tuple[RunDetails, Files]:
+    """Run on a worker of a cluster, which may not see the folder of the comparison.
+
+    Returns:
+        The result, and the contents of the files that belong into the folder of the run, if it has one.
+    """
+    threads = worker_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    with _worker_folder(spec_fingerprint(dataset, spec)) as folder:
+        details = run(dataset, replace(spec, folder=folder))
+        files = () if spec.folder is None else folder.iterdir()
+        return details, {path.name: path.read_bytes() for path in files if path.is_file()}
+
+
+def write_files(folder: Path, files: Files) -> None:
+    """Write the files of `run_on_worker`, the result last: if it exists, the others do."""
+    for name in sorted(files, key=lambda name: name == _RESULT_FILE):
+        with replacing(folder / name) as partial:
+            partial.write_bytes(files[name])
+    # Those of the same run, started here and finished elsewhere.
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+
+@contextmanager
+def _worker_folder(fingerprint: dict[str, Any]) -> Iterator[Path]:
+    """Give a folder in the worker's cache, in which a run that was killed there continues."""
+    folder = cache_folder() / "runs" / digest_values(fingerprint)
+    lock = _lock(folder.with_suffix(".lock"))
+    if lock is None:
+        with TemporaryDirectory() as another:
+            yield Path(another)
+        return
+    stopped = True  # Unless the run ends, the folder is left to the next process.
+    try:
+        yield folder
+        stopped = False
+    except Exception:
+        stopped = False
+        raise
+    finally:
+        if not stopped:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.with_suffix(".lock").unlink(missing_ok=True)
+        lock.close()
+
+
+def _lock(path: Path) -> IO[str] | None:
+    """Take a lock that ends with this process; None where there are no locks, or another process has it.
+
+    That process may be at the same run, because the scheduler believes it lost or because its caller was killed.
+    """
+    try:
+        import fcntl
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file
+
+
+def example_rows(num_rows: int) -> Tensor:
+    """Return the rows that a report shows: the same for all runs on as many rows."""
+    order = torch.from_numpy(Draws(0, "examples of a comparison").order(num_rows))
+    return order[:_EXAMPLES].sort().values
+
+
+def _details(dataset: Dataset, spec: RunSpec, fitted: Fitted, evaluation: Evaluation, began: float) -> RunDetails:
+    rows, k = dataset.part(spec.part), spec.options.k
+    rules = fitted_rules(evaluation, size_grid(k, dataset.num_labels))
+    return RunDetails(
+        values=evaluation.values,
+        best_epoch=fitted.best_epoch,
+        monitor=fitted.monitor,
+        loss=fitted.plan.loss,
+        history=[dict(row) for row in fitted.history],
+        sets=set_findings(evaluation, rows, dataset.label_counts("train"), rules, k=k),
+        answers=answers(evaluation, example_rows(len(rows)), dataset.label_names, rules),
+        audit=audit_model(fitted.model, rows) if spec.audit else None,
+        seconds=round(time.monotonic() - began, 2),
+    )
+
+
+def audit_model(model: SetModel, rows: Dataset) -> AuditSummary:
+    """Audit which label sets of some rows a model can never rank first, whatever its input.
+
+    Whether the labels of a set can be the top ones matters for all losses, thresholds and set rules. Rows without
+    labels do not count.
+    """
+    auditing = require("shortlist.audit", extra="audit")
+    began, layer = time.monotonic(), model.output_layer
+    # Cosines depend on the directions of the rows alone.
+    layer = normalize(layer.weight.detach()) if isinstance(layer, CosineHead) else layer
+    report = auditing.audit(layer, _distinct_sets(rows), mode="top-k", radius=False, jobs=1, names=rows.label_names)
+    impossible = [index for index in report.worst(_MOST_NAMED) if report.verdicts[index] == "unargmaxable"]
+    return AuditSummary(
+        mode="top-k",
+        sets=len(report),
+        **report.counts(),
+        labels=rows.num_labels,
+        features=int(report.system.weight.shape[1]),
+        seconds=round(time.monotonic() - began, 2),
+        by_size=[AuditCounts(row.size, row.argmaxable, row.unargmaxable, row.undecided) for row in report.table()],
+        worst=[report.labels_of(index) for index in impossible],
+    )
+
+
+def _distinct_sets(rows: Dataset) -> list[list[int]]:
+    """Return the distinct label sets of rows without unknown labels; of many, a sample."""
+    at, labels = positive_pairs(rows)
+    has_unknown = torch.zeros(len(rows), dtype=torch.bool)
+    has_unknown[unknown_pairs(rows)[0]] = True
+    at, labels = at[~has_unknown[at]], labels[~has_unknown[at]]
+    sets: dict[int, list[int]] = {}
+    for row, label in zip(at.tolist(), labels.tolist(), strict=True):
+        sets.setdefault(row, []).append(label)
+    distinct = sorted({tuple(sorted(labels)) for labels in sets.values()})
+    chosen = Draws(0, "audited sets").order(len(distinct))[:_MOST_AUDITED].tolist()
+    return [list(distinct[index]) for index in sorted(chosen)]
