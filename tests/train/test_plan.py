@@ -202,7 +202,5 @@ def test_an_encoder_that_does_not_say_its_size_is_refused(monkeypatch):
         return layer
 
     monkeypatch.setitem(ENCODERS, "silent", silent)
-    with pytest.raises(
-        TypeError, match=r"^`encoder` 'silent' must have an integer `out_features`; got Simple"
-    ):
+    with pytest.raises(TypeError, match=r"^`encoder` 'silent' must have an integer `out_features`; got Simple"):
         build_model(plan_of(encoder="silent"))
