@@ -101,3 +101,9 @@ def test_large_layers_have_the_radius_of_the_full_program(n, d):
         program = full_program(weight, labels)
         assert report.verdicts[i] == ("argmaxable" if program.low > 1e-8 else "unargmaxable")
         np.testing.assert_allclose(report.radii[i], max(program.low, 0), rtol=1e-6)
+
+
+def test_entries_near_the_largest_float_have_a_radius():
+    report = audit(np.full((50, 5), 1e308), [list(range(50)), [0]], jobs=1)
+    assert report.verdicts.tolist() == ["argmaxable", "unargmaxable"]
+    np.testing.assert_allclose(report.radii, [1e4 * 5**0.5, 0.0], rtol=1e-9)

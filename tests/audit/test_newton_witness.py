@@ -1,4 +1,4 @@
-"""Newton's method for large sets: it finds what is there, claims nothing else, and changes no verdict."""
+"""Newton's method for large sets finds witnesses, claims nothing else, and changes no verdict."""
 
 import numpy as np
 import pytest
