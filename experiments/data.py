@@ -1,7 +1,8 @@
-"""Loaders of the data that the experiments use at small scale, and of the formats that the texts used.
+"""The data of the experiments.
 
-An experiment says ``data: {loader: NAME, ...}`` for a file of this module, or ``data: {open: PATH, format: NAME,
-reader: {...}}`` for whatever `shortlist.data.open_dataset` reads. All paths are below the data root.
+An experiment names a loader of this module, ``data: {loader: NAME, ...}``, or anything that
+`shortlist.data.open_dataset` reads, ``data: {open: PATH, format: NAME, reader: {...}}``. All paths are below the data
+root.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ from shortlist.data import (
     split_off_validation,
 )
 from shortlist.data.target_rows import sparse_targets
+from shortlist.errors import InputError
 
 
 def open_data(described: Mapping[str, Any], root: Path, *, seed: int) -> Dataset:
-    """The dataset of a description, with parts train, val and test.
+    """Open a dataset with the parts train, val and test.
 
-    Rows for validation are cut from the training rows with ``seed`` where the data have none of their own. Test rows
-    are the same for every seed.
+    If the data have no validation rows, ``seed`` splits them off from the training rows. Test rows are the same for
+    every seed.
     """
     key = json.dumps(dict(described), sort_keys=True)
     dataset = _opened(key, root)
@@ -56,12 +58,12 @@ def _opened(key: str, root: Path) -> Dataset:
         return open_dataset(root / path, format=format, **options.get("reader", {}))
     name = options.pop("loader")
     if name not in LOADERS:
-        raise ValueError(f"`loader` must be one of {', '.join(LOADERS)}; got {name!r}.")
+        raise InputError(f"`loader` must be one of {', '.join(LOADERS)}; got {name!r}.")
     return LOADERS[name](root, **options)
 
 
 def cifar100_features(root: Path) -> Dataset:
-    """CIFAR-100 as frozen features, with superclasses; parts train and test."""
+    """CIFAR-100 as frozen features with superclasses; parts train and test."""
     with np.load(root / "cifar100_effnetlite0" / "cifar100_effnetlite0.npz", allow_pickle=False) as file:
         inputs = np.concatenate([file["F_train"], file["F_test"]]).astype(np.float32)
         labels = np.concatenate([file["y_train"], file["y_test"]]).astype(np.int64)
@@ -90,7 +92,7 @@ def flowers102_features(root: Path) -> Dataset:
 
 
 def voc2012_features(root: Path) -> Dataset:
-    """Pascal VOC 2012 as frozen features: sets, "difficult" labels unknown; parts train and test (the official val)."""
+    """Pascal VOC 2012 as frozen features; "difficult" labels are unknown; parts train and test (the official val)."""
     with np.load(root / "voc2012_effnetlite0" / "voc2012_effnetlite0.npz", allow_pickle=False) as file:
         inputs, marks, split = file["F"].astype(np.float32), file["L"], file["split"]
         names = tuple(map(str, file["class_names"].tolist()))
@@ -103,9 +105,9 @@ def voc2012_features(root: Path) -> Dataset:
 
 
 def mulan(root: Path, *, name: str, dense: bool = True) -> Dataset:
-    """A set of the Mulan collection: bibtex, corel5k, delicious, emotions, enron, medical, scene, tmc2007, yeast.
+    """A dataset of the Mulan collection: bibtex, corel5k, delicious, emotions, enron, medical, scene, tmc2007, yeast.
 
-    Sparse features are made dense, as they are few, unless ``dense`` is False.
+    Sparse features become dense, because they are few, unless ``dense`` is False.
     """
     with np.load(root / name / f"{name}.npz", allow_pickle=False) as file:
         count = int(file["n_labels"])
@@ -126,7 +128,7 @@ def mulan(root: Path, *, name: str, dense: bool = True) -> Dataset:
 
 
 def clinc150(root: Path, *, words: int = 2**14) -> Dataset:
-    """CLINC150 intents as hashed words, queries out of scope left out; parts train, val and test."""
+    """CLINC150 intents as hashed words, without out-of-scope queries; parts train, val and test."""
     rows = [row for row in _lines(root / "clinc150" / "clinc150.jsonl.xz") if not row["split"].startswith("oos")]
     names = sorted({row["labels"][0] for row in rows})
     place = {name: at for at, name in enumerate(names)}
@@ -141,7 +143,7 @@ def clinc150(root: Path, *, words: int = 2**14) -> Dataset:
 
 
 def pubmed_mesh(root: Path, *, min_count: int = 1, words: int = 2**15, seed: int = 0) -> Dataset:
-    """PubMed citations with an abstract as hashed words, and their MeSH headings; random parts train, val and test."""
+    """PubMed abstracts as hashed words, and their MeSH headings; random parts train, val and test."""
     rows = [row for row in _lines(root / "pubmed_mesh" / "pubmed_mesh.jsonl.xz") if row["text"]]
     dataset = _tagged([f"{row['title']} {row['text']}" for row in rows], [row["labels"] for row in rows], "PubMed")
     dataset = split_at_random(dataset, seed=seed)
@@ -151,7 +153,7 @@ def pubmed_mesh(root: Path, *, min_count: int = 1, words: int = 2**15, seed: int
 
 
 def debtags(root: Path, *, min_count: int = 10, words: int = 2**15, seed: int = 0) -> Dataset:
-    """Debian packages as hashed words of their descriptions, and their tags; parts apart by source package."""
+    """Debian packages as hashed words of their descriptions, and their tags; source packages are never split."""
     rows = list(_lines(root / "debtags" / "debtags.jsonl.xz"))
     dataset = _tagged([row["text"] for row in rows], [row["labels"] for row in rows], "debtags")
     sources = Groups.of([row["source"] for row in rows])

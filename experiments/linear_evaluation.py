@@ -1,4 +1,4 @@
-"""Features learned with one loss or another, judged by a linear classifier for other data (002 section B, table A)."""
+"""Features learned with different losses, evaluated by linear classifiers on other data (two-way, table A)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from experiments.candidates import Compared, count_trials, merged
+from experiments.candidates import Run, count_trials, merged, trained
 from experiments.data import open_data
-from experiments.runs import Run, trained
-from experiments.two_way import chosen_words, on_dataset
+from experiments.presentation import file_name, mean, saved, tried_words
+from experiments.two_way import on_dataset
 from shortlist.data import Dataset
 from shortlist.evidence import Claim, Figure, Lab, Outcome, Table, all_of, beats
 from shortlist.report.chart import Axis, Chart, Series, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 from shortlist.train.inputs import row_batches
 
@@ -30,12 +29,12 @@ class Linear(NamedTuple):
     bias: Tensor
 
     def accuracy(self, features: Tensor, classes: Tensor) -> float:
-        """The share of the rows whose largest score is that of the class."""
+        """The fraction of rows whose largest score is that of the class."""
         return float(((features @ self.weight + self.bias).argmax(-1) == classes).double().mean())
 
 
 def strengths(settings: Mapping[str, Any]) -> list[float]:
-    """Weights of the L2 penalty from strong to weak, evenly on a logarithmic scale.
+    """Weights of the L2 penalty from strong to weak, evenly spaced on a logarithmic scale.
 
     Example:
         >>> strengths({"least": 0.01, "most": 1.0, "count": 3})
@@ -54,26 +53,26 @@ def logistic_path(
     steps: int = 100,
     tolerance: float = 1e-4,
 ) -> Iterator[Linear]:
-    r"""Multinomial logistic regression by L-BFGS for each penalty in turn, each from the answer before.
+    r"""Multinomial logistic regression by L-BFGS for each penalty in turn, each starting at the previous solution.
 
     .. math:: \min_{W, b} \sum_i \ell(x_i W + b, y_i) + \tfrac{\lambda}{2} \|W\|^2
 
-    The steps are made in coordinates in which the features are centred, turned to their principal axes and scaled by a
-    bound of the curvature, :math:`s / 2 + \lambda / N` for an axis of variance s: so few steps do for a strong penalty
-    and for a weak one, and the answer is the same.
+    The optimization is preconditioned: features are centered, rotated to their principal axes and scaled by a bound on
+    the curvature, :math:`s / 2 + \lambda / N` for an axis of variance s. Few steps then suffice for strong and weak
+    penalties, and the solution is the same.
 
     Args:
-        features: ``(N, d)``, floating; the dtype of all computations.
+        features: ``(N, d)``, floating; computations use its dtype.
         classes: ``(N,)``, int64.
         num_classes: how many.
         penalties: the :math:`\lambda`, above 0; best from strong to weak.
-        steps: the most for each penalty.
-        tolerance: of the largest slope of the mean loss, in those coordinates.
+        steps: the maximum per penalty.
+        tolerance: of the largest gradient entry of the mean loss, in those coordinates.
     """
     count, mean = len(features), features.mean(0)
-    centred = features - mean
-    variance, axes = torch.linalg.eigh(centred.T @ centred / count)
-    turned = centred @ axes
+    centered = features - mean
+    variance, axes = torch.linalg.eigh(centered.T @ centered / count)
+    rotated = centered @ axes
     inner = torch.zeros(features.shape[1] + 1, num_classes, dtype=features.dtype)
     for penalty in penalties:
         if not penalty > 0:
@@ -81,15 +80,15 @@ def logistic_path(
         scale = (variance.clamp(min=0) / 2 + penalty / count).rsqrt().unsqueeze(-1)
         scale = torch.cat([scale, torch.full_like(scale[:1], math.sqrt(2))])  # the curvature of the bias is at most 1/2
         start = inner / scale
-        inner = scale * _minimised(turned, classes, scale, start, penalty / count, steps, tolerance)
+        inner = scale * _minimized(rotated, classes, scale, start, penalty / count, steps, tolerance)
         weight = axes @ inner[:-1]
         yield Linear(weight, inner[-1] - mean @ weight)
 
 
-def _minimised(
+def _minimized(
     x: Tensor, classes: Tensor, scale: Tensor, start: Tensor, decay: float, steps: int, tolerance: float
 ) -> Tensor:
-    """The scaled parameters, bias last, at which mean loss and penalty are least."""
+    """The scaled parameters, bias last, that minimize mean loss plus penalty."""
     point = start.clone().requires_grad_()
     optimizer = torch.optim.LBFGS(
         [point],
@@ -112,16 +111,18 @@ def _minimised(
 
 
 def trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:
-    """Train on the source, freeze the encoder, and fit linear classifiers for every downstream data set.
+    """Train on the source, freeze the encoder, and fit linear classifiers on every downstream dataset.
 
-    Without ``fit`` the inputs themselves are the features. Gives, by downstream data set, the accuracy on validation
+    Without ``fit``, the inputs themselves are the features. Returns, by downstream dataset, the accuracy on validation
     and test rows for each penalty, from strong to weak.
     """
     run = trained(settings, root) if settings["fit"] else None
-    return {name: _judged(run, described, settings, root) for name, described in settings["downstream"].items()}
+    return {name: _evaluated(run, described, settings, root) for name, described in settings["downstream"].items()}
 
 
-def _judged(run: Run | None, described: Mapping[str, Any], settings: Mapping[str, Any], root: Path) -> dict[str, Any]:
+def _evaluated(
+    run: Run | None, described: Mapping[str, Any], settings: Mapping[str, Any], root: Path
+) -> dict[str, Any]:
     dataset = open_data(described, root, seed=int(settings["seed"]))
     parts = {name: dataset.part(name) for name in ("train", "val", "test")}
     features = {name: _features(run, part) for name, part in parts.items()}
@@ -136,7 +137,7 @@ def _judged(run: Run | None, described: Mapping[str, Any], settings: Mapping[str
 
 @torch.no_grad()
 def _features(run: Run | None, part: Dataset) -> Tensor:
-    """What the frozen encoder makes of all rows, in evaluation mode."""
+    """The features of all rows from the frozen encoder."""
     rows = (part.inputs.batch(rows) for rows in row_batches(len(part)))
     if run is None:
         return torch.cat([each.float() for each in rows])
@@ -146,13 +147,13 @@ def _features(run: Run | None, part: Dataset) -> Tensor:
 
 
 def study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -> Outcome:
-    """Compare losses by the features that they leave.
+    """Compare losses by the features that they learn.
 
     Args:
-        settings: those of `experiments.two_way.study` with ``source``, one data set, in the place of ``datasets``;
+        settings: those of `experiments.two_way.study`, with one dataset ``source`` instead of ``datasets``;
             ``downstream``, data by name; ``penalties`` with ``least``, ``most`` and ``count``; ``ours``, the candidate
-            that the claim is about; ``inputs``, whether to judge the inputs as they are, too, for comparison.
-        published: ``sizes``, by downstream data set the number of classes, training rows and test rows.
+            that the claim is about; ``inputs``, whether to evaluate the raw inputs, too.
+        published: ``sizes``, by downstream dataset the number of classes, training rows and test rows.
         lab: runs the trials.
     """
     seeds, candidates = settings["seeds"], settings["candidates"]
@@ -173,13 +174,13 @@ def study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -
         _claims(settings, found),
         [_table(name, found, plain) for name in settings["downstream"]] + _sizes(published),
         [_chart(name, found, settings, lab) for name in settings["downstream"]],
-        [chosen_words("source", Compared(choices, {}))],
+        tried_words(choices),
         {"found": found, "inputs": plain},
     )
 
 
 def at_best(found: Mapping[str, Sequence[float]], by: str) -> float:
-    """Test accuracy at the penalty with the best accuracy on the rows ``by``; of equal ones, the strongest.
+    """Test accuracy at the penalty with the best accuracy on part ``by``; among equals, at the strongest.
 
     Example:
         >>> at_best({"val": [0.5, 0.7, 0.6], "test": [0.4, 0.5, 0.8]}, "val")
@@ -195,20 +196,20 @@ def _claims(settings: Mapping[str, Any], found: Mapping[str, list[Any]]) -> list
         for other in [name for name in found if name != ours]:
             names, worth = (f"{downstream}: {ours}", other), settings["worth"]
             parts.append(beats(figures[ours], figures[other], names=names, worth=worth))
-    text = "Features learned with the two-way loss serve a linear classifier for other data better."
-    return [Claim(text, "the text refers to table 8 of its main part, which is not at hand", all_of(parts))]
+    claim = "Features learned with the two-way loss are better for linear classifiers on other data."
+    return [Claim(claim, "table 8 of the main paper, which is not available here", all_of(parts))]
 
 
 def _setup(settings: Mapping[str, Any]) -> str:
     penalties, fit = settings["penalties"], settings["fit"]
     return (
         f"An encoder ({fit.get('encoder', 'auto')} {dict(fit.get('encoder_options', {}))}) is trained on "
-        f"{settings['source']['name']} with each loss, learning rate and parameters of the loss chosen on validation "
-        "rows of the source as for tables B and C. It is then frozen, and multinomial logistic regression with an L2 "
-        f"penalty is fitted by L-BFGS on {', '.join(settings['downstream'])} for {penalties['count']} weights from "
-        f"{penalties['most']:g} to {penalties['least']:g}, each from the answer for the one before. "
-        f"{len(settings['seeds'])} seeds. The verdict is on the weight chosen on validation rows; the best of all "
-        "weights on the test rows, which the text reports and which is optimistic, stands beside it."
+        f"{settings['source']['name']} with each loss; learning rate and loss parameters are chosen on validation rows "
+        "of the source, as for tables B and C. The encoder is then frozen, and multinomial logistic regression with an "
+        f"L2 penalty is fitted by L-BFGS on {', '.join(settings['downstream'])} for {penalties['count']} weights from "
+        f"{penalties['most']:g} to {penalties['least']:g}, each starting at the previous solution. "
+        f"{len(settings['seeds'])} seeds. The verdict uses the weight chosen on validation rows; the best weight on "
+        "the test rows, which the paper reports and which is optimistic, is listed next to it."
     )
 
 
@@ -219,28 +220,25 @@ def _table(downstream: str, found: Mapping[str, list[Any]], plain: Mapping[str, 
     ]
     note = ""
     if plain is not None:
-        rows.append(["inputs as they are", *(at_best(plain[downstream], by) for by in ("val", "test"))])
-        note = "The inputs as they are have more columns than the features learned from them, and no seeds."
-    columns = ["features learned with", "penalty by validation rows", "best on test rows (as in the text)"]
-    return Table(f"Accuracy on {downstream}, percent", columns, rows, percent=True, digits=2, note=note)
+        rows.append(["raw inputs", *(at_best(plain[downstream], by) for by in ("val", "test"))])
+        note = "The raw inputs have more columns than the learned features, and no seeds."
+    columns = ["features learned with", "penalty by validation rows", "best on test rows (as in the paper)"]
+    return Table(f"Accuracy on {downstream}, in percent", columns, rows, percent=True, digits=2, note=note)
 
 
 def _sizes(published: Mapping[str, Any]) -> list[Table]:
     rows = [[name, *size] for name, size in published.get("sizes", {}).items()]
     return (
-        [Table("Downstream data of the text", ["data", "classes", "training", "test"], rows, digits=0)] if rows else []
+        [Table("Downstream data of the paper", ["data", "classes", "training", "test"], rows, digits=0)] if rows else []
     )
 
 
 def _chart(downstream: str, found: Mapping[str, list[Any]], settings: Mapping[str, Any], lab: Lab) -> Figure:
     places, series = tuple(strengths(settings["penalties"])), []
     for at, (who, runs) in enumerate(found.items()):
-        means = tuple(
-            Interval.of(list(values)).mean for values in zip(*(r[downstream]["test"] for r in runs), strict=True)
-        )
+        means = tuple(mean(values) for values in zip(*(run[downstream]["test"] for run in runs), strict=True))
         series.append(Series(who, "line", places, means, candidate_style(at), marked=True))
     title = f"Accuracy on {downstream}, mean over seeds"
     axes = Axis("weight of the L2 penalty", scale="log"), Axis("accuracy on test rows", percent=True)
-    file = f"{''.join(c if c.isalnum() else '-' for c in downstream.lower())}.png"
-    save_figure(draw_chart(Chart(title, *axes, tuple(series))), lab.figures / file, dpi=110)
-    return Figure(file, f"Linear classifiers on frozen features for {downstream}, by the weight of their penalty.")
+    caption = f"Linear classifiers on frozen features for {downstream}, by the weight of their penalty."
+    return saved(Chart(title, *axes, tuple(series)), lab, file_name(downstream), caption)

@@ -1,4 +1,4 @@
-"""Lorenz curves of class sizes: how small a share of the examples the rarest classes have."""
+"""Lorenz curves of class sizes: the share of the examples in the rarest classes (sets, figure 3.2)."""
 
 from __future__ import annotations
 
@@ -11,40 +11,39 @@ from typing import Any
 import numpy as np
 
 from experiments.data import open_data
-from experiments.exact_claims import checked
+from experiments.presentation import checked, saved
 from shortlist.data import Dataset, long_tail
 from shortlist.data.summary.tally import Tally
-from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, alike
+from shortlist.evidence import Claim, Finding, Lab, Outcome, Table, alike
 from shortlist.evidence.verdicts import OPEN
 from shortlist.report.chart import Axis, Chart, Reference, Series, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 
 PRESERVED = 0.05
-"""Gini coefficients this close are alike: about what the eye tells apart between two curves of figure 3.2."""
+"""Gini coefficients this close are alike: about the smallest visible difference in figure 3.2."""
 PARETO = 0.2
-"""The rule of 80 and 20: a long tail if four fifths of the classes share at most a fifth of the examples."""
+"""The 80/20 rule: a tail is long if the rarest 80% of the classes have at most 20% of the examples."""
 READING = 0.01
-"""The text states whole percents."""
+"""The paper gives whole percentages."""
 
 
 def study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -> Outcome:
-    """Figure 3.2: one curve for each data set, and what becomes of it when only some genera are kept."""
+    """Figure 3.2: a curve per dataset, and its change when only some genera are kept."""
     collections, seeds = settings["collections"], settings["seeds"]
     lab.plan(len(collections))
     shared = {"seeds": seeds, "share": settings["share"], "least": settings["least"]}
     results = lab.trials(curve_trial, [{**shared, **collection} for collection in collections.values()])
     found = dict(zip(collections, results, strict=True))
-    save_figure(draw_chart(_chart(found)), lab.figures / "lorenz.png", dpi=110)
     return Outcome(
-        setup="Class sizes of all rows; of the training rows where a long tail was cut. Kept genera: labels that begin "
-        f"with the same word go together, {100 * settings['share']:g}% of these groups are drawn with each of "
-        f"{len(seeds)} seeds, and labels with fewer than {settings['least']} examples left out, before and after.",
+        setup="Class sizes of all rows, or of the training rows if they were subsampled to a long tail. Kept genera: "
+        f"labels with the same first word form a group, {100 * settings['share']:g}% of the groups are sampled with "
+        f"each of {len(seeds)} seeds, and labels with fewer than {settings['least']} examples are left out before and "
+        "after.",
         claims=_claims(settings, published, found),
         tables=[
             Table(
                 "Class sizes",
-                ["data", "classes", "examples of classes", "Gini", "rarest 80% have (%)", "Gini of kept genera"],
+                ["data", "classes", "examples", "Gini", "rarest 80% have (%)", "Gini of kept genera"],
                 [
                     [
                         name,
@@ -52,18 +51,20 @@ def study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -
                         each["total"],
                         f"{each['gini']:.3f}",
                         f"{100 * each['rarest']:.1f}",
-                        _told(Interval.of(each["kept"])) if each["kept"] else None,
+                        _interval_words(each["kept"]) if each["kept"] else None,
                     ]
                     for name, each in found.items()
                 ],
                 digits=0,
-                note="Kept genera are to be compared with the Gini coefficient of all labels with enough examples: "
+                note="Compare kept genera with the Gini coefficient of all labels with enough examples: "
                 + ", ".join(f"{name} {each['gini_enough']:.3f}" for name, each in found.items() if each["kept"])
                 + ".",
             )
         ],
         figures=[
-            Figure("lorenz.png", "The share of the examples that the rarest classes have; equal classes: dotted.")
+            saved(
+                _chart(found), lab, "lorenz.png", "Share of the examples in the rarest classes; dotted: equal classes."
+            )
         ],
         values={name: {key: each[key] for key in each if key != "curve"} for name, each in found.items()},
     )
@@ -76,9 +77,9 @@ def _claims(settings: Mapping[str, Any], published: Mapping[str, Any], found: Ma
         same = abs(rarest - published["rarest"]) <= READING
         exact = checked(same, f"{100 * rarest:.1f}% in {original}")
     else:
-        exact = Finding(OPEN, f"{original} is not among the data at this scale; see the other collections below")
+        exact = Finding(OPEN, f"{original} is not available at this scale; see the other collections below")
     tails = {name: found[name]["rarest"] for name in settings["grown"]}
-    told = ", ".join(f"{name} {100 * share:.1f}%" for name, share in tails.items())
+    words = ", ".join(f"{name} {100 * share:.1f}%" for name, share in tails.items())
     sampled = found[settings["sampled"]]
     return [
         Claim(
@@ -87,13 +88,13 @@ def _claims(settings: Mapping[str, Any], published: Mapping[str, Any], found: Ma
             exact,
         ),
         Claim(
-            "Collections that nobody balanced have long tails: the rarest 80% of the labels have at most a fifth of "
-            "the examples.",
+            "Collections that nobody balanced have long tails: the rarest 80% of the labels have at most 20% of the "
+            "examples.",
             published["tail"],
-            checked(all(share <= PARETO for share in tails.values()), f"the rarest 80% have: {told}"),
+            checked(all(share <= PARETO for share in tails.values()), f"the rarest 80% have: {words}"),
         ),
         Claim(
-            f"Keeping {100 * settings['share']:g}% of the genera, whole, preserves the imbalance of the classes.",
+            f"Keeping {100 * settings['share']:g}% of the genera preserves the imbalance of the classes.",
             published["preserved"],
             alike(
                 sampled["kept"],
@@ -106,7 +107,8 @@ def _claims(settings: Mapping[str, Any], published: Mapping[str, Any], found: Ma
     ]
 
 
-def _told(interval: Interval) -> str:
+def _interval_words(values: list[float]) -> str:
+    interval = Interval.of(values)
     return f"{interval.mean:.3f} ± {interval.half_width:.3f}"
 
 
@@ -118,7 +120,7 @@ def _chart(found: Mapping[str, Any]) -> Chart:
     shares = {"percent": True, "limits": (0.0, 1.0)}
     return Chart(
         "Lorenz curves of class sizes",
-        Axis("classes, the rarest first", **shares),
+        Axis("classes, rarest first", **shares),
         Axis("share of the examples", **shares),
         tuple(series),
         (Reference("equal classes"),),
@@ -126,7 +128,7 @@ def _chart(found: Mapping[str, Any]) -> Chart:
 
 
 def curve_trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:
-    """The curve of one data set, its Gini coefficient, and that of random groups of labels."""
+    """The curve of one dataset, its Gini coefficient, and that of random groups of labels."""
     dataset = open_data(settings["data"], root, seed=0)
     if "imbalance" in settings:
         dataset = long_tail(dataset, settings["imbalance"])
@@ -149,13 +151,13 @@ def curve_trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:
 
 
 def _genera(dataset: Dataset, chosen: np.ndarray) -> np.ndarray:
-    """The first word of every label: the genus of a species, the facet of a tag, the head of a heading."""
+    """The first word of every label: the genus of a species, the facet of a tag, the main term of a heading."""
     words = [re.split(r"[^\w]|_", name, maxsplit=1)[0].casefold() for name in dataset.label_names]
     return np.array(words, dtype=object)[chosen]
 
 
 def gini_of_genera(counts: np.ndarray, genera: np.ndarray, share: float, seed: int) -> float:
-    """The Gini coefficient of the labels of some groups, drawn by chance; as many groups as the share, rounded up."""
+    """The Gini coefficient of the labels in a random fraction of the groups, rounded up."""
     names = np.unique(genera)
     drawn = np.random.default_rng(seed).choice(names, size=math.ceil(share * len(names)), replace=False)
     return Tally.of(counts[np.isin(genera, drawn)]).gini()

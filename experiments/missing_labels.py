@@ -1,35 +1,114 @@
-"""Recall when labels are hidden from training: LML likelihood, BCE, softmax (000 proposition 2, corollary 1)."""
+"""Recall with hidden labels: LML likelihood, BCE and softmax (LML, proposition 2, corollary 1)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
-from experiments.candidates import Compared, compared, count_trials
-from experiments.missing_labels_world import collapse, likelihood_answer
-from experiments.runs import trained
-from experiments.two_way import chosen_words
-from shortlist.data import Dataset, Groups, hide_labels
+from experiments.candidates import Compared, compared, count_trials, trained
+from experiments.presentation import differences, file_name, interval_line, mean, saved, tried_words
+from shortlist.data import Dataset, Groups, MultiLabelWorld, hide_labels
+from shortlist.data.worlds.expected_shares import expected_shares
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, all_of, at_least, beats, grows
-from shortlist.functional import recall_at_k
+from shortlist.functional import bce, constrained_softmax, lml, log_lml, recall_at_k
 from shortlist.report.chart import Axis, Chart, Series, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 
+Expected = Callable[[Tensor], Tensor]
+
+
+def likelihood_answer(settings: dict[str, Any], root: Path) -> dict[str, Any]:
+    """For rows of a world, the logits that maximize the expected likelihood of the observed labels, without a model.
+
+    Returns, by loss, the expected recall of true labels of the k largest logits relative to the best possible;
+    ``lml_observed``, the same for observed labels; and ``distance``, the largest between the LML solution and
+    min(1, t c), where c is the probability of being observed.
+    """
+    world = _world(settings)
+    rows = world.sample(settings["rows"], seed=settings["seed"], split=None)
+    x = rows.inputs.batch(torch.arange(len(rows))).double()
+    seen, k = world.observed_probabilities(x), settings["k"]
+    shares = expected_shares(seen)
+    losses: dict[str, Expected] = {
+        "lml": lambda z: -(seen * log_lml(z, k)).sum(),
+        "bce": lambda z: binary_cross_entropy_with_logits(z, seen, reduction="sum"),
+        "softmax": lambda z: -(shares * z.log_softmax(-1)).sum(),
+    }
+    gains = expected_shares(world.probabilities(x))
+    best = gains.topk(k).values.sum()
+    answers = {name: _minimized(loss, seen) for name, loss in losses.items()}
+    found = {name: float(gains.gather(-1, z.topk(k).indices).sum() / best) for name, z in answers.items()}
+    observed = shares.gather(-1, answers["lml"].topk(k).indices).sum() / shares.topk(k).values.sum()
+    capped = constrained_softmax(seen.log(), k)
+    return {**found, "lml_observed": float(observed), "distance": float((lml(answers["lml"], k) - capped).abs().max())}
+
+
+def _minimized(loss: Expected, like: Tensor) -> Tensor:
+    point = torch.zeros_like(like).requires_grad_()
+    optimizer = torch.optim.LBFGS(
+        [point], max_iter=200, tolerance_grad=1e-7, tolerance_change=0, line_search_fn="strong_wolfe"
+    )
+
+    def value() -> Tensor:
+        optimizer.zero_grad()
+        total = loss(point)
+        total.backward()
+        return total
+
+    optimizer.step(value)
+    return point.detach()
+
+
+def collapse(settings: dict[str, Any], root: Path) -> dict[str, Any]:
+    """Maximize the likelihood of the observed positives alone, with a sigmoid per label and a linear model.
+
+    Returns, after each of ``steps``, the mean score of all labels on test rows, the fraction above one half, and recall
+    at k; also the recall of the k most frequent labels.
+    """
+    torch.manual_seed(settings["seed"])
+    world, k = _world(settings), settings["k"]
+    data = world.sample(settings["rows"], seed=settings["seed"], split=(0.5, 0.0, 0.5))
+    train, test = data.part("train"), data.part("test")
+    x, x_test = (part.inputs.batch(torch.arange(len(part))) for part in (train, test))
+    present = train.targets.to_dense()
+    target = torch.where(present > 0, 1.0, -1.0)
+    model = torch.nn.Linear(world.dim, world.num_labels)
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings["learning_rate"])
+    found: dict[str, Any] = {"mean_score": [], "above_half": [], "recall": []}
+    for step in range(max(settings["steps"]) + 1):
+        if step in settings["steps"]:
+            with torch.no_grad():
+                logits = model(x_test)
+            found["mean_score"].append(float(logits.sigmoid().mean()))
+            found["above_half"].append(float((logits > 0).double().mean()))
+            found["recall"].append(float(recall_at_k(logits, test.true_targets, k)))
+        optimizer.zero_grad()
+        bce(model(x), target).backward()
+        optimizer.step()
+    frequent = present.sum(0).expand(len(test), -1).clone()
+    return {**found, "frequent": float(recall_at_k(frequent, test.true_targets, k))}
+
+
+def _world(settings: dict[str, Any]) -> MultiLabelWorld:
+    return MultiLabelWorld(**settings["world"], missing=settings["share"], seed=settings["seed"])
+
+
 Found = Mapping[float, Compared]
-"""What was found for each hidden share."""
+"""Results by hidden fraction."""
 
 
 def trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:
-    """Train with a share of the present labels hidden; recall at k of the rows of ``part``.
+    """Train with a fraction of the positive labels hidden; evaluate recall at k on ``part``.
 
-    Validation rows lose labels as training rows do, for they are cut from them; test rows have all of theirs.
-    ``positives_only`` in ``fit`` makes every label of a training row that was not observed unknown.
+    Validation rows lose labels like training rows, from which they are split off; test rows keep all labels.
+    ``positives_only`` in ``fit`` makes all unobserved labels of training rows unknown.
     """
     fit = dict(settings["fit"])
     only = bool(fit.pop("positives_only", False))
@@ -49,10 +128,10 @@ def trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:
 
 
 def hidden(dataset: Dataset, *, share: float, seed: int, positives_only: bool) -> Dataset:
-    """Hide labels of training and validation rows; with ``positives_only`` no training row has known negatives."""
+    """Hide labels of training and validation rows; with ``positives_only``, training rows have no known negatives."""
     parts = dataset.split
     if parts is None:
-        raise ValueError("`dataset` must have parts; it has none.")
+        raise ValueError("`dataset` must be split into parts.")
     names = [parts.names[at] if at >= 0 else "" for at in parts.index.tolist()]
     together = Groups.of(["train" if name == "val" else name for name in names])
     less = replace(hide_labels(replace(dataset, split=together), share, seed=seed), split=parts)
@@ -65,14 +144,14 @@ def hidden(dataset: Dataset, *, share: float, seed: int, positives_only: bool) -
 
 
 def study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -> Outcome:
-    """Compare losses as a growing share of the present labels is hidden, and test the proposition where it can be.
+    """Compare losses as more positive labels are hidden, and test the proposition in known worlds.
 
     Args:
-        settings: those of `experiments.candidates.compared` with ``datasets`` (by name, each with ``data`` and what its
-            runs have of their own in ``fit``); ``shares``; ``positives_only``, a candidate of its own that is trained
-            at the one share ``collapse_share``; ``answers`` and ``collapse``, of `experiments.missing_labels_world`;
-            ``worth``, the least difference of recall worth having.
-        published: ``collapse`` and ``proposition``, what the text says, in a few words.
+        settings: those of `experiments.candidates.compared`, with ``datasets`` (by name, each with ``data`` and its own
+            ``fit`` options); ``shares``, the hidden fractions; ``positives_only``, a candidate that is trained only at
+            ``collapse_share``; ``answers`` and ``collapse``, the settings of `likelihood_answer` and `collapse`;
+            ``worth``, the smallest difference of recall worth having.
+        published: ``collapse`` and ``proposition``, what the paper says, in a few words.
         lab: runs the trials.
     """
     alone = {**settings, "candidates": {"positives only": settings["positives_only"]}}
@@ -99,8 +178,13 @@ def study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -
         claims,
         [_answer_table(answers), *(_recall_table(name, each) for name, each in found.items()), _only_table(only)],
         [*(_recall_chart(name, each, lab) for name, each in found.items()), _fall_chart(falls, settings, lab)],
-        [chosen_words(f"{name}, {share:g} hidden", each) for name, by in found.items() for share, each in by.items()]
-        + [chosen_words(f"{name}, positives only", each) for name, each in only.items()],
+        [
+            sentence
+            for name, by in found.items()
+            for share, each in by.items()
+            for sentence in tried_words(each.choices, f"{name}, {share:g} hidden, ")
+        ]
+        + [sentence for name, each in only.items() for sentence in tried_words(each.choices, f"{name}, ")],
         {
             "recall": {
                 n: {str(s): {w: c.figure(w, "recall") for w in c.found} for s, c in by.items()}
@@ -114,7 +198,7 @@ def study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -
 
 
 def _computed(settings: Mapping[str, Any], lab: Lab) -> tuple[dict[str, list[Any]], list[Any]]:
-    """The answers of greatest likelihood by condition, and the likelihood of positives alone; all seeds."""
+    """The maximum-likelihood solutions by condition, and the runs on positives alone, for all seeds."""
     seeds, about = settings["seeds"], settings["answers"]
     answers = {}
     for name, condition in about["conditions"].items():
@@ -125,26 +209,26 @@ def _computed(settings: Mapping[str, Any], lab: Lab) -> tuple[dict[str, list[Any
 
 
 def _proposition(answers: Mapping[str, Sequence[Any]], published: Mapping[str, Any]) -> list[Claim]:
-    """The corollary, about observed labels, and the proposition, about true ones."""
+    """The corollary about observed labels, and the proposition about true ones."""
     claims = []
     for key, whose in (("lml_observed", "observed"), ("lml", "true")):
         parts = [
-            at_least([each[key] for each in runs], 0.999, name=f"{name}: recall over the best possible")
+            at_least([each[key] for each in runs], 0.999, name=f"{name}: recall relative to the best possible")
             for name, runs in answers.items()
         ]
-        text = f"The k largest logits of the LML answer of greatest likelihood find {whose} labels as well as can be."
+        text = f"The k largest logits of the maximum-likelihood LML solution have the best recall of {whose} labels."
         claims.append(Claim(text, published["proposition"], all_of(parts)))
     return claims
 
 
 def hidden_mean(found: Found, who: str) -> list[float]:
-    """Recall of a candidate, for each seed the mean over all shares above 0."""
+    """Recall of a candidate, per seed the mean over all hidden fractions above 0."""
     columns = [each.figure(who, "recall") for share, each in found.items() if share > 0]
     return [sum(values) / len(values) for values in zip(*columns, strict=True)]
 
 
 def kept(found: Found, who: str) -> list[float]:
-    """For each seed, recall at the largest share as a share of that with nothing hidden."""
+    """Recall at the largest hidden fraction relative to nothing hidden, per seed."""
     first, last = found[min(found)].figure(who, "recall"), found[max(found)].figure(who, "recall")
     return [end / start for start, end in zip(first, last, strict=True)]
 
@@ -152,28 +236,28 @@ def kept(found: Found, who: str) -> list[float]:
 def _recall_claims(
     found: Mapping[str, Found], settings: Mapping[str, Any], published: Mapping[str, Any]
 ) -> list[Claim]:
-    """Higher with hidden labels, more so the more are hidden, and a slower fall: against each rival, on all data."""
+    """Higher recall, a growing lead and a slower decline with hidden labels: against each rival, on all data."""
     higher, growing, slower = [], [], []
     rivals = [name for name in settings["candidates"] if name != "lml"]
     for name, by in found.items():
         for rival in rivals:
             names, worth = ("lml", rival), settings["worth"]
             gaps = {
-                share: [a - b for a, b in zip(each.figure("lml", "recall"), each.figure(rival, "recall"), strict=True)]
+                share: differences(each.figure("lml", "recall"), each.figure(rival, "recall"))
                 for share, each in by.items()
             }
             parts = (
                 beats(hidden_mean(by, "lml"), hidden_mean(by, rival), names=names, worth=worth),
-                grows(gaps, name=f"lml − {rival}", along="hidden share", worth=worth),
-                beats(kept(by, "lml"), kept(by, rival), names=("share kept by lml", f"by {rival}"), worth=worth),
+                grows(gaps, name=f"lml − {rival}", along="hidden fraction", worth=worth),
+                beats(kept(by, "lml"), kept(by, rival), names=("fraction kept by lml", f"by {rival}"), worth=worth),
             )
             for part, into in zip(parts, (higher, growing, slower), strict=True):
                 into.append(Finding(part.verdict, f"{name}: {part.why} ({part.verdict})"))
     text = published["recall"]
     return [
         Claim("With hidden labels, LML has a higher recall at k than BCE and softmax.", text, all_of(higher)),
-        Claim("Its lead grows with the hidden share.", text, all_of(growing)),
-        Claim("It keeps more of the recall that it has with nothing hidden.", text, all_of(slower)),
+        Claim("Its lead grows with the hidden fraction.", text, all_of(growing)),
+        Claim("It keeps a larger fraction of its recall without hidden labels.", text, all_of(slower)),
     ]
 
 
@@ -202,7 +286,9 @@ def _collapse_claims(
             text,
             all_of(scores),
         ),
-        Claim("Its answers then tell nothing: the most frequent labels have a higher recall.", text, all_of(empty)),
+        Claim(
+            "Its answers are then uninformative: the most frequent labels have a higher recall.", text, all_of(empty)
+        ),
     ]
 
 
@@ -210,19 +296,19 @@ def _setup(settings: Mapping[str, Any]) -> str:
     fit = settings["fit"]
     return (
         f"Data: {', '.join(settings['datasets'])}; {fit.get('encoder', 'auto')} models, batches of "
-        f"{fit['batch_size']}. Each present label of training and validation rows is hidden with the same probability, "
-        "and then looks absent; test rows have all their labels. Learning rate and temperature are chosen for each "
-        f"share by recall of what is observed in validation rows; {len(settings['seeds'])} other seeds are measured on "
-        "test rows. The proposition itself is computed in worlds of known probabilities, with free logits for every "
-        "row."
+        f"{fit['batch_size']}. Each positive label of training and validation rows is hidden with the same probability "
+        "and then looks negative; test rows keep all labels. Learning rate and temperature are chosen for each "
+        f"fraction by recall of the observed labels of validation rows; {len(settings['seeds'])} other seeds are "
+        "evaluated on test rows. The proposition itself is computed in worlds of known probabilities, with free logits "
+        "for every row."
     )
 
 
 def _answer_table(answers: Mapping[str, Sequence[Any]]) -> Table:
     names = ("lml", "bce", "softmax")
     rows = [[name, *(Interval.of([each[who] for each in runs]) for who in names)] for name, runs in answers.items()]
-    note = "With free logits, all three rank labels by the probability to be observed, so LML has no lead in theory."
-    title = "Recall of the k largest over the best possible, answers of greatest expected likelihood, percent"
+    note = "With free logits, all three rank labels by the probability of being observed, so LML has no lead in theory."
+    title = "Recall of the k largest logits relative to the best possible, maximum expected likelihood, in percent"
     return Table(title, ["known world", *names], rows, percent=True, digits=2, note=note)
 
 
@@ -232,7 +318,7 @@ def _recall_table(name: str, found: Found) -> Table:
         [f"{share:g}", *(Interval.of(each.figure(who, "recall")) for who in names)] for share, each in found.items()
     ]
     return Table(
-        f"Recall at k of true labels on {name}, percent", ["hidden share", *names], rows, percent=True, digits=2
+        f"Recall at k of true labels on {name}, in percent", ["hidden fraction", *names], rows, percent=True, digits=2
     )
 
 
@@ -240,30 +326,24 @@ def _only_table(only: Mapping[str, Compared]) -> Table:
     keys = {
         "recall": "recall",
         "frequent": "most frequent labels",
-        "chance": "chance",
+        "chance": "random labels",
         "mean_score": "mean score",
         "above_half": "labels above one half",
     }
     rows = [[name, *(Interval.of(each.figure("positives only", key)) for key in keys)] for name, each in only.items()]
-    return Table("BCE on observed positives alone, percent", ["data", *keys.values()], rows, percent=True, digits=2)
+    return Table("BCE on observed positives alone, in percent", ["data", *keys.values()], rows, percent=True, digits=2)
 
 
 def _recall_chart(name: str, found: Found, lab: Lab) -> Figure:
     shares, series = tuple(map(float, found)), []
     for at, who in enumerate(next(iter(found.values())).found):
-        every = [Interval.of(each.figure(who, "recall")) for each in found.values()]
-        low, high = (tuple(i.mean + sign * i.half_width for i in every) for sign in (-1, 1))
-        style = candidate_style(at)
-        series.append(Series(who, "band", shares, low, style, high=high, in_legend=False))
-        series.append(Series(who, "line", shares, tuple(i.mean for i in every), style, marked=True))
-    axes = Axis("share of present labels hidden", percent=True), Axis("recall at k of true labels", percent=True)
-    file = f"{''.join(c if c.isalnum() else '-' for c in name.lower())}.png"
-    save_figure(
-        draw_chart(Chart(f"Recall on {name} with hidden labels", *axes, tuple(series))), lab.figures / file, dpi=110
-    )
-    return Figure(
-        file, f"Recall at k on {name} as labels are hidden from training; bands are 95% intervals over seeds."
-    )
+        series += interval_line(
+            who, shares, [each.figure(who, "recall") for each in found.values()], candidate_style(at)
+        )
+    axes = Axis("hidden fraction of positive labels", percent=True), Axis("recall at k of true labels", percent=True)
+    chart = Chart(f"Recall on {name} with hidden labels", *axes, tuple(series))
+    caption = f"Recall at k on {name} as training labels are hidden; bands are 95% intervals over seeds."
+    return saved(chart, lab, file_name(name), caption)
 
 
 def _fall_chart(falls: Sequence[Any], settings: Mapping[str, Any], lab: Lab) -> Figure:
@@ -271,16 +351,15 @@ def _fall_chart(falls: Sequence[Any], settings: Mapping[str, Any], lab: Lab) -> 
     titles = {"mean_score": "mean score of all labels", "recall": "recall at k"}
     series = []
     for at, (key, title) in enumerate(titles.items()):
-        means = tuple(Interval.of(list(values)).mean for values in zip(*(each[key] for each in falls), strict=True))
+        means = tuple(mean(values) for values in zip(*(each[key] for each in falls), strict=True))
         series.append(Series(title, "line", steps, means, candidate_style(at), marked=True))
-    frequent = Interval.of([each["frequent"] for each in falls]).mean
+    frequent = mean([each["frequent"] for each in falls])
     series.append(
         Series("recall of the most frequent labels", "line", steps, (frequent,) * len(steps), candidate_style(2))
     )
-    axes = Axis("step of training", scale="log"), Axis("share", percent=True)
+    axes = Axis("training step", scale="log"), Axis("share", percent=True)
     chart = Chart("BCE on observed positives alone, known world", *axes, tuple(series))
-    save_figure(draw_chart(chart), lab.figures / "positives-only.png", dpi=110)
-    return Figure(
-        "positives-only.png",
-        "Scores and recall while only observed positives are fitted, the start drawn at step 1; mean over seeds.",
+    caption = (
+        "Scores and recall while fitting observed positives alone, with the start drawn at step 1; means over seeds."
     )
+    return saved(chart, lab, "positives-only.png", caption)

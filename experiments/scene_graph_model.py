@@ -1,12 +1,15 @@
-"""A model of predicates of pairs of objects, and three ways to train it: by pair, or jointly for an image."""
+"""A model of the predicates of object pairs, three ways to train it, and scene graphs in the files of Visual Genome."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -14,11 +17,14 @@ from torch.nn.functional import cross_entropy
 from shortlist.data import Dataset, ObjectPairs, PairBatch, geometry
 from shortlist.data.object_pairs import GEOMETRY
 from shortlist.data.target_rows import label_pairs
+from shortlist.extras import require
 from shortlist.functional import lml_nll, multilabel_truncated_topk_entropy, scene_graph_recall
 
 KS = (20, 50, 100)
 MODES = ("constrained", "unconstrained")
 _LARGEST_GRADIENT = 5.0
+_PARTS = {"train": 0, "val": 1, "test": 2}
+_SCALE = 1024
 
 
 @dataclass(frozen=True)
@@ -26,19 +32,19 @@ class GraphFit:
     """How a model of predicates is trained.
 
     Args:
-        loss: ``softmax`` for each pair, with one more class for "no relation", where one of several relations is drawn
-            anew at each step; ``lml`` or ``truncated`` over all pairs and predicates of an image.
-        k: how many relations of an image the joint losses have room for.
-        learning_rate: the highest; it falls to 0 along a cosine.
+        loss: ``softmax`` per pair, with an extra class for "no relation"; of several relations, one is sampled at each
+            step. ``lml_nll`` or ``truncated`` over all pairs and predicates of an image.
+        k: the number of relations per image of the joint losses.
+        learning_rate: the highest; it decays to 0 along a cosine.
         weight_decay, optimizer: ``adamw``, or ``sgd`` with momentum 0.9.
-        epochs: how often to go through the training images.
-        batch_size: images of a step.
+        epochs: passes over the training images.
+        batch_size: images per step.
         width: of the hidden layer.
-        embedding: numbers for each class of objects.
-        watched: how many training images are measured after each epoch.
+        embedding: dimensions per object class.
+        watched: how many training images are evaluated after each epoch.
     """
 
-    loss: Literal["softmax", "lml", "truncated"] = "softmax"
+    loss: Literal["softmax", "lml_nll", "truncated"] = "softmax"
     k: int = 20
     learning_rate: float = 1e-3
     weight_decay: float = 1e-4
@@ -56,7 +62,7 @@ class Scenes:
     Args:
         dataset: rows are pairs of objects, image by image.
         part: the name of the part.
-        most: at most so many images, the first.
+        most: only the first images, at most so many.
     """
 
     def __init__(self, dataset: Dataset, part: str, *, most: int | None = None) -> None:
@@ -75,7 +81,7 @@ class Scenes:
         return len(self.ranges)
 
     def batch(self, images: Sequence[int]) -> Scene:
-        """The pairs of some images, numbered from 0 in this order."""
+        """The pairs of some images, which are numbered from 0."""
         chosen = [self.ranges[i] for i in images]
         image = torch.repeat_interleave(torch.tensor([len(rows) for rows in chosen]))
         inputs, targets, _ = self.dataset.batch(torch.cat(chosen))
@@ -83,22 +89,22 @@ class Scenes:
 
 
 class Scene(NamedTuple):
-    """Pairs of some images."""
+    """The pairs of some images."""
 
     pairs: PairBatch
     hot: Tensor  # (P, R): 1 for each true predicate
     image: Tensor  # (P,)
 
     def to(self, device: torch.device) -> Scene:
-        """The same elsewhere."""
+        """Move all tensors to a device."""
         return Scene(PairBatch(*(field.to(device) for field in self.pairs)), self.hot.to(device), self.image.to(device))
 
 
 class Predicates(nn.Module):
-    """Logits of all predicates of a pair, and of "no relation" as the last: classes, geometry, and a table by classes.
+    """Logits of all predicates of a pair and of "no relation", from classes, geometry and a table by classes.
 
     Args:
-        table: ``(objects, objects, R + 1)``, where the table starts from: log-frequencies of the training pairs.
+        table: ``(objects, objects, R + 1)``, initial values of the table: log-frequencies of the training pairs.
         width, embedding: as in `GraphFit`.
     """
 
@@ -117,7 +123,7 @@ class Predicates(nn.Module):
 
 
 def log_frequencies(dataset: Dataset) -> Tensor:
-    """Of each predicate and of none, by classes of subject and object, in the training part; every count starts at 1.
+    """Log-frequencies of each predicate and of none in the training part, by classes, with add-one smoothing.
 
     Returns:
         ``(objects, objects, R + 1)``; exponentials sum to 1 along the last axis.
@@ -138,23 +144,23 @@ def log_frequencies(dataset: Dataset) -> Tensor:
 
 
 def graph_loss(logits: Tensor, scene: Scene, fit: GraphFit) -> Tensor:
-    """The loss of some images: the mean over pairs for ``softmax``, over true relations for the joint ones."""
+    """The loss of some images: the mean over pairs for ``softmax``, over true relations for joint losses."""
     if fit.loss == "softmax":
         none = (scene.hot.sum(-1, keepdim=True) == 0).to(scene.hot)
         drawn = torch.multinomial(torch.cat([scene.hot, none], -1), 1).squeeze(-1)
         return cross_entropy(logits, drawn)
     joint, hot = joint_entries(logits[:, :-1], scene)
-    if fit.loss == "lml":
+    if fit.loss == "lml_nll":
         total = lml_nll(joint, hot, min(fit.k, joint.shape[-1]), reduction="sum")
     elif fit.loss == "truncated":
         total = multilabel_truncated_topk_entropy(joint, hot, min(fit.k, joint.shape[-1]), reduction="sum")
     else:
-        raise ValueError(f"`loss` must be softmax, lml or truncated; got {fit.loss!r}.")
+        raise ValueError(f"`loss` must be softmax, lml_nll or truncated; got {fit.loss!r}.")
     return total / hot.sum().clamp(min=1)
 
 
 def joint_entries(logits: Tensor, scene: Scene) -> tuple[Tensor, Tensor]:
-    """All (pair, predicate) entries of an image in one row: logits, -inf where an image has fewer, and targets.
+    """All (pair, predicate) entries of an image in one row: logits, padded with -inf, and targets.
 
     Returns:
         Both ``(images, most pairs * R)``.
@@ -169,7 +175,7 @@ def joint_entries(logits: Tensor, scene: Scene) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def recalls(model: Predicates, scenes: Scenes, fit: GraphFit, *, together: int = 64) -> dict[str, float]:
-    """R@k of some images, by names such as ``constrained_20``; NaN without images."""
+    """R@k by names such as ``constrained_20``; NaN without images."""
     device, scores, hot, image = model.table.device, [], [], []
     for first in range(0, len(scenes), together):
         scene = scenes.batch(range(first, min(first + together, len(scenes))))
@@ -189,7 +195,7 @@ def recalls(model: Predicates, scenes: Scenes, fit: GraphFit, *, together: int =
 
 
 class Epoch(NamedTuple):
-    """What an epoch reached: recalls of the watched training images and of all validation images."""
+    """The recalls after an epoch on the watched training images and on all validation images."""
 
     model: Predicates
     train: Mapping[str, float]
@@ -197,7 +203,7 @@ class Epoch(NamedTuple):
 
 
 def epochs(dataset: Dataset, fit: GraphFit, *, seed: int) -> Iterator[Epoch]:
-    """Train, and tell after each epoch; the model is the same object, which the next epoch changes."""
+    """Train, and yield after each epoch; the next epoch changes the same model object."""
     torch.manual_seed(seed)
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     scenes, seen, val = Scenes(dataset, "train"), Scenes(dataset, "train", most=fit.watched), Scenes(dataset, "val")
@@ -216,3 +222,71 @@ def epochs(dataset: Dataset, fit: GraphFit, *, seed: int) -> Iterator[Epoch]:
             optimizer.step()
             schedule.step()
         yield Epoch(model, recalls(model, seen, fit), recalls(model, val, fit))
+
+
+def write_visual_genome(dataset: Dataset, folder: Path) -> Path:
+    """Write ``VG-SGG.h5``, ``VG-SGG-dicts.json`` and ``image_data.json``.
+
+    Args:
+        dataset: rows are all object pairs of images whose longer side has 1024 pixels; boxes are whole pixels.
+        folder: must exist.
+
+    Returns:
+        ``folder``; `read_visual_genome` reads all images that have relations.
+    """
+    inputs = dataset.inputs
+    if not isinstance(inputs, ObjectPairs) or inputs.pairs is not None:
+        raise TypeError(f"`dataset` must have all pairs of objects as rows; got {getattr(inputs, 'kind', inputs)}.")
+    h5py = require("h5py", extra="data")
+    with h5py.File(folder / "VG-SGG.h5", "w") as file:
+        for name, values in _arrays(dataset, inputs).items():
+            file.create_dataset(name, data=values)
+    names = {**_numbered("label", inputs.object_names), **_numbered("predicate", dataset.label_names)}
+    (folder / "VG-SGG-dicts.json").write_text(json.dumps(names))
+    sizes = inputs.image_size.int().tolist()
+    images = [{"image_id": i + 1, "width": width, "height": height} for i, (width, height) in enumerate(sizes)]
+    (folder / "image_data.json").write_text(json.dumps(images))
+    return folder
+
+
+def _arrays(dataset: Dataset, inputs: ObjectPairs) -> dict[str, np.ndarray]:
+    rows, labels, present = label_pairs(dataset.targets, dataset.num_labels)
+    image, subject, other = inputs.members(rows[present])
+    counts = torch.bincount(image, minlength=inputs.num_images)
+    boxes = inputs.boxes.numpy().astype(np.int64)
+    found = {
+        "labels": inputs.classes.numpy()[:, None] + 1,
+        "relationships": torch.stack([subject, other], 1).numpy().astype(np.int32),
+        "predicates": labels[present].numpy()[:, None] + 1,
+        "split": _split(dataset, inputs),
+        f"boxes_{_SCALE}": _centered(boxes),
+        f"boxes_{_SCALE // 2}": _centered(np.concatenate([boxes[:, :2] // 2, -(-boxes[:, 2:] // 2)], 1)),
+    }
+    for what, sizes in (("box", inputs.starts.diff()), ("rel", counts)):
+        last = sizes.cumsum(0) - 1
+        found[f"img_to_first_{what}"] = torch.where(sizes > 0, last - sizes + 1, -1).numpy().astype(np.int32)
+        found[f"img_to_last_{what}"] = torch.where(sizes > 0, last, -1).numpy().astype(np.int32)
+    return found
+
+
+def _centered(corners: np.ndarray) -> np.ndarray:
+    """Boxes as center and size; half sizes are rounded down, as in the published file."""
+    sizes = corners[:, 2:] - corners[:, :2]
+    return np.concatenate([corners[:, :2] + sizes // 2, sizes], 1).astype(np.int32)
+
+
+def _split(dataset: Dataset, inputs: ObjectPairs) -> np.ndarray:
+    """The part of each image; an image without pairs has no relations, so its part does not matter."""
+    found = np.zeros(inputs.num_images, dtype=np.int32)
+    if dataset.split is not None:
+        parts = np.array([_PARTS[name] for name in dataset.split.names], dtype=np.int32)
+        found[inputs.images().numpy()] = parts[dataset.split.index.numpy()]
+    return found
+
+
+def _numbered(kind: str, names: Sequence[str]) -> dict[str, dict[str, int] | dict[str, str]]:
+    numbers = list(enumerate(names, start=1))
+    return {
+        f"{kind}_to_idx": {name: number for number, name in numbers},
+        f"idx_to_{kind}": {str(number): name for number, name in numbers},
+    }

@@ -1,24 +1,23 @@
-"""The two-way loss against other losses of sets: mean average precision by class and by sample (002 tables B and C)."""
+"""The two-way loss against other losses for label sets: mean average precision (two-way, tables B and C)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.candidates import Compared, compared, count_trials, grid_points
-from experiments.runs import trained
+from experiments.candidates import Compared, compared, count_trials, grid_points, trained
+from experiments.presentation import file_name, fit_words, mean, saved, tried_words
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, alike, all_of, beats
 from shortlist.functional import average_precision
 from shortlist.report.chart import Axis, Chart, Series, candidate_style
-from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.train.comparison import Interval
 
 FIGURES = {"by_class": "mAP by class", "by_sample": "mAP by sample"}
 
 
 def trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:
-    """Train once; mean average precision by class and by sample of the rows of ``part``, unknown labels left out."""
+    """Train once; mean average precision of a part by class and by sample, without unknown labels."""
     run = trained(settings, root)
     logits, labels = run.logits(settings["part"]), run.dataset.part(settings["part"]).true_targets
     return {
@@ -29,13 +28,13 @@ def trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:
 
 
 def study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -> Outcome:
-    """Compare the candidates on every data set.
+    """Compare the candidates on every dataset.
 
     Args:
-        settings: those of `experiments.candidates.compared` with ``datasets`` (by name, each with ``data`` and what its
-            runs have of their own in ``fit``) in the place of ``data``; ``worth`` and ``within``, the least difference
-            worth having and the largest between figures that are alike; ``claims``, see `decided`.
-        published: ``where``, the data and network of the text; ``figures``, by candidate, both figures in percent.
+        settings: those of `experiments.candidates.compared`, with ``datasets`` (by name, each with ``data`` and its own
+            ``fit`` options) instead of ``data``; ``worth`` and ``within``, the smallest difference worth having and the
+            largest between similar values; ``claims``, see `decided`.
+        published: ``where``, the data and network of the paper; ``figures``, by candidate, both values in percent.
         lab: runs the trials.
     """
     datasets = settings["datasets"]
@@ -46,28 +45,28 @@ def study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -
         for claim in settings["claims"]
     ]
     return Outcome(
-        setup_words(settings),
+        _setup(settings),
         claims,
         [_table(name, each, published) for name, each in found.items()],
         [_chart(figure, found, lab) for figure in FIGURES],
-        [chosen_words(name, each) for name, each in found.items()],
+        [sentence for name, each in found.items() for sentence in tried_words(each.choices, f"{name}, ")],
         {name: dict(each.found) for name, each in found.items()},
     )
 
 
 def on_dataset(lab: Lab, settings: Mapping[str, Any], described: Mapping[str, Any]) -> Compared:
-    """Choose by the figure by class on validation rows of one data set, then train every candidate with all seeds."""
+    """Compare the candidates on one dataset; options are chosen by mAP by class."""
     fit = {**settings["fit"], **described.get("fit", {})}
     return compared(lab, trial, {**settings, "data": described["data"], "fit": fit}, figure="by_class")
 
 
 def decided(claim: Mapping[str, Any], found: Mapping[str, Compared], settings: Mapping[str, Any]) -> Finding:
-    """A claim about two or more candidates, which must be true of every data set.
+    """A claim about two or more candidates, which must hold on every dataset.
 
     Args:
-        claim: ``better`` and ``than``, a candidate and a list of others; or ``alike`` with a pair. ``figure`` is
-            ``by_class`` unless it says otherwise.
-        found: by data set.
+        claim: ``better`` and ``than``, a candidate and a list of others; or ``alike`` with a pair. ``figure`` defaults
+            to ``by_class``.
+        found: by dataset.
         settings: with ``worth`` and ``within``.
     """
     figure, parts = claim.get("figure", "by_class"), []
@@ -87,7 +86,7 @@ def decided(claim: Mapping[str, Any], found: Mapping[str, Compared], settings: M
 
 
 def published_figures(claim: Mapping[str, Any], published: Mapping[str, Any]) -> str:
-    """The figures of the text for the candidates of a claim, in words."""
+    """The numbers of the paper for the candidates of a claim, in words."""
     figure = claim.get("figure", "by_class")
     names = claim.get("alike") or [claim["better"], *claim["than"]]
     figures = published["figures"]
@@ -95,59 +94,37 @@ def published_figures(claim: Mapping[str, Any], published: Mapping[str, Any]) ->
     lacking = [name for name in names if name not in figures]
     words = f"{FIGURES[figure]} on {published['where']}: {', '.join(known)}" if known else ""
     if lacking:
-        words += f"{'; ' if words else ''}no figure at hand for {', '.join(lacking)}"
+        words += f"{'; ' if words else ''}not published:  {', '.join(lacking)}"
     return words
 
 
-def setup_words(settings: Mapping[str, Any]) -> str:
-    """One paragraph about data, budget and choices."""
-    points = max(len(_points(each)) for each in settings["candidates"].values())
-    fit = settings["fit"]
+def _setup(settings: Mapping[str, Any]) -> str:
+    points = max(len(grid_points(each.get("grid", {}))) for each in settings["candidates"].values())
     return (
-        f"Data: {', '.join(settings['datasets'])}. Network: {fit.get('encoder', 'auto')} "
-        f"{dict(fit.get('encoder_options', {}))}, at most {fit['epochs']} epochs of batches of {fit['batch_size']}, "
-        "the same for every loss; the epoch is chosen by recall on validation rows. Learning rate and the parameters "
-        f"of the loss: {points} points for every loss, chosen by mAP by class on validation rows cut from the training "
-        f"part (seeds {settings['tuning_seeds']}). Then {len(settings['seeds'])} other seeds, each with a split of its "
-        "own into training and validation rows, measured on the test part."
+        f"Data: {', '.join(settings['datasets'])}. {fit_words(settings)} All losses share the network; the epoch is "
+        "chosen by recall on validation rows. Learning rate and loss parameters are chosen from "
+        f"{points} points for every loss by mAP by class on validation rows split off from the training part (seeds "
+        f"{settings['tuning_seeds']}). The final seeds have their own splits and are evaluated on the test part."
     )
-
-
-def chosen_words(name: str, found: Compared) -> str:
-    """What was tried for each candidate on one data set, and what was chosen."""
-    parts = []
-    for who, choice in found.choices.items():
-        figures = [value for _, value in choice.tried] or [float("nan")]
-        low, high = min(figures), max(figures)
-        options = ", ".join(
-            f"{key.split('.')[-1]} {value:g}{', at the edge' if key in choice.edges() else ''}"
-            for key, value in choice.options.items()
-        )
-        parts.append(f"{who}: {options} (validation {100 * low:.1f} to {100 * high:.1f})")
-    return f"{name}: {len(next(iter(found.choices.values())).tried)} points each; chosen {'; '.join(parts)}."
-
-
-def _points(candidate: Mapping[str, Any]) -> Sequence[Any]:
-    return grid_points(candidate.get("grid", {}))
 
 
 def _table(name: str, found: Compared, published: Mapping[str, Any]) -> Table:
     rows = []
     for who in found.found:
-        text = published["figures"].get(who, {})
+        paper = published["figures"].get(who, {})
         ours = [Interval.of(found.figure(who, figure)) for figure in FIGURES]
-        rows.append([who, *ours, *(text[figure] / 100 if figure in text else None for figure in FIGURES)])
-    columns = ["loss", *FIGURES.values(), *(f"{title} (text)" for title in FIGURES.values())]
-    note = f"The figures of the text are for {published['where']}; only their order can be compared."
-    return Table(f"Mean average precision on {name}, percent", columns, rows, percent=True, digits=2, note=note)
+        rows.append([who, *ours, *(paper[figure] / 100 if figure in paper else None for figure in FIGURES)])
+    columns = ["loss", *FIGURES.values(), *(f"{title} (paper)" for title in FIGURES.values())]
+    note = f"The numbers of the paper are for {published['where']}; only their order can be compared."
+    return Table(f"Mean average precision on {name}, in percent", columns, rows, percent=True, digits=2, note=note)
 
 
 def _chart(figure: str, found: Mapping[str, Compared], lab: Lab) -> Figure:
-    """Means by data set as bars, with the points of all seeds."""
+    """Means by dataset as bars."""
     names, series = tuple(found), []
     candidates = list(next(iter(found.values())).found)
     for place, who in enumerate(candidates):
-        means = tuple(Interval.of(found[name].figure(who, figure)).mean for name in names)
+        means = tuple(mean(found[name].figure(who, figure)) for name in names)
         series.append(Series(who, "bars", tuple(map(float, range(len(names)))), means, candidate_style(place)))
     title = FIGURES[figure]
     chart = Chart(
@@ -156,6 +133,5 @@ def _chart(figure: str, found: Mapping[str, Compared], lab: Lab) -> Figure:
         Axis(title, percent=True),
         tuple(series),
     )
-    file = f"{figure.replace('_', '-')}.png"
-    save_figure(draw_chart(chart), lab.figures / file, dpi=110)
-    return Figure(file, f"{title} of every loss on every data set, mean over seeds; the tables have the intervals.")
+    caption = f"{title} of every loss on every dataset, mean over seeds; the tables have the intervals."
+    return saved(chart, lab, file_name(figure), caption)

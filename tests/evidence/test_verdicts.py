@@ -2,7 +2,7 @@
 
 import pytest
 
-from shortlist.evidence import Finding, alike, all_of, at_least, beats, grows
+from shortlist.evidence import Finding, alike, all_of, at_least, at_most, beats, grows
 
 HIGH = [0.84, 0.85, 0.86, 0.85, 0.84]
 LOW = [0.80, 0.82, 0.82, 0.81, 0.80]
@@ -44,6 +44,15 @@ def test_figures_are_alike_within_a_band_only():
 )
 def test_a_bound_is_met_missed_or_within_the_interval(bound, verdict):
     assert at_least(HIGH, bound, name="coverage").verdict == verdict
+    negated = at_most([-value for value in HIGH], -bound, name="coverage")
+    assert negated.verdict == verdict
+
+
+def test_the_unit_decides_how_numbers_are_written():
+    values = [0.25, 0.25]
+    assert at_least(values, 0.2, name="a").why == "a = 25.00 ± 0.00% (at least 20)"
+    assert at_least(values, 0.2, name="a", unit="points").why == "a = +25.00 ± 0.00 points (at least 20)"
+    assert at_most(values, 2, name="a", unit="labels").why == "a = 0.25 ± 0.00 labels (at most 2)"
 
 
 def test_growth_is_the_slope_of_each_seed():

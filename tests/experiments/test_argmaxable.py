@@ -5,10 +5,18 @@ import math
 import pytest
 import torch
 
-from experiments.argmaxable import better_claim, none_impossible, some_impossible
-from experiments.argmaxable_layers import Cell, Layers, planned, refuse_other_heads
-from experiments.argmaxable_training import log_steps_saved, steps_until
-from experiments.argmaxable_trial import counts, label_sets, layer_trial, margins, started
+from experiments.argmaxable import better_claim, log_steps_saved, none_impossible, some_impossible, steps_until
+from experiments.output_layers import (
+    Cell,
+    Layers,
+    counts,
+    label_sets,
+    layer_trial,
+    margins,
+    planned,
+    refuse_other_heads,
+    started,
+)
 from shortlist.audit import audit
 from shortlist.data import Dataset, Features
 from shortlist.nn import DFTHead

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from experiments.long_tail import macro_study
-from experiments.long_tail_runs import Measured, decided
-from experiments.long_tail_trial import class_means, shot_sizes, tailed, with_margins
+from experiments.long_tail import Measured, class_means, decided, macro_study, shot_sizes, tailed, with_margins
 from shortlist.data import Dataset, Features, Groups
 from shortlist.evidence import Choice, Finding, Lab
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import torch
 
 from experiments.candidates import Compared
-from experiments.missing_labels import hidden, hidden_mean, kept
-from experiments.missing_labels_world import likelihood_answer
+from experiments.missing_labels import hidden, hidden_mean, kept, likelihood_answer
 from shortlist.data import Dataset, Features, Groups
 
 

@@ -1,4 +1,4 @@
-"""The logic behind the pictures: vertices, roots, misses of the top K, exponents, genera and alternating signs."""
+"""The mathematics behind the pictures: vertices, roots, calibration, exponents, genera and alternating signs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.argmaxable_fourier import alternating_trial, dft_trial
-from experiments.argmaxable_pictures import count_trial, plane_signs
-from experiments.exact_claims import checked, power, worded
-from experiments.lml_entropies import binary, entropy_trial, one_sided, profile, simplex_mesh, surfaces
-from experiments.lml_pictures import bisected_root, rounds, vertices
+from experiments.argmaxable_pictures import alternating_trial, count_trial, dft_trial, plane_signs
+from experiments.level_sets import exponent, loss_of, misses, on_triangle, zero_one
+from experiments.lml_pictures import (
+    binary,
+    bisected_root,
+    entropy_trial,
+    one_sided,
+    profile,
+    rounds,
+    simplex_mesh,
+    surfaces,
+    vertices,
+)
 from experiments.lorenz_curves import gini_of_genera
-from experiments.loss_level_sets import loss_of, misses, on_triangle, zero_one
-from experiments.noised_level_sets import exponent
+from experiments.presentation import checked, power, worded
 from shortlist.audit import count_argmaxable
 from shortlist.functional import cross_entropy, lml_dual, topk_hinge
 
@@ -71,7 +78,7 @@ def test_entropies_are_those_of_their_projections():
 def test_the_trial_of_the_entropies_sees_that_only_one_of_them_reaches_one():
     found = entropy_trial({"k": 2, "pairs": 50, "scale": 2.0, "seed": 0}, root=None)  # type: ignore[arg-type]
     assert found["lml_at_one"] == 0 < found["constrained_at_one"]
-    assert max(found["dent"], found["above_centre"]) < 1e-12
+    assert max(found["dent"], found["above_center"]) < 1e-12
 
 
 def test_the_top_k_error_counts_scores_above_the_true_one():

@@ -1,4 +1,4 @@
-"""Label noise: what a trial trains on, and what the claims make of its figures."""
+"""Label noise: what a trial trains on, and the verdicts on its results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +9,19 @@ import torch
 
 from experiments.candidates import Compared
 from experiments.data import open_data
-from experiments.noise_shown import grid_words, interval_line, published_gaps, published_table, setup_words
-from experiments.noise_trial import topk_share, trial, with_fewer_rows
-from experiments.topk_noise import alike_study, at_each, top1_study, topk_study
-from shortlist.evidence import Finding, Lab
+from experiments.label_noise import (
+    alike_study,
+    at_each,
+    published_gaps,
+    published_table,
+    setup_words,
+    top1_study,
+    topk_study,
+    trial,
+    with_fewer_rows,
+)
+from experiments.presentation import interval_line, tried_words
+from shortlist.evidence import Choice, Finding, Lab
 from shortlist.report.chart import candidate_style
 
 FIT = {"loss": "cross_entropy", "k": 2, "encoder": "linear", "epochs": 1, "batch_size": 64, "learning_rate": 0.01}
@@ -53,18 +62,8 @@ def test_fewer_rows_leave_the_other_parts_alone(root):
     assert torch.equal(fewer.part("val").targets, dataset.part("val").targets)
     assert with_fewer_rows(dataset, 0, seed=0) is dataset
     assert with_fewer_rows(dataset, 10**6, seed=0) is dataset
-
-
-def test_other_seeds_keep_other_rows(root):
-    dataset = open_data({"loader": "cifar100_features"}, root, seed=0)
-    one, two = (with_fewer_rows(dataset, 40, seed=seed).part("train") for seed in (0, 1))
-    rows = torch.arange(40)
-    assert not torch.equal(one.inputs.batch(rows), two.inputs.batch(rows))
-
-
-def test_top_k_share_counts_rows_whose_class_is_among_the_best():
-    logits = torch.tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
-    assert [topk_share(logits, torch.tensor([1, 1]), k) for k in (1, 2, 3)] == [0.0, 1.0, 1.0]
+    rows, other = torch.arange(40), with_fewer_rows(dataset, 40, seed=1)
+    assert not torch.equal(fewer.part("train").inputs.batch(rows), other.part("train").inputs.batch(rows))
 
 
 def test_a_claim_of_no_condition_stays_open():
@@ -83,14 +82,13 @@ def compared_of(**values: Sequence[float]) -> Compared:
 
 @pytest.fixture
 def studied(monkeypatch, tmp_path: Path):
-    """Studies of figures that are given instead of trained."""
+    """Studies of given results, without training."""
     found = {
         0.0: compared_of(plain=[0.90, 0.91, 0.90], first=[0.90, 0.91, 0.901], second=[0.899, 0.91, 0.90]),
         0.4: compared_of(plain=[0.80, 0.81, 0.80], first=[0.84, 0.85, 0.842], second=[0.84, 0.851, 0.841]),
     }
-    monkeypatch.setattr("experiments.topk_noise._by_noise", lambda settings, lab: found)
-    monkeypatch.setattr("experiments.topk_noise.tried_words", lambda settings, choices: [])
-    monkeypatch.setattr("experiments.noise_shown.save_figure", lambda figure, path, *, dpi: path)
+    monkeypatch.setattr("experiments.label_noise._by_noise", lambda settings, lab: found)
+    monkeypatch.setattr("experiments.presentation.save_figure", lambda figure, path, *, dpi: path)
     settings = {
         "data": {"loader": "cifar100_features"},
         "rows": 10,
@@ -120,25 +118,25 @@ PUBLISHED = {
 }
 
 
-def test_losses_that_win_under_noise_only_are_told_so(studied):
+def test_losses_that_win_only_under_noise_are_found(studied):
     outcome = topk_study(studied[0], PUBLISHED, studied[1])
     assert [claim.finding.verdict for claim in outcome.claims] == ["holds", "holds", "holds", "does not hold"]
     assert outcome.claims[0].published == "first − plain: -0.9 at p = 0, +3.8 at p = 0.4"
     assert [figure.file for figure in outcome.figures] == ["accuracy.png", "gap.png"]
 
 
-def test_top_1_claims_take_the_levels_that_the_text_names(studied):
+def test_top_1_claims_use_the_noise_levels_of_the_paper(studied):
     outcome = top1_study(studied[0], PUBLISHED, studied[1])
     assert [claim.finding.verdict for claim in outcome.claims] == ["does not hold", "holds", "holds"]
 
 
 def test_alike_losses_are_compared_in_pairs_without_the_baseline(studied):
     outcome = alike_study(studied[0], PUBLISHED, studied[1])
-    assert [claim.text.split(" do ")[0] for claim in outcome.claims][:1] == ["First and second"]
+    assert outcome.claims[0].text.startswith("First and second ")
     assert [claim.finding.verdict for claim in outcome.claims] == ["holds", "holds"]
 
 
-def test_published_figures_are_copied_into_words_and_cells():
+def test_published_numbers_become_words_and_cells():
     assert published_gaps(PUBLISHED, "second", "plain", only=[0.4]) == "second − plain: +4.2 at p = 0.4"
     cell = published_table(PUBLISHED).rows[1][3]
     assert (cell.mean, cell.half_width) == pytest.approx((0.878, 0.002))
@@ -149,9 +147,12 @@ def test_one_seed_gives_a_band_without_width():
     assert band.y == band.high == line.y == (0.5, 0.6)
 
 
-def test_words_name_what_was_tried(studied):
-    assert grid_words({"learning_rate": [0.1], "loss_options.epsilon": [0.2, 1.0]}) == (
-        "learning rate 0.1 and epsilon 0.2, 1"
-    )
-    assert "label noise p of 0, 0.4" in setup_words(studied[0])
-    assert "label noise" not in setup_words({**studied[0], "noise": [0.0]})
+def test_words_name_the_noise_and_what_was_tried(studied):
+    assert "Label noise p of 0, 0.4" in setup_words(studied[0])
+    assert "abel noise" not in setup_words({**studied[0], "noise": [0.0]})
+    points = [{"learning_rate": 0.1, "encoder_options.hidden": hidden} for hidden in ([], [64, 64])]
+    choice = Choice(points[1], [(points[0], 0.3), (points[1], 0.4)])
+    assert tried_words({"lml": choice, "fixed": Choice({}, [])}, "p = 0, ") == [
+        "p = 0, lml: learning rate 0.1; hidden none, 64×64 (30.0 to 40.0% on validation rows); chosen learning rate "
+        "0.1, hidden 64×64."
+    ]

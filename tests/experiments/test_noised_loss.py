@@ -1,12 +1,11 @@
-"""Sweeps of the noised loss: decisions by hand, trials that are asked for, and gradients that are counted."""
+"""The noised loss by scale and samples: decisions by hand, trials that are asked for, and counted gradients."""
 
 from pathlib import Path
 
 import pytest
 import torch
 
-from experiments.gradient_counts import counted_coordinates, sparsity_study
-from experiments.noised_sweeps import asked_of, epsilon_study, fails_to_learn, samples_study, spread_within
+from experiments.noised_loss import counted_coordinates, epsilon_study, fails_to_learn, samples_study, sparsity_study
 from shortlist.evidence import Lab
 from shortlist.nn import CrossEntropy, NoisedTopK
 
@@ -22,7 +21,7 @@ SETTINGS = {
 
 
 class FakeLab(Lab):
-    """Gives figures that the settings tell, and remembers what was asked."""
+    """Computes results from the settings, and remembers what was asked."""
 
     def attempts(self, trial, settings, *, alone=False):
         self.asked = [*getattr(self, "asked", []), *settings]
@@ -42,31 +41,18 @@ class FakeLab(Lab):
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch) -> FakeLab:
-    monkeypatch.setattr("experiments.noised_sweeps.save_figure", lambda figure, path, *, dpi: path)
+    monkeypatch.setattr("experiments.presentation.save_figure", lambda figure, path, *, dpi: path)
     return FakeLab(tmp_path, tmp_path / "figures", tmp_path / "kept")
 
 
-def test_failing_is_a_share_of_the_reference():
+def test_failing_is_relative_to_the_reference():
     good = [0.90, 0.91, 0.90]
-    assert fails_to_learn([0.20, 0.15, 0.18], good, share=0.5).verdict == "holds"
-    assert fails_to_learn([0.80, 0.82, 0.81], good, share=0.5).verdict == "does not hold"
-    assert fails_to_learn([0.10, 0.80, 0.50], good, share=0.5).verdict == "not decidable at this scale"
+    assert fails_to_learn([0.20, 0.15, 0.18], good, fraction=0.5).verdict == "holds"
+    assert fails_to_learn([0.80, 0.82, 0.81], good, fraction=0.5).verdict == "does not hold"
+    assert fails_to_learn([0.10, 0.80, 0.50], good, fraction=0.5).verdict == "not decidable at this scale"
 
 
-def test_a_spread_is_taken_seed_by_seed():
-    values = {1.0: [0.80, 0.81, 0.82], 2.0: [0.81, 0.82, 0.83]}
-    assert spread_within(values, 0.015, name="spread").verdict == "holds"
-    assert spread_within(values, 0.005, name="spread").verdict == "does not hold"
-    assert "1.00 ± 0.00 points" in spread_within(values, 0.015, name="spread").why
-
-
-def test_options_of_a_trial_come_over_those_of_the_reference():
-    asked = asked_of(SETTINGS, {"learning_rate": 0.1}, 3, "test", samples=50)
-    assert asked["fit"]["loss_options"] == {"epsilon": 0.2, "samples": 50}
-    assert (asked["fit"]["learning_rate"], asked["noise"], asked["seed"], asked["part"]) == (0.1, 0.0, 3, "test")
-
-
-def test_scales_that_fail_and_scales_that_work_are_told_apart(lab):
+def test_scales_that_fail_and_scales_that_work_are_distinguished(lab):
     scales = [0.0, 0.001, 0.01, 0.1, 1.0]
     published = {
         "epsilons": scales,
@@ -83,15 +69,18 @@ def test_scales_that_fail_and_scales_that_work_are_told_apart(lab):
     assert [row[2] for row in outcome.tables[0].rows] == ["0.002"] * 5
 
 
-def test_all_numbers_of_draws_take_the_rate_of_the_reference(lab):
+def test_all_numbers_of_samples_use_the_rate_of_the_reference(lab):
     published = {"samples": [1, 3, 100], "accuracy": [94.28, 94.46, 94.52], "few": 3, "within": 0.01}
     outcome = samples_study({**SETTINGS, "samples": [1, 3, 100]}, published, lab)
     assert [claim.finding.verdict for claim in outcome.claims] == ["holds", "holds"]
     assert lab.planned == len(lab.asked) == 2 + 3 * 3
-    assert {each["fit"]["learning_rate"] for each in lab.asked if each["part"] == "test"} == {0.002}
+    final = [each for each in lab.asked if each["part"] == "test"]
+    assert {each["fit"]["learning_rate"] for each in final} == {0.002}
+    assert [each["fit"]["loss_options"] for each in final[::3]] == [{"epsilon": 0.2, "samples": m} for m in (1, 3, 100)]
+    assert {(each["noise"], each["rows"]) for each in final} == {(0.0, 10)}
 
 
-def test_gradients_are_counted_in_one_epoch_at_a_steady_rate(lab):
+def test_gradients_are_counted_in_one_epoch_at_a_constant_rate(lab):
     published = {"coordinates": 4, "labels": 100, "worth": 0.1, "within": 0.5}
     settings = {**SETTINGS, "epsilons": [0.0, 0.01, 1.0, 100.0], "counted_samples": 3}
     outcome = sparsity_study(settings, published, lab)
