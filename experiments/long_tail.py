@@ -54,7 +54,7 @@ def trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:
     run = Run(fit(dataset, FitOptions(**{**with_margins(settings["fit"], counts), "seed": seed})), dataset)
     rows = dataset.part(settings["part"])
     ks = [min(int(k), dataset.num_labels) for k in settings["ks"]]
-    hits, total = class_hits(run.logits(settings["part"]), rows.true_targets, ks).by_class(dataset.num_labels)
+    hits, total, _ = class_hits(run.logits(settings["part"]), rows.true_targets, ks).sums(dataset.num_labels)
     found: dict[str, Any] = dict(shot_sizes(counts))
     for place, k in enumerate(settings["ks"]):
         means = class_means(hits[:, place] / total, counts, total)
