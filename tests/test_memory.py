@@ -141,7 +141,7 @@ def test_the_total_is_what_persists_and_the_larger_peak():
         ({"rows": 0}, ValueError, "`rows` must be at least 1; got 0"),
         ({"labels": 1.5}, TypeError, "`labels` must be a whole number; got 1.5"),
         ({"label_block": 0}, ValueError, "`label_block` must be at least 1; got 0"),
-        ({"loss": "hinge"}, ValueError, "`loss` must be one of truncated_topk_entropy, bce, lml_nll, .*; got 'hinge'"),
+        ({"loss": "hinge"}, ValueError, "`loss` must be one of truncated_topk_entropy, asymmetric, .*; got 'hinge'"),
         ({"head": "dense"}, ValueError, "`head` must be one of plain, chunked; got 'dense'"),
         ({"dtype": "int8"}, ValueError, "`dtype` must be one of float64, float32, bfloat16, float16; got 'int8'"),
         ({"optimizer": "lion"}, ValueError, "`optimizer` must be one of adam, adamw, .*; got 'lion'"),

@@ -285,7 +285,7 @@ def test_padded_lists_map_and_differentiate_forwards(loss):
     torch.testing.assert_close(slopes, torch.autograd.grad(run(rows, target).sum(), rows)[0], rtol=1e-9, atol=1e-11)
     direction = scores(3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shortlist.functional.marked.is_plain", lambda x: False)  # so that padding stays
+        patch.setattr("shortlist.labels.reading.is_plain", lambda x: False)  # so that padding stays
         moved = torch.func.jvp(lambda x: run(x, target), (logits,), (direction,))[1]
     by_row = (slopes * direction).sum(-1)
     torch.testing.assert_close(moved.sum(-1) if loss.entrywise else moved, by_row, rtol=1e-9, atol=1e-11)

@@ -5,13 +5,24 @@ from shortlist.functional.dft.runs import sign_changes
 from shortlist.functional.dft.witness import DFTWitness, dft_witness
 from shortlist.functional.losses import average_k as _average_k
 from shortlist.functional.losses import binary, hinge, projection, ranking, single_positive, softmax
+from shortlist.functional.losses import two_way as _two_way
 from shortlist.functional.losses.average_k import *
 from shortlist.functional.losses.binary import *
+from shortlist.functional.losses.fenchel_young import (
+    LMLPotential,
+    Potential,
+    SigmoidPotential,
+    SoftmaxPotential,
+    SparsemaxPotential,
+    SparseTopPotential,
+    fenchel_young_loss,
+)
 from shortlist.functional.losses.hinge import *
 from shortlist.functional.losses.projection import *
 from shortlist.functional.losses.ranking import *
 from shortlist.functional.losses.single_positive import *
 from shortlist.functional.losses.softmax import *
+from shortlist.functional.losses.two_way import *
 from shortlist.functional.metrics.accuracy import average_k_accuracy, topk_accuracy
 from shortlist.functional.metrics.average_precision import (
     BinnedAveragePrecision,
@@ -26,15 +37,6 @@ from shortlist.functional.order.largest import kth_largest, noised_kth_largest
 from shortlist.functional.polynomials.symmetric import log_elementary_symmetric
 from shortlist.functional.projections.budget import lml_budget, sparse_top_budget
 from shortlist.functional.projections.constrained_softmax import constrained_softmax
-from shortlist.functional.projections.fenchel_young import (
-    LMLPotential,
-    Potential,
-    SigmoidPotential,
-    SoftmaxPotential,
-    SparsemaxPotential,
-    SparseTopPotential,
-    fenchel_young_loss,
-)
 from shortlist.functional.projections.lml import lml, lml_dual, log_lml
 from shortlist.functional.projections.sparse_top import sparse_top, sparsemax
 from shortlist.label_axis.linear_logits import LinearLogits, TopLabels
@@ -89,3 +91,4 @@ __all__ += projection.__all__
 __all__ += ranking.__all__
 __all__ += single_positive.__all__
 __all__ += softmax.__all__
+__all__ += _two_way.__all__

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from shortlist.label_axis.pairs import PairsByLabel
 from shortlist.label_axis.processes import ONE_PROCESS, Processes
+from shortlist.labels import Labels
 
 ENTRIES = 1 << 20
 """Logits per block: enough for matrix products to run at full speed, few enough to be recomputed."""
@@ -47,8 +47,8 @@ class LinearBlocks:
         label_block: int | None,
         processes: Processes = ONE_PROCESS,
         *,
-        pairs: PairsByLabel | None = None,
-        hidden: PairsByLabel | None = None,
+        pairs: Labels | None = None,
+        hidden: Labels | None = None,
         bounded: bool = False,
     ) -> None:
         self.features, self.weight, self.bias, self.processes = features.to(dtype), weight, bias, processes

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from shortlist.checks import check_axis
-from shortlist.label_axis.pairs import PairsByLabel
+from shortlist.labels import Labels
 from shortlist.tensors import HALF, is_dtensor, wide
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ class OneProcess:
     first = 0
     group = None
 
-    def local_pairs(self, pairs: PairsByLabel) -> PairsByLabel:
-        """The pairs of local labels, numbered from the first of these."""
-        return pairs
+    def local_labels(self, labels: Labels) -> Labels:
+        """The entries of local labels, numbered from the first of these."""
+        return labels
 
     def local_values(self, values: Tensor, dim: int = -1) -> Tensor:
         """The local part of a tensor that every process holds, with all labels (or size 1) along ``dim``."""
@@ -73,9 +73,8 @@ class ProcessShards(NamedTuple):
     count: int
     total: int
 
-    def local_pairs(self, pairs: PairsByLabel) -> PairsByLabel:
-        local = pairs.select(pairs.between(self.first, self.first + self.count))
-        return PairsByLabel(local.rows, local.labels - self.first, local.values)
+    def local_labels(self, labels: Labels) -> Labels:
+        return labels.label_range(self.first, self.count)
 
     def local_values(self, values: Tensor, dim: int = -1) -> Tensor:
         if values.shape[dim] == 1 and self.total != 1:

@@ -17,8 +17,8 @@ from torch.autograd import Function
 from shortlist.label_axis.linear_blocks import LinearBlocks
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.once_differentiable import once_differentiable
-from shortlist.label_axis.pairs import PairsByLabel
 from shortlist.label_axis.processes import Processes
+from shortlist.labels import Labels
 
 BlockGradient = Callable[[Tensor, int], Tensor]
 """From the logits of a block, which it may overwrite, and its first label to the gradient in these logits."""
@@ -67,9 +67,7 @@ class SumOverLabels:
         return block
 
 
-def reduce_blocks(
-    logits: LinearLogits, pairs: PairsByLabel, hidden: PairsByLabel, reduction: BlockReduction
-) -> tuple[Tensor, ...]:
+def reduce_blocks(logits: LinearLogits, pairs: Labels, hidden: Labels, reduction: BlockReduction) -> tuple[Tensor, ...]:
     """The logits of the pairs ``(m,)``, and the outputs of the reduction, which leaves out ``hidden`` pairs.
 
     Pairs number the local labels of this process. Per-row outputs are the same on all processes.
@@ -84,8 +82,8 @@ class _Plan(NamedTuple):
     dtype: torch.dtype
     label_block: int | None
     processes: Processes
-    pairs: PairsByLabel
-    hidden: PairsByLabel
+    pairs: Labels
+    hidden: Labels
     reduction: BlockReduction
 
     def blocks(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> LinearBlocks:

@@ -127,9 +127,10 @@ class Labels:
 
     def max_along(self, values: Tensor, axis: int, lowest: float) -> Tensor:
         """The maximum of one value per entry over rows or labels, ``lowest`` where there is none."""
-        if self.is_dense:
+        if self.is_dense and values.shape[axis]:
             return values.amax(axis)
-        return values.new_full((self._size(axis),), lowest).scatter_reduce(0, self._line(axis), values, "amax")
+        none = values.new_full((self._size(axis),), lowest)
+        return none if self.is_dense else none.scatter_reduce(0, self._line(axis), values, "amax")
 
     def spread(self, values: Tensor, axis: int = -1) -> Tensor:
         """Of one value per row ``(num_rows,)`` or per label ``(n,)``, that of each entry."""
@@ -211,6 +212,14 @@ class Labels:
         """Of entries in the order of `by_label`, those with labels in [start, stop)."""
         first, last = np.searchsorted(self._host_labels, (start, stop))
         return slice(int(first), int(last))
+
+    def in_block(self, start: int, width: int) -> tuple[slice, Tensor]:
+        """Of entries in the order of `by_label`, those in the block of ``width`` labels from ``start`` on, and their
+        indices in the flattened block ``(num_rows, width)``.
+        """
+        chosen = self.between(start, start + width)
+        rows, labels = self.pairs()
+        return chosen, rows[chosen] * width + (labels[chosen] - start)
 
     # One class per row.
 

@@ -99,7 +99,7 @@ class TruncatedTopKEntropy(_OneClassLoss):
     function = staticmethod(F.truncated_topk_entropy)
     starts_at_frequencies = False
     takes_linear_logits = True
-    memory = {"plain": LossMemory(2, 3), "chunked": LossMemory(2.3, 1)}
+    memory = {"plain": LossMemory(3, 3), "chunked": LossMemory(2.3, 1)}
     from_data = {"k": lambda task: task.whole_k}
 
     def __init__(self, k: int, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:

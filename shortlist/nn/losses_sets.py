@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist import functional as F
-from shortlist.functional.losses.ranking import TwoWayKind
+from shortlist.functional.losses.two_way import TwoWayKind
 from shortlist.functional.reduction import Reduction
 from shortlist.nn.loss import Loss, LossMemory
 
@@ -82,7 +82,7 @@ class MultilabelTruncatedTopKEntropy(Loss):
     function = staticmethod(F.multilabel_truncated_topk_entropy)
     starts_at_frequencies = False
     takes_linear_logits = True
-    memory = {"plain": LossMemory(4, 3), "chunked": LossMemory(2.3, 1)}
+    memory = {"plain": LossMemory(3, 3), "chunked": LossMemory(2.3, 1)}
     from_data = {"k": lambda task: task.whole_k}
 
     def __init__(self, k: int, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
@@ -155,7 +155,7 @@ class BCE(Loss):
     link = "sigmoid"
     mean_over = "known entries"
     takes_linear_logits = takes_dtensor = True
-    memory = {"plain": LossMemory(2.2, 3), "chunked": LossMemory(3, 1)}
+    memory = {"plain": LossMemory(2.2, 3), "chunked": LossMemory(5, 1)}
 
 
 class Asymmetric(Loss):
@@ -171,7 +171,8 @@ class Asymmetric(Loss):
     function = staticmethod(F.asymmetric)
     link = "sigmoid"
     mean_over = "known entries"
-    takes_dtensor = True
+    takes_linear_logits = takes_dtensor = True
+    memory = {"plain": LossMemory(2.2, 3), "chunked": LossMemory(11, 1)}
 
     def __init__(
         self,

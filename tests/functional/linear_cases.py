@@ -17,6 +17,7 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "lml_nll": lambda x, y, k, **o: F.lml_nll(x, y, k, **o),
     "bce": lambda x, y, k, **o: F.bce(x, y, **o),
+    "asymmetric": lambda x, y, k, **o: F.asymmetric(x, y, **o),
     "two_way": lambda x, y, k, **o: F.two_way(x, y, **o),
     "two_way, sample": lambda x, y, k, **o: F.two_way(x, y, kind="sample", **o),
     "two_way, class": lambda x, y, k, **o: F.two_way(x, y, kind="class", **o),

@@ -1,4 +1,4 @@
-"""The likelihood of LML over logits that are computed block by block."""
+"""The dual root of LML over logits that are computed block by block."""
 
 from __future__ import annotations
 
@@ -9,52 +9,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_temperature
-from shortlist.functional.linear.marks import local_weight, marked_labels
 from shortlist.functional.projections.lml_parts import Dual, solve_parts
-from shortlist.functional.projections.lml_root import centred
-from shortlist.functional.reduction import Reduction, reduce_rows
 from shortlist.label_axis.linear_blocks import LinearBlocks
-from shortlist.label_axis.linear_logits import LinearLogits
-from shortlist.label_axis.processes import replicated
-from shortlist.label_axis.reduction import BlockGradient, reduce_blocks
-from shortlist.label_axis.rows import as_rows
-from shortlist.tensors import log_sigmoid
-
-
-def linear_lml_nll(
-    logits: LinearLogits,
-    target: Tensor,
-    k: float | Tensor,
-    *,
-    temperature: float,
-    weight: Tensor | None,
-    reduction: Reduction,
-) -> Tensor:
-    """:func:`lml_nll` of ``LinearLogits``."""
-    like, processes = logits.stand_in(), logits.processes
-    marks = processes.local_pairs(marked_labels(like, target))
-    temperature, weight = check_temperature(temperature), local_weight(weight, like, processes)
-    k = replicated(k, "k") if isinstance(k, Tensor) else k
-    wanted = as_rows(like, k, dim=-1, mask=None).k.expand(*like.shape[:-1], 1).reshape(-1, 1)
-    crowd = _Competition(wanted.detach(), like.shape[-1], temperature)
-    own, delta, pivot, log_slope = reduce_blocks(logits, marks, marks.select(~marks.present), crowd)
-    if wanted.requires_grad:
-        # Zero, but for its gradient: the root moves by one over the slope.
-        per_k = (-log_slope).clamp(max=math.log(torch.finfo(delta.dtype).max) - 1).exp() * _inner(delta.detach())
-        delta = delta + (wanted - wanted.detach()) * per_k
-    delta = processes.copy(delta)
-    chosen = marks.present
-    rows, labels = marks.rows[chosen], marks.labels[chosen]
-    y = centred(own[chosen], pivot[rows, 0], delta[rows, 0], temperature)
-    share = marks.values[chosen]
-    terms = -log_sigmoid(y) * (share if weight is None else share * weight[labels])
-    values = processes.sum(torch.zeros_like(pivot[:, 0]).index_add(0, rows, terms))
-    return processes.replicate(reduce_rows(values.reshape(like.shape[:-1]), reduction))
+from shortlist.label_axis.reduction import BlockGradient
 
 
 @dataclass
-class _Competition:
+class DualRoot:
     """The root of each row: ``delta`` with its gradient, and beside it the pivot and the logarithm of the slope."""
 
     k: Tensor
@@ -108,6 +69,13 @@ class _Competition:
             return torch.addcmul(p, p, p, value=-1, out=p).mul_(factor)
 
         return block
+
+    def with_gradient_in(self, k: Tensor, delta: Tensor, log_slope: Tensor) -> Tensor:
+        """``delta`` with its gradient in ``k``: the root moves by one over the slope."""
+        if not k.requires_grad:
+            return delta
+        per_k = (-log_slope).clamp(max=math.log(torch.finfo(delta.dtype).max) - 1).exp() * _inner(delta.detach())
+        return delta + (k - k.detach()) * per_k
 
 
 def _inner(delta: Tensor) -> Tensor:

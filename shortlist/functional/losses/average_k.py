@@ -8,16 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_logits
-from shortlist.functional.losses.binary_terms import binary_terms
-from shortlist.functional.losses.excess import rival_excess
-from shortlist.functional.losses.few_binary_terms import few_binary_terms
-from shortlist.functional.losses.single_positive import check_partner
-from shortlist.functional.marked import Marked
-from shortlist.functional.observed import one_class
+from shortlist.functional.losses.binary import binary_terms, weighted_terms
+from shortlist.functional.losses.labeled_logits import check_second_logits, read_held
+from shortlist.functional.losses.softmax import log1pexp, rival_excess
 from shortlist.functional.options import check_number
 from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
-from shortlist.tensors import is_plain, log_sigmoid
+from shortlist.labels import Labels
+from shortlist.tensors import is_plain
 
 __all__ = ["average_k"]
 
@@ -65,41 +62,46 @@ def average_k(
     References:
         Garcin, Servajean, Joly, Salmon, "A Two-Head Loss Function for Deep Average-K Classification", 2023.
     """
-    check_logits(logits)
-    check_partner("proposals", proposals, logits)
+    check_second_logits("proposals", proposals, logits)
     n = logits.shape[-1]
     k, alpha = check_number("k", k, at_least=1, below=n), check_number("alpha", alpha, at_least=0)
-    x, (z, index, share) = one_class(logits, target).logits, one_class(proposals, target)
-    weight = check_weight(weight, x)
-    entropy = -log_sigmoid(-rival_excess(z, index))
-    # The softmax of the true class is exp(-entropy), so all others follow.
+    labeled = read_held(logits, target)
+    data, x = labeled.with_logits(proposals).classes(), labeled.classes().held
+    z, share, weight = data.held, data.class_share, check_weight(weight, x)
+    index = data.labels.pairs()[1].unsqueeze(-1)
+    entropy = log1pexp(rival_excess(data)).reshape(-1)
+    # The softmax of the true class is exp(-entropy), and gives that of all others.
     log_p = z.detach() - (z.detach().gather(-1, index) + entropy.detach().unsqueeze(-1))
-    log_p.scatter_(-1, index, -math.inf)
+    log_p = log_p.scatter(-1, index, -math.inf)
     chosen, other = alpha / (k - 1) if k > 1 else 0.0, alpha / (n - k)
-    most, wanted = round((k - 1) * math.prod(log_p.shape[:-1])), None
+    most, wanted = round((k - 1) * len(log_p)), None
     if share is not None:
-        log_p = torch.where((share > 0).unsqueeze(-1), log_p, -math.inf)
+        log_p = torch.where((share > 0).reshape(-1, 1), log_p, -math.inf)
         wanted = ((k - 1) * (share > 0).sum().double()).round().long()
     if weight is not None:
         entropy = entropy * weight[index.squeeze(-1)]
     if is_plain(x) and is_plain(log_p):
         places = _first_largest(log_p.numpy().reshape(-1), most if wanted is None else int(wanted))
-        binary = few_binary_terms(_with_true(places, index, chosen, x), background=other, weight=weight)
-        return reduce_rows(entropy + binary, reduction, share=share)
-    # Candidates are what the proposals say, so their mask is no larger than these are.
-    mask = _first_largest_mask(log_p.reshape(-1), most, wanted).to(x.dtype).reshape(x.shape)
-    present, absent = (chosen * mask).scatter(-1, index, 1), (other * (1 - mask)).scatter(-1, index, 0)
-    if weight is not None:
-        present, absent = present * weight, absent * weight
-    return reduce_rows(entropy + binary_terms(x, present, absent), reduction, share=share)
+        positives = _with_classes(places, data.labels, chosen)
+        binary = binary_terms(x, positives, background=other, weight=weight)
+    else:
+        # Candidates depend on the proposals, so their mask is no larger than these are.
+        mask = _first_largest_mask(log_p.reshape(-1), most, wanted).to(x.dtype).reshape(x.shape)
+        present, absent = (chosen * mask).scatter(-1, index, 1), (other * (1 - mask)).scatter(-1, index, 0)
+        if weight is not None:
+            present, absent = present * weight, absent * weight
+        binary = weighted_terms(x, present, absent)
+    return reduce_rows((entropy + binary).reshape(logits.shape[:-1]), reduction, share=share)
 
 
-def _with_true(places: np.ndarray, index: Tensor, chosen: float, x: Tensor) -> Marked:
-    """The candidates and the true classes as positives, with their weights."""
-    true = index.reshape(-1) + torch.arange(0, x.numel(), x.shape[-1])
-    weights = x.new_ones(len(places) + len(true))
-    weights[: len(places)] = chosen
-    return Marked(x, torch.cat([torch.from_numpy(places), true]), weights)
+def _with_classes(places: np.ndarray, classes: Labels, chosen: float) -> Labels:
+    """The candidates, which count ``chosen`` each, and the true classes, as positives."""
+    rows, labels = (torch.from_numpy(part) for part in np.divmod(places, classes.num_labels))
+    values = classes.values.new_ones(len(places) + len(classes.values))
+    values[: len(places)] = chosen
+    true_rows, true_labels = classes.pairs()
+    rows, labels = torch.cat([rows, true_rows]), torch.cat([labels, true_labels])
+    return Labels(classes.row_shape, classes.num_labels, rows, labels, values)
 
 
 def _first_largest(values: np.ndarray, count: int) -> np.ndarray:

@@ -1,21 +1,31 @@
-"""One binary question per label: cross-entropy, and its asymmetric form for the many easy negatives."""
+"""Binary losses, one decision per label: cross-entropy, and its asymmetric form for the many easy negatives."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
+import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
-from shortlist.functional.linear.bce import linear_bce
-from shortlist.functional.losses.binary_terms import binary_terms
-from shortlist.functional.losses.few_binary_terms import few_binary_terms
-from shortlist.functional.marked import marked
-from shortlist.functional.observed import observed
+from shortlist.functional.blocks import BLOCK
+from shortlist.functional.losses.block_reductions import SumOfTerms
+from shortlist.functional.losses.labeled_logits import (
+    LabeledLogits,
+    add_at,
+    hidden_and_own,
+    hide,
+    read_labeled,
+    weighted,
+    without_unknown_entries,
+)
 from shortlist.functional.options import check_number
-from shortlist.functional.reduction import Reduction, check_reduction, check_weight
-from shortlist.functional.sharded.losses import sharded_entries
+from shortlist.functional.reduction import Reduction, check_reduction
+from shortlist.functional.row_function import RowFunction
 from shortlist.label_axis.linear_logits import LinearLogits
-from shortlist.tensors import is_dtensor
+from shortlist.labels import Labels
+from shortlist.tensors import may_look
 
 __all__ = ["asymmetric", "bce"]
 
@@ -48,13 +58,11 @@ def bce(
     References:
         Good, "Rational Decisions", 1952.
     """
-    if isinstance(logits, LinearLogits):
-        return linear_bce(logits, target, weight=weight, reduction=reduction)
-    return _entries(logits, target, (0.0, 0.0, 0.0), weight, reduction)
+    return _reduced(logits, target, (0.0, 0.0, 0.0), weight, reduction)
 
 
 def asymmetric(
-    logits: Tensor,
+    logits: Tensor | LinearLogits,
     target: Tensor,
     *,
     gamma_positive: float = 0.0,
@@ -71,7 +79,7 @@ def asymmetric(
     Negatives below ``clip`` cost nothing and get no gradient. With both gammas and ``clip`` at 0 this is :func:`bce`.
 
     Args:
-        logits: ``(*rows, n)``, floating. ``-inf`` marks an absent label: value and gradient are 0 there.
+        logits: as for :func:`bce`.
         target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out. Soft targets in [0, 1]
             weigh the two terms.
         gamma_positive: how fast positives fade as they become certain; at least 0.
@@ -96,34 +104,262 @@ def asymmetric(
         check_number("gamma_negative", gamma_negative, at_least=0),
         check_number("clip", clip, at_least=0, below=1),
     )
-    return _entries(logits, target, options, weight, reduction)
+    return _reduced(logits, target, options, weight, reduction)
 
 
-def _entries(
-    logits: Tensor, target: Tensor, options: tuple[float, float, float], weight: Tensor | None, reduction: Reduction
+_FEW = 8
+"""Up to this whole exponent a power is a handful of products; beyond it, an exponential of a logarithm."""
+
+Options = tuple[float, float, float]
+"""``gamma_positive``, ``gamma_negative`` and ``clip``, as `asymmetric` describes them."""
+
+BCE: Options = (0.0, 0.0, 0.0)
+
+
+def _reduced(
+    logits: Tensor | LinearLogits, target: Tensor, options: Options, weight: Tensor | None, reduction: Reduction
 ) -> Tensor:
-    """Reduce one value per entry, as torch does: weights do not change the divisor of the mean."""
+    """Reduce one value per label, as torch does: weights do not change the divisor of the mean."""
     check_reduction(reduction)
-    if is_dtensor(logits):
-        return sharded_entries(partial(_terms, options), logits, target, weight, reduction)
-    values, known = _terms(options, logits, target, weight, summed=reduction != "none")
+    data = read_labeled(logits, target, weight)
     if reduction == "none":
-        return values
-    total = values.sum()
-    if reduction == "sum":
-        return total
-    return total / (known.clamp(min=1) if isinstance(known, Tensor) else max(known, 1))
+        if isinstance(logits, LinearLogits):
+            raise ValueError('`reduction` must be "mean" or "sum" for LinearLogits, which hold no entries; got "none".')
+        values = binary_terms(data.held, data.labels, options, weight=data.weight, summed=False)
+        return data.processes.shard(values.reshape(*data.row_shape, values.shape[-1]))
+    total = _total(data, options)
+    if reduction == "mean":
+        known = data.known()
+        total = total / (known.clamp(min=1).to(total.dtype) if isinstance(known, Tensor) else max(known, 1))
+    return data.processes.replicate(total)
 
 
-def _terms(
-    options: tuple[float, float, float], logits: Tensor, target: Tensor, weight: Tensor | None, *, summed: bool
-) -> tuple[Tensor, Tensor | int]:
-    """The values of all entries, or of rows if ``summed``, and how many entries are known."""
-    marks = marked(logits, target)
-    if marks is not None:
-        weight = check_weight(weight, marks.logits)
-        return few_binary_terms(marks, *options, weight=weight, summed=summed), marks.known()
-    x, present, absent = observed(logits, target)
-    weight = check_weight(weight, x)
-    weighted = (present, absent) if weight is None else (present * weight, absent * weight)
-    return binary_terms(x, *weighted, *options, summed=summed), present.sum() + absent.sum()
+def _total(data: LabeledLogits, options: Options) -> Tensor:
+    """The sum of the loss over all labels of all rows and processes."""
+    if isinstance(data.logits, Tensor):
+        rows = binary_terms(data.logits, data.labels, options, weight=data.weight)
+        return data.processes.sum(rows.sum())
+    if data.weight is not None and data.weight.requires_grad:
+        raise ValueError("`weight` must not require a gradient for LinearLogits.")
+    own, negatives = data.reduce(SumOfTerms(partial(_negative_side, gamma=options[1], clip=options[2]), data.weight))
+    return negatives.sum() + data.processes.sum(_entry_terms(own, data.labels, options, 1.0, data.weight).sum())
+
+
+def binary_terms(
+    x: Tensor,
+    labels: Labels,
+    options: Options = BCE,
+    *,
+    background: float = 1.0,
+    weight: Tensor | None = None,
+    summed: bool = True,
+) -> Tensor:
+    """The loss of each row, or of each label if not ``summed``, of logits ``(num_rows, n)``.
+
+    Args:
+        x: logits in float32 or float64.
+        labels: their labels.
+        options: as in `asymmetric`.
+        background: how much a negative counts beside a positive.
+        weight: ``(n,)``, multiplies the terms of each label.
+        summed: whether to sum over the labels of a row.
+    """
+    if labels.is_dense:
+        values = _entry_terms(without_unknown_entries(x, labels), labels, options, background, weight)
+        return values.sum(-1) if summed else values
+    level = x.new_full((1, 1), background) if weight is None else background * weight.unsqueeze(0)
+    # At -inf, where the entries are put, the terms of negatives have neither a value nor a slope.
+    values, own, _ = _Terms.run(x, None, level, labels.places, labels.listed, summed, *options)
+    terms = _entry_terms(without_unknown_entries(own, labels), labels, options, background, weight)
+    return values + labels.sum_along(terms) if summed else add_at(values, labels, terms)
+
+
+def _entry_terms(own: Tensor, labels: Labels, options: Options, background: float, weight: Tensor | None) -> Tensor:
+    """The terms of the entries: as positives, and, for what a soft target lacks to 1, as negatives."""
+    present, absent = weighted(labels.present, labels, weight), labels.absent
+    if absent is not None:
+        absent = weighted(absent if background == 1 else background * absent, labels, weight)
+    return weighted_terms(own, present, absent, options, summed=False)
+
+
+def weighted_terms(
+    x: Tensor, present: Tensor | None, absent: Tensor | None, options: Options = BCE, *, summed: bool = True
+) -> Tensor:
+    """``-present (1 - p)^γ+ log p - absent p_m^γ- log(1 - p_m)`` with ``p = σ(x)`` and ``p_m = max(p - clip, 0)``.
+
+    One value per row, or per entry if not ``summed``. ``present`` and ``absent`` are any weights that broadcast to
+    ``x``, with as many dimensions; None is 0. Infinite terms count as the largest number, so a weight of 0 leaves them
+    out.
+    """
+    return _Terms.run(x, present, absent, None, None, summed, *options)[0]
+
+
+class _Terms(RowFunction):
+    """``x, present, absent, places, hidden, summed, γ+, γ-, clip -> value, own, slope``.
+
+    x is ``(..., rows, n)``. The entries at ``places`` ``(..., m)`` of its flattened rows that are ``hidden`` (all if
+    None) count as -inf; ``own`` are their logits. The slope has one number per entry of x.
+    """
+
+    @staticmethod
+    def forward(
+        x: Tensor,
+        present: Tensor | None,
+        absent: Tensor | None,
+        places: Tensor | None,
+        hidden: Tensor | None,
+        summed: bool,
+        gamma_positive: float,
+        gamma_negative: float,
+        clip: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        # All parameters by name: the compiler counts them to see that there is no context among them.
+        options = gamma_positive, gamma_negative, clip
+        own = x.new_empty(*x.shape[:-2], 0)
+        if places is not None:
+            x, own = hidden_and_own(x, places, hidden)
+        if not may_look(x) or x.ndim < 2 or x.numel() <= BLOCK:
+            value, slope = _combined(x, present, absent, options)
+            return value.sum(-1) if summed else value, own, slope
+        # In blocks of rows that stay in the cache. The slope may overwrite a copy of x.
+        slope, (rows, n) = x if places is not None else torch.empty_like(x), x.shape[-2:]
+        value = x.new_empty(*x.shape[:-1], 1) if summed else torch.empty_like(x)
+        size = max(1, BLOCK * torch.get_num_threads() // n)
+        for start in range(0, rows, size):
+            block = slice(start, start + size)
+            parts = (part if part is None or part.shape[-2] == 1 else part[..., block, :] for part in (present, absent))
+            term, slope[..., block, :] = _combined(x[..., block, :], *parts, options)
+            value[..., block, :] = term.sum(-1, keepdim=True) if summed else term
+        return value.squeeze(-1) if summed else value, own, slope
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.summed, *ctx.options = inputs[5:]
+        ctx.mark_non_differentiable(output[2])
+        ctx.set_materialize_grads(False)  # no zeros for the slope
+        ctx.save_for_backward(*inputs[:5], output[2])
+        ctx.save_for_forward(*inputs[:5])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None, to_own: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        x, present, absent, places, hidden, slope = ctx.saved_tensors
+        to_x = to_present = to_absent = None
+        again = torch.is_grad_enabled()
+        if gradient is not None:
+            gradient = gradient.unsqueeze(-1) if ctx.summed else gradient
+            if again or any(ctx.needs_input_grad[1:3]):
+                (positive, positive_slope), (negative, negative_slope) = _sides(x, places, hidden, ctx.options)
+                slope = _weighted_sum(present, positive_slope, absent, negative_slope)
+                to_present = None if present is None else (gradient * positive).sum_to_size(present.shape)
+                to_absent = None if absent is None else (gradient * negative).sum_to_size(absent.shape)
+            to_x = gradient * slope
+        if places is not None and to_own is not None:
+            flat = (torch.zeros_like(x) if to_x is None else to_x).flatten(-2)
+            flat = flat.scatter_add(-1, places, to_own) if again else flat.scatter_add_(-1, places, to_own)
+            to_x = flat.view(x.shape)
+        return to_x, to_present, to_absent, *(None,) * 6
+
+    @staticmethod
+    def tangent(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor, None]:
+        x, present, absent, places, hidden = ctx.saved_tensors
+        (positive, positive_slope), (negative, negative_slope) = _sides(x, places, hidden, ctx.options)
+        rates = _weighted_sum(present, positive_slope, absent, negative_slope), positive, negative
+        moved = sum((t * rate for t, rate in zip(tangents, rates, strict=False) if t is not None), torch.zeros_like(x))
+        own = x.new_zeros(*x.shape[:-2], 0)
+        if places is not None:
+            own = (torch.zeros_like(x) if tangents[0] is None else tangents[0]).flatten(-2).gather(-1, places)
+        return moved.sum(-1) if ctx.summed else moved, own, None
+
+
+Side = tuple[Tensor, Tensor]
+"""Terms with their slopes."""
+
+
+def _combined(x: Tensor, present: Tensor | None, absent: Tensor | None, options: Options) -> Side:
+    """Both terms and both slopes, each times its weight."""
+    sides = []
+    if present is not None:
+        sides += [tuple(_step(part, "mul", present) for part in _positive_side(x, options[0]))]
+    if absent is not None:
+        sides += [tuple(_step(part, "mul", absent) for part in _negative_side(x, *options[1:]))]
+    if len(sides) == 1:
+        return sides[0]
+    (positive, positive_slope), (negative, negative_slope) = sides
+    return _step(positive, "add", negative), _step(positive_slope, "add", negative_slope)
+
+
+def _weighted_sum(present: Tensor | None, positive: Tensor, absent: Tensor | None, negative: Tensor) -> Tensor:
+    if present is None or absent is None:
+        return absent * negative if absent is not None else present * positive  # pyright: ignore[reportOptionalOperand]
+    return present * positive + absent * negative
+
+
+def _sides(x: Tensor, places: Tensor | None, hidden: Tensor | None, options: Options) -> tuple[Side, Side]:
+    """Both sides, in operations that differentiate."""
+    x = x if places is None else hide(x, places, hidden)
+    return _positive_side(x, options[0]), _negative_side(x, *options[1:])
+
+
+def _positive_side(x: Tensor, gamma: float) -> Side:
+    """``-(1 - p)^γ log p`` and its slope: the mirror image of the negative side."""
+    loss, slope = _negative_side(-x, gamma, 0)
+    return loss, _step(slope, "neg")
+
+
+def _negative_side(x: Tensor, gamma: float, clip: float) -> Side:
+    """``-p_m^γ log(1 - p_m)`` and its slope."""
+    if clip > 0:
+        return _clipped_side(x, gamma, clip)
+    loss, slope = _softplus(x), x.sigmoid()
+    if gamma == 0:
+        return loss, slope
+    fade = _step(_step(_softplus(-x), "mul", -gamma), "exp")
+    rest = _step(_step((-x).sigmoid(), "mul", gamma), "mul", loss)
+    return _step(loss, "mul", fade), _step(_step(slope, "add", rest), "mul", fade)
+
+
+def _clipped_side(x: Tensor, gamma: float, clip: float) -> tuple[Tensor, Tensor]:
+    q = _step(-x, "sigmoid")
+    if gamma not in range(1, _FEW + 1):
+        return _clipped_side_of_any_power(q, gamma, clip)
+    rest = _step(q + clip, "clamp", None, 1)
+    shifted = 1 - rest
+    over_rest = rest.reciprocal()
+    loss = over_rest.log()
+    rate = _step(_step(over_rest, "mul", shifted), "add", gamma * loss)
+    slope = _step(_step(1 - q, "mul", q), "mul", rate)
+    if gamma > 1:
+        lower = _power(shifted, int(gamma) - 1)
+        slope, shifted = _step(slope, "mul", lower), lower * shifted
+    return _step(loss, "mul", shifted), slope
+
+
+def _clipped_side_of_any_power(q: Tensor, gamma: float, clip: float) -> tuple[Tensor, Tensor]:
+    """The same without ``p_m^(γ - 1)``, which below a gamma of 1 is infinite at the clip."""
+    limits = torch.finfo(q.dtype)
+    # With 1 - p_m rounded and short of 1, log(1 - p_m) / p_m has all its digits, and is finite up to the clip.
+    rest = (q + clip).clamp(max=1 - limits.eps / 2)
+    ratio = rest.log() / (rest - 1)
+    shifted = (1 - clip - q).relu()
+    # At a gamma of 0 the slope still jumps from 0 at the clip.
+    fade = (gamma * shifted.clamp(min=limits.tiny).log()).exp() * shifted.sign()
+    return fade * shifted * ratio, (1 - q) * q * fade * (gamma * ratio + 1 / rest)
+
+
+def _power(base: Tensor, exponent: int) -> Tensor:
+    """``base ** exponent`` for an exponent from 1 on, by squaring: torch's own takes as long as ten products."""
+    if exponent == 1:
+        return base
+    half = _power(base, exponent // 2)
+    return half * half * base if exponent % 2 else half * half
+
+
+def _softplus(x: Tensor) -> Tensor:
+    """``log(1 + exp x)`` with all its digits in both tails; at most the largest number."""
+    # From a threshold of 40 on it is x, in float64 too.
+    return _step(softplus(x, threshold=40.0), "clamp", None, torch.finfo(x.dtype).max)
+
+
+def _step(a: Tensor, name: str, *arguments: Any) -> Tensor:
+    """``a.name(...)``, in the place of ``a`` where autograd does not watch."""
+    return getattr(a, name if torch.is_grad_enabled() else name + "_")(*arguments)

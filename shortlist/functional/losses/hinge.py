@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import whole_k
-from shortlist.functional.losses.softmax import class_margin
-from shortlist.functional.observed import one_class
+from shortlist.functional.losses.labeled_logits import read_classes
+from shortlist.functional.losses.softmax import class_margin, log1pexp
 from shortlist.functional.options import check_number, check_positive
 from shortlist.functional.order.largest import kth_largest, largest, noised_kth_largest
 from shortlist.functional.polynomials.symmetric import log_symmetric_ratio
 from shortlist.functional.reduction import Reduction, reduce_rows
-from shortlist.tensors import log_sigmoid
 
 __all__ = ["noised_topk", "smooth_topk_svm", "topk_hinge"]
 
@@ -63,7 +62,7 @@ def topk_hinge(
     if kind not in get_args(HingeKind):
         raise ValueError(f'`kind` must be "calibrated", "plain" or "convex"; got {kind!r}.')
     margin = check_number("margin", margin)
-    rows = one_class(logits, target, weight)
+    rows = read_classes(logits, target, weight)
     k, own = whole_k(k, logits.shape[-1]), rows.true_logit()
     if kind == "convex":
         shifted = (rows.logits + margin).scatter(-1, rows.index, own.unsqueeze(-1))
@@ -114,7 +113,7 @@ def smooth_topk_svm(
         Berrada, Zisserman, Kumar, "Smooth Loss Functions for Deep Top-k Classification", 2018.
     """
     temperature, margin = check_number("temperature", temperature, at_least=0), check_number("margin", margin)
-    rows = one_class(logits, target, weight)
+    rows = read_classes(logits, target, weight)
     k, own = whole_k(k, logits.shape[-1]), rows.true_logit()
     if k == logits.shape[-1]:
         return reduce_rows(own * 0, reduction, share=rows.share)
@@ -123,7 +122,7 @@ def smooth_topk_svm(
         return reduce_rows(values, reduction, share=rows.share)
     # Relative to the true class, so that an offset of the logits costs no digits.
     rest = (rows.others() - own.unsqueeze(-1)) / (k * temperature)
-    values = -temperature * log_sigmoid(-(margin / temperature + log_symmetric_ratio(rest, k)))
+    values = temperature * log1pexp(margin / temperature + log_symmetric_ratio(rest, k))
     return reduce_rows(values, reduction, share=rows.share)
 
 
@@ -176,9 +175,9 @@ def noised_topk(
         Garcin, Servajean, Joly, Salmon, "Stochastic smoothing of the top-K calibrated hinge loss", 2022.
     """
     scale = check_positive("scale", scale)
-    rows = one_class(logits, target, weight)
+    rows = read_classes(logits, target, weight)
     k, own = whole_k(k, logits.shape[-1]), rows.true_logit()
-    room = class_margin(margin, rows.index, rows.logits)
+    room = class_margin(margin, rows.index.squeeze(-1), rows.logits)
     if k == logits.shape[-1]:
         return reduce_rows(own * 0, reduction, share=rows.share)
     rival = noised_kth_largest(rows.logits, k + 1, epsilon=epsilon, samples=samples, generator=generator, noise=noise)

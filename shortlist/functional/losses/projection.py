@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from shortlist.checks import check_temperature
-from shortlist.functional.linear.lml import linear_lml_nll
-from shortlist.functional.marked import add_at, marked, sum_rows
-from shortlist.functional.observed import observed, one_class, positives, without_unknown
+from shortlist.functional.linear.lml import DualRoot
+from shortlist.functional.losses.labeled_logits import (
+    LabeledLogits,
+    own_logits,
+    read_held,
+    read_labeled,
+    without_unknown,
+)
 from shortlist.functional.projections.lml import dual_parts
 from shortlist.functional.projections.lml_root import centred
 from shortlist.functional.projections.sparse_top import sparse_top
 from shortlist.functional.projections.sparse_top_solve import solve_sparse_top
-from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
+from shortlist.functional.reduction import Reduction, reduce_rows
 from shortlist.functional.row_function import RowFunction
-from shortlist.functional.sharded.losses import sharded_lml_nll
+from shortlist.functional.sharded.lml import sharded_dual
 from shortlist.label_axis.linear_logits import LinearLogits
-from shortlist.label_axis.rows import as_rows
-from shortlist.tensors import is_dtensor, log_sigmoid
+from shortlist.label_axis.processes import ONE_PROCESS, replicated
+from shortlist.label_axis.rows import Rows, as_rows
+from shortlist.labels import Labels
+from shortlist.tensors import log_sigmoid
 
 __all__ = ["lml_nll", "sparse_top_loss", "sparsemax_loss"]
 
@@ -65,16 +73,28 @@ def lml_nll(
     """
     if not isinstance(k, Tensor) and k == 0:
         raise ValueError("`k` must be positive for a likelihood; got 0.")
-    if isinstance(logits, LinearLogits):
-        return linear_lml_nll(logits, target, k, temperature=temperature, weight=weight, reduction=reduction)
-    if is_dtensor(logits):
-        return sharded_lml_nll(logits, target, k, temperature=temperature, weight=weight, reduction=reduction)
-    known = without_unknown(logits, target)
-    rows = as_rows(known, k, dim=-1, mask=None)
-    parts = dual_parts(rows.logits, rows.k, check_temperature(temperature))
-    picked = positives(known, target, weight)
-    pivot, delta = (picked.beside(part) for part in parts)
-    return reduce_rows(-picked.total(log_sigmoid(centred(picked.logits, pivot, delta, temperature))), reduction)
+    temperature, data = check_temperature(temperature), read_labeled(logits, target, weight)
+    like = logits.stand_in() if isinstance(logits, LinearLogits) else logits
+    k = replicated(k, "k") if isinstance(k, Tensor) else k
+    own, pivot, delta = _dual(data, as_rows(like, k, dim=-1, mask=None), temperature)
+    log_odds = centred(own, data.beside(pivot), data.beside(delta), temperature)
+    return data.processes.replicate(reduce_rows(-data.positive_sums(log_sigmoid(log_odds)), reduction))
+
+
+def _dual(data: LabeledLogits, rows: Rows, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The entries' logits, and ``(pivot, delta)`` of each row with ``p = sigmoid((x - pivot) / T + delta)``."""
+    if isinstance(data.logits, LinearLogits):
+        k = rows.k.expand(*data.row_shape, 1).reshape(-1, 1)
+        root = DualRoot(k.detach(), data.num_labels, temperature)
+        own, delta, pivot, log_slope = data.reduce(root, data.labels.only(data.labels.values < 0))
+        return own, pivot.squeeze(-1), root.with_gradient_in(k, delta, log_slope).squeeze(-1)
+    known = without_unknown(data.logits, data.labels)
+    rows = rows._replace(logits=known.reshape(rows.logits.shape))
+    if data.processes is ONE_PROCESS:
+        pivot, delta = dual_parts(rows.logits, rows.k, temperature)
+    else:
+        pivot, delta = sharded_dual(rows, temperature)
+    return own_logits(known, data.labels), pivot.reshape(-1), delta.reshape(-1)
 
 
 def sparse_top_loss(
@@ -104,20 +124,11 @@ def sparse_top_loss(
     References:
         Garcin, "Set-valued classification", 2023, chapter 6.
     """
-    marks = marked(logits, target)
-    if marks is None:
-        known = without_unknown(logits, target)
-        hot, weight = observed(known, target).present, check_weight(weight, known)
-        values, weights = _SparseTopExcess.run(known, None, hot)[0], None if weight is None else (hot * weight).sum(-1)
-        count = hot.sum(-1)
-    else:
-        known, weight = marks.without_unknown(), check_weight(weight, marks.logits)
-        values = _SparseTopExcess.run(known.view(marks.matrix.shape), marks.places, marks.present)[0]
-        values = values.view(known.shape[:-1])
-        weights = None if weight is None else marks.row_sums(marks.present * weight[marks.labels])
-        count = marks.row_sums(marks.present)
-    if weights is not None:
-        values = values * weights / count.clamp(min=1)
+    data = read_held(logits, target, weight)
+    labels, count = data.labels, data.row_sums(data.labels.present)
+    values = _sparse_top_excess(without_unknown(data.held, labels), labels).reshape(data.row_shape)
+    if weight is not None:
+        values = values * data.row_sums(data.share()) / count.clamp(min=1)
     return reduce_rows(values, reduction)
 
 
@@ -142,58 +153,60 @@ def sparsemax_loss(
     References:
         Martins, Astudillo, "From Softmax to Sparsemax", 2016.
     """
-    rows = one_class(logits, target, weight)
-    x = rows.logits.reshape(-1, rows.logits.shape[-1])
-    places = rows.index.reshape(-1) + x.shape[-1] * torch.arange(len(x), device=x.device)
-    values = _SparseTopExcess.run(x, places, torch.ones_like(places, dtype=x.dtype))[0]
-    return reduce_rows(values.view(rows.logits.shape[:-1]), reduction, share=rows.share)
+    data = read_held(logits, target, weight, one_class=True)
+    ones = replace(data.labels, values=torch.ones_like(data.labels.values))
+    values = _sparse_top_excess(data.held, ones)
+    return reduce_rows(values.reshape(data.row_shape), reduction, share=data.class_share)
+
+
+def _sparse_top_excess(x: Tensor, labels: Labels) -> Tensor:
+    """``(p - y) . x + p . (1 - p) / 2`` of each row, with ``p = sparse_top(x, sum y)`` and y the labels."""
+    k = labels.sum_along(labels.present.detach()).unsqueeze(-1)
+    return _SparseTopExcess.run(x, k, None if labels.is_dense else labels.places, labels.present)[0]
 
 
 class _SparseTopExcess(RowFunction):
-    """``x, places, y -> (p - y) . x + p . (1 - p) / 2, p - y`` with ``p = sparse_top(x, sum y)``: loss and slope.
+    """``x, k, places, y -> value, p - y``: the loss and its slope.
 
-    y are the labels in these places of the flattened rows, or, if places are None, one number for each entry of x.
+    y are the labels at these places of the flattened rows, or, if places are None, one number for each entry of x.
     """
 
     @staticmethod
-    def forward(x: Tensor, places: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
-        p = solve_sparse_top(x, _label_counts(x, places, labels).unsqueeze(-1), 1.0)
+    def forward(x: Tensor, k: Tensor, places: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
+        p = solve_sparse_top(x, k, 1.0)
         # p and y have the same sum, so any shift is free; this one keeps the digits that count, and the zero exact.
         limits = torch.finfo(x.dtype)
-        shifted = (x - x.amax(-1, keepdim=True).clamp(min=limits.min / 4)).clamp(min=limits.min / 4)
-        excess = _without_labels(p, places, labels)
-        # Rounding aside, it is never negative.
-        return (excess * shifted + p * (1 - p) / 2).sum(-1).clamp(min=0), excess
+        if x.shape[-1]:
+            x = (x - x.amax(-1, keepdim=True).clamp(min=limits.min / 4)).clamp(min=limits.min / 4)
+        excess = _minus_labels(p, places, labels)
+        # Up to rounding, it is never negative.
+        return (excess * x + p * (1 - p) / 2).sum(-1).clamp(min=0), excess
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)  # else zeros are made for the second output
+        ctx.set_materialize_grads(False)  # no zeros for the slope
         ctx.save_for_backward(*inputs, output[1])
         ctx.save_for_forward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, None, None]:
+    def backward(ctx: Any, gradient: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, None, None, None]:
         if gradient is None:
-            return None, None, None
+            return None, None, None, None
         *inputs, excess = ctx.saved_tensors
         if torch.is_grad_enabled():
             excess = _excess(*inputs)
-        return gradient.unsqueeze(-1) * excess, None, None
+        return gradient.unsqueeze(-1) * excess, None, None, None
 
     @staticmethod
     def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor, None]:
         return (_excess(*ctx.saved_tensors) * x_tangent).sum(-1), None
 
 
-def _excess(x: Tensor, places: Tensor | None, labels: Tensor) -> Tensor:
+def _excess(x: Tensor, k: Tensor, places: Tensor | None, labels: Tensor) -> Tensor:
     """The prediction minus the labels, in operations that differentiate."""
-    return _without_labels(sparse_top(x, _label_counts(x, places, labels)), places, labels)
+    return _minus_labels(sparse_top(x, k), places, labels)
 
 
-def _label_counts(x: Tensor, places: Tensor | None, labels: Tensor) -> Tensor:
-    return labels.sum(-1) if places is None else sum_rows(labels, places, x, None)
-
-
-def _without_labels(p: Tensor, places: Tensor | None, labels: Tensor) -> Tensor:
-    return p - labels if places is None else add_at(p, places, -labels)
+def _minus_labels(p: Tensor, places: Tensor | None, labels: Tensor) -> Tensor:
+    return p - labels if places is None else p.flatten(-2).scatter_add(-1, places, -labels).view(p.shape)

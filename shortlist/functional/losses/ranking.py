@@ -1,102 +1,22 @@
-"""Positives above negatives: the two-way contrast, and rank-weighted hinges over all pairs."""
+"""Rank-weighted hinges over all pairs of a positive and a negative: WARP, and its robust form."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from shortlist.functional.linear.two_way import linear_two_way
-from shortlist.functional.losses.contrast import Pair, contrast
-from shortlist.functional.losses.few_contrast import few_contrast
-from shortlist.functional.losses.pairs import marked_pairs, observed_pairs
-from shortlist.functional.marked import Marked, marked
-from shortlist.functional.observed import Observed, observed
-from shortlist.functional.options import check_number, check_positive
-from shortlist.functional.reduction import Reduction, check_reduction, check_weight, reduce_rows
-from shortlist.functional.sharded.two_way import sharded_two_way
-from shortlist.label_axis.linear_logits import LinearLogits
-from shortlist.tensors import is_dtensor, log_sigmoid
+from shortlist.functional.losses.labeled_logits import LabeledLogits, read_held, split, weighted
+from shortlist.functional.options import check_number
+from shortlist.functional.reduction import Reduction, reduce_rows
+from shortlist.labels import Labels
+from shortlist.tensors import is_plain
 
-__all__ = ["rml", "two_way", "warp"]
-
-TwoWayKind = Literal["two-way", "sample", "class"]
-"""Whether labels compete within a row, rows within a class, or both."""
-
-
-def two_way(
-    logits: Tensor | LinearLogits,
-    target: Tensor,
-    *,
-    kind: TwoWayKind = "two-way",
-    positive_temperature: float = 4.0,
-    negative_temperature: float = 1.0,
-    margin: float = 0.0,
-    weight: Tensor | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    r"""Contrast between the lowest positive and the highest negative, along rows, along classes, or both.
-
-    .. math:: \ell = \log\left(1 + e^{u}\right), \quad u = T_N \log \sum_{j \in N} e^{x_j / T_N}
-              + T_P \log \sum_{i \in P} e^{-x_i / T_P} + \text{margin}
-
-    Sample-wise, P and N are the positives and the known negatives of a row; class-wise, the rows in which a class is
-    present and absent, all leading dimensions taken together. The two-way loss is the sum of both means. Rows and
-    classes that lack a positive or a negative are left out. A constant added to all logits changes nothing.
-
-    Args:
-        logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label. :class:`LinearLogits` are never held. A
-            ``DTensor`` may be sharded along its labels; all processes give the same target, with the numbers of all
-            labels, and get a replicated loss (one value per class: sharded alike).
-        target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out, and what is above 0
-            counts as present.
-        kind: ``"two-way"``, ``"sample"`` or ``"class"``.
-        positive_temperature: ``T_P``; the smaller, the more the lowest positive counts alone.
-        negative_temperature: ``T_N``, the same for the highest negative.
-        margin: how far apart the two must be for half a point.
-        weight: ``(n,)``: a class counts by its weight, a row by the mean weight of its positives.
-        reduction: ``"mean"`` over the rows that count plus mean over the classes that count; ``"none"`` gives one
-            value per row (for ``"class"``, per class), 0 where left out, times its weight, and the two-way loss adds
-            the class-wise mean to every row; ``"sum"`` their sum.
-
-    Returns:
-        One number, or one value per row or class; float32 or float64.
-
-    Example:
-        >>> logits = torch.tensor([[2.0, -1.0, 0.5], [-1.0, 1.0, 0.0]])
-        >>> two_way(logits, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), reduction="none", kind="sample")
-        tensor([0.2413, 0.4076])
-        >>> two_way(logits, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]))
-        tensor(0.4122)
-
-    References:
-        Kobayashi, "Two-way Multi-Label Loss", 2023, eq. 14-15.
-    """
-    if kind not in get_args(TwoWayKind):
-        raise ValueError(f'`kind` must be "two-way", "sample" or "class"; got {kind!r}.')
-    check_reduction(reduction)
-    options = (
-        check_positive("positive_temperature", positive_temperature),
-        check_positive("negative_temperature", negative_temperature),
-        check_number("margin", margin),
-    )
-    axes = {"two-way": (-1, -2), "sample": (-1,), "class": (-2,)}[kind]
-    if isinstance(logits, LinearLogits):
-        return linear_two_way(logits, target, axes=axes, options=options, weight=weight, reduction=reduction)
-    if is_dtensor(logits):
-        return sharded_two_way(logits, target, axes=axes, options=options, weight=weight, reduction=reduction)
-    labels = marked(logits, target) or observed(logits, target)
-    weight = check_weight(weight, labels.logits)
-    parts = _contrasts(labels, axes, *options)
-    if kind == "class":
-        return _class_wise(parts[0], weight, reduction)
-    samples = _sample_wise(parts[0], labels, weight, reduction)
-    if kind == "sample":
-        return samples
-    classes = _class_wise(parts[1], weight, "mean")
-    return samples + classes * (math.prod(logits.shape[:-1]) if reduction == "sum" else 1)
+__all__ = ["rml", "warp"]
 
 
 def warp(
@@ -130,12 +50,8 @@ def warp(
         Gong, Jia, Leung, Toshev, Ioffe, "Deep Convolutional Ranking for Multilabel Image Annotation", 2014.
     """
     margin = check_number("margin", margin, at_least=0)
-    marks = marked(logits, target)
-    if marks is None:
-        labels = observed(logits, target)
-        pairs = observed_pairs(labels, check_weight(weight, labels.logits))
-    else:
-        pairs = marked_pairs(marks, marks.filled(-math.inf), check_weight(weight, marks.logits))
+    data = read_held(logits, target, weight)
+    pairs = _Pairs.of(data, *split(data.held, data.labels))
     rank, hinge = pairs.hinge(margin)
     return reduce_rows(pairs.total(rank, hinge), reduction)
 
@@ -178,58 +94,84 @@ def rml(
     """
     floor = check_number("floor", floor, below=1)
     balance = check_number("balance", balance, at_least=0)
-    marks, top = marked(logits, target), 1 - floor
-    if marks is None:
-        labels = observed(logits, target)
-        x, present, absent = labels
-        weight = check_weight(weight, x)
-        pairs = observed_pairs(labels, weight)
-        # Of -inf the ramps are 0 and their largest value, so that no product is NaN.
-        ramps = (1 - x).clamp(0, top) * present.ceil() + (1 + x).clamp(0, top) * absent.floor()
-        binary = (ramps if weight is None else ramps * weight).sum(-1)
-    else:
-        weight, rest = check_weight(weight, marks.logits), marks.filled(-math.inf)
-        pairs = marked_pairs(marks, rest, weight)
-        ramps, own = (1 + rest).clamp(0, top), (1 - marks.own()).clamp(0, top) * marks.members
-        if weight is not None:
-            ramps, own = ramps * weight, own * weight[marks.labels]
-        binary = ramps.sum(-1) + marks.row_sums(own)
+    data, top = read_held(logits, target, weight), 1 - floor
+    rest, own = split(data.held, data.labels)
+    pairs = _Pairs.of(data, rest, own)
+    # Of -inf the ramp is 0, so the labels that are no negatives add nothing.
+    ramps = (1 + rest).clamp(0, top)
+    if data.weight is not None:
+        ramps = ramps * data.weight
+    positive = weighted((1 - own).clamp(0, top) * data.labels.members, data.labels, data.weight)
+    binary = ramps.sum(-1).reshape(data.row_shape) + data.row_sums(positive)
     rank, hinge = pairs.hinge(1.0)
     ranking = pairs.total(rank, hinge - pairs.hinge(floor)[1])
     return reduce_rows(ranking + balance * binary, reduction)
 
 
-def _contrasts(
-    labels: Marked | Observed,
-    axes: tuple[int, ...],
-    positive_temperature: float,
-    negative_temperature: float,
-    margin: float,
-) -> list[Pair]:
-    """The losses of the rows (axis -1) and the classes (-2), and whether each counts."""
-    n, temperatures = labels.logits.shape[-1], (positive_temperature, negative_temperature)
-    if labels.logits.numel() == 0:
-        x = labels.logits.reshape(math.prod(labels.logits.shape[:-1]), n)
-        return [(zeros, torch.zeros_like(zeros)) for zeros in (x.sum(axis) for axis in axes)]
-    if isinstance(labels, Marked):
-        parts = few_contrast(labels, axes, temperatures)
-    else:
-        x, present, absent = (part.reshape(-1, n) for part in labels)
-        parts = contrast(x, present, absent, axes, temperatures)
-    return [(-log_sigmoid(-(value + margin)), counted) for value, counted in parts]
+class _Pairs(NamedTuple):
+    """The positives of each row against all its negatives, by rank: O(n log n) for any number of pairs."""
+
+    labels: Labels  # of which the positives count
+    own: Tensor  # the entries' logits, 0 where they are no positives, in float64
+    share: Tensor  # how much each counts, 0 if it is no positive
+    keys: Tensor  # (num_rows, n): minus the negatives' logits, ascending, then inf; in float64
+    sums: Tensor  # (num_rows, n + 1): the sum of the 0, 1, 2, ... largest negatives
+
+    @classmethod
+    def of(cls, data: LabeledLogits, rest: Tensor, own: Tensor) -> _Pairs:
+        """The pairs of logits that are split into ``rest`` and ``own``."""
+        labels = data.labels
+        if labels.is_dense and is_plain(own) and own.numel():
+            labels = labels.positives()
+            own = labels.at(own)
+        own = torch.where(labels.values > 0, own, 0).double()
+        return cls(labels, own, weighted(labels.members, labels, data.weight), *_ranked(rest))
+
+    def hinge(self, margin: float) -> tuple[Tensor, Tensor]:
+        """For each entry, how many negatives violate the margin, and by how much in total."""
+        threshold = margin - self.own
+        wanted = threshold.detach().contiguous()
+        if self.labels.is_dense:
+            rank = torch.searchsorted(self.keys, wanted)
+            return rank, rank * threshold + self.sums.gather(-1, rank)
+        (rows, _), width = self.labels.pairs(), self.labels.width
+        if width is None:
+            rank = count_below(self.keys, rows, wanted)
+        else:
+            rank = torch.searchsorted(self.keys, wanted.view(len(self.keys), width)).reshape(-1)
+        return rank, rank * threshold + self.sums.reshape(-1)[rows * self.sums.shape[-1] + rank]
+
+    def total(self, rank: Tensor, terms: Tensor) -> Tensor:
+        """The sum of the positives' ``terms`` over each row, weighted by 1 + 1/2 + ... + 1/rank, ``(*rows,)``."""
+        steps = torch.arange(1, self.sums.shape[-1], device=rank.device, dtype=terms.dtype)
+        harmonic = pad(steps.reciprocal().cumsum(0), (1, 0))
+        summed = self.labels.sum_along(self.share * harmonic[rank] * terms)
+        return summed.reshape(self.labels.row_shape).to(self.share.dtype)
 
 
-def _sample_wise(part: Pair, labels: Marked | Observed, weight: Tensor | None, reduction: Reduction) -> Tensor:
-    values, share = (each.reshape(labels.logits.shape[:-1]) for each in part)
-    if weight is not None and isinstance(labels, Marked):
-        total = labels.row_sums(labels.members * weight[labels.labels])
-        share = share * total / labels.row_sums(labels.members).clamp(min=1)
-    elif weight is not None:
-        members = labels.present.ceil()
-        share = share * (members * weight).sum(-1) / members.sum(-1).clamp(min=1)
-    return reduce_rows(values, reduction, share=share)
+def _ranked(rest: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and sums of the negatives, which are all that is above -inf."""
+    x = -rest.detach()
+    # numpy sorts several times faster than torch.
+    order = torch.from_numpy(np.argsort(x.numpy(), -1)) if is_plain(x) else x.argsort(-1)
+    ranked = rest.gather(-1, order)
+    negative = ranked > -math.inf
+    ranked = torch.where(negative, ranked, 0).double()
+    return torch.where(negative, -ranked.detach(), math.inf), pad(ranked.cumsum(-1), (1, 0))
 
 
-def _class_wise(part: Pair, weight: Tensor | None, reduction: Reduction) -> Tensor:
-    values, share = part
-    return reduce_rows(values, reduction, share=share if weight is None else share * weight)
+def count_below(keys: Tensor, rows: Tensor, wanted: Tensor) -> Tensor:
+    """How many of the ascending keys ``(*rows, n)`` of its row lie below each of ``wanted`` ``(m,)``, by bisection.
+
+    Example:
+        >>> keys = torch.tensor([[0.0, 1.0, 2.0], [3.0, 3.0, 5.0]])
+        >>> count_below(keys, torch.tensor([1, 0]), torch.tensor([4.0, 1.0]))
+        tensor([2, 1])
+    """
+    n, keys = keys.shape[-1], keys.reshape(-1)
+    low, high = torch.zeros_like(rows), torch.full_like(rows, n)
+    for _ in range(n.bit_length()):
+        middle = (low + high) // 2
+        below = (keys[rows * n + middle.clamp(max=n - 1)] < wanted) & (low < high)
+        low, high = torch.where(below, middle + 1, low), torch.where(below, high, middle)
+    return low

@@ -6,14 +6,16 @@ import math
 
 from torch import Tensor
 
-from shortlist.checks import check_logits
-from shortlist.functional.losses.binary_terms import binary_terms
-from shortlist.functional.losses.few_binary_terms import few_binary_terms
-from shortlist.functional.marked import marked
-from shortlist.functional.observed import observed, positives, without_unknown
+from shortlist.functional.losses.binary import binary_terms, weighted_terms
+from shortlist.functional.losses.labeled_logits import (
+    LabeledLogits,
+    check_second_logits,
+    own_logits,
+    read_held,
+    without_unknown,
+)
 from shortlist.functional.options import check_number
-from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
-from shortlist.targets import count_known
+from shortlist.functional.reduction import Reduction, reduce_rows
 from shortlist.tensors import log_sigmoid
 
 __all__ = ["assume_negative", "expected_positive", "role"]
@@ -43,16 +45,10 @@ def assume_negative(
     References:
         Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic, "Multi-Label Learning from Single Positive Labels", 2021.
     """
-    marks = marked(logits, target)
-    background = 1 / (logits.shape[-1] - 1) if logits.shape[-1] > 1 else 0.0
-    if marks is not None:
-        weight = check_weight(weight, marks.logits)
-        return reduce_rows(few_binary_terms(marks, background=background, weight=weight), reduction)
-    x, present, absent = observed(logits, target)
-    weight, absent = check_weight(weight, x), background * absent
-    if weight is not None:
-        present, absent = present * weight, absent * weight
-    return reduce_rows(binary_terms(x, present, absent), reduction)
+    data = read_held(logits, target, weight)
+    background = 1 / (data.num_labels - 1) if data.num_labels > 1 else 0.0
+    values = binary_terms(data.held, data.labels, background=background, weight=data.weight)
+    return reduce_rows(values.reshape(data.row_shape), reduction)
 
 
 def expected_positive(
@@ -89,8 +85,7 @@ def expected_positive(
     References:
         Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic, "Multi-Label Learning from Single Positive Labels", 2021.
     """
-    known = without_unknown(logits, target)
-    return reduce_rows(_expected_positive(known, target, expected, beta, weight), reduction)
+    return reduce_rows(_expected_positive(read_held(logits, target, weight), expected, beta), reduction)
 
 
 def role(
@@ -132,33 +127,27 @@ def role(
     References:
         Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic, "Multi-Label Learning from Single Positive Labels", 2021.
     """
-    check_logits(logits)
-    check_partner("estimates", estimates, logits)
-    ours, theirs = without_unknown(logits, target), without_unknown(estimates, target)
-    values = _expected_positive(ours, target, expected, beta, weight)
-    values = values + _expected_positive(theirs, target, expected, beta, weight)
-    known = count_known(target, logits.shape[-1], row_dims=logits.ndim - 1).clamp(min=1)
-    values = values + (_taught(ours, theirs.detach()) + _taught(theirs, ours.detach())) / known
+    check_second_logits("estimates", estimates, logits)
+    ours = read_held(logits, target, weight)
+    theirs = ours.with_logits(estimates)
+    values = _expected_positive(ours, expected, beta) + _expected_positive(theirs, expected, beta)
+    x, other = (without_unknown(side.held, side.labels) for side in (ours, theirs))
+    unknown, n = ours.labels.unknown, ours.num_labels
+    known = n if unknown is None else n - ours.row_sums(unknown.to(x.dtype))
+    taught = (_taught(x, other.detach()) + _taught(other, x.detach())).reshape(ours.row_shape)
+    values = values + taught / (known.clamp(min=1) if isinstance(known, Tensor) else max(known, 1))
     return reduce_rows(values / 2, reduction)
 
 
-def check_partner(name: str, second: Tensor, logits: Tensor) -> None:
-    """Refuse a second tensor of logits that is not floating or not shaped like the first."""
-    if not isinstance(second, Tensor) or not second.is_floating_point():
-        kind = second.dtype if isinstance(second, Tensor) else type(second).__name__
-        raise TypeError(f"`{name}` must be a floating tensor; got {kind}.")
-    if second.shape != logits.shape:
-        raise ValueError(f"`{name}` must have the shape of `logits`, {tuple(logits.shape)}; got {tuple(second.shape)}.")
-
-
-def _expected_positive(x: Tensor, target: Tensor, expected: float, beta: float, weight: Tensor | None) -> Tensor:
+def _expected_positive(data: LabeledLogits, expected: float, beta: float) -> Tensor:
     expected, beta = check_number("expected", expected, at_least=0), check_number("beta", beta, at_least=0)
-    seen = positives(x, target, weight)
-    predicted = x.sigmoid().sum() / max(1, math.prod(x.shape[:-1]))  # unknown labels, at -inf, add nothing
-    return seen.total(-log_sigmoid(seen.logits)) + beta * (predicted - expected) ** 2
+    x = without_unknown(data.held, data.labels)
+    predicted = x.sigmoid().sum() / max(1, len(x))  # unknown labels, at -inf, add nothing
+    seen = data.positive_sums(-log_sigmoid(own_logits(x, data.labels)))
+    return seen + beta * (predicted - expected) ** 2
 
 
 def _taught(x: Tensor, teacher: Tensor) -> Tensor:
     """The sum over the labels above -inf of the cross-entropy with the probabilities of the teacher."""
     counted = (x.detach() > -math.inf).to(x.dtype)
-    return binary_terms(x, counted * teacher.sigmoid(), counted * (-teacher).sigmoid())
+    return weighted_terms(x, counted * teacher.sigmoid(), counted * (-teacher).sigmoid())

@@ -6,17 +6,22 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
-from shortlist.checks import whole_k
-from shortlist.functional.linear.entropy import linear_multilabel_truncated_entropy, linear_truncated_entropy
-from shortlist.functional.losses.excess import rival_excess
-from shortlist.functional.marked import filled, marked
-from shortlist.functional.observed import one_class, positives, without_unknown
+from shortlist.checks import check_logits, whole_k
+from shortlist.functional.losses.labeled_logits import (
+    LabeledLogits,
+    own_logits,
+    read_held,
+    read_labeled,
+    soft_maxima,
+    soft_maximum,
+    without_unknown,
+)
 from shortlist.functional.options import check_number, check_positive
-from shortlist.functional.order.largest import largest
 from shortlist.functional.reduction import Reduction, reduce_rows
 from shortlist.label_axis.linear_logits import LinearLogits
-from shortlist.tensors import finite_logsumexp, log_sigmoid
+from shortlist.tensors import is_dtensor
 
 __all__ = [
     "cross_entropy",
@@ -50,8 +55,8 @@ def cross_entropy(
         >>> cross_entropy(torch.tensor([[2.0, 1.0, -1.0]]), torch.tensor([0]))
         tensor(0.3490)
     """
-    rows = one_class(logits, target, weight)
-    return reduce_rows(_softplus(rival_excess(rows.logits, rows.index)), reduction, share=rows.share)
+    data = read_held(logits, target, weight, one_class=True)
+    return reduce_rows(log1pexp(rival_excess(data)), reduction, share=data.class_share)
 
 
 def focal(
@@ -84,9 +89,9 @@ def focal(
         Lin, Goyal, Girshick, He, Dollár, "Focal Loss for Dense Object Detection", 2017.
     """
     gamma = check_number("gamma", gamma, at_least=0)
-    rows = one_class(logits, target, weight)
-    excess = rival_excess(rows.logits, rows.index)
-    return reduce_rows((-gamma * _softplus(-excess)).exp() * _softplus(excess), reduction, share=rows.share)
+    data = read_held(logits, target, weight, one_class=True)
+    excess = rival_excess(data)
+    return reduce_rows((-gamma * log1pexp(-excess)).exp() * log1pexp(excess), reduction, share=data.class_share)
 
 
 def ldam(
@@ -122,10 +127,10 @@ def ldam(
         Cao, Wei, Gaidon, Arechiga, Ma, "Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss", 2019.
     """
     scale = check_positive("scale", scale)
-    rows = one_class(logits, target, weight)
-    room = class_margin(margin, rows.index, rows.logits)
-    excess = rival_excess(scale * rows.logits, rows.index) + scale * room
-    return reduce_rows(_softplus(excess), reduction, share=rows.share)
+    data = read_held(logits, target, weight, one_class=True)
+    margin = class_margin(margin, data.labels.pairs()[1].reshape(data.row_shape), data.held)
+    excess = scale * (rival_excess(data, temperature=1 / scale) + margin)
+    return reduce_rows(log1pexp(excess), reduction, share=data.class_share)
 
 
 def margins_from_counts(counts: Tensor, *, largest: float = 0.5) -> Tensor:
@@ -187,12 +192,9 @@ def truncated_topk_entropy(
     References:
         Lapin, Hein, Schiele, "Loss Functions for Top-k Error: Analysis and Insights", 2016.
     """
-    if isinstance(logits, LinearLogits):
-        return linear_truncated_entropy(logits, target, k, weight=weight, reduction=reduction)
-    rows = one_class(logits, target, weight)
-    k = whole_k(k, logits.shape[-1])
-    dropped = largest(rows.others().detach(), k - 1) if k > 1 else None
-    return reduce_rows(_softplus(rival_excess(rows.logits, rows.index, dropped)), reduction, share=rows.share)
+    data, k = read_labeled(logits, target, weight, one_class=True), whole_k(k, logits.shape[-1])
+    values = data.row_sums(_set_entropy_terms(data, k - 1, k - 1) * data.labels.members)
+    return data.processes.replicate(reduce_rows(values, reduction, share=data.class_share))
 
 
 def multilabel_truncated_topk_entropy(
@@ -225,24 +227,12 @@ def multilabel_truncated_topk_entropy(
     References:
         Amos, Koltun, Kolter, "The Limited Multi-Label Projection Layer", 2019, appendix B.
     """
-    if isinstance(logits, LinearLogits):
-        return linear_multilabel_truncated_entropy(logits, target, k, weight=weight, reduction=reduction)
-    marks = marked(logits, target)
-    k = whole_k(k, logits.shape[-1])
-    if marks is None:
-        known = without_unknown(logits, target)
-        rest, count = known.masked_fill(target > 0, -math.inf), (target > 0).sum(-1)
-    else:
-        known = marks.without_unknown()
-        rest, count = marks.filled(-math.inf), marks.row_sums(marks.members)
-    if k > 1:
-        leading = largest_in_order(rest, k - 1)
-        spare = (k - count.unsqueeze(-1)).clamp(min=0)
-        dropped = torch.arange(k - 1, device=leading.device) < spare
-        rest = filled(rest, leading, dropped, -math.inf)
-    picked = positives(known, target, weight)
-    terms = _softplus(picked.beside(finite_logsumexp(rest).unsqueeze(-1)) - picked.logits)
-    return reduce_rows(picked.total(terms), reduction)
+    if is_dtensor(logits):
+        check_logits(logits)
+    data, k = read_labeled(logits, target, weight), whole_k(k, logits.shape[-1])
+    count = data.row_sums(data.labels.members).reshape(-1)
+    terms = _set_entropy_terms(data, (k - count).clamp(0, k - 1), k - 1)
+    return data.processes.replicate(reduce_rows(data.positive_sums(terms), reduction))
 
 
 def multilabel_softmax(
@@ -272,12 +262,27 @@ def multilabel_softmax(
         Mahajan, Girshick, Ramanathan, He, Paluri, Li, Bharambe, van der Maaten, "Exploring the Limits of Weakly
         Supervised Pretraining", 2018.
     """
-    known = without_unknown(logits, target)
-    picked = positives(known, target, weight)
-    plain = picked if weight is None else positives(known, target)
-    count = plain.row_sums(plain.share)
-    terms = picked.beside(finite_logsumexp(known).unsqueeze(-1)) - picked.logits
-    return reduce_rows(picked.total(terms) / torch.where(count > 0, count, 1), reduction)
+    data = read_held(logits, target, weight)
+    known = without_unknown(data.held, data.labels)
+    top, part = soft_maximum(known)
+    terms = (data.beside(top) - own_logits(known, data.labels)) + data.beside(part)
+    count = data.row_sums(data.labels.present)
+    return reduce_rows(data.positive_sums(terms) / torch.where(count > 0, count, 1), reduction)
+
+
+def rival_excess(data: LabeledLogits, temperature: float = 1.0) -> Tensor:
+    """``T log sum exp(x_j / T) - x_y`` over all labels j but the class y of the row, ``(*rows,)``.
+
+    Cross-entropy is ``log(1 + exp(excess))``, with all the digits of a tiny loss. Without rivals it is hugely negative.
+    """
+    own, (top, part) = soft_maxima(data.held, data.labels, (-1,), temperature)
+    return ((top - own) + part).reshape(data.row_shape)
+
+
+def _set_entropy_terms(data: LabeledLogits, spare: Tensor | int, most: int) -> Tensor:
+    """``log(1 + sum exp(x_j - x_i))`` of each entry i, over the other logits j of its row but the ``spare`` largest."""
+    own, top, part = data.truncated_soft_maximum(spare, most)
+    return log1pexp((data.beside(top) - own) + data.beside(part))
 
 
 def class_margin(margin: float | Tensor, index: Tensor, logits: Tensor) -> Tensor | float:
@@ -289,16 +294,9 @@ def class_margin(margin: float | Tensor, index: Tensor, logits: Tensor) -> Tenso
             f"`margin` must be a number or have one value per label, shape {tuple(logits.shape[-1:])}; "
             f"got {tuple(margin.shape)}."
         )
-    return margin.to(logits.dtype)[index.squeeze(-1)]
+    return margin.to(logits.dtype)[index]
 
 
-def largest_in_order(x: Tensor, k: int) -> Tensor:
-    """Indices of the ``k`` largest along the last axis, in descending order."""
-    places = largest(x, k)
-    order = x.detach().gather(-1, places).argsort(-1, descending=True)
-    return places.gather(-1, order)
-
-
-def _softplus(u: Tensor) -> Tensor:
-    """``log(1 + exp u)`` with its tail, which torch's own drops above 20."""
-    return -log_sigmoid(-u)
+def log1pexp(u: Tensor) -> Tensor:
+    """``log(1 + exp u)`` with all its digits in both tails."""
+    return softplus(u, threshold=40.0)  # from here on it is u, in float64 too

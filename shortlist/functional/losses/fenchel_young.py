@@ -9,13 +9,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from shortlist.functional.observed import check_rows
+from shortlist.checks import check_logits
+from shortlist.functional.losses.labeled_logits import own_logits, without_unknown
 from shortlist.functional.projections.lml import lml, lml_dual
 from shortlist.functional.projections.lml_root import centred, solve_dual
 from shortlist.functional.projections.sparse_top import sparse_top
 from shortlist.functional.row_function import RowFunction
 from shortlist.label_axis.rows import as_rows
-from shortlist.targets import fill_unknown, sum_over_positives
+from shortlist.labels import read_labels
 from shortlist.tensors import log_sigmoid, solvable
 
 
@@ -54,9 +55,11 @@ def fenchel_young_loss(logits: Tensor, target: Tensor, potential: Potential) -> 
     References:
         Blondel, Martins, Niculae, "Learning with Fenchel-Young Losses", 2020.
     """
-    check_rows(logits, target)
-    positives = sum_over_positives(logits, target)
-    return potential(fill_unknown(logits, target, -torch.inf)) - positives
+    check_logits(logits)
+    labels = read_labels(target, logits.shape, dtype=logits.dtype)
+    x, present = logits.reshape(labels.num_rows, logits.shape[-1]), labels.present
+    positives = labels.sum_along(torch.where(present > 0, own_logits(x, labels), 0) * present)
+    return potential(without_unknown(x, labels).reshape(logits.shape)) - positives.reshape(labels.row_shape)
 
 
 @dataclass(frozen=True)
