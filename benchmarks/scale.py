@@ -28,8 +28,8 @@ from torch.nn.functional import linear
 from benchmarks.label_lists import label_lists
 from benchmarks.side_by_side import PEAK_RESET, RETURNED_FROM, forward_backward, machine, resident, write_json
 from shortlist import functional as F
-from shortlist.cli.bench_turns import free_memory
 from shortlist.memory import estimate_memory
+from shortlist.timing import free_memory
 
 RESULTS = Path(__file__).parent / "results"
 ROWS, LABELS, FEATURES, POSITIVES, K = 256, 1_000_000, 256, 5, 20

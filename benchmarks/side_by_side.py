@@ -7,10 +7,8 @@ import importlib.metadata
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,49 +16,26 @@ from typing import Any
 import torch
 
 from shortlist.compiled import can_compile
+from shortlist.timing import Step
+from shortlist.timing import median_seconds as medians
 
-Step = Callable[[], object]
+__all__ = [
+    "PEAK_RESET",
+    "RETURNED_FROM",
+    "Step",
+    "forward_backward",
+    "machine",
+    "medians",
+    "peak_copies",
+    "resident",
+    "write_json",
+]
 
 PEAK_RESET = Path("/proc/self/clear_refs")
 """Linux: writing 5 here lets the peak of the resident memory start anew. Without it there is no measuring of peaks."""
 
 RETURNED_FROM = 1 << 16
 """Bytes from which a freed block goes back to the system, so that no call finds room left over by an earlier one."""
-
-
-SHORT = 0.02
-"""Seconds below which the state of the caches makes a difference."""
-
-_RAISES = 1 << 22
-"""A block of so many floats, once freed, makes glibc keep smaller ones for the next call. Until then the first steps
-of a process would pay for new pages each time, and later ones not."""
-
-
-def medians(steps: dict[str, Step], *, seconds: float = 0.4, rounds: int = 60) -> dict[str, float]:
-    """Median seconds of each step, the steps taking turns so that drift meets all of them alike.
-
-    A short step is run twice in its turn and the second run counts, so that none pays for what another one left in the
-    caches. Stops after ``rounds`` turns, or once ``seconds`` per step have been spent and five turns are done.
-    """
-    torch.empty(_RAISES)  # and freed at once
-    for step in steps.values():
-        step()
-        step()
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    begin = time.perf_counter()
-    for turn in range(rounds):
-        for name, step in steps.items():
-            elapsed = _timed(step)
-            times[name].append(_timed(step) if elapsed < SHORT else elapsed)
-        if turn >= 4 and time.perf_counter() - begin > seconds * len(steps):
-            break
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
-def _timed(step: Step) -> float:
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
 
 
 def forward_backward(

@@ -39,6 +39,65 @@ def replacing(path: str | Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def check_output(path: str | Path, *inputs: str | Path | None) -> None:
+    """Raise InputError, before long work, if a file cannot be written or is one of the ``inputs`` being read."""
+    path = Path(path)
+    for other in inputs:
+        if other is not None and path.exists() and Path(other).exists() and path.samefile(other):
+            raise InputError(f"`{path}` is read by this command, so it cannot be its output.")
+    if path.is_dir():
+        raise InputError(f"`{path}` cannot be written: it is a folder.")
+    # A device would be replaced by a file instead of written to.
+    if path.exists() and not path.is_file():
+        raise InputError(f"`{path}` cannot be written: it is not a regular file.")
+    _check_writable(path, next((above for above in path.absolute().parents if above.exists()), Path.cwd()))
+
+
+def check_folder(path: str | Path | None) -> None:
+    """Raise InputError, before long work, if a folder is a file or cannot be written or created; None is no folder."""
+    if path is None:
+        return
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"`{path}` cannot be written: it is not a folder.")
+    _check_writable(path, next(there for there in (path.absolute(), *path.absolute().parents) if there.exists()))
+
+
+def _check_writable(path: Path, folder: Path) -> None:
+    """Raise InputError if ``path`` cannot be created in ``folder``, the nearest existing one."""
+    if not folder.is_dir():
+        raise InputError(f"`{path}` cannot be written: `{folder}` is not a folder.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"`{path}` cannot be written: no permission to write in `{folder}`.")
+
+
+@contextmanager
+def writing(path: str | Path | None) -> Iterator[None]:
+    """Turn a system error in the block, such as a full disk, into an InputError that names ``path``, unless it is None.
+
+    An error that names a file elsewhere, such as one that is read, is raised as it is.
+    """
+    try:
+        yield
+    except OSError as error:
+        if path is None:
+            raise
+        if error.filename is not None and not _concerns(Path(os.fsdecode(error.filename)), Path(path)):
+            raise
+        raise InputError(f"`{path}` cannot be written: {error.strerror or error}.") from error
+
+
+def _concerns(named: Path, written: Path) -> bool:
+    """Whether a file is the written one, a partial form of it beside it, inside it or above it."""
+    named, written = named.absolute(), written.absolute()
+    if written.is_relative_to(named):
+        return True
+    if not named.is_relative_to(written.parent):
+        return False
+    first, name = named.relative_to(written.parent).parts[0], written.name
+    return first in (name, f"{name}.partial") or (first.startswith(f".{name}.") and first.endswith(".partial"))
+
+
 def read_document(path: str | Path, *, kind: str, version: int) -> dict[str, Any]:
     """Read a JSON document that names its kind under ``format``, and its ``version``.
 

@@ -17,15 +17,15 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
     {"errors", "formatting", "tensors"},
-    {"labels", "extras", "files", "fingerprint", "progress", "typed_json", "checks"},
-    {"targets", "compiled"},
+    {"labels", "extras", "files", "fingerprint", "fit_options", "progress", "typed_json", "checks"},
+    {"targets", "compiled", "typed_values", "timing"},
     {"label_axis"},
     {"functional", "cluster", "comparison_document"},
     {"nn", "metrics", "sets", "audit", "data"},
     {"recipes"},
     {"memory"},
     {"train", "report"},
-    {"evidence"},
+    {"benchmark", "evidence", "predict"},
     {"cli"},
 ]
 LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}

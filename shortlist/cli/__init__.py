@@ -1,13 +1,16 @@
-"""The command line: ``shortlist COMMAND …``, one file per command."""
+"""The command line: ``shortlist COMMAND …``, one file per command.
+
+Commands import torch and the rest of the library only when they run.
+"""
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import sys
+import traceback
+import warnings
 from collections.abc import Sequence
-from typing import NoReturn
 
 from shortlist import __version__
 from shortlist.cli import (
@@ -24,63 +27,108 @@ from shortlist.cli import (
     report,
     reproduce,
 )
+from shortlist.cli.options import Parser, add_debug_option
+from shortlist.cli.run_options import expand_dotted
+from shortlist.errors import InputError
+from shortlist.extras import MissingExtraError, require
 
 __all__ = ["main"]
 
+# Packages whose readers do not raise InputError everywhere yet.
+_READERS = tuple(
+    f"shortlist.{name}" for name in ("audit", "checks", "data", "labels", "metrics", "nn", "recipes", "sets", "train")
+)
+_COMMANDS = (audit, bench, calibrate, compare, data, evaluate, fit, losses, memory, predict, report, reproduce)
 
-class _Parser(argparse.ArgumentParser):
-    """Says in one sentence what is wrong, and where help is."""
 
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`.\n")
+def make_parser() -> Parser:
+    """Return the parser of all commands; it is built without importing torch."""
+    parser = Parser(prog="shortlist", description="Models that answer with a set of labels.")
+    parser.add_argument("--version", action="version", version=f"shortlist {__version__}")
+    add_debug_option(parser)
+    parser.add_argument(
+        "--print-completion",
+        metavar="SHELL",
+        choices=("bash", "zsh", "tcsh"),
+        help="print the script for tab completion in bash, zsh or tcsh; needs the package shtab",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    for command in _COMMANDS:
+        command.add_command(commands)
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; a user's mistake is answered in one sentence, never a traceback."""
-    parser = _Parser(prog="shortlist", description="Models that answer with a set of labels.")
-    parser.add_argument("--version", action="version", version=f"shortlist {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    audit.add_command(commands)
-    bench.add_command(commands)
-    calibrate.add_command(commands)
-    compare.add_command(commands)
-    data.add_command(commands)
-    evaluate.add_command(commands)
-    fit.add_command(commands)
-    losses.add_command(commands)
-    memory.add_command(commands)
-    predict.add_command(commands)
-    report.add_command(commands)
-    reproduce.add_command(commands)
-    options = parser.parse_args(arguments)
+    """Run one command and return its exit code.
+
+    Mistakes that the user can mend are reported in one sentence, with code 2; a bug keeps its traceback.
+    """
+    if arguments is None:
+        arguments = sys.argv[1:]
+        _show_deprecations()
+    debug = "--debug" in arguments
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal without the characters of a table gets question marks, not an error after all the work.
+        # A terminal that lacks the characters of a table gets question marks, not an error after all the work.
         sys.stdout.reconfigure(errors="replace")
     try:
-        code = options.run(options)
+        code = _run(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Whoever read along has seen enough, as `head` does; Python must not say so once more when it ends.
+        # The reader has seen enough, as `head` has; without this, Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except KeyboardInterrupt:
-        sys.stderr.write("\nshortlist: interrupted.\n")
+    except KeyboardInterrupt as error:
+        _report(f"interrupted{f': {error}' if str(error) else ''}.", debug, before="\n")
         return 130
-    except (ValueError, TypeError, ImportError, OSError, RecursionError) as error:
-        sys.stderr.write(f"shortlist: {_sentence(error)}\n")
-        return 2
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "allocate" not in str(error):
+    except (ValueError, TypeError, ImportError, OSError, MemoryError, RuntimeError) as error:
+        sentence = _sentence(error)
+        if sentence is None:
             raise
-        sys.stderr.write(
-            "shortlist: there is not enough memory; smaller batches, or fewer jobs or processes need less.\n"
-        )
+        _report(sentence, debug)
         return 2
 
 
-def _sentence(error: Exception) -> str:
-    """What the system says of a file has a number in front and no full stop."""
-    if isinstance(error, OSError) and error.strerror is not None:
+def _run(arguments: Sequence[str]) -> int:
+    parser = make_parser()
+    options = parser.parse_args(expand_dotted(arguments))
+    if options.print_completion is not None:
+        sys.stdout.write(require("shtab", extra="completion").complete(parser, options.print_completion) + "\n")
+        return 0
+    if "run" not in options:
+        parser.error("a COMMAND must be given")
+    options.command_line = list(arguments)
+    return options.run(options)
+
+
+def _sentence(error: Exception) -> str | None:
+    """Return what to tell the user; None for a bug."""
+    if isinstance(error, OSError):
+        if error.strerror is None:
+            return str(error) or None
         return f"{error.strerror}." if error.filename is None else f"`{error.filename}`: {error.strerror}."
-    return str(error)
+    if isinstance(error, InputError | MissingExtraError) or _in_reader(error):
+        return str(error)
+    # torch reports a lack of memory as a RuntimeError.
+    if isinstance(error, MemoryError) or "allocate" in str(error):
+        return "there is not enough memory; smaller batches and fewer jobs or processes need less."
+    return None
+
+
+def _in_reader(error: Exception) -> bool:
+    """Whether a reader of users' files raised a plain ValueError or TypeError."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    module = frames[-1][0].f_globals.get("__name__", "") if frames else ""
+    return isinstance(error, ValueError | TypeError) and module.startswith(_READERS)
+
+
+def _report(sentence: str, debug: bool, *, before: str = "") -> None:
+    if debug:
+        sys.stderr.write(traceback.format_exc())
+    sys.stderr.write(f"{before}shortlist: {sentence}\n")
+
+
+def _show_deprecations() -> None:
+    """Show deprecation warnings of this package, which Python hides by default, in one line each."""
+    warnings.filterwarnings("default", category=DeprecationWarning, module=r"shortlist")
+    warnings.formatwarning = lambda message, category, *_: f"shortlist: {category.__name__}: {message}\n"

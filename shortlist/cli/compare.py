@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.cluster_option import add_cluster_option
-from shortlist.cli.output_file import check_folder, told_folder_failure
-from shortlist.cli.work_bar import work_bar
-from shortlist.comparison_document import ComparisonDocument, write_comparison
-from shortlist.extras import require
-from shortlist.report.winners import (
-    MetricFormat,
-    audit_sentence,
-    main_metrics,
-    metric_title,
-    shown_name,
-    summary_sentence,
-)
+from shortlist.cli.console import console, print_json, table, text
+from shortlist.cli.options import add_parser
+from shortlist.cli.run_options import DataOptions, RunOptions, add_run_options, read_run_options
+from shortlist.errors import InputError
+from shortlist.files import check_folder, writing
+from shortlist.fit_options import FitOptions
+from shortlist.progress import progress_bar
 
 _EXAMPLES = """\
 examples:
@@ -34,132 +26,140 @@ examples:
   shortlist compare digits --losses lml_nll bce --cluster dask://scheduler:8786 --output digits-comparison
   shortlist compare plants.csv --reader '{label: species}' --losses cross_entropy noised_topk --target average3_error
 
-Every loss is trained with every seed, with the same budget. A mean comes with half its 95% interval (Student). A star
-marks the best, and what cannot be told from it: the interval of the difference, paired by seed, holds 0. Candidates
-may differ in any option but k and the seed. With --output all runs and their models are kept; a comparison that was
-interrupted goes on when it is started again, also on another cluster, and `shortlist report` makes a page of it.
+Every loss is trained with every seed, on the same budget. A mean comes with half of its 95% interval (Student). A star
+marks the best and whatever is not significantly worse: the interval of the difference, paired by seed, contains 0.
+Candidates may differ in any option except k and the seed. With --output all runs and their models are kept; an
+interrupted comparison resumes when it is started again, on another cluster, too, and `shortlist report` makes a page
+of it.
 exit code: 0, or 2 when something is wrong.
 """
 
 
+@dataclass(frozen=True)
+class CompareOptions:
+    """What is compared.
+
+    Args:
+        losses: names of losses; see `shortlist losses`.
+        candidates: options by name, for candidates that differ in more than the loss.
+        seeds: how many seeds.
+        target: the metric to name the winner of.
+        audit: which label sets can the layers never rank first?
+        jobs: runs at a time, each with its share of the cores (default 1).
+        cluster: local, dask://HOST:PORT or ray://HOST:PORT; dask:// and ray:// start one on this machine. All workers
+            are used unless --jobs limits them; work that is lost with a worker is repeated. Workers need the same
+            release of shortlist and images, which are read on demand, under the same paths.
+        output: folder that keeps runs, models and what a report shows.
+        json: print the metrics as JSON and nothing else.
+    """
+
+    losses: tuple[str, ...] = field(default=(), metadata={"metavar": "LOSS"})
+    candidates: Mapping[str, Any] = field(default_factory=dict)
+    seeds: int = 3
+    target: str | None = field(default=None, metadata={"metavar": "METRIC"})
+    audit: bool = field(default=False, metadata={"metavar": "true|false"})
+    jobs: int | None = None
+    cluster: str = "local"
+    output: str | None = field(default=None, metadata={"metavar": "FOLDER"})
+    json: bool = False
+
+
 def add_command(commands: Any) -> None:
-    """Describe the command; its own parser reads what comes after its name."""
-    # A prefix that nobody types, so that every option is left to the parser of the command.
-    parser = commands.add_parser("compare", help="compare losses on the same data", add_help=False, prefix_chars="\0")
-    parser.add_argument("rest", nargs=argparse.REMAINDER)
-    parser.set_defaults(run=run)
+    """Describe the command to the parser."""
+    about = "Compare losses on the same data."
+    parser = add_parser(commands, "compare", run, help="compare losses on the same data", about=about, epilog=_EXAMPLES)
+    add_run_options(parser, CompareOptions)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train and evaluate all, print the table."""
-    given = _parsed(options.rest)
-    check_folder(given.output)
-    comparison = _compared(given, shlex.join(["shortlist", "compare", *options.rest]))
-    with told_folder_failure(given.output):
-        path = None if given.output is None else write_comparison(comparison, given.output)
-    if given.json:
-        sys.stdout.write(json.dumps(_content(comparison.to_json()), indent=1) + "\n")
+    """Train and evaluate all candidates, and print the table."""
+    given = read_run_options(options, CompareOptions)
+    asked: CompareOptions = given.of(CompareOptions)
+    if asked.seeds < 1:
+        raise InputError(f"--seeds must be at least 1; got {asked.seeds}.")
+    check_folder(asked.output)
+    document = _compare(given, asked, shlex.join(["shortlist", *options.command_line]))
+    path = None
+    if asked.output is not None:
+        from shortlist.comparison_document import write_comparison
+
+        with writing(asked.output):
+            path = write_comparison(document, asked.output)
+    if asked.json:
+        print_json(_content(document.to_json()))
     else:
-        _print(comparison, path)
+        _print(document, path)
     return 0
 
 
-def _parsed(rest: Sequence[str]) -> Any:
-    from shortlist.cli.run_options import options_parser
+def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
+    """Return the document of the comparison."""
+    began, base, data = time.monotonic(), given.of(FitOptions), given.of(DataOptions)
+    candidates = _candidates(base, asked.losses, asked.candidates)
 
-    parser = options_parser("shortlist compare", "Compare losses on the same data.", _EXAMPLES)
-    parser.add_argument("--losses", nargs="+", default=[], metavar="LOSS", help="names of losses")
-    parser.add_argument("--candidates", type=dict, default={}, help="options by name, for more than the loss")
-    parser.add_argument("--seeds", type=int, default=3, help="how many seeds (default 3)")
-    parser.add_argument("--target", metavar="FIGURE", default=None, help="what to name the winner of")
-    parser.add_argument("--audit", type=bool, default=False, help="which label sets can the layers never rank first?")
-    parser.add_argument(
-        "--jobs", type=int, default=None, help="runs at a time, each with its share of the cores (default 1)"
-    )
-    add_cluster_option(parser, "images, which are read as they are needed, under the same paths")
-    parser.add_argument("--output", metavar="FOLDER", default=None, help="keeps runs, models and what a report shows")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON and nothing else")
-    given = parser.parse_args(rest)
-    if given.seeds < 1:
-        raise ValueError(f"--seeds must be at least 1; got {given.seeds}.")
-    return given
-
-
-def _compared(given: Any, command: str) -> ComparisonDocument:
-    """The document of the comparison that was asked for."""
-    from shortlist.cli.model_data import describe_source
-    from shortlist.cli.run_options import check_test_rows, fit_options, naming_data, training_data
     from shortlist.train import compare, comparison_document
+    from shortlist.train.data_source import check_test_rows, describe_source, open_training_data
     from shortlist.train.evaluation import metric_names
 
-    began, base = time.monotonic(), fit_options(given)
-    candidates = _candidates(base, given.losses, given.candidates)
-    dataset = training_data(given)
+    dataset = open_training_data(data.data, format=data.format, reader=data.reader, seed=base.seed)
     # Before the work, which may take hours.
-    figures = metric_names(dataset, base.k)
-    target = given.target or figures[0]
-    if target not in figures:
-        raise ValueError(f"--target must be one of {', '.join(figures)}; got {target!r}.")
-    source = describe_source(dataset, given.data, format=given.format, reader=given.reader, seed=given.seed)
-    with naming_data(given.data), told_folder_failure(given.output), work_bar("runs") as tell:
-        check_test_rows(dataset, candidates.values())
+    metrics = metric_names(dataset, base.k)
+    target = asked.target or metrics[0]
+    if target not in metrics:
+        raise InputError(f"--target must be one of {', '.join(metrics)}; got {target!r}.")
+    source = describe_source(dataset, data.data, format=data.format, reader=data.reader, seed=base.seed)
+    with writing(asked.output), progress_bar("comparing", unit="runs", delay=0) as bar:
+        check_test_rows(dataset, candidates.values(), name=data.data)
         comparison = compare(
             dataset,
             candidates,
-            seeds=range(base.seed, base.seed + given.seeds),
-            folder=given.output,
-            audit=given.audit,
-            jobs=given.jobs,
-            cluster=given.cluster,
+            seeds=range(base.seed, base.seed + asked.seeds),
+            folder=asked.output,
+            audit=asked.audit,
+            jobs=asked.jobs,
+            cluster=asked.cluster,
             source=source,
-            progress=tell,
+            progress=bar.update,
+            data_name=data.data,
         )
+    seconds = [run.seconds or 0.0 for runs in comparison.details.values() for run in runs.values()]
+    # What all runs take at least, earlier calls included; on a cluster, the longest of them.
+    on_cluster = asked.jobs is None and asked.cluster != "local"
+    least = max(seconds) if on_cluster else sum(seconds) / (asked.jobs or 1)
     return comparison_document(
         comparison,
         dataset,
         candidates,
         target=target,
         exact=exact_probabilities(source["format"]),
-        commands=[command, *_configs(given)],
-        seconds=max(time.monotonic() - began, _seconds(comparison, given.jobs, given.cluster)),
+        commands=[command, *(f"# {file} holds:\n{file.read_text().rstrip()}" for file in given.configs)],
+        seconds=max(time.monotonic() - began, least),
     )
 
 
-def _configs(given: Any) -> list[str]:
-    """What stands in the YAML files, without which a command says little."""
-    files = [Path(str(path)) for path in given.config or ()]
-    return [f"# {file} holds:\n{file.read_text().rstrip()}" for file in files if file.is_file()]
-
-
-def _seconds(comparison: Any, jobs: int | None, cluster: str) -> float:
-    """What all runs take at least, those of earlier calls included; on a cluster as long as the longest."""
-    seconds = [run.seconds for runs in comparison.details.values() for run in runs.values()]
-    return max(seconds) if jobs is None and cluster != "local" else sum(seconds) / (jobs or 1)
-
-
-def _candidates(base: Any, losses: Sequence[str], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by name: one candidate per loss, and those that were described."""
+def _candidates(base: FitOptions, losses: Sequence[str], named: Mapping[str, Any]) -> dict[str, FitOptions]:
+    """Return options by name: a candidate per loss, and those that were described."""
     candidates = {loss: replace(base, loss=loss) for loss in losses}
     if len(candidates) < len(losses):
-        raise ValueError(f"--losses must name each loss once; got {' '.join(losses)}.")
+        raise InputError(f"--losses must name each loss once; got {' '.join(losses)}.")
+    known = [each.name for each in fields(base) if each.name not in ("k", "seed")]
     for name, options in named.items():
         if name in candidates:
-            raise ValueError(f"--candidates must have names of their own; {name!r} is one of --losses.")
-        known = [field.name for field in fields(base) if field.name not in ("k", "seed")]
+            raise InputError(f"--candidates must have names of their own; {name!r} is one of --losses.")
         for option in options if isinstance(options, Mapping) else [options]:
             if option not in known:
-                raise ValueError(f"--candidates {name}: must be options among {', '.join(known)}; got {option!r}.")
+                raise InputError(f"--candidates {name}: options must be among {', '.join(known)}; got {option!r}.")
         try:
             candidates[name] = replace(base, **options)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"--candidates {name}: {error}") from error
+            raise InputError(f"--candidates {name}: {error}") from error
     if not candidates:
-        raise ValueError("--losses or --candidates must say what to compare.")
+        raise InputError("--losses or --candidates must say what to compare.")
     return candidates
 
 
 def exact_probabilities(format: str) -> Callable[[Any], Any] | None:
-    """From inputs to the true probabilities of the labels, for data of which they are known."""
+    """Return the function from inputs to the true probabilities of labels, for data that have one."""
     from shortlist.data import AmbiguousWorld
 
     if format != "ambiguous":
@@ -169,7 +169,7 @@ def exact_probabilities(format: str) -> Callable[[Any], Any] | None:
 
 
 def _content(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures; what a report shows besides is in the file."""
+    """Return the metrics; the file has everything else that a report shows."""
     candidates, optimum = document["candidates"].items(), document["optimum"]
     return {
         "format": "shortlist comparison figures",
@@ -183,8 +183,8 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cells(document: ComparisonDocument, candidate: str, columns: Sequence[tuple[str, MetricFormat]]) -> list[str]:
-    """The metrics of a candidate, with stars."""
+def _cells(document: Any, candidate: str, columns: Sequence[tuple[str, Any]]) -> list[str]:
+    """Return the metrics of a candidate, with stars."""
     intervals, best = document.candidates[candidate].intervals, document.best
     return [
         wording.interval(intervals[name].mean, intervals[name].half_width)
@@ -193,31 +193,39 @@ def _cells(document: ComparisonDocument, candidate: str, columns: Sequence[tuple
     ]
 
 
-def _print(document: ComparisonDocument, path: Path | None) -> None:
-    text = require("rich.text", extra="report").Text
-    console = require("rich.console", extra="report").Console(highlight=False, soft_wrap=True)
+def _print(document: Any, path: Path | None) -> None:
+    from shortlist.report.winners import (
+        MetricFormat,
+        audit_sentence,
+        main_metrics,
+        metric_title,
+        shown_name,
+        summary_sentence,
+    )
+
+    screen = console(wrap=False)
     columns = [(name, MetricFormat(document, name)) for name in main_metrics(document)]
     rows = {candidate: _cells(document, candidate, columns) for candidate in document.candidates}
     titles = [f"{metric_title(name)}{wording.unit and f', {wording.unit}'}" for name, wording in columns]
-    # In narrow terminals titles may be broken between words, and numbers may not.
+    # In narrow terminals titles may break between words, but numbers must not.
     in_column = zip(titles, *rows.values(), strict=True)
     least = [max(map(len, [*title.split(), *cells])) for title, *cells in in_column]
     names = max(len(word) for candidate in rows for word in shown_name(candidate).split())
-    fits = names + sum(least) + 3 * len(least) + 4 <= console.width
-    table = require("rich.table", extra="report").Table(padding=(0, 1 if fits else 0))
-    table.add_column("", overflow="fold")
+    fits = names + sum(least) + 3 * len(least) + 4 <= screen.width
+    found = table(padding=(0, 1 if fits else 0))
+    found.add_column("", overflow="fold")
     for title, width in zip(titles, least, strict=True):
-        table.add_column(title, justify="right", min_width=width)
+        found.add_column(title, justify="right", min_width=width)
     for candidate, cells in rows.items():
-        table.add_row(text(shown_name(candidate)), *cells)
+        found.add_row(text(shown_name(candidate)), *cells)
     if document.optimum is not None:
-        table.add_section()
+        found.add_section()
         optimum = document.optimum.values
-        table.add_row("optimum", *(f"{wording.value(optimum[name])}  " for name, wording in columns))
-    console.print(table)
-    console.print(summary_sentence(document), markup=False)
+        found.add_row("optimum", *(f"{wording.value(optimum[name])}  " for name, wording in columns))
+    screen.print(found)
+    screen.print(summary_sentence(document), markup=False)
     for name, candidate in document.candidates.items():
         if candidate.audit is not None:
-            console.print(f"{shown_name(name)}: {audit_sentence(candidate.audit)}", markup=False)
+            screen.print(f"{shown_name(name)}: {audit_sentence(candidate.audit)}", markup=False)
     if path is not None:
-        console.print(f"Kept in {path.parent}; `shortlist report {path.parent}` makes a page of it.", markup=False)
+        screen.print(f"Kept in {path.parent}; `shortlist report {path.parent}` makes a page of it.", markup=False)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.data_options import reader_options
-from shortlist.cli.data_tables import print_summary
-from shortlist.data import Dataset
-from shortlist.data.summary import DatasetSummary, summarise
-from shortlist.extras import require
-from shortlist.report.chart_matplotlib import save_figure
-from shortlist.report.dataset import draw_dataset
-from shortlist.report.dataset_examples import example_rows
+from shortlist.cli.console import print_json
+from shortlist.cli.options import add_json_option, add_parser, add_seed_option, whole_number
+from shortlist.errors import InputError
+from shortlist.extras import MissingExtraError, require
+from shortlist.files import writing
+from shortlist.progress import progress_bar
 
 _INSPECT_EXAMPLES = """\
 examples:
@@ -33,38 +27,33 @@ exit code: 0, or 2 when something could not be read.
 """
 _EXAMPLES = """\
 examples:
-  shortlist data inspect PATH      what is in a dataset: figures, a picture, examples
+  shortlist data inspect PATH      what is in a dataset: numbers, a picture, examples
   shortlist data formats           which formats can be read
 """
 _PICTURES = (".png", ".svg", ".pdf")
-_MOST_EXAMPLES = 60
-_LONG_SECONDS = 1.0
 
 
 def add_command(commands: Any) -> None:
     """Describe the command and its parts to the parser."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = commands.add_parser(
-        "data",
-        help="look at datasets of many formats",
-        description="Look at datasets of many formats.",
-        epilog=_EXAMPLES,
-        formatter_class=raw,
+    about = "Look at datasets of many formats."
+    parser = add_parser(
+        commands, "data", _no_part, help="look at datasets of many formats", about=about, epilog=_EXAMPLES
     )
     parts = parser.add_subparsers(metavar="inspect|formats", required=True)
-    inspect = parts.add_parser(
+    inspect = add_parser(
+        parts,
         "inspect",
-        help="what is in a dataset: figures, a picture, examples",
-        description="Print and draw what is in a dataset: rows, labels, long tail, groups, gaps, duplicates, examples.",
+        run_inspect,
+        help="what is in a dataset: numbers, a picture, examples",
+        about="Print and draw what is in a dataset: rows, labels, long tail, groups, gaps, duplicates, examples.",
         epilog=_INSPECT_EXAMPLES,
-        formatter_class=raw,
     )
     inspect.add_argument("path", metavar="PATH", help="file or folder")
-    inspect.add_argument("--format", metavar="NAME", help="see `shortlist data formats`; by default found by content")
+    inspect.add_argument("--format", metavar="NAME", help="see `shortlist data formats`; by default told by content")
     inspect.add_argument(
         "--option", metavar="NAME=VALUE", action="append", default=[], help="option of the reader; may be repeated"
     )
-    inspect.add_argument("--json", action="store_true", help="print the figures as JSON and nothing else")
+    add_json_option(inspect, "the numbers")
     picture = inspect.add_mutually_exclusive_group()
     picture.add_argument(
         "--figure",
@@ -72,21 +61,27 @@ def add_command(commands: Any) -> None:
         help="where to draw: .png, .svg or .pdf (default: <name>-inspect.png; none with --json)",
     )
     picture.add_argument("--no-figure", action="store_true", help="draw nothing")
-    inspect.add_argument("--examples", metavar="N", type=int, default=12, help="rows to show (default 12)")
-    inspect.add_argument("--seed", metavar="N", type=int, default=0, help="which rows (default 0)")
+    inspect.add_argument(
+        "--examples", metavar="N", type=whole_number(at_least=0, below=61), default=12, help="rows to show (default 12)"
+    )
+    add_seed_option(inspect, default=0, help="which rows (default 0)")
     inspect.add_argument("--no-duplicates", action="store_true", help="do not read all inputs to find equal rows")
-    inspect.set_defaults(run=run_inspect)
-    formats = parts.add_parser("formats", help="which formats can be read", description="List what can be read.")
-    formats.add_argument("--json", action="store_true", help="print them as JSON and nothing else")
-    formats.set_defaults(run=run_formats)
+    formats = add_parser(
+        parts, "formats", run_formats, help="which formats can be read", about="List the formats that can be read."
+    )
+    add_json_option(formats, "them")
+
+
+def _no_part(options: argparse.Namespace) -> int:
+    raise InputError("data needs `inspect` or `formats`; see `shortlist data --help`.")
 
 
 def run_formats(options: argparse.Namespace) -> int:
-    """List the formats, one a line."""
+    """List the formats, one per line."""
     from shortlist.data.opening import FORMATS
 
     if options.json:
-        sys.stdout.write(json.dumps({name: form.about for name, form in FORMATS.items()}, indent=1) + "\n")
+        print_json({name: form.about for name, form in FORMATS.items()})
         return 0
     width = max(map(len, FORMATS), default=0)
     for name, form in FORMATS.items():
@@ -95,13 +90,18 @@ def run_formats(options: argparse.Namespace) -> int:
 
 
 def run_inspect(options: argparse.Namespace) -> int:
-    """Summarise, print and draw a dataset."""
+    """Summarize, print and draw a dataset."""
     figure = _wanted_figure(options)
+
+    from shortlist.cli.data_tables import print_summary
+    from shortlist.data.summary import summarise
+    from shortlist.report.dataset_examples import example_rows
+
     dataset = _open(options)
-    with _bar(shown=sys.stderr.isatty()) as progress:
-        summary = summarise(dataset, duplicates=not options.no_duplicates, progress=progress)
+    with progress_bar("looking for equal rows", unit="rows") as bar:
+        summary = summarise(dataset, duplicates=not options.no_duplicates, progress=bar.update)
     if options.json:
-        sys.stdout.write(json.dumps(summary.to_json(), indent=1) + "\n")
+        print_json(summary.to_json())
     else:
         rows = example_rows(len(dataset), options.examples, seed=options.seed)
         print_summary(summary, dataset, rows)
@@ -113,86 +113,41 @@ def run_inspect(options: argparse.Namespace) -> int:
 
 
 def _wanted_figure(options: argparse.Namespace) -> str | None:
-    """Where to draw, an empty text for the default place, None for nowhere; mistakes are told before the work."""
-    if not 0 <= options.examples <= _MOST_EXAMPLES:
-        raise ValueError(f"--examples must lie in [0, {_MOST_EXAMPLES}]; got {options.examples}.")
-    if options.seed < 0:
-        raise ValueError(f"--seed must be at least 0; got {options.seed}.")
+    """Return where to draw, empty for the default path, None for nowhere; check that before the work."""
     if options.figure is None:
         return None if options.no_figure or options.json else ""
     if Path(options.figure).suffix.lower() not in _PICTURES:
-        raise ValueError(f"--figure must end in {', '.join(_PICTURES)}; got {options.figure!r}.")
+        raise InputError(f"--figure must end in {', '.join(_PICTURES)}; got {options.figure!r}.")
     require("matplotlib.figure", extra="report")
     return options.figure
 
 
-def _open(options: argparse.Namespace) -> Dataset:
-    from shortlist.data.opening import FORMATS, open_dataset
+def _open(options: argparse.Namespace) -> Any:
+    from shortlist.data.opening import FORMATS, open_dataset, told_format
+    from shortlist.data.reader_options import reader_options
 
-    # Which format it is shows when it is opened, so that without a name any reader's types count.
-    named = [FORMATS[options.format]] if options.format in FORMATS else FORMATS.values()
-    given = reader_options(options.option, [form.read for form in named])
+    name, path = told_format(options.path) if options.format is None else (options.format, options.path)
+    if name not in FORMATS:
+        raise InputError(f"--format must be one of {', '.join(FORMATS)}; got {name!r}.")
+    return open_dataset(path, format=name, **reader_options(options.option, FORMATS[name].read))
+
+
+def _draw(summary: Any, dataset: Any, figure: str, options: argparse.Namespace) -> Path | None:
+    from shortlist.report.chart_matplotlib import save_figure
+    from shortlist.report.dataset import draw_dataset
+
+    path = figure or _default_figure(summary, options.path)
     try:
-        return open_dataset(options.path, format=options.format, **given)
-    except TypeError as error:
-        if not given or str(error).startswith("`"):  # Our own sentences begin with what they are about.
-            raise
-        names = ", ".join(f"--option {name}" for name in given)
-        raise ValueError(f"`{options.path}`: {names} must be what the reader takes ({error}).") from error
-
-
-def _draw(summary: DatasetSummary, dataset: Dataset, figure: str, options: argparse.Namespace) -> Path | None:
-    try:
-        path = figure or _default_figure(summary, options.path)
-        return _save(draw_dataset(summary, dataset, examples=options.examples, seed=options.seed), path)
-    except (ImportError, OSError) as error:
+        with writing(path):
+            return save_figure(draw_dataset(summary, dataset, examples=options.examples, seed=options.seed), path)
+    except (InputError, MissingExtraError) as error:
         if figure:
             raise
-        # Nobody asked for the picture, so that its absence is no failure.
+        # Nobody asked for the picture, so its absence is no failure.
         sys.stderr.write(f"shortlist: no picture: {error}\n")
         return None
 
 
-def _default_figure(summary: DatasetSummary, path: str) -> str:
+def _default_figure(summary: Any, path: str) -> str:
     name = re.sub(r"[^\w.-]+", "-", summary.name or Path(path).resolve().stem).strip("-.")
     return f"{name or 'dataset'}-inspect.png"
-
-
-def _save(drawn: Any, path: str) -> Path:
-    """Write a figure; an error names its file, as the one that is written first and then renamed means nothing."""
-    try:
-        return save_figure(drawn, path)
-    except OSError as error:
-        reason, folder = error.strerror or str(error), Path(path).parent
-        # Where a folder is at fault, perhaps one above, it is what to look at.
-        if error.filename is not None and Path(error.filename) in (folder, *folder.parents):
-            reason = f"`{error.filename}`: {reason}"
-        raise OSError(f"`{path}` cannot be written: {reason}.") from error
-
-
-@contextmanager
-def _bar(*, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on standard error that appears when the work turns out to be long, and leaves nothing behind."""
-    if not shown:
-        yield None
-        return
-    rich = require("rich.progress", extra="report")
-    console = require("rich.console", extra="report").Console(stderr=True)
-    columns = (
-        rich.TextColumn("{task.description}"),
-        rich.BarColumn(),
-        rich.MofNCompleteColumn(),
-        rich.TimeRemainingColumn(),
-    )
-    bar, began = rich.Progress(*columns, console=console, transient=True), time.monotonic()
-    task = bar.add_task("looking for equal rows", total=None)
-
-    def advance(done: int, total: int) -> None:
-        if done < total and time.monotonic() - began > _LONG_SECONDS:
-            bar.start()
-        bar.update(task, completed=done, total=total)
-
-    try:
-        yield advance
-    finally:
-        bar.stop()

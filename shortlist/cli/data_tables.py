@@ -1,4 +1,4 @@
-"""What ``shortlist data inspect`` prints: a table of figures, bars of text and a few examples."""
+"""What ``shortlist data inspect`` prints: a table of numbers, bars of text and a few examples."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
+from shortlist.cli.console import bars, console, grid, name_value_grid, text
 from shortlist.data import Dataset
-from shortlist.data.summary.statistics import DatasetSummary, EqualRows, GroupStructure, Names
-from shortlist.data.summary.tally import Tally
-from shortlist.extras import require
+from shortlist.data.summary import DatasetSummary, EqualRows, GroupStructure, Names, Tally
 from shortlist.formatting import format_count, format_number, format_percent
+from shortlist.report.chart_matplotlib import one_line
 from shortlist.report.dataset import shot_name
-from shortlist.report.dataset_examples import describe_input, describe_labels, one_line, read_example
+from shortlist.report.dataset_examples import describe_input, describe_labels, read_example
 
 _MOST_BARS = 10
 _BAR_WIDTH = 20
@@ -24,40 +24,30 @@ _COMMON_SHARE = 0.98
 
 
 def print_summary(summary: DatasetSummary, dataset: Dataset, rows: list[int]) -> None:
-    """Print the figures of a dataset and some of its rows.
+    """Print the statistics of a dataset and some of its rows.
 
     Args:
         summary: of the dataset.
         dataset: for the examples.
         rows: rows to choose from; a few are shown.
     """
-    console = require("rich.console", extra="report").Console(highlight=False)
-    console.print(_heading(summary))
-    table = _grid()
-    for name, text, alarming in _figures(summary):
-        table.add_row(_text(name, "bold"), _text(text, "yellow" if alarming else ""))
-    console.print(table)
+    screen = console()
+    screen.print(_heading(summary))
+    lines = [(name, _text(line, "yellow" if alarming else "")) for name, line, alarming in _statistics(summary)]
+    screen.print(name_value_grid(lines))
     if summary.rows:
-        block = "█" if console.encoding.lower().startswith("utf") else "#"
-        console.print()
-        console.print(_charts(summary, block))
+        screen.print()
+        screen.print(_charts(summary, screen.encoding))
     if rows:
         few = min(_FEW, len(rows))
-        console.print()
-        console.print(_text(f"{format_count(few, 'row')} by chance", "bold"))
-        console.print(_examples(dataset, [rows[place * len(rows) // few] for place in range(few)]))
+        screen.print()
+        screen.print(_text(f"{format_count(few, 'random row')}", "bold"))
+        screen.print(_examples(dataset, [rows[place * len(rows) // few] for place in range(few)]))
 
 
-def _text(text: str, style: str = "", **options: Any) -> Any:
-    """Text as it is: names of labels are no markup, and their control characters reach no terminal."""
-    return require("rich.text", extra="report").Text(one_line(text), style=style, **options)
-
-
-def _grid() -> Any:
-    table = require("rich.table", extra="report").Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
+def _text(content: str, style: str = "", **options: Any) -> Any:
+    """Return text without control characters, which labels and inputs may hold."""
+    return text(one_line(content), style, **options)
 
 
 def _heading(summary: DatasetSummary) -> Any:
@@ -67,8 +57,8 @@ def _heading(summary: DatasetSummary) -> Any:
     return _text(f"{name}{rows} of {summary.inputs}{shape}, {labels}", "bold green")
 
 
-def _figures(summary: DatasetSummary) -> Iterator[tuple[str, str, bool]]:
-    """Name, text, and whether somebody should look closer."""
+def _statistics(summary: DatasetSummary) -> Iterator[tuple[str, str, bool]]:
+    """Yield name, text, and whether it deserves a closer look."""
     per_row, per_label = summary.labels_per_row, summary.rows_per_label
     yield "rows", _parts(summary), False
     yield "targets", summary.target_form, False
@@ -191,65 +181,55 @@ def _range(low: int, high: int, noun: str) -> str:
     return format_count(high, noun) if low == high else f"{low:,} to {format_count(high, noun)}"
 
 
-def _charts(summary: DatasetSummary, block: str) -> Any:
+def _charts(summary: DatasetSummary, encoding: str) -> Any:
     cardinality = [
         (f"{low:,}" if low == high else f"{low:,}-{high:,}", count)
         for low, high, count in _bins(summary.labels_per_row)
     ]
-    both = require("rich.table", extra="report").Table.grid(padding=(0, 4))
+    shown = lambda counts: bars(counts, encoding=encoding, width=_BAR_WIDTH, padding=1)
+    both = grid(padding=4)
     if summary.training is None:
         both.add_row(_text("rows by number of labels", "bold"))
-        both.add_row(_bars(cardinality, block))
+        both.add_row(shown(cardinality))
         return both
     shots = [(shot_name(shot.low, shot.high, shot.name), shot.labels) for shot in summary.training.shots]
     both.add_row(_text("rows by number of labels", "bold"), _text("labels by training examples", "bold"))
-    both.add_row(_bars(cardinality, block), _bars(shots, block))
+    both.add_row(shown(cardinality), shown(shots))
     return both
 
 
 def _bins(tally: Tally) -> list[tuple[int, int, int]]:
-    """Ranges of one width for all but the largest numbers: a few rows may have very many labels, and share a range."""
+    """Return ranges of one width, except that the few rows with very many labels share one."""
     reached = list(accumulate(tally.times))
     common = bisect_left(reached, _COMMON_SHARE * tally.members) + 1
     bins = Tally(tally.values[:common], tally.times[:common]).bins(_MOST_BARS - 1)
     first = bins[-1][1] + 1
     rest = [(value, times) for value, times in zip(tally.values, tally.times, strict=True) if value >= first]
-    # A number just behind the common ones may fall into the last range, which ends where its width ends.
+    # A number just above the common ones may fall into the last range, which extends to its full width.
     last = sum(times for value, times in zip(tally.values, tally.times, strict=True) if bins[-1][0] <= value < first)
     bins[-1] = (bins[-1][0], min(bins[-1][1], tally.maximum), last)
     return [*bins, (first, tally.maximum, sum(times for _, times in rest))] if rest else bins
 
 
-def _bars(bars: list[tuple[str, int]], block: str) -> Any:
-    table = require("rich.table", extra="report").Table.grid(padding=(0, 1))
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    most = max([count for _, count in bars], default=0)
-    for name, count in bars:
-        # Whatever is there is seen: at least one block.
-        width = max(1, round(_BAR_WIDTH * count / most)) if count else 0
-        table.add_row(_text(name), _text(f"{block * width} {count:,}", "cyan"))
-    return table
-
-
 def _examples(dataset: Dataset, rows: list[int]) -> Any:
-    table = require("rich.table", extra="report").Table.grid(padding=(0, 2), expand=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=3)
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=2)
+    found = grid()
+    found.expand = True
+    found.add_column(justify="right", no_wrap=True)
+    found.add_column(no_wrap=True)
+    found.add_column(no_wrap=True, overflow="ellipsis", ratio=3)
+    found.add_column(no_wrap=True, overflow="ellipsis", ratio=2)
     for row in rows:
         shown = read_example(dataset, row)
         if shown.example is None:
-            # The reason comes after the name of a file, which may be long: it takes lines rather than be cut.
+            # The reason follows the name of a file, which may be long, so it is wrapped instead of cut.
             reason = _text(
                 f"cannot be read: {shown.reason}"[:_LONGEST_CONTENT], "yellow", no_wrap=False, overflow="fold"
             )
-            table.add_row(_text(f"{row:,}"), "", reason, "")
+            found.add_row(_text(f"{row:,}"), "", reason, "")
             continue
         example = shown.example
         labels = _text(describe_labels(example), "green")
-        # Long texts are cut before they are measured: a book would take a while.
+        # Long texts are cut before they are measured, which takes a while for a book.
         content = _text(describe_input(dataset, example)[:_LONGEST_CONTENT])
-        table.add_row(_text(f"{row:,}"), _text(example.split or ""), content, labels)
-    return table
+        found.add_row(_text(f"{row:,}"), _text(example.split or ""), content, labels)
+    return found

@@ -3,42 +3,43 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
-from shortlist.cli.model_options import add_data_options, check_model_options
-from shortlist.cli.predict import read_rule, seeded
-from shortlist.cli.score_figures import ScoreFigures, measure_classes, measure_label_sets
-from shortlist.cli.scores_file import Scores, add_score_options, scores_of
-from shortlist.cli.set_figures import SetFigures, measure_sets, number
-from shortlist.cli.true_labels import add_label_options, in_form, read_true_labels
-from shortlist.extras import require
+from shortlist.cli.console import bars, console, name_value_grid, print_json, table, text
+from shortlist.cli.options import (
+    add_data_options,
+    add_json_option,
+    add_label_options,
+    add_parser,
+    add_score_options,
+    add_seed_option,
+    is_model,
+    open_model_scores,
+    open_score_file,
+)
+from shortlist.errors import InputError
 from shortlist.formatting import format_count, format_percent
-from shortlist.sets import SetRule
 
 _EXAMPLES = """\
 examples:
   shortlist evaluate test.npy test_labels.txt --logits
   shortlist evaluate test.npy test_labels.npy --logits --rule rule.json --k 1 5 10
-  shortlist evaluate test.csv sets.json --probabilities --id image --json > figures.json
+  shortlist evaluate test.csv sets.json --probabilities --id image --json > metrics.json
   shortlist evaluate plants-model --data new.csv --k 1 3
   shortlist evaluate plants-model --data plants.csv --part val --rule rule.json
 
-SCORES may be a model of `shortlist fit`; then --data has inputs and labels, and its own rule serves without --rule.
-Labels are matched by their names. DATA are read as those of training were; --reader says what is different.
+SCORES may be a model of `shortlist fit`; then --data has inputs and labels, and its own rule is used without --rule.
+Labels are matched by their names. DATA are read as the training data were; --reader overrides that.
 
 One class per row: top-k and average-k accuracy. Sets of labels: precision, recall, F1 and nDCG at k, micro and macro
-F1 of labels of at least --threshold, mean average precision. With --rule also size, coverage or recall of its sets.
-Arrays of labels say by their form which of the two they are; text and JSON are one class where each row has one label.
-Macro averages run over the labels that occur; ties count by expectation.
+F1 of labels with a probability of at least --threshold, mean average precision. With --rule also the size and the
+coverage or recall of its sets. The shape and type of arrays of labels decide which of the two they are; text and JSON
+are one class if each row has one label. Macro averages run over the labels that occur; ties count by expectation.
 exit code: 0, or 2 when something is wrong.
 """
 _KS = (1, 3, 5)
-_BAR_WIDTH = 30
+_MOST_BINS = 10
 _NAMES = {
     "top_k_accuracy_micro": "top-k accuracy, micro",
     "top_k_accuracy_macro": "top-k accuracy, macro",
@@ -57,86 +58,85 @@ _NAMES = {
 
 def add_command(commands: Any) -> None:
     """Describe the command to the parser."""
-    parser = commands.add_parser(
+    parser = add_parser(
+        commands,
         "evaluate",
+        run,
         help="how good scores are, and the sets that a rule makes of them",
-        description="Measure scores, and the sets of a rule, against true labels.",
+        about="Measure scores, and the sets of a rule, against true labels.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_score_options(parser, required=False)
-    add_label_options(parser, optional=True)
+    add_score_options(parser, kind_required=False)
+    add_label_options(parser)
     add_data_options(parser, "--format", part="test, or all rows where there are no parts")
     parser.add_argument("--rule", metavar="FILE", help="JSON of `shortlist calibrate`: measure its sets, too")
     parser.add_argument("--k", metavar="K", type=int, nargs="+", help="how many labels (default 1 3 5)")
     parser.add_argument(
-        "--threshold", metavar="P", type=float, help="for F1 of sets of labels, on probabilities (default 0.5)"
+        "--threshold", metavar="P", type=float, help="of F1 for sets of labels, a probability (default 0.5)"
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--one-class", action="store_true", help="every row has one label, whatever the form of LABELS")
     form.add_argument("--multi-label", action="store_true", help="rows have sets of labels, even if of one each")
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of ties in sets of the rule (default 0)")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON and nothing else")
-    parser.set_defaults(run=run)
+    add_seed_option(parser, default=0, help="of ties in sets of the rule (default 0)")
+    add_json_option(parser)
+
+
+class _Measured(NamedTuple):
+    """What is measured: scores against labels, at numbers of labels, perhaps with a rule."""
+
+    scores: Any
+    target: Any
+    link: str
+    rule: Any
+    ks: list[int]
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print."""
-    seeded(options.seed)  # A mistake is told before the work.
-    if check_model_options(options):
-        scores, target, link, rule, ks = _of_model(options)
-    else:
-        scores, target, link, rule, ks = _of_file(options)
-    if target.ndim == 1:
-        if options.threshold is not None:
-            raise ValueError("--threshold is for sets of labels, and these rows have one class each.")
-        figures = measure_classes(scores, target, ks, link)
-    else:
-        figures = measure_label_sets(scores, target, ks, 0.5 if options.threshold is None else options.threshold)
-    sets = None if rule is None else measure_sets(rule, scores, target, seed=options.seed)
+    from shortlist.predict import evaluate_scores, evaluate_sets
+
+    found = _of_model(options) if is_model(options) else _of_file(options)
+    metrics = evaluate_scores(
+        found.scores, found.target, found.ks, link=found.link, threshold=options.threshold, progress=True
+    )
+    sets = None
+    if found.rule is not None:
+        sets = evaluate_sets(found.scores, found.rule, found.target, seed=options.seed, progress=True)
     if options.json:
-        content = _content(scores, target, ks, figures, sets)
-        sys.stdout.write(json.dumps(content, indent=1) + "\n")
+        print_json(_content(found, metrics, sets))
     else:
-        _print(scores, target, ks, figures, sets)
+        _print(found, metrics, sets)
     return 0
 
 
-class _Measured(NamedTuple):
-    """What is measured: scores against labels, with a link between rows, a rule and numbers of labels."""
-
-    scores: Scores
-    target: Tensor
-    link: str
-    rule: SetRule | None
-    ks: list[int]
-
-
 def _of_file(options: argparse.Namespace) -> _Measured:
+    from shortlist.predict import read_rule, read_true_labels
+
     if options.labels is None:
-        raise ValueError(f"LABELS must be given: the true labels of the rows of `{options.scores}`.")
-    scores = scores_of(options)
+        raise InputError(f"LABELS must be given: the true labels of the rows of `{options.scores}`.")
+    scores = open_score_file(options)
     ks = _checked_ks(options.k, scores.num_labels)
     rule = None if options.rule is None else read_rule(options.rule, scores)
-    target = read_true_labels(options.labels, scores, key=options.labels_key, one_class=_form(options))
+    target = read_true_labels(options.labels, scores, key=options.labels_key, one_class=_one_class(options))
     return _Measured(scores, target, "softmax", rule, ks)
 
 
 def _of_model(options: argparse.Namespace) -> _Measured:
     for name, given in (("LABELS", options.labels), ("--labels-key", options.labels_key), ("--id", options.id)):
         if given is not None:
-            raise ValueError(f"{name} is for files of scores; `{options.scores}` is a model.")
-    from shortlist.cli.model_scores import labelled_scores
+            raise InputError(f"{name} is for files of scores, but `{options.scores}` is a model.")
+    from shortlist.predict import read_rule
+    from shortlist.predict.true_labels import as_task
 
-    found = labelled_scores(options)
+    found = open_model_scores(options, labelled=True)
     ks = _checked_ks(options.k, found.scores.num_labels)
     file = options.rule or found.rule_file
-    rule = None if file is None else read_rule(file, found.scores, model=options.scores)
-    target = in_form(found.target, found.scores.num_labels, _form(options), options.data)
+    rule = None if file is None else read_rule(file, found.scores)
+    target = as_task(found.target, found.scores.num_labels, _one_class(options), options.data)
     return _Measured(found.scores, target, found.link, rule, ks)
 
 
-def _form(options: argparse.Namespace) -> bool | None:
+def _one_class(options: argparse.Namespace) -> bool | None:
     return True if options.one_class else False if options.multi_label else None
 
 
@@ -145,73 +145,83 @@ def _checked_ks(given: Sequence[int] | None, num_labels: int) -> list[int]:
         return [k for k in _KS if k <= num_labels]
     for k in given:
         if not 1 <= k <= num_labels:
-            raise ValueError(f"--k must lie in [1, {num_labels}], as there are that many labels; got {k}.")
+            raise InputError(f"--k must lie in [1, {num_labels}], the number of labels; got {k}.")
     return sorted(set(given))
 
 
-def _content(
-    scores: Scores, target: Tensor, ks: list[int], figures: ScoreFigures, sets: SetFigures | None
-) -> dict[str, Any]:
+def _content(found: _Measured, metrics: Any, sets: Any) -> dict[str, Any]:
+    from shortlist.predict.evaluation import json_number
+
     return {
-        "rows": scores.num_rows,
-        "labels": scores.num_labels,
-        "labels_that_do_not_occur": figures.absent,
-        "scores": "logits" if scores.from_logits else "probabilities",
-        "task": "one class" if target.ndim == 1 else "sets of labels",
+        "rows": found.scores.num_rows,
+        "labels": found.scores.num_labels,
+        "labels_that_do_not_occur": metrics.absent,
+        "scores": "logits" if found.scores.from_logits else "probabilities",
+        "task": "one class" if found.target.ndim == 1 else "sets of labels",
         "at_k": {
-            name: {str(k): number(value) for k, value in zip(ks, values, strict=True)}
-            for name, values in figures.at_k.items()
+            name: {str(k): json_number(value) for k, value in zip(found.ks, values, strict=True)}
+            for name, values in metrics.at_k.items()
         },
-        "figures": {name: number(value) for name, value in figures.single.items()},
+        "figures": {name: json_number(value) for name, value in metrics.single.items()},
         **({} if sets is None else {"sets": sets.to_json()}),
     }
 
 
-def _print(scores: Scores, target: Tensor, ks: list[int], figures: ScoreFigures, sets: SetFigures | None) -> None:
-    text = require("rich.text", extra="report").Text
-    tables = require("rich.table", extra="report").Table
-    console = require("rich.console", extra="report").Console(highlight=False, soft_wrap=True)
-    rows, labels = format_count(scores.num_rows, "row"), format_count(scores.num_labels, "label")
-    task = "one class per row" if target.ndim == 1 else "sets of labels"
-    console.print(text(f"{rows}, {labels}, {task}", "bold green"))
-    if figures.absent:
-        console.print(text(f"{format_count(figures.absent, 'label')} without a row, in no macro average", "yellow"))
-    table = tables()
-    table.add_column("")
-    for k in ks:
-        table.add_column(f"k = {k:,}", justify="right")
-    for name, values in figures.at_k.items():
-        table.add_row(text(_shown(name)), *(_share(value) for value in values))
-    console.print(table)
-    grid = tables.grid(padding=(0, 2))
-    for name, value in figures.single.items():
-        grid.add_row(text(_shown(name), "bold"), _share(value))
+def _print(found: _Measured, metrics: Any, sets: Any) -> None:
+    screen = console(wrap=False)
+    rows, labels = format_count(found.scores.num_rows, "row"), format_count(found.scores.num_labels, "label")
+    task = "one class per row" if found.target.ndim == 1 else "sets of labels"
+    screen.print(text(f"{rows}, {labels}, {task}", "bold green"))
+    if metrics.absent:
+        absent = format_count(metrics.absent, "label")
+        screen.print(text(f"{absent} without a row, left out of macro averages", "yellow"))
+    at_k = table()
+    at_k.add_column("")
+    for k in found.ks:
+        at_k.add_column(f"k = {k:,}", justify="right")
+    for name, values in metrics.at_k.items():
+        at_k.add_row(text(_shown(name)), *map(_percent, values))
+    screen.print(at_k)
+    lines = [(_shown(name), _percent(value)) for name, value in metrics.single.items()]
     if sets is not None:
-        for name, line in sets.lines():
-            grid.add_row(text(name, "bold"), text(line))
-    if grid.row_count:
-        console.print(grid)
+        lines += [(name, text(line)) for name, line in set_lines(sets)]
+    if lines:
+        screen.print(name_value_grid(lines))
     if sets is not None:
-        console.print()
-        console.print(text("rows by set size", "bold"))
-        console.print(_bars(sets.bins(), "█" if console.encoding.lower().startswith("utf") else "#"))
+        screen.print()
+        screen.print(text("rows by set size", "bold"))
+        bins = sets.sizes.bins(_MOST_BINS)
+        sizes = [(f"{low:,}" if low == high else f"{low:,}-{high:,}", times) for low, high, times in bins]
+        screen.print(bars(sizes, encoding=screen.encoding))
+
+
+def set_lines(metrics: Any) -> Iterator[tuple[str, str]]:
+    """Yield the name and the value of each metric of sets, in words."""
+    sizes = metrics.sizes
+    spread = f"median {sizes.median:g}, {sizes.minimum:,} to {sizes.maximum:,}"
+    yield "set size", f"{sizes.mean:.4g} labels on average, {spread}"
+    yield (
+        "empty sets",
+        f"{metrics.empty:,} ({format_percent(metrics.empty / sizes.members)})" if metrics.empty else "none",
+    )
+    if metrics.coverage is None:
+        return
+    inside, missing = format_percent(metrics.coverage), format_percent(1 - metrics.coverage)
+    if metrics.one_class:
+        yield "coverage", f"{inside} of rows have their true label inside (error {missing})"
+        if metrics.macro_coverage is not None:
+            yield "by class", f"{format_percent(metrics.macro_coverage)} on average over classes"
+    else:
+        yield "recall", f"{inside} of the true labels of a row are inside ({missing} missing)"
+        if metrics.micro_f1 is not None and metrics.macro_f1 is not None:
+            yield "F1", f"micro {format_percent(metrics.micro_f1)}, macro {format_percent(metrics.macro_f1)}"
+    if metrics.rows_without_labels:
+        yield "left out", f"{format_count(metrics.rows_without_labels, 'row')} without a true label"
 
 
 def _shown(name: str) -> str:
-    """The name of a figure for people."""
     return _NAMES.get(name, name.replace("_", " "))
 
 
-def _share(value: float) -> str:
+def _percent(value: float) -> str:
     return "·" if value != value else format_percent(value)
-
-
-def _bars(bars: list[tuple[str, int]], block: str) -> Any:
-    table = require("rich.table", extra="report").Table.grid(padding=(0, 2))
-    table.add_column(justify="right")
-    most = max(times for _, times in bars)
-    for name, times in bars:
-        # Whatever is there is seen: at least one block.
-        width = max(1, round(_BAR_WIDTH * times / most)) if times else 0
-        table.add_row(name, f"{block * width} {times:,}")
-    return table

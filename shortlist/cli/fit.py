@@ -1,15 +1,19 @@
-"""``shortlist fit``: from labelled data to a model that answers with sets."""
+"""``shortlist fit``: from labeled data to a model that answers with sets."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.output_file import check_folder, told_folder_failure
-from shortlist.extras import require
+from shortlist.cli.console import console, print_json, table, text
+from shortlist.cli.options import add_parser
+from shortlist.cli.run_options import DataOptions, add_run_options, read_run_options
+from shortlist.errors import InputError
+from shortlist.files import check_folder, writing
+from shortlist.fit_options import FitOptions
 
 _EXAMPLES = """\
 examples:
@@ -21,69 +25,83 @@ examples:
   shortlist fit features.npz --processes 4 --strategy fsdp --output model --resume
   MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 NODE_RANK=1 shortlist fit features.npz --nodes 2 --processes 4 --output model
 
-A run that was interrupted goes on when it is started again with the same --output; what it loses is the epoch that it
-was in. With --resume it must have begun there, so that a mistyped folder does not start it anew. The folder holds the
-model (safetensors and JSON), its set rule and its checkpoints; `shortlist predict` reads it.
+An interrupted run resumes when it is started again with the same --output; it loses the epoch it was in. With --resume
+there must be a run to resume, so a mistyped folder does not start a new one. The folder holds the model (safetensors
+and JSON), its set rule and its checkpoints; `shortlist predict` reads it.
 Several nodes: start the same command on each, with the variables of the last example and another NODE_RANK, 0, 1, ...
 All must see the folder; node 0 evaluates and writes the model. If a machine vanishes, the others end within 5 minutes.
 exit code: 0, or 2 when something is wrong.
 """
 
 
+@dataclass(frozen=True)
+class Output:
+    """What becomes of the model.
+
+    Args:
+        output: folder of the model.
+        resume: resume the run in the folder, which must hold one.
+        json: print the metrics as JSON and nothing else.
+    """
+
+    output: str | None = field(default=None, metadata={"metavar": "FOLDER"})
+    resume: bool = False
+    json: bool = False
+
+
 def add_command(commands: Any) -> None:
-    """Describe the command; its own parser reads what comes after its name."""
-    # A prefix that nobody types, so that every option is left to the parser of the command.
-    parser = commands.add_parser("fit", help="train a model that answers with sets", add_help=False, prefix_chars="\0")
-    parser.add_argument("rest", nargs=argparse.REMAINDER)
-    parser.set_defaults(run=run)
+    """Describe the command to the parser."""
+    about = "Train a model that answers with sets."
+    parser = add_parser(
+        commands, "fit", run, help="train a model that answers with sets", about=about, epilog=_EXAMPLES
+    )
+    add_run_options(parser, Output)
 
 
 def run(options: argparse.Namespace) -> int:
     """Train, evaluate, save."""
-    from shortlist.cli.model_data import describe_source
-    from shortlist.cli.run_options import check_test_rows, fit_options, naming_data, options_parser, training_data
+    given = read_run_options(options, Output)
+    fit_options, data, to = given.of(FitOptions), given.of(DataOptions), given.of(Output)
+    if to.output is None:
+        raise InputError("--output must name the folder for the model.")
+    check_folder(to.output)
+
     from shortlist.train import evaluate, fit, save_model
     from shortlist.train.checkpoints import RunFolder
+    from shortlist.train.data_source import check_test_rows, describe_source, open_training_data
     from shortlist.train.distributed.processes import Topology
 
-    parser = options_parser("shortlist fit", "Train a model that answers with sets.", _EXAMPLES)
-    parser.add_argument("--output", metavar="FOLDER", required=True, help="where the model goes")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in the folder, which must hold one")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON and nothing else")
-    given = parser.parse_args(options.rest)
-    check_folder(given.output)
-    asked = fit_options(given)
-    first = Topology.of(asked).is_first
-    if given.resume and not RunFolder(given.output).has_begun:
-        raise ValueError(f"`--resume`: `{given.output}` holds no run to go on with.")
-    dataset = training_data(given)
-    source = describe_source(dataset, given.data, format=given.format, reader=given.reader, seed=given.seed)
-    with naming_data(given.data), told_folder_failure(given.output):
-        check_test_rows(dataset, [asked])
-        show = first and sys.stderr.isatty()
-        fitted = fit(dataset, asked, folder=given.output, resume=given.resume, progress=show)
+    first = Topology.of(fit_options).is_first
+    if to.resume and not RunFolder(to.output).has_begun:
+        raise InputError(f"`{to.output}` holds no run to resume.")
+    seed = fit_options.seed
+    dataset = open_training_data(data.data, format=data.format, reader=data.reader, seed=seed)
+    source = describe_source(dataset, data.data, format=data.format, reader=data.reader, seed=seed)
+    with writing(to.output):
+        check_test_rows(dataset, [fit_options], name=data.data)
+        fitted = fit(dataset, fit_options, folder=to.output, resume=to.resume, progress=first, data_name=data.data)
         if not first:
-            told = json.dumps({"model": given.output}) if given.json else f"Node 0 writes the model: {given.output}"
-            sys.stdout.write(told + "\n")
+            if to.json:
+                print_json({"model": to.output})
+            else:
+                sys.stdout.write(f"Node 0 writes the model: {to.output}\n")
             return 0
-        evaluation = evaluate(fitted, dataset)
-        folder = save_model(fitted, given.output, rule=evaluation.rule, source=source)
-    figures = {"best_epoch": fitted.best_epoch, "epochs": len(fitted.history), **evaluation.values}
-    if given.json:
-        sys.stdout.write(json.dumps(figures, indent=1) + "\n")
+        evaluation = evaluate(fitted, dataset, data_name=data.data)
+        folder = save_model(fitted, to.output, rule=evaluation.rule, source=source)
+    metrics = {"best_epoch": fitted.best_epoch, "epochs": len(fitted.history), **evaluation.values}
+    if to.json:
+        print_json(metrics)
     else:
-        _print(dataset.name, fitted.plan.loss, figures, folder)
+        _print(dataset.name, fitted.plan.loss, metrics, folder)
     return 0
 
 
-def _print(name: str, loss: str, figures: dict[str, float], folder: Path) -> None:
-    console = require("rich.console", extra="report").Console(highlight=False, soft_wrap=True)
-    title = f"{name or 'model'}, {loss}, test rows"
-    text = require("rich.text", extra="report").Text
-    table = require("rich.table", extra="report").Table(title=text(title), title_justify="left")
-    table.add_column("figure")
-    table.add_column("value", justify="right")
-    for figure, value in figures.items():
-        table.add_row(figure, f"{value:.4f}" if isinstance(value, float) else str(value))
-    console.print(table)
-    console.print(f"Model: {folder}", markup=False)
+def _print(name: str, loss: str, metrics: dict[str, float], folder: Path) -> None:
+    found = table(title=text(f"{name or 'model'}, {loss}, test rows"), title_justify="left")
+    found.add_column("metric")
+    found.add_column("value", justify="right")
+    for metric, value in metrics.items():
+        found.add_row(metric, f"{value:.4f}" if isinstance(value, float) else str(value))
+    screen = console(wrap=False)
+    screen.print(found)
+    screen.print(f"Model: {folder}", markup=False)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any
+
+from shortlist.cli.console import print_json
+from shortlist.cli.options import add_json_option, add_parser
 
 _EXAMPLES = """\
 examples:
@@ -24,15 +26,11 @@ _COLUMNS = ("loss", "takes", "link", "head", "blocks", "options")
 
 def add_command(commands: Any) -> None:
     """Describe the command to the parser."""
-    parser = commands.add_parser(
-        "losses",
-        help="list all losses and their options",
-        description="List all losses: what they take, their link and head, and their options with defaults.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    about = "List all losses: what they take, their link and head, and their options with defaults."
+    parser = add_parser(
+        commands, "losses", run, help="list all losses and their options", about=about, epilog=_EXAMPLES
     )
-    parser.add_argument("--json", action="store_true", help="print the list as JSON and nothing else")
-    parser.set_defaults(run=run)
+    add_json_option(parser, "the list")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,7 +38,10 @@ def run(options: argparse.Namespace) -> int:
     from shortlist.recipes import LOSSES
 
     losses = [loss.describe() for loss in LOSSES.values()]
-    sys.stdout.write(json.dumps(losses, indent=1) + "\n" if options.json else _table(losses))
+    if options.json:
+        print_json(losses)
+    else:
+        sys.stdout.write(_table(losses))
     return 0
 
 

@@ -1,13 +1,14 @@
-"""``shortlist memory``: what an output layer and its loss will need in training, before anything is allocated."""
+"""``shortlist memory``: what an output layer and its loss need in training, before anything is allocated."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import Any
 
-from shortlist.extras import require
+from shortlist.cli.console import console, print_json, table, text
+from shortlist.cli.options import add_json_option, add_parser, whole_number
+from shortlist.errors import InputError
+from shortlist.formatting import format_bytes, format_count
 
 _EXAMPLES = """\
 examples:
@@ -15,25 +16,29 @@ examples:
   shortlist memory --labels 10000000 --features 512 --loss bce --processes 8 --dtype bfloat16 --optimizer sgd
   shortlist memory --labels 1000000 --features 256 --loss two_way --chunked --json > memory.json
 
-Bytes of one process: the layer, its gradient, the optimiser's states and the peak of the loss. A plain layer holds all
+Bytes of one process: the layer, its gradient, the optimizer's states and the peak of the loss. A plain layer holds all
 logits of a batch; a chunked one (shortlist.nn.ChunkedHead) computes them a block of labels at a time. The rest of the
-model, Python and torch come on top. It estimates, and allocates nothing.
+model, Python and torch come on top. This is an estimate; nothing is allocated.
 exit code: 0, or 2 when something is wrong.
 """
+_DTYPES = ("float32", "float64", "bfloat16", "float16")
+_OPTIMIZERS = ("adam", "adamw", "adagrad", "momentum", "sgd")
 
 
 def add_command(commands: Any) -> None:
     """Describe the command to the parser."""
-    parser = commands.add_parser(
+    parser = add_parser(
+        commands,
         "memory",
-        help="what an output layer and its loss will need",
-        description="Estimate the memory of a linear output layer and its loss in training.",
+        run,
+        help="what an output layer and its loss need",
+        about="Estimate the memory of a linear output layer and its loss in training.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--labels", metavar="N", type=int, required=True, help="labels")
-    parser.add_argument("--features", metavar="N", type=int, required=True, help="features that the layer takes")
-    parser.add_argument("--rows", metavar="N", type=int, default=256, help="rows of a batch (default 256)")
+    positive = whole_number(at_least=1)
+    parser.add_argument("--labels", metavar="N", type=positive, required=True, help="labels")
+    parser.add_argument("--features", metavar="N", type=positive, required=True, help="features that the layer takes")
+    parser.add_argument("--rows", metavar="N", type=positive, default=256, help="rows of a batch (default 256)")
     parser.add_argument(
         "--loss",
         metavar="LOSS",
@@ -41,70 +46,57 @@ def add_command(commands: Any) -> None:
         help="bce, lml_nll, two_way, ...: one that takes logits in blocks; see `shortlist losses`",
     )
     parser.add_argument("--chunked", action="store_true", help="only the chunked layer (default: plain beside it)")
-    parser.add_argument("--label-block", metavar="N", type=int, help="labels that the chunked layer computes at a time")
     parser.add_argument(
-        "--processes", metavar="N", type=int, default=1, help="processes that share the labels (default 1)"
+        "--label-block", metavar="N", type=positive, help="labels that the chunked layer takes at a time"
     )
     parser.add_argument(
-        "--dtype", metavar="DTYPE", default="float32", help="float32 (default), float64, bfloat16 or float16"
+        "--processes", metavar="N", type=positive, default=1, help="processes that share the labels (default 1)"
     )
-    parser.add_argument(
-        "--optimizer", metavar="NAME", default="adam", help="adam (default), adamw, adagrad, momentum or sgd"
-    )
-    parser.add_argument("--json", action="store_true", help="print the bytes as JSON and nothing else")
-    parser.set_defaults(run=run)
+    parser.add_argument("--dtype", choices=_DTYPES, default="float32", help="default float32")
+    parser.add_argument("--optimizer", choices=_OPTIMIZERS, default="adam", help="default adam")
+    add_json_option(parser, "the bytes")
 
 
 def run(options: argparse.Namespace) -> int:
     """Estimate and print."""
-    from shortlist.memory import MemoryEstimate, estimate_memory
+    from shortlist.memory import LOSSES, estimate_memory
+    from shortlist.recipes import current_name
 
-    setting = {
-        name: getattr(options, name)
-        for name in ("rows", "labels", "features", "loss", "processes", "dtype", "optimizer")
-    }
+    loss = current_name(options.loss)
+    if loss not in LOSSES:
+        raise InputError(f"--loss must be one of {', '.join(LOSSES)}; got {options.loss!r}.")
+    setting = {name: getattr(options, name) for name in ("rows", "labels", "features")}
+    setting |= {"loss": loss, **{name: getattr(options, name) for name in ("processes", "dtype", "optimizer")}}
     if options.label_block is not None:
         setting["label_block"] = options.label_block
-    found: dict[str, MemoryEstimate] = {}
-    try:
-        for head in ("chunked",) if options.chunked else ("plain", "chunked"):
-            found[head] = estimate_memory(**setting, head=head)
-    except ValueError as error:
-        # The names of the options are those of the function.
-        name = str(error).split("`")[1]
-        raise ValueError(str(error).replace(f"`{name}`", f"--{name.replace('_', '-')}", 1)) from None
+    heads = ("chunked",) if options.chunked else ("plain", "chunked")
+    found = {head: estimate_memory(**setting, head=head) for head in heads}
     if options.json:
         parts = {head: {**vars(estimate), "peak": estimate.total} for head, estimate in found.items()}
-        sys.stdout.write(json.dumps({**setting, "bytes": parts}, indent=1) + "\n")
+        print_json({**setting, "bytes": parts})
     else:
         _print(setting, found)
     return 0
 
 
 def _print(setting: dict[str, Any], found: dict[str, Any]) -> None:
-    from shortlist.cli.bench_turns import free_memory
-    from shortlist.formatting import format_bytes
+    from shortlist.timing import free_memory
 
-    text = require("rich.text", extra="report").Text
-    console = require("rich.console", extra="report").Console(highlight=False)
-    processes = "1 process" if setting["processes"] == 1 else f"{setting['processes']:,} processes"
-    console.print(
-        text(
-            f"{setting['rows']:,} rows × {setting['labels']:,} labels, {setting['features']:,} features, "
-            f"{setting['loss']}, {setting['optimizer']}, {setting['dtype']}, {processes}",
-            "bold green",
-        )
-    )
-    table = require("rich.table", extra="report").Table(title="memory of each process", title_justify="left")
-    table.add_column("")
+    screen = console()
+    processes = format_count(setting["processes"], "process", "processes")
+    size = f"{setting['rows']:,} rows × {setting['labels']:,} labels, {setting['features']:,} features"
+    rest = f"{setting['loss']}, {setting['optimizer']}, {setting['dtype']}, {processes}"
+    screen.print(text(f"{size}, {rest}", "bold green"))
+    sizes = table(title="memory of each process", title_justify="left")
+    sizes.add_column("")
     for head in found:
-        table.add_column(head, justify="right")
+        sizes.add_column(head, justify="right")
     parts = {head: estimate.parts() for head, estimate in found.items()}
     for name in next(iter(parts.values())):
         if name == "peak":
-            table.add_section()
-        table.add_row(name, *(format_bytes(sizes[name]) for sizes in parts.values()))
-    console.print(table)
+            sizes.add_section()
+        sizes.add_row(name, *(format_bytes(each[name]) for each in parts.values()))
+    screen.print(sizes)
     free = free_memory()
     if free is not None:
-        console.print(f"free on this machine: {format_bytes(free)}")
+        screen.print(f"free on this machine: {format_bytes(free)}")

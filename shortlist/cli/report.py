@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from shortlist.extras import require
+from shortlist.cli.console import console, print_json, table, text
+from shortlist.cli.options import add_json_option, add_parser
+from shortlist.files import check_folder, check_output, writing
+from shortlist.progress import progress_bar
 
 _EXAMPLES = """\
 examples:
@@ -25,23 +26,22 @@ exit code: 0, or 2 when something is wrong.
 
 def add_command(commands: Any) -> None:
     """Describe the command to the parser."""
-    parser = commands.add_parser(
+    parser = add_parser(
+        commands,
         "report",
+        run,
         help="a page with charts of comparisons, and who won",
-        description="Make one HTML page of comparisons, and print who won.",
+        about="Make one HTML page of comparisons, and print who won.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folders", metavar="FOLDER", nargs="+", help="folder of `shortlist compare --output`")
     parser.add_argument("--output", metavar="FILE", help="the page (default: report.html in the first folder)")
-    parser.add_argument("--figures", metavar="DIR", help="draw every chart as PNG and SVG into this folder, too")
-    parser.add_argument("--json", action="store_true", help="print who won as JSON and nothing else")
-    parser.set_defaults(run=run)
+    parser.add_argument("--figures", metavar="DIR", help="also draw every chart as PNG and SVG into this folder")
+    add_json_option(parser, "who won")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read and check all documents, write the page and the figures, print who won."""
-    from shortlist.cli.output_file import check_output, told_failure
+    """Read and check all documents, write the page and the charts, and print who won."""
     from shortlist.comparison_document import comparison_file, read_comparison
     from shortlist.report.comparison_charts import draw_figures
     from shortlist.report.page import write_report
@@ -50,46 +50,42 @@ def run(options: argparse.Namespace) -> int:
     files = [comparison_file(folder) for folder in options.folders]
     output = Path(options.output) if options.output is not None else files[0].parent / "report.html"
     check_output(output, *files)
-    if options.figures is not None and Path(options.figures).exists() and not Path(options.figures).is_dir():
-        raise ValueError(f"`{options.figures}` must be a folder for figures; it is a file.")
+    check_folder(options.figures)
     documents = [read_comparison(file) for file in files]
-    with told_failure(output):
+    with writing(output):
         write_report(documents, output)
     figures: list[Path] = []
     if options.figures is not None:
         named = {f"{number}-{document.data.name}": document for number, document in enumerate(documents, start=1)}
-        with told_failure(options.figures):
-            figures = draw_figures(named, options.figures, progress=_tell if sys.stderr.isatty() else None)
-        if sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K")
+        with writing(options.figures), progress_bar("drawing", unit="charts") as bar:
+            figures = draw_figures(
+                named,
+                options.figures,
+                progress=lambda name: bar.update(bar.completed + 1, description=f"drawing {name}"),
+            )
     if options.json:
         jobs = [{"file": str(file), **summary_of(document)} for file, document in zip(files, documents, strict=True)]
         content = {"report": str(output), "figures": [str(figure) for figure in figures], "jobs": jobs}
-        sys.stdout.write(json.dumps(content, indent=1) + "\n")
+        print_json(content)
     else:
         _print(documents, output, len(figures), options.figures)
     return 0
 
 
-def _tell(name: str) -> None:
-    sys.stderr.write(f"\r\x1b[Kdrawing {name}")
-    sys.stderr.flush()
-
-
 def _print(documents: list[Any], output: Path, figures: int, folder: str | None) -> None:
     from shortlist.report.winners import audit_sentence, shown_name
 
-    console = require("rich.console", extra="report").Console(highlight=False, soft_wrap=True)
+    screen = console(wrap=False)
     for document in documents:
-        console.print(f"{shown_name(document.data.name)}, K = {document.k:g}", markup=False, style="bold")
-        console.print(_table(document))
+        screen.print(f"{shown_name(document.data.name)}, K = {document.k:g}", markup=False, style="bold")
+        screen.print(_table(document))
         for name, candidate in document.candidates.items():
             if candidate.audit is not None:
-                console.print(f"{shown_name(name)}: {audit_sentence(candidate.audit)}", markup=False)
-        console.print()
+                screen.print(f"{shown_name(name)}: {audit_sentence(candidate.audit)}", markup=False)
+        screen.print()
     if folder is not None:
-        console.print(f"Figures: {folder} ({figures} files)", markup=False)
-    console.print(f"Report: {output}", markup=False)
+        screen.print(f"Figures: {folder} ({figures} files)", markup=False)
+    screen.print(f"Report: {output}", markup=False)
 
 
 def _table(document: Any) -> Any:
@@ -103,17 +99,16 @@ def _table(document: Any) -> Any:
         winners,
     )
 
-    text = require("rich.text", extra="report").Text
-    table = require("rich.table", extra="report").Table()
-    table.add_column("metric")
-    table.add_column("best")
-    table.add_column("value", justify="right")
+    found = table()
+    found.add_column("metric")
+    found.add_column("best")
+    found.add_column("value", justify="right")
     shown = [winner for winner in winners(document) if winner.metric in main_metrics(document)]
     several = any(winner.ties for winner in shown)
     if several:
-        table.add_column("not significantly different")
+        found.add_column("not significantly different")
     if document.optimum is not None:
-        table.add_column("distance to the optimum")
+        found.add_column("distance to the optimum")
     for winner in shown:
         wording = MetricFormat(document, winner.metric)
         title = metric_title(winner.metric) + (" (target)" if winner.metric == document.target else "")
@@ -123,5 +118,5 @@ def _table(document: Any) -> Any:
             cells.append(listed(winner.ties))
         if document.optimum is not None:
             cells.append(gap_words(winner, wording))
-        table.add_row(*(text(cell) for cell in cells))
-    return table
+        found.add_row(*(text(cell) for cell in cells))
+    return found

@@ -1,4 +1,4 @@
-"""``shortlist reproduce``: run published experiments, at small scale or at that of the texts."""
+"""``shortlist reproduce``: run published experiments, at a small scale or at that of the paper."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.cluster_option import add_cluster_option
-from shortlist.cli.reproduce_progress import ReproduceProgress, reproduce_progress
-from shortlist.extras import require
+from shortlist.cli.console import console, table
+from shortlist.cli.options import add_cluster_option, add_parser, whole_number
+from shortlist.errors import InputError
+from shortlist.extras import MissingExtraError
+from shortlist.formatting import format_duration
+from shortlist.progress import progress_bar
 
 _EXAMPLES = """\
 examples:
@@ -24,21 +26,23 @@ examples:
   shortlist reproduce --all --data-root /datasets --cluster dask://scheduler:8786
 
 An experiment is a published table or figure. It is run again from the folder `experiments` of the source, at a scale of
-minutes on two cores, or with the data, the network and the options of the text. Every finished trial is kept, so the
-same command goes on where it was interrupted. Results and pictures go to experiments/results, and the document of all
-results, docs/evidence.md, is written anew; with --output both go there.
-exit code: 0; 2 when something is wrong, also with one of several experiments: the others are run.
+minutes on two cores, or with the data, the network and the options of the paper. Every finished trial is kept, so the
+same command resumes where it was interrupted. Results and pictures go to experiments/results, and docs/evidence.md,
+which shows all results, is rewritten; with --output both go there.
+exit code: 0; 2 when something is wrong, with one of several experiments, too: the others are still run.
 """
+_ENOUGH_MINUTES = 0.5
 
 
 def add_command(commands: Any) -> None:
-    """Describe the command and its options."""
-    parser = commands.add_parser(
+    """Describe the command to the parser."""
+    parser = add_parser(
+        commands,
         "reproduce",
+        run,
         help="put published claims to the test",
-        description="Run published experiments, and write down which claims hold.",
+        about="Run published experiments, and record which claims hold.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="experiments; see --list")
     parser.add_argument("--all", action="store_true", help="all experiments")
@@ -48,22 +52,18 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--experiments", metavar="FOLDER", default="experiments", help="default experiments")
     parser.add_argument("--output", metavar="FOLDER", default=None, help="default experiments/results")
     parser.add_argument("--kept", metavar="FOLDER", default="out/trials", help="finished trials (default out/trials)")
-    parser.add_argument("--again", action="store_true", help="run trials that are kept once more")
-    parser.add_argument("--jobs", type=int, default=None, help="trials at a time (default all cores)")
+    parser.add_argument("--again", action="store_true", help="repeat finished trials")
+    parser.add_argument("--jobs", type=whole_number(at_least=1), help="trials at a time (default all cores)")
     add_cluster_option(parser, "the folders of --experiments and --data-root, under the same paths; one thread each")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the experiments that were asked for, and write the document."""
+    """Run the chosen experiments, and write the document."""
     from shortlist.cluster import check_cluster
     from shortlist.evidence import read_experiments
     from shortlist.evidence.document import verdict_lines, write_evidence
-    from shortlist.evidence.reproduction import Folders, reproduce
+    from shortlist.evidence.reproduction import Folders
 
-    if options.jobs is not None and options.jobs < 1:
-        raise ValueError(f"--jobs must be at least 1; got {options.jobs}.")
-    jobs = options.jobs or (os.cpu_count() or 1 if options.cluster == "local" else None)
     check_cluster(options.cluster)
     folder = Path(options.experiments)
     known = read_experiments(folder)
@@ -73,18 +73,7 @@ def run(options: argparse.Namespace) -> int:
     output = folder / "results" if options.output is None else Path(options.output)
     document = folder.parent / "docs" / "evidence.md" if options.output is None else output / "evidence.md"
     folders = Folders(folder, Path(options.data_root), output, Path(options.kept))
-    since = time.time() if options.again else 0.0
-    failed: list[str] = []
-    results: list[dict[str, Any]] = []
-    minutes = {name: experiment.scales[options.scale].minutes for name, experiment in chosen.items()}
-    with reproduce_progress(minutes) as progress:
-        for name, experiment in chosen.items():
-            with _told_failure(name, failed, progress, alone=len(chosen) == 1), progress.running(name) as tell:
-                results.append(
-                    reproduce(
-                        experiment, options.scale, folders, jobs=jobs, cluster=options.cluster, since=since, tell=tell
-                    )
-                )
+    results, failed = _reproduce(chosen, folders, options)
     for result in results:
         for verdict, statement, why in verdict_lines(result):
             sys.stdout.write(f"{result['name']}: {verdict}: {statement}\n    {why}\n")
@@ -96,34 +85,75 @@ def run(options: argparse.Namespace) -> int:
     return 2 if failed else 0
 
 
-@contextmanager
-def _told_failure(name: str, failed: list[str], progress: ReproduceProgress, *, alone: bool) -> Iterator[None]:
-    """What is wrong with one of several experiments is told at once, and the others are run."""
-    try:
-        yield
-    except Exception as error:
-        if alone:
-            raise
-        failed.append(name)
-        known = isinstance(error, ValueError | TypeError | ImportError | OSError)
-        progress.say(f"{name}: {error if known else repr(error)}")
+def _reproduce(
+    chosen: dict[str, Any], folders: Any, options: argparse.Namespace
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Run experiments one after the other; return their results, and the names of those that failed."""
+    from shortlist.evidence.reproduction import reproduce
+
+    jobs = options.jobs or (os.cpu_count() or 1 if options.cluster == "local" else None)
+    since = time.time() if options.again else 0.0
+    results: list[dict[str, Any]] = []
+    failed: list[str] = []
+    minutes = {name: experiment.scales[options.scale].minutes for name, experiment in chosen.items()}
+    shares: dict[str, tuple[float, float]] = {}
+    with progress_bar("reproducing", len(chosen), unit="experiments", delay=0) as bar:
+        for number, (name, experiment) in enumerate(chosen.items()):
+
+            def tell(done: float, fresh: float, number: int = number, name: str = name) -> None:
+                shares[name] = min(done, 1.0), fresh
+                left = seconds_left(minutes, shares, bar.elapsed)
+                bar.update(number + min(done, 1.0), description=name, seconds_left=left)
+
+            tell(0.0, 0.0)
+            try:
+                arguments = {"jobs": jobs, "cluster": options.cluster, "since": since, "tell": tell}
+                results.append(reproduce(experiment, options.scale, folders, **arguments))
+                bar.message(f"[{number + 1}/{len(chosen)}] {name}: done after {format_duration(round(bar.elapsed))}")
+            except Exception as error:
+                if len(chosen) == 1:
+                    raise
+                failed.append(name)
+                known = isinstance(error, InputError | MissingExtraError | OSError)
+                bar.message(f"[{number + 1}/{len(chosen)}] {name}: {error if known else repr(error)}")
+            tell(1.0, shares[name][1])
+    return results, failed
+
+
+def seconds_left(minutes: Mapping[str, float], shares: Mapping[str, tuple[float, float]], elapsed: float) -> float:
+    """Estimate the remaining time.
+
+    Args:
+        minutes: that each experiment is known to take.
+        shares: of each that was begun, the fraction of its trials that is done, and the fraction that ran just now.
+        elapsed: seconds so far.
+
+    Example:
+        >>> seconds_left({"a": 2.0, "b": 2.0}, {"a": (1.0, 1.0)}, 60.0)  # Twice as fast as known.
+        60.0
+    """
+    weights = {name: max(each, 0.05) for name, each in minutes.items()}
+    fresh = sum(weights[name] * share for name, (_, share) in shares.items())
+    left = sum(weights[name] * (1 - shares.get(name, (0.0, 0.0))[0]) for name in weights)
+    pace = elapsed / 60 / fresh if fresh >= _ENOUGH_MINUTES else 1.0
+    return 60 * left * pace
 
 
 def _chosen(known: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     if options.all == bool(options.names):
-        raise ValueError("say which experiments to run, or --all; --list shows them.")
+        raise InputError("name the experiments to run, or give --all; --list shows them.")
     for name in options.names:
         if name not in known:
-            raise ValueError(f"NAME must be one of the {len(known)} experiments that --list shows; got {name!r}.")
+            raise InputError(f"NAME must be one of the {len(known)} experiments that --list shows; got {name!r}.")
     return known if options.all else {name: known[name] for name in options.names}
 
 
 def _list(known: dict[str, Any], scale: str) -> int:
-    table = require("rich.table", extra="report").Table(box=None, pad_edge=False)
+    found = table(box=None, pad_edge=False)
     for column in ("experiment", "claim", "title", "minutes"):
-        table.add_column(column, justify="right" if column in ("claim", "minutes") else "left")
+        found.add_column(column, justify="right" if column in ("claim", "minutes") else "left")
     for name, experiment in known.items():
         minutes = experiment.scales[scale].minutes
-        table.add_row(name, str(experiment.claim), experiment.title, f"{minutes:.1f}" if minutes else "–")
-    require("rich.console", extra="report").Console(highlight=False, soft_wrap=True).print(table)
+        found.add_row(name, str(experiment.claim), experiment.title, f"{minutes:.1f}" if minutes else "–")
+    console(wrap=False).print(found)
     return 0

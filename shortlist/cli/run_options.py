@@ -1,132 +1,171 @@
-"""Options of a training run on the command line: a YAML file, with flags over it."""
+"""Options of a training run: dataclass fields that a YAML file or flags set, checked against the fields' types."""
 
 from __future__ import annotations
 
-import argparse
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import fields
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from inspect import getdoc
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from shortlist.cli.data_options import check_reader_options, with_tuples
-from shortlist.data import Dataset, ImageFiles, open_dataset, split_at_random, split_off_validation
-from shortlist.data.opening import FORMATS, told_format
-from shortlist.extras import require
-from shortlist.train import FitOptions
-from shortlist.train.fit import make_run
-from shortlist.train.inputs import check_rows
+from shortlist.errors import InputError
+from shortlist.fit_options import FitOptions
+from shortlist.typed_values import matches, read_value, read_yaml
 
-_IMAGES_AT_ONCE = 16
+_DOTTED = re.compile(r"--(\w+)\.([\w.]+)(?:=(.*))?", re.DOTALL)
+_NOT_FLAGS = ("data",)
 
 
-def options_parser(prog: str, description: str, examples: str) -> Any:
-    """A parser of the data to train on and of all `FitOptions`, which ``--config FILE.yaml`` may hold."""
-    jsonargparse = require("jsonargparse", extra="train")
-
-    class Parser(jsonargparse.ArgumentParser):
-        given: Sequence[str] = ()
-
-        def parse_args(self, args: Sequence[str], **more: Any) -> Any:
-            self.given = args
-            return super().parse_args(args, **more)
-
-        def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-            reason = _reason(str(ex or message))
-            raise ValueError(f"{_file_at_fault(reason, self.given)}{reason}; see `{self.prog} --help`.")
-
-    parser = Parser(
-        prog=prog, description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data", metavar="DATA", help="file or folder, or pubmed, digits or ambiguous")
-    parser.add_argument("--config", action="config", help="YAML file with any of these options")
-    parser.add_argument("--format", metavar="NAME", default=None, help="see `shortlist data formats`")
-    parser.add_argument("--reader", type=dict, default={}, help="options of the reader, as a YAML or JSON object")
-    parser.add_class_arguments(FitOptions, as_group=False)
-    return parser
-
-
-def _reason(message: str) -> str:
-    """One line of what jsonargparse says in several, without the names that Python has for types."""
-    text = " ".join(message.split()).rstrip(".")
-    text = re.sub(r'Parser key "([\w.]+)": ', r"--\1: ", text)
-    text = re.sub(r"Expected a <class '(?:[\w.]*\.)?(\w+)'>", r"expected \1", text)
-    text = re.sub(r"Expected a typing\.Literal\[(.*?)\]", r"expected one of \1", text)
-    return text.replace(". Got value: ", "; got ")
-
-
-def _file_at_fault(reason: str, given: Sequence[str]) -> str:
-    """The name of the YAML file, if what is wrong stands in it and not among the flags."""
-    flags = [flag.partition("=") for flag in given]
-    files = [value or given[place + 1] for place, (flag, _, value) in enumerate(flags[:-1]) if flag == "--config"]
-    key = re.match(r"--(\w+)[\w.]*: |Option '", reason)
-    if key is None or not files or any(flag.partition(".")[0] == f"--{key[1]}" for flag, _, _ in flags):
-        return ""
-    return f"`{files[-1]}`: "
-
-
-def fit_options(given: Any) -> FitOptions:
-    """The training options among those that were parsed."""
-    return FitOptions(**{field.name: getattr(given, field.name) for field in fields(FitOptions)})
-
-
-def training_data(given: Any) -> Dataset:
-    """The dataset of the command line; where it has no parts, a tenth each is set aside for validation and test."""
-    dataset = open_data(given.data, format=given.format, reader=given.reader)
-    if not len(dataset):
-        raise ValueError(f"`{given.data}` holds no rows.")
-    return with_parts(dataset, seed=given.seed, data=given.data)
-
-
-def open_data(path: str | Path, *, format: str | None, reader: Mapping[str, Any]) -> Dataset:
-    """Open a dataset; ValueError for options of the reader that are of other types than it takes."""
-    name, place = told_format(path) if format is None else (format, Path(path))
-    options = reader_values(reader)
-    if name in FORMATS:
-        check_reader_options(options, FORMATS[name].read)
-    return open_dataset(place, format=name, **options)
-
-
-def reader_values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a reader with tuples for lists, which YAML and JSON have no other word for."""
-    return {name: with_tuples(value) for name, value in given.items()}
-
-
-def with_parts(dataset: Dataset, *, seed: int, data: str) -> Dataset:
-    """The dataset with parts train, val and test; those that it has stay, and chance draws the others.
+@dataclass(frozen=True)
+class DataOptions:
+    """The data of a run.
 
     Args:
-        dataset: with any parts, or none.
-        seed: of what is drawn.
-        data: its path, for an error.
+        data: file or folder, or pubmed, digits or ambiguous.
+        format: see `shortlist data formats`.
+        reader: options of the reader.
     """
-    if dataset.split is None:
-        return split_at_random(dataset, seed=seed)
-    missing = [part for part in ("train", "test") if part not in dataset.split.names]
-    if missing:
-        raise ValueError(f"`{data}` must have parts train and test; it has {', '.join(dataset.split.names)}.")
-    if "val" not in dataset.split.names or not len(dataset.part_rows("val")):
-        return split_off_validation(dataset, seed=seed)
-    return dataset
+
+    data: str
+    format: str | None = None
+    reader: Mapping[str, Any] = field(default_factory=dict)
 
 
-@contextmanager
-def naming_data(data: str) -> Iterator[None]:
-    """Say the path of the data where the library, which does not know it, says `dataset`."""
-    try:
-        yield
-    except ValueError as error:
-        if not str(error).startswith("`dataset` "):
-            raise
-        raise ValueError(f"`{data}` {str(error).removeprefix('`dataset` ')}") from error
+def add_run_options(parser: ArgumentParser, *groups: type) -> None:
+    """Add DATA, --config, --set, and a flag for every field of `FitOptions` and of the dataclasses ``groups``.
+
+    A flag overrides the value of the YAML file, and both override the field's default. Help is the docstring's.
+    """
+    parser.add_argument("data", metavar="DATA", help=_field_help(DataOptions)["data"])
+    parser.add_argument(
+        "--config", metavar="FILE", action="append", default=[], help="YAML file with any of these options"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="NAME.KEY=VALUE",
+        action="append",
+        default=[],
+        help="set one entry of an option that is an object; --NAME.KEY VALUE is short for it",
+    )
+    for group in (DataOptions, *groups, FitOptions):
+        texts = _field_help(group)
+        hints = get_type_hints(group)
+        for each in fields(group):
+            if each.name not in _NOT_FLAGS:
+                _add_flag(parser, each, hints[each.name], texts[each.name])
 
 
-def check_test_rows(dataset: Dataset, candidates: Iterable[FitOptions]) -> None:
-    """Read the rows that come into play only when all candidates are trained, so that a bad one is told before."""
-    check_rows(dataset, ("test",))
-    if isinstance(dataset.inputs, ImageFiles):
-        for options in candidates:  # A wrong option must not wait for many files.
-            make_run(dataset, options)
-        for rows in dataset.part_rows("test").split(_IMAGES_AT_ONCE):
-            dataset.inputs.batch(rows)
+def _add_flag(parser: ArgumentParser, each: Any, hint: Any, text: str) -> None:
+    """Add the flag of a field, whose metadata may hold a ``metavar``; a bool with one takes a value."""
+    flags = list(dict.fromkeys((f"--{each.name}", f"--{each.name.replace('_', '-')}")))
+    default = "" if each.default in (MISSING, None, "", (), False) else f" (default {each.default})"
+    options: dict[str, Any] = {"default": SUPPRESS, "help": f"{text}{default}".replace("%", "%%")}
+    metavar = each.metadata.get("metavar")
+    if hint is bool and metavar is None:
+        parser.add_argument(*flags, action="store_true", **options)
+        return
+    if hint is bool:
+        options |= {"nargs": "?", "const": True}
+    elif get_origin(hint) is Literal:
+        metavar = "|".join(map(str, filter(None, get_args(hint))))
+    elif get_origin(hint) is tuple and get_args(hint)[0] is str:
+        options["nargs"] = "+"
+    parser.add_argument(*flags, metavar=metavar or each.name.upper(), **options)
+
+
+def expand_dotted(arguments: Sequence[str]) -> list[str]:
+    """Replace ``--NAME.KEY VALUE`` and ``--NAME.KEY=VALUE`` by ``--set NAME.KEY=VALUE``.
+
+    Example:
+        >>> expand_dotted(["fit", "digits", "--encoder_options.width", "2", "--k=2"])
+        ['fit', 'digits', '--set', 'encoder_options.width=2', '--k=2']
+    """
+    found: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        dotted = _DOTTED.fullmatch(argument)
+        if dotted is None:
+            found.append(argument)
+            continue
+        value = dotted[3] if dotted[3] is not None else next(rest, None)
+        found += ["--set", f"{dotted[1]}.{dotted[2]}" + ("" if value is None else f"={value}")]
+    return found
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What was given for a run: the values of all dataclasses, by name, and the YAML files."""
+
+    values: Mapping[str, Any]
+    configs: tuple[Path, ...]
+
+    def of(self, group: type) -> Any:
+        """Return a dataclass with the values that were given; InputError if it refuses one."""
+        given = {each.name: self.values[each.name] for each in fields(group) if each.name in self.values}
+        try:
+            return group(**given)
+        except (TypeError, ValueError) as error:
+            raise InputError(str(error)) from error
+
+
+def read_run_options(options: Namespace, *groups: type) -> RunOptions:
+    """Collect the values of the YAML files and, above them, of the flags.
+
+    Raises:
+        InputError: names the file or the flag of an unknown option or of a value that has another type.
+    """
+    hints = {name: hint for group in (DataOptions, *groups, FitOptions) for name, hint in get_type_hints(group).items()}
+    values: dict[str, Any] = {}
+    configs = tuple(Path(file) for file in options.config)
+    for file in configs:
+        for name, value in _read_config(file).items():
+            if name not in hints or name in _NOT_FLAGS:
+                known = ", ".join(known for known in hints if known not in _NOT_FLAGS)
+                raise InputError(f"`{file}`: {name!r} is not an option; options are {known}.")
+            values[name] = read_value(value, hints[name], f"`{file}`: {name}")
+    for name, hint in hints.items():
+        if name in options:
+            given = getattr(options, name)
+            given = tuple(given) if isinstance(given, list) else given
+            values[name] = read_value(given, hint, "DATA" if name == "data" else f"--{name}")
+    _set_entries(values, options.set, hints)
+    return RunOptions(values, configs)
+
+
+def _set_entries(values: dict[str, Any], entries: Iterable[str], hints: Mapping[str, Any]) -> None:
+    for entry in entries:
+        path, equals, text = entry.partition("=")
+        name, _, key = path.partition(".")
+        hint = hints.get(name)
+        if not equals or not key or hint is None or not matches(hint, {}):
+            objects = ", ".join(name for name, hint in hints.items() if matches(hint, {}))
+            raise InputError(f"--set must look like NAME.KEY=VALUE with a NAME among {objects}; got {entry!r}.")
+        values[name] = _with_entry(dict(values.get(name, {})), key.split("."), read_value(text, Any, f"--set {path}"))
+
+
+def _with_entry(content: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    first, *rest = keys
+    inner = content.get(first)
+    content[first] = _with_entry(dict(inner) if isinstance(inner, Mapping) else {}, rest, value) if rest else value
+    return content
+
+
+def _read_config(file: Path) -> Mapping[str, Any]:
+    content = read_yaml(file.read_text(encoding="utf-8"), f"`{file}`")
+    if content is None:
+        return {}
+    if not isinstance(content, Mapping) or not all(isinstance(name, str) for name in content):
+        raise InputError(f"`{file}` must hold options by name, such as 'epochs: 5'.")
+    return content
+
+
+def _field_help(group: type) -> dict[str, str]:
+    """Return the help of each field, from the Args section of the docstring."""
+    section = (getdoc(group) or "").partition("Args:\n")[2].partition("\n\n")[0]
+    found: dict[str, str] = {}
+    for names, content in re.findall(r"^ {4}([\w, ]+): (.*(?:\n {8}.*)*)", section, re.MULTILINE):
+        text = " ".join(content.split()).replace("``", "").rstrip(".")
+        found |= dict.fromkeys(names.split(", "), text)
+    return found

@@ -8,13 +8,13 @@ try:
 except Exception as error:
     raise import_failure("lightning", error, extra="train") from error
 
+from shortlist.fit_options import FitOptions
 from shortlist.train.classifier import SetClassifier
 from shortlist.train.comparison import Comparison, Interval, compare, comparison_document
 from shortlist.train.encoders import MLP, Bag, DenseNet, Plain, SmallCNN, Standardised
 from shortlist.train.evaluation import Evaluation
 from shortlist.train.fit import Fitted, evaluate, fit
 from shortlist.train.inputs import SetBatches
-from shortlist.train.options import FitOptions
 from shortlist.train.plan import ModelPlan, SetModel, build_model
 from shortlist.train.saved_model import SavedModel, export_onnx, load_model, save_model
 

@@ -17,7 +17,7 @@ from shortlist.data.target_rows import label_pairs
 from shortlist.errors import InputError
 from shortlist.files import read_document, replacing
 from shortlist.fingerprint import Digest, check_same
-from shortlist.train.options import FitOptions
+from shortlist.fit_options import FitOptions
 
 _FORMAT = "shortlist run"
 _VERSION = 1

@@ -14,11 +14,11 @@ from torchmetrics import Metric
 
 from shortlist.data import Batch
 from shortlist.errors import InputError
+from shortlist.fit_options import FitOptions
 from shortlist.train.distributed.global_batch import batch_loss
 from shortlist.train.distributed.sharding import broadcast_buffers, shard
 from shortlist.train.evaluation import metric_values, update_metrics
 from shortlist.train.inputs import crop_flip
-from shortlist.train.options import FitOptions
 from shortlist.train.plan import SetModel
 
 

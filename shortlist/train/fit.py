@@ -23,6 +23,7 @@ from torch import Tensor
 
 from shortlist.data import Dataset
 from shortlist.errors import InputError
+from shortlist.fit_options import FitOptions
 from shortlist.nn import Task
 from shortlist.progress import progress_bar
 from shortlist.recipes import loss_class, make_loss
@@ -43,7 +44,6 @@ from shortlist.train.inputs import (
     prepare_inputs,
     row_batches,
 )
-from shortlist.train.options import FitOptions
 from shortlist.train.plan import ModelPlan, SetModel, build_model, make_plan
 from shortlist.train.starting_point import start_at_frequencies
 

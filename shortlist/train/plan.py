@@ -13,10 +13,10 @@ from shortlist.data import Dataset, frozen_encoder
 from shortlist.data.encoders.backbones import LIBRARIES, check_images, load_backbone
 from shortlist.data.target_rows import label_pairs
 from shortlist.errors import InputError
+from shortlist.fit_options import FitOptions
 from shortlist.nn import TwoHead
 from shortlist.recipes import current_name, make_head
 from shortlist.train.encoders import MLP, Bag, DenseNet, Plain, SmallCNN, Standardised
-from shortlist.train.options import FitOptions
 
 
 class SetModel(nn.Module):

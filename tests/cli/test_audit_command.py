@@ -12,7 +12,9 @@ import torch
 from safetensors.torch import save_file
 
 from shortlist.audit import AuditReport, audit
-from shortlist.cli import main
+from tests.cli.command import command
+
+run, _ = command("audit")
 
 WEIGHT = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
 
@@ -26,12 +28,6 @@ def folder(tmp_path, monkeypatch) -> Path:
     Path("sets.txt").write_text("0 2\n2\n0, 1, 2\n\n")
     Path("names.txt").write_text("red fox\nowl\nred deer\n")
     return tmp_path
-
-
-def run(capsys, *arguments: str) -> tuple[int, str, str]:
-    code = main(["audit", *arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_a_table_counts_verdicts_by_set_size_and_the_worst_sets_are_named(folder, capsys):
@@ -117,102 +113,29 @@ def test_label_sets_come_in_many_files(folder, capsys, ending):
     assert [labels.tolist() for labels in AuditReport.load("report.json").label_sets] == [[0, 2], [2], [0, 1, 2], []]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("0 1\n2 2\n", "`sets.txt` line 2: a label must stand once; 2 stands twice."),
-        ("0 1\n\n3\n", "`sets.txt` line 3: labels must lie in [0, 2]; got 3."),
-        ("0 -1\n", "`sets.txt` line 1: labels must lie in [0, 2]; got -1."),
-        ("0 owl\n", "`sets.txt` line 1: 'owl' is no label; names need a file of names."),
-        ("0 1.5\n", "`sets.txt` line 1: '1.5' is no label; names need a file of names."),
-        (b"\xff\xfe\x00", "`sets.txt` is not text"),
-    ],
-)
-def test_a_wrong_label_is_named_with_its_line(folder, capsys, content, message):
-    path = Path("sets.txt")
-    path.write_bytes(content) if isinstance(content, bytes) else path.write_text(content)
-    code, out, err = run(capsys, "layer.safetensors", "sets.txt")
-    assert (code, out) == (2, "")
-    assert err.startswith(f"shortlist: {message}")
-    assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["missing.npz", "sets.txt"], "`missing.npz` is not a file."),
-        (["layer.safetensors", "missing.txt"], "`missing.txt` is not a file."),
-        (["sets.txt", "sets.txt"], "`sets.txt` must end in .safetensors, .npz or .npy."),
-        (
-            ["layer.npz", "sets.txt"],
-            "`layer.npz` must hold just one matrix when no key chooses; it holds other, weight.",
-        ),
-        (["layer.npz", "sets.txt", "--key", "x"], "`layer.npz` has no array 'x'; it holds other, weight."),
-        (
-            ["layer.safetensors", "sets.txt", "--dft", "0"],
-            "`dft` is 0, but the first 1 columns of `weight` are no such",
-        ),
-        (["layer.safetensors", "sets.txt", "--jobs", "0"], "`jobs` must be a whole number"),
-        (["layer.safetensors", "sets.txt", "--cluster", "dask"], "`cluster` must be local, dask://HOST:PORT or ray://"),
-        (["layer.safetensors", "sets.txt", "--cluster", "dask://", "--jobs", "-1"], "`jobs` must be at least 1 on a"),
-        (["layer.safetensors", "sets.txt", "--cluster", "ray://127.0.0.1:1"], "`ray://127.0.0.1:1` cannot be reached"),
-        (["layer.safetensors"], "audit needs WEIGHTS and LABELS, or --verify FILE"),
-        (["--verify", "sets.txt"], "`sets.txt` cannot be read"),
-        (["--verify", "missing.json"], "`missing.json` cannot be read"),
-    ],
-)
-def test_what_cannot_be_read_is_one_sentence_and_exit_code_two(folder, capsys, arguments, message):
-    code, out, err = run(capsys, *arguments)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"shortlist: {message}")
-    assert err.count("\n") == 1
-
-
-def test_a_name_that_stands_twice_is_refused_with_its_line(folder, capsys):
-    Path("names.txt").write_text("owl\nfox\nowl\n")
-    code, _, err = run(capsys, "layer.safetensors", "sets.txt", "--names", "names.txt")
-    assert code == 2
-    assert err == "shortlist: `names.txt` line 3 repeats the name of line 1: 'owl'.\n"
-
-
-def test_an_unknown_option_is_one_sentence(capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["audit", "--frobnicate"])
-    assert stop.value.code == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert "--frobnicate" in err
-
-
 def test_an_interrupted_audit_goes_on_from_its_file(folder, capsys, monkeypatch):
     from shortlist.audit import run as engine
 
-    original, calls = engine.examine, []
+    original, calls = engine.decide, []
 
-    def interrupted(system, active, radius):
+    def interrupted(system, active, *, radius):
         if len(calls) == 2:
             raise KeyboardInterrupt
         calls.append(active.tolist())
-        return original(system, active, radius)
+        return original(system, active, radius=radius)
 
-    monkeypatch.setattr(engine, "examine", interrupted)
+    monkeypatch.setattr(engine, "decide", interrupted)
     code, _, err = run(capsys, "layer.safetensors", "sets.txt", "--json", "report.json", "--jobs", "1")
     assert code == 130
     assert err.count("\n") <= 2
     assert not Path("report.json").exists()
     assert len(Path("report.json.progress").read_text().splitlines()) == 3
-    monkeypatch.setattr(engine, "examine", lambda *given: calls.append(given[1].tolist()) or original(*given))
+    monkeypatch.setattr(
+        engine, "decide", lambda *given, **more: calls.append(given[1].tolist()) or original(*given, **more)
+    )
     assert run(capsys, "layer.safetensors", "sets.txt", "--json", "report.json", "--jobs", "1")[0] == 1
     assert sorted(calls) == [[], [0, 1, 2], [0, 2], [2]]
     assert not Path("report.json.progress").exists()
-
-
-def test_the_installed_command_shows_help_with_examples():
-    run = subprocess.run(
-        [sys.executable, "-m", "shortlist", "audit", "--help"], capture_output=True, text=True, check=True
-    )
-    assert "examples:" in run.stdout
-    assert "exit code:" in run.stdout
 
 
 def test_a_bias_that_is_left_out_is_mentioned(folder, capsys):
@@ -220,33 +143,6 @@ def test_a_bias_that_is_left_out_is_mentioned(folder, capsys):
         "shortlist: the bias is left out; --bias head.bias adds it.\n"
     )
     assert run(capsys, "layer.safetensors", "sets.txt", "--key", "head.weight", "--bias", "head.bias")[2] == ""
-
-
-def test_verify_takes_nothing_else(folder, capsys):
-    run(capsys, "layer.safetensors", "sets.txt", "--json", "report.json")
-    code, _, err = run(capsys, "layer.safetensors", "--verify", "report.json")
-    assert code == 2
-    assert err == "shortlist: --verify takes a saved report alone: it holds the layer and the sets.\n"
-
-
-def test_where_names_are_codes_a_number_that_is_no_name_is_refused(folder, capsys):
-    Path("names.txt").write_text("250\n401\n428\n")
-    Path("sets.txt").write_text("250 428\n")
-    assert run(capsys, "layer.safetensors", "sets.txt", "--names", "names.txt")[0] == 0
-    Path("sets.txt").write_text("0 2\n")
-    code, _, err = run(capsys, "layer.safetensors", "sets.txt", "--names", "names.txt")
-    assert code == 2
-    assert err == "shortlist: `sets.txt` line 1: '0' is no label.\n"
-
-
-def test_a_file_without_sets_or_without_a_matrix_is_refused(folder, capsys):
-    Path("empty.txt").write_text("")
-    assert run(capsys, "layer.safetensors", "empty.txt")[::2] == (2, "shortlist: `empty.txt` holds no label sets.\n")
-    np.save("scalar.npy", np.array(1.0))
-    assert run(capsys, "scalar.npy", "sets.txt")[::2] == (
-        2,
-        "shortlist: `scalar.npy` must hold a matrix; got shape ().\n",
-    )
 
 
 def test_a_terminal_without_box_characters_still_gets_the_table(folder):

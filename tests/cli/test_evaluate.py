@@ -8,9 +8,13 @@ import pytest
 import torch
 
 from shortlist import functional
-from shortlist.cli import main, score_figures, scores_file
 from shortlist.metrics import BinnedMeanAveragePrecision, SetCoverage
+from shortlist.predict import evaluation
+from shortlist.predict import scores as scores_module
 from shortlist.sets import AverageError, PredictionSets, RecallControl
+from tests.cli.command import command
+
+run, _ = command("evaluate")
 
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS = 2 * torch.randn(300, 6, generator=GENERATOR)
@@ -25,21 +29,12 @@ def folder(tmp_path, monkeypatch) -> Path:
     """Scores of both kinds, classes and sets, read in several blocks."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(scores_file, "BLOCK", 6 * 70)
+    monkeypatch.setattr(scores_module, "BLOCK_SCORES", 6 * 70)
     for name, scores in FORMS.items():
         np.save(f"{name}.npy", scores.numpy())
     np.save("classes.npy", CLASSES.numpy())
     np.save("hot.npy", HOT.numpy())
     return tmp_path
-
-
-def run(capsys, *arguments: str) -> tuple[int, str, str]:
-    try:
-        code = main(["evaluate", *arguments])
-    except SystemExit as error:  # the parser's own mistakes
-        code = int(str(error.code))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def figures(capsys, *arguments: str) -> dict:
@@ -84,7 +79,7 @@ def test_sets_of_labels_have_the_figures_of_the_library(folder, capsys, kind, th
 @pytest.mark.parametrize("kind", FORMS)
 def test_mean_average_precision_of_many_scores_is_binned_and_bounded(folder, capsys, monkeypatch, kind):
     exact = float(functional.average_precision(FORMS[kind], HOT))
-    monkeypatch.setattr(score_figures, "_MOST_KEPT", 1000)
+    monkeypatch.setattr(evaluation, "_MOST_KEPT", 1000)
     told = figures(capsys, f"{kind}.npy", "hot.npy", f"--{kind}")["figures"]
     limits = None if kind == "logits" else (0.0, 1.0)
     metric = BinnedMeanAveragePrecision(6, bins=83, limits=limits)
@@ -138,7 +133,7 @@ def test_tables_tell_people(folder, capsys):
     AverageError(0.2).fit(LOGITS, CLASSES, from_logits=True).save("rule.json")
     code, out, err = run(capsys, "logits.npy", "classes.npy", "--logits", "--rule", "rule.json")
     assert (code, err) == (0, "")
-    assert out.startswith("300 rows, 6 labels, one class per row\n1 label without a row, in no macro average\n")
+    assert out.startswith("300 rows, 6 labels, one class per row\n1 label without a row, left out of macro averages\n")
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
     top = functional.topk_accuracy(LOGITS, CLASSES, (1, 3, 5))
     assert cells[0] == ["top-k accuracy, micro", *(f"{100 * value:.3g}%" for value in top.tolist())]
@@ -161,46 +156,3 @@ def test_k_is_at_most_the_number_of_labels_unless_it_was_asked_for(folder, capsy
     np.save("two.npy", np.array([[0.1, 0.9]], dtype=np.float32))
     np.save("y.npy", np.array([1]))
     assert list(figures(capsys, "two.npy", "y.npy", "--logits")["at_k"]["top_k_accuracy_micro"]) == ["1"]
-
-
-MISTAKES = [
-    ("none.npy classes.npy --logits", "`none.npy` is not there."),
-    ("logits.npy none.txt --logits", "`none.txt` is not there."),
-    ("logits.npy --logits", "LABELS must be given: the true labels of the rows of `logits.npy`."),
-    ("logits.npy classes.npy", "one of --logits and --probabilities must say what the scores are."),
-    ("logits.npy classes.npy --logits --k 7", "--k must lie in [1, 6], as there are that many labels; got 7."),
-    ("logits.npy classes.npy --logits --k 0", "--k must lie in [1, 6], as there are that many labels; got 0."),
-    ("logits.npy classes.npy --logits --threshold 0.4", "--threshold is for sets of labels, and these rows have one"),
-    ("logits.npy hot.npy --logits --threshold nan", "`threshold` must "),
-    ("logits.npy hot.npy --logits --one-class", "`hot.npy` row 2: exactly one label must be positive; got 3."),
-    ("logits.npy few.npy --logits", "`few.npy` must have labels for each of the 300 rows of `logits.npy`; got 3."),
-    ("logits.npy classes.npy --probabilities", "`logits.npy` row 0: probabilities must lie in [0, 1]; "),
-    ("nan.npy classes.npy --logits", "`nan.npy` row 211: scores must not be NaN or infinite; that of label 1 is nan."),
-    ("wide.npy classes.npy --logits --rule rule.json", "`rule.json` is for 6 labels, and `wide.npy` has scores of 7."),
-    ("probabilities.npy classes.npy --probabilities --rule rule.json", "`rule.json` was calibrated on logits, and"),
-    ("empty.npy classes.npy --logits", "`empty.npy` holds no rows."),
-    ("logits.npy classes.npy --logits --seed -3", "--seed must lie in [0, 2**63); got -3."),
-]
-
-
-@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
-def test_a_mistake_is_told_in_one_sentence(folder, capsys, arguments, message):
-    broken = LOGITS.clone()
-    broken[211, 1] = torch.nan
-    np.save("nan.npy", broken.numpy())
-    np.save("few.npy", np.zeros(3, dtype=np.int64))
-    np.save("wide.npy", np.zeros((300, 7), dtype=np.float32))
-    np.save("empty.npy", np.zeros((0, 6), dtype=np.float32))
-    AverageError(0.2).fit(LOGITS, CLASSES, from_logits=True).save("rule.json")
-    code, out, err = run(capsys, *arguments.split())
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.startswith("shortlist")
-    assert err.endswith(".\n")
-    assert err.count("\n") == 1
-
-
-def test_help_shows_examples(capsys):
-    code, out, _ = run(capsys, "--help")
-    assert code == 0
-    assert "shortlist evaluate test.npy test_labels.txt --logits" in out

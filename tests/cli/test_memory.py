@@ -2,21 +2,12 @@
 
 import json
 
-import pytest
+from shortlist.memory import estimate_memory
+from tests.cli.command import command
 
-from shortlist.cli import main
-from shortlist.memory import OPTIMIZERS, estimate_memory
+run, refused = command("memory")
 
 SIZE = ["--labels", "1000000", "--features", "256", "--rows", "256"]
-
-
-def run(capsys, *arguments: str) -> tuple[int, str, str]:
-    try:
-        code = main(["memory", *arguments])
-    except SystemExit as error:
-        code = int(str(error.code or 0))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_plain_and_chunked_stand_side_by_side(capsys, monkeypatch):
@@ -47,29 +38,3 @@ def test_programs_get_the_bytes_of_the_function(capsys):
         expected = estimate_memory(**setting, label_block=512, head=head)
         assert found["bytes"][head] == {**vars(expected), "peak": expected.total}
     assert {name: found[name] for name in setting} == setting
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--loss", "hinge"], "--loss must be one of truncated_topk_entropy, bce, lml_nll,"),
-        (["--loss", "lml_nll", "--rows", "0"], "--rows must be at least 1; got 0."),
-        (["--loss", "lml_nll", "--label-block", "-3"], "--label-block must be at least 1; got -3."),
-        (["--loss", "lml_nll", "--dtype", "int8"], "--dtype must be one of"),
-        (["--loss", "lml_nll", "--optimizer", "lion"], "--optimizer must be one of"),
-        (["--loss", "lml_nll", "--rows", "many"], "argument --rows: invalid int value: 'many'"),
-        ([], "the following arguments are required: --loss"),
-    ],
-)
-def test_a_mistake_is_answered_in_one_sentence(capsys, arguments, message):
-    code, out, err = run(capsys, *SIZE, *arguments)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
-
-
-def test_help_names_every_optimizer_and_where_losses_are_listed(capsys):
-    code, out, _ = run(capsys, "--help")
-    assert code == 0
-    assert "examples:" in out
-    assert all(name in out for name in (*OPTIMIZERS, "`shortlist losses`"))

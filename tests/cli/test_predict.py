@@ -12,10 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from shortlist.cli import main, scores_file
-from shortlist.cli.partial_output import PartialOutput
-from shortlist.cli.set_lines import CsvLines, SetRows
+from shortlist.cli import main
+from shortlist.predict import scores as scores_module
+from shortlist.predict.resumable_output import PartialOutput
+from shortlist.predict.set_files import CsvLines, SetRows
 from shortlist.sets import AverageError, AverageK, PredictionSets, TopK
+from tests.cli.command import command
+
+run, _ = command("predict")
 
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS = 2 * torch.randn(50, 4, generator=GENERATOR)
@@ -27,7 +31,7 @@ NAMES = ["owl", "red fox", "hare, brown", "Łoś"]
 def folder(tmp_path, monkeypatch) -> Path:
     """Scores of both kinds, a rule for each, read in several blocks."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(scores_file, "BLOCK", 4 * 20)
+    monkeypatch.setattr(scores_module, "BLOCK_SCORES", 4 * 20)
     np.save("logits.npy", LOGITS.numpy())
     np.save("probs.npy", PROBS.numpy())
     Path("names.txt").write_text("\n".join(NAMES) + "\n", encoding="utf-8")
@@ -38,15 +42,6 @@ def folder(tmp_path, monkeypatch) -> Path:
     AverageK(1.5).fit(LOGITS, from_logits=True).save("logits.json")
     AverageK(1.5).fit(PROBS, from_logits=False).save("probs.json")
     return tmp_path
-
-
-def run(capsys, *arguments: str) -> tuple[int, str, str]:
-    try:
-        code = main(["predict", *arguments])
-    except SystemExit as error:  # the parser's own mistakes
-        code = int(str(error.code))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def expected_sets(names: list[str] | None = None) -> PredictionSets:
@@ -165,62 +160,6 @@ def test_a_score_that_is_none_leaves_no_file_if_nothing_is_finished(folder, caps
     assert sorted(os.listdir()) == before
 
 
-MISTAKES = [
-    ("none.npy --logits --rule logits.json", "`none.npy` is not there."),
-    ("logits.npy --logits", "--rule must name the JSON of `shortlist calibrate`."),
-    ("logits.npy --rule logits.json", "one of --logits and --probabilities must say what the scores are."),
-    ("logits.npy --logits --rule none.json", "`none.json` cannot be read: No such file or directory."),
-    ("logits.npy --logits --rule names.txt", "`names.txt` cannot be read: "),
-    ("wide.npy --logits --rule logits.json", "`logits.json` is for 4 labels, and `wide.npy` has scores of 5."),
-    (
-        "probs.csv --probabilities --rule probs.json",
-        "`probs.json` is for 4 labels, and `probs.csv` has scores of 5; --id image, if that names the rows.",
-    ),
-    (
-        "logits.npy --logits --rule probs.json",
-        "`probs.json` was calibrated on probabilities, and --logits says that these scores are others.",
-    ),
-    (
-        "probs.npy --probabilities --rule logits.json",
-        "`logits.json` was calibrated on logits, and --probabilities says that these scores are others.",
-    ),
-    ("empty.npy --logits --rule logits.json", "`empty.npy` holds no rows."),
-    ("logits.npy --logits --rule logits.json -o sets.txt", "--output must end in .jsonl, .parquet or .csv, or "),
-    (
-        "logits.npy --logits --rule logits.json --format parquet -o -",
-        "--format parquet is a file: --output must name it.",
-    ),
-    ("logits.npy --logits --rule logits.json --resume -o -", "--resume goes on with a file: --output must name it."),
-    ("logits.npy --logits --rule logits.json --resume", "`--resume`: `sets.jsonl` holds nothing to go on with."),
-    ("logits.npy --logits --rule logits.json -o logits.json --format csv", "`logits.json` is read by this command"),
-    ("logits.npy --logits --rule logits.json --json -o -", "--json tells a summary on standard output"),
-    ("logits.npy --logits --rule logits.json --seed -1", "--seed must lie in [0, 2**63); got -1."),
-    ("logits.npy --logits --rule logits.json --names few.txt", "`few.txt` must name each of the 4 labels of"),
-    (
-        "logits.npy --logits --rule logits.json --names odd.txt -o sets.csv",
-        "names must not hold ';', which separates them in CSV; 'a;b' does (.jsonl can).",
-    ),
-    ("logits.npy --logits --rule logits.json -o names.txt/sets.csv", "is not a folder."),
-]
-
-
-@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
-def test_a_mistake_is_told_in_one_sentence_and_nothing_is_written(folder, capsys, arguments, message):
-    np.save("wide.npy", np.zeros((2, 5), dtype=np.float32))
-    np.save("empty.npy", np.zeros((0, 4), dtype=np.float32))
-    Path("few.txt").write_text("a\nb\n")
-    Path("odd.txt").write_text("a;b\nc\nd\ne\n")
-    before = sorted(os.listdir())
-    output = [] if " -o " in arguments else ["-o", "sets.jsonl"]
-    code, out, err = run(capsys, *arguments.split(), *output)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.startswith("shortlist")
-    assert err.endswith(".\n")
-    assert err.count("\n") == 1
-    assert sorted(os.listdir()) == before
-
-
 @pytest.mark.parametrize("name", ["sets.jsonl", "sets.csv", "sets.parquet"])
 def test_a_full_disk_is_told_and_leaves_what_was_there(folder, capsys, monkeypatch, name):
     Path(name).write_text("before")
@@ -239,7 +178,7 @@ def test_a_full_disk_is_told_and_leaves_what_was_there(folder, capsys, monkeypat
     assert err == f"shortlist: `{name}` cannot be written: No space left on device.\n"
     assert Path(name).read_text() == "before"
     assert sorted(os.listdir(f"{name}.partial")) == ["progress.json", "rows"]
-    assert run(capsys, *arguments)[1].startswith("50 sets (20 of them from before), ")
+    assert run(capsys, *arguments)[1].startswith("50 sets (20 of them resumed), ")
     assert not Path(f"{name}.partial").exists()
 
 
@@ -247,7 +186,7 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(folder):
     np.save("many.npy", np.zeros((20000, 4), dtype=np.float32))
     TopK(2).fit(LOGITS, from_logits=True).save("two.json")
     command = [sys.executable, "-m", "shortlist", "predict", "many.npy", "--logits", "--rule", "two.json"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(scores_file.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(scores_module.__file__).parents[2])}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
@@ -257,12 +196,6 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(folder):
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 141
-
-
-def test_help_shows_examples(capsys):
-    code, out, _ = run(capsys, "--help")
-    assert code == 0
-    assert "shortlist predict test.npy --logits --rule rule.json" in out
 
 
 def test_a_saved_model_answers_with_its_own_rule(tmp_path, capsys):
@@ -277,6 +210,3 @@ def test_a_saved_model_answers_with_its_own_rule(tmp_path, capsys):
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [len(line["labels"]) for line in lines] == evaluation.sizes.tolist()
     assert set(lines[0]) == {"row", "labels", "scores"}
-    for mistake in (["--logits", "--data", "digits"], [], ["--data", "digits", "--part", "nowhere"]):
-        assert main(["predict", str(folder), *mistake]) == 2
-        assert len(capsys.readouterr().err.splitlines()) == 1

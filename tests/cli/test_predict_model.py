@@ -1,4 +1,4 @@
-"""``shortlist predict`` of a model: new data of the layout of training, with labels or without, read as before."""
+"""``shortlist predict`` with a model: new data laid out like those of training, with labels or without."""
 
 import json
 import os
@@ -7,60 +7,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shortlist.cli import main, model_scores
 from shortlist.data import read_image_folder, read_table
 from shortlist.data.files import table_files
+from shortlist.predict import model_scores
 from shortlist.sets import TopK
 from shortlist.train import load_model
-from tests.cli.trained import DATA, NAMES, PARTS, VALUES, train_all, write_table
+from tests.cli.command import command
+from tests.cli.trained import DATA, NAMES, PARTS, VALUES, write_table
 
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """A folder with a model of each kind."""
-    folder = tmp_path_factory.mktemp("models")
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        train_all()
-    finally:
-        os.chdir(before)
-    return folder
+run, refused = command("predict")
 
 
 @pytest.fixture(autouse=True)
-def folder(models, monkeypatch, capsys):
-    """The same folder; rows come in several blocks."""
-    monkeypatch.chdir(models)
+def folder(trained_models, monkeypatch, capsys):
+    """The folder of all models; rows come in several blocks."""
+    monkeypatch.chdir(trained_models.folder)
     monkeypatch.setattr(table_files, "BLOCK", 50)
     monkeypatch.setattr(model_scores, "_ROWS", 40)
     capsys.readouterr()
-
-
-def run(capsys, *arguments: str) -> tuple[int, str, str]:
-    try:
-        code = main(["predict", *arguments])
-    except SystemExit as error:
-        code = int(str(error.code))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def answers(capsys, *arguments: str) -> list[dict]:
     code, out, err = run(capsys, *arguments, "--seed", "0")
     assert (code, err) == (0, "")
     return [json.loads(line) for line in out.splitlines()]
-
-
-def refused(capsys, *arguments: str) -> str:
-    before = sorted(os.listdir())
-    code, out, err = run(capsys, *arguments, "-o", "never.jsonl")
-    assert (code, out) == (2, "")
-    assert err.startswith("shortlist: ")
-    assert err.endswith(".\n")
-    assert err.count("\n") == 1
-    assert sorted(os.listdir()) == before
-    return err.removeprefix("shortlist: ").rstrip("\n")
 
 
 def expected(model: str, dataset) -> list[list[str]]:
@@ -106,8 +76,8 @@ def test_a_column_may_name_the_rows(capsys):
     write_table("named.csv", plot=[f"p{row}" for row in range(len(NAMES))])
     found = answers(capsys, "parts", "--data", "named.csv", "--id", "plot")
     assert [row["id"] for row in found] == [f"p{row}" for row in range(len(NAMES))]
-    assert "has no column 'zzz', which --id names" in refused(capsys, "parts", "--data", "named.csv", "--id", "zzz")
-    assert refused(capsys, "parts", "--data", "arrays.npz", "--id", "zzz").startswith("--id names a column of a table")
+    assert "has no column 'zzz'" in refused(capsys, "parts", "--data", "named.csv", "--id", "zzz")
+    assert "has no id column 'zzz'" in refused(capsys, "parts", "--data", "arrays.npz", "--id", "zzz")
 
 
 def test_a_part_has_the_numbers_of_its_rows_even_if_training_drew_it(capsys):
@@ -167,14 +137,16 @@ def test_a_rule_of_ones_own_is_used_if_it_fits(capsys):
         3
     }
     sentence = refused(capsys, "parts", "--data", "parts.csv", "--rule", "few.json")
-    assert sentence == "`few.json` is for 3 labels, and `parts` has 7."
+    assert (
+        sentence == "`few.json` is for 3 labels, but `parts.csv` has 7 (is the column 'group 1 label 1' one of ids?)."
+    )
 
 
 @pytest.mark.parametrize(("model", "data"), [("parts", "parts.csv"), ("arrays", "arrays.npz"), ("texts", "texts.csv")])
 def test_a_model_that_was_interrupted_goes_on_and_runs_no_row_twice(model, data, capsys, monkeypatch):
     arguments = (model, "--data", data, "--seed", "0", "-o")
     assert run(capsys, *arguments, "whole.jsonl")[0] == 0
-    answer, batches = model_scores._answers, []
+    answer, batches = model_scores._model_scores, []
 
     def counted(saved, inputs, *rest):
         if len(batches) == 1:
@@ -183,10 +155,10 @@ def test_a_model_that_was_interrupted_goes_on_and_runs_no_row_twice(model, data,
         batches.append(len(inputs))
         return answer(saved, inputs, *rest)
 
-    monkeypatch.setattr(model_scores, "_answers", counted)
+    monkeypatch.setattr(model_scores, "_model_scores", counted)
     # The model's own folder may be the place of the output, too.
     told = run(capsys, *arguments, f"{model}/sets.jsonl")
-    assert told == (130, "", "\nshortlist: interrupted; the same command goes on after 40 rows.\n")
+    assert told == (130, "", "\nshortlist: interrupted: 40 rows are kept; the same call resumes after them.\n")
     assert run(capsys, *arguments, f"{model}/sets.jsonl", "--resume")[0] == 0
     assert Path(f"{model}/sets.jsonl").read_bytes() == Path("whole.jsonl").read_bytes()
     assert sum(batches) == len(Path("whole.jsonl").read_bytes().splitlines())
@@ -222,7 +194,7 @@ MISTAKES = [
     ("parts --data nan.csv", "`nan.csv` line 37: 'b' must be a finite number; got 'nan'."),
     ("parts --data nan.npy", "`nan.npy` row 35: features must be finite; got nan."),
     ("parts --data inf.npz", "`inf.npz` row 35: features must be finite; got inf."),
-    ("parts --data wide.npy", "`wide.npy` row 0 must have features of shape (4,); got features (5,)."),
+    ("parts --data wide.npy", "`wide.npy` must have features of shape (4,); got features (5,)."),
     ("parts --data no-rows.npy", "`no-rows.npy` holds no rows."),
     ("parts --data words.npz", "`words.npz` 'x' must hold numbers"),
     ("parts --data list.jsonl", "`list.jsonl` line 2: 'c' must be a finite number; got None."),
@@ -230,29 +202,30 @@ MISTAKES = [
     ("parts --data some.txt", "`some.txt` is of no known format; "),
     ("parts --data photos", "`photos/daisy/0.png`: the model takes features; these are images."),
     ("parts --data parts.csv --part none", "`parts.csv` has no part 'none'; it has train, val, test."),
-    ("parts --data plain.csv --part test", "`plain.csv` has no parts; leave --part test out to take all rows."),
-    ("parts --data parts.csv --part test --id a", "--id and --part do not go together"),
-    ("parts --data parts.csv --reader {zzz:", "--reader must be YAML or JSON; got '{zzz:' ("),
+    (
+        "parts --data plain.csv --part test",
+        "`plain.csv` has no parts, so none is called 'test': leave out",
+    ),
+    ("parts --data parts.csv --part test --id a", "rows of the part 'test' are numbered; leave out the id column 'a'."),
+    ("parts --data parts.csv --reader {zzz:", "--reader is not YAML: "),
     ("parts --data parts.csv --reader 5", "--reader must be an object like '{label: species}'; got '5'."),
-    ('parts --data parts.csv --reader {"zzz":1}', "--reader must be options among text, features, "),
-    ('parts --data parts.csv --reader {"features":5}', "--reader features must be a text or a list, "),
+    ('parts --data parts.csv --reader {"zzz":1}', "reader options must be among text, features, "),
+    ('parts --data parts.csv --reader {"features":5}', "reader option `features` must be a text or a list, "),
     ("parts --data parts.csv --data-format zzz", "`format` must be one of cifar, "),
-    ("parts --data parts.csv --logits", "--logits is for files of scores; `parts` is a model."),
-    ("parts", "`parts` is a model: --data must name what it should answer to."),
     ("texts --data parts.csv", "`parts.csv`: has no column 'words', which `text` names; it has "),
-    ("texts --data some.txt --reader {size:1}", "--reader must be options among encoding; got 'size:1'."),
+    ("texts --data some.txt --reader {size:1}", "reader options must be among encoding; got 'size:1'."),
     ("photos-model --data broken", "`broken/2.png` cannot be read as an image: "),
     ("photos-model --data nothing", "`nothing` is of no known format; "),
     ("photos-model --data parts.csv", "`parts.csv` line 2: 'species' must be a finite number; got "),
-    ("nothing --data parts.csv", "`nothing/model.json` cannot be read: No such file or directory."),
-    ("parts.csv --data parts.csv", "--data is for models; `parts.csv` is none."),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
 def test_a_mistake_is_one_sentence_with_file_and_row_and_writes_nothing(capsys, arguments, sentence):
     bad_files()
-    assert refused(capsys, *arguments.split()).startswith(sentence)
+    before = sorted(os.listdir())
+    assert refused(capsys, *arguments.split(), "-o", "never.jsonl").startswith(sentence)
+    assert sorted(os.listdir()) == before
 
 
 @pytest.mark.parametrize(
@@ -260,7 +233,7 @@ def test_a_mistake_is_one_sentence_with_file_and_row_and_writes_nothing(capsys, 
     [
         ({"source": {"kind": 3}}, "`damaged/model.json` is damaged: its `source` is not what was written."),
         ({"source": 5}, "`damaged/model.json` is damaged: its `source` is not what was written."),
-        ("format", "`damaged/model.json` is damaged: 'zzz' is no format of data."),
+        ("format", "`damaged/model.json` is damaged: 'zzz' is not a data format."),
     ],
 )
 def test_an_edited_source_is_one_sentence(capsys, change, sentence):

@@ -108,9 +108,9 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(capsys, tmp_path):
     assert "does not exist" in refused(capsys, str(tmp_path / "nowhere"))
     assert "holds no comparison.json" in refused(capsys, str(tmp_path))
     assert "damaged/comparison.json` is damaged: ks must have at least 1 entry." in refused(capsys, good, damaged)
-    assert "must not be its output" in refused(capsys, good, "--output", f"{good}/comparison.json")
+    assert "cannot be its output" in refused(capsys, good, "--output", f"{good}/comparison.json")
     assert "is a folder" in refused(capsys, good, "--output", str(tmp_path))
-    assert "must be a folder" in refused(capsys, good, "--figures", f"{good}/comparison.json")
+    assert "it is not a folder" in refused(capsys, good, "--figures", f"{good}/comparison.json")
     assert "required: FOLDER" in refused(capsys)
     assert [entry.name for entry in (tmp_path / "good").iterdir()] == ["comparison.json"]
 

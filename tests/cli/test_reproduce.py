@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from shortlist.cli import main
-from shortlist.cli.reproduce_progress import ReproduceProgress
+from shortlist.cli.reproduce import seconds_left
+from tests.cli.command import command
 from tests.evidence.toy_experiments import write_experiments
 
 
@@ -17,10 +17,11 @@ def root(tmp_path, monkeypatch):
     return tmp_path
 
 
+reproduce, _ = command("reproduce")
+
+
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
-    code = main(["reproduce", "--experiments", "toys", "--jobs", "1", *arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return reproduce(capsys, "--experiments", "toys", "--jobs", "1", *arguments)
 
 
 def calls(root) -> int:
@@ -92,7 +93,7 @@ def test_one_experiment_that_fails_does_not_end_the_others(root, capsys):
     config.write_text(config.read_text().replace("settings: {seeds: [0, 1, 2", "settings: {broken: 2, seeds: [0, 1, 2"))
     code, out, err = run(capsys, "--all")
     assert code == 2
-    assert "lml-table-2: `seed` must not be this one." in err
+    assert "lml-table-2: ValueError('`seed` must not be this one.')" in err
     assert "1 of 2 experiments could not be run: lml-table-2." in err
     assert "lml-table-10: ✔ holds" in out
 
@@ -119,10 +120,10 @@ def test_the_list_names_every_experiment_and_runs_none(root, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say which experiments to run, or --all"),
-        (["--all", "lml-table-2"], "say which experiments to run, or --all"),
+        ([], "name the experiments to run, or give --all"),
+        (["--all", "lml-table-2"], "name the experiments to run, or give --all"),
         (["lml-table-3"], "NAME must be one of the 2 experiments that --list shows; got 'lml-table-3'"),
-        (["--all", "--jobs", "0"], "--jobs must be at least 1; got 0"),
+        (["--all", "--jobs", "0"], "argument --jobs: must be at least 1; got 0"),
         (["--all", "--cluster", "slurm"], "`cluster` must be local, dask://HOST:PORT or ray://HOST:PORT"),
         (["--all", "--cluster", "dask://127.0.0.1:1"], "`dask://127.0.0.1:1` cannot be reached: "),
     ],
@@ -133,12 +134,8 @@ def test_mistakes_are_answered_in_one_sentence(root, capsys, arguments, message)
     assert re.fullmatch(rf"shortlist: {message}[^\n]*\.\n", err)
 
 
-def test_the_time_that_is_left_goes_by_what_was_run_now():
-    progress = ReproduceProgress({"a": 2.0, "b": 4.0}, bar=lambda *_: None)
-    assert progress.seconds_left() == 360
-    with progress.running("a") as tell:
-        tell(1.0, 0.0)
-        assert progress.seconds_left() == 240  # All trials were kept: they say nothing of the pace.
-        progress.began -= 240
-        tell(1.0, 1.0)
-        assert progress.seconds_left() == pytest.approx(480, abs=1)
+def test_the_time_left_follows_the_pace_of_trials_that_ran_now():
+    minutes = {"a": 2.0, "b": 4.0}
+    assert seconds_left(minutes, {}, 0.0) == 360
+    assert seconds_left(minutes, {"a": (1.0, 0.0)}, 10.0) == 240  # Kept trials say nothing about the pace.
+    assert seconds_left(minutes, {"a": (1.0, 1.0)}, 240.0) == pytest.approx(480)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from shortlist.extras import import_failure, require
+from shortlist.extras import MissingExtraError, import_failure, require
 
 LIBRARIES = ("torchvision", "timm")
 # Of ImageNet, with which such networks are trained unless they say otherwise.
@@ -153,7 +153,7 @@ def _library(library: str, asked: str) -> ModuleType:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name in (library, module):
             # They come with no extra of ours, for their versions go by the torch that is there.
-            raise ImportError(f"{asked} needs {library}: run `pip install {library}`.") from error
+            raise MissingExtraError(f"{asked} needs {library}: run `pip install {library}`.") from error
         raise import_failure(library, error, extra="train") from error
 
 

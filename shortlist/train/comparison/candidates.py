@@ -14,11 +14,11 @@ from shortlist.cluster import check_cluster, run_tasks
 from shortlist.comparison_document import RunDetails
 from shortlist.data import Dataset, hashed_words
 from shortlist.errors import InputError
+from shortlist.fit_options import FitOptions
 from shortlist.train.comparison.intervals import Interval, best_candidates, better
 from shortlist.train.comparison.runs import RunSpec, finished_run, run, run_on_worker, write_files
 from shortlist.train.fit import make_run
 from shortlist.train.inputs import check_rows
-from shortlist.train.options import FitOptions
 
 # File systems allow 255 bytes; a seed and the files of a run follow the name.
 _LONGEST_NAME = 200

@@ -34,6 +34,7 @@ from shortlist.comparison_document import (
 )
 from shortlist.data import Dataset
 from shortlist.extras import require
+from shortlist.fit_options import FitOptions
 from shortlist.train.comparison.candidates import Comparison
 from shortlist.train.comparison.findings import (
     Shots,
@@ -48,7 +49,6 @@ from shortlist.train.comparison.intervals import AVERAGE_SIZE, better
 from shortlist.train.comparison.runs import example_rows
 from shortlist.train.evaluation import evaluate_scores, metric_names
 from shortlist.train.inputs import is_one_class, row_batches
-from shortlist.train.options import FitOptions
 
 _MOST_CHARACTERS = 4000
 _MOST_FEATURES = 256

@@ -24,6 +24,7 @@ from shortlist.errors import InputError
 from shortlist.extras import require
 from shortlist.files import cache_folder, read_document, replacing
 from shortlist.fingerprint import check_same, digest_values
+from shortlist.fit_options import FitOptions
 from shortlist.nn import CosineHead
 from shortlist.train.checkpoints import run_fingerprint
 from shortlist.train.comparison.findings import (
@@ -36,7 +37,6 @@ from shortlist.train.comparison.findings import (
 )
 from shortlist.train.evaluation import Evaluation
 from shortlist.train.fit import Fitted, evaluate, fit
-from shortlist.train.options import FitOptions
 from shortlist.train.plan import SetModel
 from shortlist.train.saved_model import save_model
 from shortlist.typed_json import decode, encode

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
 
 from shortlist.errors import InputError
-from shortlist.train.options import FitOptions
+from shortlist.fit_options import FitOptions
 
 _VARIABLES = {
     "MASTER_ADDR": "the address of node 0",

@@ -12,10 +12,14 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from shortlist.cli import main, partial_output, scores_file
-from shortlist.cli.partial_output import PartialOutput
-from shortlist.cli.short_numbers import short_numbers
+from shortlist.predict import resumable_output
+from shortlist.predict import scores as scores_module
+from shortlist.predict.resumable_output import PartialOutput
+from shortlist.predict.set_files import shortest_decimals
 from shortlist.sets import AverageError, AverageK, SetRule, TopK
+from tests.cli.command import command
+
+run, _ = command("predict")
 
 # Scores of few values, so that many tie and chance decides.
 LOGITS = torch.randint(0, 3, (50, 4), generator=torch.Generator().manual_seed(0)).float()
@@ -33,8 +37,8 @@ BUSY = "shortlist: `sets.jsonl` is being written by another process.\n"
 def folder(tmp_path, monkeypatch):
     """Scores in three forms and several rules; each block is kept as soon as it is finished."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(scores_file, "BLOCK", 4 * 8)
-    monkeypatch.setattr(partial_output, "_SECONDS", 0.0)
+    monkeypatch.setattr(scores_module, "BLOCK_SCORES", 4 * 8)
+    monkeypatch.setattr(resumable_output, "_SECONDS", 0.0)
     monkeypatch.setattr(os, "fsync", lambda file: None)  # No power fails here, and disks are slow.
     np.save("scores.npy", LOGITS.numpy())
     Path("names.txt").write_text("\n".join(NAMES) + "\n", encoding="utf-8")
@@ -42,12 +46,6 @@ def folder(tmp_path, monkeypatch):
         csv.writer(file).writerows([["image", *NAMES], *([f"i{row}", *x] for row, x in enumerate(LOGITS.tolist()))])
     for name, rule in RULES.items():
         rule.save(f"{name}.json")
-
-
-def run(capsys, *arguments: str) -> tuple[int, str, str]:
-    code = main(["predict", *arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def content(path: str):
@@ -96,7 +94,7 @@ def test_a_killed_run_goes_on_and_ends_with_what_an_uninterrupted_one_gives(form
         shutil.copytree(copy, f"whole.{form}.partial")
         code, out, err = run(capsys, *arguments, f"whole.{form}", "--resume")
         assert (code, err) == (0, "")
-        assert out.startswith(f"50 sets ({min(8 * number, 50)} of them from before), ")
+        assert out.startswith(f"50 sets ({min(8 * number, 50)} of them resumed), ")
         assert content(f"whole.{form}") == whole
         assert not Path(f"whole.{form}.partial").exists()
 
@@ -104,7 +102,7 @@ def test_a_killed_run_goes_on_and_ends_with_what_an_uninterrupted_one_gives(form
 @pytest.mark.parametrize("source", ["scores.npy", "scores.csv --id image"])
 def test_blocks_give_the_sets_of_one_call(source, capsys, monkeypatch):
     for name, rule in RULES.items():
-        monkeypatch.setattr(scores_file, "BLOCK", 4 * 8)
+        monkeypatch.setattr(scores_module, "BLOCK_SCORES", 4 * 8)
         found = run(capsys, *source.split(), "--logits", "--rule", f"{name}.json", "--seed", "5")[1]
         logits = LOGITS.double() if "csv" in source else LOGITS
         sets = rule.predict(logits, generator=torch.Generator().manual_seed(5))
@@ -122,12 +120,12 @@ def test_an_interruption_says_how_to_go_on(capsys, monkeypatch):
         interrupt(patch, 3, KeyboardInterrupt())
         code, out, err = run(capsys, *arguments)
     assert (code, out) == (130, "")
-    assert err == "\nshortlist: interrupted; the same command goes on after 24 rows.\n"
+    assert err == "\nshortlist: interrupted: 24 rows are kept; the same call resumes after them.\n"
     assert not Path("sets.jsonl").exists()
     with monkeypatch.context() as patch:
         interrupt(patch, 0, KeyboardInterrupt())
         assert run(capsys, *arguments) == (130, "", err)
-    assert run(capsys, *arguments)[1].startswith("50 sets (24 of them from before), ")
+    assert run(capsys, *arguments)[1].startswith("50 sets (24 of them resumed), ")
     with monkeypatch.context() as patch:
         interrupt(patch, 0, KeyboardInterrupt())
         assert run(capsys, *arguments, "--seed", "1") == (130, "", "\nshortlist: interrupted.\n")
@@ -150,9 +148,8 @@ def test_a_wrong_row_in_the_middle_is_named_and_what_is_finished_stays(capsys):
         assert [json.loads(line)["row"] for line in lines] == list(range(32))
     np.save("broken.npy", LOGITS.numpy())
     os.utime("broken.npy", ns=(0, 0))
-    assert (
-        run(capsys, *arguments, "--resume")[2] == "shortlist: `--resume`: `sets.jsonl` holds nothing to go on with.\n"
-    )
+    sentence = "shortlist: `sets.jsonl` cannot be resumed: the partial output is of another task: changed was "
+    assert run(capsys, *arguments, "--resume")[2].startswith(sentence)
     assert Path("sets.jsonl.partial/rows").exists()
     code, out, _ = run(capsys, *arguments)
     assert (code, out) == (0, "50 sets, 2 labels on average, none empty: sets.jsonl\n")
@@ -189,13 +186,13 @@ def test_another_question_starts_anew(change, capsys, monkeypatch):
     elif change == "rows":
         os.truncate("sets.jsonl.partial/rows", 10)
     elif change == "version":
-        monkeypatch.setattr("shortlist.cli.question.__version__", "0.0.0")
+        monkeypatch.setattr("shortlist.fingerprint.__version__", "0.0.0")
     else:
         arguments += change.split()
     assert run(capsys, *arguments, "--resume")[0] == 2
     code, out, _ = run(capsys, *arguments)
     assert code == 0
-    assert "from before" not in out
+    assert "resumed" not in out
     assert run(capsys, "-o", "other.jsonl", *arguments[2:])[0] == 0
     assert Path("sets.jsonl").read_bytes() == Path("other.jsonl").read_bytes()
 
@@ -212,7 +209,7 @@ def test_a_question_that_was_killed_early_leaves_no_rows_to_the_one_before(capsy
         shutil.copytree("sets.jsonl.partial", "killed", dirs_exist_ok=True)
 
     with monkeypatch.context() as patch:
-        patch.setattr(partial_output, "_SECONDS", 1e9)
+        patch.setattr(resumable_output, "_SECONDS", 1e9)
         patch.setattr(PartialOutput, "finish_rows", copied)
         assert run(capsys, *arguments, "--names", "names.txt")[0] == 0
     shutil.copytree("killed", "sets.jsonl.partial")
@@ -292,7 +289,7 @@ def test_parquet_has_the_rows_of_json_lines(names, capsys):
         assert table.schema.names[0] == ("row" if kind == "float" else "id")
         records = [json.loads(line) for line in Path("sets.jsonl").read_text(encoding="utf-8").splitlines()]
         found = [
-            {**row, "scores": short_numbers(np.array(row["scores"], dtype=np.float32))} for row in table.to_pylist()
+            {**row, "scores": shortest_decimals(np.array(row["scores"], dtype=np.float32))} for row in table.to_pylist()
         ]
         if kind == "double":
             found = table.to_pylist()
@@ -309,6 +306,6 @@ def test_numbers_have_the_fewest_digits_that_read_back_the_same():
             [0, -0.0, 1, 0.5, 1e-13, 9.999999, 10, -0.1, 3.4e38, 1e-45, 1 / 3],
         ]
     ).astype(np.float32)
-    assert short_numbers(scores) == scores.astype(str).astype(float).tolist()
-    assert short_numbers(scores.astype(np.float64)) == scores.astype(np.float64).tolist()
-    assert short_numbers(scores[:0]) == []
+    assert shortest_decimals(scores) == scores.astype(str).astype(float).tolist()
+    assert shortest_decimals(scores.astype(np.float64)) == scores.astype(np.float64).tolist()
+    assert shortest_decimals(scores[:0]) == []

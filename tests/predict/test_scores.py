@@ -14,10 +14,10 @@ import torch
 from pyarrow import parquet
 from safetensors.torch import save_file
 
-from shortlist.cli import row_progress, scores_file
-from shortlist.cli.row_progress import watched_blocks
-from shortlist.cli.scores_file import Scores, open_scores
-from shortlist.cli.true_labels import labels_of, read_true_labels
+from shortlist.errors import InputError
+from shortlist.predict import Scores, open_scores, read_true_labels
+from shortlist.predict import scores as scores_module
+from shortlist.predict.true_labels import labels_of
 from shortlist.targets import to_index_lists
 
 LOGITS = torch.randn(23, 4, generator=torch.Generator().manual_seed(0))
@@ -59,7 +59,7 @@ def write_scores(ending: str) -> dict[str, str]:
 def folder(tmp_path, monkeypatch) -> None:
     """A folder of its own, and blocks so small that there are several."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(scores_file, "BLOCK", 4 * 5)
+    monkeypatch.setattr(scores_module, "BLOCK_SCORES", 4 * 5)
 
 
 FORMATS = (".npy", "fortran", ".npz", "compressed", ".safetensors", ".csv", ".tsv", ".csv.gz", ".parquet")
@@ -97,7 +97,7 @@ def test_reading_goes_on_from_the_end_of_any_block(ending):
             list(range(at, min(at + 5, 23))) for at in range(start, 23, 5)
         ]
         assert all(torch.equal(block.scores.float(), LOGITS[block.start :][:5]) for block in blocks)
-        assert [block.place(0).split()[-1] for block in blocks] == [
+        assert [block.location(0).split()[-1] for block in blocks] == [
             str(at + (2 if "sv" in ending else 0)) for at in range(start, 23, 5)
         ]
         assert [name for block in blocks for name in block.ids or ()] in ([], [f"i{row}" for row in range(start, 23)])
@@ -110,7 +110,7 @@ def test_blocks_are_memory_of_their_own_and_a_file_that_is_cut_meanwhile_is_told
     first = next(blocks).scores.clone()
     with scores.path.open("r+b") as file:
         file.truncate(scores.path.stat().st_size // 3)
-    with pytest.raises(ValueError, match=r"was cut short while it was read\.$"):
+    with pytest.raises(InputError, match=r"was truncated while it was being read\.$"):
         list(blocks)
     assert torch.equal(first.float(), LOGITS[:5])
 
@@ -130,12 +130,12 @@ def test_hdf_is_read_in_blocks_that_hold_whole_chunks_where_these_are_small(chun
     assert [block.start for block in later] == [block.start for block in blocks[1:]]
     Path("bad.h5").write_bytes(b"no")
     for path, options, message in (
-        ("x.h5", {}, "`x.h5` must hold one array, or --key must choose; it holds 'count', 'run/logits'."),
-        ("x.h5", {"key": "count"}, "`x.h5` 'count' must hold floating scores; got int64."),
-        ("x.h5", {"key": "zzz"}, "`x.h5`: has no array 'zzz'; it has 'count', 'run/logits'."),
+        ("x.h5", {}, "`x.h5` must hold one array, or key must choose one; it holds 'count', 'run/logits'."),
+        ("x.h5", {"key": "count"}, "`x.h5` 'count' must hold floating-point scores; got int64."),
+        ("x.h5", {"key": "zzz"}, "`x.h5` has no array 'zzz'; it has 'count', 'run/logits'."),
         ("bad.h5", {}, "`bad.h5` is not an HDF5 file: "),
     ):
-        with pytest.raises(ValueError, match=re.escape(message)):
+        with pytest.raises(InputError, match=re.escape(message)):
             open_scores(path, from_logits=True, **options)
 
 
@@ -148,7 +148,7 @@ def test_a_score_that_is_not_finite_is_named_with_its_row(ending, value, told, m
     scores = open_scores(**write_scores(ending), from_logits=True)
     place = {".npy": "`scores.npy` row 17", ".csv": "`scores.csv` line 19", ".parquet": "`scores.parquet` row 17"}
     expected = f"{place[ending]}: scores must not be NaN or infinite; that of label 2 is {told}."
-    with pytest.raises(ValueError) as error:  # noqa: PT011 - compared below
+    with pytest.raises(InputError) as error:
         list(scores.blocks())
     assert str(error.value) == expected
 
@@ -163,7 +163,9 @@ def test_minus_infinity_marks_an_absent_label_of_either_kind():
 def test_probabilities_outside_of_0_and_1_are_refused_and_logits_are_not(value):
     np.save("x.npy", np.array([[0.5, 0.5], [0.25, value]]))
     assert list(open_scores("x.npy", from_logits=True).blocks())
-    with pytest.raises(ValueError, match=rf"`x.npy` row 1: .* must lie in \[0, 1\]; that of label 1 is {value}; "):
+    with pytest.raises(
+        InputError, match=rf"`x.npy` row 1: .* must lie in \[0, 1\]; that of label 1 is {value} \(are these logits"
+    ):
         list(open_scores("x.npy", from_logits=False).blocks())
 
 
@@ -172,23 +174,31 @@ def test_probabilities_outside_of_0_and_1_are_refused_and_logits_are_not(value):
     [
         ("", {}, "`x.csv` is empty."),
         ("a,b\n", {}, "`x.csv` holds no rows."),
-        ("a,b\n0.1\n", {}, "`x.csv` line 2: must have 2 cells, as the header has; got 1."),
-        ("a,b\n0.1,cat\n", {}, "`x.csv` line 2: 'b' must be a number; got 'cat'; --id b, if it names the rows."),
+        ("a,b\n0.1\n", {}, "`x.csv` line 2: must have 2 cells like the header; got 1."),
+        (
+            "a,b\n0.1,cat\n",
+            {},
+            "`x.csv` line 2: 'b' must be a number; got 'cat' (if 'b' holds the ids",
+        ),
         ("a,b\n0,1\nz,\n", {"id_column": "a"}, "`x.csv` line 3: 'b' must be a number; got ''."),
         ("a,b\n0,1_0\n", {"id_column": "a"}, "`x.csv` line 2: 'b' must be a number; got '1_0'."),
-        (",b\n0,1\n", {}, "`x.csv` column 1 has no name; if it names the rows, say so by --id ''."),
-        ("a,b\n0,1\n", {"id_column": "c"}, "`x.csv` has no column 'c' for --id; it begins with 'a'."),
+        (",b\n0,1\n", {}, "`x.csv` column 1 has no name; if it holds the ids of rows, name '' as the id column."),
+        ("a,b\n0,1\n", {"id_column": "c"}, "`x.csv` has no column 'c' of ids; its first column is 'a'."),
         ("a\n0\n", {"id_column": "a"}, "`x.csv` must have a column for each label; it has none."),
-        ("a,a\n0,1\n", {}, "`x.csv`: "),
-        ("a,b\n0,1\n", {"key": "x"}, "--key names an array of a file, and `x.csv` is a table; got 'x'."),
-        ("a,b\n0,1\n", {"names": "two.txt"}, "`two.txt` must have the names of the header of `x.csv`; 'c' is not 'b'."),
+        ("a,a\n0,1\n", {}, "`x.csv`: columns must have different names; 'a' occurs twice."),
+        ("a,b\n0,1\n", {"key": "x"}, "`x.csv` is a table, so it has no array 'x' to choose: leave out the key."),
+        (
+            "a,b\n0,1\n",
+            {"names": "two.txt"},
+            "`two.txt` must have the names of the header of `x.csv`; 'c'",
+        ),
         ("a,b,c\n0,1,2\n", {"names": "two.txt"}, "`two.txt` must name each of the 3 labels of `x.csv`; it names 2."),
     ],
 )
 def test_a_wrong_table_is_refused_in_one_sentence(content, options, message):
     Path("x.csv").write_text(content)
     Path("two.txt").write_text("a\nc\n")
-    with pytest.raises(ValueError) as error:  # noqa: PT011 - compared below
+    with pytest.raises(InputError) as error:
         read_all(open_scores("x.csv", from_logits=True, **options))
     assert str(error.value).startswith(message)
 
@@ -206,7 +216,7 @@ def test_an_unnamed_column_of_ids_can_be_told():
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((2, 3), dtype=np.int64), "`x.npy` must hold floating scores; got int64."),
+        (np.zeros((2, 3), dtype=np.int64), "`x.npy` must hold floating-point scores; got int64."),
         (np.zeros(3), r"`x.npy` must have shape \(rows, labels\); got \(3,\)."),
         (np.zeros((3, 0)), r"`x.npy` must have shape \(rows, labels\); got \(3, 0\)."),
         (np.zeros((0, 3)), "`x.npy` holds no rows."),
@@ -214,7 +224,7 @@ def test_an_unnamed_column_of_ids_can_be_told():
 )
 def test_a_wrong_array_is_refused_in_one_sentence(array, message):
     np.save("x.npy", array)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(InputError, match=message):
         read_all(open_scores("x.npy", from_logits=True))
 
 
@@ -228,10 +238,10 @@ def test_files_that_are_missing_damaged_or_of_another_kind_are_told():
         (".", {}, "is a folder"),
         ("x.txt", {}, r"`x.txt` must end in one of .npy"),
         ("cut.npy", {}, "`cut.npy` is not an array"),
-        ("two.npz", {}, "`two.npz` must hold one array, or --key must choose; it holds 'a', 'b'."),
+        ("two.npz", {}, "`two.npz` must hold one array, or key must choose one; it holds 'a', 'b'."),
         ("two.npz", {"key": "c"}, "has no array 'c'"),
-        ("scores.npy", {"key": "c"}, "`scores.npy` is one array and has none called 'c'; leave --key out."),
-        ("scores.npy", {"id_column": "c"}, "--id names a column of a table"),
+        ("scores.npy", {"key": "c"}, "`scores.npy` is a single array, so there is none called 'c': leave out key."),
+        ("scores.npy", {"id_column": "c"}, "so it has no id column 'c'"),
     ):
         with pytest.raises(ValueError, match=message):
             open_scores(path, from_logits=True, **options)
@@ -240,24 +250,20 @@ def test_files_that_are_missing_damaged_or_of_another_kind_are_told():
 def test_a_file_that_vanishes_while_it_is_read_is_told():
     scores = open_scores(**write_scores(".npy"), from_logits=True)
     Path("scores.npy").unlink()
-    with pytest.raises(ValueError, match=r"`scores.npy` cannot be read: No such file or directory."):
+    with pytest.raises(InputError, match=r"`scores.npy` cannot be read: No such file or directory."):
         list(scores.blocks())
 
 
-def test_a_bar_appears_on_a_terminal_when_the_work_is_long_and_the_blocks_are_the_same(monkeypatch, capsys):
+def test_progress_counts_rows_and_gives_the_same_blocks(monkeypatch, capsys):
     scores = open_scores(**write_scores(".npy"), from_logits=True)
-    monkeypatch.setattr(row_progress, "_LONG_SECONDS", -1.0)
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    with watched_blocks(scores, "looking") as blocks:
-        assert sum(len(block.scores) for block in blocks) == 23
-    told = capsys.readouterr().err
-    assert "looking, rows" in told
-    assert re.search(r"23/23 \S*[\d,]+ a second", re.sub(r"\x1b\[[\d;?]*\w", "", told))
-    with watched_blocks(scores, "looking", shown=False) as blocks:
-        assert sum(len(block.scores) for block in blocks) == 23
-    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("shortlist.progress._SECONDS_BETWEEN_LINES", 0.0)
+    for shown in (True, False):
+        with scores.progress("looking", start=5, shown=shown) as blocks:
+            assert sum(len(block.scores) for block in blocks) == 18
+        lines = capsys.readouterr().err.splitlines()
+        assert [line.split(",")[0] for line in lines] == (
+            [f"looking: {rows} of 23 rows" for rows in (10, 15, 20, 23)] if shown else []
+        )
 
 
 SETS = [[0, 2], [1], [], *([[3]] * 20)]
@@ -318,7 +324,7 @@ def test_unknown_labels_stay_unknown_where_the_form_is_left_open():
     target = read_true_labels("y.npy", scores)
     assert torch.equal(target.to_dense(), hot)
     assert torch.equal(labels_of(target, list(scores.blocks())[1]).to_dense(), hot[5:10])
-    with pytest.raises(ValueError, match=r"`y.npy` row 6: label 0 must not be unknown"):
+    with pytest.raises(InputError, match=r"`y.npy` row 6: label 0 must not be unknown"):
         read_true_labels("y.npy", scores, one_class=False)
 
 
@@ -332,9 +338,9 @@ def test_wrong_labels_are_named_with_file_and_row():
         ("few.npy", {}, "`few.npy` must have labels for each of the 23 rows of `scores.npy`; got 22."),
         ("large.npy", {}, r"row 0: label 4 must lie in \[0, 4\)"),
         ("y.txt", {"one_class": True}, "`y.txt` row 0: exactly one label must be positive; got 2."),
-        ("y.txt", {"key": "y"}, "--labels-key names an array of a file, and `y.txt` is none; got 'y'."),
+        ("y.txt", {"key": "y"}, "`y.txt` holds no arrays, so there is none called 'y'."),
         ("none.txt", {}, "`none.txt` is not there."),
-        ("csc.npz", {}, "`csc.npz` must hold a sparse matrix in the form 'csr'; got 'csc'."),
+        ("csc.npz", {}, "`csc.npz` must hold a sparse matrix in the format 'csr'; got 'csc'."),
     ):
         with pytest.raises(ValueError, match=message):
             read_true_labels(path, scores, **options)

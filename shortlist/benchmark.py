@@ -1,4 +1,4 @@
-"""What `shortlist bench` measures: projections, losses and set rules, each as a step that can be called again."""
+"""Projections, losses and set rules timed side by side at a user's own size; what ``shortlist bench`` runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from shortlist import functional as F
 from shortlist.data.target_rows import sparse_targets
+from shortlist.nn import Task
+from shortlist.recipes import LOSSES, make_loss
 from shortlist.sets import (
     AverageError,
     AverageK,
@@ -21,17 +23,19 @@ from shortlist.sets import (
     SetRule,
     TopK,
 )
+from shortlist.timing import Step, Timing, threads, time_steps
 
-Step = Callable[[], object]
-# How far the true labels stand out, in deviations of the others: a model that is right most of the time.
+WHAT = ("projections", "losses", "rules")
+"""What can be timed."""
+# By how many standard deviations the true labels stand out: a model that is right most of the time.
 _MARGIN = 6.0
 _ALPHA = 0.1
-# Peaks of resident memory in float32 copies of the logits, measured; what is kept between steps included.
+# Measured peaks of resident memory in float32 copies of the logits, including what is kept between steps.
 _COPIES = {"projections": 20, "losses": 32, "rules": 20}
 
 
 class Group(NamedTuple):
-    """Steps that are compared: ``steps`` makes each of them, ``baseline`` is the one that ratios are taken to."""
+    """Steps to compare: ``steps`` makes each of them, and ratios are relative to ``baseline``."""
 
     title: str
     baseline: str
@@ -40,7 +44,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Logits of two heads with a class, and with a set of labels, for each row."""
+    """Logits of two heads, and a class and a set of labels for each row."""
 
     logits: Tensor
     proposals: Tensor
@@ -50,7 +54,7 @@ class Batch:
 
     @classmethod
     def draw(cls, rows: int, labels: int, k: float) -> Batch:
-        """The same numbers every time; the true class, and about ``k`` labels with it, have the largest logits."""
+        """Draw the same numbers every time; the true class, and about ``k`` labels with it, have the largest logits."""
         generator = torch.Generator().manual_seed(0)
         size = min(max(1, round(k)), labels)
         lists = torch.randint(labels, (rows, size), generator=generator)
@@ -63,7 +67,7 @@ class Batch:
 
     @staticmethod
     def bytes_needed(rows: int, labels: int, k: float, what: Sequence[str]) -> int:
-        """About how much memory the numbers take and the steps need besides, generously."""
+        """Return about how much memory the batch and the steps need, generously."""
         copies = max(_COPIES[name] for name in what)
         return 4 * rows * labels * copies + 160 * rows * max(1, round(k))
 
@@ -74,7 +78,7 @@ class Batch:
 
 
 def projections(batch: Batch) -> Group:
-    """Forward and backward of everything that maps logits to probabilities of about k labels."""
+    """Return forward and backward passes of everything that maps logits to probabilities of about k labels."""
     k = batch.k
     known: dict[str, Callable[[Tensor], Tensor]] = {
         "softmax": lambda x: x.softmax(-1),
@@ -102,10 +106,8 @@ def projections(batch: Batch) -> Group:
 
 
 def losses(batch: Batch) -> list[Group]:
-    """Forward and backward of every loss, those of one class and those of sets."""
-    from shortlist.recipes import LOSSES
-
-    # All losses share the leaves: a copy for each would fill the memory.
+    """Return forward and backward passes of every loss, those for one class and those for sets."""
+    # All losses share the leaves, because a copy for each would fill the memory.
     heads = tuple(values.clone().requires_grad_() for values in (batch.logits, batch.proposals))
 
     def steps(names: list[str], target: Tensor) -> dict[str, Callable[[], Step]]:
@@ -120,9 +122,9 @@ def losses(batch: Batch) -> list[Group]:
 
 
 def _loss_step(name: str, batch: Batch, heads: tuple[Tensor, ...], target: Tensor) -> Step:
-    from shortlist.nn import Task
-    from shortlist.recipes import make_loss
-    from shortlist.train.distributed.global_batch import batch_loss
+    from shortlist.train.distributed.global_batch import (
+        batch_loss,  # Needs the extra ``train``, which other steps do not.
+    )
 
     rows, labels = batch.shape
     counts = torch.bincount(batch.classes, minlength=labels)
@@ -138,7 +140,7 @@ def _loss_step(name: str, batch: Batch, heads: tuple[Tensor, ...], target: Tenso
 
 
 def rules(batch: Batch) -> Group:
-    """From logits to sets, with rules that were fitted before on as many rows."""
+    """Return predictions of sets from logits, with rules that were fitted on as many rows."""
     k, whole = batch.k, max(1, round(batch.k))
     known: dict[str, Callable[[], SetRule]] = {
         "top-k": lambda: TopK(whole),
@@ -163,3 +165,41 @@ def rules(batch: Batch) -> Group:
     steps: dict[str, Callable[[], Step]] = {"topk": lambda: lambda: batch.logits.topk(whole)}
     steps |= {name: lambda name=name: make(name) for name in known}
     return Group("set rules, from logits to sets", "topk", steps)
+
+
+def run_benchmark(
+    *,
+    rows: int,
+    labels: int,
+    k: float,
+    what: Sequence[str] = WHAT,
+    num_threads: int | None = None,
+    turns: int = 10,
+    progress: Callable[[str, int], object] | None = None,
+) -> tuple[list[tuple[Group, dict[str, Timing]]], int]:
+    """Time everything on random logits of a size.
+
+    Args:
+        rows, labels: of a batch.
+        k: labels of an answer.
+        what: among `WHAT`.
+        num_threads: of torch; by default as many as it uses anyway.
+        turns: of each step.
+        progress: called with the name of a step and the number of all turns, after each turn.
+
+    Returns:
+        The timings of each group, and the number of threads.
+
+    Example:
+        >>> [(group, timings)], _ = run_benchmark(rows=2, labels=5, k=2, what=["rules"], turns=1)
+        >>> group.baseline, timings["top-k"].seconds > 0
+        ('topk', True)
+    """
+    with torch.random.fork_rng(devices=[]), threads(num_threads) as used:
+        batch = Batch.draw(rows, labels, k)
+        groups = [projections(batch)] if "projections" in what else []
+        groups += losses(batch) if "losses" in what else []
+        groups += [rules(batch)] if "rules" in what else []
+        total = sum(len(group.steps) for group in groups) * (turns + 1)
+        tell = None if progress is None else lambda name: progress(name, total)
+        return [(group, time_steps(group.steps, rounds=turns, progress=tell)) for group in groups], used

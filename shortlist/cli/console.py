@@ -1,0 +1,67 @@
+"""What commands print: JSON, text, tables and bars, through rich."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from shortlist.extras import require
+
+
+def print_json(content: Any) -> None:
+    """Print plain values as JSON."""
+    sys.stdout.write(json.dumps(content, indent=1) + "\n")
+
+
+def console(*, wrap: bool = True) -> Any:
+    """Return a console that colors nothing by itself; without ``wrap`` long lines are left to the terminal."""
+    return require("rich.console", extra="report").Console(highlight=False, soft_wrap=not wrap)
+
+
+def text(content: str, style: str = "", **options: Any) -> Any:
+    """Return text that is shown as it is: names of labels are not markup."""
+    return require("rich.text", extra="report").Text(content, style=style, **options)
+
+
+def table(**options: Any) -> Any:
+    """Return a table with lines."""
+    return require("rich.table", extra="report").Table(**options)
+
+
+def grid(*, padding: int = 2) -> Any:
+    """Return a table without lines."""
+    return require("rich.table", extra="report").Table.grid(padding=(0, padding))
+
+
+def name_value_grid(rows: Iterable[tuple[str, Any]]) -> Any:
+    """Return a table of names and values, which may take several lines."""
+    found = grid()
+    found.add_column(no_wrap=True)
+    found.add_column(overflow="fold")
+    for name, value in rows:
+        found.add_row(text(name, "bold"), value)
+    return found
+
+
+def bars(counts: Iterable[tuple[str, int]], *, encoding: str, width: int = 30, padding: int = 2) -> Any:
+    """Return horizontal bars with a name before and a count behind each.
+
+    Args:
+        counts: names and counts.
+        encoding: of the console, which may lack blocks.
+        width: of the longest bar.
+        padding: between the columns.
+    """
+    counts = list(counts)
+    block = "█" if encoding.lower().startswith("utf") else "#"
+    found = grid(padding=padding)
+    found.add_column(justify="right", no_wrap=True)
+    found.add_column(no_wrap=True)
+    most = max((count for _, count in counts), default=0)
+    for name, count in counts:
+        # Whatever there is shows: at least one block.
+        length = max(1, round(width * count / most)) if count else 0
+        found.add_row(text(name), text(f"{block * length} {count:,}"))
+    return found

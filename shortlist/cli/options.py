@@ -1,0 +1,184 @@
+"""Options that several commands share. Nothing here imports torch, so that help and completion answer at once."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from shortlist.errors import InputError
+
+FILE_SUFFIXES = ".npy, .npz, .safetensors, .h5, .hdf5, .csv, .tsv, .parquet"
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises InputError for a wrong command line, so that all mistakes are reported in the same way."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see `{self.prog} --help`.")
+
+
+def add_parser(commands: Any, name: str, run: Callable[..., int], *, help: str, about: str, epilog: str = "") -> Parser:
+    """Add a command.
+
+    Args:
+        commands: what ``add_subparsers`` returned.
+        name: of the command.
+        run: takes the parsed options and returns the exit code.
+        help: a phrase for the list of commands.
+        about: a sentence for the command's own help.
+        epilog: examples and exit codes.
+    """
+    parser: Parser = commands.add_parser(
+        name, help=help, description=about, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_debug_option(parser, default=argparse.SUPPRESS)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_debug_option(parser: argparse.ArgumentParser, default: Any = False) -> None:
+    """Add --debug, which may stand before or after the command."""
+    parser.add_argument("--debug", action="store_true", default=default, help="show the traceback of an error, too")
+
+
+def whole_number(*, at_least: int, below: int | None = None) -> Callable[[str], int]:
+    """Return the type of an option for whole numbers in a range."""
+
+    def read(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a whole number; got {value!r}") from None
+        if number < at_least or (below is not None and number >= below):
+            upper = "" if below is None else f" and below {below}"
+            raise argparse.ArgumentTypeError(f"must be at least {at_least}{upper}; got {number}")
+        return number
+
+    return read
+
+
+def add_seed_option(parser: argparse.ArgumentParser, *, default: int | None, help: str) -> None:
+    """Add --seed of random numbers."""
+    parser.add_argument("--seed", metavar="N", type=whole_number(at_least=0, below=1 << 63), default=default, help=help)
+
+
+def add_json_option(parser: argparse.ArgumentParser, what: str = "the metrics") -> None:
+    """Add --json."""
+    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON and nothing else")
+
+
+def add_cluster_option(parser: argparse.ArgumentParser, needs: str) -> None:
+    """Add --cluster; ``needs`` says what workers need besides this release of shortlist."""
+    parser.add_argument(
+        "--cluster",
+        metavar="WHERE",
+        default="local",
+        help="local (default), dask://HOST:PORT or ray://HOST:PORT; dask:// and ray:// start one on this machine. All "
+        "workers are used unless --jobs limits them; work that is lost with a worker is repeated. Workers need the "
+        f"same release of shortlist and {needs}",
+    )
+
+
+def add_score_options(parser: argparse.ArgumentParser, *, kind_required: bool = True) -> None:
+    """Add SCORES and what must be known to read it."""
+    parser.add_argument("scores", metavar="SCORES", help=f"a row per example, a column per label: {FILE_SUFFIXES}")
+    kind = parser.add_mutually_exclusive_group(required=kind_required)
+    kind.add_argument("--logits", action="store_true", help="the scores are logits")
+    kind.add_argument("--probabilities", action="store_true", help="the scores are probabilities")
+    parser.add_argument("--key", help="which array of SCORES; not needed if there is one")
+    parser.add_argument("--id", metavar="COLUMN", help="the column of a table that holds the ids of rows")
+    parser.add_argument(
+        "--names", metavar="FILE", help="label names, one per line, in the order of the columns; tables have them"
+    )
+
+
+def add_label_options(parser: argparse.ArgumentParser) -> None:
+    """Add LABELS and what must be known to read it."""
+    parser.add_argument(
+        "labels",
+        metavar="LABELS",
+        nargs="?",
+        help="true labels of the same rows: arrays (sparse ones, too), .json, or text with a row's labels per line",
+    )
+    parser.add_argument("--labels-key", metavar="KEY", help="which array of LABELS; not needed if there is one")
+
+
+def add_data_options(parser: argparse.ArgumentParser, *flags: str, part: str) -> None:
+    """Add --data and what must be known to read it.
+
+    Args:
+        parser: of the command.
+        flags: other spellings of --data-format.
+        part: what --part is by default, for its help.
+    """
+    parser.add_argument("--data", metavar="PATH", help="with a model: the data to score")
+    parser.add_argument("--part", metavar="NAME", help=f"with a model: the part of the data (default: {part})")
+    parser.add_argument(
+        "--data-format", *flags, metavar="NAME", help="of DATA; see `shortlist data formats` (default: told by PATH)"
+    )
+    parser.add_argument(
+        "--reader",
+        metavar="OBJECT",
+        help="options of the reader of DATA, as YAML or JSON, that override those of training: '{features: [a, b]}'",
+    )
+
+
+def is_model(options: argparse.Namespace) -> bool:
+    """Whether SCORES is a saved model, which is a folder; InputError for options that do not go with it."""
+    path = options.scores
+    if Path(path).is_dir():
+        if options.data is None:
+            raise InputError(f"`{path}` is a model: --data must name the data to score.")
+        for name in ("logits", "probabilities", "key", "names"):
+            if getattr(options, name):
+                raise InputError(f"--{name} is for files of scores, but `{path}` is a model.")
+        return True
+    for name in ("data", "data_format", "part", "reader"):
+        if getattr(options, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} is for models, but `{path}` is not a folder with a model.")
+    if not options.logits and not options.probabilities:
+        raise InputError("either --logits or --probabilities must say what the scores are.")
+    return False
+
+
+def open_score_file(options: argparse.Namespace) -> Any:
+    """Open what the options of `add_score_options` name."""
+    from shortlist.predict import open_scores
+
+    return open_scores(
+        options.scores, from_logits=options.logits, key=options.key, id_column=options.id, names=options.names
+    )
+
+
+def open_model_scores(options: argparse.Namespace, *, labelled: bool) -> Any:
+    """Open what the options of `add_data_options` name."""
+    from shortlist.predict.model_scores import open_model
+
+    return open_model(
+        options.scores,
+        options.data,
+        labelled=labelled,
+        part=options.part,
+        format=options.data_format,
+        reader=read_object(options.reader, "--reader"),
+        id_column=options.id,
+    )
+
+
+def read_object(content: str | None, name: str) -> dict[str, Any]:
+    """Read an option whose value is an object in YAML or JSON.
+
+    Example:
+        >>> read_object("{label: species, features: [a, b]}", "--reader")
+        {'label': 'species', 'features': ['a', 'b']}
+    """
+    from shortlist.typed_values import read_yaml
+
+    if content is None:
+        return {}
+    given = read_yaml(content, name)
+    if not isinstance(given, dict) or not all(isinstance(key, str) for key in given):
+        raise InputError(f"{name} must be an object like '{{label: species}}'; got {content!r:.80}.")
+    return given

@@ -1,0 +1,57 @@
+"""Prediction sets for any number of rows: scores from files or models, read in blocks; sets written to files.
+
+Example:
+    >>> import torch
+    >>> from shortlist.predict import calibrate, evaluate_sets, iterate_sets, tensor_scores
+    >>> from shortlist.sets import AverageK
+    >>> logits = torch.tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 1.5, 1.0]])
+    >>> scores = tensor_scores(logits, from_logits=True)  # or open_scores("val.npy", from_logits=True)
+    >>> rule = calibrate(scores, AverageK(1.5))
+    >>> evaluate_sets(scores, rule).sizes.mean
+    1.3333333333333333
+    >>> [sets.sizes.tolist() for block, sets in iterate_sets(scores, rule)]
+    [[1, 1, 2]]
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from shortlist.predict.calibration import RULES, RuleKind, calibrate, make_rule
+from shortlist.predict.evaluation import ScoreMetrics, SetMetrics, evaluate_scores, evaluate_sets
+from shortlist.predict.label_files import read_label_sets, read_names
+from shortlist.predict.prediction import PredictionSummary, iterate_sets, predict_sets, read_rule
+from shortlist.predict.scores import ScoreBlock, Scores, open_scores, tensor_scores
+from shortlist.predict.true_labels import read_true_labels
+
+if TYPE_CHECKING:
+    from shortlist.predict.model_scores import open_model
+
+__all__ = [
+    "RULES",
+    "PredictionSummary",
+    "RuleKind",
+    "ScoreBlock",
+    "ScoreMetrics",
+    "Scores",
+    "SetMetrics",
+    "calibrate",
+    "evaluate_scores",
+    "evaluate_sets",
+    "iterate_sets",
+    "make_rule",
+    "open_model",
+    "open_scores",
+    "predict_sets",
+    "read_label_sets",
+    "read_names",
+    "read_rule",
+    "read_true_labels",
+    "tensor_scores",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "open_model":  # Needs the extra ``train``, which the rest does not.
+        from shortlist.predict.model_scores import open_model
+
+        return open_model
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,138 @@
+"""From held-out scores to a fitted set rule, block by block."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shortlist.errors import InputError
+from shortlist.formatting import format_count
+from shortlist.predict.scores import Scores
+from shortlist.predict.true_labels import labels_of
+from shortlist.sets import (
+    AverageError,
+    AverageK,
+    ClassConditional,
+    PerLabelThreshold,
+    PointwiseError,
+    RecallControl,
+    SetRule,
+    TopK,
+)
+
+
+class RuleKind(NamedTuple):
+    """A set rule as users choose it by name.
+
+    Attributes:
+        rule: the class.
+        required: its options that must be given.
+        optional: its other options.
+        one_class: whether it is fitted on one class per row or on sets; None if on scores alone.
+        guarantee: what holds for new rows, with the options in braces.
+    """
+
+    rule: type[SetRule]
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    one_class: bool | None = None
+    guarantee: str = ""
+
+
+_ERROR = "for new rows like these the true label is missing with probability at most {alpha:g}"
+RULES = {
+    "top-k": RuleKind(TopK, ("k",), guarantee="every set has {k:g} labels"),
+    "average-k": RuleKind(
+        AverageK, ("k",), guarantee="for new rows like these about {k:g} labels on average; no error is guaranteed"
+    ),
+    "average-error": RuleKind(AverageError, ("alpha",), one_class=True, guarantee=_ERROR),
+    "pointwise-error": RuleKind(PointwiseError, ("alpha",), ("penalty", "free", "randomized"), True, _ERROR),
+    "class-conditional": RuleKind(
+        ClassConditional, ("alpha",), ("clusters", "min_count"), True, f"{_ERROR}, whatever its class"
+    ),
+    "recall-control": RuleKind(
+        RecallControl,
+        ("alpha",),
+        one_class=False,
+        guarantee="for new rows like these at most the fraction {alpha:g} of the true labels is missing on average",
+    ),
+    "per-label": RuleKind(
+        PerLabelThreshold, (), ("objective", "k", "prior"), False, "none: the thresholds suit these rows"
+    ),
+}
+"""The rules by the names of the command line."""
+
+
+def make_rule(name: str, scores: Scores, **options: Any) -> SetRule:
+    """Make an unfitted rule of `RULES` for scores.
+
+    Args:
+        name: one of `RULES`.
+        scores: that it will be fitted on.
+        options: of the rule, and ``link`` and ``min_size``; None counts as not given.
+
+    Raises:
+        InputError: for an option whose value the rule refuses.
+
+    Example:
+        >>> from shortlist.predict import tensor_scores
+        >>> make_rule("average-k", tensor_scores(torch.eye(3), from_logits=False), k=2).options()["k"]
+        2.0
+    """
+    kind = RULES[name].rule
+    given = {option: value for option, value in options.items() if value is not None}
+    k = given.get("k")
+    if k is not None and k > scores.num_labels:
+        raise InputError(f"k must be at most the number of labels, {scores.num_labels}; got {k:g}.")
+    if kind is TopK and isinstance(k, float) and k.is_integer():
+        given["k"] = int(k)
+    if kind is AverageK:
+        # With their number known, the scores that it keeps are enough whatever the order of rows.
+        given["rows"] = scores.num_rows
+    try:
+        return kind(**given)
+    except (TypeError, ValueError) as error:
+        raise InputError(str(error)) from error
+
+
+def calibrate(scores: Scores, rule: SetRule, target: Tensor | None = None, *, progress: bool = False) -> SetRule:
+    """Fit a rule on scores of held-out rows.
+
+    Args:
+        scores: of rows that the model was not trained on.
+        rule: unfitted; it is fitted in place.
+        target: the true labels of the rows, which most rules need; see `read_true_labels`.
+        progress: whether to show the progress on standard error.
+
+    Returns:
+        The rule.
+
+    Example:
+        >>> from shortlist.predict import tensor_scores
+        >>> from shortlist.sets import AverageK
+        >>> scores = tensor_scores(torch.tensor([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1]]), from_logits=False)
+        >>> calibrate(scores, AverageK(1.5)).predict(torch.tensor([[0.1, 0.8, 0.1]])).labels
+        tensor([1])
+    """
+    with scores.progress("calibrating", shown=progress) as blocks:
+        for block in blocks:
+            labels = labels_of(target, block) if rule.needs_labels and target is not None else None
+            rule.partial_fit(block.scores, labels, from_logits=scores.from_logits)
+    return rule.finish()
+
+
+def calibration_warnings(rule: SetRule) -> list[str]:
+    """Return what one should know before using a fitted rule, one phrase each."""
+    found = []
+    thresholds = [buffer for name, buffer in rule.named_buffers() if name in ("threshold", "thresholds")]
+    if "alpha" in rule.options() and any(bool((buffer == -torch.inf).any()) for buffer in thresholds):
+        which = "all labels are in every set" if thresholds[0].ndim == 0 else "some labels are in every set"
+        found.append(f"too few rows for an alpha of {rule.options()['alpha']:g}: {which}")
+    if rule.evidence.get("pooled_classes"):
+        classes = format_count(rule.evidence["pooled_classes"], "class", "classes")
+        found.append(f"{classes} with too few rows share one threshold and have no guarantee of their own")
+    if rule.min_size:
+        found.append(f"the minimum size of {rule.min_size} adds labels to smaller sets")
+    return found

@@ -1,0 +1,138 @@
+"""How the data of a model were read: kept with the model, so that new data are read the same way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shortlist.data import Dataset, ImageFiles, split_at_random, split_off_validation
+from shortlist.data.formats.tables import input_columns
+from shortlist.data.opening import FORMATS, told_format
+from shortlist.data.reader_options import open_data, reader_values
+from shortlist.errors import InputError
+from shortlist.fit_options import FitOptions
+from shortlist.train.checkpoints import run_fingerprint
+from shortlist.train.fit import make_run
+from shortlist.train.inputs import check_rows
+from shortlist.train.saved_model import SavedModel
+
+_IMAGES_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """How the data of a model were read.
+
+    Args:
+        kind: of the inputs, before a frozen encoder or a hash of words.
+        format: one of ``shortlist.data.opening.FORMATS``; None if unknown.
+        reader: the options of its reader.
+        columns: for a table, the input columns by the option that names them.
+        digest: of labels, parts and inputs, which recognizes the same data.
+        seed: of the parts that training drew because the data had none.
+    """
+
+    kind: str
+    format: str | None = None
+    reader: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    digest: str | None = None
+    seed: int = 0
+
+
+def open_training_data(path: str, *, format: str | None, reader: Mapping[str, Any], seed: int) -> Dataset:
+    """Open the data to train on; if they have no parts, a tenth each is set aside for validation and test."""
+    dataset = open_data(path, format=format, reader=reader)
+    if not len(dataset):
+        raise InputError(f"`{path}` holds no rows.")
+    return with_parts(dataset, seed=seed, data=path)
+
+
+def with_parts(dataset: Dataset, *, seed: int, data: str) -> Dataset:
+    """Return the dataset with parts train, val and test; parts that it has stay, others are drawn.
+
+    Args:
+        dataset: with any parts, or none.
+        seed: of the draw.
+        data: its path, for errors.
+    """
+    if dataset.split is None:
+        return split_at_random(dataset, seed=seed)
+    missing = [part for part in ("train", "test") if part not in dataset.split.names]
+    if missing:
+        raise InputError(f"`{data}` must have parts train and test; it has {', '.join(dataset.split.names)}.")
+    if "val" not in dataset.split.names or not len(dataset.part_rows("val")):
+        return split_off_validation(dataset, seed=seed)
+    return dataset
+
+
+def check_test_rows(dataset: Dataset, candidates: Iterable[FitOptions], *, name: str) -> None:
+    """Read the test rows, which are needed only after training, so that a bad one is found before.
+
+    Args:
+        dataset: with a part test.
+        candidates: checked before many image files are read.
+        name: of the data, for errors.
+    """
+    check_rows(dataset, ("test",), name=name)
+    if isinstance(dataset.inputs, ImageFiles):
+        for options in candidates:
+            make_run(dataset, options, data_name=name)
+        for rows in dataset.part_rows("test").split(_IMAGES_AT_ONCE):
+            dataset.inputs.batch(rows)
+
+
+def describe_source(
+    dataset: Dataset, path: str, *, format: str | None, reader: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
+    """Return what `save_model` keeps of how the data were read, as plain values.
+
+    Args:
+        dataset: the data, with their parts.
+        path, format, reader: as in `open_training_data`.
+        seed: of the parts, if they were drawn; the runs of a comparison have seeds of their own.
+    """
+    name, location = told_format(path) if format is None else (format, Path(path))
+    return {
+        "kind": dataset.inputs.kind,
+        "format": name,
+        "reader": json.loads(json.dumps(dict(reader), default=str)),
+        "columns": input_columns(location, **reader) if name == "table" else {},
+        "digest": run_fingerprint(dataset, FitOptions())["data"],
+        "seed": seed,
+    }
+
+
+def saved_source(saved: SavedModel, folder: str | Path) -> DataSource:
+    """Return what `describe_source` kept with a model, or what the model itself tells.
+
+    Raises:
+        InputError: if the record is damaged.
+    """
+    file, plan = Path(folder) / "model.json", saved.plan
+    try:
+        kind = plan.frozen["takes"] if plan.frozen else "text" if plan.words else plan.kind
+        content = saved.about.get("source")
+        if content is None:
+            return DataSource(kind)
+        found = DataSource(
+            str(content["kind"]),
+            content["format"],
+            reader_values(dict(content["reader"])),
+            {str(role): tuple(map(str, names)) for role, names in content["columns"].items()},
+            content["digest"],
+            int(content["seed"]),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"`{file}` is damaged: its `source` is not what was written.") from error
+    if found.format not in FORMATS:
+        raise InputError(f"`{file}` is damaged: {found.format!r} is not a data format.")
+    return found
+
+
+def is_training_data(drawn: Dataset, source: DataSource) -> bool:
+    """Whether a dataset, with its parts, is the one that the model was trained on."""
+    return run_fingerprint(drawn, FitOptions())["data"] == source.digest

@@ -1,0 +1,151 @@
+"""Values that users give as text, JSON or YAML, checked against the type hints of what takes them."""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin
+
+from shortlist.errors import InputError
+from shortlist.extras import require
+
+_PLAIN = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Path: "a text",
+    type(None): "null",
+}
+
+
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """Return the members of a union, or the type itself.
+
+    Example:
+        >>> alternatives(int | None)
+        (<class 'int'>, <class 'NoneType'>)
+    """
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def matches(hint: Any, value: Any) -> bool:
+    """Whether a plain value, with tuples for lists, has a type; any text has the type of a `Literal` of texts.
+
+    Example:
+        >>> matches(tuple[int, ...], (1, 2)), matches(float, 1), matches(int, True), matches(int | None, None)
+        (True, True, False, True)
+    """
+    kinds = alternatives(hint)
+    if len(kinds) > 1:
+        return any(matches(kind, value) for kind in kinds)
+    if hint is Any:
+        return True
+    if hint in _PLAIN:
+        # Python counts a bool as an int; nobody else does.
+        return type(value) in {float: (int, float), Path: (str,)}.get(hint, (hint,))
+    origin, inside = get_origin(hint) or hint, get_args(hint)
+    if origin is Literal:
+        return isinstance(value, str)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+    if not isinstance(value, tuple):
+        return False
+    if origin is tuple and inside[-1] is not Ellipsis:
+        return len(value) == len(inside) and all(map(matches, inside, value))
+    return origin in (tuple, list, Sequence) and all(matches(inside[0], one) for one in value)
+
+
+def describe(hint: Any) -> str:
+    """Return a type in words.
+
+    Example:
+        >>> describe(int | tuple[int, int] | None)
+        'a whole number or a list of 2, each a whole number or null'
+    """
+    kinds = alternatives(hint)
+    if len(kinds) > 1:
+        return " or ".join(dict.fromkeys(map(describe, kinds)))
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    origin, inside = get_origin(hint) or hint, get_args(hint)
+    if origin is Literal:
+        return " or ".join(map(repr, inside))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return "an object like '{name: value}'"
+    if origin is tuple and inside[-1] is not Ellipsis:
+        return f"a list of {len(inside)}, each {describe(inside[0])}"
+    if origin in (tuple, list, Sequence):
+        return f"a list, each {describe(inside[0])}"
+    return f"a {getattr(hint, '__name__', hint)}, which no text can be"
+
+
+def read_value(value: Any, hint: Any, name: str) -> Any:
+    """Return a value from a user as its type wants it: lists as tuples, and text read as JSON or YAML if need be.
+
+    Args:
+        value: text of the command line, or a plain value of a file.
+        hint: the type.
+        name: what the user calls it, for errors.
+
+    Raises:
+        InputError: if the value has another type.
+
+    Example:
+        >>> read_value("1e-3", float, "--learning_rate"), read_value("[8, 8]", int | tuple[int, int], "--size")
+        (0.001, (8, 8))
+        >>> read_value("5", str, "--column"), read_value("{width: 2}", dict[str, int], "--encoder_options")
+        ('5', {'width': 2})
+    """
+    candidates = (parse_text(value), value, (value,)) if isinstance(value, str) else (with_tuples(value),)
+    for candidate in candidates:
+        if matches(hint, candidate):
+            return candidate
+    raise InputError(f"{name} must be {describe(hint)}; got {value!r:.60}.")
+
+
+def parse_text(text: str) -> Any:
+    """Read JSON, or else a YAML list or object, with tuples for lists; any other text stays as it is."""
+    try:
+        # NaN and infinity are not JSON.
+        return with_tuples(json.loads(text, parse_constant=_refuse_constant))
+    except (ValueError, RecursionError):
+        pass
+    if text.lstrip().startswith(("{", "[")):
+        try:
+            return with_tuples(read_yaml(text, "text"))
+        except InputError:
+            pass
+    return text
+
+
+def read_yaml(text: str, name: str) -> Any:
+    """Read YAML; ``name`` says what it is, for errors. Numbers like 1e-3 are numbers, as YAML 1.2 has it.
+
+    Raises:
+        InputError: if it is not YAML.
+    """
+    yaml = require("yaml", extra="train")
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+    )
+    try:
+        return yaml.load(text, Loader)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError(f"{name} is not YAML: {' '.join(str(error).split())}.") from error
+
+
+def with_tuples(value: Any) -> Any:
+    """Return a value with tuples for lists."""
+    return tuple(map(with_tuples, value)) if isinstance(value, list | tuple) else value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)
