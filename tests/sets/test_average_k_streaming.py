@@ -122,29 +122,19 @@ def test_memory_grows_with_the_quota_and_not_with_the_labels():
     assert peaks[4000] < 10 * 200 * 4000 * 4 + 300 * 72_000
 
 
-def test_the_same_rule_may_be_fitted_anew():
-    rule, first, second = AverageK(1.5), torch.rand(40, 5, generator=seeded(6)), torch.rand(30, 5, generator=seeded(7))
-    rule.fit(first, from_logits=False)
-    rule.fit(second, from_logits=False)
-    same(rule, AverageK(1.5).fit(second, from_logits=False), second)
-
-
-def test_an_abandoned_stream_leaves_nothing_behind():
+def test_a_second_fit_and_one_after_an_abandoned_stream_start_anew():
     rule, scores = AverageK(1.5), torch.rand(40, 5, generator=seeded(8))
     rule.partial_fit(1 + scores, from_logits=False)
-    rule.fit(scores, from_logits=False)
-    same(rule, AverageK(1.5).fit(scores, from_logits=False), scores)
+    for _ in range(2):
+        rule.fit(scores, from_logits=False)
+        same(rule, AverageK(1.5).fit(scores, from_logits=False), scores)
 
 
-def test_finishing_without_a_batch_is_an_error():
-    with pytest.raises((ValueError, RuntimeError)):
-        AverageK(1.5).finish()
-
-
-def test_batches_that_differ_in_labels_or_meaning_are_refused():
-    rule = AverageK(1.5)
-    rule.partial_fit(torch.ones(4, 5), from_logits=False)
-    with pytest.raises(ValueError, match="labels"):
-        rule.partial_fit(torch.ones(4, 6), from_logits=False)
-    with pytest.raises(ValueError, match="from_logits"):
-        rule.partial_fit(torch.ones(4, 5), from_logits=True)
+def test_a_stream_that_failed_to_finish_does_not_finish_later():
+    high, low = 1 + torch.rand(20, 500, generator=seeded(2)), torch.rand(4000, 500, generator=seeded(3))
+    rule = AverageK(0.5, rows=10)
+    for batch in (high, *low.split(400)):
+        rule.partial_fit(batch, from_logits=False)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="`rows`"):
+            rule.finish()

@@ -62,7 +62,7 @@ def test_in_a_long_tail_frequent_classes_are_covered_exactly_and_rare_ones_toget
     assert together >= 1 - alpha - 0.02
 
 
-def test_class_thresholds_are_those_of_sorted_fractions_with_ties_by_chance():
+def test_class_thresholds_are_those_of_sorted_fractions_with_random_ties():
     for seed in range(12):
         scores, fresh = dyadic(160, 4, seed), dyadic(8, 4, seed + 100)
         classes = torch.arange(160) % 4
@@ -138,9 +138,3 @@ def test_any_number_of_clusters_gives_sets(clusters):
     rule = ClassConditional(0.1, clusters=clusters).fit(logits, classes, from_logits=True)
     covered = rule.predict(logits).contains(classes).float().mean()
     assert 0.8 < covered <= 1
-
-
-def test_grouping_is_deterministic():
-    logits, classes = clustered_world(600, 10, 6)
-    first, second = (ClassConditional(0.1, clusters=3).fit(logits, classes, from_logits=True)(logits) for _ in range(2))
-    assert torch.equal(first, second)

@@ -17,9 +17,9 @@ ALPHAS, SIZES = (0.01, 0.05, 0.1, 0.3), (20, 200, 2000)
 LABELS, FRESH = 6, 100
 RULES = {
     "average error": AverageError,
-    "randomised mass": PointwiseError,
+    "randomized mass": PointwiseError,
     "plain mass": lambda alpha: PointwiseError(alpha, randomized=False),
-    "regularised mass": lambda alpha: PointwiseError(alpha, penalty=0.02, free=1),
+    "regularized mass": lambda alpha: PointwiseError(alpha, penalty=0.02, free=1),
 }
 
 each_rule = pytest.mark.parametrize("make", RULES.values(), ids=RULES)
@@ -38,7 +38,13 @@ def mean_coverage(make, kind: str, alpha: float, count: int, repetitions: int) -
     return covered / (repetitions * FRESH)
 
 
-def check(make, kind: str, alpha: float, count: int, repetitions: int) -> None:
+FULL_GRID = [pytest.param(alpha, count, 500, marks=pytest.mark.slow) for alpha in ALPHAS for count in SIZES]
+
+
+@each_rule
+@each_kind
+@pytest.mark.parametrize(("alpha", "count", "repetitions"), [(0.1, 20, 60), *FULL_GRID])
+def test_mean_coverage_is_what_was_asked_for(make, kind, alpha, count, repetitions):
     expected = conformal_rank(alpha, count) / (count + 1)
     spread = math.sqrt(expected * (1 - expected) * (1 / (count + 2) + 1 / FRESH) / repetitions)
     found = mean_coverage(make, kind, alpha, count, repetitions)
@@ -47,24 +53,9 @@ def check(make, kind: str, alpha: float, count: int, repetitions: int) -> None:
 
 
 @each_rule
-@each_kind
-def test_mean_coverage_is_what_was_asked_for(make, kind):
-    check(make, kind, alpha=0.1, count=20, repetitions=60)
-
-
-@pytest.mark.slow
-@each_rule
-@each_kind
-@pytest.mark.parametrize("count", SIZES)
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_mean_coverage_is_what_was_asked_for_on_the_full_grid(make, kind, alpha, count):
-    check(make, kind, alpha, count, repetitions=500)
-
-
-@each_rule
 @pytest.mark.parametrize("kind", [pytest.param("good", marks=pytest.mark.slow), "constant"])
 def test_rows_that_come_one_by_one_are_covered_as_those_that_come_together(make, kind):
-    """A service predicts row by row, without a generator: chance must differ between its calls."""
+    """A service predicts row by row, without a generator: random numbers must differ between its calls."""
     scores, classes = classified(kind, 1500, LABELS, seeded(5))
     rule = make(0.2).fit(scores[:1000], classes[:1000], from_logits=False)
     answers = [

@@ -1,4 +1,4 @@
-"""Bad input is one clear error, and the smallest valid input works."""
+"""Bad input is one clear error and leaves no trace, and the smallest valid input works."""
 
 import math
 
@@ -11,6 +11,7 @@ from shortlist.sets import (
     ClassConditional,
     PerLabelThreshold,
     PointwiseError,
+    PredictionSets,
     RecallControl,
     TopK,
     tradeoff,
@@ -28,11 +29,11 @@ def test_what_scores_are_must_be_said(rule: Rule):
         rule.make().fit(logits, labels)
     with pytest.raises(TypeError, match="from_logits"):
         rule.make().partial_fit(logits, labels)
-
-
-def test_what_scores_are_must_be_said_for_a_tradeoff():
-    with pytest.raises(TypeError, match="from_logits"):
-        tradeoff(torch.ones(2, 3), torch.tensor([0, 1]))
+    started = rule.make().partial_fit(logits, labels, from_logits=True)
+    with pytest.raises(ValueError, match="`from_logits`"):
+        started.partial_fit(logits, labels, from_logits=False)
+    with pytest.raises(ValueError, match="labels"):
+        started.partial_fit(logits[:, 1:], labels, from_logits=True)
 
 
 @needing_labels
@@ -74,17 +75,14 @@ def test_nan_is_named_with_its_row(rule: Rule, from_logits):
 
 
 @each_rule
-def test_no_calibration_rows_are_an_error(rule: Rule):
+def test_no_calibration_rows_or_no_labels_are_an_error(rule: Rule):
     logits, labels = rule.data()
     with pytest.raises(ValueError, match="row"):
         rule.make().fit(logits[:0], None if labels is None else labels[:0], from_logits=True)
-
-
-@each_rule
-def test_no_labels_at_all_are_an_error(rule: Rule):
-    labels = {"none": None, "classes": torch.zeros(4, dtype=torch.int64), "sets": torch.zeros(4, 0)}[rule.wants]
-    with pytest.raises(ValueError):  # noqa: PT011 -- which argument is to blame depends on the rule
-        rule.make().fit(torch.zeros(4, 0), labels, from_logits=True)
+    with pytest.raises(ValueError, match="row"):
+        rule.make().finish()
+    with pytest.raises(ValueError, match="scores"):
+        rule.make().fit(logits[:, :0], labels, from_logits=True)
 
 
 @each_rule
@@ -109,33 +107,13 @@ def test_labels_out_of_range_or_too_few_are_refused(rule: Rule):
         rule.make().fit(logits, wrong, from_logits=True)
 
 
-@pytest.mark.parametrize("make", WITH_ALPHA)
-@pytest.mark.parametrize("alpha", [0, 1, -0.1, 1.5, math.nan, math.inf])
-def test_alpha_lies_strictly_between_0_and_1(make, alpha):
-    with pytest.raises(ValueError, match="`alpha`"):
-        make(alpha)
-
-
-@pytest.mark.parametrize("k", [-1, -0.5, math.nan, math.inf])
-def test_k_is_a_number_of_labels(k):
-    with pytest.raises(ValueError, match="`k`"):
-        AverageK(k)
-    with pytest.raises(ValueError, match="`k`"):
-        PerLabelThreshold("average-size", k=k)
-    with pytest.raises((TypeError, ValueError), match="`k`"):
-        TopK(k)
-
-
-def test_k_of_top_k_is_whole_and_no_more_than_there_are_labels():
-    with pytest.raises((TypeError, ValueError), match="`k`"):
-        TopK(1.5)  # pyright: ignore
-    with pytest.raises(ValueError, match=r"`k`.*4"):
-        TopK(4).fit(torch.ones(2, 3), from_logits=False)
-
-
 @pytest.mark.parametrize(
     ("make", "match"),
     [
+        *((lambda make=make, a=a: make(a), "alpha") for make in WITH_ALPHA for a in (0, 1, -0.1, math.nan, math.inf)),
+        *((lambda k=k: AverageK(k), "k") for k in (-1, -0.5, math.nan, math.inf)),
+        *((lambda k=k: PerLabelThreshold("average-size", k=k), "k") for k in (-1, math.nan)),
+        *((lambda k=k: TopK(k), "k") for k in (-1, 0, 1.5, True, math.nan)),
         (lambda: PointwiseError(0.1, penalty=-1), "penalty"),
         (lambda: PointwiseError(0.1, penalty=math.nan), "penalty"),
         (lambda: PointwiseError(0.1, free=-1), "free"),
@@ -165,13 +143,6 @@ def test_min_size_is_a_number_of_labels_that_there_are(rule: Rule):
         rule.fitted(min_size=LABELS + 1)
 
 
-def test_options_are_given_by_name():
-    with pytest.raises(TypeError):
-        AverageError(0.1, "sigmoid")  # pyright: ignore
-    with pytest.raises(TypeError):
-        PointwiseError(0.1, False)  # pyright: ignore
-
-
 @each_rule
 def test_one_row_is_enough_to_fit(rule: Rule):
     logits, _ = rule.data(1)
@@ -188,3 +159,47 @@ def test_one_label_is_enough_to_answer(rule: Rule):
     fitted = rule.make().fit(scores, labels, from_logits=False)
     assert fitted.predict(scores).to_mask().shape == (50, 1)
     assert rule.make(min_size=1).fit(scores, labels, from_logits=False)(scores).all()
+
+
+def test_a_batch_that_was_refused_leaves_no_trace():
+    generator = torch.Generator().manual_seed(0)
+    bad, good = torch.rand(3000, 1000, generator=generator), torch.rand(200, 1000, generator=generator)
+    bad[2500, 3] = torch.nan
+    rule = AverageK(1)
+    with pytest.raises(ValueError, match="`scores` must not be NaN or infinite; row 2500"):
+        rule.partial_fit(bad, from_logits=False)
+    rule.partial_fit(good, from_logits=False).finish()
+    assert int(rule.predict(good).sizes.sum()) == 200
+    assert rule.evidence["rows"] == 200
+
+
+def test_a_rule_that_refused_too_few_labels_accepts_enough():
+    rule = TopK(5)
+    with pytest.raises(ValueError, match="`k` must be at most the number of labels, 3; got 5"):
+        rule.fit(torch.rand(2, 3), from_logits=False)
+    assert rule.fit(torch.rand(2, 10), from_logits=False).predict(torch.rand(1, 10)).sizes.tolist() == [5]
+
+
+def test_probabilities_must_not_be_negative():
+    with pytest.raises(ValueError, match="`scores` must be probabilities, not negative; row 1"):
+        PointwiseError(0.1).fit(torch.tensor([[0.5], [-0.1]]), torch.tensor([0, 0]), from_logits=False)
+
+
+def test_a_small_alpha_takes_no_time_to_count():
+    rule = ClassConditional(1e-9).fit(torch.rand(20, 3), torch.arange(20) % 3, from_logits=False)
+    assert rule.predict(torch.rand(4, 3)).sizes.tolist() == [3] * 4
+
+
+def test_sets_with_other_names_do_not_mix():
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    first, second = (PredictionSets.from_mask(mask, names=names) for names in (["a", "b"], ["b", "a"]))
+    for combine in (lambda: first | second, lambda: first & second, lambda: PredictionSets.cat([first, second])):
+        with pytest.raises(ValueError, match="same label names"):
+            combine()
+    assert (first | PredictionSets.from_mask(mask)).names == ("a", "b")
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_curve_without_true_labels_is_refused(rows):
+    with pytest.raises(ValueError, match=f"`labels` must hold at least one true label; got none in {rows} rows"):
+        tradeoff(torch.rand(rows, 4), torch.full((rows, 1), -1), from_logits=False)

@@ -56,16 +56,6 @@ def test_a_model_and_some_rules_exported_together_are_the_module():
 
 
 @pytest.mark.slow
-def test_a_model_and_all_rules_exported_together_are_the_module():
-    check(Answers(RULES))
-
-
-@pytest.mark.slow
-def test_a_model_and_all_rules_with_other_least_sizes_exported_together_are_the_module():
-    check(Answers(RULES, start=1))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_model_and_its_rule_exported_together_are_the_module(rule: Rule):
-    check(Answers([rule, rule]))
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_model_and_all_rules_exported_together_are_the_module(start):
+    check(Answers(RULES, start=start))
