@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shortlist.data import Dataset
-from shortlist.data.summary.statistics import DatasetSummary, GroupStructure
+from shortlist.data.summary.statistics import DatasetSummary
 from shortlist.data.summary.tally import Tally
 from shortlist.extras import require
 from shortlist.formatting import format_count, format_number, format_percent
@@ -18,7 +18,7 @@ _INK, _MARK, _FILL, _PALE = "#264653", "#b5651d", "#2a9d8f", "#777777"
 _LINES = ("-", "--", "-.", ":")
 _COLORS = (_INK, _MARK, _FILL, "#8d5a97")
 _WIDTH = 13.5
-_MOST_BARS = 40
+_MAX_BARS = 40
 _FEW_LABELS = 30
 
 
@@ -95,7 +95,7 @@ def _is_matrix(summary: DatasetSummary) -> bool:
 def _draw_cardinality(axis: Any, summary: DatasetSummary) -> None:
     """Histogram of the number of labels per row."""
     tally = summary.labels_per_row
-    bins = tally.bins(_MOST_BARS) or [(0, 0, 0)]
+    bins = tally.bins(_MAX_BARS) or [(0, 0, 0)]
     step = bins[0][1] - bins[0][0] + 1
     middle = [(first + last) / 2 for first, last, _ in bins]
     heights = [count for _, _, count in bins]
@@ -118,15 +118,13 @@ def _draw_frequencies(axis: Any, summary: DatasetSummary) -> None:
     tally = summary.rows_per_label
     first = 1 if tally.minimum == 0 else 0
     seen = Tally(tally.values[first:], tally.times[first:])
-    counts, times = np.array(seen.values[::-1], dtype=np.int64), np.array(seen.times[::-1], dtype=np.int64)
-    last = times.cumsum()
     if summary.labels <= _FEW_LABELS:
-        axis.bar(np.arange(1, seen.members + 1), np.repeat(counts, times), width=0.85, color=_INK)
+        counts = np.repeat(np.array(seen.values[::-1], dtype=np.int64), seen.times[::-1])
+        axis.bar(np.arange(1, seen.members + 1), counts, width=0.85, color=_INK)
         side = 0.7 if summary.labels > 1 else 1.5
         axis.set(xlim=(1 - side, max(1, summary.labels) + side), ylim=(0, max(1.0, 1.1 * seen.maximum)))
     elif seen.members:
-        ranks = np.stack([last - times + 1, last], axis=1).ravel()
-        axis.plot(ranks, np.repeat(counts, 2), color=_INK, linewidth=2)
+        axis.plot(*_by_rank(seen), color=_INK, linewidth=2)
         axis.set(xscale="log", xlim=(0.9, 1.15 * summary.labels))
         if seen.maximum > 10 * seen.minimum:
             axis.set(yscale="log", ylim=(0.8 * seen.minimum, 2 * seen.maximum))
@@ -206,34 +204,35 @@ def _draw_groups(axis: Any, summary: DatasetSummary) -> None:
     if len(kinds) == 1:
         group, of = kinds[0]
         _bars(axis, [(name, size, f"{size:,}") for name, size in group.largest])
-        title = f"{shorten(group.name, 24)}: {group.groups:,} groups" + (", the largest" if group.groups > 10 else "")
+        title = f"{shorten(group.name, 24)}: {format_count(group.groups, 'group')}"
+        title += ", the largest" if group.groups > 10 else ""
         return _finish(axis, title, f"{of} in the group", "")
     for number, (group, of) in enumerate(kinds[:8]):
-        _draw_ranks(axis, group, of, _COLORS[number % 4], _LINES[number // 4 if of == "labels" else 1 + number // 4])
+        dash = _LINES[number // 4 if of == "labels" else 1 + number // 4]
+        label = f"{shorten(group.name, 20)}: {format_count(group.groups, 'group')} of {of}".replace("$", r"\$")
+        look = {"marker": "o" if group.groups <= 12 else None, "markersize": 4, "linestyle": dash, "label": label}
+        axis.plot(*_by_rank(group.sizes), color=_COLORS[number % 4], **look)
     axis.set(xscale="log", yscale="log")
     axis.margins(y=0.12)
     axis.legend(frameon=False, fontsize=8)
     return _finish(axis, "Group sizes", "rank of the group", "members", whole="xy")
 
 
-def _draw_ranks(axis: Any, group: GroupStructure, of: str, color: str, line: str) -> None:
-    times = np.array(group.sizes.times[::-1], dtype=np.int64)
+def _by_rank(tally: Tally) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks and values in descending order, as a step line with both ends of each step."""
+    times = np.array(tally.times[::-1], dtype=np.int64)
     last = times.cumsum()
-    ranks = np.stack([last - times + 1, last], axis=1).ravel()
-    label = f"{shorten(group.name, 20)}: {group.groups:,} groups of {of}".replace("$", r"\$")
-    marker = "o" if group.groups <= 12 else None
-    sizes = np.repeat(group.sizes.values[::-1], 2)
-    axis.plot(ranks, sizes, color=color, linestyle=line, marker=marker, markersize=4, label=label)
+    return np.stack([last - times + 1, last], axis=1).ravel(), np.repeat(tally.values[::-1], 2)
 
 
 def _bars(axis: Any, bars: list[tuple[str, int, str]]) -> None:
     """Horizontal bars with a name on the left and a number on the right; the first on top."""
-    places = np.arange(len(bars))
-    axis.barh(places, [value for _, value, _ in bars], height=0.7, color=_INK)
+    positions = np.arange(len(bars))
+    axis.barh(positions, [value for _, value, _ in bars], height=0.7, color=_INK)
     most = max([value for _, value, _ in bars], default=0)
-    for place, (_, value, text) in enumerate(bars):
-        axis.annotate(text, (value, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
-    axis.set_yticks(places, [shorten(name, 30) for name, _, _ in bars], parse_math=False, fontsize=8)
+    for position, (_, value, text) in enumerate(bars):
+        axis.annotate(text, (value, position), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+    axis.set_yticks(positions, [shorten(name, 30) for name, _, _ in bars], parse_math=False, fontsize=8)
     # Few bars are no thicker than many; the numbers need room on the right.
     axis.set(ylim=(max(3.5, len(bars) - 0.5), -0.5), xlim=(0, 1.6 * max(1, most)))
 

@@ -15,8 +15,8 @@ from shortlist.report.chart_matplotlib import one_line, shorten, wrap
 
 _INK, _PALE, _MARK = "#264653", "#777777", "#b5651d"
 _FRAME = "#cccccc"
-_MOST_PIXELS = 400
-_MOST_CELLS = 256
+_MAX_PIXELS = 400
+_MAX_CELLS = 256
 # Characters across all cells of a row, with room for capitals.
 _CAPTION_WIDTH, _TEXT_WIDTH, _TEXT_LINES = 174, 208, 10
 
@@ -181,10 +181,10 @@ def _draw_input(
     if dataset.inputs.kind == "object pairs":
         _draw_pair(axis, content)
     elif isinstance(content, Tensor) and dataset.inputs.kind == "images" and content.dim() == 3:
-        step = max(1, -(-max(content.shape[1:]) // _MOST_PIXELS))
+        step = max(1, -(-max(content.shape[1:]) // _MAX_PIXELS))
         pixels = content[:, ::step, ::step].permute(1, 2, 0).numpy()
-        grey = pixels.shape[2] == 1
-        axis.imshow(pixels[..., 0] if grey else pixels, cmap="gray" if grey else None, vmin=0, vmax=255)
+        gray = pixels.shape[2] == 1
+        axis.imshow(pixels[..., 0] if gray else pixels, cmap="gray" if gray else None, vmin=0, vmax=255)
     elif heat is not None:
         square = heat.shape[0] > 1
         low, high = span
@@ -196,9 +196,9 @@ def _draw_input(
 
 def _write(axis: Any, text: str, width: int, *, color: str = _INK) -> None:
     text = wrap(text, width, _TEXT_LINES)
-    place = {"transform": axis.transAxes, "va": "top", "clip_on": True}
+    look = {"transform": axis.transAxes, "va": "top", "clip_on": True}
     # Keep the text out of the layout, where it would push its neighbors aside; it is clipped to its frame.
-    axis.text(0.03, 0.95, text, fontsize=7, color=color, parse_math=False, **place).set_in_layout(False)
+    axis.text(0.03, 0.95, text, fontsize=7, color=color, parse_math=False, **look).set_in_layout(False)
 
 
 def _draw_pair(axis: Any, pair: Any) -> None:
@@ -213,8 +213,8 @@ def _draw_pair(axis: Any, pair: Any) -> None:
 
 def _pair_names(dataset: Dataset, pair: Any) -> list[str]:
     names = getattr(dataset.inputs, "object_names", ())
-    places = [int(pair.subject), int(pair.object)]
-    return [one_line(names[place]) if place < len(names) else f"class {place}" for place in places]
+    classes = [int(pair.subject), int(pair.object)]
+    return [one_line(names[each]) if each < len(names) else f"class {each}" for each in classes]
 
 
 def _heat(content: Any) -> np.ndarray | None:
@@ -226,19 +226,19 @@ def _heat(content: Any) -> np.ndarray | None:
     values = content.double().numpy()
     values = np.where(np.isfinite(values), values, np.nan)
     if values.ndim == 2 and min(values.shape) > 1:
-        step = [max(1, -(-side // _MOST_PIXELS)) for side in values.shape]
+        step = [max(1, -(-side // _MAX_PIXELS)) for side in values.shape]
         return values[:: step[0], :: step[1]]
     flat = values.reshape(1, -1)
-    return flat[:, :: max(1, -(-flat.shape[1] // _MOST_CELLS))]
+    return flat[:, :: max(1, -(-flat.shape[1] // _MAX_CELLS))]
 
 
 def _sparse_strip(content: Tensor) -> np.ndarray:
     """The largest magnitude in each of at most 256 ranges of columns."""
     entries = content.to_sparse_coo().coalesce()
-    cells = min(_MOST_CELLS, content.numel())
-    places = entries.indices()[-1].numpy() * cells // content.shape[-1]
+    cells = min(_MAX_CELLS, content.numel())
+    bins = entries.indices()[-1].numpy() * cells // content.shape[-1]
     strip = np.zeros((1, cells))
-    np.maximum.at(strip[0], places, np.abs(entries.values().double().numpy()))
+    np.maximum.at(strip[0], bins, np.abs(entries.values().double().numpy()))
     return np.where(np.isfinite(strip), strip, np.nan)
 
 

@@ -12,10 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shortlist import __version__
 from shortlist.comparison_document import Answer, AuditSummary, Candidate, ComparisonDocument, MetricInfo, Provenance
 from shortlist.extras import require
 from shortlist.files import replacing
+from shortlist.fingerprint import software_versions
 from shortlist.formatting import format_count, format_duration, format_number
 from shortlist.report.chart import INK, Panel, candidate_style
 from shortlist.report.chart_plotly import plotly_chart
@@ -78,7 +78,7 @@ def report_page(documents: Sequence[ComparisonDocument]) -> str:
     return _template().render(
         jobs=jobs,
         policy=_POLICY,
-        version=__version__,
+        version=software_versions()["shortlist"],
         data=chart_data(documents, [list(job.panels.values()) for job in jobs]),
         styles=markup(_resource("page.css")),
         script=markup(_resource("page.js")),

@@ -45,7 +45,7 @@ DRAWINGS = {
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
-def test_a_figure_is_written_whole_into_a_new_folder(name, tmp_path):
+def test_a_figure_is_written_into_a_new_folder(name, tmp_path):
     path = DRAWINGS[name](tmp_path / "new" / "figure.png")
     assert path == tmp_path / "new" / "figure.png"
     assert [entry.name for entry in path.parent.iterdir()] == ["figure.png"]
@@ -54,11 +54,9 @@ def test_a_figure_is_written_whole_into_a_new_folder(name, tmp_path):
     assert height >= 500
 
 
-@pytest.mark.parametrize("ending", ["svg", "pdf"])
-@pytest.mark.parametrize("name", ["lattice", "quantiles"])
-def test_the_ending_of_the_name_chooses_the_format(name, ending, tmp_path):
-    start = DRAWINGS[name](tmp_path / f"figure.{ending}").read_bytes()[:200]
-    assert (b"<?xml" if ending == "svg" else b"%PDF") in start
+@pytest.mark.parametrize(("suffix", "start"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_the_suffix_chooses_the_format(suffix, start, tmp_path):
+    assert save_figure(new_figure(1, 1), tmp_path / f"figure.{suffix}").read_bytes().startswith(start)
 
 
 def test_a_figure_that_cannot_be_written_leaves_what_was_there(tmp_path):
@@ -71,14 +69,10 @@ def test_a_figure_that_cannot_be_written_leaves_what_was_there(tmp_path):
 
     with pytest.raises(OSError, match="disk full"):
         save_figure(SimpleNamespace(savefig=fail), path)
-    assert path.read_text() == "before"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_an_unknown_format_is_refused_and_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="nonsense"):
         save_figure(new_figure(1, 1), tmp_path / "figure.nonsense")
-    assert not list(tmp_path.iterdir())
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_importing_loads_no_matplotlib_and_drawing_chooses_no_backend():
@@ -93,7 +87,7 @@ def test_importing_loads_no_matplotlib_and_drawing_chooses_no_backend():
 
 
 @pytest.mark.parametrize(("num_labels", "dim"), [(1, 1), (3, 2), (5, 3), (6, 4), (4, 4), (8, 2)])
-def test_the_lattice_has_as_many_argmaxable_nodes_as_covers_count(num_labels, dim):
+def test_the_lattice_agrees_with_covers_count(num_labels, dim):
     nodes = argmaxability.lattice(gaussian(num_labels, dim))
     assert len({tuple(signs) for signs in nodes.signs.tolist()}) == 2**num_labels
     assert (nodes.verdicts == "argmaxable").sum() == count_argmaxable(num_labels, dim)

@@ -12,7 +12,6 @@ from shortlist.data.summary import summarise
 from shortlist.data.target_rows import sparse_targets
 from shortlist.report import draw_dataset
 from shortlist.report.chart_matplotlib import drawable, new_figure, save_figure, shorten, wrap
-from shortlist.report.dataset import shot_name
 from shortlist.report.dataset_examples import (
     describe_input,
     describe_labels,
@@ -168,7 +167,7 @@ def test_several_partitions_share_a_panel_and_without_any_the_commonest_labels_a
     axis = axes_by_title(draw_dataset(summarise(multi_label(label_groups=groups))))["Group sizes"]
     assert [text.get_text() for text in axis.get_legend().get_texts()] == [
         "genus: 40 groups of labels",
-        r"\$order\$: 1 groups of labels",
+        r"\$order\$: 1 group of labels",
     ]
     axis = axes_by_title(draw_dataset(summarise(texts())))["Most frequent labels"]
     assert axis.get_yticklabels()[0].get_text() == "$x_1$ costs $5"
@@ -223,40 +222,30 @@ def test_inputs_and_labels_are_described_in_one_line():
     assert described["pairs"] == "man → horse"
     assert described["half"] == "1, 1, 1, 1, 1, 1, …"
     assert describe_input(texts(), texts()[1]) == "(empty text)"
+    values = torch.tensor([[3700.0, -12345.6, 1e9, 0.25, 1e-7, float("nan")]])
+    numbers = Dataset(Features(values), torch.tensor([0]), ("a",))
+    assert describe_input(numbers, numbers[0]) == "3700, -12346, 1e+09, 0.25, 1e-07, nan"
     target = torch.tensor([[1.0, -1.0, 0.0], [0.0, 0.0, 0.0]])
     dataset = Dataset(Texts(["a", "b"]), target, ("rose", "fern", "oak"))
     assert [describe_labels(dataset[row]) for row in (0, 1)] == ["rose, fern?", "(no label)"]
 
 
-def test_figures_read_well():
-    shots = [("few", 0, 19), ("medium", 20, 100), ("many", 101, None)]
-    assert [shot_name(low, high, name) for name, low, high in shots] == ["few: < 20", "medium: 20-100", "many: > 100"]
-
-
-def test_features_have_no_exponent_where_digits_will_do():
-    data = Dataset(
-        Features(torch.tensor([[3700.0, -12345.6, 1e9, 0.25, 1e-7, float("nan")]])), torch.tensor([0]), ("a",)
-    )
-    assert describe_input(data, data[0]) == "3700, -12346, 1e+09, 0.25, 1e-07, nan"
-
-
-@pytest.mark.parametrize("error", [ImportError("`PIL` is not installed."), OSError("odd"), ValueError("damaged")])
-def test_whatever_keeps_a_row_from_being_read_is_the_reason_shown_in_its_cell(error, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ImportError("`PIL` is not installed."), "`PIL` is not installed."),
+        (ValueError("damaged"), "damaged"),
+        (OSError("odd"), "odd"),
+        (PermissionError(13, "Permission denied", "b.jpg"), "`b.jpg`: Permission denied."),
+    ],
+)
+def test_the_reason_why_a_row_cannot_be_read_is_shown_in_its_cell(error, reason, monkeypatch):
     def refuse(self, rows):
         raise error
 
     data = texts(3)
     monkeypatch.setattr(Texts, "batch", refuse)
-    assert read_example(data, 1) == (1, None, str(error))
+    assert read_example(data, 1) == (1, None, reason)
     figure = new_figure(6, 2)
     draw_examples(figure, data, [1], columns=2)
-    assert figure.axes[0].texts[0].get_text() == f"cannot be read: {error}"
-
-
-def test_what_the_system_says_of_a_file_is_a_sentence(monkeypatch):
-    def refuse(self, rows):
-        raise PermissionError(13, "Permission denied", "b.jpg")
-
-    data = texts(3)
-    monkeypatch.setattr(Texts, "batch", refuse)
-    assert read_example(data, 0).reason == "`b.jpg`: Permission denied."
+    assert figure.axes[0].texts[0].get_text() == f"cannot be read: {reason}"
