@@ -23,8 +23,8 @@ class FitOptions:
     """Options of a run.
 
     Args:
-        loss: cross_entropy, lml_nll, average_k, noised_topk, two_way, bce, ...; ``auto`` is cross_entropy for one class
-            per row, and bce for sets.
+        loss: cross_entropy, lml_nll, average_k, two_way, bce, ... (``shortlist losses`` lists all); ``auto`` is
+            cross_entropy for one class per row, and bce for sets.
         k: the size of a prediction set, or its average size; losses and metrics use it.
         encoder: linear, mlp, bag, cnn, densenet, ``torchvision:NAME``, ``timm:NAME``; ``auto`` depends on the inputs.
             Networks of other libraries take the options weights (a file, or DEFAULT to download them; without it

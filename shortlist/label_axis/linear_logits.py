@@ -27,10 +27,10 @@ class TopLabels(NamedTuple):
 class LinearLogits:
     """Stands for ``features @ weight.T + bias`` without holding it.
 
-    ``lml_nll``, ``bce``, ``two_way``, ``truncated_topk_entropy`` and ``multilabel_truncated_topk_entropy`` take it in
-    place of logits, and so do their modules. They compute the logits one block of labels at a time, keep a few numbers
-    per row, and recompute each block for the gradient. The values are the same, the memory is that of one block, and
-    the extra time is that of one more matrix product (a few for ``lml_nll``). The result can be differentiated once.
+    Several losses and their modules take it in place of logits (``shortlist losses`` lists them). They compute the
+    logits one block of labels at a time, keep a few numbers per row, and recompute each block for the gradient. The
+    values are the same, the memory is that of one block, and the extra time is that of one more matrix product (a few
+    for ``lml_nll``). The result can be differentiated once.
     With half precision or autocast, products are in that precision, as in a layer; the rest is in float32.
 
     Args:
