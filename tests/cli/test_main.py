@@ -1,0 +1,141 @@
+"""The command line as a whole: quick help, tab completion, exit codes, and bugs that keep their traceback."""
+
+import io
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import shortlist
+from shortlist.cli import main, make_parser
+from shortlist.cli.calibrate import _RULES
+from shortlist.cli.memory import _DTYPES, _OPTIMIZERS
+from shortlist.cli.options import FILE_SUFFIXES
+from shortlist.cli.predict import _FORMATS
+from shortlist.errors import InputError
+from shortlist.fit_options import FitOptions
+
+ROOT = Path(shortlist.__file__).parents[1]
+COMMANDS = sorted(make_parser()._subparsers._group_actions[0].choices)
+HEAVY = ("torch", "numpy", "numba", "scipy", "lightning", "rich", "yaml")
+
+
+def test_help_version_and_completion_import_nothing_heavy():
+    """One process prints everything, and then names the heavy modules that it has loaded."""
+    lines = [["--version"], ["--help"], ["data", "inspect", "--help"], *([name, "--help"] for name in COMMANDS)]
+    code = f"""
+import sys
+from shortlist.cli import main
+for arguments in {lines!r}:
+    try:
+        main(arguments)
+    except SystemExit as end:
+        assert not end.code
+assert main(["--print-completion", "bash"]) == 0
+loaded = [name for name in {HEAVY!r} if name in sys.modules]
+sys.stderr.write(",".join(loaded))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert f"shortlist {shortlist.__version__}\n" in done.stdout
+    assert all(f"shortlist {name}" in done.stdout for name in COMMANDS)
+    assert done.stdout.count("examples:") >= len(COMMANDS)
+    assert done.stdout.count("exit code:") == len(COMMANDS)
+    assert "complete" in done.stdout
+
+
+def test_help_shows_every_training_option_with_its_description(capsys):
+    with pytest.raises(SystemExit):
+        main(["fit", "--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    for field in fields(FitOptions):
+        assert f"--{field.name}" in out
+    assert "(default 128)" in out
+
+
+def test_choices_that_help_lists_are_those_of_the_library():
+    from shortlist import memory
+    from shortlist.predict import RULES
+    from shortlist.predict.scores import SCORE_FILES
+    from shortlist.predict.set_files import FORMATS
+
+    assert tuple(RULES) == _RULES
+    assert tuple(FILE_SUFFIXES.split(", ")) == SCORE_FILES
+    assert _FORMATS == FORMATS
+    assert set(_OPTIMIZERS) == set(memory.OPTIMIZERS)
+    assert set(_DTYPES) == set(memory._BYTES)
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Let ``shortlist losses`` fail with an error."""
+
+    def fail_with(error: BaseException) -> None:
+        def run(options):
+            raise error
+
+        monkeypatch.setattr("shortlist.cli.losses.run", run)
+
+    return fail_with
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (InputError("`a.csv` is empty."), 2, "shortlist: `a.csv` is empty.\n"),
+        (FileNotFoundError(2, "No such file", "a.csv"), 2, "shortlist: `a.csv`: No such file.\n"),
+        (OSError(28, "No space left on device"), 2, "shortlist: No space left on device.\n"),
+        (MemoryError(), 2, "shortlist: there is not enough memory; smaller batches and fewer jobs"),
+        (RuntimeError("can't allocate memory: 8 bytes"), 2, "shortlist: there is not enough memory; smaller"),
+        (KeyboardInterrupt(), 130, "\nshortlist: interrupted.\n"),
+        (KeyboardInterrupt("5 rows are kept"), 130, "\nshortlist: interrupted: 5 rows are kept.\n"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_sentence_and_debug_shows_the_traceback(failing, capsys, error, code, sentence):
+    failing(error)
+    assert main(["losses"]) == code
+    assert capsys.readouterr().err.startswith(sentence)
+    for arguments in (["--debug", "losses"], ["losses", "--debug"]):
+        assert main(arguments) == code
+        err = capsys.readouterr().err
+        assert err.startswith("Traceback")
+        assert sentence.strip() in err
+
+
+@pytest.mark.parametrize("error", [ValueError("bug"), TypeError("bug"), ImportError("bug"), RuntimeError("bug")])
+def test_a_bug_keeps_its_traceback(failing, error):
+    failing(error)
+    with pytest.raises(type(error), match="bug"):
+        main(["losses"])
+
+
+def test_a_reader_that_stops_early_ends_the_command_quietly(failing, monkeypatch, capsys, tmp_path):
+    failing(BrokenPipeError())
+    with open(tmp_path / "out", "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert main(["losses"]) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_without_the_characters_of_a_table_gets_question_marks(monkeypatch):
+    buffer = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, encoding="ascii"))
+    monkeypatch.setattr("shortlist.cli.losses.run", lambda options: sys.stdout.write("│ é\n") and 0)
+    assert main(["losses"]) == 0
+    assert buffer.getvalue() == b"? ?\n"
+
+
+def test_a_deprecated_name_is_told_in_one_line():
+    code = """
+import sys, warnings
+from shortlist.cli import losses, main
+def run(options):
+    warnings.warn_explicit("Old is now new.", DeprecationWarning, "recipes.py", 1, module="shortlist.recipes")
+    return 0
+losses.run, sys.argv = run, ["shortlist", "losses"]
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr == "shortlist: DeprecationWarning: Old is now new.\n"
