@@ -123,10 +123,10 @@ def _wanted_figure(options: argparse.Namespace) -> str | None:
 
 
 def _open(options: argparse.Namespace) -> Any:
-    from shortlist.data.opening import FORMATS, open_dataset, told_format
+    from shortlist.data.opening import FORMATS, open_dataset, recognize_format
     from shortlist.data.reader_options import reader_options
 
-    name, path = told_format(options.path) if options.format is None else (options.format, options.path)
+    name, path = recognize_format(options.path) if options.format is None else (options.format, options.path)
     if name not in FORMATS:
         raise InputError(f"--format must be one of {', '.join(FORMATS)}; got {name!r}.")
     return open_dataset(path, format=name, **reader_options(options.option, FORMATS[name].read))

@@ -1,4 +1,4 @@
-"""A dataset is inputs, labels and their names, whatever the format that it was read from."""
+"""A dataset: inputs, labels and their names, whatever format they were read from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.data.groups import Groups, refuse_repeated
+from shortlist.data.groups import Groups, check_unique
 from shortlist.data.inputs import Inputs
 from shortlist.data.target_rows import as_csr, check_labels, csr, label_pairs, take_rows
 from shortlist.targets import target_form
@@ -20,17 +20,17 @@ from shortlist.targets import target_form
 class Batch(NamedTuple):
     """Some rows of a dataset."""
 
-    inputs: Any  # what the inputs give: a tensor, a sparse tensor, a list of texts
+    inputs: Any  # a tensor, a sparse tensor, a list of texts, ...: see `Inputs`
     targets: Tensor
     rows: Tensor
 
     def __reduce__(self) -> Any:
-        """Send sparse tensors to another process in parts: torch would warn there of what is no news."""
-        return _batch_of_parts, tuple(_parts(value) for value in self)
+        """Send sparse tensors to another process as their components: torch would warn there about the layout."""
+        return _rebuilt_batch, tuple(_components(value) for value in self)
 
 
 class Example(NamedTuple):
-    """One row, for people."""
+    """One row, with names, for people to read."""
 
     input: Any
     labels: tuple[str, ...]
@@ -43,14 +43,14 @@ class Dataset:
     """Rows with inputs and labels.
 
     Args:
-        inputs: the rows, read when they are asked for; see `Inputs`.
-        targets: the labels of all rows in one form of :mod:`shortlist.targets`.
-        label_names: the name of each label, each once.
+        inputs: the rows, read on request; see `Inputs`.
+        targets: the labels of all rows, in one of the forms of :mod:`shortlist.targets`.
+        label_names: the names of the labels, all different.
         label_groups: partitions of the labels, such as ``superclass`` or ``genus``.
         row_groups: partitions of the rows, such as ``source``, ``image`` or ``year``.
-        split: which part each row belongs to, usually ``train``, ``val`` or ``test``; None if there are no parts.
-        clean_targets: the labels before noise was added or labels were hidden, for evaluation; None if ``targets``
-            are those.
+        split: the part of each row, usually ``train``, ``val`` or ``test``; None if there are no parts.
+        clean_targets: the labels before noise was added or labels were hidden, for evaluation; None if ``targets`` are
+            clean.
         name: for headings.
 
     Example:
@@ -82,7 +82,7 @@ class Dataset:
         if not hasattr(self.inputs, "batch") or not hasattr(self.inputs, "take"):
             raise TypeError(f"`inputs` must be Inputs, such as Features or Texts; got {type(self.inputs).__name__}.")
         rows = len(self.inputs)
-        refuse_repeated(self.label_names, "label_names")
+        check_unique(self.label_names, "label_names")
         for argument, target in (("targets", self.targets), ("clean_targets", self.clean_targets)):
             if target is None:
                 continue
@@ -90,7 +90,7 @@ class Dataset:
             if len(target) != rows:
                 raise ValueError(f"`{argument}` must have a row for each of {rows} inputs; got {len(target)}.")
             check_labels(target, self.num_labels, name=argument)
-            object.__setattr__(self, argument, as_csr(target))  # So that a batch need not convert all rows.
+            object.__setattr__(self, argument, as_csr(target))  # Otherwise every batch would convert all rows.
         _check_groups("label_groups", self.label_groups, self.num_labels, "labels")
         _check_groups("row_groups", self.row_groups, rows, "rows")
         if self.split is not None and not isinstance(self.split, Groups):
@@ -99,8 +99,8 @@ class Dataset:
             raise ValueError(f"`split` must have a member for each of {rows} rows; got {len(self.split)}.")
 
     def __reduce__(self) -> Any:
-        """Send sparse labels to another process in parts, as a `Batch` does."""
-        return _dataset_of_parts, tuple(_parts(getattr(self, each.name)) for each in fields(self))
+        """Send sparse labels to another process as their components, like `Batch`."""
+        return _rebuilt_dataset, tuple(_components(getattr(self, each.name)) for each in fields(self))
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -113,16 +113,16 @@ class Dataset:
 
     @property
     def true_targets(self) -> Tensor:
-        """What to evaluate on: the clean labels where some were changed, else the labels."""
+        """The labels to evaluate on: the clean ones if labels were changed, else ``targets``."""
         return self.targets if self.clean_targets is None else self.clean_targets
 
     def batch(self, rows: Tensor | np.ndarray | Sequence[int]) -> Batch:
-        """Read some rows, for a model: ``DataLoader(dataset, sampler=BatchSampler(...), batch_size=None)`` does."""
+        """Read some rows, for a model; ``DataLoader(dataset, sampler=BatchSampler(...), batch_size=None)`` calls it."""
         rows = self._rows(rows)
         return Batch(self.inputs.batch(rows), take_rows(self.targets, rows), rows)
 
     def __getitem__(self, row: SupportsIndex | slice | Sequence[int] | Tensor) -> Any:
-        """Read one row, with names, as an `Example`; or several as a `Batch`."""
+        """Read one row as an `Example`, or several as a `Batch`."""
         if isinstance(row, slice):
             return self.batch(range(*row.indices(len(self))))
         if isinstance(row, Sequence | Tensor | np.ndarray):
@@ -130,20 +130,20 @@ class Dataset:
         row = index(row)
         if not -len(self) <= row < len(self):
             raise IndexError(f"`row` must lie in [{-len(self)}, {len(self) - 1}]; got {row}.")
-        at = torch.tensor([row % len(self)])
-        _, labels, present = label_pairs(take_rows(self.targets, at), self.num_labels)
+        position = torch.tensor([row % len(self)])
+        _, labels, present = label_pairs(take_rows(self.targets, position), self.num_labels)
         names = [self.label_names[label] for label in labels.tolist()]
         known = present.tolist()
-        part = -1 if self.split is None else int(self.split.index[at])
+        part = -1 if self.split is None else int(self.split.index[position])
         return Example(
-            self.inputs.batch(at)[0],
+            self.inputs.batch(position)[0],
             tuple(name for name, sure in zip(names, known, strict=True) if sure),
             tuple(name for name, sure in zip(names, known, strict=True) if not sure),
             self.split.names[part] if self.split is not None and part >= 0 else None,
         )
 
     def subset(self, rows: Tensor | np.ndarray | Sequence[int]) -> Dataset:
-        """The dataset restricted to some rows, in their order; reads no inputs."""
+        """The dataset restricted to some rows, in the given order; reads no inputs."""
         rows = self._rows(rows)
         return replace(
             self,
@@ -159,23 +159,23 @@ class Dataset:
         return self.subset(self.part_rows(name))
 
     def part_rows(self, name: str) -> Tensor:
-        """Ascending numbers of the rows of one part; of all rows where nothing is split and ``name`` is train."""
+        """Ascending indices of the rows of one part; without a split, all rows are train."""
         if self.split is not None:
             return self.split.members(name)
         if name != "train":
-            raise ValueError(f"`name` must be 'train' where a dataset has no split; got {name!r}.")
+            raise ValueError(f"`name` must be 'train' if the dataset has no split; got {name!r}.")
         return torch.arange(len(self))
 
     def label_group(self, name: str) -> Groups:
-        """One of the partitions of the labels; ValueError names those that there are."""
+        """One of the partitions of the labels; ValueError lists them if the name is unknown."""
         return _named("label_groups", self.label_groups, name)
 
     def row_group(self, name: str) -> Groups:
-        """One of the partitions of the rows; ValueError names those that there are."""
+        """One of the partitions of the rows; ValueError lists them if the name is unknown."""
         return _named("row_groups", self.row_groups, name)
 
     def label_counts(self, part: str | None = None) -> Tensor:
-        """In how many rows each label is present, ``(n,)`` int64; of one part, or of all rows."""
+        """The number of rows with each label, ``(n,)`` int64; in one part, or in all rows."""
         targets = self.targets if part is None else take_rows(self.targets, self.part_rows(part))
         _, labels, present = label_pairs(targets, self.num_labels)
         return torch.bincount(labels[present], minlength=self.num_labels)
@@ -185,7 +185,7 @@ class Dataset:
         if rows.dim() != 1:
             raise ValueError(f"`rows` must have 1 dimension; got {rows.dim()}.")
         if len(rows) and (rows.is_floating_point() or rows.dtype == torch.bool):
-            raise TypeError(f"`rows` must be whole numbers; got {rows.dtype}.")
+            raise TypeError(f"`rows` must be integers; got {rows.dtype}.")
         rows = rows.to(torch.int64)
         if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= len(self)):
             worst = int(rows.min()) if int(rows.min()) < 0 else int(rows.max())
@@ -193,8 +193,8 @@ class Dataset:
         return rows
 
 
-class _Parts(NamedTuple):
-    """A sparse CSR tensor taken apart."""
+class _Components(NamedTuple):
+    """The components of a sparse CSR tensor."""
 
     crow: Tensor
     columns: Tensor
@@ -202,28 +202,28 @@ class _Parts(NamedTuple):
     width: int
 
 
-def _parts(value: Any) -> Any:
+def _components(value: Any) -> Any:
     if isinstance(value, Tensor) and value.layout == torch.sparse_csr:
-        return _Parts(value.crow_indices(), value.col_indices(), value.values(), value.shape[1])
+        return _Components(value.crow_indices(), value.col_indices(), value.values(), value.shape[1])
     return value
 
 
-def _batch_of_parts(*values: Any) -> Batch:
-    return Batch(*map(_whole, values))
+def _rebuilt_batch(*values: Any) -> Batch:
+    return Batch(*map(_rebuilt, values))
 
 
-def _dataset_of_parts(*values: Any) -> Dataset:
-    return Dataset(*map(_whole, values))
+def _rebuilt_dataset(*values: Any) -> Dataset:
+    return Dataset(*map(_rebuilt, values))
 
 
-def _whole(value: Any) -> Any:
-    return csr(*value) if isinstance(value, _Parts) else value
+def _rebuilt(value: Any) -> Any:
+    return csr(*value) if isinstance(value, _Components) else value
 
 
 def _named(argument: str, groups: Mapping[str, Groups], name: str) -> Groups:
     if name not in groups:
         known = ", ".join(sorted(groups)) or "nothing"
-        raise ValueError(f"`{argument}` of the dataset must have {name!r}; there is {known}.")
+        raise ValueError(f"`{argument}` of the dataset must have {name!r}; it has {known}.")
     return groups[name]
 
 

@@ -1,7 +1,7 @@
-"""Chance that depends on a seed and a purpose alone, on any platform and with any version of numpy.
+"""Random numbers that depend only on a seed and a purpose, on any platform and with any version of numpy.
 
-numpy keeps the raw bits of its bit generators stable, but not what its distributions make of them. Here whole numbers
-and fractions are made of the bits by exact arithmetic, so that no rounding of a mathematical library decides.
+numpy keeps the raw bits of its bit generators stable, but not the distributions made from them. Here integers and
+fractions are made from the bits by exact arithmetic, so the rounding of a math library does not matter.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 
 
 class Draws:
-    """A stream of chance; the same ``seed`` and ``purpose`` give the same stream, others an unrelated one.
+    """A stream of random numbers; the same ``seed`` and ``purpose`` give the same stream, others an unrelated one.
 
     Args:
-        seed: a whole number from 0.
-        purpose: what the stream is for, so that two procedures with one seed do not move in step.
+        seed: an integer from 0.
+        purpose: what the stream is for, so that two procedures with the same seed are independent.
 
     Example:
         >>> Draws(0, "example").uniform(2)
@@ -28,7 +28,7 @@ class Draws:
 
     def __init__(self, seed: int, purpose: str) -> None:
         if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
-            raise ValueError(f"`seed` must be a whole number from 0; got {seed!r}.")
+            raise ValueError(f"`seed` must be an integer from 0; got {seed!r}.")
         key = blake2b(f"{int(seed)} {purpose}".encode(), digest_size=16).digest()
         self._bits = np.random.Philox(key=int.from_bytes(key, "little"))
 
@@ -41,12 +41,12 @@ class Draws:
         return (self.raw(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def below(self, bounds: np.ndarray) -> np.ndarray:
-        """A whole number in [0, bound) for each bound in [1, 2^32], int64; uneven by less than 2^-32."""
+        """An integer in [0, bound) for each bound in [1, 2^32], int64; uniform up to 2^-32."""
         high = self.raw(len(bounds)) >> np.uint64(32)
         return ((high * bounds.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
 
     def order(self, count: int) -> np.ndarray:
-        """A random order of 0, ..., count - 1, int64."""
+        """A random permutation of 0, ..., count - 1, int64."""
         return np.argsort(self.raw(count), kind="stable")
 
     def normal(self, count: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A partition by name: which superclass a label has, which source or split a row has."""
+"""Named partitions: which superclass a label has, which source or split part a row has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Groups:
 
     Args:
         index: ``(members,)`` int64, the group of each member, from 0; -1 for a member without a group.
-        names: the name of each group, each once.
+        names: the names of the groups, all different.
 
     Example:
         >>> genus = Groups(torch.tensor([0, 0, 1]), ("Fedia", "Pereskia"))
@@ -37,15 +37,15 @@ class Groups:
             low, high = (int(bound) for bound in self.index.aminmax())
             if low < -1 or high >= len(self.names):
                 raise ValueError(f"`index` must lie in [-1, {len(self.names) - 1}]; got {low if low < -1 else high}.")
-        refuse_repeated(self.names, "names")
+        check_unique(self.names, "names")
 
     @classmethod
     def of(cls, values: Iterable[Hashable], *, order: Sequence[str] = ()) -> Groups:
-        """Group members by what ``str`` makes of their value; None is no group.
+        """Group members by the string form of their values; None means no group.
 
         Args:
-            values: a value for each member.
-            order: names that come first, in this order, if any member has them; the rest is sorted.
+            values: one value per member.
+            order: names that come first, in this order, if any member has them; the others are sorted.
 
         Example:
             >>> Groups.of(["test", "train", None, "train"], order=("train", "val", "test"))
@@ -58,6 +58,17 @@ class Groups:
         index = [-1 if text is None else number[text] for text in texts]
         return cls(torch.tensor(index, dtype=torch.int64), tuple(names))
 
+    @classmethod
+    def of_sizes(cls, sizes: Sequence[int], names: Sequence[str]) -> Groups:
+        """Consecutive groups of the given sizes.
+
+        Example:
+            >>> Groups.of_sizes([2, 1], ["train", "test"])
+            Groups(index=tensor([0, 0, 1]), names=('train', 'test'))
+        """
+        index = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes, dtype=torch.int64))
+        return cls(index, tuple(names))
+
     def __len__(self) -> int:
         """Return the number of members."""
         return len(self.index)
@@ -67,13 +78,13 @@ class Groups:
         return torch.bincount(self.index[self.index >= 0], minlength=len(self.names))
 
     def members(self, name: str) -> Tensor:
-        """Ascending numbers of the members of a group, int64; ValueError for a name that is none."""
+        """Ascending indices of the members of a group, int64; ValueError for an unknown name."""
         if name not in self.names:
             raise ValueError(f"`name` must be one of {', '.join(self.names) or 'no names at all'}; got {name!r}.")
         return (self.index == self.names.index(name)).nonzero().squeeze(-1)
 
     def take(self, members: Tensor) -> Groups:
-        """The groups of some members, in their order; names stay, so a group may become empty."""
+        """The groups of some members, in the given order; all names stay, so a group may become empty."""
         return Groups(self.index[members], self.names)
 
     def compact(self) -> Groups:
@@ -84,12 +95,33 @@ class Groups:
         return Groups(number[self.index], tuple(self.names[group] for group in full.tolist()))
 
 
-def refuse_repeated(names: Sequence[str], argument: str) -> None:
-    """Raise ValueError for the first name that stands twice."""
-    if len(set(names)) == len(names):
-        return
-    seen: dict[str, int] = {}
-    for place, name in enumerate(names):
-        if name in seen:
-            raise ValueError(f"`{argument}` must differ; places {seen[name]} and {place} are both {name!r}.")
-        seen[name] = place
+def first_repeat(values: Sequence[Hashable]) -> tuple[int, int] | None:
+    """The positions of the first value that occurs twice; None if all differ.
+
+    Example:
+        >>> first_repeat(["oak", "ash", "oak", "ash"])
+        (0, 2)
+    """
+    if len(set(values)) == len(values):
+        return None
+    seen: dict[Hashable, int] = {}
+    for position, value in enumerate(values):
+        if seen.setdefault(value, position) != position:
+            return seen[value], position
+    return None
+
+
+def check_unique(names: Sequence[str], argument: str, *, where: str = "", error: type[ValueError] = ValueError) -> None:
+    """Raise an error that names the first repeated name.
+
+    Args:
+        names: what must differ.
+        argument: what the names are called in the error.
+        where: names the file that they come from.
+        error: the class to raise; `shortlist.errors.InputError` for names from a file.
+    """
+    repeat = first_repeat(names)
+    if repeat is not None:
+        prefix = f"{where}: " if where else ""
+        name = names[repeat[0]]
+        raise error(f"{prefix}`{argument}` must differ; positions {repeat[0]} and {repeat[1]} are both {name!r}.")

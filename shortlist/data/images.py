@@ -1,4 +1,4 @@
-"""Images: files that are decoded when a batch asks for them, and arrays of pixels that may lie on the disk."""
+"""Images: files that are decoded on request, and arrays of pixels that may stay on the disk."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.data.inputs import MappedFile, chosen, fingerprint
+from shortlist.data.files.mapped_arrays import StackedArrays
+from shortlist.data.files.text_files import reason
+from shortlist.data.inputs import compose_rows
+from shortlist.errors import InputError
 from shortlist.extras import require
+from shortlist.fingerprint import Digest
 
-# Named one by one, because Pillow also opens formats that start other programs (EPS runs Ghostscript).
+# Listed explicitly, because Pillow also opens formats that start other programs (EPS runs Ghostscript).
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
 _ORIENTATION = 0x0112
 _UPRIGHT = {
@@ -31,7 +35,7 @@ _UPRIGHT = {
 
 
 class PathList:
-    """Paths of many files: their folders once, their names as bytes end to end.
+    """Paths of many files, stored compactly: each folder once, all names in one bytes object.
 
     Args:
         folders: pairs of a folder and the names of files in it.
@@ -46,7 +50,7 @@ class PathList:
         self.folders: list[str] = []
         blocks, sizes, counts = [], [np.zeros(1, dtype=np.int64)], []
         for folder, names in folders:
-            # One call for a folder: no name holds a slash.
+            # One call per folder: no name contains a slash.
             coded = os.fsencode("/".join(names)).split(b"/") if names else []
             self.folders.append(folder)
             counts.append(len(coded))
@@ -58,7 +62,7 @@ class PathList:
 
     @classmethod
     def of(cls, paths: Iterable[str | Path]) -> PathList:
-        """Take paths as they are, in their order."""
+        """Take paths as they are, in the given order."""
 
         def runs() -> Iterable[tuple[str, list[str]]]:
             folder, names = None, []
@@ -78,27 +82,27 @@ class PathList:
         """Return the number of files."""
         return len(self._folder)
 
-    def __getitem__(self, place: int) -> str:
+    def __getitem__(self, position: int) -> str:
         """The path of one file."""
-        name = self._names[self._bounds[place] : self._bounds[place + 1]]
-        return os.path.join(self.folders[self._folder[place]], os.fsdecode(name))
+        name = self._names[self._bounds[position] : self._bounds[position + 1]]
+        return os.path.join(self.folders[self._folder[position]], os.fsdecode(name))
 
 
 class ImageFiles:
-    """Image files, read when a batch asks for them; a batch is uint8 ``(B, 3, H, W)``, red, green, blue.
+    """Image files, read on request; a batch is uint8 ``(B, 3, H, W)``: red, green, blue.
 
-    Grey, palette, CMYK and 16-bit images (their upper 8 bits) become RGB, transparent parts white, and images stand as
-    their EXIF orientation says. Files need not be there before they are read. Needs Pillow (the extra ``data``).
+    Gray, palette, CMYK and 16-bit images (their upper 8 bits) become RGB, transparent areas become white, and the EXIF
+    orientation is applied. Files need not exist before they are read. Needs Pillow (the extra ``data``).
 
     Args:
-        paths: the files, one for each row; see also `PathList`.
-        size: ``(height, width)`` to which images are resized (bicubic); or a whole number, for the central square of
-            each image, resized to that many pixels. None leaves images as they are, which then must agree in a batch.
-        rows: which of the paths, and in which order; None for all.
+        paths: the files, one per row; see also `PathList`.
+        size: ``(height, width)`` to which images are resized (bicubic); or an integer, for the central square of
+            each image, resized to that many pixels. None keeps images as they are; those of a batch must then agree.
+        rows: which of the paths, in which order; None for all.
 
     Raises:
-        ValueError: on reading, for a file that is no image, is damaged, or has more pixels than Pillow's limit
-            (``PIL.Image.MAX_IMAGE_PIXELS``); names the file.
+        InputError: on reading; names a file that is no image, is damaged, or has more pixels than Pillow's limit
+            (``PIL.Image.MAX_IMAGE_PIXELS``).
 
     Example:
         >>> files = ImageFiles(["flowers/rose.jpg", "flowers/daisy.jpg"], size=224)
@@ -117,7 +121,7 @@ class ImageFiles:
     ) -> None:
         sides = size if isinstance(size, tuple) else (1, 1 if size is None else size)
         if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
-            raise ValueError(f"`size` must be a whole number from 1, or (height, width); got {size!r}.")
+            raise ValueError(f"`size` must be an integer from 1, or (height, width); got {size!r}.")
         self.paths = paths if isinstance(paths, PathList) else PathList.of(paths)
         self.size, self.rows = size, rows
 
@@ -135,40 +139,40 @@ class ImageFiles:
         """Read and decode images; uint8 ``(B, 3, H, W)``."""
         sides = self.size if isinstance(self.size, tuple) else (self.size or 0, self.size or 0)
         batch, first = np.empty((len(rows), 3, *sides), dtype=np.uint8), None
-        for place, row in enumerate(rows.tolist()):
+        for position, row in enumerate(rows.tolist()):
             path = self.path(row)
             pixels = _decode(path, self.size)
             if first is None:
                 first, sides = path, pixels.shape[:2]
                 batch = np.empty((len(rows), 3, *sides), dtype=np.uint8)
             if pixels.shape[:2] != sides:
-                raise ValueError(
+                raise InputError(
                     f"`{first}` and `{path}` have {sides[0]} x {sides[1]} and {pixels.shape[0]} x {pixels.shape[1]} "
-                    f"pixels, so pass `size` to read them into one batch."
+                    f"pixels; pass `size` to read them into one batch."
                 )
-            batch[place] = pixels.transpose(2, 0, 1)
+            batch[position] = pixels.transpose(2, 0, 1)
         return torch.from_numpy(batch)
 
     def take(self, rows: Tensor) -> ImageFiles:
         """The same files, restricted to some rows."""
-        return ImageFiles(self.paths, size=self.size, rows=chosen(self.rows, rows))
+        return ImageFiles(self.paths, size=self.size, rows=compose_rows(self.rows, rows))
 
     def fingerprints(self, rows: Tensor) -> list[bytes]:
-        """Hashes of the bytes of the files; nothing is decoded."""
-        return [fingerprint(_content(self.path(row))) for row in rows.tolist()]
+        """Hashes of the files' bytes; nothing is decoded."""
+        return [Digest(_content(self.path(row))).bytes() for row in rows.tolist()]
 
     def sizes(self) -> Tensor:
-        """Bytes of each file, ``(N,)`` int64, so that only files of one length need be compared."""
+        """The size of each file in bytes, ``(N,)`` int64: only files of one size need be compared."""
         return torch.tensor([_length(self.path(row)) for row in range(len(self))], dtype=torch.int64)
 
 
 class ImageArray:
-    """Images of one shape in an array, memory-mapped or not; a batch is uint8 ``(B, 3, H, W)``, or ``(B, 1, H, W)``.
+    """Images of one shape in an array, memory-mapped or not; a batch is uint8 ``(B, 3, H, W)`` or ``(B, 1, H, W)``.
 
     Args:
-        array: uint8 ``(N, H, W, 3)``, or grey as ``(N, H, W, 1)`` or ``(N, H, W)``; or a list of such arrays, whose
+        array: uint8 ``(N, H, W, 3)``, or gray as ``(N, H, W, 1)`` or ``(N, H, W)``; or a list of such arrays, whose
             rows follow each other.
-        rows: which of its rows, and in which order; None for all.
+        rows: which of its rows, in which order; None for all.
 
     Example:
         >>> import numpy as np
@@ -180,89 +184,61 @@ class ImageArray:
     kind = "images"
 
     def __init__(self, array: Any, rows: Tensor | None = None) -> None:
-        self.parts = [
+        parts = [
             part.numpy() if isinstance(part, Tensor) else part
             for part in (array if isinstance(array, (list, tuple)) else [array])
         ]
-        if not self.parts:
+        if not parts:
             raise ValueError("`array` must be an array or a list of arrays; got an empty list.")
-        for part in self.parts:
+        for part in parts:
             if part.dtype != np.uint8:
                 raise TypeError(f"`array` must be uint8; got {part.dtype}.")
             if part.ndim not in (3, 4) or (part.ndim == 4 and part.shape[3] not in (1, 3)):
                 raise ValueError(
                     f"`array` must have shape (N, H, W), (N, H, W, 1) or (N, H, W, 3); got {tuple(part.shape)}."
                 )
-            if part.shape[1:] != self.parts[0].shape[1:]:
-                raise ValueError(
-                    f"`array` must hold images of one shape; got {tuple(self.parts[0].shape[1:])} and "
-                    f"{tuple(part.shape[1:])}."
-                )
-        self._bounds = np.cumsum([0] + [len(part) for part in self.parts])
-        self.rows = rows
+            if part.shape[1:] != parts[0].shape[1:]:
+                shapes = f"{tuple(parts[0].shape[1:])} and {tuple(part.shape[1:])}"
+                raise ValueError(f"`array` must hold images of one shape; got {shapes}.")
+        self.pixels, self.rows = StackedArrays(parts), rows
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return int(self._bounds[-1]) if self.rows is None else len(self.rows)
+        return len(self.pixels) if self.rows is None else len(self.rows)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one row, channels first."""
-        height, width, *channels = self.parts[0].shape[1:]
+        height, width, *channels = self.pixels.shape[1:]
         return (*(channels or [1]), height, width)
 
     def batch(self, rows: Tensor) -> Tensor:
         """Read images; uint8 ``(B, channels, H, W)``."""
-        places = chosen(self.rows, rows).numpy()
         channels, height, width = self.shape
-        batch = np.empty((len(places), channels, height, width), dtype=np.uint8)
-        owners = np.searchsorted(self._bounds, places, side="right") - 1
-        for number in np.unique(owners):
-            which = owners == number
-            pixels = self.parts[number][places[which] - self._bounds[number]]
-            batch[which] = pixels.reshape(-1, height, width, channels).transpose(0, 3, 1, 2)
-        return torch.from_numpy(batch)
+        pixels = self.pixels[compose_rows(self.rows, rows).numpy()].reshape(-1, height, width, channels)
+        return torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
 
     def take(self, rows: Tensor) -> ImageArray:
         """The same array, restricted to some rows."""
-        return ImageArray(self.parts, chosen(self.rows, rows))
-
-    def __getstate__(self) -> dict[str, object]:
-        """Send mapped pixels to another process by the names of their files."""
-        return {**self.__dict__, "parts": [_sent(part) for part in self.parts]}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Map the files again."""
-        parts = [MappedFile.opened(part).transpose(axes) if axes else part for part, axes in state["parts"]]
-        self.__dict__ |= state | {"parts": parts}
+        return ImageArray(self.pixels.parts, compose_rows(self.rows, rows))
 
     def fingerprints(self, rows: Tensor) -> list[bytes]:
         """Hashes of the pixels."""
-        return [fingerprint(image.tobytes()) for image in self.batch(rows).numpy()]
-
-
-def _sent(part: Any) -> tuple[Any, tuple[int, ...]]:
-    """What to send of an array, and how to order its axes there; no order, if it is sent as it is."""
-    if not isinstance(part, np.ndarray):
-        return part, ()
-    # Pixels in planes are contiguous in the file, though not in the order of the axes here.
-    axes = np.argsort([-stride for stride in part.strides], kind="stable")
-    place = MappedFile.of(part.transpose(axes))
-    return (place, tuple(np.argsort(axes).tolist())) if isinstance(place, MappedFile) else (part, ())
+        return [Digest(image.tobytes()).bytes() for image in self.batch(rows).numpy()]
 
 
 def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ValueError(f"`{path}` cannot be read: {error.strerror}.") from error
+        raise InputError(f"`{path}` cannot be read: {error.strerror}.") from error
 
 
 def _length(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        raise ValueError(f"`{path}` cannot be read: {error.strerror}.") from error
+        raise InputError(f"`{path}` cannot be read: {error.strerror}.") from error
 
 
 def _decode(path: Path, size: int | tuple[int, int] | None) -> np.ndarray:
@@ -270,27 +246,25 @@ def _decode(path: Path, size: int | tuple[int, int] | None) -> np.ndarray:
     pillow = require("PIL.Image", extra="data")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # About odd metadata, which the pixels do not depend on.
+            warnings.simplefilter("ignore")  # About odd metadata, which does not affect the pixels.
             warnings.simplefilter("error", pillow.DecompressionBombWarning)
             with pillow.open(path, formats=_FORMATS) as image:
                 return np.asarray(_resized(_rgb(_upright(image, pillow), pillow), size, pillow))
     except (pillow.DecompressionBombError, pillow.DecompressionBombWarning) as error:
-        raise ValueError(
-            f"`{path}` is refused, because it has more than the {pillow.MAX_IMAGE_PIXELS} pixels that "
-            f"`PIL.Image.MAX_IMAGE_PIXELS` allows."
+        raise InputError(
+            f"`{path}` has more than the {pillow.MAX_IMAGE_PIXELS} pixels that `PIL.Image.MAX_IMAGE_PIXELS` allows."
         ) from error
     except pillow.UnidentifiedImageError as error:
-        raise ValueError(f"`{path}` is not an image that can be read ({', '.join(_FORMATS)}).") from error
-    except Exception as error:  # Of a damaged file, the decoders raise whatever struct, zlib or indexing raise.
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise ValueError(f"`{path}` cannot be read as an image: {reason}.") from error
+        raise InputError(f"`{path}` is not an image that can be read ({', '.join(_FORMATS)}).") from error
+    except Exception as error:  # Decoders of damaged files raise whatever struct, zlib or indexing raise.
+        raise InputError(f"`{path}` cannot be read as an image: {reason(error)}.") from error
 
 
 def _upright(image: Any, pillow: Any) -> Any:
     try:
         turn = _UPRIGHT.get(image.getexif().get(_ORIENTATION))
     except (SyntaxError, ValueError, TypeError, KeyError, IndexError, struct.error):
-        turn = None  # Cameras write broken EXIF data around good pixels.
+        turn = None  # Some cameras write broken EXIF data around good pixels.
     return image if turn is None else image.transpose(pillow.Transpose[turn])
 
 
@@ -298,11 +272,11 @@ def _rgb(image: Any, pillow: Any) -> Any:
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode == "F":
-        raise ValueError("pixels must be whole numbers of up to 16 bits, not floating")
+        raise ValueError("pixels must be integers of up to 16 bits, not floating")
     if image.mode.startswith("I"):
         values = np.asarray(image).astype(np.int64)
         if values.size and (values.min() < 0 or values.max() > 65535):
-            raise ValueError("pixels must be whole numbers of up to 16 bits")
+            raise ValueError("pixels must be integers of up to 16 bits")
         return pillow.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
     if image.mode in ("LA", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         image = image.convert("RGBA")
@@ -317,7 +291,7 @@ def _resized(image: Any, size: int | tuple[int, int] | None, pillow: Any) -> Any
         return image
     width, height = image.size
     if isinstance(size, int):
-        # The central square is resized alone: a long and narrow image, resized as a whole, could fill the memory.
+        # Only the central square is resized: resizing a long, narrow image as a whole could fill the memory.
         side = min(width, height)
         left, top = (width - side) / 2, (height - side) / 2
         box, size = (left, top, left + side, top + side), (size, size)

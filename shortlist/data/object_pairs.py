@@ -1,4 +1,4 @@
-"""Pairs of objects of an image, the rows of a scene graph: what relates the subject to the object?"""
+"""Ordered pairs of objects of an image: the rows of scene-graph tasks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.data.groups import refuse_repeated
-from shortlist.data.inputs import chosen, fingerprint
+from shortlist.data.groups import check_unique
+from shortlist.data.inputs import compose_rows
+from shortlist.fingerprint import Digest
 
 GEOMETRY = (
     "offset x",
@@ -23,11 +24,11 @@ GEOMETRY = (
     "share of subject in object",
     "share of object in subject",
 )
-_LEAST_SIDE = 1e-3  # Of the image: a thinner box counts as this thin, so that no ratio is infinite.
+_MIN_SIDE = 1e-3  # Relative to the image; thinner boxes count as this thin, so no ratio is infinite.
 
 
 class PairBatch(NamedTuple):
-    """Some pairs. It unpacks into its fields, but ``batch[i]`` and ``batch[2:5]`` are pairs, as of a tensor."""
+    """Some pairs. It unpacks into its fields, but ``batch[i]`` and ``batch[2:5]`` select pairs, like a tensor."""
 
     image: Tensor  # (B,) int64
     subject: Tensor  # (B,) int64, a class
@@ -37,22 +38,22 @@ class PairBatch(NamedTuple):
     image_size: Tensor  # (B, 2) floating: width, height in pixels
 
     def __getitem__(self, pairs: int | slice | Tensor) -> PairBatch:
-        """Take some of the pairs; with one number, a batch without the dimension B."""
+        """Select pairs; one index gives a batch without the dimension B."""
         return PairBatch(*(field[pairs] for field in self))
 
 
 class ObjectPairs:
-    """Ordered pairs of distinct objects of one image; by default all of them, which costs an index of the images only.
+    """Ordered pairs of distinct objects of one image; by default all of them, which needs memory per image only.
 
-    All pairs stand image by image, then by subject, then by object.
+    Pairs are sorted by image, subject and object.
 
     Args:
-        classes: ``(M,)`` int64, the class of each object; the objects of an image stand together.
+        classes: ``(M,)`` int64, the class of each object; the objects of an image are consecutive.
         boxes: ``(M, 4)`` floating, corners x1, y1, x2, y2 in pixels with x1 <= x2 and y1 <= y2.
         starts: ``(images + 1,)`` int64, where the objects of each image begin; the last is M.
         image_size: ``(images, 2)`` floating, width and height in pixels.
-        object_names: the name of each class, each once.
-        pairs: ``(P, 2)`` int64, the numbers of subject and object of each row; None for all pairs.
+        object_names: the names of the classes, all different.
+        pairs: ``(P, 2)`` int64, the indices of subject and object of each row; None for all pairs.
 
     Example:
         >>> from shortlist.data.object_pairs import ObjectPairs
@@ -81,7 +82,7 @@ class ObjectPairs:
         pairs: Tensor | None = None,
     ) -> None:
         self.object_names = tuple(object_names)
-        refuse_repeated(self.object_names, "object_names")
+        check_unique(self.object_names, "object_names")
         self.classes, self.boxes, self.starts, self.image_size, self.pairs = classes, boxes, starts, image_size, pairs
         _check_shapes(self)
         _check_values(self)
@@ -98,30 +99,30 @@ class ObjectPairs:
 
     @property
     def num_images(self) -> int:
-        """How many images there are, those without pairs included."""
+        """The number of images, including those without pairs."""
         return len(self.image_size)
 
     def members(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Image, and numbers of the subject and the object, of each row; ``(B,)`` int64 each."""
-        rows = chosen(self._rows, rows)
+        """The indices of the image, the subject and the object of each row; ``(B,)`` int64 each."""
+        rows = compose_rows(self._rows, rows)
         if self.pairs is not None:
             subject, other = self.pairs[rows].T.contiguous()
             return torch.searchsorted(self.starts[1:], subject, right=True), subject, other
         image = torch.searchsorted(self.pair_starts[1:], rows, right=True)
         first = self.starts[image]
-        others = self.starts[image + 1] - first - 1  # Partners of a subject: a pair has two distinct objects.
-        place = rows - self.pair_starts[image]
-        subject, other = place // others, place % others
+        others = self.starts[image + 1] - first - 1  # Partners of a subject: the two objects of a pair are distinct.
+        position = rows - self.pair_starts[image]
+        subject, other = position // others, position % others
         return image, first + subject, first + other + (other >= subject)
 
     def images(self) -> Tensor:
-        """The image of each row, ``(len(self),)`` int64; makes nothing else of this size for all pairs."""
+        """The image of each row, ``(len(self),)`` int64; for all pairs, nothing else of this size is allocated."""
         if self.pairs is None and self._rows is None:
             return torch.repeat_interleave(self.pair_starts.diff())
         return self.members(torch.arange(len(self)))[0]
 
     def rows_of(self, subject: Tensor, other: Tensor) -> Tensor:
-        """The rows, among all pairs, of distinct objects of one image given by their numbers; undoes `members`."""
+        """The rows, among all pairs, of distinct objects of one image given by their indices; inverts `members`."""
         image = torch.searchsorted(self.starts[1:], subject.contiguous(), right=True)
         first = self.starts[image]
         others = self.starts[image + 1] - first - 1
@@ -140,33 +141,33 @@ class ObjectPairs:
         )
 
     def take(self, rows: Tensor) -> ObjectPairs:
-        """The same objects, with some of the pairs; images keep their numbers."""
+        """The same objects with some of the pairs; images keep their indices."""
         part = copy.copy(self)
-        part._rows = chosen(self._rows, rows)
+        part._rows = compose_rows(self._rows, rows)
         return part
 
     def fingerprints(self, rows: Tensor) -> list[bytes]:
-        """Content hashes of classes, boxes and image size; not of the image's number."""
+        """Content hashes of classes, boxes and image size, but not of the image's index."""
         batch = self.batch(rows)
-        kinds = torch.stack([batch.subject, batch.object], -1).numpy()
-        places = torch.cat([batch.subject_box, batch.object_box, batch.image_size.to(batch.subject_box.dtype)], -1)
+        classes = torch.stack([batch.subject, batch.object], -1).numpy()
+        boxes = torch.cat([batch.subject_box, batch.object_box, batch.image_size.to(batch.subject_box.dtype)], -1)
         return [
-            fingerprint(kind.tobytes() + place.tobytes())
-            for kind, place in zip(kinds, places.contiguous().numpy(), strict=True)
+            Digest(pair.tobytes() + box.tobytes()).bytes()
+            for pair, box in zip(classes, boxes.contiguous().numpy(), strict=True)
         ]
 
 
 def geometry(batch: PairBatch) -> Tensor:
-    r"""How two boxes lie to each other, whatever the scale of the image and the place in it.
+    r"""The relative geometry of two boxes, invariant to the scale of the image and the position in it.
 
-    With centres :math:`c`, sizes :math:`w` and areas :math:`a` of subject s and object o, in units of the longer side
+    With centers :math:`c`, sizes :math:`w` and areas :math:`a` of subject s and object o, in units of the longer side
     of the image, for x and then y where there are two:
 
     .. math:: c_o - c_s, \quad \frac{c_o - c_s}{|c_o - c_s| + (w_s + w_o)/2}, \quad \log\frac{w_o}{w_s}, \quad
         \frac{a_{so}}{a_s + a_o - a_{so}}, \quad \frac{a_{so}}{a_s}, \quad \frac{a_{so}}{a_o}
 
-    The second is 1/2 where the boxes touch. Sides below a thousandth of the longer side of the image count as that, so
-    all is finite for boxes that are lines or points.
+    The second is 1/2 where the boxes touch. Sides below a thousandth of the image's longer side count as that, so all
+    features are finite, even for boxes that are lines or points.
 
     Args:
         batch: pairs, as `ObjectPairs.batch` gives them.
@@ -183,12 +184,12 @@ def geometry(batch: PairBatch) -> Tensor:
     dtype = batch.subject_box.dtype if batch.subject_box.is_floating_point() else torch.float32
     unit = batch.image_size.to(dtype).amax(-1, keepdim=True).clamp(min=torch.finfo(dtype).tiny)
     subject, other = batch.subject_box.to(dtype) / unit, batch.object_box.to(dtype) / unit
-    subject_size = (subject[..., 2:] - subject[..., :2]).clamp(min=_LEAST_SIDE)
-    object_size = (other[..., 2:] - other[..., :2]).clamp(min=_LEAST_SIDE)
+    subject_size = (subject[..., 2:] - subject[..., :2]).clamp(min=_MIN_SIDE)
+    object_size = (other[..., 2:] - other[..., :2]).clamp(min=_MIN_SIDE)
     offset = (other[..., :2] + other[..., 2:] - subject[..., :2] - subject[..., 2:]) / 2
     common = torch.minimum(subject[..., 2:], other[..., 2:]) - torch.maximum(subject[..., :2], other[..., :2])
     common = common.clamp(min=0)
-    # Columns instead of a product over them: its order of operations would be up to the platform.
+    # Explicit products: the order of operations of `prod` depends on the platform.
     shared = (common[..., 0] * common[..., 1]).unsqueeze(-1)
     subject_area = (subject_size[..., 0] * subject_size[..., 1]).unsqueeze(-1)
     object_area = (object_size[..., 0] * object_size[..., 1]).unsqueeze(-1)
@@ -219,7 +220,7 @@ def _check_shapes(inputs: ObjectPairs) -> None:
         if tensor.is_floating_point() != floating or (not floating and tensor.dtype != torch.int64):
             raise TypeError(f"`{name}` must be {'floating' if floating else 'int64'}; got {tensor.dtype}.")
         if tuple(tensor.shape) != shape:
-            raise ValueError(f"`{name}` must have the shape {shape}; got {tuple(tensor.shape)}.")
+            raise ValueError(f"`{name}` must have shape {shape}; got {tuple(tensor.shape)}.")
 
 
 def _check_values(inputs: ObjectPairs) -> None:
@@ -255,5 +256,5 @@ def _check_values(inputs: ObjectPairs) -> None:
 
 
 def _first(bad: Tensor) -> int | None:
-    """The number of the first row that is bad; None if all are good."""
+    """The index of the first bad row; None if all are good."""
     return int(bad.int().argmax()) if bad.any() else None

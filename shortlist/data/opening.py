@@ -1,4 +1,4 @@
-"""From a path to a dataset: the format is told from the layout, or named."""
+"""From a path to a dataset: the format is recognized from the layout, or named."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ from shortlist.data.formats.image_folder import IMAGE_ENDINGS
 from shortlist.data.formats.visual_genome import FILES as GRAPH_FILES
 from shortlist.data.packaged import digits, pubmed
 from shortlist.data.worlds import AmbiguousWorld
+from shortlist.errors import InputError
 
 
 class Format(NamedTuple):
-    """How a format is called, told and read."""
+    """How a format is described, recognized and read."""
 
     about: str
     recognises: Callable[[Path], bool]
@@ -42,25 +43,25 @@ class Format(NamedTuple):
 
 
 def open_dataset(path: str | Path, *, format: str | None = None, **options: Any) -> Dataset:
-    """Open whatever lies at a path.
+    """Open the dataset at a path.
 
     Args:
         path: a file or a folder; or ``pubmed``, ``digits`` or ``ambiguous``, which need no file.
-        format: one of `FORMATS`; None tells it from names, endings and first lines.
+        format: one of `FORMATS`; None recognizes it from names, endings and first lines.
         options: for the reader of the format.
 
     Returns:
         The dataset, named after the path unless its format gives a name.
 
     Raises:
-        TypeError: for an option that the reader does not take.
-        ValueError: if nothing is there, if no format fits, or if the file is not what its name says.
+        TypeError: for an option that the reader does not have.
+        InputError: if the path does not exist, no format matches, or the file is not what its name says.
     """
     path = Path(path)
     if format is None:
-        format, path = told_format(path)
+        format, path = recognize_format(path)
     elif format not in FORMATS:
-        raise ValueError(f"`format` must be one of {', '.join(FORMATS)}; got {format!r}.")
+        raise InputError(f"`format` must be one of {', '.join(FORMATS)}; got {format!r}.")
     read = FORMATS[format].read
     known = [name for name, given in signature(read).parameters.items() if given.kind is given.KEYWORD_ONLY]
     for name in options:
@@ -69,46 +70,46 @@ def open_dataset(path: str | Path, *, format: str | None = None, **options: Any)
     if format not in BUILT_IN:
         return read(path, **options)
     if str(path) != format:
-        raise ValueError(f"`path` must be {format!r} for this format; got {str(path)!r}.")
+        raise InputError(f"`path` must be {format!r} for this format; got {str(path)!r}.")
     return read(**options)
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError):  # No file can have this name: it is too long, or has a zero byte.
+    except (OSError, ValueError):  # No file can have this name: it is too long or contains a zero byte.
         return False
 
 
-def _recognised(path: Path) -> bool:
+def _is_recognized(path: Path) -> bool:
     return any(format.recognises(path) for format in FORMATS.values())
 
 
-def told_format(path: str | Path) -> tuple[str, Path]:
-    """The format of what lies at a path, and the file or folder that has it: a folder may hold one file of data.
+def recognize_format(path: str | Path) -> tuple[str, Path]:
+    """The format of the data at a path, and the file or folder that has it: a folder may contain one data file.
 
     Raises:
-        ValueError: if nothing is there, or no format fits.
+        InputError: if the path does not exist, or no format matches.
     """
     path = Path(path)
-    if not _is_there(path):
+    if not _exists(path):
         if str(path) in BUILT_IN:
             return str(path), path
-        raise ValueError(f"`{path}` is not there.")
+        raise InputError(f"`{path}` does not exist.")
     for name, format in FORMATS.items():
         if format.recognises(path):
             return name, path
     if path.is_dir():
-        # Images are no data by themselves, and there may be very many.
+        # Images alone are no dataset, and there may be very many.
         names = (file for file in sorted(path.iterdir()) if not file.name.lower().endswith(IMAGE_ENDINGS))
-        inside = [file for file in names if file.name[0] != "." and file.is_file() and _recognised(file)]
-        if len(inside) == 1:  # A folder with one file of data, and perhaps a note about it.
-            return told_format(inside[0])
-    raise ValueError(f"`{path}` is of no known format; `format` may be one of {', '.join(FORMATS)}.")
+        inside = [file for file in names if file.name[0] != "." and file.is_file() and _is_recognized(file)]
+        if len(inside) == 1:  # A folder with one data file, and perhaps a note about it.
+            return recognize_format(inside[0])
+    raise InputError(f"`{path}` has no known format; `format` can be one of {', '.join(FORMATS)}.")
 
 
 def _has(*names: str) -> Callable[[Path], bool]:
-    """A folder with all of these in it; names may hold ``*``."""
+    """A folder with all of these entries; names may contain ``*``."""
 
     def holds(path: Path, name: str) -> bool:
         return any(True for _ in path.glob(name)) if "*" in name else (path / name).exists()
@@ -122,7 +123,7 @@ def _has_files(*names: str) -> Callable[[Path], bool]:
 
 
 def _has_one(name: str, test: Callable[[Path], bool]) -> Callable[[Path], bool]:
-    """A folder with a file of this name, which may hold ``*``, that passes a test."""
+    """A folder with a file of this name, which may contain ``*``, that passes a test."""
     return lambda path: path.is_dir() and any(map(test, path.glob(name)))
 
 
@@ -131,13 +132,13 @@ def _ends(*endings: str) -> Callable[[Path], bool]:
 
 
 def _starts(pattern: bytes, endings: Iterable[str]) -> Callable[[Path], bool]:
-    """A file with one of these endings, perhaps followed by ``.gz``, whose first kilobytes match."""
+    """A file with one of these endings, optionally followed by ``.gz``, whose first kilobytes match."""
     fits = _ends(*(ending + packing for ending in endings for packing in ("", ".gz")))
     return lambda path: fits(path) and re.search(pattern, _head(path)) is not None
 
 
 def _head(path: Path) -> bytes:
-    """The first kilobytes, unpacked as far as they are whole, without a byte order mark."""
+    """The first kilobytes, decompressed as far as possible, without a byte order mark."""
     with path.open("rb") as file:
         head = file.read(_HEAD)
     if path.suffix.lower() == ".gz":
@@ -153,7 +154,7 @@ def _either(*tests: Callable[[Path], bool]) -> Callable[[Path], bool]:
 
 
 def _cifar_arrays(path: Path) -> bool:
-    """An npz of RGB images with names or coarse labels as of CIFAR-100, which `read_arrays` would leave out in part."""
+    """An npz of RGB images with names or coarse labels like CIFAR-100, some of which `read_arrays` would ignore."""
     if not _ends(".npz")(path):
         return False
     try:
@@ -164,16 +165,16 @@ def _cifar_arrays(path: Path) -> bool:
             with archive.open("x_train.npy") as file:
                 return re.search(rb"'\|u1'.*\(\d+, \d+, \d+, 3\)", file.read(256)) is not None
     except (OSError, EOFError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        return False  # Whatever is wrong, the reader of arrays tells.
+        return False  # The reader of arrays says what is wrong.
 
 
 def _array_folder(path: Path) -> bool:
-    """A folder of arrays and no folders; one `.npy` beside images by class is not meant."""
+    """A folder of arrays without folders; one `.npy` beside folders of images does not count."""
     return _has("*.npy")(path) and not any(entry.is_dir() for entry in path.glob("[!.]*"))
 
 
 def _images_by_class(path: Path) -> bool:
-    """A folder with an image where `read_image_folder` looks for one: other folders hold folders, too."""
+    """A folder with an image where `read_image_folder` expects one; other formats have nested folders too."""
     layouts = ("[!.]*/*", "[!.]*/[!.]*/*", "images/*/*/*")
     return path.is_dir() and any(
         file.name.lower().endswith(IMAGE_ENDINGS) for layout in layouts for file in path.glob(layout)
@@ -203,7 +204,7 @@ _CIFAR_KEYS = {"fine_names", "coarse_names", "fine_to_coarse", "y_coarse_train"}
 # Three numbers; or, in the older layout, labels and at least one feature.
 _EXTREME = _starts(rb"^(?:[ \t]*\d+[ \t]+\d+[ \t]+\d+|[\d,]*(?:[ \t]+\d+:[-+.\deE]+)+)[ \t\r]*(?:\n|\Z)", [".txt"])
 
-# The first that recognises a path reads it, so the general ones come last.
+# The first one that recognizes a path reads it, so the general ones come last.
 FORMATS: dict[str, Format] = {
     "cifar": Format(
         "CIFAR-100 and CIFAR-10, the pickled batches or npz",
@@ -217,7 +218,7 @@ FORMATS: dict[str, Format] = {
         read_cifar,
     ),
     "visual-genome": Format(
-        "scene graphs of Visual Genome: VG-SGG.h5 and its dictionary",
+        "Visual Genome scene graphs: VG-SGG.h5 and its dictionary",
         _either(*(_has_files(name) for name in GRAPH_FILES), lambda path: path.name in GRAPH_FILES and path.is_file()),
         read_visual_genome,
     ),
@@ -252,7 +253,7 @@ FORMATS: dict[str, Format] = {
         read_open_images,
     ),
     "mimic": Format(
-        "MIMIC-III notes and codes after the CAML preprocessing",
+        "MIMIC-III notes and codes from the CAML preprocessing",
         _either(_has("train_full.csv"), _has("train_50.csv"), _has("notes_labeled.csv")),
         _read_mimic,
     ),
@@ -286,8 +287,8 @@ FORMATS: dict[str, Format] = {
         ),
         read_table,
     ),
-    "image-folder": Format("a folder of images for each class; Pl@ntNet-300K", _images_by_class, read_image_folder),
+    "image-folder": Format("one folder of images per class; Pl@ntNet-300K", _images_by_class, read_image_folder),
     "pubmed": Format("PubMed with MeSH headings, from a package", _never, pubmed),
     "digits": Format("handwritten digits, from scikit-learn", _never, digits),
-    "ambiguous": Format("a synthetic world of look-alikes whose optimum is known", _never, _ambiguous),
+    "ambiguous": Format("a synthetic world of look-alikes with a known optimum", _never, _ambiguous),
 }

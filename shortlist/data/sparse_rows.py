@@ -1,4 +1,4 @@
-"""Sparse features: rows of a CSR matrix, of which a batch is a sparse tensor."""
+"""Sparse features: rows of a CSR matrix, batched as sparse tensors."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.data.inputs import fingerprint
 from shortlist.data.target_rows import csr, take_segments
+from shortlist.fingerprint import Digest
 
 
 class SparseRows:
-    """Rows of a sparse matrix, held as CSR; a batch is a sparse CSR tensor ``(B, width)``.
+    """Rows of a sparse matrix in CSR form; a batch is a sparse CSR tensor ``(B, width)``.
 
     Args:
         crow: ``(N + 1,)`` int64, where each row begins.
-        columns: ``(entries,)`` int64 (or int32, to save memory).
+        columns: ``(entries,)`` int64, or int32 to save memory.
         values: ``(entries,)`` floating.
-        width: how many columns.
-        words: where columns are hashed words of texts, how they were made: the options of `hashed_words`.
+        width: the number of columns.
+        words: if columns are hashed words of texts, the options of `hashed_words` that produced them.
 
     Example:
         >>> rows = SparseRows(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.tensor([1.0, 2.0, 3.0]), 3)
@@ -39,7 +39,7 @@ class SparseRows:
         if crow.dtype != torch.int64 or not len(crow) or crow[0] != 0 or crow[-1] != len(columns):
             raise ValueError(f"`crow` must be int64 and go from 0 to {len(columns)}; got {crow}.")
         if bool((crow.diff() < 0).any()):
-            raise ValueError("`crow` must not fall.")
+            raise ValueError("`crow` must not decrease.")
         if len(columns) and (int(columns.min()) < 0 or int(columns.max()) >= width):
             worst = int(columns.min()) if int(columns.min()) < 0 else int(columns.max())
             raise ValueError(f"`columns` must lie in [0, {width}); got {worst}.")
@@ -47,7 +47,7 @@ class SparseRows:
 
     @classmethod
     def of_scipy(cls, matrix: Any, *, words: Mapping[str, int] | None = None) -> SparseRows:
-        """Take a scipy CSR matrix or array as it is; nothing is copied but the row pointers."""
+        """Wrap a scipy CSR matrix or array; only the row pointers are copied."""
         if getattr(matrix, "format", None) != "csr":
             raise TypeError(f"`matrix` must be a scipy CSR matrix; got {type(matrix).__name__}.")
         crow = torch.from_numpy(np.asarray(matrix.indptr, dtype=np.int64))
@@ -65,18 +65,17 @@ class SparseRows:
 
     def batch(self, rows: Tensor) -> Tensor:
         """Read rows as a sparse CSR tensor."""
-        crow, places = take_segments(self.crow, rows)
-        return csr(crow, self.columns[places].long(), self.values[places], self.width)
+        crow, positions = take_segments(self.crow, rows)
+        return csr(crow, self.columns[positions].long(), self.values[positions], self.width)
 
     def take(self, rows: Tensor) -> SparseRows:
         """Some of the rows; copies their entries."""
-        crow, places = take_segments(self.crow, rows)
-        return SparseRows(crow, self.columns[places], self.values[places], self.width, words=self.words)
+        crow, positions = take_segments(self.crow, rows)
+        return SparseRows(crow, self.columns[positions], self.values[positions], self.width, words=self.words)
 
     def fingerprints(self, rows: Tensor) -> list[bytes]:
-        """Content hashes of the stored entries in their order."""
-        bounds = self.crow
+        """Content hashes of the stored entries, in their order."""
         return [
-            fingerprint(self.columns[a:b].long().numpy().tobytes() + self.values[a:b].numpy().tobytes())
-            for a, b in zip(bounds[:-1][rows].tolist(), bounds[1:][rows].tolist(), strict=True)
+            Digest(self.columns[a:b].long().numpy().tobytes() + self.values[a:b].numpy().tobytes()).bytes()
+            for a, b in zip(self.crow[:-1][rows].tolist(), self.crow[1:][rows].tolist(), strict=True)
         ]

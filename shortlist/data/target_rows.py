@@ -51,7 +51,7 @@ def sparse_targets(
     """Make a sparse multi-hot from (row, label) pairs in any order.
 
     Args:
-        rows, labels: ``(entries,)`` whole numbers. A pair that is listed several times counts once, and as present if
+        rows, labels: ``(entries,)`` integers. A pair that is listed several times counts once, and as present if
             one of them is.
         num_rows: how many rows, those without labels included.
         num_labels: n, the number of labels.

@@ -1,4 +1,4 @@
-"""Rows without labels, for a model to answer to: tables, lines of text, arrays and images, read in blocks."""
+"""Rows without labels, for a model to predict: tables, lines of text, arrays and images, read in blocks."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ from shortlist.data.files.table_files import cell_list, open_table
 from shortlist.data.files.text_files import need_file, text_lines
 from shortlist.data.formats.arrays import FEATURES, array_inputs
 from shortlist.data.formats.image_folder import IMAGE_ENDINGS
-from shortlist.data.formats.table_columns import NumberColumns, TextColumns
-from shortlist.data.formats.tables import named_columns
+from shortlist.data.formats.tables import NumberColumns, TextColumns, named_columns
 from shortlist.data.images import ImageFiles, PathList
 from shortlist.data.inputs import Features, Inputs, Texts
+from shortlist.errors import InputError
 
-# Columns that are no features where nobody says which are.
-_NO_FEATURES = ("", "label", "labels", "split", "source")
+_NO_FEATURES = ("", "label", "labels", "split", "source")  # Columns that are never features by default.
 _LINES = 1024
 _MAPPED_BYTES = 1 << 24
 
 
 class InputBlock(NamedTuple):
-    """Some rows, one after the other; they may still be read only when they are asked for."""
+    """Some consecutive rows, which may still be read only on request."""
 
     inputs: Inputs
-    ids: Sequence[str] | None  # what the rows are called
-    place: Callable[[int], str]  # names the file and a row of the block as it is counted there, for an error
-    numbers: Sequence[int] | None = None  # of the rows, where some are left out
+    ids: Sequence[str] | None  # the names of the rows
+    place: Callable[[int], str]  # the file and a row of the block as it is counted there, for an error
+    numbers: Sequence[int] | None = None  # of the rows, if some are left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +41,8 @@ class UnlabelledRows:
 
     Args:
         path: for errors.
-        blocks: gives them in their order; memory holds a block at a time.
-        count: gives their number; for text that takes a pass over the file.
+        blocks: gives the rows in their order, one block in memory at a time.
+        count: gives their number, which takes a pass over the file for text.
     """
 
     path: Path
@@ -59,10 +58,10 @@ def table_rows(
     id_column: str | None = None,
     encoding: str = "utf-8",
 ) -> UnlabelledRows:
-    r"""Rows of a table, of which only the named columns are looked at.
+    r"""Rows of a table; only the named columns are read.
 
     Args:
-        path: as `shortlist.data.read_table` takes them.
+        path: a table as in `shortlist.data.read_table`.
         text: columns of text, which are joined by a space, as in `shortlist.data.read_table`.
         features: columns of numbers, as there; None without ``text`` for all but ``label``, ``labels``, ``split`` and
             ``source``.
@@ -70,7 +69,7 @@ def table_rows(
         encoding: of text files.
 
     Raises:
-        ValueError: names the file for a column that is not there; on reading, the line or row of what is wrong.
+        InputError: names the file and a missing column; on reading, the line or row of what is wrong.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -83,23 +82,24 @@ def table_rows(
     table = open_table(path, encoding=encoding)
     if text is None and features is None:
         features = [name for name in table.columns if name not in (*_NO_FEATURES, id_column)]
-    columns = named_columns(table, *(("text", text) if text is not None else ("features", features or ())))
+    names, purpose = (features or (), "`features`") if text is None else (text, "`text`")
+    columns = named_columns(table, names, purpose=purpose)
     if not columns:
-        raise ValueError(f"`{path}`: has no column of text or features.")
-    names = [] if id_column is None else named_columns(table, "id_column", [id_column])
+        raise InputError(f"`{path}`: has no column of text or features.")
+    id_columns = [] if id_column is None else named_columns(table, [id_column], purpose="the ids of rows")
 
     def blocks() -> Iterator[InputBlock]:
-        for block in table.blocks(list(dict.fromkeys([*columns, *names]))):
+        for block in table.blocks(list(dict.fromkeys([*columns, *id_columns]))):
             reader = NumberColumns(columns) if text is None else TextColumns(columns)
             reader.add(block)
             ids = None if id_column is None else [str(cell) for cell in cell_list(block.columns[id_column])]
-            yield InputBlock(reader.settle(), ids, block.place)
+            yield InputBlock(reader.finish(), ids, block.place)
 
     return UnlabelledRows(table.path, blocks, lambda: sum(len(block.numbers) for block in table.blocks(columns[:1])))
 
 
 def line_rows(path: str | Path, *, encoding: str = "utf-8") -> UnlabelledRows:
-    r"""Lines of a text file, each a text; empty ones too, so that rows are lines. ``.gz`` and ``.xz`` are unpacked.
+    r"""Lines of a text file, compressed or not, each a text; empty ones too, so that rows are lines.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -112,10 +112,10 @@ def line_rows(path: str | Path, *, encoding: str = "utf-8") -> UnlabelledRows:
 
     def blocks() -> Iterator[InputBlock]:
         lines = text_lines(path, encoding=encoding)
-        while part := list(islice(lines, _LINES)):
-            first = part[0][0]
+        while chunk := list(islice(lines, _LINES)):
+            first = chunk[0][0]
             yield InputBlock(
-                Texts([line for _, line in part]), None, lambda row, first=first: f"`{path}` line {first + row}"
+                Texts([line for _, line in chunk]), None, lambda row, first=first: f"`{path}` line {first + row}"
             )
 
     return UnlabelledRows(Path(path), blocks, lambda: sum(1 for _ in text_lines(path, encoding=encoding)))
@@ -132,15 +132,15 @@ def array_rows(path: str | Path, *, features: str | None = None, usual: Sequence
         ...     rows.count(), [block.inputs.batch(torch.tensor([1])) for block in rows.blocks()]
         (3, [tensor([[0., 1., 0.]])])
     """
-    held: Inputs | None = array_inputs(path, features=features, usual=usual)
-    count, step = len(held), len(held)
-    if isinstance(held, Features) and isinstance(held.array, np.memmap):
+    kept: Inputs | None = array_inputs(path, features=features, usual=usual)
+    count, step = len(kept), len(kept)
+    if isinstance(kept, Features) and isinstance(kept.array, np.memmap):
         # Pages of a mapped file count as memory of the process until it is unmapped: each block maps it anew.
-        step, held = max(1, _MAPPED_BYTES * count // max(held.array.nbytes, 1)), None
+        step, kept = max(1, _MAPPED_BYTES * count // max(kept.array.nbytes, 1)), None
 
     def blocks() -> Iterator[InputBlock]:
         for start in range(0, count, max(step, 1)):
-            inputs = array_inputs(path, features=features, usual=usual) if held is None else held
+            inputs = array_inputs(path, features=features, usual=usual) if kept is None else kept
             part = inputs.take(torch.arange(start, min(start + step, count)))
             yield InputBlock(part, None, lambda row, start=start: f"`{path}` row {start + row}")
 
@@ -148,31 +148,30 @@ def array_rows(path: str | Path, *, features: str | None = None, usual: Sequence
 
 
 def image_rows(path: str | Path, *, size: int | tuple[int, int] | None = None) -> UnlabelledRows:
-    """Image files: one, or all in a folder and the folders in it, sorted by path; their paths name the rows.
+    """Image files: one, or all below a folder, sorted by path; their paths name the rows.
 
     Args:
-        path: the file or the folder. Hidden ones, and files that do not end like images, are skipped.
+        path: the file or the folder. Hidden files, and files without an image ending, are skipped.
         size: as in `ImageFiles`.
 
     Raises:
-        ValueError: names what is not there, or the folder without images.
+        InputError: names a missing path, or a folder without images.
     """
     path = Path(path)
     if not path.exists():
-        raise ValueError(f"`{path}` is not there.")
-    folders = [(str(path.parent), [path.name])] if path.is_file() else list(_images_in(path))
+        raise InputError(f"`{path}` does not exist.")
+    folders = [(str(path.parent), [path.name])] if path.is_file() else list(_images_below(path))
     inputs = ImageFiles(PathList(folders), size=size)
     if not len(inputs):
-        raise ValueError(f"`{path}` holds no images.")
-    root = path.parent if path.is_file() else path
-    names = FileNames(inputs, root)
+        raise InputError(f"`{path}` holds no images.")
+    names = FileNames(inputs, path.parent if path.is_file() else path)
     return UnlabelledRows(
         path, lambda: iter([InputBlock(inputs, names, lambda row: f"`{inputs.path(row)}`")]), lambda: len(inputs)
     )
 
 
 class FileNames(Sequence[str]):
-    """The paths of image files below a folder, made when they are asked for."""
+    """The paths of image files below a folder, made on request."""
 
     def __init__(self, files: ImageFiles, root: Path) -> None:
         self._files, self._root = files, root
@@ -182,16 +181,16 @@ class FileNames(Sequence[str]):
         return len(self._files)
 
     def __getitem__(self, row: Any) -> Any:
-        """The path of one file; with slashes on every system."""
+        """The path of one file, with slashes on every system."""
         if isinstance(row, slice):
             return [self[one] for one in range(*row.indices(len(self)))]
         path = self._files.path(row)
         return (path.relative_to(self._root) if path.is_relative_to(self._root) else path).as_posix()
 
 
-def _images_in(root: Path) -> Iterator[tuple[str, list[str]]]:
+def _images_below(root: Path) -> Iterator[tuple[str, list[str]]]:
     def fail(error: OSError) -> None:
-        raise ValueError(f"`{error.filename}` cannot be listed: {error.strerror}.") from error
+        raise InputError(f"`{error.filename}` cannot be listed: {error.strerror}.") from error
 
     for folder, inner, files in os.walk(root, onerror=fail):
         inner[:] = sorted(name for name in inner if not name.startswith((".", "__MACOSX")))

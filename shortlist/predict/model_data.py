@@ -14,7 +14,7 @@ from shortlist.data.files.table_files import open_table
 from shortlist.data.formats.arrays import FEATURES
 from shortlist.data.formats.image_folder import IMAGE_ENDINGS
 from shortlist.data.formats.tables import read_table
-from shortlist.data.opening import BUILT_IN, FORMATS, told_format
+from shortlist.data.opening import BUILT_IN, FORMATS, recognize_format
 from shortlist.data.procedures.label_subset import renumbered
 from shortlist.data.reader_options import check_reader_options, open_data, reader_values
 from shortlist.data.target_rows import label_pairs
@@ -156,7 +156,7 @@ def _format_of(data: str, format: str | None, source: DataSource) -> tuple[str, 
         return format, path
     if source.format is not None and source.format not in BUILT_IN and FORMATS[source.format].recognises(path):
         return source.format, path
-    return told_format(path)
+    return recognize_format(path)
 
 
 def _unlabelled_format_of(data: str, format: str | None, source: DataSource) -> tuple[str, Path]:

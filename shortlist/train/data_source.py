@@ -10,7 +10,7 @@ from typing import Any
 
 from shortlist.data import Dataset, ImageFiles, split_at_random, split_off_validation
 from shortlist.data.formats.tables import input_columns
-from shortlist.data.opening import FORMATS, told_format
+from shortlist.data.opening import FORMATS, recognize_format
 from shortlist.data.reader_options import open_data, reader_values
 from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions
@@ -95,7 +95,7 @@ def describe_source(
         path, format, reader: as in `open_training_data`.
         seed: of the parts, if they were drawn; the runs of a comparison have seeds of their own.
     """
-    name, location = told_format(path) if format is None else (format, Path(path))
+    name, location = recognize_format(path) if format is None else (format, Path(path))
     return {
         "kind": dataset.inputs.kind,
         "format": name,

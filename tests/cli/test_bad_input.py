@@ -81,7 +81,7 @@ def write_files() -> None:
 
 
 PREDICT = [
-    ("none.npy --logits --rule logits.json", "`none.npy` is not there."),
+    ("none.npy --logits --rule logits.json", "`none.npy` does not exist."),
     ("logits.npy --logits", "--rule must name the JSON of `shortlist calibrate`."),
     ("logits.npy --rule logits.json", "either --logits or --probabilities must say what the scores are."),
     ("logits.npy --logits --rule none.json", "`none.json` cannot be read: No such file or directory."),
@@ -116,7 +116,7 @@ PREDICT = [
     ("folder --data x.csv", "`folder/model.json` cannot be read: No such file or directory."),
 ]
 EVALUATE = [
-    ("logits.npy none.csv --logits", "`none.csv` is not there."),
+    ("logits.npy none.csv --logits", "`none.csv` does not exist."),
     ("logits.npy --logits", "LABELS must be given: the true labels of the rows of `logits.npy`."),
     ("logits.npy classes.npy", "either --logits or --probabilities must say what the scores are."),
     ("logits.npy classes.npy --logits --k 5", "--k must lie in [1, 4], the number of labels; got 5."),
@@ -208,7 +208,7 @@ MEMORY = [
 FIT = [
     ("", "the following arguments are required: DATA"),
     ("digits", "--output must name the folder for the model."),
-    ("none.csv --output m", "`none.csv` is not there."),
+    ("none.csv --output m", "`none.csv` does not exist."),
     ("digits --zzz 1 --output m", "unrecognized arguments: --zzz 1"),
     ("digits --epochs many --output m", "--epochs must be a whole number; got 'many'."),
     ("digits --epochs 1.5 --output m", "--epochs must be a whole number; got '1.5'."),
@@ -250,7 +250,7 @@ OTHERS = [
     ("", "a COMMAND must be given; see `shortlist --help`."),
     ("frobnicate", "argument COMMAND: invalid choice: 'frobnicate'"),
     ("data", "the following arguments are required: inspect|formats; see `shortlist data --help`."),
-    ("data inspect none.csv", "`none.csv` is not there."),
+    ("data inspect none.csv", "`none.csv` does not exist."),
     ("data inspect probs.csv --figure a.gif", "--figure must end in .png, .svg, .pdf; got 'a.gif'."),
     ("data inspect probs.csv --examples 61", "argument --examples: must be at least 0 and below 61; got 61"),
     ("data inspect probs.csv --format zzz", "--format must be one of "),

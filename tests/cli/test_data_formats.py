@@ -99,10 +99,10 @@ def test_images_without_the_library_that_reads_them_are_counted_and_the_reason_i
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["."], f"`.` is of no known format; `format` may be one of {', '.join(FORMATS)}."),
+        (["."], f"`.` has no known format; `format` can be one of {', '.join(FORMATS)}."),
         (["PATH", "--format", "digits"], "`path` must be 'digits' for this format; got 'PATH'."),
-        (["PATH", "--option", "label=color"], "`PATH`: has no column 'color', which `label` names; it has "),
-        (["PATH", "--option", "text=5"], "`PATH`: has no column '5', which `text` names; it has "),
+        (["PATH", "--option", "label=color"], "`PATH`: has no column 'color' for `label`; it has "),
+        (["PATH", "--option", "text=5"], "`PATH`: has no column '5' for `text`; it has "),
         (["PATH", "--format", "voc"], "`PATH` is a file, not a folder."),
     ],
 )

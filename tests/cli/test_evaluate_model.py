@@ -145,7 +145,7 @@ def test_people_get_tables(capsys):
 
 MISTAKES = [
     ("parts --data header.csv", "`header.csv` holds no rows."),
-    ("parts --data new.csv", "`new.csv`: has no column 'species', which `label` names; it has "),
+    ("parts --data new.csv", "`new.csv`: has no column 'species' for `label`; it has "),
     ("parts --data hole.csv", "`hole.csv` line 6: 'species' must name a class; got an empty cell."),
     ("parts --data dev.csv", "`dev.csv` has no part test: choose one of early, late."),
     ("arrays --data nan.npz", "`nan.npz` row 9: features must be finite; got nan."),

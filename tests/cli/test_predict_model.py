@@ -190,7 +190,7 @@ def bad_files() -> None:
 MISTAKES = [
     ("parts --data empty.csv", "`empty.csv` is empty."),
     ("parts --data header.csv", "`header.csv` holds no rows."),
-    ("parts --data three.csv", "`three.csv`: has no column 'd', which `features` names; it has 'a', 'b', 'c'."),
+    ("parts --data three.csv", "`three.csv`: has no column 'd' for `features`; it has 'a', 'b', 'c'."),
     ("parts --data nan.csv", "`nan.csv` line 37: 'b' must be a finite number; got 'nan'."),
     ("parts --data nan.npy", "`nan.npy` row 35: features must be finite; got nan."),
     ("parts --data inf.npz", "`inf.npz` row 35: features must be finite; got inf."),
@@ -198,8 +198,8 @@ MISTAKES = [
     ("parts --data no-rows.npy", "`no-rows.npy` holds no rows."),
     ("parts --data words.npz", "`words.npz` 'x' must hold numbers"),
     ("parts --data list.jsonl", "`list.jsonl` line 2: 'c' must be a finite number; got None."),
-    ("parts --data none.csv", "`none.csv` is not there."),
-    ("parts --data some.txt", "`some.txt` is of no known format; "),
+    ("parts --data none.csv", "`none.csv` does not exist."),
+    ("parts --data some.txt", "`some.txt` has no known format; "),
     ("parts --data photos", "`photos/daisy/0.png`: the model takes features; these are images."),
     ("parts --data parts.csv --part none", "`parts.csv` has no part 'none'; it has train, val, test."),
     (
@@ -212,10 +212,10 @@ MISTAKES = [
     ('parts --data parts.csv --reader {"zzz":1}', "reader options must be among text, features, "),
     ('parts --data parts.csv --reader {"features":5}', "reader option `features` must be a text or a list, "),
     ("parts --data parts.csv --data-format zzz", "`format` must be one of cifar, "),
-    ("texts --data parts.csv", "`parts.csv`: has no column 'words', which `text` names; it has "),
+    ("texts --data parts.csv", "`parts.csv`: has no column 'words' for `text`; it has "),
     ("texts --data some.txt --reader {size:1}", "reader options must be among encoding; got 'size:1'."),
     ("photos-model --data broken", "`broken/2.png` cannot be read as an image: "),
-    ("photos-model --data nothing", "`nothing` is of no known format; "),
+    ("photos-model --data nothing", "`nothing` has no known format; "),
     ("photos-model --data parts.csv", "`parts.csv` line 2: 'species' must be a finite number; got "),
 ]
 

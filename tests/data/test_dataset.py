@@ -190,7 +190,7 @@ def test_without_a_split_all_rows_are_for_training():
     assert dataset.part_rows("train").tolist() == [0, 1]
     assert len(dataset.part("train")) == 2
     assert dataset[0].split is None
-    with pytest.raises(ValueError, match=r"^`name` must be 'train' where a dataset has no split; got 'test'\.$"):
+    with pytest.raises(ValueError, match=r"^`name` must be 'train' if the dataset has no split; got 'test'\.$"):
         dataset.part("test")
 
 
@@ -206,10 +206,10 @@ def test_missing_groups_are_refused_with_those_that_there_are():
     dataset = make(torch.tensor([0]), label_groups=groups)
     assert dataset.label_group("genus").names == ("a", "b", "c", "d")
     with pytest.raises(
-        ValueError, match=r"^`label_groups` of the dataset must have 'family'; there is genus, superclass\.$"
+        ValueError, match=r"^`label_groups` of the dataset must have 'family'; it has genus, superclass\.$"
     ):
         dataset.label_group("family")
-    with pytest.raises(ValueError, match=r"^`row_groups` of the dataset must have 'year'; there is nothing\.$"):
+    with pytest.raises(ValueError, match=r"^`row_groups` of the dataset must have 'year'; it has nothing\.$"):
         dataset.row_group("year")
 
 
@@ -219,7 +219,7 @@ def test_missing_groups_are_refused_with_those_that_there_are():
         ({"targets": torch.tensor([0, 1])}, r"`targets` must have a row for each of 3 inputs; got 2"),
         ({"clean_targets": torch.zeros(4, 4)}, r"`clean_targets` must have a row for each of 3 inputs; got 4"),
         ({"targets": torch.zeros(3, 5)}, r"size 4; got shape \(3, 5\)"),
-        ({"label_names": ("a", "b", "a", "c")}, r"`label_names` must differ; places 0 and 2 are both 'a'"),
+        ({"label_names": ("a", "b", "a", "c")}, r"`label_names` must differ; positions 0 and 2 are both 'a'"),
         ({"label_groups": {"genus": Groups.of("aab")}}, r"`label_groups` 'genus' must have .* 4 labels; got 3"),
         ({"row_groups": {"source": Groups.of("aabb")}}, r"`row_groups` 'source' must have .* 3 rows; got 4"),
         ({"split": Groups.of(["train"])}, r"`split` must have a member for each of 3 rows; got 1"),

@@ -198,5 +198,5 @@ def test_nothing_can_be_drawn():
 
 @pytest.mark.parametrize("seed", [-1, 1.0, "1", None, True])
 def test_a_seed_that_is_no_whole_number_is_refused(seed):
-    with pytest.raises(ValueError, match=rf"^`seed` must be a whole number from 0; got {seed!r}\.$"):
+    with pytest.raises(ValueError, match=rf"^`seed` must be an integer from 0; got {seed!r}\.$"):
         Draws(seed, "any")

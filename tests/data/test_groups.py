@@ -105,7 +105,7 @@ def test_an_index_of_another_type_or_shape_is_refused(index):
 
 
 def test_a_name_that_stands_twice_is_refused_with_both_places():
-    with pytest.raises(ValueError, match=r"^`names` must differ; places 1 and 3 are both 'b'\.$"):
+    with pytest.raises(ValueError, match=r"^`names` must differ; positions 1 and 3 are both 'b'\.$"):
         Groups(torch.tensor([0]), ("a", "b", "c", "b"))
 
 

@@ -194,7 +194,7 @@ GOOD = {
         ({"classes": torch.tensor([0.0, 1, 2])}, TypeError, "`classes` must be int64; got torch.float32"),
         ({"classes": torch.tensor([0, 3, 2])}, ValueError, r"`classes` row 1: the class must lie in \[0, 3\); got 3"),
         ({"boxes": torch.zeros(3, 4, dtype=torch.int64)}, TypeError, "`boxes` must be floating; got torch.int64"),
-        ({"boxes": torch.zeros(2, 4)}, ValueError, r"`boxes` must have the shape \(3, 4\); got \(2, 4\)"),
+        ({"boxes": torch.zeros(2, 4)}, ValueError, r"`boxes` must have shape \(3, 4\); got \(2, 4\)"),
         ({"boxes": torch.tensor([[0.0, 0, 1, 1]] * 2 + [[2.0, 0, 1, 1]])}, ValueError, "`boxes` row 2: the box must"),
         ({"boxes": torch.full((3, 4), torch.nan)}, ValueError, "`boxes` row 0: the box must be finite"),
         ({"starts": torch.tensor([0, 4, 3])}, ValueError, r"`starts` must rise from 0 to 3; got \[0, 4, 3\]"),

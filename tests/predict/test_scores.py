@@ -234,10 +234,10 @@ def test_files_that_are_missing_damaged_or_of_another_kind_are_told():
     Path("x.txt").write_text("0")
     write_scores(".npy")
     for path, options, message in (
-        ("none.npy", {}, "`none.npy` is not there"),
+        ("none.npy", {}, "`none.npy` does not exist"),
         (".", {}, "is a folder"),
         ("x.txt", {}, r"`x.txt` must end in one of .npy"),
-        ("cut.npy", {}, "`cut.npy` is not an array"),
+        ("cut.npy", {}, "`cut.npy` is not a numpy array"),
         ("two.npz", {}, "`two.npz` must hold one array, or key must choose one; it holds 'a', 'b'."),
         ("two.npz", {"key": "c"}, "has no array 'c'"),
         ("scores.npy", {"key": "c"}, "`scores.npy` is a single array, so there is none called 'c': leave out key."),
@@ -339,7 +339,7 @@ def test_wrong_labels_are_named_with_file_and_row():
         ("large.npy", {}, r"row 0: label 4 must lie in \[0, 4\)"),
         ("y.txt", {"one_class": True}, "`y.txt` row 0: exactly one label must be positive; got 2."),
         ("y.txt", {"key": "y"}, "`y.txt` holds no arrays, so there is none called 'y'."),
-        ("none.txt", {}, "`none.txt` is not there."),
+        ("none.txt", {}, "`none.txt` does not exist."),
         ("csc.npz", {}, "`csc.npz` must hold a sparse matrix in the format 'csr'; got 'csc'."),
     ):
         with pytest.raises(ValueError, match=message):

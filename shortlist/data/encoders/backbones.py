@@ -1,4 +1,4 @@
-"""Networks of torchvision and timm without their classifier; neither library is imported before one is asked for."""
+"""Networks of torchvision and timm without their classifier; each library is imported only on request."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from shortlist.data.files.text_files import reason
+from shortlist.errors import InputError
 from shortlist.extras import MissingExtraError, import_failure, require
 
 LIBRARIES = ("torchvision", "timm")
-# Of ImageNet, with which such networks are trained unless they say otherwise.
+# The statistics of ImageNet, on which such networks are trained unless they say otherwise.
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _FILES = (".pth", ".pt", ".bin", ".safetensors")
-# They would load pickled objects, or go to the network, as a model file from elsewhere may ask for.
+# These would load pickled objects or use the network, which a model file from elsewhere could request.
 _REFUSED = {"pretrained", "checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir"}
-# The network, the name that its classifier had, how many features it gives, and means and deviations of channels.
+# The network, the former name of its classifier, its number of features, and channel means and deviations.
 _Made = tuple[nn.Module, str, int, dict[str, Any]]
 
 
 class Backbone(nn.Module):
-    """Features of images, uint8 ``(B, 3, H, W)``; grey ones, ``(B, 1, H, W)``, count as three equal channels.
+    """Features of images, uint8 ``(B, 3, H, W)``; gray ones, ``(B, 1, H, W)``, count as three equal channels.
 
     Args:
-        network: takes normalised images ``(B, 3, H, W)`` and gives features, whatever the size of the image.
-        out_features: how many.
-        resolution: images are resized to this many pixels each way; None takes them as they are.
+        network: maps normalized images ``(B, 3, H, W)`` of any size to features.
+        out_features: the number of features.
+        resolution: images are resized to this width and height; None keeps them as they are.
         mean, deviation: of the channels, as fractions of 255.
     """
 
@@ -52,43 +54,43 @@ class Backbone(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """``(B, out_features)``."""
-        # Grey images become three channels by broadcasting against the means.
+        # Gray images become three channels by broadcasting against the means.
         pixels = (inputs.to(self.mean.dtype) / 255 - self.mean) / self.scale
         if self.resolution is not None and pixels.shape[2:] != (self.resolution, self.resolution):
             pixels = interpolate(pixels, (self.resolution, self.resolution), mode="bilinear", antialias=True)
         features = self.network(pixels)
-        # Some networks give the logits of auxiliary classifiers too while they train.
+        # In training, some networks also return the logits of auxiliary classifiers.
         return (features if isinstance(features, Tensor) else features[0]).flatten(1)
 
 
 def load_backbone(
     name: str, *, argument: str, weights: str | None = None, resolution: int | None = None, **options: Any
 ) -> Backbone:
-    """A network of another library, by its name there.
+    """Load a network of another library by its name there.
 
     Args:
         name: ``torchvision:NAME`` or ``timm:NAME``.
-        argument: what the user named it as, for errors.
-        weights: None draws parameters anew. A file (.safetensors, or .pth of tensors alone) is read. ``DEFAULT``, or a
-            name that torchvision has for weights, is what the library keeps in its cache, and downloads if it is not
-            there: nothing else here uses the network.
+        argument: the option that named it, for errors.
+        weights: None for random initialization. A file (.safetensors, or .pth with tensors only) is read. ``DEFAULT``,
+            or torchvision's name of weights, is taken from the library's cache, or downloaded if it is not there:
+            nothing else in shortlist uses the network.
         resolution: see `Backbone`.
-        options: what the library's own function takes.
+        options: of the library's own function.
 
     Raises:
-        ImportError: the library is not installed, or does not fit torch.
-        ValueError: in one sentence, for names, options and weights that make no network.
+        MissingExtraError: the library is not installed, or does not match torch.
+        InputError: for names, options or weights that give no network.
     """
     library, _, model = name.partition(":")
     asked = f"`{argument}` '{name}'"
     if resolution is not None and (type(resolution) is not int or resolution < 1):
-        raise ValueError(f"{asked}: `resolution` must be a whole number, at least 1; got {resolution!r}.")
+        raise InputError(f"{asked}: `resolution` must be an integer, at least 1; got {resolution!r}.")
     if weights is not None and not isinstance(weights, str):
-        raise ValueError(f"{asked}: `weights` must be a file or a name; got {weights!r}.")
+        raise InputError(f"{asked}: `weights` must be a file or a name; got {weights!r}.")
     for option in _REFUSED & options.keys():
-        raise ValueError(f"{asked}: `{option}` is no option; `weights` is, for files of tensors and DEFAULT.")
+        raise InputError(f"{asked}: `{option}` is not an option; use `weights`, for files of tensors and DEFAULT.")
     if ":" in model or "/" in model:
-        raise ValueError(f"{asked}: must be a name that {library} has itself, not a place.")
+        raise InputError(f"{asked}: must be a name that {library} itself has, not a location.")
     is_file = weights is not None and Path(weights).suffix in _FILES
     make = _torchvision if library == "torchvision" else _timm
     try:
@@ -98,36 +100,36 @@ def load_backbone(
     except ImportError:
         raise
     except Exception as error:
-        # Names, options, downloads: each library has errors of its own for them.
-        raise ValueError(f"{asked} cannot be built: {_one_line(error)}.") from error
+        # Names, options, downloads: each library has its own errors.
+        raise InputError(f"{asked} cannot be built: {reason(error)}.") from error
     if is_file:
         _load(network, Path(str(weights)), classifier, asked)
     return Backbone(network, size, resolution=resolution, **statistics)
 
 
 def check_images(backbone: Backbone, shape: tuple[int, ...], *, name: str, argument: str) -> None:
-    """Raise ValueError, in one sentence, if a network cannot take images of a shape; runs it once."""
+    """Raise InputError if a network cannot process images of a shape; runs it once."""
     asked = f"`{argument}` '{name}'"
     if len(shape) != 3 or shape[0] not in (1, 3):
-        raise ValueError(f"{asked} needs images of 1 or 3 channels; got shape {shape}.")
+        raise InputError(f"{asked} needs images of 1 or 3 channels; got shape {shape}.")
     was_training = backbone.training
     try:
         with torch.no_grad():
             found = tuple(backbone.eval()(torch.zeros(1, *shape, dtype=torch.uint8)).shape)
     except Exception as error:
         size = f"{shape[1]} x {shape[2]}"
-        raise ValueError(
-            f"{asked} cannot take images of {size} pixels ({_one_line(error)}); the option `resolution` resizes them."
+        raise InputError(
+            f"{asked} cannot process images of {size} pixels ({reason(error)}); the option `resolution` resizes them."
         ) from error
     finally:
         backbone.train(was_training)
     if found != (1, backbone.out_features):
-        raise ValueError(f"{asked} must give {backbone.out_features} features for an image; it gave shape {found}.")
+        raise InputError(f"{asked} must return {backbone.out_features} features per image; it returned shape {found}.")
 
 
 def _torchvision(models: Any, name: str, weights: str | None, options: dict[str, Any]) -> _Made:
     network = models.get_model(name, weights=weights, **options)
-    # The last linear layer is the classifier in all of them, whatever its name; where there is none, a convolution is.
+    # The classifier is the last linear layer, whatever its name, or else the last convolution.
     kinds = [(key, module) for key, module in network.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
     last, layer = ([pair for pair in kinds if isinstance(pair[1], nn.Linear)] or kinds)[-1]
     parent, _, child = last.rpartition(".")
@@ -137,7 +139,7 @@ def _torchvision(models: Any, name: str, weights: str | None, options: dict[str,
 
 def _timm(timm: Any, name: str, weights: str | None, options: dict[str, Any]) -> _Made:
     if weights not in (None, "DEFAULT"):
-        raise ValueError(f"`weights` must be DEFAULT or a file that ends in {', '.join(_FILES)}; got {weights!r}")
+        raise InputError(f"`weights` must be DEFAULT or a file that ends in {', '.join(_FILES)}; got {weights!r}")
     network = timm.create_model(name, pretrained=weights is not None, **{"num_classes": 0, **options})
     about = getattr(network, "pretrained_cfg", None) or {}
     statistics = {"mean": tuple(about.get("mean", _MEAN)), "deviation": tuple(about.get("std", _DEVIATION))}
@@ -152,13 +154,13 @@ def _library(library: str, asked: str) -> ModuleType:
         return importlib.import_module(module)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name in (library, module):
-            # They come with no extra of ours, for their versions go by the torch that is there.
+            # No extra installs them, because their versions depend on the installed torch.
             raise MissingExtraError(f"{asked} needs {library}: run `pip install {library}`.") from error
         raise import_failure(library, error, extra="train") from error
 
 
 def _load(network: nn.Module, path: Path, classifier: str, asked: str) -> None:
-    """Parameters of a file; those of the classifier, which is gone, are left out."""
+    """Load parameters from a file, without those of the removed classifier."""
     try:
         if path.suffix == ".safetensors":
             tensors = require("safetensors.torch", extra="train").load_file(path)
@@ -170,12 +172,7 @@ def _load(network: nn.Module, path: Path, classifier: str, asked: str) -> None:
     except ImportError:
         raise
     except Exception as error:
-        raise ValueError(f"{asked}: `weights` {str(path)!r} cannot be read: {_one_line(error)}.") from error
+        raise InputError(f"{asked}: `weights` {str(path)!r} cannot be read: {reason(error)}.") from error
     wrong = [*result.missing_keys, *result.unexpected_keys]
     if wrong:
-        raise ValueError(f"{asked}: `weights` {str(path)!r} are of another network: {wrong[0]} does not fit.")
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()).rstrip(".:;")
-    return f"{text[:200]}…" if len(text) > 200 else text or type(error).__name__
+        raise InputError(f"{asked}: `weights` {str(path)!r} belong to another network: {wrong[0]} does not match.")

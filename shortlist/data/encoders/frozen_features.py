@@ -1,4 +1,4 @@
-"""Features of a frozen encoder: computed once, kept on the disk, continued after an interruption."""
+"""Features of a frozen encoder: computed once, cached on disk, resumed after an interruption."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -17,11 +16,13 @@ from torch import Tensor
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.inputs import Features, Inputs
+from shortlist.errors import InputError
 from shortlist.files import cache_folder
+from shortlist.fingerprint import Digest
 
 try:
     import fcntl
-except ImportError:  # Windows has no advisory locks; two runs at once may then compute the same rows twice.
+except ImportError:  # Windows has no advisory locks; two runs at once may compute the same rows twice.
     fcntl = None
 
 _ROWS_BETWEEN_SYNCS = 1024
@@ -32,16 +33,16 @@ class Encoder(Protocol):
 
     @property
     def name(self) -> str:
-        """Says what the features are: model, version and settings; the cache goes by it."""
+        """Identifies the features: model, version and settings; part of the cache key."""
         ...
 
     @property
     def dim(self) -> int:
-        """How many features."""
+        """The number of features."""
         ...
 
     def __call__(self, inputs: Any, /) -> Tensor:
-        """``(B, dim)``, floating, of what `Inputs.batch` gives."""
+        """Encode what `Inputs.batch` returns; ``(B, dim)``, floating."""
         ...
 
 
@@ -53,15 +54,15 @@ def frozen_features(
     cache: str | Path | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Dataset:
-    """Replace the inputs by the features that an encoder makes of them.
+    """Replace the inputs by their features from an encoder.
 
-    The features are kept as a float32 ``.npy`` file, found again by the encoder's name and the content of the inputs,
-    and are memory-mapped. A run that is killed leaves what it finished, and the next one goes on from there.
+    The features are cached as a float32 ``.npy`` file under the encoder's name and the content of the inputs, and
+    memory-mapped. A run that is killed keeps the rows that it finished, and the next run continues from there.
 
     Args:
-        dataset: inputs of a kind that the encoder takes.
+        dataset: inputs of a kind that the encoder accepts.
         encoder: see `Encoder`.
-        batch_size: how many rows at a time.
+        batch_size: rows to encode at a time.
         cache: a folder; by default `cache_folder` of the user.
         progress: called with the number of rows done and of all rows.
 
@@ -93,25 +94,25 @@ def frozen_features(
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ValueError(
-                f"`{folder}` cannot be made: {error.strerror}; `cache` or SHORTLIST_CACHE names another folder."
+            raise InputError(
+                f"`{folder}` cannot be created: {error.strerror}; `cache` or SHORTLIST_CACHE can name another folder."
             ) from error
         _compute(dataset.inputs, encoder, path, batch_size, progress)
     return replace(dataset, inputs=Features(np.load(path, mmap_mode="r", allow_pickle=False)))
 
 
 def _key(inputs: Inputs, encoder: Encoder) -> str:
-    digest = blake2b(f"{encoder.name}\0{encoder.dim}\0{len(inputs)}\0".encode(), digest_size=16)
+    digest = Digest(f"{encoder.name}\0{encoder.dim}\0{len(inputs)}\0")
     for rows in torch.arange(len(inputs)).split(1024):
         for each in inputs.fingerprints(rows):
             digest.update(each)
-    return digest.hexdigest()
+    return digest.hex()
 
 
 def _compute(
     inputs: Inputs, encoder: Encoder, path: Path, batch_size: int, progress: Callable[[int, int], object] | None
 ) -> None:
-    """Append features to a partial file, whose length tells how many rows are done, and rename it when it is whole."""
+    """Append features to a partial file, whose size says how many rows are done, and rename it when it is complete."""
     partial = path.with_suffix(".partial")
     header = BytesIO()
     np.lib.format.write_array_header_1_0(
@@ -139,17 +140,17 @@ def _encoded(inputs: Inputs, encoder: Encoder, rows: Tensor) -> bytes:
         features = encoder(inputs.batch(rows))
     if features.shape != (len(rows), encoder.dim):
         raise ValueError(
-            f"`encoder` must give shape {(len(rows), encoder.dim)} for {len(rows)} rows; got {tuple(features.shape)}."
+            f"`encoder` must return shape {(len(rows), encoder.dim)} for {len(rows)} rows; got {tuple(features.shape)}."
         )
     features = features.detach().to("cpu", torch.float32)
     finite = features.isfinite().all(-1)
     if not finite.all():
-        raise ValueError(f"`encoder` gave a feature that is not finite for row {int(rows[~finite][0])}.")
+        raise ValueError(f"`encoder` returned a feature that is not finite for row {int(rows[~finite][0])}.")
     return features.contiguous().numpy().tobytes()
 
 
 def _rows_done(file: BinaryIO, header: bytes, dim: int) -> int:
-    """How many whole rows a partial file has; sets the file to go on behind them, or to start anew."""
+    """The number of complete rows of a partial file; positions the file after them, or starts a new one."""
     file.seek(0)
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -171,7 +172,7 @@ def _sync(file: BinaryIO) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to go on with it, alone."""
+    """Open a file to continue it, with an exclusive lock."""
     with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)

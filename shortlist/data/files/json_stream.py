@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shortlist.data.files.text_files import need_file
+from shortlist.data.files.text_files import DAMAGED, need_file, open_binary, reason
+from shortlist.errors import InputError
 
 CHUNK = 1 << 20
-LONGEST = 1 << 25  # Longer records are refused, else all that follows a damaged one would be read as part of it.
+MAX_RECORD = 1 << 25  # Longer records are refused: all that follows a damaged one would be read as part of it.
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _MEMBER = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
@@ -22,23 +21,21 @@ _FOLLOWS = re.compile(r"\s*([,}])")
 
 
 def json_records(path: str | Path, *, key: str, noun: str, encoding: str = "utf-8") -> Iterator[dict[str, Any]]:
-    """Yield the records of ``{key: [...]}``, of a plain list or of JSON lines, also in ``.gz``.
-
-    Other keys may stand before and after ``key``; what they hold is skipped.
+    """Yield the records of ``{key: [...]}``, of a plain list or of JSON lines, also compressed.
 
     Args:
         path: the file.
-        key: under which the list stands.
-        noun: what a record is called in errors, which number them from 1.
+        key: the key of the list; other keys may come before and after it, and are skipped.
+        noun: what errors call a record; they count records from 1.
         encoding: of the file.
 
     Raises:
-        ValueError: names the file and the record that is not JSON or in which the file ends.
+        InputError: names the file and the record that is not JSON or in which the file ends.
     """
     path = need_file(path)
-    stream = _Stream(path, noun, _pieces(path, encoding))
+    stream = _Stream(path, noun, _decoded_chunks(path, encoding))
     if not stream.peek():
-        raise ValueError(f"`{path}` is empty.")
+        raise InputError(f"`{path}` is empty.")
     closing = stream.open_list(key)
     while stream.peek() != (closing[:1] or ""):
         if closing and stream.number:
@@ -51,141 +48,138 @@ def json_records(path: str | Path, *, key: str, noun: str, encoding: str = "utf-
             stream.skip_member()
         stream.expect("}")
     if stream.peek():
-        raise ValueError(f"`{path}`: nothing must follow the list; got {stream.ahead(20)!r}.")
+        raise InputError(f"`{path}`: nothing may follow the list; got {stream.ahead()}.")
 
 
 class _Stream:
     """A buffer of decoded text that grows as far as the next record needs."""
 
-    def __init__(self, path: Path, noun: str, pieces: Iterator[str]) -> None:
-        self._unit, self._pieces = f"`{path}` {noun}", pieces
-        self._buffer, self._place = "", 0
+    def __init__(self, path: Path, noun: str, chunks: Iterator[str]) -> None:
+        self._unit, self._chunks = f"`{path}` {noun}", chunks
+        self._buffer, self._position = "", 0
         self._decoder = json.JSONDecoder()
         self.number = 0
 
     def _grow(self, least: int) -> bool:
         """Append at least so many characters, or all that are left; False at the end of the file."""
-        parts = []
-        while least > 0 and (piece := next(self._pieces, None)) is not None:
-            parts.append(piece)
-            least -= len(piece)
-        if parts:
-            self._buffer, self._place = "".join([self._buffer[self._place :], *parts]), 0
-        return bool(parts)
+        chunks = []
+        while least > 0 and (chunk := next(self._chunks, None)) is not None:
+            chunks.append(chunk)
+            least -= len(chunk)
+        if chunks:
+            self._buffer, self._position = "".join([self._buffer[self._position :], *chunks]), 0
+        return bool(chunks)
 
     def peek(self) -> str:
-        """The next character that is no space; "" at the end of the file."""
+        """The next character that is not a space; "" at the end of the file."""
         while True:
-            space = _SPACE.match(self._buffer, self._place)
-            self._place = space.end() if space else self._place
-            if self._place < len(self._buffer):
-                return self._buffer[self._place]
+            space = _SPACE.match(self._buffer, self._position)
+            self._position = space.end() if space else self._position
+            if self._position < len(self._buffer):
+                return self._buffer[self._position]
             if not self._grow(1):
                 return ""
 
-    def ahead(self, count: int) -> str:
-        """Some of the characters that come, for an error."""
-        return self._buffer[self._place : self._place + count]
+    def ahead(self) -> str:
+        """Some of the characters that come next, for an error."""
+        return repr(self._buffer[self._position : self._position + 20]) if self.peek() else "the end of the file"
 
     def open_list(self, key: str) -> str:
-        """Step into the list; what must close it, or "" for JSON lines."""
+        """Step into the list; returns what must close it, or "" for JSON lines."""
         if self.peek() == "[":
-            self._place += 1
+            self._position += 1
             return "]"
         if self.peek() != "{":
             return ""
         begin = self._list_begin(key)
-        # Without an answer, the text ends within the object; beyond the longest record, reading it will say so.
-        while begin is None and len(self._buffer) - self._place < LONGEST:
-            if not self._grow(len(self._buffer) - self._place):
+        # No answer means that the text ends within the object; beyond the longest record, reading it will say so.
+        while begin is None and len(self._buffer) - self._position < MAX_RECORD:
+            if not self._grow(len(self._buffer) - self._position):
                 break
             begin = self._list_begin(key)
         if not begin:
             return ""
-        self._place = begin
+        self._position = begin
         return "]}"
 
     def _list_begin(self, key: str) -> int | None:
-        """Where the list under a key of the next object begins; 0 if there is none, None if that does not show."""
-        place = self._place + 1
-        while (member := _MEMBER.match(self._buffer, place)) is not None:
-            place = member.end()
-            if member[1] == key and self._buffer[place : place + 1] == "[":
-                return place + 1
+        """Where the list under a key of the next object begins; 0 if there is none, None if more text is needed."""
+        position = self._position + 1
+        while (member := _MEMBER.match(self._buffer, position)) is not None:
+            position = member.end()
+            if member[1] == key and self._buffer[position : position + 1] == "[":
+                return position + 1
             try:
-                _, place = self._decoder.raw_decode(self._buffer, place)
+                _, position = self._decoder.raw_decode(self._buffer, position)
             except (json.JSONDecodeError, RecursionError):
                 return None
-            follows = _FOLLOWS.match(self._buffer, place)
+            follows = _FOLLOWS.match(self._buffer, position)
             if follows is None or follows[1] == "}":
                 return None if follows is None else 0
-            place = follows.end()
+            position = follows.end()
         return None
 
     def skip_member(self) -> None:
         """Step over a comma, a key and its value."""
         self.expect(",")
         while True:
-            member = _MEMBER.match(self._buffer, self._place)
+            member = _MEMBER.match(self._buffer, self._position)
             try:
                 if member is not None:
                     _, end = self._decoder.raw_decode(self._buffer, member.end())
-                    if end < len(self._buffer):  # Else a number may go on.
-                        self._place = end
+                    if end < len(self._buffer):  # Otherwise a number may continue.
+                        self._position = end
                         return
             except (json.JSONDecodeError, RecursionError):
                 pass
-            held = len(self._buffer) - self._place
-            if held >= LONGEST or not self._grow(max(held, 1)):
-                got = repr(self.ahead(20)) if self.peek() else "the end of the file"
-                raise ValueError(f"{self._unit} {self.number}: a key and a value must follow the list; got {got}.")
+            held = len(self._buffer) - self._position
+            if held >= MAX_RECORD or not self._grow(max(held, 1)):
+                rule = "a key and a value must follow the list"
+                raise InputError(f"{self._unit} {self.number}: {rule}; got {self.ahead()}.")
 
     def expect(self, character: str) -> None:
-        """Step over a character that must come."""
+        """Step over a character that must come next."""
         if self.peek() != character:
-            got = repr(self.ahead(20)) if self.peek() else "the end of the file"
-            raise ValueError(f"{self._unit} {self.number} must be followed by {character!r}; got {got}.")
-        self._place += 1
+            raise InputError(f"{self._unit} {self.number} must be followed by {character!r}; got {self.ahead()}.")
+        self._position += 1
 
     def record(self) -> dict[str, Any]:
         """Decode the next record."""
         self.number += 1
         if self.peek() != "{":
-            got = repr(self.ahead(20)) if self.peek() else "the end of the file"
-            raise ValueError(f"{self._unit} {self.number}: must be an object with keys; got {got}.")
-        found = self._decoded()
+            raise InputError(f"{self._unit} {self.number}: must be an object with keys; got {self.ahead()}.")
+        found = self._decode()
         while isinstance(found, Exception):
-            held = len(self._buffer) - self._place
-            # Doubling keeps the work of decoding again in proportion to the record.
-            if held >= LONGEST or not self._grow(held):
-                raise ValueError(f"{self._unit} {self.number} is not JSON: {self._reason(found)}.") from found
-            found = self._decoded()
+            held = len(self._buffer) - self._position
+            # Doubling keeps the work of decoding again proportional to the record.
+            if held >= MAX_RECORD or not self._grow(held):
+                raise InputError(f"{self._unit} {self.number} is not JSON: {self._problem(found)}.") from found
+            found = self._decode()
         return found
 
-    def _decoded(self) -> dict[str, Any] | Exception:
+    def _decode(self) -> dict[str, Any] | Exception:
         try:
-            record, self._place = self._decoder.raw_decode(self._buffer, self._place)
+            record, self._position = self._decoder.raw_decode(self._buffer, self._position)
         except (json.JSONDecodeError, RecursionError) as error:
             return error
         return record
 
-    def _reason(self, error: Exception) -> str:
+    def _problem(self, error: Exception) -> str:
         if not isinstance(error, json.JSONDecodeError):
             return "it is nested too deeply"
         cut = error.pos >= len(self._buffer.rstrip()) or error.msg.startswith("Unterminated string")
-        return "the file ends in it" if cut and len(self._buffer) < LONGEST else error.msg
+        return "the file ends in it" if cut and len(self._buffer) < MAX_RECORD else error.msg
 
 
-def _pieces(path: Path, encoding: str) -> Iterator[str]:
-    """The text of a file in pieces, none of them empty."""
+def _decoded_chunks(path: Path, encoding: str) -> Iterator[str]:
+    """The text of a file in chunks, none of them empty."""
     try:
         decoder = codecs.getincrementaldecoder(encoding)()
     except LookupError as error:
-        raise ValueError(f"`encoding` must name an encoding; got {encoding!r}.") from error
+        raise InputError(f"`encoding` must be one that Python knows; got {encoding!r}.") from error
     offset, first = 0, True
-    opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rb") as file:
+        with open_binary(path) as file:
             while chunk := file.read(CHUNK):
                 text = decoder.decode(chunk)
                 if text:
@@ -194,8 +188,8 @@ def _pieces(path: Path, encoding: str) -> Iterator[str]:
                 offset += len(chunk)
             decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        at = offset + error.start
-        hint = "; another may be named by `encoding`"
-        raise ValueError(f"`{path}` near byte {at} is not {encoding} text: {error.reason}{hint}.") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"`{path}` is damaged after byte {offset}: {str(error).rstrip('.')}.") from error
+        hint = "; `encoding` can name another one"
+        near = offset + error.start
+        raise InputError(f"`{path}` near byte {near} is not {encoding} text: {error.reason}{hint}.") from error
+    except DAMAGED as error:
+        raise InputError(f"`{path}` is damaged after byte {offset}: {reason(error)}.") from error

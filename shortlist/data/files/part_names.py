@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shortlist.errors import InputError
+
 PARTS = ("train", "val", "test")
 """The usual parts, in the order in which they are listed."""
 
@@ -12,13 +14,16 @@ SPELLINGS = {
     "val": ("val", "valid", "validation", "dev", "development"),
     "test": ("test", "testing", "tst"),
 }
-"""How sources call each part, in lower case; capitals do not count."""
+"""What sources call each part, in lower case; matching ignores case."""
+
+PART_PATTERN = "|".join(spelling for spellings in SPELLINGS.values() for spelling in spellings)
+"""A regular expression, to be used without regard to case, for the part in the name of a file."""
 
 _PART_OF = {spelling: part for part, spellings in SPELLINGS.items() for spelling in spellings}
 
 
 def part_name(text: str) -> str:
-    """The usual name of a part; any other name stays as it is, but for blanks around it.
+    """The usual name of a part; any other name stays as it is, but for surrounding blanks.
 
     Example:
         >>> [part_name(text) for text in ("Train", "TESTING", " dev ", "Holdout")]
@@ -28,14 +33,14 @@ def part_name(text: str) -> str:
     return _PART_OF.get(text.lower(), text)
 
 
-def part_keys(keys: Iterable[str], stem: str) -> dict[str, str]:
-    """The keys that are ``stem``, an underscore and a part, by the usual name of the part and in its order.
+def part_keys(keys: Iterable[str], stem: str, where: str) -> dict[str, str]:
+    """The keys ``{stem}_{part}``, by the usual name of the part and in its order.
 
     Raises:
-        ValueError: if two keys spell the same part; the sentence begins with them, for a file to stand before it.
+        InputError: if two keys spell the same part; ``where`` names the file that holds them.
 
     Example:
-        >>> part_keys(["x_Test", "x_training", "x_mean", "y_training"], "x")
+        >>> part_keys(["x_Test", "x_training", "x_mean", "y_training"], "x", "`a.npz`")
         {'train': 'x_training', 'test': 'x_Test'}
     """
     found: dict[str, str] = {}
@@ -44,6 +49,6 @@ def part_keys(keys: Iterable[str], stem: str) -> dict[str, str]:
         if part not in PARTS:
             continue
         if part in found:
-            raise ValueError(f"{found[part]!r} and {key!r} must not both be there, being the part {part!r}.")
+            raise InputError(f"{where}: {found[part]!r} and {key!r} both are the part {part!r}; one of them must go.")
         found[part] = key
     return {part: found[part] for part in PARTS if part in found}

@@ -1,13 +1,10 @@
-"""Tables of CSV, JSON lines and Parquet, read in blocks of rows, each as columns."""
+"""Tables in CSV, JSON lines and Parquet, read in blocks of rows, each block as columns."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 import json
-import lzma
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.data.files.text_files import need_file
-from shortlist.data.groups import refuse_repeated
+from shortlist.data.files.text_files import need_file, reason, text_lines
+from shortlist.data.groups import check_unique
+from shortlist.errors import InputError
 from shortlist.extras import require
 
 BLOCK = 1024
@@ -28,20 +26,20 @@ _limit_lock = threading.Lock()
 
 
 class Block(NamedTuple):
-    """Some rows: the cells of each column, as a list or as a numpy array of numbers, and where each row stands."""
+    """Some rows: the cells of each column, as a list or as a numeric numpy array, and the number of each row."""
 
     columns: dict[str, Any]
     numbers: Sequence[int]
     unit: str  # "`flowers.csv` line", which a number completes
 
     def place(self, row: int) -> str:
-        """Name the file and the row, for an error."""
+        """The file and the row, for an error."""
         return f"{self.unit} {self.numbers[row]}"
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table that is not read yet: its columns, and how to get some of them in blocks."""
+    """A table that is not read yet: its columns, and a function that gives some of them in blocks."""
 
     path: Path
     columns: tuple[str, ...]
@@ -52,12 +50,12 @@ def open_table(path: str | Path, *, encoding: str = "utf-8") -> TableFile:
     """Open a table; its ending, before ``.gz`` or ``.xz``, says what it is.
 
     Args:
-        path: ``.csv`` and ``.tsv`` (first line names the columns), ``.jsonl`` and ``.ndjson`` (all keys are columns,
-            so that the file is read twice), or ``.parquet``. Text may be packed: ``.csv.gz``, ``.jsonl.xz``.
-        encoding: of text, with the line ends of ASCII; a byte order mark is skipped in UTF-8.
+        path: ``.csv`` and ``.tsv`` (the first line names the columns), ``.jsonl`` and ``.ndjson`` (all keys are
+            columns, so the file is read twice), or ``.parquet``. Text may be compressed: ``.csv.gz``, ``.jsonl.xz``.
+        encoding: of text, one with the line ends of ASCII; a byte order mark is skipped.
 
     Raises:
-        ValueError: names the file, and the line where it stops being a table.
+        InputError: names the file, and the line where it stops being a table.
     """
     path = need_file(path)
     endings = [ending.lower() for ending in path.suffixes]
@@ -69,22 +67,28 @@ def open_table(path: str | Path, *, encoding: str = "utf-8") -> TableFile:
         return _open_csv(path, "," if ending == ".csv" else "\t", encoding)
     if ending in (".jsonl", ".ndjson"):
         return _open_json(path, encoding)
-    raise ValueError(f"`{path}` must end in one of {', '.join(ENDINGS)} (text also in these and .gz or .xz).")
+    raise InputError(f"`{path}` must end in one of {', '.join(ENDINGS)} (text also followed by .gz or .xz).")
 
 
 def csv_records(path: Path, delimiter: str = ",", *, encoding: str = "utf-8") -> Iterator[tuple[int, list[str]]]:
     """The line at which a row begins, from 1, and its cells, the header included; empty lines are skipped."""
-    reader = csv.reader(_lines(path, encoding), delimiter=delimiter, strict=True)
+    lines = (line for _, line in text_lines(path, encoding=encoding, keep_ends=True))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     numbered = _numbered(reader)
     while True:
         try:
             with _long_fields():
                 records = list(islice(numbered, BLOCK))
         except csv.Error as error:
-            raise ValueError(f"`{path}` line {reader.line_num} is not CSV: {error}.") from error
+            raise InputError(f"`{path}` line {reader.line_num} is not CSV: {error}.") from error
         if not records:
             return
         yield from records
+
+
+def cell_list(column: Any) -> list[Any]:
+    """The cells of a column as Python objects."""
+    return column.tolist() if isinstance(column, np.ndarray) else column
 
 
 def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
@@ -97,7 +101,7 @@ def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
 
 @contextmanager
 def _long_fields() -> Iterator[None]:
-    """Lift the limit of 128 kB for a cell, which is one for the whole process, and put it back."""
+    """Lift csv's limit of 128 kB per cell, which is global to the process, and restore it."""
     with _limit_lock:
         before = csv.field_size_limit(2**31 - 1)  # More does not fit a C long everywhere.
         try:
@@ -106,56 +110,38 @@ def _long_fields() -> Iterator[None]:
             csv.field_size_limit(before)
 
 
-def _lines(path: Path, encoding: str) -> Iterator[str]:
-    """Decode line by line, so that the line that is no text can be named; ends stay, for quoted cells hold them."""
-    opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix.lower(), open)
-    number = 0
-    try:
-        with opener(path, "rb") as file:
-            for number, line in enumerate(file, start=1):
-                text = line.decode(encoding)
-                yield text.removeprefix("\ufeff") if number == 1 else text
-    except UnicodeDecodeError as error:
-        raise ValueError(f"`{path}` line {number} is not {encoding} text: {error.reason}.") from error
-    except LookupError as error:
-        raise ValueError(f"`encoding` must name an encoding; got {encoding!r}.") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-        raise ValueError(f"`{path}` is damaged after line {number}: {str(error).rstrip('.')}.") from error
-
-
 def _open_csv(path: Path, delimiter: str, encoding: str) -> TableFile:
     _, header = next(csv_records(path, delimiter, encoding=encoding), (0, None))
     if header is None:
-        raise ValueError(f"`{path}` is empty.")
+        raise InputError(f"`{path}` is empty.")
     names = tuple(name.strip() for name in header)
-    _refuse_repeated(path, [name for name in names if name])
+    check_unique([name for name in names if name], "columns", where=f"`{path}`", error=InputError)
 
     def blocks(columns: Sequence[str]) -> Iterator[Block]:
         records = islice(csv_records(path, delimiter, encoding=encoding), 1, None)
         wanted = [(column, names.index(column)) for column in columns]
-        for part in _parts(records):
-            for line, cells in part:
+        for chunk in _chunks(records):
+            for line, cells in chunk:
                 if len(cells) != len(names):
-                    raise ValueError(
-                        f"`{path}` line {line}: must have {len(names)} cells, as the header has; got {len(cells)}."
-                    )
-            values = {column: [cells[place] for _, cells in part] for column, place in wanted}
-            yield Block(values, [line for line, _ in part], f"`{path}` line")
+                    rule = f"must have {len(names)} cells, like the header"
+                    raise InputError(f"`{path}` line {line}: {rule}; got {len(cells)}.")
+            values = {column: [cells[position] for _, cells in chunk] for column, position in wanted}
+            yield Block(values, [line for line, _ in chunk], f"`{path}` line")
 
     return TableFile(path, names, blocks)
 
 
 def _json_records(path: Path, encoding: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(_lines(path, encoding), start=1):
+    for number, line in text_lines(path, encoding=encoding):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
         except (json.JSONDecodeError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
-            raise ValueError(f"`{path}` line {number} is not JSON: {reason}.") from error
+            problem = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
+            raise InputError(f"`{path}` line {number} is not JSON: {problem}.") from error
         if not isinstance(record, dict):
-            raise ValueError(f"`{path}` line {number}: must be an object with keys; got {type(record).__name__}.")
+            raise InputError(f"`{path}` line {number}: must be an object with keys; got {type(record).__name__}.")
         yield number, record
 
 
@@ -166,12 +152,12 @@ def _open_json(path: Path, encoding: str) -> TableFile:
         names |= dict.fromkeys(record)
         empty = False
     if empty:
-        raise ValueError(f"`{path}` is empty.")
+        raise InputError(f"`{path}` is empty.")
 
     def blocks(columns: Sequence[str]) -> Iterator[Block]:
-        for part in _parts(_json_records(path, encoding)):
-            values = {column: [record.get(column) for _, record in part] for column in columns}
-            yield Block(values, [number for number, _ in part], f"`{path}` line")
+        for chunk in _chunks(_json_records(path, encoding)):
+            values = {column: [record.get(column) for _, record in chunk] for column in columns}
+            yield Block(values, [number for number, _ in chunk], f"`{path}` line")
 
     return TableFile(path, tuple(names), blocks)
 
@@ -179,11 +165,12 @@ def _open_json(path: Path, encoding: str) -> TableFile:
 def _open_parquet(path: Path) -> TableFile:
     parquet = require("pyarrow.parquet", extra="data")
     arrow = require("pyarrow", extra="data")
+    damaged = (arrow.ArrowException, OSError, UnicodeDecodeError)
     try:
         names = tuple(parquet.read_schema(path).names)
-    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"`{path}` is not a Parquet file: {_first_line(error)}.") from error
-    _refuse_repeated(path, names)
+    except damaged as error:
+        raise InputError(f"`{path}` is not a Parquet file: {reason(error)}.") from error
+    check_unique(names, "columns", where=f"`{path}`", error=InputError)
 
     def blocks(columns: Sequence[str]) -> Iterator[Block]:
         start = 0
@@ -193,14 +180,14 @@ def _open_parquet(path: Path) -> TableFile:
                     values = {column: _cells(batch.column(column), arrow) for column in columns}
                     yield Block(values, range(start, start + batch.num_rows), f"`{path}` row")
                     start += batch.num_rows
-        except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"`{path}` is damaged after row {start}: {_first_line(error)}.") from error
+        except damaged as error:
+            raise InputError(f"`{path}` is damaged after row {start}: {reason(error)}.") from error
 
     return TableFile(path, names, blocks)
 
 
 def _cells(column: Any, arrow: Any) -> Any:
-    """A column of Parquet; numbers, and lists of as many numbers in each row, stay out of Python's hands."""
+    """A column of Parquet; numbers, and lists of equally many numbers per row, stay numpy arrays."""
     types = arrow.types
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -211,31 +198,13 @@ def _cells(column: Any, arrow: Any) -> Any:
         return column.to_numpy(zero_copy_only=False)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         flat, sizes = column.flatten(), require("pyarrow.compute", extra="data").list_value_length(column)
-        whole = types.is_integer(kind.value_type) or types.is_floating(kind.value_type)
-        if whole and not flat.null_count and len(sizes) and len(sizes.unique()) == 1:
+        numeric = types.is_integer(kind.value_type) or types.is_floating(kind.value_type)
+        if numeric and not flat.null_count and len(sizes) and len(sizes.unique()) == 1:
             return flat.to_numpy(zero_copy_only=False).reshape(len(column), sizes[0].as_py())
     return column.to_pylist()
 
 
-def _parts(records: Iterable[Any]) -> Iterator[list[Any]]:
+def _chunks(records: Iterable[Any]) -> Iterator[list[Any]]:
     records = iter(records)
-    while part := list(islice(records, BLOCK)):
-        yield part
-
-
-def _refuse_repeated(path: Path, names: Sequence[str]) -> None:
-    try:
-        refuse_repeated(names, "columns")
-    except ValueError as error:
-        raise ValueError(f"`{path}`: {error}") from None
-
-
-def _first_line(error: Exception) -> str:
-    """The first sentence of another library's explanation."""
-    line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return line.split(". ")[0].rstrip(".")
-
-
-def cell_list(column: Any) -> list[Any]:
-    """The cells of a column as Python objects."""
-    return column.tolist() if isinstance(column, np.ndarray) else column
+    while chunk := list(islice(records, BLOCK)):
+        yield chunk

@@ -1,52 +1,65 @@
-"""Names turned into numbers as a file is read: eight bytes for an entry, sorted in the end."""
+"""Label vocabularies: names become codes of eight bytes while a file is read, and are sorted at the end."""
 
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.data.groups import Groups, refuse_repeated
+from shortlist.data.groups import Groups, check_unique
 from shortlist.data.target_rows import sparse_targets
+from shortlist.errors import InputError
 
-MOST_UNNAMED = 10**7
-"""Labels that have numbers for names: one damaged number must not ask for the memory of 10^18 names."""
+MAX_UNNAMED = 10**7
+"""Most labels that may go without names: one damaged number must not ask for the memory of 10^18 names."""
 
 
-def number_names(count: int, place: str) -> tuple[str, ...]:
-    """``0``, ``1`` and so on as the names of labels; ValueError for more than there can be, which ``place`` states.
+def numbered_names(count: int, where: str) -> tuple[str, ...]:
+    """``0``, ``1`` and so on as label names; InputError if ``where`` states more than there can be.
 
     Example:
-        >>> number_names(3, "`a.txt` line 1")
+        >>> numbered_names(3, "`a.txt` line 1")
         ('0', '1', '2')
     """
-    if count > MOST_UNNAMED:
-        raise ValueError(f"{place} must have at most {MOST_UNNAMED} labels, if they have no names; got {count}.")
+    if count > MAX_UNNAMED:
+        raise InputError(f"{where} must have at most {MAX_UNNAMED} labels if they have no names; got {count}.")
     return tuple(map(str, range(count)))
 
 
+def distinct_names(names: Sequence[str], codes: Iterable[object]) -> tuple[str, ...]:
+    """The names, with the code of the label appended to those that repeat.
+
+    Example:
+        >>> distinct_names(["oak", "ash", "oak"], range(3))
+        ('oak (0)', 'ash', 'oak (2)')
+    """
+    counts = Counter(names)
+    return tuple(f"{name} ({code})" if counts[name] > 1 else name for name, code in zip(names, codes, strict=True))
+
+
 class NameCodes:
-    """One name for each entry, kept as a number.
+    """One name per entry, stored as a code.
 
     Args:
-        names: the names that there may be, in their order; None for whatever comes, which is sorted in the end (by
-            value, if all names are whole numbers).
+        names: the allowed names, in their order; None for whatever comes, sorted at the end (by value if all names are
+            integers).
 
     Example:
         >>> codes = NameCodes()
         >>> for name in ("10", "9", None, "10"):
         ...     codes.add(name)
-        >>> codes.settle()
+        >>> codes.finish()
         (array([ 1,  0, -1,  1]), ('9', '10'))
     """
 
     def __init__(self, names: Sequence[str] | None = None) -> None:
-        refuse_repeated(names or (), "names")
+        check_unique(names or (), "names")
         self._fixed = names is not None
-        self._number = {name: i for i, name in enumerate(names or ())}
+        self._code_of = {name: code for code, name in enumerate(names or ())}
         self._codes = array("q")
 
     def __len__(self) -> int:
@@ -54,40 +67,39 @@ class NameCodes:
         return len(self._codes)
 
     def allows(self, name: str) -> bool:
-        """Whether the name may come."""
-        return not self._fixed or name in self._number
+        """Whether the name is in the vocabulary, or the vocabulary is open."""
+        return not self._fixed or name in self._code_of
 
     def add(self, name: str | None) -> None:
-        """Append an entry; None is no name, which becomes -1."""
-        self._codes.append(-1 if name is None else self._number.setdefault(name, len(self._number)))
+        """Append an entry; None, no name, becomes -1."""
+        self._codes.append(-1 if name is None else self._code_of.setdefault(name, len(self._code_of)))
 
     def extend(self, names: Iterable[str]) -> None:
         """Append an entry for each name."""
-        number = self._number
-        self._codes.extend([number.setdefault(name, len(number)) for name in names])
+        code_of = self._code_of
+        self._codes.extend([code_of.setdefault(name, len(code_of)) for name in names])
 
-    def settle(self) -> tuple[np.ndarray, tuple[str, ...]]:
-        """The number of each entry, int64, and the names."""
-        codes, names = np.array(self._codes, dtype=np.int64), list(self._number)
+    def finish(self, *, first: Sequence[str] = ()) -> tuple[np.ndarray, tuple[str, ...]]:
+        """The code of each entry, int64, and the names; those of ``first`` that occur come first, in that order."""
+        codes, names = np.array(self._codes, dtype=np.int64), list(self._code_of)
         if self._fixed:
             return codes, tuple(names)
-        order = _sorted_places(names)
-        rank = np.full(len(names) + 1, -1, dtype=np.int64)  # The last is what -1 finds.
+        order = _sorted_positions(names)
+        if first:
+            ranks = {name: rank for rank, name in enumerate(first)}
+            order.sort(key=lambda position: ranks.get(names[position], len(first)))
+        rank = np.full(len(names) + 1, -1, dtype=np.int64)  # The last entry is the one that -1 reads.
         rank[order] = np.arange(len(names))
-        return rank[codes], tuple(names[place] for place in order)
+        return rank[codes], tuple(names[position] for position in order)
 
     def groups(self, *, first: Sequence[str] = ()) -> Groups:
-        """The entries as groups; the names of ``first`` that there are come first, in that order."""
-        codes, names = self.settle()
-        order = [names.index(name) for name in first if name in names]
-        order += [place for place, name in enumerate(names) if name not in first]
-        rank = np.full(len(names) + 1, -1, dtype=np.int64)
-        rank[order] = np.arange(len(names))
-        return Groups(torch.from_numpy(rank[codes]), tuple(names[place] for place in order))
+        """The entries as `Groups`; ``first`` as in `finish`."""
+        codes, names = self.finish(first=first)
+        return Groups(torch.from_numpy(codes), names)
 
 
 class LabelSets:
-    """A set of label names for each row.
+    """A set of label names per row.
 
     Args:
         names: as in `NameCodes`.
@@ -96,7 +108,7 @@ class LabelSets:
         >>> sets = LabelSets()
         >>> for labels in (["rose", "daisy"], [], ["rose", "rose"]):
         ...     sets.add(labels)
-        >>> targets, names = sets.settle()
+        >>> targets, names = sets.finish()
         >>> names, targets.to_dense().tolist()
         (('daisy', 'rose'), [[1.0, 1.0], [0.0, 0.0], [0.0, 1.0]])
     """
@@ -109,7 +121,7 @@ class LabelSets:
         return len(self._sizes)
 
     def allows(self, name: str) -> bool:
-        """Whether the label may come."""
+        """Whether the name is in the vocabulary, or the vocabulary is open."""
         return self._labels.allows(name)
 
     def add(self, labels: Iterable[str]) -> None:
@@ -118,18 +130,18 @@ class LabelSets:
         self._labels.extend(dict.fromkeys(labels))
         self._sizes.append(len(self._labels) - before)
 
-    def settle(self, *, min_count: int = 0) -> tuple[Tensor, tuple[str, ...]]:
-        """The sets as sparse targets, and the names of the labels that are in at least ``min_count`` rows."""
-        labels, names = self._labels.settle()
+    def finish(self, *, min_count: int = 0) -> tuple[Tensor, tuple[str, ...]]:
+        """The sets as sparse targets, and the names of the labels that occur in at least ``min_count`` rows."""
+        labels, names = self._labels.finish()
         rows = np.repeat(np.arange(len(self)), np.array(self._sizes, dtype=np.int64))
         kept = np.flatnonzero(np.bincount(labels, minlength=len(names)) >= min_count)
-        number = np.full(len(names), -1, dtype=np.int64)
-        number[kept] = np.arange(len(kept))
-        labels = number[labels]
+        code = np.full(len(names), -1, dtype=np.int64)
+        code[kept] = np.arange(len(kept))
+        labels = code[labels]
         rows, labels = rows[labels >= 0], labels[labels >= 0]
-        return sparse_targets(rows, labels, len(self), len(kept)), tuple(names[place] for place in kept.tolist())
+        return sparse_targets(rows, labels, len(self), len(kept)), tuple(names[label] for label in kept.tolist())
 
 
-def _sorted_places(names: Sequence[str]) -> list[int]:
-    numbers = all(name.isascii() and name.isdecimal() and name == str(int(name)) for name in names)
-    return sorted(range(len(names)), key=(lambda i: int(names[i])) if numbers else (lambda i: names[i]))
+def _sorted_positions(names: Sequence[str]) -> list[int]:
+    numeric = all(name.isascii() and name.isdecimal() and (name == "0" or name[0] != "0") for name in names)
+    return sorted(range(len(names)), key=(lambda i: (len(names[i]), names[i])) if numeric else (lambda i: names[i]))

@@ -1,4 +1,4 @@
-"""COCO instances: which kinds of object an image shows, from the JSON of their outlines."""
+"""COCO instances: the categories that occur in each image, from the JSON of their outlines."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.files.part_names import PARTS, SPELLINGS, part_name
-from shortlist.data.files.text_files import need_file, read_json, take
-from shortlist.data.groups import Groups
+from shortlist.data.files.part_names import PART_PATTERN, PARTS, part_name
+from shortlist.data.files.text_files import json_field, need_file, read_json
+from shortlist.data.groups import Groups, first_repeat
 from shortlist.data.images import ImageFiles, PathList
 from shortlist.data.target_rows import sparse_targets
+from shortlist.errors import InputError
 
-_PART = re.compile(
-    rf"(?:^|[_-])({'|'.join(name for names in SPELLINGS.values() for name in names)})[_-]?(\d{{4}})?$", re.IGNORECASE
-)
+_PART = re.compile(rf"(?:^|[_-])({PART_PATTERN})[_-]?(\d{{4}})?$", re.IGNORECASE)
 
 
 def read_coco(
@@ -30,7 +29,7 @@ def read_coco(
     year: int | None = None,
     size: int | tuple[int, int] | None = None,
 ) -> Dataset:
-    """Read COCO instances: a label is present in an image that has an annotation of its category, crowds included.
+    """Read COCO instances: a label is present in an image with an annotation of its category, crowds included.
 
     The layout is ``annotations/instances_train2017.json`` with the images in ``train2017/`` beside ``annotations/``.
     Rows are the images in the order of the file, those without annotations included; labels are the categories by
@@ -39,17 +38,18 @@ def read_coco(
     Args:
         annotations: a JSON file of instances, the folder ``annotations`` with ``instances_{train,val}{year}.json``, or
             the folder above it.
-        images: the folder with ``train2017`` and its like, or the very folder of the images; by default that beside.
-        split: of a file, the part that its images are, if its name does not say so; of a folder, the only part to
-            read. ``validation`` and the like are ``val``, also in the names of files.
-        year: which files of a folder to read, needed if it holds several years: their images are the same.
-        size: what `ImageFiles` makes of the images.
+        images: the folder that contains ``train2017`` and so on, or the folder of the images itself; by default the
+            one beside the annotations.
+        split: for a file, the part of its images, if its name does not say so; for a folder, the only part to read.
+            ``validation`` and the like are ``val``, also in file names.
+        year: which files of a folder to read; needed if it holds several years, which share their images.
+        size: as in `ImageFiles`.
 
     Returns:
-        Images with sparse targets, ``superclass`` as a group of labels and the parts as the split.
+        Images with sparse targets, ``label_groups["superclass"]`` and the split.
 
     Raises:
-        ValueError: names the file and the record that is not as it must be.
+        InputError: names the file and the record that breaks a rule.
 
     Example:
         >>> import json, tempfile, pathlib
@@ -73,7 +73,7 @@ def read_coco(
     for file, one in zip(files, read, strict=True):
         differing = sorted({kind[0] for kind in set(one.categories).symmetric_difference(read[0].categories)})
         if differing:
-            raise ValueError(f"`{file}` must have the categories of `{files[0]}`; id {differing[0]} differs.")
+            raise InputError(f"`{file}` must have the categories of `{files[0]}`; id {differing[0]} differs.")
     folders = [_image_folder(file, images) for file in files]
     paths = PathList.of(
         f"{folder}/{name}" for folder, one in zip(folders, read, strict=True) for name in one.file_names
@@ -98,7 +98,7 @@ def read_coco(
 
 
 class _Instances(NamedTuple):
-    """What is kept of one file."""
+    """The content of one file."""
 
     file_names: list[str]
     categories: list[tuple[int, str, str | None]]  # id, name and supercategory, by ascending id
@@ -114,7 +114,7 @@ def _part_and_year(file: Path) -> tuple[str | None, str]:
 def _instance_files(path: Path, split: str | None, year: int | None) -> list[Path]:
     if not path.is_dir():
         if year is not None:
-            raise ValueError(f"`year` chooses among the files of a folder; got {year} with the file `{path}`.")
+            raise InputError(f"`year` selects files of a folder; got {year} for the file `{path}`.")
         return [need_file(path)]
     folder = path / "annotations" if (path / "annotations").is_dir() else path
     years = {file: _part_and_year(file) for file in sorted(folder.glob("instances_*.json"))}
@@ -126,13 +126,13 @@ def _instance_files(path: Path, split: str | None, year: int | None) -> list[Pat
     ]
     if not files:
         wanted = f"instances_{split or '{train,val}'}{year or '{year}'}.json"
-        raise ValueError(f"`{folder}` must hold `{wanted}`; it does not.")
+        raise InputError(f"`{folder}` must hold `{wanted}`; it does not.")
     several = sorted({years[file][1] for file in files})
     if len(several) > 1:
-        raise ValueError(f"`year` must be one of {', '.join(several)}, which `{folder}` holds; got {year}.")
+        raise InputError(f"`year` must be one of {', '.join(several)}, which `{folder}` holds; got {year}.")
     if len({years[file] for file in files}) < len(files):
         names = ", ".join(file.name for file in files)
-        raise ValueError(f"`{folder}` must hold one file of each part; got {names}: pass one.")
+        raise InputError(f"`{folder}` must hold one file per part; got {names}: pass one of them.")
     return files
 
 
@@ -148,30 +148,30 @@ def _image_folder(file: Path, images: str | Path | None) -> Path:
 
 def _read_instances(path: Path) -> _Instances:
     content = _read_without_outlines(path)
-    place = f"`{path}`"
+    where = f"`{path}`"
     if isinstance(content, dict) and "images" in content and "annotations" not in content:
-        raise ValueError(f"{place} holds no labels: it lists images without annotations, as those of test images do.")
+        raise InputError(f"{where} holds no labels: it lists images without annotations, like files of test images.")
     images, annotations, categories = (
-        take(content, key, list, place) for key in ("images", "annotations", "categories")
+        json_field(content, key, list, where) for key in ("images", "annotations", "categories")
     )
     image_ids, file_names = _column(path, "image", images, "id", int), _column(path, "image", images, "file_name", str)
     kinds = _categories(path, categories)
-    _refuse_twice(path, "image", "id", image_ids)
-    _refuse_twice(path, "annotation", "id", _column(path, "annotation", annotations, "id", int))
+    _check_distinct(path, "image", "id", image_ids)
+    _check_distinct(path, "annotation", "id", _column(path, "annotation", annotations, "id", int))
     row_of = {image: row for row, image in enumerate(image_ids)}
     label_of = {kind[0]: label for label, kind in enumerate(kinds)}
-    rows = _numbers(path, annotations, "image_id", row_of)
-    return _Instances(file_names, kinds, rows, _numbers(path, annotations, "category_id", label_of))
+    rows = _references(path, annotations, "image_id", row_of)
+    return _Instances(file_names, kinds, rows, _references(path, annotations, "category_id", label_of))
 
 
 def _read_without_outlines(path: Path) -> Any:
-    """The JSON but for the outlines, which are nine tenths of it: dropped at once, or collecting them takes longest."""
+    """The JSON without the outlines, nine tenths of it: dropped at once, since collecting them would take longest."""
     try:
         return json.loads(need_file(path).read_bytes(), object_hook=_drop_outline)
     except RecursionError as error:
-        raise ValueError(f"`{path}` is nested too deeply to be COCO instances.") from error
+        raise InputError(f"`{path}` is nested too deeply to be COCO instances.") from error
     except ValueError:
-        return read_json(path)  # It refuses the file, too, and in a sentence.
+        return read_json(path)  # Refuses the file too, with a good message.
 
 
 def _drop_outline(record: dict[str, Any]) -> dict[str, Any]:
@@ -183,67 +183,64 @@ def _drop_outline(record: dict[str, Any]) -> dict[str, Any]:
 
 def _categories(path: Path, records: Sequence[Any]) -> list[tuple[int, str, str | None]]:
     ids, names = _column(path, "category", records, "id", int), _column(path, "category", records, "name", str)
-    _refuse_twice(path, "category", "id", ids)
-    _refuse_twice(path, "category", "name", names)
+    _check_distinct(path, "category", "id", ids)
+    _check_distinct(path, "category", "name", names)
     supers = [
         None
         if record.get("supercategory") is None
-        else take(record, "supercategory", str, f"`{path}` category {_called(record, place)}")
-        for place, record in enumerate(records)
+        else json_field(record, "supercategory", str, f"`{path}` category {_called(record, position)}")
+        for position, record in enumerate(records)
     ]
     return sorted(zip(ids, names, supers, strict=True), key=lambda kind: kind[0])
 
 
 def _column(path: Path, what: str, records: Sequence[Any], key: str, kind: type) -> list[Any]:
-    """The values of one key, at the speed of a list; the slow way only to name the record that lacks it."""
+    """The values of one key, read fast; the slow way only names the record that lacks it."""
     try:
         values = [record[key] for record in records]
         fits = set(map(type, values)) <= {kind}
     except (KeyError, TypeError):
         values, fits = [], False
     if not fits:
-        for place, record in enumerate(records):
-            take(record, key, kind, f"`{path}` {what} {_called(record, place)}")
+        for position, record in enumerate(records):
+            json_field(record, key, kind, f"`{path}` {what} {_called(record, position)}")
     if kind is str:
-        _refuse_half_characters(path, what, records, key, values)
+        _check_characters(path, what, records, key, values)
     return values
 
 
-def _refuse_half_characters(path: Path, what: str, records: Sequence[Any], key: str, values: Sequence[str]) -> None:
-    """JSON can write half a character, which no file can have in its name and no terminal can show."""
+def _check_characters(path: Path, what: str, records: Sequence[Any], key: str, values: Sequence[str]) -> None:
+    """JSON can hold half a character, which no file name can contain and no terminal can show."""
     try:
         "".join(values).encode()
     except UnicodeEncodeError:
-        for place, value in enumerate(values):
+        for position, value in enumerate(values):
             if any("\ud800" <= character <= "\udfff" for character in value):
-                called = _called(records[place], place)
-                raise ValueError(f"`{path}` {what} {called}: {key} {value!r:.60} must be whole characters.") from None
+                called = _called(records[position], position)
+                raise InputError(f"`{path}` {what} {called}: {key} {value!r:.60} must be whole characters.") from None
 
 
-def _called(record: Any, place: int) -> str:
-    """A record by its id, which people can search for; without one, by its place in the list."""
+def _called(record: Any, position: int) -> str:
+    """A record by its id, which people can search for; without one, by its position in the list."""
     known = isinstance(record, dict) and isinstance(record.get("id"), int)
-    return f"with id {record['id']}" if known else f"number {place}"
+    return f"with id {record['id']}" if known else f"number {position}"
 
 
-def _refuse_twice(path: Path, what: str, key: str, values: Sequence[Any]) -> None:
-    if len(set(values)) == len(values):
-        return
-    seen: dict[Any, int] = {}
-    for place, value in enumerate(values):
-        if value in seen:
-            raise ValueError(f"`{path}` {what} number {place}: {key} {value!r} is that of number {seen[value]}, too.")
-        seen[value] = place
+def _check_distinct(path: Path, what: str, key: str, values: Sequence[Any]) -> None:
+    repeat = first_repeat(values)
+    if repeat is not None:
+        first, second = repeat
+        raise InputError(f"`{path}` {what} number {second}: {key} {values[second]!r} is also that of number {first}.")
 
 
-def _numbers(path: Path, annotations: Sequence[Any], key: str, number_of: dict[int, int]) -> np.ndarray:
-    """The row or the label that each annotation points to."""
+def _references(path: Path, annotations: Sequence[Any], key: str, position_of: dict[int, int]) -> np.ndarray:
+    """The row or the label that each annotation refers to."""
     values = _column(path, "annotation", annotations, key, int)
-    numbers = np.fromiter((number_of.get(value, -1) for value in values), dtype=np.int64, count=len(values))
+    numbers = np.fromiter((position_of.get(value, -1) for value in values), dtype=np.int64, count=len(values))
     lost = np.flatnonzero(numbers < 0)
     if len(lost):
-        place = int(lost[0])
-        called = _called(annotations[place], place)
+        position = int(lost[0])
+        called = _called(annotations[position], position)
         listed = {"image_id": "images", "category_id": "categories"}[key]
-        raise ValueError(f"`{path}` annotation {called}: {key} must be an id of the {listed}; got {values[place]}.")
+        raise InputError(f"`{path}` annotation {called}: {key} must be an id of the {listed}; got {values[position]}.")
     return numbers

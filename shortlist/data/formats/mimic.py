@@ -1,4 +1,4 @@
-"""MIMIC-III discharge summaries with ICD-9 codes, as the CAML preprocessing writes them."""
+"""MIMIC-III discharge summaries with ICD-9 codes, in the output of the CAML preprocessing."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from shortlist.data.files.text_files import need_file, need_folder, text_lines
 from shortlist.data.files.vocabularies import LabelSets, NameCodes
 from shortlist.data.groups import Groups
 from shortlist.data.inputs import Texts
+from shortlist.errors import InputError
 
 COLUMNS = ("SUBJECT_ID", "HADM_ID", "TEXT", "LABELS")
 FILES = ("train", "dev", "test")
@@ -64,22 +65,22 @@ def read_mimic(folder: str | Path, *, version: str | int = "full", codes: Sequen
     """Read discharge summaries and their codes from the output of the CAML preprocessing.
 
     The folder holds ``train_full.csv``, ``dev_full.csv`` and ``test_full.csv`` (or ``train_50.csv`` and so on) with the
-    columns ``SUBJECT_ID, HADM_ID, TEXT, LABELS`` and perhaps ``length``, where labels stand between semicolons. Or it
+    columns ``SUBJECT_ID, HADM_ID, TEXT, LABELS`` and optionally ``length``, where semicolons separate labels. Or it
     holds ``notes_labeled.csv`` alone, with the split in ``train_full_hadm_ids.csv`` and so on: rows that no list names
     are then left out, and without any list there is no split. Notes are kept in memory. Rows may have no codes.
 
     Args:
-        folder: where the files are.
+        folder: the folder of the files.
         version: ``full`` for all codes, ``50`` (or the number) for the files of the 50 most frequent ones.
-        codes: the labels, in their order; all other codes are dropped, their rows are not. None for all codes that
-            occur, sorted, as CAML numbers them. To cut ``notes_labeled.csv`` to the 50 codes, give those.
+        codes: the labels, in their order; all other codes are dropped, but their rows are kept. None for all codes that
+            occur, sorted, as CAML numbers them. To restrict ``notes_labeled.csv`` to the 50 codes, give those.
 
     Returns:
         Texts with sparse targets. ``split`` has ``train``, ``val`` (the file ``dev``) and ``test``; ``row_groups`` has
-        ``patient``; ``label_groups`` has ``category`` (the code before its point) and ``chapter`` of ICD-9-CM.
+        ``patient``; ``label_groups`` has ``category`` (the code before its period) and ``chapter`` of ICD-9-CM.
 
     Raises:
-        ValueError: names the file and the line for a row that is wrong, or an admission that occurs twice.
+        InputError: names the file and the line of a wrong row, or of an admission that occurs twice.
 
     References:
         Mullenbach, Wiegreffe, Duke, Sun & Eisenstein, "Explainable prediction of medical codes from clinical text",
@@ -87,26 +88,26 @@ def read_mimic(folder: str | Path, *, version: str | int = "full", codes: Sequen
     """
     folder = need_folder(folder)
     if isinstance(version, bool) or str(version) not in ("full", "50"):
-        raise ValueError(f"`version` must be 'full' or '50'; got {version!r}.")
+        raise InputError(f"`version` must be 'full' or '50'; got {version!r}.")
     version = str(version)
     if isinstance(codes, str):
-        raise TypeError(f"`codes` must be a sequence of codes; got the text {codes!r}.")
+        raise InputError(f"`codes` must be a sequence of codes; got the text {codes!r}.")
     rows = _split_rows(folder, version)
     texts: list[str] = []
     labels, patients, parts = LabelSets(codes), NameCodes(), NameCodes()
     seen: dict[str, str] = {}
-    for part, place, (patient, admission, text, listed) in rows:
+    for part, where, (patient, admission, text, listed) in rows:
         for column, value in (("SUBJECT_ID", patient), ("HADM_ID", admission)):
             if not (value.isascii() and value.isdecimal()):
-                raise ValueError(f"{place}: {column} must be a whole number; got {value!r:.60}.")
+                raise InputError(f"{where}: {column} must be an integer; got {value!r:.60}.")
         if admission in seen:
-            raise ValueError(f"{place}: HADM_ID {admission} must not occur twice; it is also at {seen[admission]}.")
-        seen[admission] = place
+            raise InputError(f"{where}: HADM_ID {admission} must occur once; it is also at {seen[admission]}.")
+        seen[admission] = where
         texts.append(text)
         labels.add(code for code in map(str.strip, listed.split(";")) if code and labels.allows(code))
         patients.add(patient)
         parts.add(part)
-    targets, names = labels.settle()
+    targets, names = labels.finish()
     split = parts.groups(first=PARTS)
     return Dataset(
         Texts(texts),
@@ -123,60 +124,60 @@ def read_mimic(folder: str | Path, *, version: str | int = "full", codes: Sequen
 
 
 def _split_rows(folder: Path, version: str) -> Iterator[tuple[str | None, str, list[str]]]:
-    """Part, place and cells of all rows, from three files or from one file and three lists."""
+    """Part, location and cells of all rows, from three files or from one file and three lists."""
     files = {part: folder / f"{part}_{version}.csv" for part in FILES}
     if any(file.exists() for file in files.values()):
         for part, file in files.items():
-            for place, cells in _rows(file):
-                yield part_name(part), place, cells
+            for where, cells in _rows(file):
+                yield part_name(part), where, cells
         return
     single = folder / "notes_labeled.csv"
     if not single.exists():
-        raise ValueError(f"`{folder}` holds neither `train_{version}.csv` nor `notes_labeled.csv`.")
+        raise InputError(f"`{folder}` holds neither `train_{version}.csv` nor `notes_labeled.csv`.")
     lists = {part: folder / f"{part}_{version}_hadm_ids.csv" for part in FILES}
     if version == "full" and not any(file.exists() for file in lists.values()):
-        for place, cells in _rows(single):
-            yield None, place, cells
+        for where, cells in _rows(single):
+            yield None, where, cells
         return
     part_of = _part_of_admission(lists)
-    for place, cells in _rows(single):
+    for where, cells in _rows(single):
         if cells[1] in part_of:
-            yield part_of[cells[1]], place, cells
+            yield part_of[cells[1]], where, cells
 
 
 def _part_of_admission(lists: dict[str, Path]) -> dict[str, str]:
     part_of: dict[str, str] = {}
     for part, file in lists.items():
-        for number, line in text_lines(file, encoding="utf-8-sig"):
+        for number, line in text_lines(file):
             admission = line.strip()
             if not admission:
                 continue
             if part_of.setdefault(admission, part_name(part)) != part_name(part):
                 other = part_of[admission]
-                raise ValueError(
-                    f"`{file}` line {number}: HADM_ID {admission} must be in one part; {other} has it too."
+                raise InputError(
+                    f"`{file}` line {number}: HADM_ID {admission} must be in one part; it is also in {other}."
                 )
     return part_of
 
 
 def _rows(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Place and the four cells of each row of one file."""
+    """Location and the four cells of each row of one file."""
     records = csv_records(need_file(path))
     _, header = next(records, (0, []))
     names = [name.strip() for name in header]
     missing = [column for column in COLUMNS if column not in names]
     if missing:
-        raise ValueError(f"`{path}` line 1: must name the columns {', '.join(COLUMNS)}; {missing[0]} is missing.")
-    places = [names.index(column) for column in COLUMNS]
+        raise InputError(f"`{path}` line 1: must name the columns {', '.join(COLUMNS)}; {missing[0]} is missing.")
+    positions = [names.index(column) for column in COLUMNS]
     for line, cells in records:
         if len(cells) != len(names):
-            raise ValueError(f"`{path}` line {line}: must have {len(names)} cells, as the header; got {len(cells)}.")
-        subject, admission, text, labels = (cells[place] for place in places)
+            raise InputError(f"`{path}` line {line}: must have {len(names)} cells, like the header; got {len(cells)}.")
+        subject, admission, text, labels = (cells[position] for position in positions)
         yield f"`{path}` line {line}", [subject.strip(), admission.strip(), text, labels]
 
 
 def _chapter(code: str) -> str | None:
-    """The chapter of ICD-9-CM; a procedure has two digits before the point, a diagnosis three; None for no code."""
+    """The chapter of ICD-9-CM: procedures have two digits before the period, diagnoses three; None for no code."""
     category = code.partition(".")[0]
     if category[:1] in SUPPLEMENTS and category[1:].isdecimal():
         return SUPPLEMENTS[category[0]]

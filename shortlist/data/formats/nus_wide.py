@@ -1,4 +1,4 @@
-"""NUS-WIDE: 81 concepts in pictures of Flickr, from one file of zeros and ones for each concept."""
+"""NUS-WIDE: 81 concepts in Flickr pictures, from one file of zeros and ones per concept."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.files.text_files import need_file, need_folder, text_lines
-from shortlist.data.groups import Groups
+from shortlist.data.groups import Groups, first_repeat
 from shortlist.data.images import ImageFiles, PathList
 from shortlist.data.target_rows import sparse_targets
+from shortlist.errors import InputError
 
 PARTS = {"train": "Train", "test": "Test"}
 
@@ -20,22 +21,22 @@ def read_nus_wide(
 ) -> Dataset:
     r"""Read the ground truth of NUS-WIDE.
 
-    The layout is ``ConceptsList/Concepts81.txt`` (or ``Concepts81.txt``) with a concept in each line, and
-    ``ImageList/{Train,Test}Imagelist.txt`` with an image in each line, such as ``actor\0001_2124494179.jpg``; to line i
-    belongs line i, 0 or 1, of each ``Groundtruth/TrainTestLabels/Labels_{concept}_{Train,Test}.txt``. Where this folder
-    is missing, ``ImageList/Imagelist.txt`` goes with ``Groundtruth/AllLabels/Labels_{concept}.txt``, and the other
-    lists give the split only. The tags of users in ``NUS_WID_Tags`` are no ground truth and are not read.
+    The layout is ``ConceptsList/Concepts81.txt`` (or ``Concepts81.txt``) with one concept per line, and
+    ``ImageList/{Train,Test}Imagelist.txt`` with one image per line, such as ``actor\0001_2124494179.jpg``; line i of
+    each ``Groundtruth/TrainTestLabels/Labels_{concept}_{Train,Test}.txt``, 0 or 1, belongs to the image of line i. If
+    this folder is missing, ``ImageList/Imagelist.txt`` goes with ``Groundtruth/AllLabels/Labels_{concept}.txt``, and
+    the other lists only give the split. The user tags in ``NUS_WID_Tags`` are not ground truth and are not read.
 
     Args:
-        root: the folder with these.
-        images: the folder that the lists of images refer to; by default ``Flickr`` in ``root``.
-        size: what `ImageFiles` makes of the images.
+        root: the folder with these files.
+        images: the folder that the image lists refer to; by default ``Flickr`` in ``root``.
+        size: as in `ImageFiles`.
 
     Returns:
         Images with sparse targets, in the order of the lists, with the split into train and test.
 
     Raises:
-        ValueError: names the file and the line that is not as it must be, or both files whose lines do not agree.
+        InputError: names the file and the line that breaks a rule, or two files whose lines do not agree.
 
     Example:
         >>> import tempfile
@@ -61,10 +62,10 @@ def read_nus_wide(
     by_part = truth / "TrainTestLabels"
     lists = {part: root / "ImageList" / f"{called}Imagelist.txt" for part, called in PARTS.items()}
     listed = {part: _image_names(file) for part, file in lists.items() if file.is_file()}
-    _refuse_shared(lists, listed)
+    _check_disjoint(lists, listed)
     if by_part.is_dir():
         if not listed:
-            raise ValueError(
+            raise InputError(
                 f"`{root / 'ImageList'}` must hold `TrainImagelist.txt` or `TestImagelist.txt`; it does not."
             )
         names = [name for part in listed.values() for name in part]
@@ -98,58 +99,57 @@ def read_nus_wide(
 
 
 def _lines(file: Path) -> list[str]:
-    """Lines without the blanks at their ends; blank lines are allowed at the end of the file only."""
-    lines = [line.removeprefix("\ufeff").strip() for _, line in text_lines(file)]
+    """Stripped lines; blank lines are allowed only at the end of the file."""
+    lines = [line.strip() for _, line in text_lines(file)]
     while lines and not lines[-1]:
         lines.pop()
     if "" in lines:
-        raise ValueError(f"`{file}` line {lines.index('') + 1}: must not be blank.")
+        raise InputError(f"`{file}` line {lines.index('') + 1}: must not be blank.")
     return lines
 
 
-def _refuse_repeated_lines(file: Path, lines: list[str], what: str) -> None:
-    if len(set(lines)) == len(lines):
-        return
-    seen: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        if line in seen:
-            raise ValueError(f"`{file}` line {number}: {what} {line!r} must differ from that of line {seen[line]}.")
-        seen[line] = number
+def _check_distinct(file: Path, lines: list[str], what: str) -> None:
+    repeat = first_repeat(lines)
+    if repeat is not None:
+        first, second = repeat
+        raise InputError(
+            f"`{file}` line {second + 1}: {what} {lines[second]!r} must differ from that of line {first + 1}."
+        )
 
 
 def _concepts(root: Path) -> list[str]:
     file = root / "ConceptsList" / "Concepts81.txt"
     file = file if file.is_file() else need_file(root / "Concepts81.txt")
     concepts = _lines(file)
-    _refuse_repeated_lines(file, concepts, "concept")
+    _check_distinct(file, concepts, "concept")
     return concepts
 
 
 def _image_names(file: Path) -> list[str]:
     names = [line.replace("\\", "/") for line in _lines(file)]  # The lists were written on Windows.
-    _refuse_repeated_lines(file, names, "image")
+    _check_distinct(file, names, "image")
     return names
 
 
-def _refuse_shared(lists: dict[str, Path], listed: dict[str, list[str]]) -> None:
+def _check_disjoint(lists: dict[str, Path], listed: dict[str, list[str]]) -> None:
     if len(listed) < 2:
         return
     train = set(listed["train"])
     for number, name in enumerate(listed["test"], start=1):
         if name in train:
-            raise ValueError(f"`{lists['test']}` line {number}: image {name!r} must not be in `{lists['train']}`, too.")
+            raise InputError(f"`{lists['test']}` line {number}: image {name!r} must not also be in `{lists['train']}`.")
 
 
 def _present(file: Path, count: int, image_list: Path) -> np.ndarray:
-    """Numbers of the lines that are 1, in a file of ``count`` lines that are 0 or 1."""
+    """Indices of the lines that are 1, in a file of ``count`` lines that are 0 or 1."""
     text = need_file(file).read_bytes().replace(b"\r\n", b"\n")
     codes = np.frombuffer(text if text.endswith(b"\n") else text + b"\n", dtype=np.uint8)
     if len(codes) == 2 * count and (codes[1::2] == ord("\n")).all() and (codes[::2] | 1 == ord("1")).all():
         return np.flatnonzero(codes[::2] == ord("1"))
-    lines = _lines(file)  # Blanks around the digits, or something wrong, which the slow way names.
+    lines = _lines(file)  # Blanks around the digits, or a mistake, which the slow way names.
     for number, line in enumerate(lines, start=1):
         if line not in ("0", "1"):
-            raise ValueError(f"`{file}` line {number}: must be 0 or 1; got {line!r:.60}.")
+            raise InputError(f"`{file}` line {number}: must be 0 or 1; got {line!r:.60}.")
     if len(lines) != count:
-        raise ValueError(f"`{file}` must have as many lines as `{image_list}`, {count}; got {len(lines)}.")
+        raise InputError(f"`{file}` must have as many lines as `{image_list}`: {count}; got {len(lines)}.")
     return np.flatnonzero(np.array(lines, dtype="U1") == "1")

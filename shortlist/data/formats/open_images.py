@@ -1,10 +1,9 @@
-"""Open Images: labels of images that people verified or machines proposed, from CSV files of millions of lines."""
+"""Open Images: image labels verified by people or proposed by machines, from CSV files of millions of lines."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import compress, islice, repeat
 from operator import itemgetter
@@ -18,11 +17,13 @@ from torch import Tensor
 from shortlist.data.dataset import Dataset
 from shortlist.data.files.part_names import part_name
 from shortlist.data.files.text_files import need_file, text_lines
+from shortlist.data.files.vocabularies import distinct_names
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageFiles, PathList
 from shortlist.data.target_rows import sparse_targets
+from shortlist.errors import InputError
 
-# What each part is called in the names of files and folders; V7 says "val" where the others say "validation".
+# The name of each part in files and folders; V7 says "val" where the others say "validation".
 PARTS = {"train": ("train",), "val": ("validation", "val"), "test": ("test",)}
 DESCRIPTIONS = (
     "oidv7-class-descriptions.csv",
@@ -32,11 +33,11 @@ DESCRIPTIONS = (
     "class-descriptions-boxable.csv",
 )
 COLUMNS = ("ImageID", "LabelName", "Confidence")
-LARGEST_DENSE = 2**31
+MAX_DENSE = 2**31
 BLOCK = 2**16
-LENGTHS = range(1, 256)
+NAME_LENGTHS = range(1, 256)
 
-# What a line says of a label; the greater one counts where lines differ, so that people overrule machines.
+# What a line says about a label; if lines differ, the greater counts, so people overrule machines.
 NOTHING, MACHINE_YES, HUMAN_NO, HUMAN_YES = range(4)
 
 
@@ -53,34 +54,33 @@ def read_open_images(
     r"""Read image-level labels of Open Images (V4 to V7).
 
     The layout is ``oidv6-train-annotations-human-imagelabels.csv`` and its like for validation and test, with the
-    header ``ImageID,Source,LabelName,Confidence`` and confidence 1 for a label that people verified to be present and 0
+    header ``ImageID,Source,LabelName,Confidence`` and confidence 1 for a label that people verified to be present, 0
     for one verified to be absent; ``...-machine-imagelabels.csv`` with fractions; and
     ``oidv6-class-descriptions.csv`` with the name of each label. Images are ``train/{ImageID}.jpg`` and so on.
 
-    People verified a few labels of each image. What no line lists is unknown in truth, and taken as absent by default,
-    as is usual.
+    People verified a few labels of each image. Labels that no line lists are really unknown; by default they count as
+    absent, as is common.
 
-    Rows are the images in the order in which the files first name them, train, val, then test. Labels are those of the
-    descriptions in their order, then labels without a description, sorted, under their code. Names that repeat get the
-    code appended. Where lines differ, people overrule machines, and present overrules absent.
+    Rows are the images in the order in which the files first name them: train, val, then test. Labels are those of the
+    descriptions in their order, then labels without a description, sorted, under their code. Repeated names get the
+    code appended. If lines differ, people overrule machines, and present overrules absent.
 
     Args:
         path: the folder of these files, one with them in ``annotations/``, or one CSV file of labels.
-        names_file: the CSV file of the descriptions, with or without a header; by default looked for beside the labels.
-        images: the folder with ``train``, ``validation`` and ``test``, or the very folder of the images; by default
+        names_file: the CSV file of the descriptions, with or without a header; by default the one beside the labels.
+        images: the folder with ``train``, ``validation`` and ``test``, or the folder of the images itself; by default
             the folder of the labels.
-        unlisted: what a label is that no line lists. With ``unknown`` the targets are dense.
-        min_confidence: the least confidence, in (0, 1], with which a label that a machine proposed is present; with a
-            lower one it is as if not listed. None reads no labels of machines.
-        split: of a file, the part that its images are, if its name does not say so; of a folder, the only part to
-            read.
-        size: what `ImageFiles` makes of the images.
+        unlisted: what labels are that no line lists. With ``unknown`` the targets are dense.
+        min_confidence: the least confidence, in (0, 1], at which a label proposed by a machine is present; below it,
+            the label counts as not listed. None reads no labels of machines.
+        split: for a file, the part of its images, if its name does not say so; for a folder, the only part to read.
+        size: as in `ImageFiles`.
 
     Returns:
-        Images with sparse targets, or with dense ones (float32, -1 for unknown), and the parts as the split.
+        Images with sparse targets, or with dense ones (float32, -1 for unknown), and the split.
 
     Raises:
-        ValueError: names the file and line that is not as it must be; or for dense targets of more than 2^31 entries.
+        InputError: names the file and the line that breaks a rule; also for dense targets of more than 2^31 entries.
 
     Example:
         >>> import tempfile
@@ -97,25 +97,25 @@ def read_open_images(
         https://storage.googleapis.com/openimages/web/download_v7.html.
     """
     if unlisted not in ("absent", "unknown"):
-        raise ValueError(f"`unlisted` must be 'absent' or 'unknown'; got {unlisted!r}.")
+        raise InputError(f"`unlisted` must be 'absent' or 'unknown'; got {unlisted!r}.")
     if min_confidence is not None and not 0 < min_confidence <= 1:
-        raise ValueError(f"`min_confidence` must lie in (0, 1]; got {min_confidence}.")
+        raise InputError(f"`min_confidence` must lie in (0, 1]; got {min_confidence}.")
     split = None if split is None else part_name(split)
     files = _label_files(Path(path), split, machines=min_confidence is not None)
     described = _descriptions(names_file, files[0].path.parent)
-    numbers = _Numbers({code: number for number, code in enumerate(described)})
-    judged = unlisted == "unknown" or min_confidence is not None
+    label_codes = _LabelCodes({code: number for number, code in enumerate(described)})
+    keep_all = unlisted == "unknown" or min_confidence is not None
     base = files[0].path.parent if images is None else Path(images)
     if images is None and base.name == "annotations":
         base = base.parent
     parts: dict[str | None, _Lines] = {}
     for part in dict.fromkeys(file.part for file in files):
-        own = [_read_lines(file, numbers, min_confidence, judged) for file in files if file.part == part]
+        own = [_read_lines(file, label_codes, min_confidence, keep_all) for file in files if file.part == part]
         parts[part] = _by_image(own)
-    _refuse_shared_images(path, parts)
+    _check_disjoint(path, parts)
     lines = _joined(list(parts.values()))
-    codes, place = _label_order(list(numbers), len(described))
-    lines = lines._replace(labels=place[lines.labels])
+    codes, rank = _label_order(list(label_codes), len(described))
+    lines = lines._replace(labels=rank[lines.labels])
     folders = [_image_folder(base, part, given=images is not None) for part in parts]
     names_in = zip(folders, parts.values(), strict=True)
     paths = PathList((str(folder), names) for folder, one in names_in for names in one.file_names())
@@ -124,8 +124,8 @@ def read_open_images(
     return Dataset(
         ImageFiles(paths, size=size),
         _dense_targets(lines, len(codes)) if unlisted == "unknown" else _sparse_targets(lines, len(codes)),
-        _label_names(codes, described),
-        split=Groups(torch.from_numpy(np.repeat(np.arange(len(counts)), counts)), tuple(called)) if called else None,
+        distinct_names([described.get(code) or code for code in codes], codes),
+        split=Groups.of_sizes(counts, called) if called else None,
         name="Open Images",
     )
 
@@ -137,31 +137,35 @@ class _File(NamedTuple):
 
 
 class _Lines(NamedTuple):
-    """Lines of label files: which image, which label, and what is said of it."""
+    """Lines of label files: image, label, and what the line says about it."""
 
     images: np.ndarray  # names as bytes
-    rows: np.ndarray  # int64, places in images
+    rows: np.ndarray  # int64, positions in images
     labels: np.ndarray  # int32
     said: np.ndarray  # int8
 
     def file_names(self) -> Iterator[list[str]]:
-        """The files of the images, a block at a time, because there may be nine million."""
+        """The file names of the images, one block at a time, because there may be nine million."""
         for first in range(0, len(self.images), BLOCK):
             yield [f"{image.decode()}.jpg" for image in self.images[first : first + BLOCK].tolist()]
 
 
-class _Numbers(dict[str, int]):
-    """Codes of labels, numbered as they come."""
+class _LabelCodes(dict[str, int]):
+    """Labels, numbered as they come."""
 
     def __missing__(self, code: str) -> int:
         if not code:
-            raise ValueError("LabelName must not be empty")
+            raise _BadValueError("LabelName must not be empty")
         self[code] = number = len(self)
         return number
 
 
-class _Said(dict[str, int]):
-    """What a confidence says, each text read once."""
+class _BadValueError(Exception):
+    """Why a value is refused; its line is not known yet."""
+
+
+class _Meanings(dict[str, int]):
+    """What a confidence means; each text is parsed once."""
 
     def __init__(self, machine: bool, min_confidence: float | None) -> None:
         super().__init__()
@@ -173,18 +177,20 @@ class _Said(dict[str, int]):
         except ValueError:
             value = -1.0
         if not 0 <= value <= 1:
-            raise ValueError(f"Confidence must lie in [0, 1]; got {text!r:.60}")
+            raise _BadValueError(f"Confidence must lie in [0, 1]; got {text!r:.60}")
         if value in (0, 1) and not self.machine:
             said = HUMAN_YES if value == 1 else HUMAN_NO
         elif self.min_confidence is None:
-            raise ValueError(f"Confidence {text} is that of a machine, so `min_confidence` must be a number; got None")
+            raise _BadValueError(
+                f"Confidence {text} is that of a machine, so `min_confidence` must be a number; got None"
+            )
         else:
             said = MACHINE_YES if value >= self.min_confidence else NOTHING
         self[text] = said
         return said
 
 
-def _described_by_name(path: Path) -> _File | None:
+def _file_of_name(path: Path) -> _File | None:
     pattern = r"(?:^|-)(train|validation|val|test)-annotations-(human|machine)-imagelabels(?:-boxable)?\.csv(?:\.gz)?$"
     found = re.search(pattern, path.name)
     if not found:
@@ -195,35 +201,35 @@ def _described_by_name(path: Path) -> _File | None:
 def _label_files(path: Path, split: str | None, *, machines: bool) -> list[_File]:
     """The files to read, by part, people before machines."""
     if not path.is_dir():
-        file = _described_by_name(need_file(path)) or _File(path, None, False)
+        file = _file_of_name(need_file(path)) or _File(path, None, False)
         return [file._replace(part=split or file.part)]
     folder = path / "annotations" if (path / "annotations").is_dir() else path
-    found = [file for file in map(_described_by_name, sorted(folder.iterdir())) if file is not None]
+    found = [file for file in map(_file_of_name, sorted(folder.iterdir())) if file is not None]
     files = []
     if split is not None and split not in PARTS:
-        raise ValueError(f"`split` must be one of {', '.join(PARTS)} for a folder; got {split!r}.")
+        raise InputError(f"`split` must be one of {', '.join(PARTS)} for a folder; got {split!r}.")
     for part in PARTS if split is None else (split,):
         for machine in (False, True) if machines else (False,):
             own = [file for file in found if file.part == part and file.machine == machine]
             if len(own) > 1:
                 listed = ", ".join(file.path.name for file in own)
-                raise ValueError(f"`{folder}` must hold one such file of a part; got {listed}: pass one.")
+                raise InputError(f"`{folder}` must hold one such file per part; got {listed}: pass one of them.")
             files += own
     if not files:
-        raise ValueError(f"`{folder}` must hold `{split or 'train'}-annotations-human-imagelabels.csv`; it does not.")
+        raise InputError(f"`{folder}` must hold `{split or 'train'}-annotations-human-imagelabels.csv`; it does not.")
     return files
 
 
 def _csv_row(path: Path, number: int, line: str) -> list[str]:
-    """The fields of one line; none of a blank one."""
+    """The fields of one line; none for a blank line."""
     try:
         return next(csv.reader([line], strict=True), []) if line.strip() else []
     except csv.Error as error:
-        raise ValueError(f"`{path}` line {number} is not CSV: {error}.") from error
+        raise InputError(f"`{path}` line {number} is not CSV: {error}.") from error
 
 
 def _descriptions(names: str | Path | None, folder: Path) -> dict[str, str]:
-    """The name of each code; of none if no file is given or found."""
+    """The name of each code; empty if no file is given or found."""
     found = [folder / name for name in DESCRIPTIONS if (folder / name).is_file()]
     path = found[0] if names is None and found else names
     if path is None:
@@ -231,25 +237,25 @@ def _descriptions(names: str | Path | None, folder: Path) -> dict[str, str]:
     path = need_file(path)
     described: dict[str, str] = {}
     for number, line in text_lines(path):
-        row = _csv_row(path, number, line.removeprefix("\ufeff"))
+        row = _csv_row(path, number, line)
         if not row or (number == 1 and row == ["LabelName", "DisplayName"]):
             continue
         if len(row) != 2 or not row[0]:
-            raise ValueError(f"`{path}` line {number}: must be LabelName,DisplayName; got {','.join(row)!r:.60}.")
+            raise InputError(f"`{path}` line {number}: must be LabelName,DisplayName; got {','.join(row)!r:.60}.")
         if row[0] in described:
-            raise ValueError(f"`{path}` line {number}: LabelName {row[0]!r} must be described once.")
+            raise InputError(f"`{path}` line {number}: LabelName {row[0]!r} must be described once.")
         described[row[0]] = row[1].strip()
     return described
 
 
-def _read_lines(file: _File, numbers: _Numbers, min_confidence: float | None, judged: bool) -> _Lines:
-    """Read a file by blocks of lines; without ``judged``, nothing but what is present is kept."""
+def _read_lines(file: _File, label_codes: _LabelCodes, min_confidence: float | None, keep_all: bool) -> _Lines:
+    """Read a file by blocks of lines; without ``keep_all``, only present labels are kept."""
     lines = map(itemgetter(1), text_lines(file.path))
-    header = [name.strip() for name in _csv_row(file.path, 1, next(lines, "").removeprefix("\ufeff"))]
+    header = [name.strip() for name in _csv_row(file.path, 1, next(lines, ""))]
     if not set(COLUMNS) <= set(header):
         got = ",".join(header)
-        raise ValueError(f"`{file.path}` line 1: must be ImageID,Source,LabelName,Confidence; got {got!r:.60}.")
-    said = _Said(file.machine, min_confidence)
+        raise InputError(f"`{file.path}` line 1: must be ImageID,Source,LabelName,Confidence; got {got!r:.60}.")
+    meanings = _Meanings(file.machine, min_confidence)
     blocks = [_Lines(np.empty(0, "S1"), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int8))]
     first, runs, last = 2, 0, ""
     while block := list(islice(lines, BLOCK)):
@@ -258,28 +264,28 @@ def _read_lines(file: _File, numbers: _Numbers, min_confidence: float | None, ju
         if not fields:
             continue
         names, labels, confidences = (fields[header.index(name) :: len(header)] for name in COLUMNS)
-        _refuse_odd_names(file.path, numbered, names)
+        _check_names(file.path, numbered, names)
         images = np.array(names)
-        # A file lists an image in one run of lines as a rule, so that runs are few and made unique at the end.
+        # A file usually lists an image in one run of lines, so there are few runs, made unique at the end.
         new = np.concatenate([[names[0] != last], images[1:] != images[:-1]])
         run, last = np.cumsum(new) + (runs - 1), names[-1]
         runs = int(run[-1]) + 1
-        saying = _looked_up(file.path, numbered, confidences, said, np.int8)
-        listed = saying != NOTHING
-        if not listed.all():  # What a machine was too unsure of is no label, unless another line has it.
+        said = _looked_up(file.path, numbered, confidences, meanings, np.int8)
+        listed = said != NOTHING
+        if not listed.all():  # Labels of low confidence count only if another line has them.
             numbered, labels = list(compress(numbered, listed)), list(compress(labels, listed))
-            run, saying = run[listed], saying[listed]
-        label = _looked_up(file.path, numbered, labels, numbers, np.int32)
-        kept = slice(None) if judged else saying == HUMAN_YES
-        blocks.append(_Lines(np.char.encode(images[new], "utf-8"), run[kept], label[kept], saying[kept]))
+            run, said = run[listed], said[listed]
+        label = _looked_up(file.path, numbered, labels, label_codes, np.int32)
+        kept = slice(None) if keep_all else said == HUMAN_YES
+        blocks.append(_Lines(np.char.encode(images[new], "utf-8"), run[kept], label[kept], said[kept]))
     return _Lines(*(np.concatenate(arrays) for arrays in zip(*blocks, strict=True)))
 
 
 def _fields(path: Path, numbered: range, lines: list[str], width: int) -> tuple[Sequence[int], list[str]]:
-    """The fields of all lines in one list, because a list for each line keeps the garbage collector busy.
+    """The fields of all lines in one list; a list per line would keep the garbage collector busy.
 
     Returns:
-        The numbers of the lines that are not blank, and ``width`` fields for each.
+        The numbers of the nonblank lines, and ``width`` fields for each.
     """
     text = ",".join(lines)
     if '"' not in text and set(map(str.count, lines, repeat(","))) == {width - 1}:
@@ -288,19 +294,19 @@ def _fields(path: Path, numbered: range, lines: list[str], width: int) -> tuple[
     for number, line in zip(numbered, lines, strict=True):
         row = _csv_row(path, number, line)
         if row and len(row) != width:
-            raise ValueError(f"`{path}` line {number}: must have {width} fields; got {len(row)}.")
+            raise InputError(f"`{path}` line {number}: must have {width} fields; got {len(row)}.")
         filled += [number] if row else []
         fields += row
     return filled, fields
 
 
-def _refuse_odd_names(path: Path, numbered: Sequence[int], names: Sequence[str]) -> None:
-    """One name of a megabyte would make an array of names that fills the memory; a slash would leave the folder."""
-    if set(map(len, names)).issubset(LENGTHS) and "/" not in "".join(names):
+def _check_names(path: Path, numbered: Sequence[int], names: Sequence[str]) -> None:
+    """One name of a megabyte would make an array of names fill the memory; a slash would leave the folder."""
+    if set(map(len, names)).issubset(NAME_LENGTHS) and "/" not in "".join(names):
         return
-    place = next(place for place, name in enumerate(names) if len(name) not in LENGTHS or "/" in name)
-    rule = f"must have 1 to {LENGTHS[-1]} characters without a slash; got {names[place]!r:.60}"
-    raise ValueError(f"`{path}` line {numbered[place]}: ImageID {rule}.")
+    wrong = next(i for i, name in enumerate(names) if len(name) not in NAME_LENGTHS or "/" in name)
+    rule = f"must have 1 to {NAME_LENGTHS[-1]} characters and no slash; got {names[wrong]!r:.60}"
+    raise InputError(f"`{path}` line {numbered[wrong]}: ImageID {rule}.")
 
 
 def _looked_up(
@@ -308,13 +314,13 @@ def _looked_up(
 ) -> np.ndarray:
     try:
         return np.fromiter(map(table.__getitem__, texts), dtype=dtype, count=len(texts))
-    except ValueError as error:
-        place = next(place for place, text in enumerate(texts) if text not in table)
-        raise ValueError(f"`{path}` line {numbered[place]}: {error}.") from error
+    except _BadValueError as error:
+        wrong = next(i for i, text in enumerate(texts) if text not in table)
+        raise InputError(f"`{path}` line {numbered[wrong]}: {error}.") from error
 
 
 def _joined(parts: Sequence[_Lines]) -> _Lines:
-    """One after the other, with their images."""
+    """All lines, one part after the other."""
     starts = np.cumsum([0] + [len(part.images) for part in parts])
     rows = [part.rows + start for part, start in zip(parts, starts[:-1], strict=True)]
     images, _, labels, said = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -322,7 +328,7 @@ def _joined(parts: Sequence[_Lines]) -> _Lines:
 
 
 def _by_image(files: Sequence[_Lines]) -> _Lines:
-    """The files of a part, with each image once, in the order of their first lines."""
+    """The lines of a part, with each image once, in the order of their first lines."""
     lines = _joined(files)
     if (lines.images[1:] > lines.images[:-1]).all():
         return lines
@@ -333,28 +339,22 @@ def _by_image(files: Sequence[_Lines]) -> _Lines:
     return lines._replace(images=images[order], rows=rank[inverse[lines.rows]])
 
 
-def _refuse_shared_images(path: str | Path, parts: dict[str | None, _Lines]) -> None:
+def _check_disjoint(path: str | Path, parts: dict[str | None, _Lines]) -> None:
     called = list(parts)
-    for place, later in enumerate(called):
-        for earlier in called[:place]:
+    for position, later in enumerate(called):
+        for earlier in called[:position]:
             shared = np.intersect1d(parts[earlier].images, parts[later].images, assume_unique=True)
             if len(shared):
                 image = shared[0].decode()
-                raise ValueError(f"`{path}`: image {image!r} must be of one part; got {earlier} and {later}.")
+                raise InputError(f"`{path}`: image {image!r} must be in one part; got {earlier} and {later}.")
 
 
 def _label_order(codes: list[str], described: int) -> tuple[list[str], np.ndarray]:
-    """Codes with the undescribed ones sorted, and the new place of each."""
+    """Codes with the undescribed ones sorted, and the new position of each."""
     order = [*range(described), *sorted(range(described, len(codes)), key=codes.__getitem__)]
-    place = np.empty(len(codes), dtype=np.int64)
-    place[order] = np.arange(len(codes))
-    return [codes[number] for number in order], place
-
-
-def _label_names(codes: Sequence[str], described: dict[str, str]) -> tuple[str, ...]:
-    names = [described.get(code) or code for code in codes]
-    counts = Counter(names)
-    return tuple(f"{name} ({code})" if counts[name] > 1 else name for name, code in zip(names, codes, strict=True))
+    rank = np.empty(len(codes), dtype=np.int64)
+    rank[order] = np.arange(len(codes))
+    return [codes[number] for number in order], rank
 
 
 def _sparse_targets(lines: _Lines, num_labels: int) -> Tensor:
@@ -362,16 +362,16 @@ def _sparse_targets(lines: _Lines, num_labels: int) -> Tensor:
     if (said != HUMAN_YES).any():
         pairs = rows * num_labels + labels
         order = np.lexsort((said, pairs))
-        weightiest = np.append(pairs[order][1:] != pairs[order][:-1], True)  # The last of each pair.
-        rows, labels, said = (values[order][weightiest] for values in (rows, labels, said))
+        strongest = np.append(pairs[order][1:] != pairs[order][:-1], True)  # The last one of each pair.
+        rows, labels, said = (values[order][strongest] for values in (rows, labels, said))
     present = (said == HUMAN_YES) | (said == MACHINE_YES)
     return sparse_targets(rows[present], labels[present], len(lines.images), num_labels)
 
 
 def _dense_targets(lines: _Lines, num_labels: int) -> Tensor:
     entries = len(lines.images) * num_labels
-    if entries > LARGEST_DENSE:
-        raise ValueError(
+    if entries > MAX_DENSE:
+        raise InputError(
             f"`unlisted` must be 'absent' for more than 2^31 entries; got {len(lines.images)} images of {num_labels} "
             f"labels."
         )
@@ -384,5 +384,5 @@ def _dense_targets(lines: _Lines, num_labels: int) -> Tensor:
 
 def _image_folder(base: Path, part: str | None, *, given: bool) -> Path:
     own = [base / name for name in PARTS.get(part or "", ())]
-    there = [folder for folder in own if folder.is_dir()]
-    return there[0] if there else own[0] if own and not given else base
+    existing = [folder for folder in own if folder.is_dir()]
+    return existing[0] if existing else own[0] if own and not given else base

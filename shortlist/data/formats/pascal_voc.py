@@ -1,4 +1,4 @@
-"""Pascal VOC: which of twenty kinds of object an image shows, from one XML file for each image or from class lists."""
+"""Pascal VOC: the classes that occur in each image, from one XML file per image or from class lists."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from shortlist.data.files.text_files import need_folder, text_lines
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageFiles, PathList
 from shortlist.data.target_rows import sparse_targets
+from shortlist.errors import InputError
 
 SUPERCLASSES = {
     "person": ("person",),
@@ -27,28 +28,27 @@ _TRAINVAL = "trainval"
 
 
 def read_voc(root: str | Path, *, size: int | tuple[int, int] | None = None) -> Dataset:
-    """Read Pascal VOC: a label is present with one object that is not difficult, and unknown with difficult ones only.
+    """Read Pascal VOC: a label is present if one of its objects is not difficult, and unknown if all of them are.
 
-    The layout is ``Annotations/{image}.xml``, ``ImageSets/Main/{train,val,test}.txt`` with an image in each line, and
-    ``JPEGImages/{image}.jpg``. A part of which no image has an XML file is read from
+    The layout is ``Annotations/{image}.xml``, ``ImageSets/Main/{train,val,test}.txt`` with one image per line, and
+    ``JPEGImages/{image}.jpg``. A part whose images have no XML files is read from
     ``ImageSets/Main/{class}_{part}.txt``, with 1 for present, -1 for absent and 0 for difficult; a test part without
-    these, such as that of VOC2012, has labels that are not public, so all of them are unknown. Where there is neither
-    ``train.txt`` nor ``val.txt``, the images of ``trainval.txt`` are for training.
+    these, such as that of VOC2012, has labels that are not public, so all of them are unknown. If neither ``train.txt``
+    nor ``val.txt`` exists, the images of ``trainval.txt`` are for training.
 
-    Rows are the images of train, val and test in the order of the lists, or all annotated images by name where there
-    are no lists. Labels are the 20 published names in the order of the alphabet, or the sorted names that occur if one
-    is not among them.
+    Rows are the images of train, val and test in the order of the lists, or all annotated images by name if there are
+    no lists. Labels are the 20 published names in alphabetical order, or the sorted names that occur if any other name
+    does.
 
     Args:
-        root: the folder ``VOC2012`` or its like, or the folder ``VOCdevkit`` if it holds a single one.
-        size: what `ImageFiles` makes of the images.
+        root: the folder ``VOC2012`` or another year, or ``VOCdevkit`` if it holds a single year.
+        size: as in `ImageFiles`.
 
     Returns:
-        Images with sparse targets, ``superclass`` as a group of labels if the names are the published ones, and the
-        parts as the split.
+        Images with sparse targets, ``label_groups["superclass"]`` if the names are the published ones, and the split.
 
     Raises:
-        ValueError: names the file and the line or object that is not as it must be.
+        InputError: names the file and the line or object that breaks a rule.
 
     Example:
         >>> import tempfile
@@ -92,50 +92,52 @@ def read_voc(root: str | Path, *, size: int | tuple[int, int] | None = None) -> 
 
 
 class _Labels:
-    """Labels of all images, gathered before it is clear which names there are."""
+    """Labels of all images, collected before all names are known."""
 
     def __init__(self) -> None:
-        self.number_of: dict[str, int] = {}
+        self.code_of: dict[str, int] = {}
         self.rows, self.labels, self.present = array("q"), array("q"), array("b")
-        self.hidden_rows: list[range] = []  # of which nothing is known
+        self.unknown_rows: list[range] = []  # whose labels are not public
 
     def add(self, row: int, name: str, *, present: bool) -> None:
         self.rows.append(row)
-        self.labels.append(self.number_of.setdefault(name, len(self.number_of)))
+        self.labels.append(self.code_of.setdefault(name, len(self.code_of)))
         self.present.append(present)
 
     def targets(self, num_rows: int) -> tuple[tuple[str, ...], torch.Tensor]:
-        published = set(self.number_of) <= set(SUPERCLASS_OF)
-        names = tuple(sorted(SUPERCLASS_OF if published else self.number_of))
-        place = np.array([names.index(name) for name in self.number_of], dtype=np.int64)
-        hidden = np.concatenate([np.empty(0, np.int64), *(np.arange(r.start, r.stop) for r in self.hidden_rows)])
-        rows = np.concatenate([np.array(self.rows), np.repeat(hidden, len(names))])
-        labels = np.concatenate([place[np.array(self.labels)], np.tile(np.arange(len(names)), len(hidden))])
+        published = set(self.code_of) <= set(SUPERCLASS_OF)
+        names = tuple(sorted(SUPERCLASS_OF if published else self.code_of))
+        position = np.array([names.index(name) for name in self.code_of], dtype=np.int64)
+        unknown = np.concatenate([np.empty(0, np.int64), *(np.arange(r.start, r.stop) for r in self.unknown_rows)])
+        rows = np.concatenate([np.array(self.rows), np.repeat(unknown, len(names))])
+        labels = np.concatenate([position[np.array(self.labels)], np.tile(np.arange(len(names)), len(unknown))])
         present = np.concatenate([np.array(self.present, dtype=bool), np.zeros(len(labels) - len(self.rows), bool)])
         return names, sparse_targets(rows, labels, num_rows, len(names), present=present)
 
 
 def _voc_folder(root: Path) -> Path:
-    """The folder itself, or the only one of a year within."""
+    """The folder itself, or the only year inside it."""
 
-    def fits(folder: Path) -> bool:
+    def is_year(folder: Path) -> bool:
         return (folder / "Annotations").is_dir() or (folder / "ImageSets" / "Main").is_dir()
 
-    if fits(root):
+    if is_year(root):
         return root
-    years = sorted(folder for folder in root.glob("VOC*") if fits(folder))
+    years = sorted(folder for folder in root.glob("VOC*") if is_year(folder))
     if len(years) == 1:
         return years[0]
     if years:
-        raise ValueError(f"`{root}` must hold one year; got {', '.join(folder.name for folder in years)}: pass one.")
+        raise InputError(
+            f"`{root}` must hold one year; got {', '.join(folder.name for folder in years)}: pass one of them."
+        )
     inner = root / "VOCdevkit"
     if inner.is_dir():
         return _voc_folder(inner)
-    raise ValueError(f"`{root}` must hold `Annotations` or `ImageSets/Main`; it does not.")
+    raise InputError(f"`{root}` must hold `Annotations` or `ImageSets/Main`; it does not.")
 
 
 def _listed_images(lists: Path) -> dict[str | None, list[str]]:
-    """The images of each list of a part."""
+    """The images of each part's list."""
     listed: dict[str | None, list[str]] = {}
     seen: dict[str, str] = {}
     names = [name for name in (*PARTS, _TRAINVAL) if (lists / f"{name}.txt").is_file()]
@@ -145,17 +147,17 @@ def _listed_images(lists: Path) -> dict[str | None, list[str]]:
         file = lists / f"{name}.txt"
         images = listed[name] = []
         for number, image in _lines(file):
-            place = f"`{file}` line {number}"
+            where = f"`{file}` line {number}"
             if image in seen:
-                raise ValueError(f"{place}: image {image!r} must be listed once; it is in {seen[image]}, too.")
-            seen[image] = place
+                raise InputError(f"{where}: image {image!r} must be listed once; it is also in {seen[image]}.")
+            seen[image] = where
             images.append(image)
     return listed
 
 
 def _lines(file: Path) -> list[tuple[int, str]]:
-    """Number and content of the lines that are not blank."""
-    lines = [(number, line.removeprefix("\ufeff").strip()) for number, line in text_lines(file)]
+    """Number and content of the nonblank lines."""
+    lines = [(number, line.strip()) for number, line in text_lines(file)]
     return [(number, line) for number, line in lines if line]
 
 
@@ -168,27 +170,27 @@ def _read_part_xml(
             _refuse_unannotated(listing, image, file)
         annotation = _read_xml(file)
         if annotation.tag != "annotation":
-            raise ValueError(f"`{file}`: must hold an <annotation>; got <{annotation.tag}>.")
-        # Parts of a body and the owner have names, too, so only direct children count.
+            raise InputError(f"`{file}`: must hold an <annotation>; got <{annotation.tag}>.")
+        # Body parts and the owner have names too, so only direct children count.
         for number, thing in enumerate(annotation.findall("object"), start=1):
             name, difficult = (thing.findtext("name") or "").strip(), thing.findtext("difficult", "0").strip().lower()
             if not name:
-                raise ValueError(f"`{file}` object {number}: has no name.")
+                raise InputError(f"`{file}` object {number}: has no name.")
             if difficult not in ("0", "1", "unspecified"):
-                raise ValueError(f"`{file}` object {number}: difficult must be 0 or 1; got {difficult!r:.60}.")
+                raise InputError(f"`{file}` object {number}: difficult must be 0 or 1; got {difficult!r:.60}.")
             labels.add(row, name, present=difficult != "1")
 
 
 def _refuse_unannotated(listing: Path, image: str, file: Path) -> None:
     number = next(number for number, line in _lines(listing) if line == image)
-    raise ValueError(f"`{listing}` line {number}: image {image!r} has no `{file}`.")
+    raise InputError(f"`{listing}` line {number}: image {image!r} has no `{file}`.")
 
 
 class _PlainTree(ET.TreeBuilder):
-    """A tree without a DOCTYPE, and so without entities that expand to gigabytes or to other files."""
+    """A tree without a DOCTYPE, hence without entities that expand to gigabytes or include other files."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        raise ValueError("it must not have a DOCTYPE")
+        raise InputError("it must not have a DOCTYPE")
 
 
 def _read_xml(file: Path) -> ET.Element:
@@ -196,32 +198,32 @@ def _read_xml(file: Path) -> ET.Element:
     try:
         parser.feed(file.read_bytes())
         return parser.close()
-    except (ET.ParseError, LookupError, ValueError) as error:  # An encoding that is unknown is a LookupError.
-        raise ValueError(f"`{file}` cannot be read as XML: {error}.") from error
+    except (ET.ParseError, LookupError, ValueError) as error:  # An unknown encoding is a LookupError.
+        raise InputError(f"`{file}` cannot be read as XML: {error}.") from error
 
 
 def _read_class_lists(lists: Path, part: str, images: list[str], first: int, labels: _Labels) -> None:
     files = sorted(lists.glob(f"*_{part}.txt"))
     if not files and part == "test":
-        labels.hidden_rows.append(range(first, first + len(images)))
+        labels.unknown_rows.append(range(first, first + len(images)))
         return
     if not files and images:
-        raise ValueError(f"`{lists / f'{part}.txt'}` lists images that have neither XML files nor class lists.")
+        raise InputError(f"`{lists / f'{part}.txt'}` lists images that have neither XML files nor class lists.")
     row_of = {image: row for row, image in enumerate(images, start=first)}
     for file in files:
         name = file.stem.removesuffix(f"_{part}")
-        labels.number_of.setdefault(name, len(labels.number_of))  # A class may have no image.
+        labels.code_of.setdefault(name, len(labels.code_of))  # A class may have no image.
         listed: set[int] = set()
         for number, line in _lines(file):
             image, value = line.rsplit(maxsplit=1) if len(line.split()) > 1 else (line, "")
             row = row_of.get(image)
             if value not in ("1", "0", "-1"):
-                raise ValueError(f"`{file}` line {number}: must be an image and 1, 0 or -1; got {line!r:.60}.")
+                raise InputError(f"`{file}` line {number}: must be an image and 1, 0 or -1; got {line!r:.60}.")
             if row is None or row in listed:
                 rule = "be listed once" if row is not None else f"be one of `{part}.txt`"
-                raise ValueError(f"`{file}` line {number}: image {image!r} must {rule}.")
+                raise InputError(f"`{file}` line {number}: image {image!r} must {rule}.")
             listed.add(row)
             if value != "-1":
                 labels.add(row, name, present=value == "1")
         if len(listed) != len(images):
-            raise ValueError(f"`{file}` must list the {len(images)} images of `{part}.txt`; got {len(listed)}.")
+            raise InputError(f"`{file}` must list the {len(images)} images of `{part}.txt`; got {len(listed)}.")

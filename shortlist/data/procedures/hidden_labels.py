@@ -1,4 +1,4 @@
-"""Labels that are there but were not written down: hidden from training, kept for evaluation."""
+"""Missing annotations: labels hidden from training and kept for evaluation."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ import numpy as np
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
-from shortlist.data.procedures.label_noise import check_share
-from shortlist.data.procedures.long_tail import rank_within
+from shortlist.data.procedures.training_rows import check_share, rank_within
 from shortlist.data.target_rows import label_pairs, sparse_targets
 
 Mark = Literal["absent", "unknown"]
 
 
 def hide_labels(dataset: Dataset, rate: float, *, mark: Mark = "absent", seed: int = 0) -> Dataset:
-    """Hide each present label of the training rows with probability ``rate``, independently; rows may lose all.
+    """Hide each present label of the training rows independently with probability ``rate``; rows may lose all.
 
     Args:
         dataset: labels in any form. Rows outside the part ``train`` stay as they are.
         rate: the probability, in [0, 1].
-        mark: what a hidden label becomes: ``absent``, as when annotators forget, or ``unknown``, as when they say so.
-        seed: a whole number from 0; the result depends on nothing else.
+        mark: what a hidden label becomes: ``absent``, as if annotators forgot it, or ``unknown``, as if they said so.
+        seed: an integer from 0, which alone determines the result.
 
     Returns:
-        The dataset with sparse ``targets``, and with ``clean_targets`` as they were.
+        The dataset with sparse ``targets`` and with ``clean_targets``.
 
     Example:
         >>> from shortlist.data import Dataset, Features, hide_labels
@@ -42,9 +41,9 @@ def hide_labels(dataset: Dataset, rate: float, *, mark: Mark = "absent", seed: i
 
 
 def incomplete_labels(dataset: Dataset, *, mark: Mark = "absent", seed: int = 0) -> Dataset:
-    """Keep a random strict subset of each training row's labels, uniform over those that are not empty.
+    """Keep a random strict subset of each training row's labels, uniform over the nonempty ones.
 
-    A row with a single label keeps it, for it has no other subset. Arguments and result as of `hide_labels`.
+    A row with a single label keeps it, since it has no other subset. Arguments and result are as in `hide_labels`.
 
     Example:
         >>> from shortlist.data import Dataset, Features, incomplete_labels
@@ -63,7 +62,7 @@ def incomplete_labels(dataset: Dataset, *, mark: Mark = "absent", seed: int = 0)
         row = np.unique(rows, return_inverse=True)[1]
         size = np.bincount(row)
         hidden = np.zeros(len(rows), dtype=bool)
-        # Fair coins for each label, thrown again for rows that kept all or nothing: uniform over what is left.
+        # A fair coin per label, tossed again for rows that kept all or nothing: uniform over the other subsets.
         again = size[row] > 1
         while again.any():
             hidden[again] = draws.uniform(int(again.sum())) < 0.5
@@ -75,7 +74,7 @@ def incomplete_labels(dataset: Dataset, *, mark: Mark = "absent", seed: int = 0)
 
 
 def single_positive(dataset: Dataset, *, mark: Mark = "absent", seed: int = 0) -> Dataset:
-    """Keep one of each training row's labels, uniform over them. Arguments and result as of `hide_labels`.
+    """Keep one of each training row's labels, chosen uniformly. Arguments and result are as in `hide_labels`.
 
     Example:
         >>> from shortlist.data import Dataset, Features, single_positive
@@ -88,7 +87,7 @@ def single_positive(dataset: Dataset, *, mark: Mark = "absent", seed: int = 0) -
 
 
 def _hide(dataset: Dataset, choose: Callable[[np.ndarray], np.ndarray], mark: Mark) -> Dataset:
-    """Hide the entries that ``choose`` marks, given the row of each present label of the training rows."""
+    """Hide the entries that ``choose`` selects, given the row of each present label of the training rows."""
     if mark not in ("absent", "unknown"):
         raise ValueError(f"`mark` must be 'absent' or 'unknown'; got {mark!r}.")
     pairs = label_pairs(dataset.targets, dataset.num_labels)

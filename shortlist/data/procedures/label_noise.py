@@ -1,9 +1,8 @@
-"""Label noise among similar classes: a true class is swapped for one of its superclass."""
+"""Label noise among similar classes: a true class is replaced by one of its superclass."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Real
 
 import numpy as np
 import torch
@@ -11,26 +10,26 @@ import torch
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
-from shortlist.data.procedures.one_class import training_classes
+from shortlist.data.procedures.training_rows import check_share, training_classes
 
 
 def label_noise(
     dataset: Dataset, rate: float, *, groups: str = "superclass", others_only: bool = False, seed: int = 0
 ) -> Dataset:
-    r"""Draw the class of training rows anew within its superclass, each with probability ``rate``.
+    r"""Redraw the class of each training row within its superclass, with probability ``rate``.
 
-    The new class is uniform over the superclass. By default the old class may come up again, so that a superclass of m
-    classes changes a share :math:`\text{rate} (1 - 1/m)` of its rows.
+    The new class is uniform over the superclass. By default the old class may be drawn again, so a share
+    :math:`\text{rate} (1 - 1/m)` of the rows of a superclass of m classes changes.
 
     Args:
         dataset: one class per row. Rows outside the part ``train`` stay as they are.
         rate: the probability, in [0, 1].
-        groups: which of ``dataset.label_groups``. A class without a group keeps its rows.
-        others_only: draw among the other classes of the superclass, so that the share that changes is ``rate``.
-        seed: a whole number from 0; the result depends on nothing else.
+        groups: which of ``dataset.label_groups``. Rows of a class without a group stay as they are.
+        others_only: draw among the other classes of the superclass, so a share ``rate`` of the rows changes.
+        seed: an integer from 0, which alone determines the result.
 
     Returns:
-        The dataset with noisy ``targets``, and with ``clean_targets`` as they were.
+        The dataset with noisy ``targets`` and with ``clean_targets``.
 
     Example:
         >>> from shortlist.data import Dataset, Features, Groups, label_noise
@@ -55,28 +54,20 @@ def label_noise(
     if others_only:
         hit &= size[group] > 1
     group, old = group[hit], classes[hit]
-    place = draws.below(size[group] - others_only)
+    position = draws.below(size[group] - others_only)
     if others_only:
-        # Places of the others: those from the own place on move up by one.
+        # Positions among the other classes: those from the own position on move up by one.
         own = np.argsort(order)[old] - start[group]
-        place += place >= own
+        position += position >= own
     targets = dataset.targets.clone()
-    targets[rows[torch.from_numpy(hit)]] = torch.from_numpy(order[start[group] + place])
+    targets[rows[torch.from_numpy(hit)]] = torch.from_numpy(order[start[group] + position])
     return replace(dataset, targets=targets, clean_targets=dataset.true_targets)
 
 
-def check_share(name: str, value: float) -> None:
-    """Refuse what is no number in [0, 1]."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"`{name}` must be a number; got {value!r}.")
-    if not 0 <= value <= 1:
-        raise ValueError(f"`{name}` must lie in [0, 1]; got {value}.")
-
-
 def _members(groups: Groups) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels ordered by group, where each group starts among them, and its size."""
+    """Labels sorted by group, the start of each group among them, and its size."""
     index = groups.index.numpy()
-    # Labels without a group come last, so that they shift nobody.
+    # Labels without a group come last, where they shift no others.
     order = np.argsort(np.where(index < 0, len(groups.names), index), kind="stable")
     size = groups.counts().numpy()
     return order, np.cumsum(size) - size, size

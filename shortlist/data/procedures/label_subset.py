@@ -1,4 +1,4 @@
-"""Fewer labels: chosen ones, frequent ones, or whole groups of similar ones."""
+"""Fewer labels: selected ones, frequent ones, or whole groups of similar ones."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from torch import Tensor
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
-from shortlist.data.procedures.label_noise import check_share
-from shortlist.data.procedures.splits import exact_share
+from shortlist.data.procedures.training_rows import check_share, exact_share
 from shortlist.data.target_rows import label_pairs, sparse_targets
 from shortlist.targets import TargetForm, target_form
 
 
 def keep_labels(dataset: Dataset, labels: Tensor | Sequence[int]) -> Dataset:
-    """Keep some labels, numbered anew in the order given, and the rows that have one of them.
+    """Keep some labels, renumbered in the given order, and the rows that have one of them.
 
-    Rows that end without a true label, present or unknown, are left out, unless they had none before. Groups without a
+    Rows that lose all true labels, present or unknown, are dropped; rows that never had any are kept. Groups without a
     label vanish. Classes stay class indices; sets become sparse.
 
     Args:
         dataset: labels in any form.
-        labels: label numbers, each once.
+        labels: indices of labels, all different.
 
     Example:
         >>> from shortlist.data import Dataset, Features, keep_labels
@@ -42,7 +41,7 @@ def keep_labels(dataset: Dataset, labels: Tensor | Sequence[int]) -> Dataset:
         raise ValueError(f"`labels` must lie in [0, {dataset.num_labels}); got {labels.tolist()[:5]}.")
     number = torch.full((dataset.num_labels,), -1)
     number[labels] = torch.arange(len(labels))
-    # What rows truly have decides, not what was hidden of it; a noisy class must be among the kept ones too.
+    # The true labels decide, even hidden ones; a noisy class must be among the kept ones too.
     kept = _keeps_a_label(dataset.true_targets, number)
     if dataset.targets.dim() == 1:
         kept &= number[dataset.targets] >= 0
@@ -57,7 +56,7 @@ def keep_labels(dataset: Dataset, labels: Tensor | Sequence[int]) -> Dataset:
 
 
 def frequent_labels(dataset: Dataset, min_count: int, *, part: str | None = None) -> Dataset:
-    """Keep the labels that are present in at least ``min_count`` rows, of one part or of all.
+    """Keep the labels that occur in at least ``min_count`` rows, of one part or of all.
 
     Example:
         >>> from shortlist.data import Dataset, Features, frequent_labels
@@ -65,24 +64,24 @@ def frequent_labels(dataset: Dataset, min_count: int, *, part: str | None = None
         ('b',)
     """
     if isinstance(min_count, bool) or not isinstance(min_count, Integral):
-        raise TypeError(f"`min_count` must be a whole number; got {min_count!r}.")
+        raise TypeError(f"`min_count` must be an integer; got {min_count!r}.")
     return keep_labels(dataset, (dataset.label_counts(part) >= int(min_count)).nonzero().squeeze(-1))
 
 
 def sample_groups(
     dataset: Dataset, share: float, *, groups: str = "genus", min_count: int = 5, seed: int = 0
 ) -> Dataset:
-    """Keep whole groups of similar labels, chosen by chance, so that the ambiguity among their labels stays.
+    """Keep random whole groups of similar labels, which preserves the ambiguity among them.
 
     Args:
         dataset: labels in any form.
-        share: which share of the groups, in [0, 1]; rounded up to a whole number of them.
+        share: the share of the groups to keep, in [0, 1], rounded up to whole groups.
         groups: which of ``dataset.label_groups``.
-        min_count: labels of the chosen groups with fewer rows than this are left out: 5 keeps "more than 4 images".
-        seed: a whole number from 0; the result depends on nothing else.
+        min_count: labels of these groups with fewer rows are dropped: 5 keeps "more than 4 images".
+        seed: an integer from 0, which alone determines the result.
 
     Returns:
-        The labels of the chosen groups, in their order, and the rows that have one.
+        The labels of the kept groups, in their order, and the rows that have one.
 
     Example:
         >>> from shortlist.data import Dataset, Features, Groups, sample_groups
@@ -106,28 +105,28 @@ def _label_numbers(labels: Tensor | Sequence[int]) -> Tensor:
     try:
         numbers = torch.as_tensor(labels)
     except (TypeError, ValueError) as error:
-        raise TypeError("`labels` must be whole numbers.") from error
+        raise TypeError("`labels` must be integers.") from error
     if numbers.dim() != 1:
         raise ValueError(f"`labels` must have 1 dimension; got {numbers.dim()}.")
     if len(numbers) and (numbers.is_floating_point() or numbers.dtype == torch.bool):
-        raise TypeError(f"`labels` must be whole numbers; got {numbers.dtype}.")
+        raise TypeError(f"`labels` must be integers; got {numbers.dtype}.")
     return numbers.to(torch.int64)
 
 
 def _keeps_a_label(target: Tensor, number: Tensor) -> Tensor:
-    """Which rows still have a label, present or unknown, or never had one."""
+    """Which rows keep a label, present or unknown, or never had one."""
     rows, labels, _ = label_pairs(target, len(number))
     none = torch.zeros(len(target), dtype=torch.bool)
     return ~none.index_fill(0, rows, True) | none.index_fill(0, rows[number[labels] >= 0], True)
 
 
 def renumbered(target: Tensor, number: Tensor, num_labels: int) -> Tensor:
-    """Labels under other numbers: classes stay class indices, sets become sparse.
+    """Renumbered labels: classes stay class indices, sets become sparse.
 
     Args:
         target: labels in any form.
-        number: the new number of each label; -1 leaves it out, which a class must not be.
-        num_labels: how many labels there are by the new numbers.
+        number: the new index of each label; -1 drops it, which is not allowed for a class that occurs.
+        num_labels: the new number of labels.
     """
     if target_form(target, len(number)) is TargetForm.CLASS_INDICES:
         return number[target]

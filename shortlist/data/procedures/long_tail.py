@@ -1,4 +1,4 @@
-"""Long tails: training rows thinned out so that few classes have many and many have few."""
+"""Long tails: training rows subsampled so that few classes have many rows and many classes have few."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import torch
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
-from shortlist.data.procedures.one_class import training_classes
+from shortlist.data.procedures.training_rows import rank_within, training_classes
 
 
 def long_tail_sizes(largest: int, num_classes: int, imbalance: float, *, alpha: float = math.inf) -> np.ndarray:
-    r"""How many rows the classes of a long tail have, from the largest to the smallest.
+    r"""The class sizes of a long tail, from the largest to the smallest.
 
     .. math:: n_r = n_0 \left(1 + \frac{r}{L - 1} (\rho^{1/\alpha} - 1)\right)^{-\alpha}
         \;\xrightarrow{\alpha \to \infty}\; n_0\, \rho^{-r / (L - 1)}
 
-    the Pareto law of sizes over ranks r = 0, ..., L - 1, and its limit, the exponential one. Both begin with the
-    largest class and end with a class :math:`\rho` times smaller.
+    the Pareto law of sizes over ranks r = 0, ..., L - 1, and its exponential limit. The last class is :math:`\rho`
+    times smaller than the first.
 
     Args:
-        largest: :math:`n_0`, a whole number from 1.
+        largest: :math:`n_0`, an integer from 1.
         num_classes: L.
         imbalance: :math:`\rho`, from 1.
-        alpha: the power, above 0; the smaller, the faster the sizes fall at first. Infinity is exponential.
+        alpha: the exponent, above 0; the smaller, the faster sizes fall at first. Infinity is exponential.
 
     Returns:
-        ``(L,)`` int64, rounded to the nearest, and at least 1.
+        ``(L,)`` int64, rounded to the nearest integer, at least 1.
 
     Example:
         >>> long_tail_sizes(500, 5, 100)
@@ -40,7 +40,7 @@ def long_tail_sizes(largest: int, num_classes: int, imbalance: float, *, alpha: 
     """
     for name, value, least in (("largest", largest, 1), ("num_classes", num_classes, 0)):
         if isinstance(value, bool) or not isinstance(value, Integral):
-            raise TypeError(f"`{name}` must be a whole number; got {value!r}.")
+            raise TypeError(f"`{name}` must be an integer; got {value!r}.")
         if value < least:
             raise ValueError(f"`{name}` must be at least {least}; got {value}.")
     for name, value in (("imbalance", imbalance), ("alpha", alpha)):
@@ -51,14 +51,16 @@ def long_tail_sizes(largest: int, num_classes: int, imbalance: float, *, alpha: 
     if not alpha > 0:
         raise ValueError(f"`alpha` must be above 0; got {alpha}.")
     rank = np.arange(num_classes) / max(num_classes - 1, 1)
+    exponent = math.log(imbalance) / alpha
     if math.isinf(alpha):
         share = imbalance**-rank
+    elif exponent < 1:
+        # Close to the exponential limit, the logarithm must be accurate near 1: alpha multiplies its error.
+        share = np.exp(-alpha * np.log1p(rank * math.expm1(exponent)))
     else:
-        # Large powers would lose the tail in rounding, small ones overflow: a sum of two exponentials in log space does
-        # neither, for 1 + r (e^x - 1) = (1 - r) + r e^x.
-        rise = math.log(imbalance) / alpha
+        # 1 + r (e^x - 1) = (1 - r) + r e^x as a sum in log space cannot overflow.
         with np.errstate(divide="ignore"):
-            share = np.exp(-alpha * np.logaddexp(np.log1p(-rank), np.log(rank) + rise))
+            share = np.exp(-alpha * np.logaddexp(np.log1p(-rank), np.log(rank) + exponent))
     return np.maximum(np.floor(largest * share + 0.5), 1).astype(np.int64)
 
 
@@ -70,16 +72,16 @@ def long_tail(
     order: Literal["index", "random"] = "index",
     seed: int = 0,
 ) -> Dataset:
-    """Thin out the training rows to a long tail of classes; other rows stay.
+    """Subsample the training rows to a long tail of classes; other rows stay.
 
     Args:
         dataset: one class per row.
-        imbalance, alpha: as in `long_tail_sizes`; the largest class keeps all rows that the fullest class has.
-        order: which class is large and which small: ``index`` goes by label number, ``random`` by chance.
-        seed: a whole number from 0; the result depends on nothing else.
+        imbalance, alpha: as in `long_tail_sizes`; the first size is the number of rows of the largest class.
+        order: which classes are large: ``index`` for the first labels, ``random`` for a random order.
+        seed: an integer from 0, which alone determines the result.
 
     Returns:
-        A subset of the rows, in their order. A class with fewer rows than its size in the tail keeps all it has.
+        A subset of the rows, in their order. A class with fewer rows than its size in the tail keeps them all.
 
     Example:
         >>> from shortlist.data import Dataset, Features, long_tail
@@ -92,23 +94,13 @@ def long_tail(
     rows, classes = training_classes(dataset, "long_tail")
     counts = np.bincount(classes, minlength=dataset.num_labels)
     largest = int(counts.max()) if len(rows) else 0
-    full = np.flatnonzero(counts)  # A class without rows has no place in the tail.
-    ranked = long_tail_sizes(max(largest, 1), len(full), imbalance, alpha=alpha)
+    occurring = np.flatnonzero(counts)  # A class without rows has no size in the tail.
+    ranked = long_tail_sizes(max(largest, 1), len(occurring), imbalance, alpha=alpha)
     draws = Draws(seed, "long tail")
     if order == "random":
-        ranked = ranked[np.argsort(draws.order(len(full)))]
+        ranked = ranked[np.argsort(draws.order(len(occurring)))]
     sizes = np.zeros(dataset.num_labels, dtype=np.int64)
-    sizes[full] = ranked
+    sizes[occurring] = ranked
     keep = np.ones(len(dataset), dtype=bool)
     keep[rows.numpy()] = rank_within(classes, draws.raw(len(rows))) < sizes[classes]
     return dataset.subset(torch.from_numpy(np.flatnonzero(keep)))
-
-
-def rank_within(classes: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """The place of each row among the rows of its class, ordered by key."""
-    by_class = np.lexsort((keys, classes))
-    counts = np.bincount(classes)
-    starts = np.cumsum(counts) - counts
-    rank = np.empty(len(classes), dtype=np.int64)
-    rank[by_class] = np.arange(len(classes)) - starts[classes[by_class]]
-    return rank

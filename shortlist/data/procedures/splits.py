@@ -1,11 +1,8 @@
-"""Splits into train, val and test: by class, by chance, by group, by year."""
+"""Splits into train, val and test: per class, at random, by group, by year."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from fractions import Fraction
-from numbers import Real
 
 import numpy as np
 import torch
@@ -14,22 +11,21 @@ from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.files.part_names import PARTS
 from shortlist.data.groups import Groups
-from shortlist.data.procedures.long_tail import rank_within
-from shortlist.data.procedures.one_class import all_classes
+from shortlist.data.procedures.training_rows import all_classes, check_share, exact_share, rank_within
 
 TRAIN, VAL, TEST = range(3)
 
 
 def split_per_class(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, seed: int = 0) -> Dataset:
-    r"""Split each class by itself: :math:`\lceil \text{val} \cdot n_c \rceil` and :math:`\lceil \text{test} \cdot n_c
-    \rceil` rows, the rest for training, and at least one row in each part that is asked for.
+    r"""Split each class separately: :math:`\lceil \text{val} \cdot n_c \rceil` and :math:`\lceil \text{test} \cdot n_c
+    \rceil` rows, the rest for training, and at least one row in each requested part.
 
-    Shares are the decimal numbers that they are written as: 7% of 100 rows are 7, not 8 as binary fractions have it.
+    Shares are read as decimal numbers: 7% of 100 rows are 7, not 8 as binary fractions would have it.
 
     Args:
-        dataset: one class per row, and at least three rows of each class that has any.
+        dataset: one class per row, and at least three rows of each class that occurs.
         val, test: shares in [0, 1); 0 leaves the part out.
-        seed: a whole number from 0; the result depends on nothing else.
+        seed: an integer from 0, which alone determines the result.
 
     Returns:
         The dataset with a new split.
@@ -60,12 +56,12 @@ def split_per_class(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, se
 
 
 def split_at_random(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, seed: int = 0) -> Dataset:
-    """Split rows by chance, with shares rounded up to whole rows.
+    """Split rows at random, with shares rounded up to whole rows.
 
     Args:
         dataset: labels in any form.
         val, test: shares in [0, 1); 0 leaves the part out.
-        seed: a whole number from 0; the result depends on nothing else.
+        seed: an integer from 0, which alone determines the result.
 
     Example:
         >>> from shortlist.data import Dataset, Features, split_at_random
@@ -77,7 +73,7 @@ def split_at_random(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, se
     order = Draws(seed, "split at random").order(len(dataset))
     size_val, size_test = exact_share(val, len(dataset)), exact_share(test, len(dataset))
     if len(dataset) and size_val + size_test >= len(dataset):
-        raise ValueError(f"`dataset` must have more rows, for none of {len(dataset)} are left for training.")
+        raise ValueError(f"`dataset` must have more rows: none of {len(dataset)} are left for training.")
     part = np.full(len(dataset), TRAIN)
     part[order[: size_val + size_test]] = TEST
     part[order[:size_val]] = VAL
@@ -85,15 +81,14 @@ def split_at_random(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, se
 
 
 def split_by_group(dataset: Dataset, by: str, *, val: float = 0.1, test: float = 0.1, seed: int = 0) -> Dataset:
-    """Split by chance, but never a group: rows of one patient, source or image stay together.
+    """Split at random, but never within a group: rows of one patient, source or image stay together.
 
-    Groups are taken in a random order; each goes to the part that lacks most rows. A row without a group is a group by
-    itself.
+    In random order, each group goes to the part that lacks the most rows. A row without a group is a group of its own.
 
     Args:
         dataset: labels in any form.
         by: which of ``dataset.row_groups``.
-        val, test, seed: as of `split_at_random`.
+        val, test, seed: as in `split_at_random`.
 
     Example:
         >>> from shortlist.data import Dataset, Features, Groups, split_by_group
@@ -116,7 +111,7 @@ def split_by_group(dataset: Dataset, by: str, *, val: float = 0.1, test: float =
     left = shares * len(dataset)
     part_of_group = np.empty(len(sizes), dtype=np.int64)
     for number, each in enumerate(Draws(seed, "split by group").order(len(sizes)).tolist()):
-        # The last groups go to parts that would else stay empty.
+        # The last groups go to parts that would otherwise stay empty.
         last = len(sizes) - number <= len(wanted)
         part = max(wanted if last else (TRAIN, VAL, TEST), key=lambda part: left[part])
         wanted.discard(part)
@@ -126,10 +121,10 @@ def split_by_group(dataset: Dataset, by: str, *, val: float = 0.1, test: float =
 
 
 def split_by_year(dataset: Dataset, *, val_from: int, test_from: int, by: str = "year") -> Dataset:
-    """Train on the past, validate on what came next, test on the newest rows.
+    """Train on the past, validate on what follows, test on the newest rows.
 
     Args:
-        dataset: its ``row_groups[by]`` have whole numbers as names. A row without one goes to training.
+        dataset: its ``row_groups[by]`` are named by integers. Rows without a group go to training.
         val_from: the first year of validation.
         test_from: the first year of test, not before ``val_from``.
         by: which of ``dataset.row_groups``.
@@ -147,18 +142,18 @@ def split_by_year(dataset: Dataset, *, val_from: int, test_from: int, by: str = 
     try:
         years = np.array([int(name) for name in groups.names] + [val_from - 1])
     except ValueError as error:
-        raise ValueError(f"`by` must name groups that are whole numbers; {by!r} has {groups.names[:3]}.") from error
+        raise ValueError(f"`by` must name groups of integers; {by!r} has {groups.names[:3]}.") from error
     year = years[groups.index.numpy()]  # -1, no year, reads the last entry.
     return with_parts(dataset, (year >= val_from).astype(np.int64) + (year >= test_from))
 
 
 def split_off_validation(dataset: Dataset, *, val: float = 0.1, seed: int = 0) -> Dataset:
-    """Set a share of the training rows aside for validation, where a dataset has none: nothing is tuned on test rows.
+    """Set training rows aside for validation if a dataset has none, so nothing is tuned on test rows.
 
     Args:
-        dataset: with the parts ``train`` and ``test``; rows of other parts are left without one.
+        dataset: with the parts ``train`` and ``test``; rows of other parts lose theirs.
         val: the share of the training rows, in [0, 1), rounded up to whole rows.
-        seed: a whole number from 0; the result depends on nothing else.
+        seed: an integer from 0, which alone determines the result.
 
     Returns:
         The dataset with the parts ``train``, ``val`` and ``test``.
@@ -179,24 +174,16 @@ def split_off_validation(dataset: Dataset, *, val: float = 0.1, seed: int = 0) -
     return with_parts(dataset, part)
 
 
-def exact_share(share: float, count: int) -> int:
-    """``share * count`` rounded up, with the share taken as the decimal number that it is written as."""
-    return math.ceil(Fraction(str(share)) * int(count))
-
-
 def check_shares(val: float, test: float) -> None:
-    """Refuse shares outside [0, 1), and those that leave nothing for training."""
+    """Refuse shares outside [0, 1), and shares that leave nothing for training."""
     for name, value in (("val", val), ("test", test)):
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise TypeError(f"`{name}` must be a number; got {value!r}.")
-        if not 0 <= value < 1:
-            raise ValueError(f"`{name}` must lie in [0, 1); got {value}.")
+        check_share(name, value, below_one=True)
     if val + test >= 1:
         raise ValueError(f"`val` and `test` must leave rows for training; got {val} and {test}.")
 
 
 def with_parts(dataset: Dataset, part: np.ndarray) -> Dataset:
-    """The dataset with a new split; ValueError after noise, which would reach the rows to evaluate on."""
+    """The dataset with a new split; ValueError if labels were changed, which would affect the rows to evaluate on."""
     if dataset.clean_targets is not None:
-        raise ValueError("`dataset` must be split before labels are changed or hidden; it has clean targets already.")
+        raise ValueError("`dataset` must be split before labels are changed or hidden; it already has clean targets.")
     return replace(dataset, split=Groups(torch.from_numpy(part.astype(np.int64)), PARTS))

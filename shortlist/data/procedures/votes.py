@@ -1,4 +1,4 @@
-"""Labels from a crowd: votes weighed by what their users are known to know."""
+"""Labels from a crowd: votes weighted by the experience of the users."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_LARGEST_PER_VOTE = 1000
+_MAX_ID_PER_VOTE = 1000
 
 
 class VoteResult(NamedTuple):
-    """What a crowd says of each item."""
+    """The labels that a crowd gives to items."""
 
     labels: Tensor  # (items,) int64; -1 without votes
     support: Tensor  # (items,) float64, the sum of the weights behind the label
     valid: Tensor  # (items,) bool: the support passes the threshold
     user_weights: Tensor  # (users,) float64
-    converged: bool  # False if weights and labels still changed after the last round
+    converged: bool  # False if weights and labels still changed in the last round
 
 
 def vote_weight(n: Tensor | float, *, b0: float = math.log(2.1)) -> Tensor:
     r"""Weight of a user, :math:`w = n^{0.5} - n^{0.2} + b_0`, increasing from n = 1 on.
 
     Args:
-        n: species observed plus distinct labels proposed, whole numbers from 0.
-        b0: the weight of a beginner. The text gives no value; log 2.1 is what the platform's authors published later.
+        n: species observed plus distinct labels proposed, integers from 0.
+        b0: the weight of a beginner. The thesis gives no value; log 2.1 was published later by the platform's authors.
 
     Example:
         >>> vote_weight(torch.tensor([1, 100, 10000]))
@@ -59,21 +59,21 @@ def aggregate_votes(
     .. math:: \hat y_i = \arg\max_k \sum_{u} w_u [y_i^u = k], \qquad
         \text{valid if } \sum_u w_u [y_i^u = \hat y_i] > \theta
 
-    The weight of a user grows with n: the number of species of which they are the author of a valid item, plus the
-    number of distinct labels that they proposed. What is valid depends on the weights in turn, so both are found by
-    turns, from "nothing is valid" until nothing changes.
+    The weight of a user grows with n: the number of species for which they are the author of a valid item, plus the
+    number of distinct labels that they proposed. Validity depends on the weights in turn, so the two are computed
+    alternately, starting from "nothing is valid", until nothing changes.
 
     Args:
-        items: ``(votes,)`` which item each vote is about, from 0.
-        users: ``(votes,)`` who voted, from 0; once for each item.
-        labels: ``(votes,)`` for which label, from 0.
-        authors: ``(items,)`` who made each item, -1 for nobody known; None if nobody is.
-        theta: the threshold, which the support must exceed.
+        items: ``(votes,)`` the item of each vote, from 0.
+        users: ``(votes,)`` the user of each vote, from 0; a user votes once per item.
+        labels: ``(votes,)`` the label of each vote, from 0.
+        authors: ``(items,)`` the author of each item, -1 if unknown; None if all are unknown.
+        theta: the threshold that the support must exceed.
         b0: as in `vote_weight`.
-        max_rounds: when to give up.
+        max_rounds: after how many rounds to give up.
 
     Returns:
-        Labels (of several with the same support, the one of the smallest number), support, validity and weights.
+        Labels (the smallest index among those with the same support), support, validity and weights.
 
     Example:
         >>> result = aggregate_votes([0, 0, 0, 1], [0, 1, 2, 0], [4, 4, 7, 7], theta=1.4)
@@ -86,11 +86,11 @@ def aggregate_votes(
             f"`items`, `users` and `labels` must have one length; got {len(item)}, {len(user)} and {len(label)}."
         )
     author = np.full(int(item.max()) + 1 if len(item) else 0, -1) if authors is None else _authors(authors, item)
-    _refuse_second_votes(item, user)
+    _check_one_vote(item, user)
     if max_rounds < 1:
         raise ValueError(f"`max_rounds` must be at least 1; got {max_rounds}.")
     num_users = max([0, *(int(x.max()) + 1 for x in (user, author) if len(x))])
-    # Each (item, label) that somebody proposed is a candidate; votes point at candidates.
+    # Each proposed (item, label) is a candidate; votes refer to candidates.
     candidates, candidate = np.unique(np.stack([item, label]), axis=1, return_inverse=True)
     candidate = candidate.reshape(-1)
     proposed = np.unique(np.stack([user, label]), axis=1)
@@ -117,7 +117,7 @@ def aggregate_votes(
 
 
 def _passes(support: np.ndarray, theta: float) -> np.ndarray:
-    """Which sums exceed the threshold by more than the rounding of their terms."""
+    """Which sums exceed the threshold by more than rounding errors."""
     return support > theta + 1e-12 * np.maximum(np.abs(support), abs(theta))
 
 
@@ -126,12 +126,12 @@ def _numbers(name: str, values: Tensor | Sequence[int]) -> np.ndarray:
     if numbers.dim() != 1:
         raise ValueError(f"`{name}` must have 1 dimension; got {numbers.dim()}.")
     if len(numbers) and (numbers.is_floating_point() or numbers.dtype == torch.bool):
-        raise TypeError(f"`{name}` must be whole numbers; got {numbers.dtype}.")
+        raise TypeError(f"`{name}` must be integers; got {numbers.dtype}.")
     array = numbers.to(torch.int64).numpy()
     if len(array) and array.min() < 0:
         raise ValueError(f"`{name}` vote {int(np.argmin(array))}: must be at least 0; got {array.min()}.")
-    # Results have a place for every number up to the largest, so that the ids of a data base would fill the memory.
-    if len(array) and array.max() > _LARGEST_PER_VOTE * (len(array) + 1000):
+    # Results have an entry for every number up to the largest, so database ids would fill the memory.
+    if len(array) and array.max() > _MAX_ID_PER_VOTE * (len(array) + 1000):
         raise ValueError(f"`{name}` must be numbered from 0 without large gaps; got {array.max()}.")
     return array
 
@@ -143,13 +143,13 @@ def _authors(authors: Tensor | Sequence[int], item: np.ndarray) -> np.ndarray:
     return author
 
 
-def _refuse_second_votes(item: np.ndarray, user: np.ndarray) -> None:
+def _check_one_vote(item: np.ndarray, user: np.ndarray) -> None:
     order = np.lexsort((user, item))
     again = np.flatnonzero((np.diff(item[order]) == 0) & (np.diff(user[order]) == 0))
     if len(again):
         first, second = sorted(order[again[0] : again[0] + 2].tolist())
         raise ValueError(
-            f"`users` must vote once for an item; votes {first} and {second} are both of user {user[first]} "
+            f"`users` must vote once per item; votes {first} and {second} are both of user {user[first]} "
             f"for item {item[first]}."
         )
 
@@ -157,7 +157,7 @@ def _refuse_second_votes(item: np.ndarray, user: np.ndarray) -> None:
 def _winners(candidates: np.ndarray, sums: np.ndarray, num_items: int) -> tuple[np.ndarray, np.ndarray]:
     """The candidate of each item with the largest sum."""
     item, label = candidates
-    # Weights are summed in the order of the votes: equal sums of other orders may differ in the last bits.
+    # Sums of the same weights in another order may differ in the last bits.
     order = np.lexsort((label, -np.round(sums, 9), item))
     first = np.ones(len(order), dtype=bool)
     first[1:] = item[order][1:] != item[order][:-1]
@@ -168,7 +168,7 @@ def _winners(candidates: np.ndarray, sums: np.ndarray, num_items: int) -> tuple[
 
 
 def _species_observed(author: np.ndarray, chosen: np.ndarray, valid: np.ndarray, num_users: int) -> np.ndarray:
-    """For each user, the number of distinct labels among the valid items that they made."""
+    """For each user, the number of distinct labels among their valid items."""
     counted = valid & (author >= 0)
     pairs = np.unique(np.stack([author[counted], chosen[counted]]), axis=1)
     return np.bincount(pairs[0], minlength=num_users)

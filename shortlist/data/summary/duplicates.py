@@ -1,4 +1,4 @@
-"""Rows that hold exactly the same: found by fingerprints, a block at a time."""
+"""Rows with identical inputs, found by content hashes, one block at a time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _FINGERPRINT_BYTES = 16
 
 @dataclass(frozen=True, eq=False)
 class Duplicates:
-    """Groups of two or more rows of the same content, in the order of their first rows.
+    """Groups of two or more rows with the same content, sorted by their first rows.
 
     Args:
-        rows: ``(D,)`` int64, the rows of the first group, ascending, then those of the second, ...
+        rows: ``(D,)`` int64, the rows of the first group, ascending, then those of the second, and so on.
         starts: ``(groups + 1,)`` int64, where each group begins in ``rows``.
     """
 
@@ -49,23 +49,23 @@ class Duplicates:
 def find_duplicates(
     inputs: Inputs, *, block: int = 512, progress: Callable[[int, int], object] | None = None
 ) -> Duplicates:
-    """Find the rows whose inputs are exactly the same.
+    """Find rows whose inputs are identical.
 
-    Inputs are read ``block`` rows at a time; of each row 16 bytes are kept, so that memory is that of a block and about
-    32 bytes per row. Inputs with a method ``sizes()`` (a whole number for each row, that equal rows share; the length
-    of a file, say) are read only where a size occurs more than once.
+    Inputs are read ``block`` rows at a time and 16 bytes are kept per row, so memory is that of a block plus about 32
+    bytes per row. Inputs with a method ``sizes()`` (one integer per row that equal rows share, such as the size of a
+    file) are read only where a size occurs more than once.
 
     Args:
-        inputs: with ``fingerprints``, which say what counts as the same: bytes of a file, bits of an array.
-        block: rows that are read at a time.
-        progress: called with the number of rows that are done and of those to read, after each block.
+        inputs: their ``fingerprints`` define what is identical: the bytes of a file, the bits of an array.
+        block: rows to read at a time.
+        progress: called with the number of rows done and of all rows to read, after each block.
 
     Returns:
-        The groups of equal rows; those that no other row equals are in none. Contents are taken for equal if their
-        fingerprints of 128 bits are.
+        The groups of identical rows; rows without a duplicate are in none. Contents with the same 128-bit fingerprint
+        count as identical.
 
     Raises:
-        ValueError: for a block below 1, or inputs whose fingerprints or sizes do not fit their rows.
+        ValueError: for a block below 1, or inputs whose fingerprints or sizes do not match their rows.
 
     Example:
         >>> from shortlist.data import Texts
@@ -90,18 +90,18 @@ def find_duplicates(
 
 
 def _candidates(inputs: Inputs) -> np.ndarray:
-    """Ascending rows that can have an equal."""
+    """Ascending rows that can have a duplicate."""
     sizes = getattr(inputs, "sizes", None)
     if not callable(sizes):
         return np.arange(len(inputs), dtype=np.int64)
     size = np.asarray(sizes())
     if size.shape != (len(inputs),):
         raise ValueError(f"`inputs` must give one size for each of {len(inputs)} rows; got shape {size.shape}.")
-    return np.flatnonzero(_has_equal(size)).astype(np.int64, copy=False)
+    return np.flatnonzero(_is_repeated(size)).astype(np.int64, copy=False)
 
 
-def _has_equal(values: np.ndarray) -> np.ndarray:
-    """Tell which values occur more than once."""
+def _is_repeated(values: np.ndarray) -> np.ndarray:
+    """Which values occur more than once."""
     order = np.argsort(values, kind="stable")
     same = values[order[1:]] == values[order[:-1]]
     repeated = np.zeros(len(values), dtype=bool)
@@ -111,8 +111,8 @@ def _has_equal(values: np.ndarray) -> np.ndarray:
 
 
 def _groups_of_equals(words: np.ndarray, rows: np.ndarray) -> Duplicates:
-    # One half of the fingerprints leaves hardly anything but true duplicates for the sort by both.
-    left = np.flatnonzero(_has_equal(words[:, 0]))
+    # Half of each fingerprint leaves little but true duplicates for the sort by both halves.
+    left = np.flatnonzero(_is_repeated(words[:, 0]))
     words, rows = words[left], rows[left]
     order = np.lexsort((rows, words[:, 1], words[:, 0]))
     words, rows = words[order], rows[order]
@@ -122,7 +122,7 @@ def _groups_of_equals(words: np.ndarray, rows: np.ndarray) -> Duplicates:
     sizes = np.bincount(group) if len(group) else np.zeros(0, dtype=np.int64)
     several = sizes[group] > 1
     rows, group = rows[several], group[several]
-    # Rows ascend inside a group, so the place of its first row orders the groups.
+    # Rows ascend within a group, so its first row orders the groups.
     kept, first, sizes = np.unique(group, return_index=True, return_counts=True)
     ranked = np.argsort(rows[first], kind="stable")
     rank = np.empty(len(kept), dtype=np.int64)

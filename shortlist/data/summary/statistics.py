@@ -1,4 +1,4 @@
-"""The figures that tell what is in a dataset, and their form as plain values."""
+"""Statistics of a dataset as dataclasses, and as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Part:
 
     Attributes:
         name: such as ``train``.
-        rows: how many rows are in it.
+        rows: its number of rows.
         labels_per_row: the mean number of labels of these rows.
-        labels_seen: how many labels occur in them at all.
+        labels_seen: how many labels occur in them.
 
     Example:
         >>> Part("train", rows=60, labels_per_row=1.5, labels_seen=12).name
@@ -37,7 +37,7 @@ class Names:
     """Some of the labels.
 
     Attributes:
-        count: how many are meant.
+        count: how many there are.
         first: the names of the first ten, in the order of the labels.
 
     Example:
@@ -55,10 +55,10 @@ class Shots:
 
     Attributes:
         name: ``few``, ``medium`` or ``many``.
-        low: the least number of examples.
-        high: the greatest; None for any.
-        labels: how many labels have such a number.
-        entries: the sum of their numbers.
+        low: the smallest number of examples.
+        high: the largest; None for no limit.
+        labels: how many labels are in the range.
+        entries: the sum of their examples.
 
     Example:
         >>> Shots("few", low=0, high=19, labels=3, entries=20).high
@@ -74,13 +74,13 @@ class Shots:
 
 @dataclass(frozen=True)
 class Training:
-    """Labels in the training part, or in all rows where there is no split.
+    """Labels in the training part, or in all rows if there is no split.
 
     Attributes:
-        rows: how many rows train.
-        shots: labels with few (below 20), medium (to 100) and many examples.
-        imbalance: the largest number of examples of a label over the smallest but 0; None if no label has any.
-        never: labels without an example.
+        rows: the number of training rows.
+        shots: labels with few (below 20), medium (up to 100) and many examples.
+        imbalance: the largest over the smallest nonzero number of examples of a label; None if no label has any.
+        never: labels without examples.
 
     Example:
         >>> Training(rows=4, shots=(), imbalance=3.0, never=Names(0, ())).imbalance
@@ -101,11 +101,11 @@ class GroupStructure:
         name: of the partition, such as ``genus``.
         groups: how many groups have members.
         without: how many labels or rows are in no group.
-        sizes: the members of each group that has any.
+        sizes: the sizes of the nonempty groups.
         largest: names and sizes of the ten largest groups.
-        rows: of groups of labels, in how many rows a label of the group is present; None for groups of rows.
-        across_parts: of groups of rows, how many have rows in more than one part of the split; None for groups of
-            labels or without a split.
+        rows: for groups of labels, the number of rows with a label of the group; None for groups of rows.
+        across_parts: for groups of rows, how many have rows in several parts of the split; None for groups of labels or
+            without a split.
 
     Example:
         >>> GroupStructure("genus", 2, 0, Tally((1, 2), (1, 1)), (("Rosa", 2), ("Bellis", 1))).sizes.mean
@@ -123,11 +123,11 @@ class GroupStructure:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Labels of which a row does not say whether they are present.
+    """Labels that are marked unknown.
 
     Attributes:
-        entries: how many pairs of a row and a label.
-        share: of all such pairs.
+        entries: how many pairs of row and label.
+        share: their share of all pairs.
         rows: how many rows have any.
 
     Example:
@@ -145,9 +145,9 @@ class Changed:
     """How the labels differ from the clean ones.
 
     Attributes:
-        rows: how many rows have any difference.
-        added: labels that are present, and were not.
-        removed: labels that were present, and are absent or unknown.
+        rows: how many rows differ.
+        added: labels that are present but were not.
+        removed: labels that were present but are absent or unknown.
 
     Example:
         >>> Changed(rows=1, added=0, removed=2).removed
@@ -161,15 +161,15 @@ class Changed:
 
 @dataclass(frozen=True)
 class EqualRows:
-    """Rows of exactly the same input, in groups of two and more.
+    """Groups of two or more rows with identical inputs.
 
     Attributes:
         groups: how many groups.
-        rows: how many rows are in one.
-        across_parts: groups with rows in more than one part of the split.
+        rows: how many rows they have together.
+        across_parts: groups with rows in several parts of the split.
         leaked_rows: rows of other parts whose input is also in the training part.
-        different_labels: groups whose rows differ in their labels.
-        first: numbers of the first ten rows of each of the first ten groups.
+        different_labels: groups whose rows have different labels.
+        first: indices of the first ten rows of each of the first ten groups.
 
     Example:
         >>> EqualRows(1, 2, across_parts=0, leaked_rows=0, different_labels=1, first=((0, 3),)).first
@@ -186,40 +186,39 @@ class EqualRows:
 
 @dataclass(frozen=True)
 class DatasetSummary:
-    """Figures of a dataset, as `summarise` gives them.
+    """Statistics of a dataset, computed by `summarise`.
 
-    A label entry is a pair of a row and a label that is present there.
+    A label entry is a pair of a row and a label that is present in it.
 
     Attributes:
         name: of the dataset, for headings; may be empty.
-        rows: how many rows.
-        labels: n, how many labels.
+        rows: the number of rows.
+        labels: n, the number of labels.
         inputs: their kind, such as ``images`` or ``text``.
-        input_shape: the shape of one input; None if inputs have none or different ones.
-        target_form: how the labels are written, such as ``class indices``; see :mod:`shortlist.targets`.
+        input_shape: the shape of one input; None if inputs have no common shape.
+        target_form: the form of the labels, such as ``class indices``; see :mod:`shortlist.targets`.
         parts: the parts of the split; empty without a split.
         rows_without_part: how many rows of a split dataset are in no part.
-        labels_per_row: the number of labels of each row, tallied exactly.
-        density: the average share of the n labels that a row has.
+        labels_per_row: the number of labels of each row, as an exact tally.
+        density: the mean share of the n labels that a row has.
         rows_without_labels: how many rows have no label.
         label_sets: how many different sets of labels occur.
-        rows_per_label: the number of rows of each label, tallied exactly, those never seen included.
-        most_frequent: names and numbers of rows of the ten most frequent labels.
-        least_frequent: the same of the ten rarest that occur.
+        rows_per_label: the number of rows of each label, as an exact tally, including labels that never occur.
+        most_frequent: names and row counts of the ten most frequent labels.
+        least_frequent: the same for the ten rarest labels that occur.
         never_seen: labels that occur in no row.
-        only_in_test: labels that occur in the part ``test`` and in no other row.
+        only_in_test: labels that occur in the part ``test`` and nowhere else.
         lorenz: corners of the Lorenz curve of ``rows_per_label``, at most 200: share of the labels, the rarest first,
             and share of the label entries that they hold.
         gini: the Gini coefficient of ``rows_per_label``, from 0 for equal frequencies to almost 1.
-        tails: a share of the labels, the rarest, with the share of the label entries that they hold, for 50, 80
-            and 90 percent.
+        tails: for the rarest 50, 80 and 90 percent of the labels, the share of the label entries that they hold.
         half: how many of the most frequent labels hold half of the label entries.
         training: the labels in the training part; None if there is a split without ``train``.
         label_groups: the partitions of the labels.
         row_groups: the partitions of the rows.
-        unknown: labels of which rows do not say whether they are present.
-        changed: how the labels differ from the clean ones; None if there are no others.
-        duplicates: rows of the same input; None if they were not looked for.
+        unknown: labels that are marked unknown.
+        changed: how the labels differ from the clean ones; None if there are no clean ones.
+        duplicates: rows with identical inputs; None if they were not looked for.
 
     Example:
         >>> from shortlist.data import Dataset, Texts, summarise
@@ -257,11 +256,11 @@ class DatasetSummary:
     duplicates: EqualRows | None
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as plain values.
+        """The statistics as plain values.
 
         Returns:
             Numbers, texts, lists and dicts under the names of the attributes, with ``format`` and ``version`` first; a
-            tally has its mean, median, minimum and maximum too.
+            tally also has its mean, median, minimum and maximum.
 
         Example:
             >>> from shortlist.data import Dataset, Texts, summarise
@@ -274,8 +273,8 @@ class DatasetSummary:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Tally):
-        figures = {name: getattr(value, name) for name in ("mean", "median", "minimum", "maximum")}
-        return {**figures, "values": list(value.values), "times": list(value.times)}
+        statistics = {name: getattr(value, name) for name in ("mean", "median", "minimum", "maximum")}
+        return {**statistics, "values": list(value.values), "times": list(value.times)}
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return [_plain(one) for one in value] if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""What is in a dataset, in figures: rows, labels, their frequencies, groups, gaps and duplicates."""
+"""Statistics of a dataset: rows, labels, their frequencies, groups, unknown labels and duplicates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shortlist.data.summary.tally import Tally
 from shortlist.data.target_rows import label_pairs
 from shortlist.targets import target_form
 
-_MOST_NAMES = 10
+_MAX_NAMES = 10
 _TAILS = (0.5, 0.8, 0.9)
 # Few below 20, medium to 100, many above.
 _SHOTS = (("few", 0, 19), ("medium", 20, 100), ("many", 101, None))
@@ -36,18 +36,18 @@ _SHOTS = (("few", 0, 19), ("medium", 20, 100), ("many", 101, None))
 def summarise(
     dataset: Dataset, *, duplicates: bool = True, progress: Callable[[int, int], object] | None = None
 ) -> DatasetSummary:
-    """Count what is in a dataset, in memory and time linear in its labels (but for sorts).
+    """Summarize a dataset, in memory and time linear in its labels (except for sorting).
 
     Args:
         dataset: from any reader.
-        duplicates: look for rows of the same input, which reads all inputs once.
-        progress: of that, called with the number of rows that are done and of those to read.
+        duplicates: look for rows with identical inputs, which reads all inputs once.
+        progress: for that, called with the number of rows done and of all rows to read.
 
     Returns:
-        The figures; finite also for datasets without rows or labels. Shares of nothing are 0.
+        The statistics, finite even for datasets without rows or labels. Shares of nothing are 0.
 
     Raises:
-        ValueError: if an input cannot be read while looking for duplicates; names the file.
+        InputError: if an input cannot be read while looking for duplicates; names the file.
 
     Example:
         >>> from shortlist.data import Dataset, Features
@@ -58,7 +58,7 @@ def summarise(
         3.0
 
     References:
-        Garcin, "Set-valued classification", 2023, section 3.2 (the Lorenz curve of species) and chapter 4 (labels of
+        Garcin, "Set-valued classification", 2023, section 3.2 (the Lorenz curve of species) and chapter 4 (labels with
         few, medium and many training examples).
     """
     rows, labels = len(dataset), dataset.num_labels
@@ -88,8 +88,8 @@ def summarise(
         rows_without_labels=int((row_sizes == 0).sum()),
         label_sets=len(np.unique(sets)),
         rows_per_label=tally,
-        most_frequent=_with_counts(dataset.label_names, counts, commonest[:_MOST_NAMES]),
-        least_frequent=_with_counts(dataset.label_names, counts, rarest[:_MOST_NAMES]),
+        most_frequent=_with_counts(dataset.label_names, counts, commonest[:_MAX_NAMES]),
+        least_frequent=_with_counts(dataset.label_names, counts, rarest[:_MAX_NAMES]),
         never_seen=_names(dataset, counts == 0),
         only_in_test=_names(dataset, (counts > 0) & (part_counts.get("test", -1) == counts)),
         lorenz=tally.lorenz(),
@@ -107,7 +107,7 @@ def summarise(
 
 @dataclass(frozen=True, eq=False)
 class _Entries:
-    """Pairs of a row and a label, each once, by row and then by label."""
+    """Distinct pairs of row and label, sorted."""
 
     rows: np.ndarray
     labels: np.ndarray
@@ -131,20 +131,20 @@ class _Entries:
 
 
 def _label_set_words(present: _Entries, rows: int, num_labels: int) -> np.ndarray:
-    """A word of 64 bits per row that tells sets of labels apart: the sum of random words of its labels, modulo 2^64.
+    """A 64-bit hash of each row's set of labels: the sum of random words of its labels, modulo 2^64.
 
-    Any two different sets have the same word with probability 2^-64.
+    Two different sets have the same hash with probability 2^-64.
     """
     words = Draws(0, "label sets").raw(num_labels)
     sums = np.zeros(len(present.labels) + 1, dtype=np.uint64)
-    # Running sums wrap around, and so do their differences: exactly back.
+    # Running sums wrap around, and so do their differences, so these are exact.
     np.cumsum(words[present.labels], out=sums[1:])
     starts = np.searchsorted(present.rows, np.arange(rows + 1))
     return sums[starts[1:]] - sums[starts[:-1]]
 
 
 def _part_counts(present: _Entries, split: Groups, name: str, num_labels: int) -> np.ndarray:
-    """In how many rows of a part each label is present."""
+    """The number of rows of a part with each label."""
     inside = split.index.numpy() == split.names.index(name)
     return np.bincount(present.labels[inside[present.rows]], minlength=num_labels)
 
@@ -170,19 +170,19 @@ def _training(dataset: Dataset, counts: np.ndarray | None) -> Training | None:
     return Training(len(dataset.part_rows("train")), tuple(shots), imbalance, _names(dataset, counts == 0))
 
 
-def _names(dataset: Dataset, chosen: np.ndarray) -> Names:
-    places = np.flatnonzero(chosen)
-    return Names(len(places), tuple(dataset.label_names[place] for place in places[:_MOST_NAMES].tolist()))
+def _names(dataset: Dataset, selected: np.ndarray) -> Names:
+    found = np.flatnonzero(selected)
+    return Names(len(found), tuple(dataset.label_names[label] for label in found[:_MAX_NAMES].tolist()))
 
 
-def _with_counts(names: tuple[str, ...], counts: np.ndarray, places: np.ndarray) -> tuple[tuple[str, int], ...]:
-    return tuple((names[place], int(counts[place])) for place in places.tolist())
+def _with_counts(names: tuple[str, ...], counts: np.ndarray, members: np.ndarray) -> tuple[tuple[str, int], ...]:
+    return tuple((names[member], int(counts[member])) for member in members.tolist())
 
 
 def _label_group(name: str, groups: Groups, present: _Entries) -> GroupStructure:
     group = groups.index.numpy()[present.labels]
     size = max(1, len(groups.names))
-    # A row counts once for a group, however many of its labels the row has.
+    # A row counts once for a group, however many of the group's labels it has.
     pairs = np.unique((present.rows * size + group)[group >= 0])
     rows = np.bincount(pairs % size, minlength=len(groups.names))
     return _structure(name, groups, rows=Tally.of(rows[groups.counts().numpy() > 0]))
@@ -203,7 +203,7 @@ def _structure(name: str, groups: Groups, **more: Any) -> GroupStructure:
     order = np.argsort(-counts, kind="stable")
     filled = order[counts[order] > 0]
     without = int((groups.index < 0).sum())
-    largest = _with_counts(groups.names, counts, filled[:_MOST_NAMES])
+    largest = _with_counts(groups.names, counts, filled[:_MAX_NAMES])
     return GroupStructure(name, len(filled), without, Tally.of(counts[filled]), largest, **more)
 
 
@@ -224,7 +224,7 @@ def _changed(dataset: Dataset, present: _Entries) -> Changed | None:
 
 def _equal_rows(found: Duplicates, split: Groups | None, sets: np.ndarray) -> EqualRows:
     rows, group = found.rows.numpy(), found.groups().numpy()
-    first = tuple(tuple(found[place][:_MOST_NAMES].tolist()) for place in range(min(len(found), _MOST_NAMES)))
+    first = tuple(tuple(found[number][:_MAX_NAMES].tolist()) for number in range(min(len(found), _MAX_NAMES)))
     different = len(np.unique(group[sets[rows] != sets[rows[found.starts[:-1].numpy()]][group]]))
     across = leaked = 0
     if split is not None:

@@ -1,4 +1,4 @@
-"""How often each value occurs, and how unequal the values are: the Lorenz curve and the Gini coefficient."""
+"""Counts of equal values, and their inequality: the Lorenz curve and the Gini coefficient."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Tally:
-    r"""Whole numbers from 0, told by value and how often it occurs.
+    r"""A multiset of integers from 0, stored as values and multiplicities.
 
-    Exact, and small whatever the number of members: T in total have at most :math:`\sqrt{2T} + 1` different values.
-    Of no members, every figure is 0.
+    Exact and small: members with sum T have at most :math:`\sqrt{2T} + 1` distinct values. Without members, every
+    statistic is 0.
 
     Args:
-        values: the different values, ascending.
+        values: the distinct values, ascending.
         times: how many members have each value, at least 1.
 
     Example:
@@ -34,29 +34,29 @@ class Tally:
 
     @classmethod
     def of(cls, numbers: np.ndarray) -> Tally:
-        """Tally whole numbers from 0 in O(members + largest)."""
+        """Tally integers from 0 in O(members + largest)."""
         times = np.bincount(numbers) if len(numbers) else np.zeros(0, dtype=np.int64)
         values = np.flatnonzero(times)
         return cls(tuple(values.tolist()), tuple(times[values].tolist()))
 
     @property
     def members(self) -> int:
-        """How many numbers were tallied."""
+        """The number of members."""
         return sum(self.times)
 
     @property
     def total(self) -> int:
-        """The sum of all numbers."""
+        """The sum of all members."""
         return sum(value * times for value, times in zip(self.values, self.times, strict=True))
 
     @property
     def minimum(self) -> int:
-        """The smallest number."""
+        """The smallest member."""
         return self.values[0] if self.values else 0
 
     @property
     def maximum(self) -> int:
-        """The largest number."""
+        """The largest member."""
         return self.values[-1] if self.values else 0
 
     @property
@@ -66,15 +66,15 @@ class Tally:
 
     @property
     def median(self) -> float:
-        """The middle number, or the average of the two in the middle."""
+        """The median; the mean of the two middle members if their number is even."""
         if not self.values:
             return 0.0
         until, members = list(accumulate(self.times)), self.members
-        low, high = (self.values[bisect_right(until, place)] for place in ((members - 1) // 2, members // 2))
+        low, high = (self.values[bisect_right(until, rank)] for rank in ((members - 1) // 2, members // 2))
         return (low + high) / 2
 
     def bins(self, most: int) -> list[tuple[int, int, int]]:
-        """At most ``most`` ranges of one width from the smallest to the largest number: first, last, and members.
+        """A histogram with at most ``most`` bins of equal width: first value, last value and members of each bin.
 
         Example:
             >>> Tally((1, 2, 5), (10, 4, 1)).bins(3)
@@ -92,13 +92,13 @@ class Tally:
         return [(start, start + width - 1, count) for start, count in zip(starts, members, strict=True)]
 
     def lorenz(self, *, points: int = 200) -> tuple[tuple[float, float], ...]:
-        """The Lorenz curve: which share of the total the smallest share of the members holds.
+        """The Lorenz curve: the share of the total that the smallest members hold.
 
-        The curve is straight wherever members are equal, so its corners tell all of it. Where there are more corners
-        than ``points``, those are kept that are spread evenly along the curve.
+        The curve is linear where members are equal, so its corners describe it completely. If there are more corners
+        than ``points``, evenly spaced ones along the curve are kept.
 
         Args:
-            points: how many corners at most, at least 2.
+            points: the maximal number of corners, at least 2.
 
         Returns:
             (share of members, share of the total), from (0, 0) to (1, 1); the diagonal if the total is 0.
@@ -110,7 +110,7 @@ class Tally:
             raise ValueError(f"`points` must be at least 2; got {points}.")
         x, y = self._corners()
         if len(x) > points:
-            # By x + y, which rises all along the curve: even steps of x alone would miss the steep head.
+            # Evenly in x + y, which rises along the whole curve: even steps of x would miss the steep end.
             wanted = np.linspace(0.0, 2.0, points)
             kept = np.unique(np.clip(np.searchsorted(x + y, wanted), 0, len(x) - 1))
             x, y = x[kept], y[kept]
@@ -121,7 +121,7 @@ class Tally:
 
         .. math:: G = \frac{\sum_{i=1}^n (2i - n - 1)\, c_{(i)}}{n \sum_i c_i}, \quad c_{(1)} \le \dots \le c_{(n)}
 
-        0 if all members are equal, (n - 1) / n if one holds everything. Summed in whole numbers and rounded once.
+        0 if all members are equal, (n - 1) / n if one holds everything. Summed in integers and rounded once.
         """
         members, total = self.members, self.total
         if not total:
@@ -134,7 +134,7 @@ class Tally:
         return weighted / (members * total)
 
     def tail_share(self, share: float) -> float:
-        """The share of the total that the smallest ``share`` of the members holds: the Lorenz curve there."""
+        """The share of the total held by the smallest ``share`` of the members: the Lorenz curve at that point."""
         if not 0 <= share <= 1:
             raise ValueError(f"`share` must lie in [0, 1]; got {share}.")
         return float(np.interp(share, *self._corners()))
@@ -154,7 +154,7 @@ class Tally:
         if not total:
             return np.array([0.0, 1.0]), np.array([0.0, 1.0])
         times = np.array(self.times, dtype=np.int64)
-        held = times * np.array(self.values, dtype=np.int64)
+        sums = times * np.array(self.values, dtype=np.int64)
         x = np.concatenate([[0.0], times.cumsum() / self.members])
-        y = np.concatenate([[0.0], held.cumsum() / total])
+        y = np.concatenate([[0.0], sums.cumsum() / total])
         return x, y

@@ -1,4 +1,4 @@
-"""Synthetic worlds: data of which the probabilities, and so the best possible answers, are known."""
+"""Synthetic worlds: data with known probabilities, hence with known optimal predictions."""
 
 from shortlist.data.worlds.ambiguous import AmbiguousWorld
 from shortlist.data.worlds.bayes import BayesRisk

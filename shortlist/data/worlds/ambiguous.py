@@ -1,4 +1,4 @@
-"""A world of groups of look-alikes, some hopeless and some clear, in which every probability is known."""
+"""A world of groups of look-alikes, from clear to hopeless, with known probabilities."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from shortlist.functional.options import check_number, check_positive
 
 
 class AmbiguousWorld(World):
-    r"""One true label among groups of look-alikes: the plant problem, small and with known probabilities.
+    r"""One true label among groups of look-alikes: a small version of plant identification with known probabilities.
 
     .. math:: P(y) \propto \operatorname{rank}(y)^{-\text{tail}}, \qquad x \mid y \sim N(\mu_y, I)
 
-    The means :math:`\mu_y` of a group scatter around its centre, each group with its own scatter: the ratio of the
-    noise to the typical distance between two means goes evenly, on a logarithmic scale, from the lower to the higher
-    ``ambiguity``. So one label is plausible in some regions and a dozen are in others, and answers of varying size pay.
-    Sizes of groups go evenly, on a logarithmic scale, from the fewest to the most, and have nothing to do with
-    ambiguity. Frequent and rare labels are spread over every group alike.
+    The means :math:`\mu_y` of a group scatter around its center, each group with its own spread: the ratio of the noise
+    to the typical distance between two means goes, evenly on a logarithmic scale, from the lower to the higher
+    ``ambiguity``. So one label is plausible in some regions and a dozen are in others, and sets of varying size pay
+    off. Group sizes go, evenly on a logarithmic scale, from the smallest to the largest, independently of ambiguity.
+    Frequent and rare labels are spread over all groups alike.
 
-    By default the least errors, from a million x with standard errors below 0.03, are in percent:
+    With the defaults, the optimal errors in percent, from a million x with standard errors below 0.03, are:
 
     ==========  ====  ====  ====  ====
     k              1     2     3     5
@@ -39,28 +39,29 @@ class AmbiguousWorld(World):
     ==========  ====  ====  ====  ====
 
     Args:
-        num_groups: how many groups, at least 1.
-        labels_per_group: the fewest and the most labels of a group, at least 1. A single group has the most.
-        dim: how many numbers make an x, at least 1.
-        ambiguity: noise over the typical (root-mean-square) distance of two means in a group, of the clearest and of
+        num_groups: the number of groups, at least 1.
+        labels_per_group: the smallest and the largest number of labels of a group, at least 1. A single group has the
+            largest.
+        dim: the dimension of x, at least 1.
+        ambiguity: noise over the typical (root-mean-square) distance of two means in a group, for the clearest and for
             the most ambiguous group; positive. Two equally frequent labels at ratio a are confused with probability
             :math:`\Phi(-1 / 2a)`: 0.15 is clear, 2 is hopeless.
         tail: exponent of the long tail of label frequencies; 0 makes all labels equally frequent.
-        separation: typical distance between the centres of two groups, in units of the noise; positive.
-        seed: of the means and of which label is rare; a whole number from 0.
+        separation: typical distance between the centers of two groups, in units of the noise; positive.
+        seed: determines the means and which labels are rare; an integer from 0.
 
     Attributes:
         num_labels: n, the number of labels.
         label_names: by group, such as ``group 1 label 2``.
         dim, tail, separation, seed: as given.
         superclass: the group of each label, `Groups`.
-        group_ambiguity: ``(groups,)`` float64, what became of ``ambiguity``.
-        priors: ``(n,)`` float64, how frequent each label is.
+        group_ambiguity: ``(groups,)`` float64, the ambiguity of each group.
+        priors: ``(n,)`` float64, the frequency of each label.
         means: ``(n, dim)`` float64.
 
     Raises:
         ValueError: for an option outside its range.
-        TypeError: for one that is no number.
+        TypeError: for an option that is not a number.
 
     Example:
         >>> from shortlist.data.worlds.ambiguous import AmbiguousWorld
@@ -96,18 +97,18 @@ class AmbiguousWorld(World):
         sizes = _between(fewest, most, groups).round().astype(np.int64)
         ambiguities = _between(*need_positive_pair("ambiguity", ambiguity), groups)
         self.num_labels = int(sizes.sum())
-        # Multiples of the golden ratio spread both clear and ambiguous groups over all sizes, whatever the seed.
+        # Multiples of the golden ratio spread clear and ambiguous groups over all sizes, whatever the seed.
         spread = (np.arange(groups) * ((math.sqrt(5) - 1) / 2) + draws.uniform(1)) % 1
         shuffled = ambiguities[np.argsort(np.argsort(spread, kind="stable"), kind="stable")]
         group = np.repeat(np.arange(groups), sizes)
         within = np.arange(self.num_labels) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
-        centres = draws.normal(groups * self.dim).reshape(groups, self.dim) * self.separation
+        centers = draws.normal(groups * self.dim).reshape(groups, self.dim) * self.separation
         offsets = draws.normal(self.num_labels * self.dim).reshape(self.num_labels, self.dim)
         # Two standard normal points are a root-mean-square distance of sqrt(2 dim) apart.
-        means = (centres[group] + offsets / shuffled[group, None]) / math.sqrt(2 * self.dim)
+        means = (centers[group] + offsets / shuffled[group, None]) / math.sqrt(2 * self.dim)
 
-        # A group of m labels has one in each m-th part of the ranks, so that every group has its share of the tail.
+        # A group of m labels has one in each m-th of the ranks, so every group has its share of the tail.
         position = (within + draws.uniform(groups)[group]) / sizes[group]
         rank = np.argsort(np.argsort(position, kind="stable"), kind="stable") + 1.0
         priors = rank**-self.tail
@@ -120,7 +121,7 @@ class AmbiguousWorld(World):
         )
 
     def __repr__(self) -> str:
-        """Name the sizes."""
+        """Show the sizes."""
         groups = len(self.superclass.names)
         return f"AmbiguousWorld({self.num_labels} labels in {groups} groups, dim={self.dim}, seed={self.seed})"
 
@@ -135,7 +136,7 @@ class AmbiguousWorld(World):
 
         Raises:
             TypeError: if ``x`` is not floating.
-            ValueError: if it has another shape.
+            ValueError: if its shape is wrong.
 
         Example:
             >>> from shortlist.data.worlds.ambiguous import AmbiguousWorld
@@ -159,8 +160,8 @@ class AmbiguousWorld(World):
         """Draw a dataset.
 
         Args:
-            num_rows: how many rows, from 0.
-            seed: a whole number from 0; another seed draws other rows from the same world.
+            num_rows: the number of rows, from 0.
+            seed: an integer from 0; another seed draws other rows from the same world.
             split: shares of train, val and test, in the order of the rows; None for no split.
 
         Returns:
@@ -201,5 +202,5 @@ class AmbiguousWorld(World):
 
 
 def _between(low: float, high: float, count: int) -> np.ndarray:
-    """Numbers from ``low`` to ``high``, evenly on a logarithmic scale; ``high`` alone if only one is wanted."""
+    """Numbers from ``low`` to ``high``, evenly on a logarithmic scale; a single one is ``high``."""
     return high * (low / high) ** (np.arange(count)[::-1] / max(1, count - 1))

@@ -1,19 +1,19 @@
-r"""What the best possible predictor of sets achieves, where the true probabilities are known.
+r"""The risk of the optimal predictor of sets, given the true probabilities.
 
 Let the gain :math:`g_y(x) \ge 0` be what label y adds to a set: :math:`P(y \mid x)` for one true label,
-:math:`E[1\{y \in Y\} / |Y| \mid x]` for a set Y of true labels. A set S then misses the share
+:math:`E[1\{y \in Y\} / |Y| \mid x]` for a set Y of true labels. A set predictor S then misses the share
 
 .. math:: R = 1 - E\Big[\sum_{y \in S(x)} g_y(x)\Big] \Big/ E\Big[\sum_y g_y(x)\Big]
 
-of what there is, and no predictor misses less than the one that takes the largest gains: k of each x (top-K), or
-those above one threshold for all x, so that k are taken on average (average-K).
+of all gains, and the predictor with the largest gains is optimal: the k largest of each x (top-K), or all those above
+one threshold for all x, k on average (average-K).
 
-Gains come as one tensor, or as a function without arguments that gives the same blocks of rows at each call, from a
-seed or a file. Blocks are never kept. The average-K threshold is an exact order statistic of all gains: floats from 0
-order like the whole numbers that their bits spell, so one pass counts the gains by their first 16 bits, and a second
-one collects those that share them with the threshold and sorts these alone (were they too many, further bits are
-counted first, in up to three more passes). A last pass reads two numbers per row. So a million rows of a thousand
-labels need one block at a time, a million collected gains at most, and 16 bytes per row.
+Gains are one tensor, or a function without arguments that yields the same blocks of rows at each call, from a seed or a
+file. Blocks are never kept. The average-K threshold is an exact order statistic of all gains: nonnegative floats are
+ordered like the integers with the same bits, so one pass counts the gains by their first 16 bits, and a second one
+collects those that share them with the threshold and sorts only these (if they are too many, further bits are counted
+first, in up to three more passes). A last pass computes two numbers per row. So a million rows of a thousand labels
+need one block at a time, at most a million collected gains, and 16 bytes per row.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from shortlist.functional.options import check_number
 Gains: TypeAlias = Tensor | Callable[[], Iterable[Tensor]]
 
 BLOCK_ENTRIES = 1 << 20
-"""How many gains to handle at once."""
+"""Gains to handle at once."""
 
-_HELD_ENTRIES = 1 << 24
-"""Up to so many gains (128 MB) are held; beyond, they are computed anew for each pass over them."""
+_MAX_IN_MEMORY = 1 << 24
+"""Up to so many gains (128 MB) are kept in memory; beyond that, they are recomputed for each pass."""
 
-_FEW_ENTRIES = 1 << 20
+_MAX_SORTED = 1 << 20
 """So many gains, with their weights, may be collected and sorted."""
 
 
 class BayesRisk(NamedTuple):
-    """A figure of the best predictor: a risk, or where a function says so a difference of risks or a precision.
+    """A risk of the optimal predictor, or, where stated, a difference of risks or a precision.
 
     Args:
-        value: the figure.
-        standard_error: of an estimate from sampled x; 0 by quadrature, infinite from one x.
+        value: the estimate.
+        standard_error: of an estimate from sampled x; 0 for a quadrature, infinite for one x.
 
     Example:
         >>> from shortlist.data.worlds.bayes import BayesRisk
-        >>> risk, error = BayesRisk(0.25, 0.01)  # it is a tuple, too
+        >>> risk, error = BayesRisk(0.25, 0.01)  # also a tuple
         >>> risk
         0.25
     """
@@ -62,18 +62,18 @@ class BayesRisk(NamedTuple):
 
 
 def top_k_risk(gains: Gains, k: int, *, weights: Tensor | None = None) -> BayesRisk:
-    r"""The risk of answering with the k largest gains of each x.
+    r"""The risk of predicting the k largest gains of each x.
 
     Args:
-        gains: ``(N, n)`` floating and not negative, for N values of x; or a function that gives blocks of such rows.
-        k: how many labels, a whole number in [0, n].
-        weights: ``(N,)``, of a quadrature over x, with sum 1; None where x are sampled, and weigh the same.
+        gains: ``(N, n)`` floating and nonnegative, for N values of x; or a function that yields blocks of such rows.
+        k: the number of labels, an integer in [0, n].
+        weights: ``(N,)``, of a quadrature over x, with sum 1; None if x are sampled, with equal weights.
 
     Returns:
         The risk, and the standard error of the estimate, :math:`\mathrm{sd} / \sqrt{N}` of its linear part.
 
     Raises:
-        ValueError: for gains that are negative or not finite, naming the row; for k or weights outside their range.
+        ValueError: for gains that are negative or not finite, with the row; for k or weights outside their range.
 
     Example:
         >>> from shortlist.data.worlds.bayes import top_k_risk
@@ -88,22 +88,22 @@ def top_k_risk(gains: Gains, k: int, *, weights: Tensor | None = None) -> BayesR
 
 
 def average_k_risk(gains: Gains, k: float, *, weights: Tensor | None = None) -> BayesRisk:
-    r"""The risk of answering with all gains from one threshold on, k on average.
+    r"""The risk of predicting all gains from one threshold on, k on average.
 
-    Where gains tie at the threshold, as many of them count as make the average k, in parts if need be. No choice among
-    them is made: the captured gain is the least value of its dual,
+    If gains tie at the threshold, enough of them count to make the average k, fractionally if need be. No choice among
+    them is made: the captured gain is the minimum of its dual,
 
     .. math:: \min_\lambda \; E\Big[\sum_y (g_y - \lambda)_+\Big] + \lambda k,
 
-    to which ties add nothing. That the estimated threshold minimises it also removes the threshold's error to first
-    order, so the standard error is that of this mean at a fixed threshold.
+    to which ties contribute nothing. Since the estimated threshold minimizes it, the error of the threshold has no
+    first-order effect, and the standard error is that of this mean at a fixed threshold.
 
     Args:
         gains, weights: as in `top_k_risk`.
-        k: how many labels on average over all x, a number in [0, n], whole or not.
+        k: the average number of labels over all x, a number in [0, n], whole or not.
 
     Returns:
-        The risk with its standard error; never above that of `top_k_risk`, up to rounding.
+        The risk with its standard error; never above `top_k_risk`, up to rounding.
 
     Raises:
         ValueError: as in `top_k_risk`.
@@ -128,10 +128,10 @@ def average_k_risk(gains: Gains, k: float, *, weights: Tensor | None = None) -> 
 
 
 def average_k_advantage(gains: Gains, k: int, *, weights: Tensor | None = None) -> BayesRisk:
-    """By how much the average-K risk is below the top-K risk, on the same x.
+    """The top-K risk minus the average-K risk, on the same x.
 
-    The standard error is that of the difference: where both risks rise and fall together with x, it is smaller than
-    those of the two would make it.
+    The standard error is that of the difference: if the two risks are correlated, it is smaller than for independent
+    estimates.
 
     Args:
         gains, k, weights: as in `top_k_risk`.
@@ -155,13 +155,13 @@ def average_k_advantage(gains: Gains, k: int, *, weights: Tensor | None = None) 
 
 
 def average_k_threshold(gains: Gains, k: float, *, weights: Tensor | None = None) -> float:
-    """The gain from which on labels belong to the average-K answer: the largest that at least k gains reach on average.
+    """The threshold of the average-K prediction: the largest gain that at least k gains reach on average.
 
     Args:
         gains, k, weights: as in `average_k_risk`.
 
     Returns:
-        One of the gains, exactly; the largest of all where k is 0.
+        One of the gains, exactly; the largest of all if k is 0.
 
     Raises:
         ValueError: as in `top_k_risk`.
@@ -175,11 +175,11 @@ def average_k_threshold(gains: Gains, k: float, *, weights: Tensor | None = None
 
 
 def best_precision(probabilities: Gains, k: int, *, weights: Tensor | None = None) -> BayesRisk:
-    """The largest expected share of true labels among k answers: that of the k most probable.
+    """The largest expected precision of k labels: that of the k most probable ones.
 
     Args:
-        probabilities: ``(N, n)``, of each label to be true, or a function that gives blocks of such rows.
-        k: how many labels, a whole number in [1, n].
+        probabilities: ``(N, n)``, of each label to be true, or a function that yields blocks of such rows.
+        k: the number of labels, an integer in [1, n].
         weights: as in `top_k_risk`.
 
     Returns:
@@ -199,18 +199,18 @@ def best_precision(probabilities: Gains, k: int, *, weights: Tensor | None = Non
 
 
 def sampled_gains(block: Callable[[int, int], Tensor], num_samples: int, num_labels: int) -> Gains:
-    """Gains of sampled x: computed once if they are few, else at each pass.
+    """Gains of sampled x: computed once if they fit in memory, else at each pass.
 
     Args:
-        block: from the number of a block and how many rows it has to its gains ``(rows, n)``; the same at each call.
-        num_samples: how many x, at least 1.
+        block: maps the index of a block and its number of rows to its gains ``(rows, n)``; the same at each call.
+        num_samples: the number of x, at least 1.
         num_labels: n.
 
     Returns:
-        One tensor ``(num_samples, n)``, or a function that gives it in blocks.
+        One tensor ``(num_samples, n)``, or a function that yields it in blocks.
 
     Raises:
-        ValueError: if ``num_samples`` is no whole number from 1.
+        ValueError: if ``num_samples`` is not an integer from 1.
 
     Example:
         >>> from shortlist.data.worlds.bayes import sampled_gains
@@ -224,11 +224,11 @@ def sampled_gains(block: Callable[[int, int], Tensor], num_samples: int, num_lab
         for number, start in enumerate(range(0, num_samples, rows)):
             yield block(number, min(rows, num_samples - start))
 
-    return torch.cat(list(blocks())) if num_samples * num_labels <= _HELD_ENTRIES else blocks
+    return torch.cat(list(blocks())) if num_samples * num_labels <= _MAX_IN_MEMORY else blocks
 
 
 class _Source:
-    """Gains that can be read again and again, with their weights."""
+    """Gains that can be read repeatedly, with their weights."""
 
     def __init__(self, gains: Gains, weights: Tensor | None) -> None:
         self.gains = gains
@@ -242,22 +242,26 @@ class _Source:
             if block.dim() != 2 or not block.is_floating_point():
                 raise ValueError(f"`gains` must be floating (N, n); got {block.dtype} of shape {tuple(block.shape)}.")
             if width not in (None, block.shape[1]):
-                raise ValueError(f"`gains` must have one number of labels; got {width} and then {block.shape[1]}.")
+                raise ValueError(
+                    f"`gains` must have the same number of labels in all blocks; got {width} and then {block.shape[1]}."
+                )
             width = block.shape[1]
             values = np.ascontiguousarray(block.detach().cpu().double().numpy())
-            _refuse_wrong_gains(values, start)
+            _check_gains(values, start)
             end = start + len(values)
             if self.weights is not None and end > len(self.weights):
-                raise ValueError(f"`weights` must be as many as the rows of `gains`; got {len(self.weights)}.")
+                raise ValueError(f"`weights` must have one entry per row of `gains`; got {len(self.weights)}.")
             if len(values):
                 yield values + 0.0, None if self.weights is None else self.weights[start:end]  # -0.0 becomes 0.0
             start = end
         if not start or not width:
-            raise ValueError("`gains` must have a row and a label; got none (blocks must come at each call).")
+            raise ValueError("`gains` must have a row and a label; got none (blocks must be yielded at each call).")
         if self.weights is not None and start != len(self.weights):
-            raise ValueError(f"`weights` must be as many as the {start} rows of `gains`; got {len(self.weights)}.")
+            raise ValueError(
+                f"`weights` must have one entry for each of the {start} rows of `gains`; got {len(self.weights)}."
+            )
         if self.rows not in (None, start):
-            raise ValueError(f"`gains` must give the same rows at each call; got {self.rows} and then {start}.")
+            raise ValueError(f"`gains` must yield the same rows at each call; got {self.rows} and then {start}.")
         self.rows = start
 
     def _tensors(self) -> Iterable[Tensor]:
@@ -268,17 +272,17 @@ class _Source:
         return self.gains.split(max(1, BLOCK_ENTRIES // max(1, self.gains.shape[1])))
 
     def budget(self, k: float) -> float:
-        """The weight of gains that make k on average, after one pass; k is read as written: 0.07 of 100 rows are 7."""
+        """The total weight of k gains on average, after one pass; k is read as a decimal: 0.07 of 100 rows are 7."""
         return float(Fraction(repr(float(k))) * (self.rows or 0)) if self.weights is None else k
 
     def by_row(self, captured: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """One number of each row, and the sum of its gains."""
+        """One number per row, and the sum of its gains."""
         pairs = [(captured(block), block.sum(1)) for block, _ in self.blocks()]
         return np.concatenate([first for first, _ in pairs]), np.concatenate([second for _, second in pairs])
 
 
 def _threshold(source: _Source, k: float) -> float:
-    """The largest gain that gains of weight k reach, by its bits from the highest on."""
+    """The largest gain that gains of weight k reach, found by its bits from the highest on."""
     prefix, above, shift = 0, 0.0, 64
     few = False
     while shift and not few:
@@ -292,16 +296,16 @@ def _threshold(source: _Source, k: float) -> float:
             sizes += counts
             masses += counts if each is None else np.bincount(digits, weights=each, minlength=len(sizes))
         filled = np.flatnonzero(sizes)[::-1]
-        place, above = _reach(masses[filled], above, source.budget(k))
-        prefix = (prefix << 16) | int(filled[place])
-        few = sizes[filled[place]] <= _FEW_ENTRIES
+        position, above = _reach(masses[filled], above, source.budget(k))
+        prefix = (prefix << 16) | int(filled[position])
+        few = sizes[filled[position]] <= _MAX_SORTED
     if shift:
         pairs = [_inside(block, weights, prefix, shift) for block, weights in source.blocks()]
         bits = np.concatenate([some for some, _ in pairs])
         masses = np.concatenate([np.ones(len(some)) if each is None else each for some, each in pairs])
         order = np.argsort(bits)[::-1]
-        place, _ = _reach(masses[order], above, source.budget(k))
-        prefix = int(bits[order[place]])
+        position, _ = _reach(masses[order], above, source.budget(k))
+        prefix = int(bits[order[position]])
     return float(np.array(prefix, dtype=np.int64).view(np.float64))
 
 
@@ -317,11 +321,11 @@ def _inside(
 
 
 def _reach(masses: np.ndarray, above: float, wanted: float) -> tuple[int, float]:
-    """The first place at which the masses and what is above them reach what is wanted, and what is above it then."""
+    """The first position at which ``above`` plus the masses reaches ``wanted``, and the mass above it."""
     reached = above + np.cumsum(masses)
-    # Counts are whole numbers and exact; weights are not, and may fall short by their rounding.
-    place = min(int(np.searchsorted(reached, wanted)), len(masses) - 1)
-    return place, float(reached[place - 1]) if place else above
+    # Counts are exact integers; sums of weights may fall short by rounding.
+    position = min(int(np.searchsorted(reached, wanted)), len(masses) - 1)
+    return position, float(reached[position - 1]) if position else above
 
 
 def _largest(block: np.ndarray, k: int) -> np.ndarray:
@@ -329,30 +333,30 @@ def _largest(block: np.ndarray, k: int) -> np.ndarray:
 
 
 def _above(block: np.ndarray, threshold: float, k: float) -> np.ndarray:
-    """Gains above the threshold, and the threshold itself for what is missing to k: the dual by row."""
+    """The dual objective of each row: gains above the threshold, plus k times the threshold."""
     return np.maximum(block - threshold, 0.0).sum(1) + threshold * k
 
 
 def _mean_ratio(parts: np.ndarray, totals: np.ndarray, weights: np.ndarray | None) -> BayesRisk:
-    """The ratio of two means that is not negative, with the error of its linear expansion."""
+    """A nonnegative ratio of two means, with the error of its linear expansion."""
     if weights is not None:
         whole = float(totals @ weights)
-        _refuse_no_gain(whole)
+        _check_some_gain(whole)
         return BayesRisk(max(float(parts @ weights) / whole, 0.0), 0.0)
     count, whole = len(parts), float(totals.mean())
-    _refuse_no_gain(whole)
+    _check_some_gain(whole)
     value = float(parts.mean()) / whole
     error = float(np.std(parts - value * totals, ddof=1)) / (whole * math.sqrt(count)) if count > 1 else math.inf
     return BayesRisk(max(value, 0.0), error)
 
 
-def _refuse_no_gain(whole: float) -> None:
+def _check_some_gain(whole: float) -> None:
     if whole == 0:
-        raise ValueError("`gains` must not all be 0: there is nothing to miss.")
+        raise ValueError("`gains` must not all be 0.")
 
 
-def _refuse_wrong_gains(values: np.ndarray, start: int) -> None:
-    # A NaN fails the comparison, so one test finds all that is wrong.
+def _check_gains(values: np.ndarray, start: int) -> None:
+    # NaN fails the comparison, so one test finds everything.
     if values.size and not (values.min() >= 0 and values.max() < math.inf):
         row, label = np.argwhere(~((values >= 0) & (values < math.inf)))[0].tolist()
         raise ValueError(
@@ -371,7 +375,7 @@ def _checked_weights(weights: Tensor) -> np.ndarray:
 
 def _whole(k: int, block: np.ndarray, *, at_least: int = 0) -> int:
     if isinstance(k, bool) or not isinstance(k, Integral) or not at_least <= k <= block.shape[1]:
-        raise ValueError(f"`k` must be a whole number in [{at_least}, {block.shape[1]}]; got {k!r}.")
+        raise ValueError(f"`k` must be an integer in [{at_least}, {block.shape[1]}]; got {k!r}.")
     return int(k)
 
 

@@ -1,4 +1,4 @@
-"""A world of several labels per row, some of them missing, in which every probability is known."""
+"""A world with several labels per row, some of them missing, and known probabilities."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from shortlist.functional.options import check_number
 
 
 class MultiLabelWorld(World):
-    r"""Labels that are present independently of each other once x is known, and observed with some luck.
+    r"""Labels that are independent given x, and randomly missing from the annotations.
 
     .. math:: x \sim N(0, I), \qquad P(y_j = 1 \mid x) = \sigma(w_j \cdot x + b_j), \qquad
         P(\text{seen} \mid y_j = 1) = (1 - \text{missing}_j) \, (\pi_j / \max \pi)^{\text{rarity}}
 
-    Labels of a topic have similar :math:`w_j`, so they occur together. The shares :math:`\pi_j = P(y_j = 1)` have a
-    long tail, odds :math:`\pi_j / (1 - \pi_j) \propto \operatorname{rank}(j)^{-\text{tail}}`, scaled so that a row has
-    ``labels_per_row`` labels on average; both by bisection.
+    Labels of a topic have similar :math:`w_j`, so they occur together. The frequencies :math:`\pi_j = P(y_j = 1)` have
+    a long tail, odds :math:`\pi_j / (1 - \pi_j) \propto \operatorname{rank}(j)^{-\text{tail}}`, scaled so that a row
+    has ``labels_per_row`` labels on average; both are solved by bisection.
 
     Args:
         num_labels: n, at least 1.
-        dim: how many numbers make an x, at least 1.
-        labels_per_row: how many labels are present on average, in (0, n). Rows without any label occur.
+        dim: the dimension of x, at least 1.
+        labels_per_row: the mean number of labels present, in (0, n). Rows without labels occur.
         tail: exponent of the long tail of label frequencies; 0 makes all labels equally frequent.
-        missing: how often a present label is not observed, in [0, 1]; one number, or one for each label.
-        rarity: how much more often rare labels are missing; 0 for no more often, 1 for in proportion to their rarity.
-        strength: how much x tells, the length of each :math:`w_j`, in [0, 100).
-        seed: of the weights and of which label is rare; a whole number from 0.
+        missing: the probability that a present label is not observed, in [0, 1]; one number, or one per label.
+        rarity: how much more often rare labels are missing; 0 for equally often, 1 for in proportion to their rarity.
+        strength: how informative x is: the norm of each :math:`w_j`, in [0, 100).
+        seed: determines the weights and which labels are rare; an integer from 0.
 
     Attributes:
         num_labels: n, the number of labels.
         label_names: ``label 1``, ``label 2`` and so on.
         dim, seed: as given.
         topic: the topic of each label, `Groups`.
-        label_shares: ``(n,)`` float64, the share of rows in which each label is present, as achieved.
+        label_shares: ``(n,)`` float64, the achieved share of rows with each label.
         mean_labels: their sum, the achieved ``labels_per_row``.
-        missing: ``(n,)`` float64, how often each present label is not observed, rarity included.
+        missing: ``(n,)`` float64, the probability that each present label is not observed, including rarity.
         directions, offsets: ``(n, dim)`` and ``(n,)`` float64, w and b.
 
     Raises:
         ValueError: for an option outside its range.
-        TypeError: for one that is no number.
+        TypeError: for an option that is not a number.
 
     Example:
         >>> from shortlist.data.worlds.multi_label import MultiLabelWorld
@@ -61,7 +61,7 @@ class MultiLabelWorld(World):
         >>> round(world.mean_labels, 9)
         2.5
         >>> data = world.sample(1000, seed=1)
-        >>> train = data.part("train")  # observed labels, and the truth to compare with
+        >>> train = data.part("train")  # observed labels, and the true ones to compare with
         >>> train.targets.values().numel() < train.true_targets.values().numel()
         True
         >>> round(world.top_k_risk(3, num_samples=10_000).value, 2)
@@ -92,10 +92,10 @@ class MultiLabelWorld(World):
         strength = check_number("strength", strength, at_least=0.0, below=100.0)
         topics = max(1, round(math.sqrt(n)))
         topic = draws.order(n) % topics
-        centres = _unit(draws.normal(topics * self.dim).reshape(topics, self.dim))
+        centers = _unit(draws.normal(topics * self.dim).reshape(topics, self.dim))
         own = _unit(draws.normal(n * self.dim).reshape(n, self.dim))
-        # Two labels of a topic have a cosine of about 0.8 squared.
-        directions = strength * _unit(0.8 * centres[topic] + 0.6 * own)
+        # The cosine of two labels of a topic is about 0.8 squared.
+        directions = strength * _unit(0.8 * centers[topic] + 0.6 * own)
         offsets = _offsets(_long_tail(draws.order(n) + 1.0, tail, labels_per_row), strength)
         achieved = _mean_sigmoid(offsets, strength)
 
@@ -107,7 +107,7 @@ class MultiLabelWorld(World):
         self.missing = 1 - seen * (self.label_shares / achieved.max()) ** check_number("rarity", rarity, at_least=0.0)
 
     def __repr__(self) -> str:
-        """Name the sizes."""
+        """Show the sizes."""
         return f"MultiLabelWorld({self.num_labels} labels, dim={self.dim}, seed={self.seed})"
 
     def probabilities(self, x: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ class MultiLabelWorld(World):
 
         Raises:
             TypeError: if ``x`` is not floating.
-            ValueError: if it has another shape.
+            ValueError: if its shape is wrong.
 
         Example:
             >>> from shortlist.data.worlds.multi_label import MultiLabelWorld
@@ -137,11 +137,11 @@ class MultiLabelWorld(World):
             x: ``(B, dim)``, floating.
 
         Returns:
-            ``(B, n)`` with the dtype of ``x``: those of `probabilities` times one minus ``missing``.
+            ``(B, n)`` with the dtype of ``x``: `probabilities` times one minus ``missing``.
 
         Raises:
             TypeError: if ``x`` is not floating.
-            ValueError: if it has another shape.
+            ValueError: if its shape is wrong.
 
         Example:
             >>> from shortlist.data.worlds.multi_label import MultiLabelWorld
@@ -156,12 +156,12 @@ class MultiLabelWorld(World):
     ) -> Dataset:
         """Draw a dataset.
 
-        With the same seeds, a world with higher ``missing`` has the same rows and truth, and hides the same labels and
-        more.
+        With the same seeds, a world with higher ``missing`` has the same rows and true labels, and hides the same
+        labels and more.
 
         Args:
-            num_rows: how many rows, from 0.
-            seed: a whole number from 0; another seed draws other rows from the same world.
+            num_rows: the number of rows, from 0.
+            seed: an integer from 0; another seed draws other rows from the same world.
             split: shares of train, val and test, in the order of the rows; None if all rows are for training.
 
         Returns:
@@ -190,8 +190,8 @@ class MultiLabelWorld(World):
             hits[0] += start
             found.append(hits)
         rows, labels = np.concatenate(found, axis=1)
-        chance = Draws(seed, f"multi-label world {self.seed}: observation").uniform(len(rows))
-        kept = chance >= self.missing.numpy()[labels]
+        uniform = Draws(seed, f"multi-label world {self.seed}: observation").uniform(len(rows))
+        kept = uniform >= self.missing.numpy()[labels]
         if parts is not None:
             kept |= parts.index.numpy()[rows] > 0
         return Dataset(
@@ -205,10 +205,10 @@ class MultiLabelWorld(World):
         )
 
     def best_precision(self, k: int, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
-        """The largest expected share of true labels among k answers, over all rows.
+        """The largest expected precision of k labels, over all rows.
 
         Args:
-            k: how many labels, a whole number in [1, n].
+            k: the number of labels, an integer in [1, n].
             num_samples, seed: as in `top_k_risk`.
 
         Returns:
@@ -246,10 +246,10 @@ class MultiLabelWorld(World):
 
 
 def _long_tail(rank: np.ndarray, tail: float, total: float) -> np.ndarray:
-    """Log-odds of shares that go with ``rank ** -tail`` and have the given sum."""
+    """Log-odds of shares proportional to ``rank ** -tail`` in their odds, with the given sum."""
     logs = -tail * np.log(rank)
-    low = math.log(total) - math.log(len(rank) - total)  # at which no share is above total / n
-    high = low - float(logs.min())  # at which none is below
+    low = math.log(total) - math.log(len(rank) - total)  # where no share is above total / n
+    high = low - float(logs.min())  # where none is below
     for _ in range(200):
         middle = (low + high) / 2
         low, high = (middle, high) if _sigmoid(middle + logs).sum() < total else (low, middle)
@@ -273,7 +273,7 @@ def _mean_sigmoid(offsets: np.ndarray, strength: float) -> np.ndarray:
     """The mean of sigmoid(strength z + b) over normal z, for each b, by the trapezoidal rule."""
     # For a function analytic within d of the real axis, here pi / strength, the rule errs by about exp(-2 pi d / step).
     step = min(0.25, 0.5 / max(strength, 1e-9))
-    reach = math.ceil((9 + strength) / step)  # rare labels live around z = strength
+    reach = math.ceil((9 + strength) / step)  # rare labels occur around z = strength
     z = np.arange(-reach, reach + 1) * step
     density = np.exp(-z * z / 2)
     density /= density.sum()
@@ -294,7 +294,7 @@ def _per_label(missing: float | Sequence[float] | Tensor, num_labels: int) -> Te
     values = torch.as_tensor(missing, dtype=torch.float64)
     if values.dim() > 1 or (values.dim() == 1 and len(values) != num_labels):
         raise ValueError(
-            f"`missing` must be one number or one for each of {num_labels} labels; got shape {tuple(values.shape)}."
+            f"`missing` must be one number or one per label, {num_labels}; got shape {tuple(values.shape)}."
         )
     wrong = values[~((values >= 0) & (values <= 1))]
     if len(wrong):

@@ -1,4 +1,4 @@
-"""A world of scene graphs: images with objects whose relations have known probabilities."""
+"""A world of scene graphs: images of objects whose relations have known probabilities."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from shortlist.functional.options import check_number
 
 _BLOCK = 1 << 12  # Pairs whose probabilities are in memory at once.
 _LONGER_SIDE = 1024
-# Without the logarithms: what remains of the geometry is made by operations that all platforms round alike.
-_DECIDING = tuple(i for i, name in enumerate(GEOMETRY) if not name.startswith("log"))
+# Without the logarithms: the rest of the geometry uses operations that all platforms round alike.
+_FEATURES = tuple(i for i, name in enumerate(GEOMETRY) if not name.startswith("log"))
 
 
 class RecallEstimate(NamedTuple):
-    """A recall of the best ranking, estimated from sampled images.
+    """The recall of the optimal ranking, estimated from sampled images.
 
     Args:
         value: ``()`` for one k, ``(len(k),)`` for several; float64, NaN if there are no pairs.
@@ -48,35 +48,35 @@ class RecallEstimate(NamedTuple):
 
 
 class SceneGraphWorld(World):
-    r"""Images with objects of long-tailed classes, whose pairs have each predicate independently.
+    r"""Images of objects with long-tailed classes, whose pairs have each predicate independently.
 
     .. math:: P(r \mid s, o) = \sigma\big(T_{c_s, c_o, r} + w_r \cdot g(s, o)\big)
 
-    with the classes :math:`c` and the `geometry` :math:`g` of a pair, its logarithms left out. A row is a pair of
-    objects, a label is a predicate. Half of the pairs of classes are poor in relations, some are rich: there, several
-    relations of a pair are the rule. Class i of 1, 2, ... is drawn in proportion to 1 / i, and later predicates are
-    rarer.
+    with the classes :math:`c` and the `geometry` :math:`g` of a pair, without its logarithms. A row is a pair of
+    objects, a label is a predicate. Half of the pairs of classes have few relations; some have many, often several per
+    pair. Class i of 1, 2, ... is drawn in proportion to 1 / i, and later predicates are rarer.
 
     Args:
-        num_objects: how many classes objects have, at least 1.
-        num_predicates: R, how many predicates, at least 1.
-        relations_per_pair: the mean number of relations of a pair, in (0, R); met within a few percent, as it is set on
-            a sample.
-        objects_per_image: least and greatest number of objects of an image, at least 1; all between are equally likely.
-        seed: decides the tables, a whole number from 0; what is drawn from the world has a seed of its own.
+        num_objects: the number of object classes, at least 1.
+        num_predicates: R, the number of predicates, at least 1.
+        relations_per_pair: the mean number of relations of a pair, in (0, R); met within a few percent, because it is
+            calibrated on a sample.
+        objects_per_image: the smallest and the largest number of objects of an image, at least 1; uniform between.
+        seed: determines the tables, an integer from 0; samples from the world have their own seed.
 
     Attributes:
         num_labels: R.
         label_names: ``predicate 1``, ``predicate 2`` and so on.
-        object_names: ``object 1``, ``object 2`` and so on, the classes of objects.
+        object_names: ``object 1``, ``object 2`` and so on, the object classes.
         num_objects, objects_per_image, seed: as given.
-        region: ``(num_objects, num_objects)`` array by class of subject and object; 0 is poor, 1 plain, 2 rich.
+        region: ``(num_objects, num_objects)`` array by class of subject and object; 0 for few relations, 1 for some, 2
+            for many.
         table: ``(num_objects, num_objects, R)`` float64 array, T.
-        weights: float64 array with a row for each feature of the geometry that counts and R columns, w.
+        weights: float64 array with one row per feature of the geometry that is used and R columns, w.
 
     Raises:
         ValueError: for an option outside its range.
-        TypeError: if ``relations_per_pair`` is no number.
+        TypeError: if ``relations_per_pair`` is not a number.
 
     Example:
         >>> from shortlist.data.worlds.scene_graph import SceneGraphWorld
@@ -104,34 +104,34 @@ class SceneGraphWorld(World):
         self.objects_per_image = need_whole_pair("objects_per_image", objects_per_image, at_least=1)
         if not 0 < check_number("relations_per_pair", relations_per_pair) < n:
             raise ValueError(f"`relations_per_pair` must lie between 0 and {n}; got {relations_per_pair}.")
-        chance = Draws(seed, "scene graph world: tables")
+        draws = Draws(seed, "scene graph world: tables")
         self.seed = int(seed)
         self.label_names = tuple(f"predicate {i + 1}" for i in range(n))
         self.object_names = tuple(f"object {i + 1}" for i in range(objects))
-        richness = chance.uniform(objects * objects).reshape(objects, objects)
+        richness = draws.uniform(objects * objects).reshape(objects, objects)
         self.region = np.where(richness < 0.5, 0, np.where(richness < 0.8, 1, 2))
-        affinity = 6.0 * chance.uniform(objects * objects * n).reshape(objects, objects, n) - 3.0
+        affinity = 6.0 * draws.uniform(objects * objects * n).reshape(objects, objects, n) - 3.0
         rarity = 2.0 * np.arange(n) / n
         self.table = affinity + np.array([-3.0, 0.0, 2.5])[self.region][..., None] - rarity
-        self.weights = 4.0 * chance.uniform(len(_DECIDING) * n).reshape(len(_DECIDING), n) - 2.0
+        self.weights = 4.0 * draws.uniform(len(_FEATURES) * n).reshape(len(_FEATURES), n) - 2.0
         self.table += self._shift(float(relations_per_pair))
 
     def __repr__(self) -> str:
-        """Name the sizes."""
+        """Show the sizes."""
         return f"SceneGraphWorld({self.num_objects} objects, {self.num_labels} predicates, seed={self.seed})"
 
     def probabilities(self, x: PairBatch) -> Tensor:
         """The exact probability of each predicate; those of a pair are independent.
 
         Args:
-            x: B pairs, as `ObjectPairs.batch` gives them.
+            x: B pairs from `ObjectPairs.batch`.
 
         Returns:
             ``(B, R)`` with the dtype of the boxes, computed in float64.
 
         Raises:
-            TypeError: if ``x`` is no `PairBatch`, or its boxes are not floating.
-            ValueError: if it is a single pair, or an object is of a class that the world does not have.
+            TypeError: if ``x`` is not a `PairBatch`, or its boxes are not floating.
+            ValueError: if it is a single pair, or if the world does not have the class of an object.
 
         Example:
             >>> from shortlist.data.worlds.scene_graph import SceneGraphWorld
@@ -139,8 +139,8 @@ class SceneGraphWorld(World):
             >>> world.probabilities(world.sample(5).batch([0, 1, 2]).inputs).shape
             torch.Size([3, 12])
         """
-        self._need_pairs(x)
-        return torch.from_numpy(self._chances(x)).to(x.subject_box)
+        self._check_pairs(x)
+        return torch.from_numpy(self._probabilities(x)).to(x.subject_box)
 
     def sample(
         self,
@@ -150,17 +150,17 @@ class SceneGraphWorld(World):
         split: tuple[float, float, float] | None = (0.6, 0.2, 0.2),
         missing: float = 0.0,
     ) -> Dataset:
-        """Draw images and their relations, in the shape that `read_visual_genome` gives: all pairs are rows.
+        """Draw images and their relations, in the form of `read_visual_genome`: all pairs are rows.
 
         With the same seeds, a higher ``missing`` hides the same relations and more.
 
         Args:
-            num_images: how many images, from 0; those without relations stay.
-            seed: a whole number from 0; another seed draws other images from the same world.
-            split: shares of train, val and test of the images, in their order, so that all pairs of an image are in one
+            num_images: the number of images, from 0; those without relations are kept.
+            seed: an integer from 0; another seed draws other images from the same world.
+            split: shares of train, val and test of the images, in their order, so all pairs of an image are in one
                 part; None if all images are for training.
-            missing: the chance in [0, 1] of each relation of the training part to be left out of ``targets``, where it
-                then looks absent; ``clean_targets`` keep all.
+            missing: the probability in [0, 1] that a relation of the training part is missing from ``targets``, where
+                it then looks absent; ``clean_targets`` has all.
 
         Returns:
             Targets are sparse; ``row_groups["image"]`` has the image of each pair.
@@ -184,8 +184,7 @@ class SceneGraphWorld(World):
         part = None if parts is None else parts.take(image)
         targets = clean
         if missing:
-            chance = Draws(seed, f"scene graph world {self.seed}: missing").uniform(len(rows))
-            found = chance >= missing
+            found = Draws(seed, f"scene graph world {self.seed}: missing").uniform(len(rows)) >= missing
             if part is not None:
                 found |= part.index.numpy()[rows] > 0
             targets = sparse_targets(rows[found], labels[found], len(inputs), self.num_labels)
@@ -202,7 +201,7 @@ class SceneGraphWorld(World):
     def bayes_recall(
         self, k: int | Sequence[int], *, constrained: bool, num_images: int = 1000, seed: int = 0
     ) -> RecallEstimate:
-        r"""The best expected R@k that any ranking of (pair, predicate) triples can have, objects being given (PredCls).
+        r"""The optimal expected R@k of rankings of (pair, predicate) triples with given objects (PredCls).
 
         The recall of the set S of the k first triples of an image, averaged over images with relations, is
 
@@ -210,18 +209,18 @@ class SceneGraphWorld(World):
             v_c = \mathbb E\big[X_c / N\big] = p_c\, \mathbb E\big[1 / (1 + N - X_c)\big]
 
         with the number :math:`N = \sum_c X_c` of relations of the image. This is expected recall, not the expected
-        number of hits; but a larger :math:`p_c` leaves fewer others, so that the order by :math:`v` is the order by
-        probability, and one ranking is the best for both. Relations are not drawn: for each sampled image the value is
+        number of hits; but a larger :math:`p_c` leaves fewer others, so the order by :math:`v` is the order by
+        probability, and one ranking is optimal for both. Relations are not sampled: the value of each sampled image is
         exact.
 
         Args:
-            k: a whole number from 1, or a sequence of them.
-            constrained: whether each pair gets one predicate only, which then is the likeliest.
-            num_images: how many images to average over, at least 2.
-            seed: decides the images.
+            k: an integer from 1, or a sequence of them.
+            constrained: whether each pair gets only one predicate, the most probable one.
+            num_images: the number of images to average over, at least 2.
+            seed: determines the images.
 
         Returns:
-            The value and its standard error (over images, of the ratio), one number each or ``(len(k),)``; NaN for
+            The value and its standard error (of the ratio, over images), one number each or ``(len(k),)``; NaN for
             images without pairs.
 
         Raises:
@@ -252,18 +251,18 @@ class SceneGraphWorld(World):
     def _gains(self, num_samples: int, seed: int) -> Gains:
         if self.objects_per_image[1] < 2:
             raise ValueError(
-                f"`objects_per_image` must allow pairs, which a risk is about; got {self.objects_per_image}."
+                f"`objects_per_image` must allow pairs, since the risk is over pairs; got {self.objects_per_image}."
             )
 
         def block(number: int, rows: int) -> Tensor:
-            # What is in a pair does not depend on how many other objects its image has, so that one pair each of images
-            # with two objects is distributed as the rows of a sample are, and independent as those of an image are not.
+            # A pair does not depend on how many other objects its image has, so one pair from each image of two objects
+            # is distributed like the rows of a sample, but independent, unlike the pairs of one image.
             inputs = self._images(rows, seed, f"risk, block {number}", (2, 2))
-            return expected_shares(torch.from_numpy(self._chances(inputs.batch(torch.arange(0, 2 * rows, 2)))))
+            return expected_shares(torch.from_numpy(self._probabilities(inputs.batch(torch.arange(0, 2 * rows, 2)))))
 
         return sampled_gains(block, num_samples, self.num_labels)
 
-    def _need_pairs(self, x: PairBatch) -> None:
+    def _check_pairs(self, x: PairBatch) -> None:
         if not isinstance(x, PairBatch):
             raise TypeError(f"`x` must be a PairBatch; got {type(x).__name__}.")
         if not x.subject_box.is_floating_point() or not x.object_box.is_floating_point():
@@ -275,54 +274,54 @@ class SceneGraphWorld(World):
             if len(outside):
                 raise ValueError(f"`x` must have classes in [0, {self.num_objects}); got {int(outside[0])}.")
 
-    def _chances(self, batch: PairBatch) -> np.ndarray:
-        """The probabilities in float64: these decide, and are the same on every platform."""
+    def _probabilities(self, batch: PairBatch) -> np.ndarray:
+        """The probabilities in float64, the same on every platform."""
         return _logistic(self._logits(PairBatch(*(field.detach().cpu() for field in batch))))
 
     def _logits(self, batch: PairBatch) -> np.ndarray:
         wide = batch._replace(subject_box=batch.subject_box.double(), object_box=batch.object_box.double())
-        place = geometry(wide).numpy()
+        features = geometry(wide).numpy()
         logits = self.table[batch.subject.numpy(), batch.object.numpy()]
-        # One feature after the other: the order of sums in a matrix product is up to the platform.
-        for feature, weights in zip(_DECIDING, self.weights, strict=True):
-            logits += place[:, feature, None] * weights
+        # One feature at a time: the order of sums in a matrix product depends on the platform.
+        for feature, weights in zip(_FEATURES, self.weights, strict=True):
+            logits += features[:, feature, None] * weights
         return logits
 
     def _shift(self, relations_per_pair: float) -> float:
-        """What to add to all logits for the wanted mean, by halving, on pairs of which the classes fill a lattice."""
+        """The shift of all logits that gives the mean, by bisection, on pairs whose classes fill a lattice."""
         count = 2048
         pairs = self._images(count, 0, "level", (2, 2))
-        place = np.arange(count)
-        subject, other = (self._classes((at + 0.5) / count) for at in (place, place * 795 % count))
-        batch = pairs.batch(torch.from_numpy(2 * place))
+        index = np.arange(count)
+        subject, other = (self._classes((point + 0.5) / count) for point in (index, index * 795 % count))
+        batch = pairs.batch(torch.from_numpy(2 * index))
         logits = self._logits(batch._replace(subject=torch.from_numpy(subject), object=torch.from_numpy(other)))
         low, high = -64.0, 64.0
         for _ in range(20):
             middle = (low + high) / 2
-            # A running sum, unlike a sum, has an order that is the same everywhere.
+            # Unlike a sum, a running sum has the same order on every platform.
             mean = np.cumsum(_logistic(logits + middle))[-1] / count
             low, high = (middle, high) if mean < relations_per_pair else (low, middle)
         return low
 
-    def _classes(self, chance: np.ndarray) -> np.ndarray:
+    def _classes(self, uniform: np.ndarray) -> np.ndarray:
         """Classes in proportion to 1, 1/2, 1/3, ... from fractions in [0, 1)."""
-        reach = np.cumsum(1.0 / np.arange(1, self.num_objects + 1))
-        # A product may round up to the very end.
-        return np.searchsorted(reach, chance * reach[-1], side="right").clip(max=self.num_objects - 1)
+        cumulative = np.cumsum(1.0 / np.arange(1, self.num_objects + 1))
+        # The product may round up to the end.
+        return np.searchsorted(cumulative, uniform * cumulative[-1], side="right").clip(max=self.num_objects - 1)
 
     def _images(self, num_images: int, seed: int, purpose: str, objects: tuple[int, int]) -> ObjectPairs:
         """Images with a longer side of 1024 pixels, and objects with boxes of whole pixels."""
-        chance = Draws(seed, f"scene graph world {self.seed}: {purpose}")
+        draws = Draws(seed, f"scene graph world {self.seed}: {purpose}")
         low, high = objects
         starts = np.zeros(num_images + 1, dtype=np.int64)
-        np.cumsum(low + chance.below(np.full(num_images, high - low + 1)), out=starts[1:])
+        np.cumsum(low + draws.below(np.full(num_images, high - low + 1)), out=starts[1:])
         size = np.full((num_images, 2), _LONGER_SIDE, dtype=np.int64)
-        shorter = chance.below(np.full(num_images, 2))
-        size[np.arange(num_images), shorter] -= chance.below(np.full(num_images, _LONGER_SIDE // 2))
-        classes = self._classes(chance.uniform(int(starts[-1])))
+        shorter = draws.below(np.full(num_images, 2))
+        size[np.arange(num_images), shorter] -= draws.below(np.full(num_images, _LONGER_SIDE // 2))
+        classes = self._classes(draws.uniform(int(starts[-1])))
         room = np.repeat(size, np.diff(starts), 0).reshape(-1)
-        sides = room // 16 + chance.below(room // 2)
-        corner = chance.below(room - sides + 1)
+        sides = room // 16 + draws.below(room // 2)
+        corner = draws.below(room - sides + 1)
         boxes = np.concatenate([corner.reshape(-1, 2), (corner + sides).reshape(-1, 2)], 1)
         return ObjectPairs(
             torch.from_numpy(classes),
@@ -333,31 +332,31 @@ class SceneGraphWorld(World):
         )
 
     def _relations(self, inputs: ObjectPairs, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        chance = Draws(seed, f"scene graph world {self.seed}: relations")
+        draws = Draws(seed, f"scene graph world {self.seed}: relations")
         rows, labels = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
         for start in range(0, len(inputs), _BLOCK):
-            probs = self._chances(inputs.batch(torch.arange(start, min(start + _BLOCK, len(inputs)))))
-            row, label = (chance.uniform(probs.size).reshape(probs.shape) < probs).nonzero()
+            probs = self._probabilities(inputs.batch(torch.arange(start, min(start + _BLOCK, len(inputs)))))
+            row, label = (draws.uniform(probs.size).reshape(probs.shape) < probs).nonzero()
             rows.append(start + row)
             labels.append(label)
         return np.concatenate(rows), np.concatenate(labels)
 
     def _by_image(self, inputs: ObjectPairs) -> Iterator[tuple[int, Tensor]]:
-        """The probabilities ``(pairs, R)`` of each image that has pairs."""
+        """The probabilities ``(pairs, R)`` of each image with pairs."""
         starts, together = inputs.pair_starts.tolist(), 64
         for first in range(0, inputs.num_images, together):
             bounds = starts[first : first + together + 1]
-            probs = torch.from_numpy(self._chances(inputs.batch(torch.arange(bounds[0], bounds[-1]))))
+            probs = torch.from_numpy(self._probabilities(inputs.batch(torch.arange(bounds[0], bounds[-1]))))
             for image, (start, end) in enumerate(pairwise(bounds), start=first):
                 if end > start:
                     yield image, probs[start - bounds[0] : end - bounds[0]]
 
 
 def _logistic(z: np.ndarray) -> np.ndarray:
-    """The logistic function by operations that all platforms round alike, so that the same relations are drawn."""
+    """The logistic function from operations that all platforms round alike, so the same relations are drawn."""
     a = np.minimum(np.abs(z), 700.0)
     halvings = np.floor(a * 1.4426950408889634 + 0.5)
-    rest = halvings * 0.6931471805599453 - a  # Within half of log 2, where fifteen terms reach full precision.
+    rest = halvings * 0.6931471805599453 - a  # Within half of log 2, where fifteen terms give full precision.
     power = np.zeros_like(a)
     for term in range(14, -1, -1):
         power *= rest

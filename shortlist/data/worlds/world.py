@@ -1,4 +1,4 @@
-"""What all worlds share: their interface, the least risks, and parts in the order of the rows."""
+"""The interface of all worlds, their optimal risks, and splits in the order of the rows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from shortlist.data.worlds.bayes import BayesRisk, Gains, average_k_advantage, a
 
 
 class World(ABC):
-    r"""Data of which the probabilities are known, and so the least risks that any answers can have.
+    r"""Data with known probabilities, hence with known optimal risks.
 
-    The risk is the expected share of a row's true labels that its answer misses, over rows with at least one; where a
-    row has exactly one true label, that is the probability of missing it. A world only has to tell the gains
+    The risk is the expected share of a row's true labels that a predicted set misses, over rows with at least one; for
+    exactly one true label, that is the probability of missing it. A world only has to compute the gains
     :math:`E[1\{y \in Y\} / |Y| \mid x]` of the labels at sampled x, from which :mod:`shortlist.data.worlds.bayes`
-    finds the risks. Estimates with the same ``num_samples`` and ``seed`` are from the same x.
+    computes the risks. Estimates with the same ``num_samples`` and ``seed`` use the same x.
 
     Attributes:
         num_labels: n, the number of labels.
@@ -59,12 +59,12 @@ class World(ABC):
         """Draw a dataset.
 
         Args:
-            n: how much to draw, from 0.
-            seed: a whole number from 0; another seed draws other rows from the same world.
-            split: shares of train, val and test, in the order of what is drawn; None for no split.
+            n: how many rows or images to draw, from 0.
+            seed: an integer from 0; another seed draws other rows from the same world.
+            split: shares of train, val and test, in the order of the rows or images; None for no split.
 
         Returns:
-            A dataset whose labels are those of the world.
+            A dataset with the labels of the world.
         """
 
     @abstractmethod
@@ -72,12 +72,12 @@ class World(ABC):
         """The gains of the labels at ``num_samples`` independent x, the same at each call."""
 
     def top_k_risk(self, k: int, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
-        """The least risk of answers with k labels for each row.
+        """The optimal risk of sets with k labels for each row.
 
         Args:
-            k: how many labels, a whole number in [0, n].
-            num_samples: how many x to estimate from, at least 1.
-            seed: of these x, a whole number from 0.
+            k: the number of labels, an integer in [0, n].
+            num_samples: the number of x to estimate from, at least 1.
+            seed: of these x, an integer from 0.
 
         Returns:
             The risk with its standard error; see `shortlist.data.worlds.bayes.top_k_risk`.
@@ -93,10 +93,10 @@ class World(ABC):
         return top_k_risk(self._gains(num_samples, seed), k)
 
     def average_k_risk(self, k: float, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
-        """The least risk of answers with k labels on average over all rows, those without a true label included.
+        """The optimal risk of sets with k labels on average over all rows, including those without true labels.
 
         Args:
-            k: how many labels on average, a number in [0, n], whole or not.
+            k: the average number of labels, a number in [0, n], whole or not.
             num_samples, seed: as in `top_k_risk`.
 
         Returns:
@@ -113,7 +113,7 @@ class World(ABC):
         return average_k_risk(self._gains(num_samples, seed), k)
 
     def advantage(self, k: int, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
-        """By how much average-K beats top-K at best: the difference of the two risks, estimated on the same x.
+        """The optimal top-K risk minus the optimal average-K risk, estimated on the same x.
 
         Args:
             k, num_samples, seed: as in `top_k_risk`.
@@ -135,14 +135,14 @@ class World(ABC):
 
 
 def parts_in_order(num_rows: int, shares: Sequence[float]) -> Groups:
-    """The split of rows that are drawn by chance: the first are train, then come val and test.
+    """The split of independent random rows: first train, then val and test.
 
     Args:
-        num_rows: how many rows.
-        shares: of train, val and test, at least 0 and with sum 1; ends of parts are rounded to whole rows.
+        num_rows: the number of rows.
+        shares: of train, val and test, nonnegative with sum 1; the ends of parts are rounded to whole rows.
 
     Returns:
-        A split with all three names, some of them perhaps without rows.
+        A split with all three names, even if a part has no rows.
 
     Raises:
         ValueError: if there are not three shares, one is negative, or their sum is not 1.

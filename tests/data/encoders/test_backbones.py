@@ -129,7 +129,7 @@ def test_small_images_are_one_sentence_unless_they_are_resized(library):
     before = {key: value.clone() for key, value in backbone.state_dict().items()}
     with pytest.raises(
         ValueError,
-        match=rf"^`encoder` '{name}' cannot take images of 4 x 5 pixels \(.*\); the option `resolution` .*\.$",
+        match=rf"^`encoder` '{name}' cannot process images of 4 x 5 pixels \(.*\); the option `resolution` .*\.$",
     ):
         check_images(backbone, (1, 4, 5), name=name, argument="encoder")
     check_images(backbone, (1, 16, 16), name=name, argument="encoder")
@@ -172,8 +172,8 @@ def test_weights_that_do_not_fit_are_one_sentence(tmp_path):
     (tmp_path / "text.pth").write_text("text")
     for name, reason in {
         "wide.pth": "cannot be read: .* size mismatch",
-        "part.pth": "are of another network: stem.1.weight does not fit",
-        "more.pth": "are of another network: more does not fit",
+        "part.pth": "belong to another network: stem.1.weight does not match",
+        "more.pth": "belong to another network: more does not match",
         "harmful.pth": "cannot be read: ",
         "text.pth": "cannot be read: ",
         "none.safetensors": "cannot be read: ",
@@ -203,18 +203,18 @@ def test_weights_that_do_not_fit_are_one_sentence(tmp_path):
         (
             "timm:net",
             {"pretrained": True},
-            "`encoder` 'timm:net': `pretrained` is no option; `weights` is, for files of tensors and DEFAULT.",
+            "`encoder` 'timm:net': `pretrained` is not an option; use `weights`, for files of tensors and DEFAULT.",
         ),
-        ("timm:net", {"checkpoint_path": "x.pth"}, "`encoder` 'timm:net': `checkpoint_path` is no option; .*."),
+        ("timm:net", {"checkpoint_path": "x.pth"}, "`encoder` 'timm:net': `checkpoint_path` is not an option; .*."),
         (
             "timm:hf-hub:someone/net",
             {},
-            "`encoder` 'timm:hf-hub:someone/net': must be a name that timm has itself, not a place.",
+            "`encoder` 'timm:hf-hub:someone/net': must be a name that timm itself has, not a location.",
         ),
         (
             "timm:net",
             {"resolution": 0},
-            "`encoder` 'timm:net': `resolution` must be a whole number, at least 1; got 0.",
+            "`encoder` 'timm:net': `resolution` must be an integer, at least 1; got 0.",
         ),
     ],
 )

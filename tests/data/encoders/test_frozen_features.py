@@ -180,7 +180,7 @@ def test_features_that_are_not_finite_are_refused_with_their_row(tmp_path, bad):
             features[[text == TEXTS[7] for text in texts], 1] = bad
             return features
 
-    with pytest.raises(ValueError, match=r"^`encoder` gave a feature that is not finite for row 7\.$"):
+    with pytest.raises(ValueError, match=r"^`encoder` returned a feature that is not finite for row 7\.$"):
         frozen_features(make(TEXTS), Broken(), cache=tmp_path, batch_size=3)
     assert files(tmp_path, ".npy") == []
     encoder = Lengths()
@@ -198,7 +198,7 @@ def test_features_of_another_shape_are_refused(tmp_path, shape, got):
         def __call__(self, texts: list[str]) -> Tensor:
             return shape(super().__call__(texts))
 
-    with pytest.raises(ValueError, match=rf"^`encoder` must give shape \(4, 2\) for 4 rows; got {got}\.$"):
+    with pytest.raises(ValueError, match=rf"^`encoder` must return shape \(4, 2\) for 4 rows; got {got}\.$"):
         frozen_features(make(TEXTS), Broken(), cache=tmp_path, batch_size=4)
 
 

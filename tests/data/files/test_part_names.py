@@ -29,11 +29,11 @@ def test_other_names_stay_as_they_are():
 
 
 def test_keys_of_parts_are_found_in_the_order_of_parts():
-    assert part_keys(["F_TEST", "F_dev", "F_Train", "F", "F_mean", "FF_train"], "F") == {
+    assert part_keys(["F_TEST", "F_dev", "F_Train", "F", "F_mean", "FF_train"], "F", "`a`") == {
         "train": "F_Train",
         "val": "F_dev",
         "test": "F_TEST",
     }
-    assert part_keys(["y_coarse_train"], "y") == {}
-    with pytest.raises(ValueError, match=r"^'F_val' and 'F_dev' must not both be there, being the part 'val'\.$"):
-        part_keys(["F_val", "F_dev"], "F")
+    assert part_keys(["y_coarse_train"], "y", "`a`") == {}
+    with pytest.raises(ValueError, match=r"^`a`: 'F_val' and 'F_dev' both are the part 'val'; one of them must go\.$"):
+        part_keys(["F_val", "F_dev"], "F", "`a`")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shortlist.data.files.text_files import need_file, need_folder, read_json, take, text_lines
+from shortlist.data.files.text_files import json_field, need_file, need_folder, read_json, text_lines
+from shortlist.errors import InputError
 
 
 def sentence(path: Path, rest: str) -> str:
@@ -28,9 +29,9 @@ def test_files_and_folders_are_found_as_text_or_path(tmp_path):
 def test_what_is_missing_or_of_the_other_kind_is_refused(tmp_path):
     path = put(tmp_path / "é.txt", b"")
     for need, wrong, what in (
-        (need_file, tmp_path / "none", "is not there"),
+        (need_file, tmp_path / "none", "does not exist"),
         (need_file, tmp_path, "is a folder, not a file"),
-        (need_folder, tmp_path / "none", "is not there"),
+        (need_folder, tmp_path / "none", "does not exist"),
         (need_folder, path, "is a file, not a folder"),
     ):
         with pytest.raises(ValueError, match=sentence(wrong, f" {what}")):
@@ -105,7 +106,7 @@ def test_a_packed_file_that_is_damaged_is_refused(tmp_path, damage):
 
 
 def test_a_missing_file_has_no_lines(tmp_path):
-    with pytest.raises(ValueError, match=sentence(tmp_path / "none.txt", " is not there")):
+    with pytest.raises(ValueError, match=sentence(tmp_path / "none.txt", " does not exist")):
         list(text_lines(tmp_path / "none.txt"))
 
 
@@ -145,19 +146,19 @@ def test_what_is_no_json_is_refused(tmp_path, content, rest):
     path = put(tmp_path / "a.json", content)
     with pytest.raises(ValueError, match=sentence(path, rest)) as caught:
         read_json(path)
-    assert type(caught.value) is ValueError
+    assert type(caught.value) is InputError
 
 
 def test_missing_json_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=sentence(tmp_path / "none.json", " is not there")):
+    with pytest.raises(ValueError, match=sentence(tmp_path / "none.json", " does not exist")):
         read_json(tmp_path / "none.json")
 
 
 def test_a_value_is_taken_by_key_and_type():
     record = {"id": 3, "name": "x", "score": 0.5, "sure": True}
-    assert take(record, "id", int, "`a.json` image 0") == 3
-    assert take(record, "score", (int, float), "`a.json` image 0") == 0.5
-    assert take(record, "sure", bool, "`a.json` image 0") is True
+    assert json_field(record, "id", int, "`a.json` image 0") == 3
+    assert json_field(record, "score", (int, float), "`a.json` image 0") == 0.5
+    assert json_field(record, "sure", bool, "`a.json` image 0") is True
 
 
 @pytest.mark.parametrize(
@@ -173,10 +174,10 @@ def test_a_value_is_taken_by_key_and_type():
 )
 def test_a_value_that_is_missing_or_of_another_type_is_refused(record, key, kind, text):
     with pytest.raises(ValueError, match=rf"^`a\.json` image 7: {re.escape(text)}\.$"):
-        take(record, key, kind, "`a.json` image 7")
+        json_field(record, key, kind, "`a.json` image 7")
 
 
 def test_a_long_value_is_shown_in_part():
     with pytest.raises(ValueError, match="must be int") as caught:
-        take({"id": "x" * 10_000}, "id", int, "`a.json` image 7")
+        json_field({"id": "x" * 10_000}, "id", int, "`a.json` image 7")
     assert len(str(caught.value)) < 200

@@ -166,7 +166,7 @@ def test_latin_1_is_read_if_asked_for(tmp_path):
 
 def test_a_missing_feature_is_refused_unless_a_number_is_given_for_it(tmp_path):
     save(tmp_path, {"scene.arff": mulan(["1,?,?,1,0"]), "scene.xml": XML})
-    with pytest.raises(ValueError, match=r"`.*scene.arff` line 11: attribute 'Att 2' is missing, and no `missing`"):
+    with pytest.raises(ValueError, match=r"`.*scene.arff` line 11: attribute 'Att 2' is missing; `missing` can give"):
         read_arff(tmp_path)
     assert read_arff(tmp_path, missing=-5.0).batch([0]).inputs.tolist() == [[1, -5, -5]]
 
@@ -185,7 +185,7 @@ def test_a_missing_feature_is_refused_unless_a_number_is_given_for_it(tmp_path):
         ("1,2,garden,1,0", "attribute 'kind' must be one of indoor, out door, d'or; got 'garden'"),
         ("1,2,'indoor,1,0", r"quotes must open and close around a whole value; got .*"),
         ("1,2,indoor,2,0", r"attribute 'Beach' must be 0, 1 or \?; got '2'"),
-        ("{0 1}", r"rows must all be in braces or none; got '\{0 1\}'"),
+        ("{0 1}", r"either all rows must be in braces or none; got '\{0 1\}'"),
     ],
 )
 def test_a_fault_in_a_row_is_told_with_its_file_and_line(tmp_path, row, sentence):
@@ -203,7 +203,7 @@ def test_a_fault_in_a_row_is_told_with_its_file_and_line(tmp_path, row, sentence
         ("{0 1,}", "values in braces must be written as number value; got ''"),
         ("{x 1}", "values in braces must be written as number value; got 'x 1'"),
         ("{5 1}", r"attribute 5 must lie in \[0, 5\)"),
-        ("{0 1,0 2}", "attribute 0 must stand once; got it twice"),
+        ("{0 1,0 2}", "attribute 0 must occur once; got it twice"),
         ("{0 inf}", "attribute 'Att1' must be a finite float32; got inf"),
         ("{3 5}", r"attribute 'Beach' must be 0, 1 or \?; got '5'"),
     ],
@@ -217,7 +217,7 @@ def test_a_fault_in_a_row_of_pairs_is_told_with_its_file_and_line(tmp_path, row,
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "` ends at line 0 without @data, so it is no whole ARFF file"),
+        ("", "` ends at line 0 without @data, so it is not a complete ARFF file"),
         ("@relation x\n@attribute a numeric\n", "` ends at line 2 without @data"),
         ("@relation x\n@data\n1\n", "` line 2: data must come after at least one attribute; got none"),
         ("a,b\n1,2\n", "` line 1: must be @relation, @attribute or @data; got 'a,b'"),
@@ -226,7 +226,7 @@ def test_a_fault_in_a_row_of_pairs_is_told_with_its_file_and_line(tmp_path, row,
         ("@attribute\n", "line 1: an attribute must be written as @attribute name kind; got '@attribute'"),
         ("@attribute a {0,1\n", "line 1: the values of attribute 'a' must end with a brace"),
         ("@attribute a {0,0}\n", "line 1: the values of attribute 'a' must differ"),
-        ("@attribute a real\n@attribute 'a' real\n", "line 2: attribute 'a' must stand once; got it twice"),
+        ("@attribute a real\n@attribute 'a' real\n", "line 2: attribute 'a' must be declared once; got it twice"),
         ("@relation 'x: -C 3'\n@attribute a real\n@data\n", "-C in the relation must name 1 to 1 attributes; got 3"),
         ("@relation x\n@attribute a real\n@data\n", "states no labels: give `labels`, or put an XML file"),
         ("@relation 'x: -C 1'\n@attribute a {0,2}\n@data\n", "label 'a' must be declared .0,1. or numeric; got 0,2"),
@@ -263,7 +263,10 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path):
         ("<labels><tag/></labels>", "line 1: must be a list <labels> of <label>; got <tag>"),
         ("<labels>\n<label/></labels>", "line 2: a label must have a name"),
         ("<labels/>", "must list at least one label"),
-        ('<labels><label name="a"/>\n<label name="a"/></labels>', "line 2: label 'a' must stand once; got it twice"),
+        (
+            '<labels><label name="a"/>\n<label name="a"/></labels>',
+            "line 2: label 'a' must be listed once; got it twice",
+        ),
         ('<labels><label name="Sea"/></labels>', "label 'Sea' must be an attribute of `.*scene.arff`"),
         (
             '<!DOCTYPE labels [<!ENTITY a "b">]>\n<labels><label name="&a;"/></labels>',
@@ -291,11 +294,11 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path):
         ValueError, match=r"must hold one ARFF file or one pair, -train and -test; got a.arff, b.arff\.$"
     ):
         read_arff(tmp_path)
-    with pytest.raises(ValueError, match=r"`test` must be None where `path` is a folder"):
+    with pytest.raises(ValueError, match=r"`test` must be None if `path` is a folder"):
         read_arff(tmp_path, test=tmp_path / "b.arff")
     with pytest.raises(ValueError, match=r"`labels` must name at least one attribute; got none\.$"):
         read_arff(tmp_path / "a.arff", labels=[])
-    with pytest.raises(ValueError, match=r"`.*none.arff` is not there\.$"):
+    with pytest.raises(ValueError, match=r"`.*none.arff` does not exist\.$"):
         read_arff(tmp_path / "none.arff")
 
 
@@ -320,7 +323,7 @@ def test_files_of_parts_belong_together_however_they_are_spelled(tmp_path):
         assert data.inputs.batch(torch.arange(4)).flatten().tolist() == [1, 2, 4, 3]
     assert read_arff(tmp_path / "music_dev.arff").split is None
     (tmp_path / "music_val.arff").write_text(text.format("0,4\n"))
-    with pytest.raises(ValueError, match=r"music_val\.arff` and `music_dev\.arff` must not both be there"):
+    with pytest.raises(ValueError, match=r"music_val\.arff` and `music_dev\.arff` both are the part 'val'"):
         read_arff(tmp_path)
 
 

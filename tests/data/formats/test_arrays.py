@@ -140,7 +140,7 @@ HOT = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0], [0, 0, 1]])
 FORMS = {
     "bool": {"L": HOT.astype(bool)},
     "float": {"targets": HOT.astype(np.float64)},
-    "small whole numbers": {"Y": HOT.astype(np.int8)},
+    "small integers": {"Y": HOT.astype(np.int8)},
     "lists": {"Y": np.array([[0, -1], [2, 1], [-1, -1], [2, -1]]), "n_labels": 3},
     "sparse": {"Y_indptr": np.array([0, 1, 3, 3, 4], np.int32), "Y_indices": np.array([0, 2, 1, 2], np.int16)},
     "sparse with values": {
@@ -169,8 +169,8 @@ def test_unknown_labels_and_other_values_for_them(tmp_path):
     refuses(path, "'L' row 0: label 2 must be one of `hot_values` 1, -1; got 0", hot_values=(1, -1))
     path = save(tmp_path, X=X, Y=HOT)
     assert np.array_equal(read_arrays(path, hot_values=(1, 0)).targets.to_dense().numpy(), HOT)
-    refuses(path, "'Y' row 0: label 0 must not occur twice, or is this a multi-hot (then say so by `hot_values`)?")
-    with pytest.raises(ValueError, match="`hot_values` must be present, absent and perhaps unknown"):
+    refuses(path, "`Y` row 0: label 0 must not occur twice. If `Y` is a multi-hot, say so with `hot_values`.")
+    with pytest.raises(ValueError, match="`hot_values` must be present, absent and optionally unknown"):
         read_arrays(path, hot_values=(1,))
 
 
@@ -180,7 +180,8 @@ def test_names_of_classes_are_labels_too(tmp_path):
     data = read_arrays(save(tmp_path, X=X, y=np.array([b"b", b"a", b"b", b"b"]), label_names=["b", "a", "c"]))
     assert data.targets.tolist() == [0, 1, 0, 0]
     refuses(
-        save(tmp_path, X=X, y=["a", "b", "d", "a"], label_names=["a", "b"]), "'y' row 2: 'd' must be one of the names"
+        save(tmp_path, X=X, y=["a", "b", "d", "a"], label_names=["a", "b"]),
+        "'y' row 2: 'd' must be one of the label names",
     )
 
 
@@ -200,7 +201,7 @@ def test_sparse_features_are_read(tmp_path):
         ("X_indptr", [0, 2, 1, 3], "'X_indptr' must rise from 0 to 3; got 4 numbers from 0 to 3"),
         ("X_data", [1, 2], "'X_data' must have a value for each of 3 columns; got shape (2,)"),
         ("X_shape", [4, 5], "'X_shape' must be 3 rows and a number of columns; got [4, 5]"),
-        ("X_indices", [0.5, 1, 2], "'X_indices' must be whole numbers in 1 dimension"),
+        ("X_indices", [0.5, 1, 2], "'X_indices' must be integers in 1 dimension"),
     ):
         refuses(save(tmp_path, y=[0, 1, 0], **{**arrays, key: value}), message)
 
@@ -224,33 +225,33 @@ def test_the_split_by_number_and_by_name(tmp_path, split, more, parts):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"y": Y}, ": has no features under 'features' or 'X' or 'F' or 'x'; name them by `features`: it has 'y'"),
+        ({"y": Y}, ": has no features under 'features' or 'X' or 'F' or 'x'; `features` can name the key: it has 'y'"),
         ({"X": X}, ": has no labels under 'labels' or 'targets' or 'Y' or 'L' or 'y'"),
         ({"X": X[0], "y": Y}, "'X' must have at least 2 dimensions, rows first; got shape (3,)"),
-        ({"X": X, "y": Y[:3]}, "'y' must have length 4 for the features; got shape (3,)"),
-        ({"X": X, "y": Y, "split": [0]}, "'split' must have length 4 for the features; got shape (1,)"),
+        ({"X": X, "y": Y[:3]}, "'y' must have length 4 like the features; got shape (3,)"),
+        ({"X": X, "y": Y, "split": [0]}, "'split' must have length 4 like the features; got shape (1,)"),
         ({"X": X, "y": Y, "split": [0, 1, 3, 0]}, "'split' row 2: 3 must lie in [-1, 3)"),
-        ({"X": X, "y": Y, "split": [0.0] * 4}, "'split' must hold whole numbers or names; got float64"),
-        ({"X": X, "y": [0, 1, -1, 0]}, "'y' row 2: label -1 must lie in [0, 2)"),
-        ({"X": X, "y": [0, 1, 5, 0], "n_labels": 3}, "'y' row 2: label 5 must lie in [0, 3)"),
-        ({"X": X, "y": Y, "n_labels": [1, 2]}, "'n_labels' must be one whole number"),
+        ({"X": X, "y": Y, "split": [0.0] * 4}, "'split' must hold integers or names; got float64"),
+        ({"X": X, "y": [0, 1, -1, 0]}, "`y` row 2: label -1 must lie in [0, 2)"),
+        ({"X": X, "y": [0, 1, 5, 0], "n_labels": 3}, "`y` row 2: label 5 must lie in [0, 3)"),
+        ({"X": X, "y": Y, "n_labels": [1, 2]}, "'n_labels' must be one integer"),
         (
             {"X": X, "y": [0, 1, 10**15, 0]},
-            "'y' must have at most 10000000 labels, if they have no names; got 1000000000000001",
+            "'y' must have at most 10000000 labels if they have no names; got 1000000000000001",
         ),
         ({"X": X, "y": Y, "n_labels": 2**62}, "'n_labels' must have at most 10000000 labels"),
-        ({"X": X, "Y_indptr": [0] * 5, "Y_indices": Y[:0], "Y_shape": [4, -1]}, "'Y_shape' must be 2 whole numbers"),
-        ({"X": X, "y": [0.5] * 4}, "'y' must hold whole numbers or names, the class of each row; got float64"),
+        ({"X": X, "Y_indptr": [0] * 5, "Y_indices": Y[:0], "Y_shape": [4, -1]}, "'Y_shape' must be 2 integers"),
+        ({"X": X, "y": [0.5] * 4}, "'y' must hold integers or names, the class of each row; got float64"),
         ({"X": X, "y": X[:, :, None]}, "'y' must have 1 dimension (classes) or 2 (sets); got shape (4, 3, 1)"),
         ({"X": X, "Y": X}, "'Y' row 0: label 2 must be 1, 0 or negative (unknown); got 2.0"),
         ({"X": X, "Y": HOT > 0, "label_names": ["a"]}, "'Y' must have a column for each of 1 labels; got shape (4, 3)"),
-        ({"X": X, "y": Y, "label_names": ["a", "b", "a"]}, "`label_names` must differ; places 0 and 2 are both 'a'"),
+        ({"X": X, "y": Y, "label_names": ["a", "b", "a"]}, "`label_names` must differ; positions 0 and 2 are both 'a'"),
         ({"X": X, "y": Y, "label_names": [1, 2, 3]}, "'label_names' must be texts in 1 dimension"),
-        ({"X": X, "y": Y, "fine_to_coarse": [0, 1]}, "'fine_to_coarse' must be 3 whole numbers, one for each label"),
-        ({"X": X.astype(">f4"), "y": Y}, "'X' must hold numbers in the order of bytes of this machine; got >f4"),
+        ({"X": X, "y": Y, "fine_to_coarse": [0, 1]}, "'fine_to_coarse' must be 3 integers, one per label"),
+        ({"X": X.astype(">f4"), "y": Y}, "'X' must hold numbers in the byte order of this machine; got >f4"),
         ({"X": X.astype(str), "y": Y}, "'X' must hold numbers"),
         ({"X": X.astype(complex), "y": Y}, "'X' must hold numbers or texts; got complex128"),
-        ({"X": X, "Y_indptr": [0, 1, 1, 1], "Y_indices": [0]}, "'Y_indptr' must have length 5 for the features"),
+        ({"X": X, "Y_indptr": [0, 1, 1, 1], "Y_indices": [0]}, "'Y_indptr' must have length 5 like the features"),
         (
             {"X": X, "Y_indptr": [0, 1, 1, 1, 2], "Y_indices": [0, 7], "n_labels": 3},
             "'Y_indices' row 3: label 7 must lie in [0, 3)",
@@ -262,10 +263,10 @@ def test_the_split_by_number_and_by_name(tmp_path, split, more, parts):
         ),
         (
             {"X_train": X, "X_test": X, "y_train": Y},
-            "'y_train' must stand in the parts of the features, train, test; got train",
+            "'y_train' must have the parts of the features, train, test; got train",
         ),
-        ({"X_train": X, "X_test": X, "y_train": Y, "y_test": Y[1:]}, "'y_test' must have length 4 for the features"),
-        ({"X": X, "y_train": Y}, "'y_train' must stand in the parts of the features, no parts; got train"),
+        ({"X_train": X, "X_test": X, "y_train": Y, "y_test": Y[1:]}, "'y_test' must have length 4 like the features"),
+        ({"X": X, "y_train": Y}, "'y_train' must have the parts of the features, no parts; got train"),
     ],
 )
 @pytest.mark.parametrize("pack", [False, True])
@@ -275,11 +276,11 @@ def test_wrong_arrays_are_refused_with_their_key(tmp_path, arrays, message, pack
 
 def test_keys_and_options_that_fit_nothing_are_refused(tmp_path):
     path = save(tmp_path, X=X, y=Y)
-    refuses(path, ": has no features under 'Z'; name them by `features`: it has 'X', 'y'", features="Z")
-    refuses(path, ": has no array 'split', which `split_names` is for", split_names=["train"])
+    refuses(path, ": has no features under 'Z'; `features` can name the key: it has 'X', 'y'", features="Z")
+    refuses(path, ": has no array 'split' for `split_names`", split_names=["train"])
     refuses(path, ": has no array 'source'", groups=["source"])
-    refuses(path, "'X' must hold whole numbers or names in 1 dimension", groups=["X"])
-    refuses(path, "'y' row 0: label 2 must lie in [0, 2)", label_names=["a", "b"])
+    refuses(path, "'X' must hold integers or names in 1 dimension", groups=["X"])
+    refuses(path, "`y` row 0: label 2 must lie in [0, 2)", label_names=["a", "b"])
 
 
 class Malicious:
@@ -291,7 +292,7 @@ class Malicious:
 def test_objects_are_never_unpickled(tmp_path, pack):
     objects = np.array([Malicious()] * 4, dtype=object)
     path = save(tmp_path, pack=pack, X=X, y=objects)
-    refuses(path, "'y' must hold numbers or texts; got Python objects, which are not unpickled")
+    refuses(path, "'y' must hold numbers or texts; got Python objects, which are never unpickled")
     np.save(tmp_path / "F.npy", objects, allow_pickle=True)
     np.save(tmp_path / "y.npy", Y)
     with pytest.raises(ValueError, match=r"F.npy` must hold numbers or texts; got Python objects"):
@@ -303,7 +304,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
     whole = path.read_bytes()
     for content in (b"", whole[:500], whole[:-30], b"not a zip at all"):
         path.write_bytes(content)
-        refuses(path, "is not a whole `.npz` file: ")
+        refuses(path, "is not a complete `.npz` file: ")
     path = save(tmp_path, pack=True, X=np.random.default_rng(0).random((100, 30)), y=np.zeros(100, dtype=int))
     content = bytearray(path.read_bytes())
     content[3000:3100] = bytes(100)
@@ -312,9 +313,9 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("X.npy", b"hello, this is text")
         archive.writestr("y.npy", b"")
-    refuses(path, "'X' is not an array of numpy: ")
-    refuses(tmp_path / "none.npz", "is not there")
-    refuses(tmp_path / "none.npy", "is not there")
+    refuses(path, "'X' is not a numpy array: ")
+    refuses(tmp_path / "none.npz", "does not exist")
+    refuses(tmp_path / "none.npy", "does not exist")
     (tmp_path / "a.pt").write_bytes(b"")
     refuses(tmp_path / "a.pt", "must end in .npz, .npy or .safetensors")
     (tmp_path / "empty").mkdir()
@@ -337,7 +338,7 @@ def test_headers_and_texts_that_are_none_are_refused(tmp_path):
     np.save(buffer, X)
     (tmp_path / "X.npy").write_bytes(buffer.getvalue().replace(b"(4, 3)", b"(4, 3("))
     np.save(tmp_path / "y.npy", Y)
-    refuses(tmp_path / "X.npy", "X.npy` is not an array of numpy: ")
+    refuses(tmp_path / "X.npy", "X.npy` is not a numpy array: ")
     names = np.array([2**31, 1, 2], dtype=np.uint32).view("<U1")
     refuses(save(tmp_path, X=X, y=Y, label_names=names), "'label_names' must be text, in UTF-8 if it is bytes")
     refuses(save(tmp_path, X=X, y=Y, label_names=np.array([b"\xff", b"a", b"b"])), "'label_names' must be text")
@@ -349,8 +350,8 @@ def test_an_npy_that_is_cut_is_refused(tmp_path):
     whole = (tmp_path / "X.npy").read_bytes()
     for content, message in (
         (whole[:-1], "X.npy` is cut short"),
-        (b"", "X.npy` is not an array"),
-        (whole[:40], "not an array"),
+        (b"", "X.npy` is not a numpy array"),
+        (whole[:40], "not a numpy array"),
     ):
         (tmp_path / "X.npy").write_bytes(content)
         refuses(tmp_path / "X.npy", message)
@@ -364,8 +365,8 @@ def safetensors(header, data=b""):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is not a whole safetensors file"),
-        (struct.pack("<Q", 10**6) + b"{}", "is not a whole safetensors file: its header does not fit into 10 bytes"),
+        (b"", "is not a complete safetensors file"),
+        (struct.pack("<Q", 10**6) + b"{}", "is not a complete safetensors file: its header does not fit into 10 bytes"),
         (safetensors(b"{nothing"), "its header is not JSON"),
         (safetensors([1]), "its header is not an object with keys"),
         (safetensors({"X": 1}), "'X' must have dtype, shape and data_offsets in the header; got 1"),
@@ -375,7 +376,7 @@ def safetensors(header, data=b""):
         ),
         (
             safetensors({"X": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 8]}}),
-            "'X': shape (2, 2) of F32 does not",
+            "'X': shape (2, 2) of F32 does not match",
         ),
         (safetensors({"X": {"dtype": "F32", "shape": [-1, -1], "data_offsets": [0, 4]}}), "'X': shape (-1, -1) of F32"),
         (safetensors({"X": {"dtype": "F32", "shape": [1, 2], "data_offsets": [0, 8]}}, b"1234"), "'X' is cut short"),
@@ -394,7 +395,7 @@ def test_names_in_metadata_must_be_a_list_in_json(tmp_path):
         save_file(
             {"X": torch.zeros(2, 2), "y": torch.zeros(2, dtype=torch.int64)}, path, metadata={"label_names": note}
         )
-        refuses(path, "'label_names' must be a list")
+        refuses(path, "'label_names' must be a JSON list")
 
 
 def test_arrays_in_a_zip_are_found_behind_long_local_headers(tmp_path):
@@ -420,7 +421,7 @@ def test_arrays_in_a_zip_are_found_behind_long_local_headers(tmp_path):
 )
 def test_whole_numbers_that_are_lists_as_well_as_a_multi_hot_are_refused(tmp_path, labels, more):
     path = save(tmp_path, X=X, Y=np.array(labels, dtype=np.int64), **more)
-    refuses(path, "'Y' must say whether it is a multi-hot or lists of labels, being int64 of 0, 1 and -1 only")
+    refuses(path, "'Y' could be a multi-hot or lists of labels, being int64 with values 0, 1 and -1 only")
     hot = read_arrays(path, hot_values=(1, 0, -1))
     assert hot.targets.to_dense().tolist() == labels
     listed = read_arrays(path, hot_values=()).targets.to_dense()
@@ -434,8 +435,12 @@ def test_lists_that_are_no_multi_hot_need_no_word(tmp_path):
         assert data.targets.to_dense().tolist() == [[1, 1, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]]
     small = labels.astype(np.int16)
     assert read_arrays(save(tmp_path, X=X, Y=small), hot_values=()).label_counts().tolist() == [2, 3]
-    refuses(save(tmp_path, X=X, Y=X[:, :2]), "'Y' must hold whole numbers, being lists of labels", hot_values=())
-    with pytest.raises(ValueError, match=r"`hot_values` must be present, absent .* which must differ"):
+    refuses(
+        save(tmp_path, X=X, Y=X[:, :2]),
+        "'Y' must hold integers, since `hot_values` says that they are lists",
+        hot_values=(),
+    )
+    with pytest.raises(ValueError, match=r"`hot_values` must be present, absent .* all different"):
         read_arrays(tmp_path / "data.npz", hot_values=(1, 1))
 
 
@@ -444,13 +449,13 @@ def test_parts_have_one_name_however_they_are_spelled(tmp_path):
     assert parts_of(read_arrays(path)) == (("train", "val", "test"), [0, 2, 0, 1])
     path = save(tmp_path, X=X, y=Y, split=[0, 1, 0, 0])
     assert parts_of(read_arrays(path, split_names=["Training", "TEST"])) == (("train", "test"), [0, 1, 0, 0])
-    refuses(path, "`split_names` must be different parts; got val, dev", split_names=["val", "dev"])
+    refuses(path, "`split_names` must name different parts; got val, dev", split_names=["val", "dev"])
     parts = {"X_Training": X[:3], "X_tst": X[3:], "y_train": Y[:3], "y_TEST": Y[3:], "who_trn": [1, 2, 1]}
     data = read_arrays(save(tmp_path, **parts, who_test=[2]), groups=["who"])
     assert parts_of(data) == (("train", "test"), [0, 0, 0, 1])
     assert data.row_groups["who"].index.tolist() == [0, 1, 0, 1]
     assert data.targets.tolist() == Y.tolist()
-    refuses(save(tmp_path, **parts, X_test=X), "'X_tst' and 'X_test' must not both be there, being the part 'test'")
+    refuses(save(tmp_path, **parts, X_test=X), "'X_tst' and 'X_test' both are the part 'test'")
 
 
 def test_no_labels_at_all_may_be_stated_and_a_wrong_number_of_rows_is_refused(tmp_path):

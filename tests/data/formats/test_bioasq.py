@@ -87,8 +87,8 @@ def test_packed_and_latin_files_are_read(tmp_path):
     assert read_bioasq(latin, encoding="latin-1").inputs.batch(
         read_bioasq(latin, encoding="latin-1").part_rows("train")
     ) == ["PLoS pathogens On mice. naïve"]
-    refuses(latin, "is not utf-8 text: invalid continuation byte; another may be named by `encoding`")
-    refuses(latin, "`encoding` must name an encoding; got 'no such'", encoding="no such")
+    refuses(latin, "is not utf-8 text: invalid continuation byte; `encoding` can name another one")
+    refuses(latin, "`encoding` must be one that Python knows; got 'no such'", encoding="no such")
 
 
 def test_rare_headings_are_dropped_and_their_articles_stay(tmp_path):
@@ -101,8 +101,8 @@ def test_the_limit_stops_before_what_follows_is_looked_at(tmp_path):
     path = write(tmp_path, published(ARTICLES)[:-60] + "this is not JSON")
     assert len(read_bioasq(path, limit=2)) == 2
     assert len(read_bioasq(path, limit=0)) == 0
-    refuses(path, "`limit` must be a whole number from 0; got -1", limit=-1)
-    refuses(path, "`min_count` must be a whole number from 0; got True", min_count=True)
+    refuses(path, "`limit` must be an integer from 0; got -1", limit=-1)
+    refuses(path, "`min_count` must be an integer from 0; got True", min_count=True)
 
 
 @pytest.mark.parametrize("text", ['{"articles":[]}', "[]", '{"articles":[\n]}\n'])
@@ -139,7 +139,7 @@ def test_the_buffer_does_not_grow_with_the_file(tmp_path, monkeypatch):
         (published(ARTICLES)[:200], "article 1 is not JSON: the file ends in it"),
         (published(ARTICLES).replace('"pmid": "2"', '"pmid": two'), "article 2 is not JSON: Expecting value"),
         (published(ARTICLES).replace("},\n{", "}\n{"), "article 1 must be followed by ','; got '{"),
-        (published(ARTICLES) + "more", "nothing must follow the list; got 'more'"),
+        (published(ARTICLES) + "more", "nothing may follow the list; got 'more'"),
         ("[1]", "article 1: must be an object with keys; got '1]'"),
         ("PK\x03\x04 a zip", "article 1: must be an object with keys"),
         ('{"documents": []}', "article 1: has no 'meshMajor'"),
@@ -160,13 +160,13 @@ def test_a_wrong_file_is_refused_with_its_article(tmp_path, text, message):
 
 def test_a_damaged_article_in_a_huge_file_is_not_read_to_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(json_stream, "CHUNK", 1000)
-    monkeypatch.setattr(json_stream, "LONGEST", 5000)
+    monkeypatch.setattr(json_stream, "MAX_RECORD", 5000)
     broken = published(ARTICLES).replace('"year": "2017"}', '"year": "2017"').replace("]}", "") + ",1" * 100_000
     refuses(write(tmp_path, broken), "article 1 is not JSON: Expecting property name enclosed in double quotes")
 
 
 def test_a_missing_or_damaged_file_is_refused(tmp_path):
-    refuses(tmp_path / "none.json", "none.json` is not there")
+    refuses(tmp_path / "none.json", "none.json` does not exist")
     path = tmp_path / "cut.json.gz"
     path.write_bytes(gzip.compress(published(ARTICLES * 100).encode())[:-20])
     refuses(path, "cut.json.gz` is damaged after byte")

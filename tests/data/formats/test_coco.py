@@ -131,7 +131,7 @@ def test_a_folder_of_two_years_needs_the_year(tmp_path):
     assert coco.inputs.path(0) == tmp_path / "val2014" / "COCO_val2014_000000000009.jpg"
     with pytest.raises(ValueError, match=r"must hold `instances_train2014\.json`; it does not\.$"):
         read_coco(tmp_path, split="train", year=2014)
-    with pytest.raises(ValueError, match="`year` chooses among the files of a folder; got 2014"):
+    with pytest.raises(ValueError, match="`year` selects files of a folder; got 2014"):
         read_coco(tmp_path / "annotations" / "instances_val2014.json", year=2014)
 
 
@@ -175,15 +175,18 @@ BAD = {
         {"annotations": [annotation(77, 9, 2)]},
         r"annotation with id 77: category_id must be an id of the categories; got 2\.$",
     ),
-    "image twice": ({"images": [image(9), image(7), image(9)]}, r"image number 2: id 9 is that of number 0, too\.$"),
+    "image twice": ({"images": [image(9), image(7), image(9)]}, r"image number 2: id 9 is also that of number 0\.$"),
     "annotation twice": (
         {"annotations": [annotation(5, 9, 3), annotation(5, 9, 1)]},
-        r"annotation number 1: id 5 is that of number 0, too\.$",
+        r"annotation number 1: id 5 is also that of number 0\.$",
     ),
-    "category twice": ({"categories": [*CATEGORIES, CATEGORIES[0]]}, r"category number 4: id 8 is that of number 0"),
+    "category twice": (
+        {"categories": [*CATEGORIES, CATEGORIES[0]]},
+        r"category number 4: id 8 is also that of number 0",
+    ),
     "name twice": (
         {"categories": [*CATEGORIES, {"id": 91, "name": "car"}]},
-        r"category number 4: name 'car' is that of number 3, too\.$",
+        r"category number 4: name 'car' is also that of number 3\.$",
     ),
     "no category_id": (
         {"annotations": [{"id": 7, "image_id": 9, "caption": "a bear"}]},
@@ -240,7 +243,7 @@ def test_a_file_that_is_no_whole_json_of_instances_is_refused(tmp_path, raw, mes
 
 
 def test_a_path_that_is_not_there_or_empty_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"none\.json` is not there\.$"):
+    with pytest.raises(ValueError, match=r"none\.json` does not exist\.$"):
         read_coco(tmp_path / "none.json")
     with pytest.raises(ValueError, match=r"must hold `instances_\{train,val\}\{year\}\.json`; it does not\.$"):
         read_coco(tmp_path)
@@ -264,5 +267,5 @@ def test_parts_have_one_name_however_they_are_spelled(tmp_path):
     assert len(read_coco(tmp_path, split="VALID")) * 2 == len(data)
     assert read_coco(tmp_path / "instances_validation2017.json", split="Testing").split.names == ("test",)
     (tmp_path / "instances_val2017.json").write_text(json.dumps(content()))
-    with pytest.raises(ValueError, match=r"must hold one file of each part; got .*: pass one\.$"):
+    with pytest.raises(ValueError, match=r"must hold one file per part; got .*: pass one of them\.$"):
         read_coco(tmp_path)

@@ -49,14 +49,14 @@ def test_rows_in_no_list_have_no_part_and_three_splits_are_no_rows(tmp_path):
 @pytest.mark.parametrize(
     ("train", "test", "fold", "message"),
     [
-        ("2 1\n4\n", "1 3\n", 1, "bibtex_trSplit.txt` line 2: must have 2 numbers, as the lines before; got 1."),
+        ("2 1\n4\n", "1 3\n", 1, "bibtex_trSplit.txt` line 2: must have 2 numbers, like the lines before; got 1."),
         ("2 1\n0 2\n", "1 3\n", 1, "bibtex_trSplit.txt` line 2: must be the number of a row, in [1, 4]; got '0'."),
         ("2 1\n", "5 3\n", 1, "bibtex_tstSplit.txt` line 1: must be the number of a row, in [1, 4]; got '5'."),
         ("2 x\n", "1 3\n", 2, "bibtex_trSplit.txt` line 1: must be the number of a row, in [1, 4]; got 'x'."),
-        ("2 1\n", "2 3\n", 1, "line 1: row 2 must be listed once; it is in `bibtex_trSplit.txt`, too."),
-        ("2 1\n2 2\n", "1 3\n", 1, "line 2: row 2 must be listed once; it is in `bibtex_trSplit.txt`, too."),
+        ("2 1\n", "2 3\n", 1, "line 1: row 2 must be listed once; it is also in `bibtex_trSplit.txt`."),
+        ("2 1\n2 2\n", "1 3\n", 1, "line 2: row 2 must be listed once; it is also in `bibtex_trSplit.txt`."),
         ("2 1\n", "1 3\n", 3, "line 1: has 2 splits, so `fold` must lie in [1, 2]; got 3."),
-        ("2 1\n", "1 3\n", 0, "`fold` must be a whole number from 1; got 0."),
+        ("2 1\n", "1 3\n", 0, "`fold` must be an integer from 1; got 0."),
     ],
 )
 def test_a_wrong_split_is_refused_with_its_line(tmp_path, train, test, fold, message):
@@ -66,10 +66,10 @@ def test_a_wrong_split_is_refused_with_its_line(tmp_path, train, test, fold, mes
 def test_half_a_split_and_a_fold_of_none_are_refused(tmp_path):
     write_folds(tmp_path)
     (tmp_path / "bibtex_tstSplit.txt").unlink()
-    refuses(tmp_path, "Bibtex_data.txt` must have both files of its split beside it; got")
+    refuses(tmp_path, "Bibtex_data.txt` must have both split files beside it; got")
     (tmp_path / "bibtex_trSplit.txt").unlink()
     assert read_extreme_text(tmp_path).split is None
-    refuses(tmp_path, "has no files of splits; got 1.", fold=1)
+    refuses(tmp_path, "has no split files; got 1.", fold=1)
 
 
 def test_parts_are_found_however_they_are_spelled(tmp_path):
@@ -117,17 +117,17 @@ def test_matrices_without_names_or_rows_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"trn_X_Xf": None}, "trn_X_Xf.txt` is not there."),
+        ({"trn_X_Xf": None}, "trn_X_Xf.txt` does not exist."),
         ({"trn_X_Y": "2 4\n1:1\n0:2.5\n"}, "trn_X_Y.txt` line 3: label 0 must have the value 1 or 0; got 2.5."),
-        ({"trn_X_Y": "2 4\n1:1\n9:1\n"}, "trn_X_Y.txt` line 3: feature '9' must be a whole number in [0, 4)."),
+        ({"trn_X_Y": "2 4\n1:1\n9:1\n"}, "trn_X_Y.txt` line 3: feature '9' must be an integer in [0, 4)."),
         ({"trn_X_Y": "3 4\n1:1\n\n\n"}, "trn_X_Y.txt` line 1 says 3 rows; it must be 2."),
         ({"tst_X_Y": "1 5\n1:1\n"}, "tst_X_Y.txt` line 1 says 5 columns; it must be 4."),
-        ({"tst_X_Xf": "1 3 4\n1:1\n"}, "tst_X_Xf.txt` line 1 must hold two whole numbers, of rows and columns"),
+        ({"tst_X_Xf": "1 3 4\n1:1\n"}, "tst_X_Xf.txt` line 1 must be two integers, of rows and columns"),
         ({"tst_X_Xf": ""}, "tst_X_Xf.txt` is empty."),
         ({"tst_X_Xf": "2 3\n1:1\n"}, "says 1 rows; it must be 2."),
         ({"trn_X_Xf": "2 3\n0:1\n"}, "trn_X_Xf.txt` ends after 1 rows; its first line says 2."),
         ({"Y": "red\n"}, "Y.txt` must have a line for each of 4 labels; got 1."),
-        ({"dev_X_Y": "0 4\n"}, "dev_X_Xf.txt` is not there."),
+        ({"dev_X_Y": "0 4\n"}, "dev_X_Xf.txt` does not exist."),
     ],
 )
 def test_wrong_matrices_are_refused(tmp_path, changes, message):

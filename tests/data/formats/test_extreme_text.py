@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shortlist.data import SparseRows
-from shortlist.data.formats import extreme_blocks
-from shortlist.data.formats.extreme_lines import parse_lines
-from shortlist.data.formats.extreme_parse import LEAD, parse_block
+from shortlist.data.formats import extreme_rows
 from shortlist.data.formats.extreme_text import read_extreme_text, stream_extreme_text
 from shortlist.data.target_rows import label_pairs
 
@@ -45,13 +43,13 @@ def hot(rows, num_labels=3) -> torch.Tensor:
 
 def fast(text: str | bytes, num_features=100, num_labels=10, dtype=FLOAT32):
     raw = text if isinstance(text, bytes) else text.encode()
-    buffer = np.frombuffer(b"9" * LEAD + raw, dtype=np.uint8)
-    return parse_block(buffer, LEAD, len(buffer), num_features, num_labels, dtype)
+    buffer = np.frombuffer(b"9" * extreme_rows._LEAD + raw, dtype=np.uint8)
+    return extreme_rows._parse_block(buffer, extreme_rows._LEAD, len(buffer), num_features, num_labels, dtype)
 
 
 def slow(text: str | bytes, num_features=100, num_labels=10, dtype=FLOAT32):
     raw = text if isinstance(text, bytes) else text.encode()
-    return parse_lines(raw, num_features, num_labels, dtype, path="x.txt", line=1)
+    return extreme_rows._parse_lines(raw, num_features, num_labels, dtype, path="x.txt", line=1)
 
 
 def same(a, b) -> bool:
@@ -111,9 +109,7 @@ def test_the_layout_without_a_first_line_needs_both_sizes(tmp_path):
     path.write_bytes(b"\xef\xbb\xbf" + written(ROWS, header=False).encode())
     data = read_extreme_text(path, num_features=4, num_labels=3)
     assert torch.equal(data.targets.to_dense(), hot(ROWS))
-    with pytest.raises(
-        ValueError, match=r"`.*old.txt` line 1 must hold three whole numbers.*; got '2,0 3:0.25 1:1'\.$"
-    ):
+    with pytest.raises(ValueError, match=r"`.*old.txt` line 1 must be three integers.*; got '2,0 3:0.25 1:1'\.$"):
         read_extreme_text(path, num_features=4)
 
 
@@ -151,17 +147,17 @@ def test_names_of_labels_may_hold_anything_and_repeat_but_must_be_as_many(tmp_pa
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("3 0:1", r"label '3' must be a whole number in \[0, 3\)"),
-        ("x 0:1", r"label 'x' must be a whole number in \[0, 3\)"),
-        ("1,,2 0:1", r"label '' must be a whole number"),
-        ("1, 2 0:1", r"label '' must be a whole number"),
-        ("-1 0:1", r"label '-1' must be a whole number"),
-        ("1.0 0:1", r"label '1.0' must be a whole number"),
-        ("99999999999999999999 0:1", r"label '99999999999999999999' must be a whole number"),
-        ("2,0,2 0:1", "label 2 must stand once; got it twice"),
-        ("1 4:1", r"feature '4' must be a whole number in \[0, 4\)"),
-        ("1 -1:1", r"feature '-1' must be a whole number"),
-        ("1 3:1 0:2 3:1", "feature 3 must stand once; got it twice"),
+        ("3 0:1", r"label '3' must be an integer in \[0, 3\)"),
+        ("x 0:1", r"label 'x' must be an integer in \[0, 3\)"),
+        ("1,,2 0:1", r"label '' must be an integer"),
+        ("1, 2 0:1", r"label '' must be an integer"),
+        ("-1 0:1", r"label '-1' must be an integer"),
+        ("1.0 0:1", r"label '1.0' must be an integer"),
+        ("99999999999999999999 0:1", r"label '99999999999999999999' must be an integer"),
+        ("2,0,2 0:1", "label 2 must occur once; got it twice"),
+        ("1 4:1", r"feature '4' must be an integer in \[0, 4\)"),
+        ("1 -1:1", r"feature '-1' must be an integer"),
+        ("1 3:1 0:2 3:1", "feature 3 must occur once; got it twice"),
         ("1 0:1 2", "a feature must be written as index:value; got '2'"),
         ("1 0:1 qid", "a feature must be written as index:value; got 'qid'"),
         (" 1 0:1", "a feature must be written as index:value; got '1'"),
@@ -198,10 +194,10 @@ def test_a_fault_is_told_with_its_file_and_line(tmp_path, line, sentence):
         (b"3 4 3\n1 0:1\n", "` ends after 1 rows; its first line says 3"),
         (b"1 4 3\n1 0:1\n\n2 0:1\n\n", "` line 4: the first line says 1 rows; got more"),
         (b"2 4 3\n1 0:1\n2 0:1 1", "` line 3: a feature must be written as index:value; got '1'"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(300), "line 1 must hold three whole numbers"),
-        (b"a,b\n1,2\n", "line 1 must hold three whole numbers"),
-        (b"3 4\n1 0:1\n", "line 1 must hold three whole numbers"),
-        (b"-3 4 3\n", "line 1 must hold three whole numbers"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(300), "line 1 must be three integers"),
+        (b"a,b\n1,2\n", "line 1 must be three integers"),
+        (b"3 4\n1 0:1\n", "line 1 must be three integers"),
+        (b"-3 4 3\n", "line 1 must be three integers"),
     ],
 )
 def test_a_foreign_or_shortened_file_is_refused(tmp_path, content, sentence):
@@ -232,9 +228,9 @@ def test_files_and_options_that_do_not_fit_are_refused(tmp_path):
         read_extreme_text(path, num_features=-1)
     with pytest.raises(ValueError, match=r"must hold one file that is or ends in _train.txt .*; got none\.$"):
         read_extreme_text(tmp_path)
-    with pytest.raises(ValueError, match=r"`test` must be None where `path` is a folder; got `.*`\.$"):
+    with pytest.raises(ValueError, match=r"`test` must be None if `path` is a folder; got `.*`\.$"):
         read_extreme_text(tmp_path, test=other)
-    with pytest.raises(ValueError, match=r"`.*none.txt` is not there\.$"):
+    with pytest.raises(ValueError, match=r"`.*none.txt` does not exist\.$"):
         read_extreme_text(tmp_path / "none.txt")
     with pytest.raises(TypeError, match=r"`dtype` must be torch.float32 or torch.float64; got torch.int64\.$"):
         read_extreme_text(path, dtype=torch.int64)
@@ -249,7 +245,7 @@ def test_files_and_options_that_do_not_fit_are_refused(tmp_path):
 @pytest.mark.parametrize("rows_per_chunk", [1, 3, 100, 1000])
 @pytest.mark.parametrize("block", [64, 1000])
 def test_chunks_have_the_asked_size_and_hold_what_the_whole_holds(tmp_path, monkeypatch, rows_per_chunk, block):
-    monkeypatch.setattr(extreme_blocks, "BLOCK_BYTES", block)
+    monkeypatch.setattr(extreme_rows, "BLOCK_BYTES", block)
     chance = random.Random(0)
     rows = [
         (
@@ -272,25 +268,25 @@ def test_chunks_have_the_asked_size_and_hold_what_the_whole_holds(tmp_path, monk
 
 
 def test_the_line_of_a_fault_is_right_far_into_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(extreme_blocks, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(extreme_rows, "BLOCK_BYTES", 100)
     path = tmp_path / "a.txt"
     lines = ["1000 9 3", *["1 2:0.5 3:4"] * 1000]
     lines[777] = "1 2:0.5 2:4"
     path.write_text("\n".join(lines))
-    with pytest.raises(ValueError, match="line 778: feature 2 must stand once"):
+    with pytest.raises(ValueError, match="line 778: feature 2 must occur once"):
         read_extreme_text(path)
     seen = []
-    with pytest.raises(ValueError, match="line 778: feature 2 must stand once"):
+    with pytest.raises(ValueError, match="line 778: feature 2 must occur once"):
         seen.extend(chunk.first_row for chunk in stream_extreme_text(path, rows_per_chunk=50))
     assert seen[-1] >= 650
 
 
 def test_a_file_of_one_endless_line_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(extreme_blocks, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(extreme_blocks, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(extreme_rows, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(extreme_rows, "MAX_LINE_BYTES", 1000)
     path = tmp_path / "a.txt"
     path.write_text("1 9 3\n1 " + "1:2 " * 1000)
-    with pytest.raises(ValueError, match=r"has a line of more than 1000 bytes, so it is no such file\.$"):
+    with pytest.raises(ValueError, match=r"has a line of more than 1000 bytes, which no file of this format has\.$"):
         read_extreme_text(path)
 
 

@@ -261,16 +261,16 @@ def test_opening_looks_at_no_image(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("files", "complaint"),
     [
-        (["1.jpg", "2.jpg"], r"` holds 2 images and no folders; images must lie in folders by class"),
-        (["readme.txt"], r"` holds no folders; images must lie in folders by class"),
-        (["a/readme.txt"], r"` holds folders without images; images must lie"),
-        (["a/1.jpg", "b/close-ups/2.jpg"], r"b` holds the folder `close-ups`; images must lie directly in the folder"),
-        (["train/a/1.jpg", "val/2.jpg"], r"val` holds the image `2\.jpg`; a part must hold folders by class"),
+        (["1.jpg", "2.jpg"], r"` holds 2 images and no folders; images must be in one folder per class"),
+        (["readme.txt"], r"` holds no folders; images must be in one folder per class"),
+        (["a/readme.txt"], r"` holds folders without images; images must be"),
+        (["a/1.jpg", "b/close-ups/2.jpg"], r"b` holds the folder `close-ups`; images must be directly in the folder"),
+        (["train/a/1.jpg", "val/2.jpg"], r"val` holds the image `2\.jpg`; a part must hold one folder per class"),
         (
             ["train/a/1.jpg", "val/a/2.jpg", "valid/a/3.jpg"],
             r"` holds `val` and `valid`, which both are the part 'val'",
         ),
-        (["train/a/b/1.jpg"], r"a` holds the folder `b`; images must lie directly in the folder of their class"),
+        (["train/a/b/1.jpg"], r"a` holds the folder `b`; images must be directly in the folder of their class"),
     ],
 )
 def test_other_layouts_are_refused(tmp_path, files, complaint):
@@ -280,7 +280,7 @@ def test_other_layouts_are_refused(tmp_path, files, complaint):
 
 
 def test_a_root_that_is_no_folder_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="nowhere` is not there"):
+    with pytest.raises(ValueError, match="nowhere` does not exist"):
         read_image_folder(tmp_path / "nowhere")
     touch(tmp_path, "file.jpg")
     with pytest.raises(ValueError, match=r"file\.jpg` is a file, not a folder"):
@@ -297,7 +297,7 @@ def test_a_root_that_is_no_folder_is_refused(tmp_path):
         ("names_file", '{"b": "Rosa"}', r"names none of the class folders, such as 'a'"),
         ("metadata", "nothing", r"line 1 is not JSON"),
         ("metadata", "3", r"must hold a JSON object; got int"),
-        ("metadata", '{"1": "Ann"}', r"image '1' must have an object; got 'Ann'"),
+        ("metadata", '{"1": "Ann"}', r"image '1' must be described by an object; got 'Ann'"),
         ("metadata", '{"1": {"organ": ["leaf"]}}', r"'organ' of image '1' must be a text; got \['leaf'\]"),
         ("metadata", '{"7": {"organ": "leaf"}}', r"describes none of the images in `.*` by its name"),
     ],
@@ -311,10 +311,10 @@ def test_bad_files_beside_the_images_are_named(tmp_path, option, text, complaint
 
 def test_missing_files_beside_the_images_are_named(tmp_path):
     touch(tmp_path, "a/1.jpg")
-    with pytest.raises(ValueError, match=r"plantnet300K_metadata\.json` is not there, so `metadata` must be a path"):
+    with pytest.raises(ValueError, match=r"plantnet300K_metadata\.json` does not exist, so `metadata` must be a path"):
         read_image_folder(tmp_path, metadata=True)
     for option in ("metadata", "names_file"):
-        with pytest.raises(ValueError, match=r"absent\.json` is not there"):
+        with pytest.raises(ValueError, match=r"absent\.json` does not exist"):
             read_image_folder(tmp_path, **{option: tmp_path / "absent.json"})
 
 

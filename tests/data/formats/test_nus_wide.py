@@ -109,13 +109,13 @@ def test_no_images_is_a_dataset_without_rows(tmp_path):
 
 ANIMALS = "Groundtruth/TrainTestLabels/Labels_animal_Train.txt"
 BAD = {
-    "short": (ANIMALS, b"0\n1\n", r"must have as many lines as `.*TrainImagelist\.txt`, 3; got 2\.$"),
-    "long": (ANIMALS, b"0\n1\n1\n0\n", r"must have as many lines as `.*TrainImagelist\.txt`, 3; got 4\.$"),
-    "empty": (ANIMALS, b"", r"must have as many lines as .*, 3; got 0\.$"),
+    "short": (ANIMALS, b"0\n1\n", r"must have as many lines as `.*TrainImagelist\.txt`: 3; got 2\.$"),
+    "long": (ANIMALS, b"0\n1\n1\n0\n", r"must have as many lines as `.*TrainImagelist\.txt`: 3; got 4\.$"),
+    "empty": (ANIMALS, b"", r"must have as many lines as .*: 3; got 0\.$"),
     "two": (ANIMALS, b"0\n2\n1\n", r"line 2: must be 0 or 1; got '2'\.$"),
     "matrix": (ANIMALS, b"0 1\n0 1\n0 0\n", r"line 1: must be 0 or 1; got '0 1'\.$"),
     "gap": (ANIMALS, b"0\n\n1\n", r"line 2: must not be blank\.$"),
-    "glued": (ANIMALS, b"0\n1\n\r\r", r"must have as many lines as .*, 3; got 2\.$"),
+    "glued": (ANIMALS, b"0\n1\n\r\r", r"must have as many lines as .*: 3; got 2\.$"),
     "image file": (ANIMALS, b"\xff\xd8\xff\xe0", r"line 1 is not utf-8 text"),
     "image twice": (
         "ImageList/TrainImagelist.txt",
@@ -130,7 +130,7 @@ BAD = {
     "of both": (
         "ImageList/TestImagelist.txt",
         b"a\\1.jpg\nzoo\\0420_23.jpg\n",
-        r"line 2: image 'zoo/0420_23\.jpg' must not be in `.*TrainImagelist\.txt`, too\.$",
+        r"line 2: image 'zoo/0420_23\.jpg' must not also be in `.*TrainImagelist\.txt`\.$",
     ),
 }
 
@@ -147,8 +147,8 @@ def test_a_file_that_is_wrong_is_named(tmp_path, case):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ConceptsList/Concepts81.txt", r"Concepts81\.txt` is not there\.$"),
-        (ANIMALS, r"Labels_animal_Train\.txt` is not there\.$"),
+        ("ConceptsList/Concepts81.txt", r"Concepts81\.txt` does not exist\.$"),
+        (ANIMALS, r"Labels_animal_Train\.txt` does not exist\.$"),
     ],
 )
 def test_a_file_that_is_missing_is_named(tmp_path, name, message):
@@ -159,13 +159,13 @@ def test_a_file_that_is_missing_is_named(tmp_path, name, message):
 
 
 def test_missing_lists_and_folders_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"none` is not there\.$"):
+    with pytest.raises(ValueError, match=r"none` does not exist\.$"):
         read_nus_wide(tmp_path / "none")
     write(tmp_path, "Concepts81.txt", CONCEPTS)
-    with pytest.raises(ValueError, match=r"Imagelist\.txt` is not there\.$"):
+    with pytest.raises(ValueError, match=r"Imagelist\.txt` does not exist\.$"):
         read_nus_wide(tmp_path)
     write(tmp_path, "ImageList/Imagelist.txt", TRAIN)
-    with pytest.raises(ValueError, match=r"AllLabels` is not there\.$"):
+    with pytest.raises(ValueError, match=r"AllLabels` does not exist\.$"):
         read_nus_wide(tmp_path)
     (tmp_path / "Groundtruth" / "TrainTestLabels").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"ImageList` must hold `TrainImagelist\.txt` or `TestImagelist\.txt`"):

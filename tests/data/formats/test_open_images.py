@@ -70,8 +70,8 @@ def test_what_is_not_listed_may_be_unknown(root):
 
 
 def test_a_dense_target_too_large_is_refused(root, monkeypatch):
-    assert open_images.LARGEST_DENSE == 2**31
-    monkeypatch.setattr(open_images, "LARGEST_DENSE", 29)
+    assert open_images.MAX_DENSE == 2**31
+    monkeypatch.setattr(open_images, "MAX_DENSE", 29)
     with pytest.raises(
         ValueError, match=r"^`unlisted` must be 'absent' for more than 2\^31 .* got 5 images of 6 labels\.$"
     ):
@@ -206,7 +206,7 @@ BAD = {
         r"line 3: ImageID must have 1 to 255 characters .* got ''\.$",
     ),
     "long image": ([",".join(HEADER), f"{'x' * 256},v,a,1"], r"line 2: ImageID must have 1 to 255 char.* got 'xx+\.$"),
-    "path": ([",".join(HEADER), "../x,v,a,1"], r"line 2: ImageID must have .* without a slash; got '\.\./x'\.$"),
+    "path": ([",".join(HEADER), "../x,v,a,1"], r"line 2: ImageID must have .* and no slash; got '\.\./x'\.$"),
     "quote": ([",".join(HEADER), "x,v,a,1", 'y,v,"a,1'], r"line 3 is not CSV: .*\.$"),
 }
 
@@ -239,9 +239,9 @@ def test_a_file_that_is_no_text_or_not_there_is_refused(root):
     (root / HUMAN).write_bytes(b"\xff\xd8\xff\xe0")
     with pytest.raises(ValueError, match=r"imagelabels\.csv` line 1 is not utf-8 text"):
         read_open_images(root)
-    with pytest.raises(ValueError, match=r"none\.csv` is not there\.$"):
+    with pytest.raises(ValueError, match=r"none\.csv` does not exist\.$"):
         read_open_images(root / "none.csv")
-    with pytest.raises(ValueError, match=r"none\.csv` is not there\.$"):
+    with pytest.raises(ValueError, match=r"none\.csv` does not exist\.$"):
         read_open_images(root, names_file=root / "none.csv")
     with pytest.raises(ValueError, match=r"^`split` must be one of train, val, test for a folder; got 'extra'\.$"):
         read_open_images(root, split="extra")
@@ -250,14 +250,14 @@ def test_a_file_that_is_no_text_or_not_there_is_refused(root):
 def test_two_files_for_one_part_are_refused(root):
     write(root, "train-annotations-human-imagelabels-boxable.csv", TRAIN)
     with pytest.raises(
-        ValueError, match=r"must hold one such file of a part; got oidv6-train-.*, train-.*: pass one\.$"
+        ValueError, match=r"must hold one such file per part; got oidv6-train-.*, train-.*: pass one of them\.$"
     ):
         read_open_images(root)
 
 
 def test_an_image_of_two_parts_is_refused(root):
     write(root, "test-annotations-human-imagelabels.csv", [TRAIN[2]])
-    with pytest.raises(ValueError, match=rf"^`{root}`: image '{SECOND}' must be of one part; got train and test\.$"):
+    with pytest.raises(ValueError, match=rf"^`{root}`: image '{SECOND}' must be in one part; got train and test\.$"):
         read_open_images(root)
 
 

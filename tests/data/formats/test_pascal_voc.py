@@ -114,7 +114,7 @@ def test_the_folder_above_is_enough_if_it_holds_one_year(root):
     assert len(read_voc(root.parent)) == 3
     assert len(read_voc(root.parent.parent)) == 3
     (root.parent / "VOC2007" / "Annotations").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"must hold one year; got VOC2007, VOC2012: pass one\.$"):
+    with pytest.raises(ValueError, match=r"must hold one year; got VOC2007, VOC2012: pass one of them\.$"):
         read_voc(root.parent)
 
 
@@ -193,7 +193,7 @@ def test_images_without_any_labels_are_refused_but_for_the_test_part(tmp_path):
 def test_an_image_of_two_parts_is_named(root):
     enlist(root, "val", "2008_000002", "2008_000008")
     with pytest.raises(
-        ValueError, match=r"val\.txt` line 2: image '2008_000008' must be .* `.*train\.txt` line 1, too"
+        ValueError, match=r"val\.txt` line 2: image '2008_000008' must be .* also in `.*train\.txt` line 1"
     ):
         read_voc(root)
 
@@ -253,7 +253,7 @@ def test_xml_in_utf_16_is_read(tmp_path):
 def test_a_folder_of_something_else_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"must hold `Annotations` or `ImageSets/Main`; it does not\.$"):
         read_voc(tmp_path)
-    with pytest.raises(ValueError, match=r"none` is not there\.$"):
+    with pytest.raises(ValueError, match=r"none` does not exist\.$"):
         read_voc(tmp_path / "none")
     enlist(tmp_path, "train").write_bytes(b"ok\n\xff\xfe\n")
     with pytest.raises(ValueError, match=r"train\.txt` line 2 is not utf-8 text"):

@@ -43,7 +43,7 @@ def test_mapped_images(tmp_path, channels):
 def test_images_in_several_files_and_some_of_their_rows(tmp_path):
     parts = [mapped(tmp_path, PIXELS[:30], "a.npy"), PIXELS[:0], mapped(tmp_path, PIXELS[30:], "b.npy")]
     images = sent(ImageArray(parts))
-    assert isinstance(images.parts[2], np.memmap)
+    assert isinstance(images.pixels.parts[2], np.memmap)
     few = images.take(torch.tensor([33, 2]))
     assert torch.equal(pickle.loads(pickle.dumps(few)).batch(torch.tensor([0, 1])), few.batch(torch.tensor([0, 1])))
 

@@ -96,12 +96,12 @@ def test_the_usual_columns_are_found_by_their_names(tmp_path):
     path.write_text(",height,width,label\n0,1,2,10\n1,3,4,9\n")
     plants = read_table(path)
     assert plants.inputs.batch(torch.tensor([1])).tolist() == [[3.0, 4.0]]
-    assert plants.label_names == ("9", "10"), "whole numbers are sorted by value"
+    assert plants.label_names == ("9", "10"), "integers are sorted by value"
     assert plants.split is None
     path.write_text("text,labels\nx,a\n")
     assert read_table(path).num_labels == 1
     path.write_text("text,labels,label\nx,a,b\n")
-    refuses(path, "name the column of labels by `label` or `labels`; it has 'text', 'labels', 'label'")
+    refuses(path, "`label` or `labels` must name the column of labels; it has 'text', 'labels', 'label'")
 
 
 def test_several_texts_are_joined_and_empty_ones_left_out(tmp_path):
@@ -118,7 +118,7 @@ def test_given_names_fix_the_labels_and_refuse_others(tmp_path):
         "flower",
     )
     assert read_table(path, label="label", label_names=["rose", "oak", "daisy"]).targets.tolist() == [0, 2, 1]
-    refuses(path, "line 2: 'labels' must hold `label_names` only; got 'flower'", labels="labels", label_names=["red"])
+    refuses(path, "line 2: 'labels' must hold only `label_names`; got 'flower'", labels="labels", label_names=["red"])
     refuses(path, "line 3: 'label' must be one of `label_names`; got 'daisy'", label="label", label_names=["rose"])
 
 
@@ -190,15 +190,15 @@ def test_a_header_alone_has_no_rows(tmp_path, header):
     ("text", "message"),
     [
         ("", " is empty"),
-        ("x,label\n1,a\n2\n", " line 3: must have 2 cells, as the header has; got 1"),
-        ("x,label\n1,a\n2,b,c\n", " line 3: must have 2 cells, as the header has; got 3"),
+        ("x,label\n1,a\n2\n", " line 3: must have 2 cells, like the header; got 1"),
+        ("x,label\n1,a\n2,b,c\n", " line 3: must have 2 cells, like the header; got 3"),
         ('x,label\n1,"a\n', " is not CSV: unexpected end of data"),
         ("x,label\n1,a\n2, \n", " line 3: 'label' must name a class; got an empty cell"),
         ("x,label\n1,a\n,b\n", " line 3: 'x' must be a finite number; got ''"),
         ("x,label\nnan,a\n", " line 2: 'x' must be a finite number; got 'nan'"),
         ("x,label\n1e39,a\n", " line 2: 'x' must be a finite number; got '1e39'"),
         ("x,label\n1_000,a\n", " line 2: 'x' must be a finite number; got '1_000'"),
-        ("x,x,label\n1,2,a\n", ": `columns` must differ; places 0 and 1 are both 'x'"),
+        ("x,x,label\n1,2,a\n", ": `columns` must differ; positions 0 and 1 are both 'x'"),
         ("label\na\n", ": has no column of text or features; it has 'label'"),
     ],
 )
@@ -225,7 +225,7 @@ def test_wrong_values_in_columns_of_labels_are_refused(tmp_path):
         ('{"x": 1, "label": "a"}\n{"x": "two", "label": "a"}', " line 2: 'x' must be a finite number; got 'two'"),
         (
             '{"x": [1, 2], "label": "a"}\n{"x": [1], "label": "a"}',
-            " line 2: 'x' must be 2 numbers, as in the row before",
+            " line 2: 'x' must be 2 numbers, like the row before",
         ),
         (
             '{"x": [1, 2], "label": "a"}\n{"x": [1, null], "label": "a"}',
@@ -258,7 +258,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
     path.write_bytes(b"x,label\n1,\xff\n")
     refuses(path, "line 2 is not utf-8 text: invalid start byte")
     assert read_table(path, encoding="latin-1").label_names == ("ÿ",)
-    refuses(tmp_path / "none.csv", "is not there")
+    refuses(tmp_path / "none.csv", "does not exist")
     path = tmp_path / "a.xlsx"
     path.write_bytes(b"")
     refuses(path, "must end in one of .csv, .tsv, .jsonl, .ndjson, .parquet")
@@ -266,19 +266,19 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
 
 def test_columns_that_are_not_there_are_named(tmp_path):
     path = write(tmp_path, ".csv")
-    refuses(path, ": has no column 'intent', which `label` names; it has 'text', 'label', 'labels'", label="intent")
-    refuses(path, ": has no column 'part', which `split` names", label="label", split="part")
-    refuses(path, ": has no column 'y_*', which `features` names", label="label", features="y_*")
-    refuses(path, ": has no column 'year', which `groups` names", label="label", groups=["year"])
+    refuses(path, ": has no column 'intent' for `label`; it has 'text', 'label', 'labels'", label="intent")
+    refuses(path, ": has no column 'part' for `split`", label="label", split="part")
+    refuses(path, ": has no column 'y_*' for `features`", label="label", features="y_*")
+    refuses(path, ": has no column 'year' for `groups`", label="label", groups=["year"])
 
 
 def test_arguments_that_exclude_each_other_are_refused(tmp_path):
     path = write(tmp_path, ".csv")
-    with pytest.raises(TypeError, match="`label` and `labels` must not both be given"):
+    with pytest.raises(ValueError, match="`label` and `labels` must not both be given"):
         read_table(path, label="label", labels="labels")
-    with pytest.raises(TypeError, match="`text` and `features` must not both be given"):
+    with pytest.raises(ValueError, match="`text` and `features` must not both be given"):
         read_table(path, text="text", features="x_*", label="label")
-    with pytest.raises(TypeError, match="`label_names` must not be given for labels in columns"):
+    with pytest.raises(ValueError, match="`label_names` must not be given for labels in columns"):
         read_table(path, labels="tag_*", label_names=["red", "big"])
     with pytest.raises(ValueError, match="`separator` must not be empty"):
         read_table(path, labels="labels", separator="")
@@ -319,7 +319,7 @@ def test_a_key_may_be_missing_from_the_first_record(tmp_path):
 def test_a_column_of_names_among_the_numbers_says_how_to_choose(tmp_path):
     path = tmp_path / "plants.csv"
     path.write_text("id,height,label\np1,3,rose\np2,4,daisy\n")
-    told = "line 2: 'id' must be a finite number; got 'p1'; `features` may name the columns of numbers"
+    told = "line 2: 'id' must be a finite number; got 'p1'; `features` can name the columns of numbers"
     refuses(path, told, label="label")
     assert read_table(path, label="label", features=["height"]).inputs.shape == (1,)
     path.write_text("height,label\n3,rose\nnan,daisy\n")

@@ -241,14 +241,14 @@ BAD_GRAPHS = {
         changed("img_to_first_box", 4, -1) | {"img_to_last_box": changed("img_to_last_box", 4, -1)["img_to_last_box"]},
         "relationships row 5: must join boxes of image 4",
     ),
-    "fewer labels": (arrays() | {"labels": arrays()["labels"][1:]}, "labels: must have the shape 11 x 1; got 10 x 1"),
-    "flat labels": (arrays() | {"labels": arrays()["labels"][:, 0]}, "labels: must have the shape 11 x 1; got 11"),
+    "fewer labels": (arrays() | {"labels": arrays()["labels"][1:]}, "labels: must have shape 11 x 1; got 10 x 1"),
+    "flat labels": (arrays() | {"labels": arrays()["labels"][:, 0]}, "labels: must have shape 11 x 1; got 11"),
     "fewer images": (
         arrays() | {"img_to_first_rel": np.zeros(5, int)},
-        "img_to_first_rel: must have the shape 6; got 5",
+        "img_to_first_rel: must have shape 6; got 5",
     ),
-    "fractions": (arrays() | {"split": np.zeros(6)}, "split: must be an array of whole numbers; got float64"),
-    "scalar": (arrays() | {"split": np.int64(3)}, "split: must have the shape any; got none"),
+    "fractions": (arrays() | {"split": np.zeros(6)}, "split: must be an array of integers; got float64"),
+    "scalar": (arrays() | {"split": np.int64(3)}, "split: must have shape any; got none"),
     "no predicates": ({k: v for k, v in arrays().items() if k != "predicates"}, "has no 'predicates'"),
     "no boxes": (arrays(scales=()), "has no 'boxes_1024'"),
     "foreign": ({"x": np.zeros(3)}, "VG-SGG.h5` has no 'boxes_1024'"),
@@ -269,7 +269,7 @@ def test_graphs_that_break_the_layout_are_refused_with_the_row_named(tmp_path, c
 def test_a_file_that_is_no_whole_hdf5_is_refused(tmp_path, content):
     file = write(tmp_path) / "VG-SGG.h5"
     file.write_bytes(file.read_bytes()[:-500] if content is None else content)
-    with pytest.raises(ValueError, match=r"VG-SGG.h5` is not a whole HDF5 file: .*[^.]\.$"):
+    with pytest.raises(ValueError, match=r"VG-SGG.h5` is not a complete HDF5 file: .*[^.]\.$"):
         read_visual_genome(tmp_path)
 
 
@@ -277,18 +277,18 @@ def test_a_group_in_place_of_an_array_is_refused(tmp_path):
     write(tmp_path, {key: value for key, value in arrays().items() if key != "split"})
     with h5py.File(tmp_path / "VG-SGG.h5", "a") as file:
         file.create_group("split")
-    with pytest.raises(ValueError, match="split: must be an array of whole numbers; got a group"):
+    with pytest.raises(ValueError, match="split: must be an array of integers; got a group"):
         read_visual_genome(tmp_path)
 
 
 def test_missing_files_are_named(tmp_path):
-    with pytest.raises(ValueError, match="nowhere` is not there"):
+    with pytest.raises(ValueError, match="nowhere` does not exist"):
         read_visual_genome(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"VG-SGG-dicts.json` is not there"):
+    with pytest.raises(ValueError, match=r"VG-SGG-dicts.json` does not exist"):
         read_visual_genome(tmp_path)
     write(tmp_path)
     (tmp_path / "VG-SGG.h5").unlink()
-    with pytest.raises(ValueError, match=r"VG-SGG.h5` is not there"):
+    with pytest.raises(ValueError, match=r"VG-SGG.h5` does not exist"):
         read_visual_genome(tmp_path)
 
 
@@ -343,8 +343,8 @@ def test_image_lists_that_break_the_layout_are_refused(tmp_path, case):
     ("option", "text"),
     [
         ({"pairs": "some"}, "`pairs` must be 'all' or 'related'; got 'some'"),
-        ({"val_images": -1}, "`val_images` must be a whole number from 0 or None; got -1"),
-        ({"images": 2.0}, "`images` must be a whole number from 0 or None; got 2.0"),
+        ({"val_images": -1}, "`val_images` must be an integer from 0 or None; got -1"),
+        ({"images": 2.0}, "`images` must be an integer from 0 or None; got 2.0"),
     ],
 )
 def test_bad_options_are_refused(tmp_path, option, text):
@@ -382,5 +382,5 @@ def test_graphs_with_attributes_are_read_as_those_without(tmp_path, both):
             assert torch.equal(data.targets.to_dense(), want.targets.to_dense())
             assert data.row_groups["image"].names == want.row_groups["image"].names
     book.unlink()
-    with pytest.raises(ValueError, match=r"VG-SGG-dicts-with-attri\.json` is not there\.$"):
+    with pytest.raises(ValueError, match=r"VG-SGG-dicts-with-attri\.json` does not exist\.$"):
         read_visual_genome(graphs)

@@ -189,7 +189,7 @@ def test_another_mark_is_refused(hide):
 
 @every_procedure
 def test_a_seed_below_zero_is_refused(hide):
-    with pytest.raises(ValueError, match=r"^`seed` must be a whole number from 0; got -1\.$"):
+    with pytest.raises(ValueError, match=r"^`seed` must be an integer from 0; got -1\.$"):
         hide(make(torch.ones(2, 4)), seed=-1)
 
 

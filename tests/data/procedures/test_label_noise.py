@@ -171,7 +171,7 @@ def test_a_rate_that_is_no_probability_is_refused(rate):
 
 
 def test_a_missing_partition_is_refused():
-    with pytest.raises(ValueError, match=r"must have 'genus'; there is superclass\.$"):
+    with pytest.raises(ValueError, match=r"must have 'genus'; it has superclass\.$"):
         label_noise(world(10), 0.5, groups="genus")
 
 

@@ -220,7 +220,7 @@ def test_a_share_that_is_none_is_refused(share):
 
 
 def test_a_missing_partition_is_refused():
-    with pytest.raises(ValueError, match=r"^`label_groups` of the dataset must have 'family'; there is genus\.$"):
+    with pytest.raises(ValueError, match=r"^`label_groups` of the dataset must have 'family'; it has genus\.$"):
         sample_groups(make(torch.tensor([0])), 0.5, groups="family")
 
 

@@ -141,7 +141,7 @@ def test_a_random_split_has_its_sizes(rows, val, test, seed):
     size_val, size_test = decimal_ceiling(val, rows), decimal_ceiling(test, rows)
     dataset = make(torch.zeros(rows, 2), labels=2)
     if rows and size_val + size_test >= rows:
-        with pytest.raises(ValueError, match=rf"^`dataset` must have more rows, for none of {rows} are left"):
+        with pytest.raises(ValueError, match=rf"^`dataset` must have more rows: none of {rows} are left"):
             split_at_random(dataset, val=val, test=test, seed=seed)
     else:
         split = split_at_random(dataset, val=val, test=test, seed=seed)
@@ -202,13 +202,11 @@ def test_rows_are_split_by_year():
 
 def test_years_that_are_none_or_go_backwards_are_refused():
     dataset = make(torch.zeros(2, 1), labels=1, row_groups={"year": Groups.of(["1977", "spring"])})
-    with pytest.raises(
-        ValueError, match=r"^`by` must name groups that are whole numbers; 'year' has \('1977', 'spring'\)\.$"
-    ):
+    with pytest.raises(ValueError, match=r"^`by` must name groups of integers; 'year' has \('1977', 'spring'\)\.$"):
         split_by_year(dataset, val_from=1978, test_from=1979)
     with pytest.raises(ValueError, match=r"^`test_from` must not be before `val_from`, 1979; got 1978\.$"):
         split_by_year(dataset, val_from=1979, test_from=1978)
-    with pytest.raises(ValueError, match=r"^`row_groups` of the dataset must have 'date'; there is year\.$"):
+    with pytest.raises(ValueError, match=r"^`row_groups` of the dataset must have 'date'; it has year\.$"):
         split_by_year(dataset, val_from=1978, test_from=1979, by="date")
 
 
@@ -287,7 +285,9 @@ def test_labels_that_cannot_be_on_both_sides_are_refused():
 
 
 def test_a_label_that_occurs_once_is_refused():
-    with pytest.raises(ValueError, match=r"^`dataset` must have each label twice; 2 occur once, 'label 1' for one\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`dataset` must have each label twice; 2 occur once, for example 'label 1'\.$"
+    ):
         split_covering_labels(make(torch.tensor([0, 0, 1, 2])))
 
 

@@ -226,7 +226,7 @@ def test_results_have_the_stated_types():
         (([[0]], [0], [0]), r"`items` must have 1 dimension; got 2"),
         (
             ([3, 0, 3], [1, 1, 1], [0, 0, 2]),
-            r"`users` must vote once for an item; votes 0 and 2 are both of user 1 for item 3",
+            r"`users` must vote once per item; votes 0 and 2 are both of user 1 for item 3",
         ),
     ],
 )

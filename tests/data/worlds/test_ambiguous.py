@@ -229,7 +229,7 @@ def test_seeds_of_world_and_sample_both_matter():
 
 def test_risks_are_the_same_whether_gains_are_held_or_made_anew(monkeypatch):
     held = WORLD.average_k_risk(2.5, num_samples=15_000, seed=4)
-    monkeypatch.setattr(bayes, "_HELD_ENTRIES", 0)
+    monkeypatch.setattr(bayes, "_MAX_IN_MEMORY", 0)
     assert WORLD.average_k_risk(2.5, num_samples=15_000, seed=4) == held
     assert WORLD.average_k_risk(2.5, num_samples=15_000, seed=5) != held
 
@@ -237,20 +237,20 @@ def test_risks_are_the_same_whether_gains_are_held_or_made_anew(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_groups": 0}, "`num_groups` must be a whole number, at least 1; got 0"),
-        ({"num_groups": 2.0}, r"`num_groups` must be a whole number, at least 1; got 2\.0"),
-        ({"labels_per_group": (0, 3)}, "`labels_per_group` must be a whole number, at least 1; got 0"),
-        ({"labels_per_group": (1.5, 3)}, r"`labels_per_group` must be a whole number, at least 1; got 1\.5"),
+        ({"num_groups": 0}, "`num_groups` must be an integer, at least 1; got 0"),
+        ({"num_groups": 2.0}, r"`num_groups` must be an integer, at least 1; got 2\.0"),
+        ({"labels_per_group": (0, 3)}, "`labels_per_group` must be an integer, at least 1; got 0"),
+        ({"labels_per_group": (1.5, 3)}, r"`labels_per_group` must be an integer, at least 1; got 1\.5"),
         ({"labels_per_group": (4, 3)}, r"`labels_per_group` must have the smaller number first; got \(4, 3\)"),
         ({"labels_per_group": (1, 2, 3)}, r"`labels_per_group` must be two numbers; got \(1, 2, 3\)"),
         ({"labels_per_group": 3}, "`labels_per_group` must be two numbers; got 3"),
-        ({"dim": 0}, "`dim` must be a whole number, at least 1; got 0"),
+        ({"dim": 0}, "`dim` must be an integer, at least 1; got 0"),
         ({"ambiguity": (0.0, 1.0)}, "`ambiguity` must be two positive numbers, the smaller first"),
         ({"ambiguity": (1.0, math.inf)}, "`ambiguity` must be two positive numbers"),
         ({"ambiguity": (2.0, 1.0)}, "`ambiguity` must be two positive numbers"),
         ({"tail": -1.0}, r"`tail` must lie in \[0, 1000\); got -1\.0"),
         ({"separation": 0.0}, "`separation` must be positive"),
-        ({"seed": -1}, "`seed` must be a whole number from 0; got -1"),
+        ({"seed": -1}, "`seed` must be an integer from 0; got -1"),
     ],
 )
 def test_wrong_options_are_refused(options, message):
@@ -263,9 +263,9 @@ def test_wrong_inputs_and_requests_are_refused():
         WORLD.probabilities(torch.zeros(2, 3))
     with pytest.raises(TypeError, match=r"`x` must be floating; got torch\.int64"):
         WORLD.probabilities(torch.zeros(2, 16, dtype=torch.int64))
-    with pytest.raises(ValueError, match="`num_rows` must be a whole number, at least 0; got -1"):
+    with pytest.raises(ValueError, match="`num_rows` must be an integer, at least 0; got -1"):
         WORLD.sample(-1)
-    with pytest.raises(ValueError, match=r"`k` must be a whole number in \[0, 89\]; got 90"):
+    with pytest.raises(ValueError, match=r"`k` must be an integer in \[0, 89\]; got 90"):
         WORLD.top_k_risk(90, num_samples=10)
-    with pytest.raises(ValueError, match="`num_samples` must be a whole number, at least 1; got 0"):
+    with pytest.raises(ValueError, match="`num_samples` must be an integer, at least 1; got 0"):
         WORLD.average_k_risk(2, num_samples=0)

@@ -84,13 +84,13 @@ def test_the_threshold_is_an_exact_order_statistic(case):
     place = max(math.ceil(Fraction(repr(k)) * len(gains)), 1)
     expected = gains.flatten().sort(descending=True).values[place - 1].item()
     assert average_k_threshold(gains, k) == expected
-    with mock.patch.object(bayes, "_FEW_ENTRIES", -1):  # counts all bits, collects nothing
+    with mock.patch.object(bayes, "_MAX_SORTED", -1):  # counts all bits, collects nothing
         assert average_k_threshold(gains, k) == expected
 
 
 @pytest.mark.parametrize("few", [-1, 30, 1 << 20])
 def test_the_threshold_is_the_same_however_many_gains_are_collected(few, monkeypatch):
-    monkeypatch.setattr(bayes, "_FEW_ENTRIES", few)
+    monkeypatch.setattr(bayes, "_MAX_SORTED", few)
     gains = sampled(2000, 3)
     ordered = gains.flatten().sort(descending=True).values
     weights = torch.rand(2000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -232,7 +232,7 @@ def test_a_figure_has_names():
         (torch.zeros(0, 3), "must have a row and a label"),
         (torch.zeros(3, 0), "must have a row and a label"),
         (torch.zeros(3, 2), "must not all be 0"),
-        (lambda: [torch.rand(2, 3), torch.rand(2, 4)], "one number of labels; got 3 and then 4"),
+        (lambda: [torch.rand(2, 3), torch.rand(2, 4)], "same number of labels in all blocks; got 3 and then 4"),
         (lambda: [torch.ones(2, 3), torch.tensor([[0.1, 0.2, 0.3], [0.1, -1.0, 0.3]])], "row 3: label 1"),
         (lambda: [torch.ones(3)], r"must be floating \(N, n\)"),
     ],
@@ -254,7 +254,7 @@ def test_a_stream_that_ends_or_changes_is_refused():
 
 @pytest.mark.parametrize("k", [-1, 4, 1.5, True, "2"])
 def test_top_k_needs_a_whole_k_in_range(k):
-    with pytest.raises(ValueError, match=r"`k` must be a whole number in \[0, 3\]; got"):
+    with pytest.raises(ValueError, match=r"`k` must be an integer in \[0, 3\]; got"):
         top_k_risk(torch.ones(2, 3), k)
 
 
@@ -268,7 +268,7 @@ def test_average_k_needs_a_number_in_range():
 
 @pytest.mark.parametrize("k", [-1, 0, 4, 1.5, True])
 def test_a_precision_needs_a_whole_k_from_one(k):
-    with pytest.raises(ValueError, match=rf"`k` must be a whole number in \[1, 3\]; got {k}\.$"):
+    with pytest.raises(ValueError, match=rf"`k` must be an integer in \[1, 3\]; got {k}\.$"):
         best_precision(torch.ones(2, 3), k)
 
 
@@ -286,8 +286,8 @@ def test_k_may_be_a_number_of_numpy():
         ([0.5, 0.6], r"at least 0 with sum 1; got sum 1\.1"),
         ([1.5, -0.5], "at least 0 with sum 1"),
         ([math.nan, 1.0], "at least 0 with sum 1"),
-        ([1.0], "as many as the rows of `gains`; got 1"),
-        ([0.5, 0.25, 0.25], "as many as the 2 rows of `gains`; got 3"),
+        ([1.0], "one entry per row of `gains`; got 1"),
+        ([0.5, 0.25, 0.25], "one entry for each of the 2 rows of `gains`; got 3"),
         ([[0.5], [0.5]], "1 dimension; got 2"),
     ],
 )
@@ -304,9 +304,9 @@ def test_sampled_gains_are_the_same_whether_held_or_made_anew(monkeypatch):
     held = bayes.sampled_gains(block, 300_000, 5)
     assert isinstance(held, torch.Tensor)
     assert held.shape == (300_000, 5)
-    monkeypatch.setattr(bayes, "_HELD_ENTRIES", 0)
+    monkeypatch.setattr(bayes, "_MAX_IN_MEMORY", 0)
     stream = bayes.sampled_gains(block, 300_000, 5)
     assert not isinstance(stream, torch.Tensor)
     assert torch.equal(torch.cat(list(stream())), held)
-    with pytest.raises(ValueError, match="`num_samples` must be a whole number, at least 1; got 0"):
+    with pytest.raises(ValueError, match="`num_samples` must be an integer, at least 1; got 0"):
         bayes.sampled_gains(block, 0, 5)

@@ -18,7 +18,7 @@ def test_whole_numbers_become_ints(value):
 
 @pytest.mark.parametrize("value", [1, 2.0, True, "2", None, math.nan, np.float64(2), np.bool_(True)])
 def test_what_is_no_whole_number_or_too_small_is_refused(value):
-    with pytest.raises(ValueError, match=r"`n` must be a whole number, at least 2; got .*\.$"):
+    with pytest.raises(ValueError, match=r"`n` must be an integer, at least 2; got .*\.$"):
         need_whole("n", value, at_least=2)
 
 
@@ -45,7 +45,7 @@ def test_bounds_must_be_positive_and_rise(pair):
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
-        ((2.5, 8), r"whole number, at least 1; got 2\.5"),
+        ((2.5, 8), r"integer, at least 1; got 2\.5"),
         ((0, 8), "at least 1; got 0"),
         ((8, 2), r"smaller number first; got \(8, 2\)"),
     ],

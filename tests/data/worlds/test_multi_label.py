@@ -203,8 +203,8 @@ def test_seeds_of_world_and_sample_both_matter():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_labels": 0}, "`num_labels` must be a whole number, at least 1; got 0"),
-        ({"dim": 0}, "`dim` must be a whole number, at least 1; got 0"),
+        ({"num_labels": 0}, "`num_labels` must be an integer, at least 1; got 0"),
+        ({"dim": 0}, "`dim` must be an integer, at least 1; got 0"),
         ({"labels_per_row": 0.0}, r"`labels_per_row` must lie between 0 and 100; got 0\.0"),
         ({"labels_per_row": 100}, "`labels_per_row` must lie between 0 and 100; got 100"),
         ({"labels_per_row": math.nan}, "`labels_per_row` must be finite"),
@@ -214,8 +214,8 @@ def test_seeds_of_world_and_sample_both_matter():
         ({"missing": 1.5}, r"`missing` must lie in \[0, 1\]; got 1\.5"),
         ({"missing": [0.5] * 99 + [-0.25]}, r"`missing` must lie in \[0, 1\]; got -0\.25"),
         ({"missing": math.nan}, r"`missing` must lie in \[0, 1\]; got nan"),
-        ({"missing": [0.1, 0.2]}, r"`missing` must be one number or one for each of 100 labels; got shape \(2,\)"),
-        ({"seed": 1.5}, r"`seed` must be a whole number from 0; got 1\.5"),
+        ({"missing": [0.1, 0.2]}, r"`missing` must be one number or one per label, 100; got shape \(2,\)"),
+        ({"seed": 1.5}, r"`seed` must be an integer from 0; got 1\.5"),
     ],
 )
 def test_wrong_options_are_refused(options, message):

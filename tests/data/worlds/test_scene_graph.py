@@ -161,10 +161,10 @@ def test_probabilities_have_the_dtype_of_the_boxes(dtype):
     assert torch.equal(found, WORLD.probabilities(wide).to(dtype))
 
 
-def test_a_row_of_a_sample_is_answered_in_float32_but_drawn_by_exact_chances():
+def test_a_row_of_a_sample_is_answered_in_float32_but_drawn_by_exact_probabilities():
     data = WORLD.sample(50, seed=1)
     assert WORLD.probabilities(data.batch(range(5)).inputs).dtype == torch.float32
-    assert np.array_equal(WORLD._chances(everything(data)), WORLD.probabilities(everything(data)).numpy())
+    assert np.array_equal(WORLD._probabilities(everything(data)), WORLD.probabilities(everything(data)).numpy())
 
 
 def test_the_logistic_function_is_that_of_the_library():
@@ -220,7 +220,7 @@ def test_no_answer_of_a_pair_misses_less_than_the_best_by_enumeration():
     """All outcomes and all answers of k predicates, for each sampled pair."""
     world = SceneGraphWorld(3, 4, relations_per_pair=1.0, seed=1)
     inputs = world._images(50, 0, "risk, block 0", (2, 2))
-    probs = world._chances(inputs.batch(torch.arange(0, 100, 2)))
+    probs = world._probabilities(inputs.batch(torch.arange(0, 100, 2)))
     for k in (1, 2, 3):
         answers = np.array([answer for answer in itertools.product([0, 1], repeat=4) if sum(answer) == k])
         found, related = [], []
@@ -252,7 +252,7 @@ def test_no_answer_has_a_better_expected_recall_than_bayes_by_enumeration(k, con
     inputs = world._images(4, 0, "Bayes recall", (2, 2))
     best, related = [], []
     for image in range(4):
-        probs = world._chances(inputs.batch(torch.arange(2 * image, 2 * image + 2)))
+        probs = world._probabilities(inputs.batch(torch.arange(2 * image, 2 * image + 2)))
         outcomes, chance = enumerated(probs.reshape(-1))
         share = outcomes / np.maximum(1, outcomes.sum(1, keepdims=True))
         answers = np.array(
@@ -327,23 +327,23 @@ def test_sizes_may_be_numbers_of_numpy():
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: SceneGraphWorld(0), "`num_objects` must be a whole number, at least 1; got 0"),
-        (lambda: SceneGraphWorld(3, 2.5), r"`num_predicates` must be a whole number, at least 1; got 2\.5"),
-        (lambda: SceneGraphWorld(3, True), "`num_predicates` must be a whole number, at least 1; got True"),
+        (lambda: SceneGraphWorld(0), "`num_objects` must be an integer, at least 1; got 0"),
+        (lambda: SceneGraphWorld(3, 2.5), r"`num_predicates` must be an integer, at least 1; got 2\.5"),
+        (lambda: SceneGraphWorld(3, True), "`num_predicates` must be an integer, at least 1; got True"),
         (lambda: SceneGraphWorld(3, 2, relations_per_pair=2), "`relations_per_pair` must lie between 0 and 2; got 2"),
         (lambda: SceneGraphWorld(relations_per_pair=math.nan), "`relations_per_pair` must be finite; got nan"),
         (lambda: SceneGraphWorld(objects_per_image=(4, 2)), r"`objects_per_image` must have the smaller .* \(4, 2\)"),
-        (lambda: SceneGraphWorld(objects_per_image=(2.5, 8)), r"`objects_per_image` must be a whole number.* got 2\.5"),
-        (lambda: SceneGraphWorld(objects_per_image=(0, 8)), "`objects_per_image` must be a whole number, at least 1"),
+        (lambda: SceneGraphWorld(objects_per_image=(2.5, 8)), r"`objects_per_image` must be an integer.* got 2\.5"),
+        (lambda: SceneGraphWorld(objects_per_image=(0, 8)), "`objects_per_image` must be an integer, at least 1"),
         (lambda: SceneGraphWorld(objects_per_image=5), "`objects_per_image` must be two numbers; got 5"),
-        (lambda: SceneGraphWorld(seed=-1), "`seed` must be a whole number from 0; got -1"),
-        (lambda: WORLD.sample(-1), "`num_images` must be a whole number, at least 0; got -1"),
+        (lambda: SceneGraphWorld(seed=-1), "`seed` must be an integer from 0; got -1"),
+        (lambda: WORLD.sample(-1), "`num_images` must be an integer, at least 0; got -1"),
         (lambda: WORLD.sample(5, missing=1.5), r"`missing` must lie in \[0, 1\]; got 1\.5"),
         (lambda: WORLD.sample(5, missing="a"), r"`missing` must lie in \[0, 1\]; got 'a'"),
         (lambda: WORLD.bayes_recall(0, constrained=True), "`k`"),
         (
             lambda: WORLD.bayes_recall(3, constrained=True, num_images=1),
-            "`num_images` must be a whole number, at least 2",
+            "`num_images` must be an integer, at least 2",
         ),
     ],
 )

@@ -87,7 +87,7 @@ def test_any_whole_number_is_a_seed_and_a_size(name, kind):
 def test_nothing_else_is_a_seed(name, seed):
     world = MAKERS[name]()
     for call in (MAKERS[name], lambda seed: world.sample(3, seed=seed), lambda seed: world.advantage(1, seed=seed)):
-        with pytest.raises(ValueError, match="`seed` must be a whole number from 0; got "):
+        with pytest.raises(ValueError, match="`seed` must be an integer from 0; got "):
             call(seed)
 
 
@@ -121,13 +121,13 @@ def test_requests_out_of_range_are_refused(name):
     world = MAKERS[name]()
     n = world.num_labels
     for call, message in (
-        (lambda: world.top_k_risk(n + 1), rf"`k` must be a whole number in \[0, {n}\]; got {n + 1}\."),
-        (lambda: world.top_k_risk(1.5), rf"`k` must be a whole number in \[0, {n}\]; got 1\.5\."),
+        (lambda: world.top_k_risk(n + 1), rf"`k` must be an integer in \[0, {n}\]; got {n + 1}\."),
+        (lambda: world.top_k_risk(1.5), rf"`k` must be an integer in \[0, {n}\]; got 1\.5\."),
         (lambda: world.average_k_risk(n + 0.5), rf"`k` must lie in \[0, {n}\]; got {n}\.5\."),
         (lambda: world.advantage(-1), "`k` must be finite and at least 0; got -1"),
-        (lambda: world.top_k_risk(1, num_samples=0), "`num_samples` must be a whole number, at least 1; got 0"),
-        (lambda: world.sample(-1), "must be a whole number, at least 0; got -1"),
-        (lambda: world.sample(2.0), r"must be a whole number, at least 0; got 2\.0"),
+        (lambda: world.top_k_risk(1, num_samples=0), "`num_samples` must be an integer, at least 1; got 0"),
+        (lambda: world.sample(-1), "must be an integer, at least 0; got -1"),
+        (lambda: world.sample(2.0), r"must be an integer, at least 0; got 2\.0"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
