@@ -300,7 +300,7 @@ def steps_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: 
     results = measured(settings, lab)
     claims = [
         Claim(
-            "With the starts of the text the DFT layer needs fewer steps to come within 1% of its own best figure.",
+            "With the starts of the paper, the DFT layer needs fewer steps to come within 1% of its own best score.",
             published["faster"],
             _all_saved(results, "text", own=True),
         ),

@@ -1,4 +1,4 @@
-"""Experiments as files: what is wrong with one is said with its name."""
+"""Experiment files: errors name the file."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_a_folder_without_experiments_says_so(tmp_path):
         (("title: Ours", "title: [Ours"), "cannot be read"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_file(tmp_path, change, message):
+def test_errors_name_the_file(tmp_path, change, message):
     text = CONFIG.format(item=1, claim=1)
     assert change[0] in text
     (tmp_path / "lml-table-1.yaml").write_text(text.replace(*change))

@@ -1,4 +1,4 @@
-"""Trials: each is run once, kept whole, and run again only for other settings, data or a wish."""
+"""Trials run once, are kept whole, and run again only for other settings or data, or on request."""
 
 import time
 
@@ -9,7 +9,7 @@ from shortlist.train.classifier import DivergedError
 
 
 def trial(settings, root):
-    """Twice the seed; wrong, diverging or without a figure where it is told to."""
+    """Twice the seed; fails, diverges or returns NaN if the settings say so."""
     with (root / "calls.txt").open("a") as file:
         file.write("x")
     if settings.get("broken"):
@@ -64,7 +64,7 @@ def test_a_damaged_file_is_run_again(lab):
     assert calls(first) == 2
 
 
-def test_what_was_finished_before_a_mistake_stays(lab):
+def test_finished_trials_survive_an_error(lab):
     first = lab()
     with pytest.raises(ValueError, match=r"broken\."):
         first.trials(trial, [{"seed": 1}, {"seed": 2, "broken": True}])
@@ -73,21 +73,21 @@ def test_what_was_finished_before_a_mistake_stays(lab):
     assert calls(first) == 2
 
 
-def test_trials_from_before_a_time_are_run_again(lab):
+def test_trials_older_than_a_time_run_again(lab):
     lab().trials(trial, [{"seed": 1}])
     later = lab(since=time.time() + 60)
     later.trials(trial, [{"seed": 1}])
     assert calls(later) == 2
 
 
-def test_progress_tells_what_is_done_and_what_of_it_was_run_now(lab):
+def test_progress_reports_what_is_done_and_what_ran_just_now(lab):
     lab().trials(trial, [{"seed": 1}])
-    told = []
-    again = lab(tell=lambda done, fresh: told.append((done, fresh)))
+    calls = []
+    again = lab(tell=lambda done, fresh: calls.append((done, fresh)))
     again.plan(4)
     again.trials(trial, [{"seed": 1}, {"seed": 2}])
     again.trials(trial, [{"seed": 3}, {"seed": 4}])
-    assert told == [(0.25, 0.0), (0.5, 0.25), (0.5, 0.25), (0.75, 0.5), (1.0, 0.75)]
+    assert calls == [(0.25, 0.0), (0.5, 0.25), (0.5, 0.25), (0.75, 0.5), (1.0, 0.75)]
 
 
 def test_every_candidate_gets_the_same_number_of_tries(lab):
@@ -102,20 +102,20 @@ def test_every_candidate_gets_the_same_number_of_tries(lab):
         tuned(lab(), trial, {**grids, "c": [{}]}, settings, figure="figure", seeds=[7])
 
 
-def test_what_diverges_or_is_no_number_is_never_chosen(lab):
+def test_options_that_diverge_or_return_nan_are_never_chosen(lab):
     grids = {"a": [{"rate": "too high"}, {"rate": 0.1}, {"rate": "nan"}]}
     choices = tuned(lab(), trial, grids, lambda _, options, seed: {"seed": seed, **options}, figure="figure", seeds=[7])
     assert choices["a"].options == {"rate": 0.1}
 
 
-def test_a_final_trial_that_diverges_is_told_with_its_settings(lab):
-    for _ in range(2):  # Also where it is read from what is kept.
+def test_a_final_trial_that_diverges_is_reported_with_its_settings(lab):
+    for _ in range(2):  # The second time it is read from the kept trials.
         with pytest.raises(DivergedError, match=r'diverged: \{"seed": 1, "rate": "too high"\}'):
             lab().trials(trial, [{"seed": 1, "rate": "too high"}])
     assert calls(lab()) == 1
 
 
-def test_where_nothing_is_to_be_chosen_nothing_is_tried(lab):
+def test_a_grid_of_one_point_runs_nothing(lab):
     found = lab()
     choices = tuned(found, trial, {"a": [{"rate": 0.1}], "b": [{}]}, lambda *_: {}, figure="figure", seeds=[7])
     assert (choices["a"].options, choices["a"].tried, calls(found)) == ({"rate": 0.1}, [], 0)

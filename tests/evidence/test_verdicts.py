@@ -1,4 +1,4 @@
-"""Verdicts: an interval on one side decides, one that covers both sides does not."""
+"""Verdicts: an interval on one side decides; one that covers both sides does not."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def test_a_clear_difference_holds_and_its_reverse_does_not():
     assert beats(LOW, HIGH, names=NAMES).verdict == "does not hold"
 
 
-def test_a_difference_that_is_too_small_to_be_worth_anything_does_not_hold():
+def test_a_difference_too_small_to_be_worth_having_does_not_hold():
     near = [value - 0.0005 for value in HIGH]
     near[0] -= 0.001
     near[1] += 0.002
@@ -34,7 +34,7 @@ def test_seeds_are_paired():
     assert beats(ours, other, names=NAMES) == Finding("holds", "a − b = +1.00 ± 0.00 points")
 
 
-def test_figures_are_alike_within_a_band_only():
+def test_values_are_alike_only_within_a_band():
     assert alike(HIGH, [value + 0.001 for value in HIGH], names=NAMES, within=0.01).verdict == "holds"
     assert alike(HIGH, LOW, names=NAMES, within=0.01).verdict == "does not hold"
 
@@ -61,7 +61,7 @@ def test_growth_is_the_slope_of_each_seed():
     assert grows({-place: values for place, values in gaps.items()}, name="gap", along="p").verdict == "does not hold"
 
 
-def test_one_part_that_does_not_hold_decides_over_all():
+def test_one_part_that_does_not_hold_decides():
     parts = [Finding("holds", "a"), Finding("not decidable at this scale", "b"), Finding("does not hold", "c")]
     assert all_of(parts) == Finding("does not hold", "a; b; c")
     assert all_of(parts[:1]).verdict == "holds"
@@ -69,7 +69,7 @@ def test_one_part_that_does_not_hold_decides_over_all():
         all_of([])
 
 
-def test_figures_of_other_numbers_of_seeds_are_refused():
+def test_different_numbers_of_seeds_are_refused():
     with pytest.raises(ValueError, match="got 5 and 4"):
         beats(HIGH, LOW[:4], names=NAMES)
     with pytest.raises(ValueError, match="at least 2 seeds; got 1 and 1"):

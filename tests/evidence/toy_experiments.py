@@ -1,4 +1,4 @@
-"""A folder of experiments about nothing, for tests of what runs and tells of them."""
+"""A folder of toy experiments, for tests of running and reporting them."""
 
 import json
 from pathlib import Path
@@ -46,14 +46,14 @@ paper: {{files: [large], settings: {{seeds: [0, 1]}}}}
 
 
 def write_experiments(root: Path) -> Path:
-    """Two experiments that share their trials, and the file that they read; gives the folder of the experiments."""
+    """Two experiments that share their trials, and the file that they read; returns the folder of the experiments."""
     folder = root / "toys"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     (folder / "toy.py").write_text(STUDY)
     for item in (2, 10):
         (folder / f"lml-table-{item}.yaml").write_text(CONFIG.format(item=item, claim=1))
-    about = {"claims": {"1": "Ours"}, "papers": {"lml": "A text"}}
+    about = {"claims": {"1": "Ours"}, "papers": {"lml": "A paper"}}
     (folder / "claims.json").write_text(json.dumps(about))
     (root / "data").mkdir()
     (root / "data" / "calls.txt").write_text("")

@@ -13,11 +13,11 @@ WORDS = ["axon", "bone", "cell", "duct", "fibre", "gland", "heart", "joint", "ki
 
 def write_data(root: Path, *, seed: int = 0) -> Path:
     """All files that experiments read at small scale."""
-    chance = np.random.default_rng(seed)
-    _features(root, chance)
+    rng = np.random.default_rng(seed)
+    _features(root, rng)
     for name, count in MULAN.items():
-        _mulan(root, name, count, chance)
-    _texts(root, chance)
+        _mulan(root, name, count, rng)
+    _texts(root, rng)
     return root
 
 
@@ -26,16 +26,16 @@ def _save(path: Path, **arrays) -> None:
     np.savez(path, **arrays)
 
 
-def _classes(chance, labels: np.ndarray, count: int, size: int) -> np.ndarray:
+def _classes(rng, labels: np.ndarray, count: int, size: int) -> np.ndarray:
     """Features around a centre for each class."""
-    centres = chance.normal(size=(count, size))
-    return (centres[labels] + 0.8 * chance.normal(size=(len(labels), size))).astype(np.float16)
+    centers = rng.normal(size=(count, size))
+    return (centers[labels] + 0.8 * rng.normal(size=(len(labels), size))).astype(np.float16)
 
 
-def _features(root: Path, chance) -> None:
+def _features(root: Path, rng) -> None:
     count = 12
     train, test = np.repeat(np.arange(count), 150), np.repeat(np.arange(count), 12)
-    both = _classes(chance, np.concatenate([train, test]), count, 8)
+    both = _classes(rng, np.concatenate([train, test]), count, 8)
     _save(
         root / "cifar100_effnetlite0/cifar100_effnetlite0.npz",
         F_train=both[: len(train)],
@@ -48,7 +48,7 @@ def _features(root: Path, chance) -> None:
     flowers = np.concatenate([np.full(30 + 20 * c, c) for c in range(10)])
     _save(
         root / "flowers102_effnetlite0/flowers102_effnetlite0.npz",
-        F=_classes(chance, flowers, 10, 6),
+        F=_classes(rng, flowers, 10, 6),
         y=flowers.astype(np.int16),
         split=np.where(np.arange(len(flowers)) % 10 == 0, 1, np.where(np.arange(len(flowers)) % 10 == 1, 2, 0)).astype(
             np.uint8
@@ -57,10 +57,10 @@ def _features(root: Path, chance) -> None:
         image_id=np.arange(len(flowers), dtype=np.int16),
     )
     rows, labels = 300, 8
-    inputs = chance.normal(size=(rows, 6))
-    marks = np.where(inputs @ chance.normal(size=(6, labels)) > 1.5, 1, -1)
-    marks[np.arange(rows), chance.integers(labels, size=rows)] = 1
-    marks[chance.random(marks.shape) < 0.03] = 0
+    inputs = rng.normal(size=(rows, 6))
+    marks = np.where(inputs @ rng.normal(size=(6, labels)) > 1.5, 1, -1)
+    marks[np.arange(rows), rng.integers(labels, size=rows)] = 1
+    marks[rng.random(marks.shape) < 0.03] = 0
     _save(
         root / "voc2012_effnetlite0/voc2012_effnetlite0.npz",
         F=inputs.astype(np.float16),
@@ -71,10 +71,10 @@ def _features(root: Path, chance) -> None:
     )
 
 
-def _mulan(root: Path, name: str, count: int, chance) -> None:
+def _mulan(root: Path, name: str, count: int, rng) -> None:
     rows, size = 240, 12
-    inputs = (chance.random((rows, size)) < 0.4).astype(np.uint8)
-    scores = inputs @ chance.normal(size=(size, count)) + chance.normal(size=(rows, count)) - 0.05 * np.arange(count)
+    inputs = (rng.random((rows, size)) < 0.4).astype(np.uint8)
+    scores = inputs @ rng.normal(size=(size, count)) + rng.normal(size=(rows, count)) - 0.05 * np.arange(count)
     held = scores >= np.sort(scores, axis=1)[:, [-min(4, count - 2)]]
     if name == "delicious":
         held[0] = False  # The real one has rows without labels.
@@ -107,9 +107,9 @@ def _lines(path: Path, rows: list[dict]) -> None:
         file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
-def _texts(root: Path, chance) -> None:
+def _texts(root: Path, rng) -> None:
     def text(labels: list[int]) -> str:
-        return " ".join([WORDS[label % len(WORDS)] for label in labels] + list(chance.choice(WORDS, 4)))
+        return " ".join([WORDS[label % len(WORDS)] for label in labels] + list(rng.choice(WORDS, 4)))
 
     intents = [int(label) for label in np.arange(360) % 12]
     parts = ["train", "train", "train", "val", "test", "oos_test"]
@@ -120,7 +120,7 @@ def _texts(root: Path, chance) -> None:
             for at, c in enumerate(intents)
         ],
     )
-    sets = [sorted(set(chance.zipf(1.6, size=5) % 40)) for _ in range(300)]
+    sets = [sorted(set(rng.zipf(1.6, size=5) % 40)) for _ in range(300)]
     _lines(
         root / "pubmed_mesh/pubmed_mesh.jsonl.xz",
         [

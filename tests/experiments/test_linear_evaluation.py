@@ -8,10 +8,10 @@ from experiments.linear_evaluation import Linear, at_best, logistic_path, streng
 
 
 def small_problem():
-    chance = torch.Generator().manual_seed(0)
-    plain = torch.randn(60, 4, generator=chance, dtype=torch.float64)
-    noise = torch.randn(60, 3, generator=chance, dtype=torch.float64)
-    classes = (plain @ torch.randn(4, 3, generator=chance, dtype=torch.float64) + 2 * noise).argmax(-1)
+    generator = torch.Generator().manual_seed(0)
+    plain = torch.randn(60, 4, generator=generator, dtype=torch.float64)
+    noise = torch.randn(60, 3, generator=generator, dtype=torch.float64)
+    classes = (plain @ torch.randn(4, 3, generator=generator, dtype=torch.float64) + 2 * noise).argmax(-1)
     return plain * torch.tensor([1.0, 5.0, 0.2, 2.0]) + 3, classes
 
 

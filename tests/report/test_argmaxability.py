@@ -145,7 +145,7 @@ def test_undecided_assignments_are_drawn_as_such(tmp_path, monkeypatch):
     legend = [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()]
     assert legend == ["argmaxable: 1", "unargmaxable: 1", "undecided: 2"]
     marks = {mark.get_paths()[0].vertices.shape for mark in drawn[0].axes[0].collections if mark.get_label()[0] != "_"}
-    assert len(marks) == 3  # three shapes, not colours alone
+    assert len(marks) == 3  # three shapes, not only colors
 
 
 def test_the_names_of_the_labels_are_written(tmp_path):

@@ -24,7 +24,7 @@ ODD_NAMES = ("$x_1$ costs $5", "漢字 [bold]", "line\nend\ttab", "WIDE LETTERS 
 
 
 class Images(Features):
-    """Pixels, of which one row is damaged."""
+    """Pixels with one damaged row."""
 
     kind = "images"
 
