@@ -196,13 +196,13 @@ def _lines(layers: Layers, figure: str) -> list[Line]:
     lines = []
     for start in STARTS:
         for head in HEADS if layers.widths(start) else ():
-            places = layers.widths(start)
-            cells = [Cell(start, head, width) for width in places]
+            positions = layers.widths(start)
+            cells = [Cell(start, head, width) for width in positions]
             values = [
                 layers.share(cell, figure) if figure == "unargmaxable" else layers.figure(cell, figure)
                 for cell in cells
             ]
-            lines.append(Line(f"{NAMES[head]}, {STARTS[start]}", start, head, places, [interval(v) for v in values]))
+            lines.append(Line(f"{NAMES[head]}, {STARTS[start]}", start, head, positions, [interval(v) for v in values]))
     return lines
 
 
@@ -386,12 +386,12 @@ def _width(layers: Layers) -> int:
     return max(cell.width for cell in layers.found)
 
 
-def _log_losses(layers: Layers, start: str, head: str, place: int) -> list[float]:
-    return [math.log(values["losses"][place][1]) for values in layers.found[Cell(start, head, _width(layers))]]
+def _log_losses(layers: Layers, start: str, head: str, index: int) -> list[float]:
+    return [math.log(values["losses"][index][1]) for values in layers.found[Cell(start, head, _width(layers))]]
 
 
-def _lower_loss(name: str, layers: Layers, start: str, place: int) -> Finding:
-    pair = [_log_losses(layers, start, head, place) for head in HEADS]
+def _lower_loss(name: str, layers: Layers, start: str, index: int) -> Finding:
+    pair = [_log_losses(layers, start, head, index) for head in HEADS]
     names = (f"{name}: log loss of the bottleneck", "of the DFT layer")
     return beats(*pair, names=names, worth=WORTH_LOG, unit="")
 
@@ -419,7 +419,7 @@ def _loss_table(results: Mapping[str, Layers]) -> Table:
         for start in STARTS:
             for head in HEADS:
                 runs = layers.found[Cell(start, head, _width(layers))]
-                ends = [interval([1000 * values["losses"][place][1] for values in runs]) for place in (0, -1)]
+                ends = [interval([1000 * values["losses"][index][1] for values in runs]) for index in (0, -1)]
                 rows.append([f"{name}, {NAMES[head]}, {STARTS[start]}", *ends])
     columns = ["data, layer and start", "first step", "last steps"]
     return Table("Training loss, in thousandths", columns, rows, digits=2)
@@ -521,14 +521,14 @@ def _published(published: Mapping[str, Any], kind: str, head: str) -> str:
 
 
 def _margin_lines(layers: Layers, kind: str) -> list[Line]:
-    places = layers.widths("text")
+    positions = layers.widths("text")
     return [
         Line(
             NAMES[head],
             "text",
             head,
-            places,
-            [interval(layers.margin(Cell("text", head, width), kind)) for width in places],
+            positions,
+            [interval(layers.margin(Cell("text", head, width), kind)) for width in positions],
         )
         for head in HEADS
     ]

@@ -246,8 +246,8 @@ def _draw_sectors(cut: Arrangement) -> Any:
     normals = np.arctan2(cut.weight[:, 1], cut.weight[:, 0])
     edges = np.sort(np.concatenate([normals + math.pi / 2, normals - math.pi / 2]) % (2 * math.pi))
     ends = np.append(edges[1:], edges[0] + 2 * math.pi)
-    for place, (signs, start, end) in enumerate(zip(order, edges, ends, strict=True)):
-        color = candidate_style(place).color
+    for index, (signs, start, end) in enumerate(zip(order, edges, ends, strict=True)):
+        color = candidate_style(index).color
         axis.add_patch(patches.Wedge((0, 0), 1, *np.degrees([start, end]), facecolor=color, alpha=0.22, linewidth=0))
         middle = 0.68 * np.array([math.cos((start + end) / 2), math.sin((start + end) / 2)])
         style = {"ha": "center", "va": "center", "family": "monospace", "fontsize": 13, "color": INK}
@@ -319,8 +319,8 @@ def alternating_trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:
     exact = other = 0
     for n, dim in settings["sizes"]:
         # A Vandermonde matrix of increasing numbers has positive minors.
-        places = np.cumsum(rng.uniform(0.3, 1.0, n))
-        powers = (places[:, None] - places.mean()) ** np.arange(dim)
+        positions = np.cumsum(rng.uniform(0.3, 1.0, n))
+        powers = (positions[:, None] - positions.mean()) ** np.arange(dim)
         expected = _few_changes(n, dim - 1)
         exact += int(minors_agree(powers) and _argmaxable(powers) == expected)
         free = _argmaxable(rng.standard_normal((n, dim)))

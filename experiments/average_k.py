@@ -115,7 +115,7 @@ def set_figures(inside: Tensor, classes: Tensor, counts: Tensor) -> dict[str, An
     sizes, total = inside.sum(-1), torch.bincount(classes, minlength=len(counts))
     means = class_means(coverage.by_class(), counts, total)
     shots = Shots.of_counts(counts)
-    groups = {name: shots.of_label[classes] == place for place, name in enumerate(shots.names)}
+    groups = {name: shots.of_label[classes] == index for index, name in enumerate(shots.names)}
     # Each class weighs as much as it has training rows, so that the mean is that of rows with the tail of training.
     weight = (counts / total.clamp(min=1))[classes]
     histograms = {name: _histogram(sizes[rows], weight[rows]) for name, rows in groups.items()}
@@ -256,10 +256,10 @@ def _few_shot_gain(found: Measured, ks: Sequence[int], large: Sequence[int]) -> 
 
 def _gain_chart(found: Measured, ks: Sequence[int], over: str) -> Chart:
     series = []
-    for place, name in enumerate(name for name in found.found if name != _CE):
+    for index, name in enumerate(name for name in found.found if name != _CE):
         gains = [differences(found.values(name, over, k), found.values(_CE, over, k)) for k in ks]
         points = [[100 * gain for gain in each] for each in gains]
-        series += interval_line(name.replace("_", " "), list(map(float, ks)), points, candidate_style(place))
+        series += interval_line(name.replace("_", " "), list(map(float, ks)), points, candidate_style(index))
     x, y = Axis("K, labels per set on average", whole=True), Axis("accuracy minus that of cross-entropy, points")
     return Chart("Average-K accuracy against cross-entropy", x, y, tuple(series))
 
@@ -377,21 +377,21 @@ def _larger(found: Measured, k: int, larger: str, smaller: str) -> Finding:
 
 
 def _loss_chart(found: Measured, over: str, k: int) -> Chart:
-    series = [_bars(found, name, over, k, place, name.replace("_", " ")) for place, name in enumerate((_CE, _OURS))]
+    series = [_bars(found, name, over, k, index, name.replace("_", " ")) for index, name in enumerate((_CE, _OURS))]
     return _chart("Set sizes by loss", series)
 
 
 def _shot_chart(found: Measured, k: int) -> Chart:
-    series = [_bars(found, _OURS, shot, k, place, f"{shot}-shot classes") for place, shot in enumerate(SHOTS)]
+    series = [_bars(found, _OURS, shot, k, index, f"{shot}-shot classes") for index, shot in enumerate(SHOTS)]
     return _chart("Set sizes by training rows of the class, average-K loss", series)
 
 
-def _bars(found: Measured, name: str, rows: str, k: int, place: int, shown: str) -> Series:
+def _bars(found: Measured, name: str, rows: str, k: int, index: int, shown: str) -> Series:
     """Fractions by size from 0; the last bar takes all larger sets."""
     each = [shares(found, name, rows, k, size, size) for size in range(_SHOWN)]
     each.append(shares(found, name, rows, k, _SHOWN, LARGEST_SIZE))
     y = tuple(sum(values) / len(values) if values else None for values in each)
-    return Series(shown, "bars", tuple(map(float, range(_SHOWN + 1))), y, candidate_style(place))
+    return Series(shown, "bars", tuple(map(float, range(_SHOWN + 1))), y, candidate_style(index))
 
 
 def _chart(title: str, series: Sequence[Series]) -> Chart:

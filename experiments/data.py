@@ -131,10 +131,10 @@ def clinc150(root: Path, *, words: int = 2**14) -> Dataset:
     """CLINC150 intents as hashed words, without out-of-scope queries; parts train, val and test."""
     rows = [row for row in _lines(root / "clinc150" / "clinc150.jsonl.xz") if not row["split"].startswith("oos")]
     names = sorted({row["labels"][0] for row in rows})
-    place = {name: at for at, name in enumerate(names)}
+    index_of = {name: at for at, name in enumerate(names)}
     dataset = Dataset(
         Texts([row["text"] for row in rows]),
-        torch.tensor([place[row["labels"][0]] for row in rows]),
+        torch.tensor([index_of[row["labels"][0]] for row in rows]),
         tuple(names),
         split=Groups.of([row["split"] for row in rows]),
         name="CLINC150",
@@ -168,9 +168,9 @@ def debtags(root: Path, *, min_count: int = 10, words: int = 2**15, seed: int = 
 
 def _tagged(texts: list[str], labels: list[list[str]], name: str) -> Dataset:
     names = sorted({label for row in labels for label in row})
-    place = {label: at for at, label in enumerate(names)}
+    index_of = {label: at for at, label in enumerate(names)}
     starts = np.concatenate([[0], np.cumsum([len(set(row)) for row in labels])])
-    columns = np.array([at for row in labels for at in sorted({place[label] for label in row})], dtype=np.int64)
+    columns = np.array([at for row in labels for at in sorted({index_of[label] for label in row})], dtype=np.int64)
     return Dataset(Texts(texts), _index_rows(starts, columns, len(names)), tuple(names), name=name)
 
 

@@ -234,10 +234,10 @@ def _sizes(published: Mapping[str, Any]) -> list[Table]:
 
 
 def _chart(downstream: str, found: Mapping[str, list[Any]], settings: Mapping[str, Any], lab: Lab) -> Figure:
-    places, series = tuple(strengths(settings["penalties"])), []
+    positions, series = tuple(strengths(settings["penalties"])), []
     for at, (who, runs) in enumerate(found.items()):
         means = tuple(mean(values) for values in zip(*(run[downstream]["test"] for run in runs), strict=True))
-        series.append(Series(who, "line", places, means, candidate_style(at), marked=True))
+        series.append(Series(who, "line", positions, means, candidate_style(at), marked=True))
     title = f"Accuracy on {downstream}, mean over seeds"
     axes = Axis("weight of the L2 penalty", scale="log"), Axis("accuracy on test rows", percent=True)
     caption = f"Linear classifiers on frozen features for {downstream}, by the weight of their penalty."

@@ -42,12 +42,12 @@ def draw_polytopes(corners: Mapping[tuple[int, int], np.ndarray]) -> Any:
     flat = {shape: points for shape, points in corners.items() if shape[0] == 3}
     solid = {shape: points for shape, points in corners.items() if shape[0] == 4}
     figure = new_figure(4.3 * (bool(flat) + len(solid)), 4.4)
-    places = bool(flat) + len(solid)
+    panels = bool(flat) + len(solid)
     if flat:
-        axis = figure.add_subplot(1, places, 1, projection="3d")
+        axis = figure.add_subplot(1, panels, 1, projection="3d")
         _draw_in_cube(axis, flat)
     for at, (shape, points) in enumerate(solid.items()):
-        axis = figure.add_subplot(1, places, bool(flat) + at + 1, projection="3d")
+        axis = figure.add_subplot(1, panels, bool(flat) + at + 1, projection="3d")
         _draw_solid(axis, shape, points)
     return figure
 
@@ -71,9 +71,9 @@ def _draw_in_cube(axis: Any, shapes: Mapping[tuple[int, int], np.ndarray]) -> No
         axis.plot([], [], "s", color=color, alpha=0.6, markersize=9, label=f"$\\sum p = {shape[1]}$")
     _bare(axis, (0, 1), zoom=1.0)
     for at, name in enumerate(("$p_1$", "$p_2$", "$p_3$")):
-        place = np.full(3, -0.02)
-        place[at] = 1.08
-        axis.text(*place, name, color=PALE, fontsize=10, ha="center")
+        position = np.full(3, -0.02)
+        position[at] = 1.08
+        axis.text(*position, name, color=PALE, fontsize=10, ha="center")
     names = " and ".join(rf"$\mathcal{{L}}_{{{n},{k}}}$" for n, k in shapes)
     axis.set_title(f"{names}: three labels, in the unit cube", fontsize=11, color=INK)
     axis.legend(loc="lower center", ncols=len(shapes), frameon=False, fontsize=10, bbox_to_anchor=(0.5, -0.04))
@@ -82,20 +82,20 @@ def _draw_in_cube(axis: Any, shapes: Mapping[tuple[int, int], np.ndarray]) -> No
 
 def _draw_solid(axis: Any, shape: tuple[int, int], points: np.ndarray) -> None:
     art = require("mpl_toolkits.mplot3d.art3d", extra="report")
-    placed = (points - points.mean(0)) @ _UPRIGHT.T
+    projected = (points - points.mean(0)) @ _UPRIGHT.T
     for label in range(4):
         for side in (0, 1):
-            face = placed[points[:, label] == side]
+            face = projected[points[:, label] == side]
             if len(face) == 3:
                 axis.add_collection3d(art.Poly3DCollection([face], facecolor=_BLUE, edgecolor=INK, alpha=0.14))
     axis.scatter(*((_projected(shape, 160) - points.mean(0)) @ _UPRIGHT.T).T, s=5, color=_BLUE, depthshade=False)
-    for vertex, place in zip(points, placed, strict=True):
+    for vertex, position in zip(points, projected, strict=True):
         name = "".join(str(round(value)) for value in vertex)
         box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8}
         style = {"ha": "center", "va": "center", "family": "monospace", "fontsize": 10, "color": INK}
-        axis.text(*(1.28 * place), name, bbox=box, zorder=9, **style)
-    reach = np.abs(placed).max()
-    _bare(axis, (-reach, reach), zoom=1.15)
+        axis.text(*(1.28 * position), name, bbox=box, zorder=9, **style)
+    limit = np.abs(projected).max()
+    _bare(axis, (-limit, limit), zoom=1.15)
     title = rf"$\mathcal{{L}}_{{{shape[0]},{shape[1]}}}$: four labels, in the plane $\sum p = {shape[1]}$"
     axis.set_title(title, fontsize=11, color=INK)
     axis.view_init(elev=16, azim=30)
@@ -121,12 +121,12 @@ def draw_dual_root(logits: torch.Tensor, k: int, offset: float) -> Any:
     left, right = figure.subplots(1, 2)
     left.plot(nu, parts.sum(-1) - k, color=_BLUE, linewidth=2)
     left.axhline(0, color=PALE, linewidth=0.8)
-    for name, place in bounds.items():
-        left.axvline(place, color=PALE, linestyle="--", linewidth=1)
-        below = place < root  # where the curve is low, the text is high
+    for name, position in bounds.items():
+        left.axvline(position, color=PALE, linestyle="--", linewidth=1)
+        below = position < root  # where the curve is low, the text is high
         near = {"ha": "left", "xytext": (5, 0)} if below else {"ha": "right", "xytext": (-5, 0)}
         height = 0.55 * (len(logits) - k) if below else -0.6 * k
-        left.annotate(name, (place, height), textcoords="offset points", color=PALE, fontsize=9, **near)
+        left.annotate(name, (position, height), textcoords="offset points", color=PALE, fontsize=9, **near)
     left.plot(root, 0, "o", color=_ORANGE, zorder=4)
     left.annotate(
         rf"$\nu^* = {root:.2f}$", (root, 0), xytext=(8, -14), textcoords="offset points", color=_ORANGE, fontsize=10
@@ -330,8 +330,8 @@ def bracket_trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:
 def bisected_root(x: torch.Tensor, k: int) -> torch.Tensor:
     """The root of every row, by bisection of an interval that contains it."""
     # At -max - log(n / k) - 1 every sigmoid is below k / n, and at the other end above.
-    reach = math.log(x.shape[-1] / min(k, x.shape[-1] - k)) + 1
-    low, high = -x.max(-1).values - reach, -x.min(-1).values + reach
+    margin = math.log(x.shape[-1] / min(k, x.shape[-1] - k)) + 1
+    low, high = -x.max(-1).values - margin, -x.min(-1).values + margin
     for _ in range(64):
         middle = (low + high) / 2
         below = torch.sigmoid(x + middle[:, None]).sum(-1) < k
@@ -507,9 +507,9 @@ def _draw_surfaces(shown: Mapping[str, tuple[Array, Callable[[Array], Array]]], 
         drawn = axis.tricontourf(mesh, share.clip(0, 1), levels=levels, cmap="viridis")
         axis.tricontour(mesh, share, levels=levels[1:-1], colors="white", linewidths=0.5, alpha=0.7)
         outline = _SQUARE if len(corners) == 4 else np.array([[0, 0], [1, 0], [0.5, math.sqrt(3) / 2]])
-        for corner, place in zip(corners, outline, strict=True):
+        for corner, position in zip(corners, outline, strict=True):
             text = "".join(str(round(value)) for value in corner)
-            below = place[1] < 0.5
+            below = position[1] < 0.5
             style = {
                 "family": "monospace",
                 "fontsize": 9,
@@ -517,7 +517,7 @@ def _draw_surfaces(shown: Mapping[str, tuple[Array, Callable[[Array], Array]]], 
                 "ha": "center",
                 "va": "top" if below else "bottom",
             }
-            axis.annotate(text, place, xytext=(0, -4 if below else 4), textcoords="offset points", **style)
+            axis.annotate(text, position, xytext=(0, -4 if below else 4), textcoords="offset points", **style)
         axis.set_title(titles[name], fontsize=10, color=INK, pad=14)
         axis.set(aspect="equal", xlim=(-0.08, 1.08), ylim=(-0.14, 1.12))
         axis.axis("off")
@@ -548,8 +548,8 @@ def simplex_mesh(steps: int) -> Array:
 
 def _profile_chart(profiles: Mapping[str, tuple[Array, Array]]) -> Chart:
     series = tuple(
-        Series(name, "line", tuple(at.tolist()), tuple(line.tolist()), candidate_style(place), marked=True)
-        for place, (name, (at, line)) in enumerate(profiles.items())
+        Series(name, "line", tuple(at.tolist()), tuple(line.tolist()), candidate_style(position), marked=True)
+        for position, (name, (at, line)) in enumerate(profiles.items())
     )
     return Chart(
         "Entropy relative to the center",

@@ -56,8 +56,8 @@ def trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:
     ks = [min(int(k), dataset.num_labels) for k in settings["ks"]]
     hits, total, _ = class_hits(run.logits(settings["part"]), rows.true_targets, ks).sums(dataset.num_labels)
     found: dict[str, Any] = dict(shot_sizes(counts))
-    for place, k in enumerate(settings["ks"]):
-        means = class_means(hits[:, place] / total, counts, total)
+    for index, k in enumerate(settings["ks"]):
+        means = class_means(hits[:, index] / total, counts, total)
         found |= {f"{name}{k}": value for name, value in means.items()}
     return found
 
@@ -99,7 +99,7 @@ def with_margins(options: Mapping[str, Any], counts: Tensor) -> dict[str, Any]:
 def shot_sizes(counts: Tensor) -> dict[str, int]:
     """The number of classes in each shot group."""
     shots = Shots.of_counts(counts)
-    return {name: int((shots.of_label == place).sum()) for place, name in enumerate(shots.names)}
+    return {name: int((shots.of_label == index).sum()) for index, name in enumerate(shots.names)}
 
 
 def class_means(by_class: Tensor, counts: Tensor, total: Tensor) -> dict[str, float | None]:
@@ -121,7 +121,7 @@ def class_means(by_class: Tensor, counts: Tensor, total: Tensor) -> dict[str, fl
     shots, occurs = Shots.of_counts(counts), total > 0
     one = torch.ones_like(total)
     weights = {"macro": one, "rows": total, "training": counts}
-    weights |= {name: one * (shots.of_label == place) for place, name in enumerate(shots.names)}
+    weights |= {name: one * (shots.of_label == index) for index, name in enumerate(shots.names)}
     values = by_class.double().where(occurs, 0.0)
     means = {
         name: float((values * weight * occurs).sum() / (weight * occurs).sum()) for name, weight in weights.items()
@@ -361,10 +361,10 @@ def _outcome(
 def _chart(found: Measured, k: int) -> Chart:
     groups = ("macro", *SHOTS)
     series = []
-    for place, name in enumerate(found.found):
+    for index, name in enumerate(found.found):
         means = [found.values(name, group, k) for group in groups]
         y = tuple(sum(values) / len(values) if values else None for values in means)
-        series.append(Series(name.replace("_", " "), "bars", tuple(map(float, range(4))), y, candidate_style(place)))
+        series.append(Series(name.replace("_", " "), "bars", tuple(map(float, range(4))), y, candidate_style(index)))
     names = ("all classes", "few: < 20 rows", "medium: 20 to 100", "many: > 100")
     x, y = Axis("classes by training rows", scale="names", names=names), Axis(f"macro top-{k} accuracy", percent=True)
     return Chart(f"Top-{k} accuracy by shot", x, y, tuple(series))

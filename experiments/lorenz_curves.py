@@ -114,9 +114,9 @@ def _interval_words(values: list[float]) -> str:
 
 def _chart(found: Mapping[str, Any]) -> Chart:
     series = []
-    for place, (name, each) in enumerate(found.items()):
+    for index, (name, each) in enumerate(found.items()):
         x, y = zip(*each["curve"], strict=True)
-        series.append(Series(f"{name}: Gini {each['gini']:.2f}", "line", x, y, candidate_style(place), marked=True))
+        series.append(Series(f"{name}: Gini {each['gini']:.2f}", "line", x, y, candidate_style(index), marked=True))
     shares = {"percent": True, "limits": (0.0, 1.0)}
     return Chart(
         "Lorenz curves of class sizes",

@@ -412,7 +412,7 @@ def draw_panels(
         if percent:
             axis.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{100 * value:.4g}%"))
         if widths:
-            _mark_widths(axis, sorted({place for line in lines for place in line.x}))
+            _mark_widths(axis, sorted({index for line in lines for index in line.x}))
         _plain(axis)
     figure.axes[0].set_ylabel(y, fontsize=9)
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
@@ -426,11 +426,11 @@ def draw_bars(path: Path, bars: Mapping[str, Mapping[str, Interval]], *, title: 
     axis.set_title(title, fontsize=12, color=INK, loc="left")
     groups = list(dict.fromkeys(group for each in bars.values() for group in each))
     wide = 0.8 / max(len(bars), 1)
-    for place, (name, each) in enumerate(bars.items()):
-        at = [groups.index(group) + (place - (len(bars) - 1) / 2) * wide for group in each]
+    for index, (name, each) in enumerate(bars.items()):
+        at = [groups.index(group) + (index - (len(bars) - 1) / 2) * wide for group in each]
         means = [found.mean for found in each.values()]
         halves = [found.half_width for found in each.values()]
-        color = candidate_style(place).color
+        color = candidate_style(index).color
         axis.bar(at, means, 0.9 * wide, yerr=halves, color=color, label=name, capsize=3, error_kw={"ecolor": INK})
     axis.axhline(0, color=INK, linewidth=0.8)
     axis.set_xticks(range(len(groups)), groups)
@@ -452,9 +452,9 @@ def _draw_line(axis: Any, line: Line, *, marked: bool, log: bool) -> Any:
     return axis.plot(line.x, means, dash, color=color, marker=marker, markersize=5, linewidth=1.7)[0]
 
 
-def _mark_widths(axis: Any, places: Sequence[float]) -> None:
+def _mark_widths(axis: Any, positions: Sequence[float]) -> None:
     axis.set_xscale("log")
-    axis.set_xticks(places, [f"{place:g}" for place in places])
+    axis.set_xticks(positions, [f"{index:g}" for index in positions])
     axis.minorticks_off()
 
 

@@ -252,16 +252,16 @@ def _gain(runs: Compared, name: str, figure: str) -> list[float]:
 
 def _gaps(paper: Mapping[str, Sequence[float]], name: str, other: str, mode: str) -> str:
     """Published differences in points."""
-    places = [i for i, (each, _) in enumerate(COLUMNS) if each == mode]
-    gaps = ", ".join(f"{paper[name][i] - paper[other][i]:+.1f}" for i in places)
+    columns = [i for i, (each, _) in enumerate(COLUMNS) if each == mode]
+    gaps = ", ".join(f"{paper[name][i] - paper[other][i]:+.1f}" for i in columns)
     return f"{mode} {name} − {other} at 20, 50, 100: {gaps} points"
 
 
 def _side(paper: Mapping[str, Sequence[float]], names: Sequence[str], mode: str) -> str:
     """Published R@50 and R@100 of several models."""
-    places = [i for i, (each, k) in enumerate(COLUMNS) if each == mode and k != KS[0]]
+    columns = [i for i, (each, k) in enumerate(COLUMNS) if each == mode and k != KS[0]]
     return f"{mode} R@50 and R@100: " + ", ".join(
-        f"{name} {' and '.join(f'{paper[name][i]:.1f}' for i in places)}" for name in names
+        f"{name} {' and '.join(f'{paper[name][i]:.1f}' for i in columns)}" for name in names
     )
 
 
@@ -311,9 +311,9 @@ def _drawn_progress(runs: Compared, mode: str) -> Any:
     figure = new_figure(10.0, 6.2)
     axes = figure.subplots(2, len(KS), sharex=True, sharey="row")
     for column, k in enumerate(KS):
-        for place, name in enumerate(runs.found):
+        for index, name in enumerate(runs.found):
             for part, dash in (("train", "-"), ("val", "--")):
-                _draw_curve(axes[:, column], runs, name, part, COLUMNS.index((mode, k)), place, dash)
+                _draw_curve(axes[:, column], runs, name, part, COLUMNS.index((mode, k)), index, dash)
         axes[0, column].set_title(f"R@{k}", fontsize=10, color=INK, loc="left")
         axes[1, column].axhline(0, color=candidate_style(0).color, linewidth=1.2)
         axes[1, column].set_xlabel("epoch", color=INK)
@@ -330,13 +330,13 @@ def _drawn_progress(runs: Compared, mode: str) -> Any:
     return figure
 
 
-def _draw_curve(axes: Any, runs: Compared, name: str, part: str, at: int, place: int, dash: str) -> None:
+def _draw_curve(axes: Any, runs: Compared, name: str, part: str, at: int, index: int, dash: str) -> None:
     """One recall of one candidate by epoch: its mean, and its gain with the interval of paired differences."""
     curves, base = (
         [[100 * epoch[at] for epoch in found["curves"][part]] for found in runs.found[each]] for each in (name, BASE)
     )
     x = range(1, len(curves[0]) + 1)
-    color, label = candidate_style(place).color, f"{name}, {'training' if part == 'train' else 'validation'}"
+    color, label = candidate_style(index).color, f"{name}, {'training' if part == 'train' else 'validation'}"
     means = [mean(values) for values in zip(*curves, strict=True)]
     axes[0].plot(x, means, dash, color=color, linewidth=1.8, label=label)
     if name == BASE:

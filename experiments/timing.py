@@ -374,7 +374,7 @@ def _table(title: str, times: Times, shapes: Sequence[tuple[int, int]], heading:
 
 def _drawn(lab: Lab, file: str, times: Times, labels: int, what: str) -> Figure:
     series = []
-    for place, (name, shapes) in enumerate(times.items()):
+    for index, (name, shapes) in enumerate(times.items()):
         at = sorted(shape for shape in shapes if shape[0] == labels)
         if name == YARDSTICK:
             ends = (float(at[0][1]), float(at[-1][1]))
@@ -382,7 +382,7 @@ def _drawn(lab: Lab, file: str, times: Times, labels: int, what: str) -> Figure:
             continue
         found = [ratios(shapes[shape], times[YARDSTICK][shape]) for shape in at]
         x = tuple(float(k) for _, k in at)
-        style = candidate_style(place - 1)
+        style = candidate_style(index - 1)
         series.append(Series(name, "line", x, tuple(median(each) for each in found), style, marked=True))
         low, high = (tuple(edge(each) for each in found) for edge in (min, max))
         series.append(Series(name, "band", x, low, style, high=high, in_legend=False))

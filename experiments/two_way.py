@@ -123,9 +123,9 @@ def _chart(figure: str, found: Mapping[str, Compared], lab: Lab) -> Figure:
     """Means by dataset as bars."""
     names, series = tuple(found), []
     candidates = list(next(iter(found.values())).found)
-    for place, who in enumerate(candidates):
+    for index, who in enumerate(candidates):
         means = tuple(mean(found[name].figure(who, figure)) for name in names)
-        series.append(Series(who, "bars", tuple(map(float, range(len(names)))), means, candidate_style(place)))
+        series.append(Series(who, "bars", tuple(map(float, range(len(names)))), means, candidate_style(index)))
     title = FIGURES[figure]
     chart = Chart(
         f"{title} on test rows, mean over seeds",
