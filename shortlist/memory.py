@@ -98,7 +98,7 @@ def estimate_memory(
         gradients                  0.957 GiB
         optimizer states            1.91 GiB
         features and gradient      0.500 MiB
-        logits and loss             12.0 MiB
+        logits and loss             20.0 MiB
         or optimizer step           1.91 GiB
         peak                        5.74 GiB
     """
