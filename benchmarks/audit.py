@@ -3,8 +3,8 @@
 Ratios of scipy's HiGHS on all rows, set by set, to one call of ``audit`` divided by its number of sets, with the goal
 beside each result; then how long 10,000 sets take with two workers. Prints tables, writes
 ``benchmarks/results/audit.json``. Ratios are of processor time, which other programs disturb least; the time of many
-sets is that of the clock. The full program takes seconds per set at the larger size, so only a few sets of each verdict
-are given to it there; ``--full`` gives it all.
+sets is wall-clock time. The full program takes seconds per set at the larger size, so it gets only a few sets of each
+verdict there; ``--full`` gives it all.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ THROUGHPUT_LABELS, SECONDS = 8921, {50: 180.0, 100: 360.0}
 
 
 class Size(NamedTuple):
-    """A layer's shape, how many times faster than the full program we want to be, and how often that is asked."""
+    """A layer's shape, the goals for the speedup over the full program, and how many sets that program gets."""
 
     n: int
     d: int
@@ -68,7 +68,7 @@ def trained(rng: Generator, n: int, d: int) -> np.ndarray:
 
 
 class Question(NamedTuple):
-    """How a layer is made, what is asked about it, and whether the sets within reach hold half of all labels or few."""
+    """How a layer is made, the mode of the audit, and whether its argmaxable sets have half of all labels or few."""
 
     layer: Callable[[Generator, int, int], np.ndarray]
     mode: Literal["sign", "top-k"]
@@ -97,19 +97,19 @@ def reachable(rng: Generator, weight: np.ndarray, question: Question, labels: in
 
 
 def candidates(rng: Generator, weight: np.ndarray, question: Question, count: int) -> list[list[int]]:
-    """Sets within reach, such sets with one or two labels turned, and sets of random labels, in turn."""
+    """Argmaxable sets, such sets with one or two labels flipped, and sets of random labels, in turn."""
     n, sets = len(weight), []
     for i in range(count):
         labels = reachable(rng, weight, question, int(rng.integers(1, 16)))
         turned = rng.choice(n, size=1 + i % 2, replace=False).tolist()
-        # Layers this wide reach most sets of a few labels; far more of them are needed to meet both verdicts.
+        # Layers this wide can output most sets of few labels; both verdicts occur only for larger sets.
         drawn = rng.choice(n, size=int(rng.integers(1, 61)), replace=False).tolist()
         sets.append(sorted([labels, set(labels) ^ set(turned), drawn][i % 3]))
     return sets
 
 
 def chosen(rng: Generator, weight: np.ndarray, question: Question) -> dict[str, list[list[int]]]:
-    """As many sets of each verdict as are measured."""
+    """The sets of each verdict that are measured."""
     sets = candidates(rng, weight, question, 6 * SETS)
     verdicts = audit(weight, sets, mode=question.mode, jobs=1, radius=False).verdicts
     picked = {verdict: [sets[i] for i in np.flatnonzero(verdicts == verdict)[:SETS]] for verdict in VERDICTS}
@@ -134,7 +134,7 @@ def full_program(weight: np.ndarray, labels: list[int], mode: str) -> tuple[floa
 
 
 def per_set(weight: np.ndarray, sets: list[list[int]], mode: str, *, radius: bool) -> tuple[float, list[float]]:
-    """Seconds of one call divided by its sets, the preparation of the layer included, and the radii."""
+    """Seconds of one call per set, including the preparation of the layer, and the radii."""
     times = []
     for _ in range(REPEATS):
         start = time.process_time()

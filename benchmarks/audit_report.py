@@ -6,10 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-
-def coloured(value: float, good: bool, digits: int = 0) -> str:
-    """Green if it meets its goal, red if it misses it."""
-    return f"[{'green' if good else 'red'}]{value:.{digits}f}[/]"
+from benchmarks.side_by_side import colored
 
 
 def ratio_table(records: list[dict[str, Any]]) -> Table:
@@ -30,10 +27,10 @@ def ratio_table(records: list[dict[str, Any]]) -> Table:
             entry["verdict"],
             f"{entry['full_program_milliseconds']:.0f} ({entry['full_program_sets']})",
             f"{entry['verdict_milliseconds']:.2f}",
-            coloured(entry["verdict_ratio"], entry["verdict_ratio"] >= entry["verdict_goal"]),
+            colored(f"{entry['verdict_ratio']:.0f}", entry["verdict_ratio"] >= entry["verdict_goal"]),
             f"{entry['verdict_goal']:g}",
             f"{entry['radius_milliseconds']:.2f}",
-            coloured(entry["radius_ratio"], entry["radius_ratio"] >= entry["radius_goal"]),
+            colored(f"{entry['radius_ratio']:.0f}", entry["radius_ratio"] >= entry["radius_goal"]),
             f"{entry['radius_goal']:g}",
             f"{entry['same_verdicts']}, {entry['same_radii']} of {entry['full_program_sets']}",
         )
@@ -52,7 +49,7 @@ def throughput_table(records: list[dict[str, Any]]) -> Table:
         view.add_row(
             entry["layer"],
             str(entry["dimensions"]),
-            coloured(entry["seconds"], entry["seconds"] <= entry["goal_seconds"], 1),
+            colored(f"{entry['seconds']:.1f}", entry["seconds"] <= entry["goal_seconds"]),
             f"{entry['goal_seconds']:g}",
             *[str(count) for count in entry["verdicts"].values()],
             f"{entry['verify_seconds']:.1f}",

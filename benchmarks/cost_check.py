@@ -41,7 +41,7 @@ MESSAGES = 200
 
 
 def layer(rows: int, labels: int, features: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Features and weight, which learn, and the labels of each row."""
+    """Features and weight, both with gradients, and the labels of each row."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(rows, features, generator=generator).requires_grad_()
     weight = (torch.randn(labels, features, generator=generator) * features**-0.5).requires_grad_()
@@ -67,7 +67,7 @@ def work(step: Step) -> Work:
 
 
 def products(rows: int, labels: int, features: int) -> Work:
-    """The three products of a plain step, a block of labels at a time."""
+    """The three matrix products of a plain step, a block of labels at a time."""
     inputs, weight, _ = layer(rows, labels, features)
     inputs, weight = inputs.detach(), weight.detach()
     block = max(64, (1 << 21) // rows)
@@ -85,7 +85,7 @@ def products(rows: int, labels: int, features: int) -> Work:
 
 
 def operations_per_second(sizes: tuple[int, int, int]) -> float:
-    """The rate of products at some sizes."""
+    """The rate of matrix products at some sizes."""
     rows, labels, features = sizes
     return 6.0 * rows * labels * features / medians({"": products(*sizes)}, seconds=0.4, rounds=5)[""]
 
@@ -102,7 +102,7 @@ def calibrated() -> Rates:
 
 
 def checked(rates: Rates, progress: Progress) -> list[dict[str, Any]]:
-    """Measured and predicted seconds at the sizes that check; products at their own rate, which sizes decide."""
+    """Measured and predicted seconds at the other sizes; products at their own rate, which depends on the size."""
     task = progress.add_task("one process", total=len(CHECKS) * len(LOSSES) * len(HEADS))
     records = []
     for sizes in CHECKS:
@@ -187,7 +187,7 @@ def over_processes(progress: Progress) -> list[dict[str, Any]]:
 
 
 def predicted_over_processes(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Beside what was measured, what one process and the messages predict; more processes than cores share them."""
+    """Adds to the measurements what one process and the messages predict; processes beyond the cores share them."""
     alone, cores = records[0], os.cpu_count() or 1
     rate = alone["operations_per_second"]
     per_logit = (alone["seconds"] - SHARDED.operations / rate) / SHARDED.logits

@@ -1,7 +1,7 @@
 """What a training step of an output layer costs: operations, bytes and messages, and the time they predict.
 
-The model counts what grows with rows B, labels n, features d, places k and processes P. Its rates are those of a
-machine; its constants of each loss are measured at one size, and `benchmarks.cost_check` holds it against others.
+The model counts what grows with rows B, labels n, features d, the budget k and processes P. Its rates are those of a
+machine; the constants of each loss are measured at one size, and `benchmarks.cost_check` tests them at others.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Step:
     @property
     def messages(self) -> int:
         """Messages between processes."""
-        # Beside those for the root: the loss, two of its backward, and the gradient of the features.
+        # In addition to those for the root: the loss, two of its backward pass, and the gradient of the features.
         return 0 if self.processes == 1 else len(LML_NUMBERS) + 4
 
     @property
@@ -77,7 +77,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Rates:
-    """What a machine does in a second, and what a logit costs beside its products."""
+    """What a machine does in a second, and what a logit costs in addition to its products."""
 
     operations: float  # per second, in products
     per_logit: dict[str, float]  # seconds, by "loss head"
@@ -97,7 +97,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Card:
-    """A graphics card by its data sheet, and how much of it programs reach."""
+    """A graphics card by its data sheet, and the share of it that programs reach."""
 
     name: str
     operations: float  # per second, bfloat16 products
@@ -108,11 +108,11 @@ class Card:
     per_message: float = 50e-6  # seconds of a reduction of a few numbers over all cards
 
     def parts(self, step: Step, *, optimizer_copies: float = 7.0) -> dict[str, float]:
-        """Seconds of a step in bfloat16 products and float32 losses, by what takes them.
+        """Seconds of a step with bfloat16 products and float32 losses, by part.
 
         Args:
             step: the sizes.
-            optimizer_copies: how often a step of the optimiser reads or writes something as large as the parameters;
+            optimizer_copies: how often an optimizer step reads or writes something as large as the parameters;
                 AdamW reads four and writes three.
         """
         layer = 4 * step.labels / step.processes * (step.features + 1)

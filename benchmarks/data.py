@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.datasets import load_svmlight_file
 
-from benchmarks.side_by_side import PEAK_RESET, machine, medians, resident, write_json
+from benchmarks.side_by_side import PEAK_RESET, colored, machine, medians, resident, write_json
 from shortlist.data.formats.extreme_text import read_extreme_text, stream_extreme_text
 
 RESULTS = Path(__file__).parent / "results"
@@ -44,7 +44,7 @@ SPELLINGS: dict[str, Spelling] = {
 
 
 def lines(rows: int, spell: Spelling) -> list[str]:
-    """Rows without a first line; labels and features ascend, as published files have them."""
+    """Rows without a header; labels and features ascend, as in published files."""
     chance = np.random.default_rng(0)
     columns = chance.integers(0, NUM_FEATURES // FEATURES_PER_ROW, (rows, FEATURES_PER_ROW))
     columns += np.arange(FEATURES_PER_ROW) * (NUM_FEATURES // FEATURES_PER_ROW)
@@ -69,7 +69,7 @@ def by_shortlist(path: Path) -> Any:
 
 
 def numbers_alone(path: Path) -> int:
-    """The design not taken: every separator a blank, then ``numpy.fromstring``; without rows, bounds and checks."""
+    """The rejected design: every separator a blank, then ``numpy.fromstring``; without rows, bounds and checks."""
     table, count = bytes.maketrans(b",:\n", b"   "), 0
     rest = b""
     with path.open("rb") as file:
@@ -80,7 +80,7 @@ def numbers_alone(path: Path) -> int:
 
 
 def agree(path: Path) -> None:
-    """Both readers find the same, bit for bit, before anything is timed."""
+    """Both readers agree bit for bit, before anything is timed."""
     matrix, labels = by_scikit_learn(path)
     data = by_shortlist(path)
     same = (
@@ -123,7 +123,7 @@ def measured(task: str, path: Path) -> dict[str, float]:
 
 
 def print_measured(task: str, path: str) -> None:
-    """The body of `measured`: a small one first, which loads what stays loaded."""
+    """The body of `measured`: a small run first, to load what stays loaded."""
     torch.set_num_threads(1)
     write, step = TASKS[task]
     with TemporaryDirectory() as folder:
@@ -147,7 +147,7 @@ def write_npy(folder: Path, *, small: bool = False) -> None:
 
 
 def write_safetensors(folder: Path, *, small: bool = False) -> None:
-    """One file with a hole: its length, what it holds, the features, the labels."""
+    """One file with a hole: its length, its header, the features, the labels."""
     rows = 10 if small else ARRAY_ROWS
     end = 4 * rows * ARRAY_WIDTH
     header = json.dumps(
@@ -183,28 +183,28 @@ def write_stream(folder: Path, *, small: bool = False, rows: int = STREAMED_ROWS
 
 
 def open_npy(folder: Path) -> object:
-    """Nothing but the labels is read."""
+    """Reads only the labels."""
     from shortlist.data.formats.arrays import read_arrays
 
     return read_arrays(folder / "features.npy")
 
 
 def open_safetensors(folder: Path) -> object:
-    """Nothing but the labels is read."""
+    """Reads only the labels."""
     from shortlist.data.formats.arrays import read_arrays
 
     return read_arrays(folder / "all.safetensors")
 
 
 def open_images(folder: Path) -> object:
-    """Nothing but names is read."""
+    """Reads only names."""
     from shortlist.data.formats.image_folder import read_image_folder
 
     return read_image_folder(folder)
 
 
 def stream(folder: Path) -> int:
-    """All rows pass by."""
+    """Reads all rows."""
     return sum(len(chunk.inputs) for chunk in stream_extreme_text(folder / "rows.txt"))
 
 
@@ -217,7 +217,7 @@ TASKS: dict[str, tuple[Callable[..., None], Callable[[Path], object]]] = {
 
 
 def opening() -> list[dict[str, Any]]:
-    """Seconds and memory of opening what is large; the goals beside them."""
+    """Seconds and memory of opening large data, with their goals."""
     records = []
     for task, goal in INDEX_GOAL.items():
         with TemporaryDirectory() as folder:
@@ -240,21 +240,16 @@ def tables(read: list[dict[str, Any]], opened: list[dict[str, Any]]) -> list[Tab
         for reader, seconds in record["seconds"].items():
             faster = record["times_faster"][reader]
             met = faster >= READING_GOAL if reader == "shortlist" else None
-            ratios.add_row(record["values"], reader, f"{1000 * seconds:.0f}", coloured(f"{faster:.1f}", met))
+            ratios.add_row(record["values"], reader, f"{1000 * seconds:.0f}", colored(f"{faster:.1f}", met))
     sizes = Table(title="large data, in a process of its own", title_justify="left")
     for name in ("task", "seconds", "goal", "MiB beyond the start", "goal"):
         sizes.add_column(name, justify="left" if name == "task" else "right")
     for record in opened:
         cells = [record["task"]]
         for value, goal in zip((record["seconds"], record["mebibytes"]), record["goals"], strict=True):
-            cells += [coloured(f"{value:.2f}", None if goal is None else value <= goal), f"{goal or ''}"]
+            cells += [colored(f"{value:.2f}", None if goal is None else value <= goal), f"{goal or ''}"]
         sizes.add_row(*cells)
     return [ratios, sizes]
-
-
-def coloured(text: str, met: bool | None) -> str:
-    """Green or red with a goal, plain without."""
-    return text if met is None else f"[{'green' if met else 'red'}]{text}[/]"
 
 
 def main() -> None:

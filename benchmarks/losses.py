@@ -29,7 +29,7 @@ Loss = Callable[..., Tensor]
 
 
 class Rival(NamedTuple):
-    """A loss of a class and k, its published manner, and the goals for its ratio to cross-entropy at each k."""
+    """A loss of a class and k, its published implementation, and the goals for its ratio to cross-entropy at each k."""
 
     name: str
     ours: Loss
@@ -72,7 +72,7 @@ def batch(scale: int) -> Batch:
 
 
 def steps_without_rival(data: Batch) -> dict[str, Step]:
-    """Losses measured at one k or without any; only ``average_k`` has two inputs with gradients."""
+    """Losses measured at one k or without k; only ``average_k`` has two inputs with gradients."""
     x, z, y, positives = data
     of_class: dict[str, Loss] = {
         "cross_entropy": F.cross_entropy,
@@ -104,12 +104,12 @@ def loss_step(loss: Loss, x: Tensor, target: Tensor, *options: int) -> Step:
 
 
 def yardstick_step(data: Batch) -> dict[str, Step]:
-    """What all ratios are taken to."""
+    """The denominator of all ratios."""
     return {YARDSTICK: loss_step(torch.nn.functional.cross_entropy, data.logits, data.classes)}
 
 
 def record(name: str, k: int | None, scale: int, goal: float | None, times: dict[str, float]) -> dict[str, Any]:
-    """One measurement beside the yardstick of its turns."""
+    """One measurement relative to the yardstick of the same turns."""
     return {
         "loss": name,
         "k": k,
@@ -122,7 +122,7 @@ def record(name: str, k: int | None, scale: int, goal: float | None, times: dict
 
 
 def against_published(rival: Rival, data: Batch, k: int) -> dict[str, float]:
-    """How many times longer the published manner takes, in few turns: it is slow. First, that both say the same."""
+    """The speedup over the published implementation, in few turns because it is slow; checks first that both agree."""
     x, y = data.logits, data.classes
     torch.testing.assert_close(rival.ours(x, y, k), rival.published(x, y, k), rtol=0.01, atol=0)
     steps = {"ours": loss_step(rival.ours, x, y, k), "published": loss_step(rival.published, x, y, k)}
@@ -160,7 +160,7 @@ def peak_step(rows: int, labels: int, k: int, samples: int) -> tuple[Step, Tenso
 
 
 def peaks(progress: Progress) -> list[dict[str, Any]]:
-    """Peak memory of ``noised_topk``, in copies of the logits; nothing where it cannot be measured."""
+    """Peak memory of ``noised_topk``, in copies of the logits; empty if it cannot be measured."""
     cases = [(*shape, k, samples) for shape in PEAK_SHAPES for k in KS[::2] for samples in PEAK_SAMPLES]
     task = progress.add_task("memory", total=len(cases))
     found = []
@@ -185,7 +185,7 @@ def main() -> None:
     view.title = f"forward + backward, float32, {ROWS} × {LABELS}, one thread; ratios to PyTorch's cross-entropy"
     console.print(view)
     turns = sorted(entry["cross_entropy_milliseconds"] for entry in records)
-    # After another step it takes longer than after itself, so the ratios depend on taking turns.
+    # A step takes longer after another one than after itself, so the ratios depend on taking turns.
     console.print(f"{YARDSTICK}: {turns[0]:.2f} to {turns[-1]:.2f} ms in turns, {alone:.2f} ms repeated alone")
     if found:
         console.print(peak_table(found))

@@ -1,4 +1,4 @@
-"""Tables and figure of the losses' measurements."""
+"""Tables and the figure of the measurements of the losses."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from typing import Any
 
 from rich.table import Table
 
+from benchmarks.side_by_side import colored
+
 OURS, PUBLISHED, GOAL = "#264653", "#b5651d", "#2a9d8f"
-
-
-def coloured(value: float, goal: float | None) -> str:
-    """Red if it misses its goal, dim if it has none."""
-    colour = "dim" if goal is None else "green" if value <= goal else "red"
-    return f"[{colour}]{value:.1f}[/]"
 
 
 def speed_table(records: list[dict[str, Any]]) -> Table:
@@ -45,7 +41,11 @@ def _cells(entries: list[dict[str, Any]]) -> list[str]:
     cells = [loss, "" if k is None else str(k), "" if goal is None else f"{goal:g}"]
     for entry in entries:
         rival = entry.get("published_over_ours")
-        cells += [f"{entry['milliseconds']:.2f}", coloured(entry["ratio"], goal), f"{rival:.1f}" if rival else ""]
+        cells += [
+            f"{entry['milliseconds']:.2f}",
+            colored(f"{entry['ratio']:.1f}", None if goal is None else entry["ratio"] <= goal),
+            f"{rival:.1f}" if rival else "",
+        ]
     return cells
 
 
@@ -56,7 +56,11 @@ def peak_table(found: list[dict[str, Any]]) -> Table:
     for name in (*names, "goal ≤", "copies of logits"):
         view.add_column(name, justify="right")
     for case in found:
-        view.add_row(*[str(case[name]) for name in names], f"{case['goal']:g}", coloured(case["copies"], case["goal"]))
+        view.add_row(
+            *[str(case[name]) for name in names],
+            f"{case['goal']:g}",
+            colored(f"{case['copies']:.1f}", case["copies"] <= case["goal"]),
+        )
     return view
 
 
@@ -95,7 +99,7 @@ def _panel(axis: Any, entries: list[dict[str, Any]]) -> None:
         middle = [(a * b) ** 0.5 for a, b in zip(low, high, strict=True)]
         axis.plot(places, middle, "o-", color=colour, label=label, markersize=5)
 
-    line(PUBLISHED, "published manner", "published_over_ours")
+    line(PUBLISHED, "published code", "published_over_ours")
     line(OURS, "shortlist", None)
     axis.fill_between([], [], [], color="#888888", alpha=0.25, linewidth=0, label=f"logits of scale {scales}")
     goals = [next(entry["goal"] for entry in entries if entry["k"] == k) for k in ks]

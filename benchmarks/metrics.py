@@ -1,6 +1,7 @@
 """Speed of the metrics as ratios: ``make bench``.
 
-All metrics at k in one pass beside one ``torch.topk``, and exact average precision by class beside torchmetrics'.
+All metrics at k in one pass relative to one ``torch.topk``, and exact average precision by class relative to
+torchmetrics.
 Prints a table and writes ``benchmarks/results/metrics.json``.
 """
 
@@ -91,7 +92,7 @@ def precision_steps(scores: Tensor, target: Tensor) -> dict[str, Step]:
 
 
 def precisions(progress: Progress) -> list[dict[str, Any]]:
-    """How many times longer torchmetrics takes; first, that both say the same."""
+    """The speedup over torchmetrics; checks first that both agree."""
     task = progress.add_task("average precision", total=len(SHARES))
     records = []
     for share in SHARES:

@@ -18,7 +18,16 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.published import BracketingLML, SortedSparseTop
-from benchmarks.side_by_side import PEAK_RESET, Step, forward_backward, machine, medians, peak_copies, write_json
+from benchmarks.side_by_side import (
+    PEAK_RESET,
+    Step,
+    colored,
+    forward_backward,
+    machine,
+    medians,
+    peak_copies,
+    write_json,
+)
 from shortlist.functional import lml, sparse_top
 
 RESULTS = Path(__file__).parent / "results"
@@ -43,7 +52,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def ops_for(k: int) -> dict[str, Op]:
-    """All contestants for one k; the compiled one, where there is a C++ compiler for torch, is compiled anew."""
+    """All alternatives for one k; the compiled one, if torch has a C++ compiler, is compiled anew."""
     ops: dict[str, Op] = {
         "softmax": softmax,
         "lml": lambda x: lml(x, k),
@@ -134,7 +143,7 @@ def peak_step(op: str, rows: int, labels: int) -> tuple[Step, torch.Tensor]:
 
 
 def has_goal(record: dict[str, Any]) -> bool:
-    """Ratios count from 256 x 1000 (or as many labels) on."""
+    """Ratios have goals from 256 x 1000 (or as many labels) on."""
     return record["rows"] * record["labels"] > GOALS_FROM
 
 
@@ -145,7 +154,7 @@ def met(ratio: str, value: float) -> bool:
 
 
 def table(records: list[dict[str, Any]]) -> Table:
-    """One line per measurement; what misses its goal is red."""
+    """One line per measurement; missed goals are red."""
     view = Table(title="forward + backward, float32, medians side by side", title_justify="left")
     for name in ("threads", "rows", "labels", "k", "scale", "softmax ms"):
         view.add_column(name, justify="right")
@@ -156,8 +165,8 @@ def table(records: list[dict[str, Any]]) -> Table:
         cells.append(f"{record['milliseconds']['softmax']:.3f}")
         for name in GOALS:
             value = record["ratios"].get(name)
-            colour = "dim" if value is None or not has_goal(record) else "green" if met(name, value) else "red"
-            cells.append(f"[{colour}]{'-' if value is None else format(value, '.1f')}[/]")
+            goal_met = None if value is None or not has_goal(record) else met(name, value)
+            cells.append(colored("-" if value is None else f"{value:.1f}", goal_met))
         view.add_row(*cells)
     return view
 
@@ -205,7 +214,7 @@ def main() -> None:
     console.print(f"peak memory beyond the input, output included, in copies of the input (goal ≤ 3): {shown}")
     for name, (sign, goal) in GOALS.items():
         found = [record["ratios"][name] for record in records if has_goal(record) and name in record["ratios"]]
-        shown = f"{min(found):.1f} to {max(found):.1f}" if found else "not measured, for want of a C++ compiler"
+        shown = f"{min(found):.1f} to {max(found):.1f}" if found else "not measured: there is no C++ compiler"
         console.print(f"{name}: {shown}, goal {sign} {goal:g}")
     goals = [(name, v) for record in records for name, v in record["ratios"].items() if has_goal(record)]
     console.print(f"goals met: {sum(met(*goal) for goal in goals)} of {len(goals)}")

@@ -1,4 +1,4 @@
-"""Plain versions of what users have today: the paper's bracketing for LML, sort-and-scan for sparse-top."""
+"""Plain versions of the published algorithms: bracketing for LML, sort-and-scan for sparse-top."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SortedSparseTop(Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
-        """Centre the gradient over the labels strictly between 0 and 1."""
+        """Center the gradient over the labels strictly between 0 and 1."""
         (p,) = ctx.saved_tensors
         inside = ((p > 0) & (p < 1)).to(p.dtype)
         mean = (inside * upstream).sum(-1, keepdim=True) / inside.sum(-1, keepdim=True).clamp(min=1)

@@ -1,4 +1,4 @@
-"""Plain versions of four losses, each computed in the manner of its research code."""
+"""Plain versions of four losses, each computed as in its research code."""
 
 from __future__ import annotations
 

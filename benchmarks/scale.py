@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from benchmarks.label_lists import label_lists
-from benchmarks.side_by_side import PEAK_RESET, RETURNED_FROM, forward_backward, machine, resident, write_json
+from benchmarks.side_by_side import PEAK_RESET, RETURNED_FROM, colored, forward_backward, machine, resident, write_json
 from shortlist import functional as F
 from shortlist.memory import estimate_memory
 from shortlist.timing import free_memory
@@ -49,7 +49,7 @@ LOSSES: dict[str, Callable[[Any, Tensor], Tensor]] = {
 
 
 def layer(labels: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Features, weight and bias, all of which learn; logits of about unit size."""
+    """Features, weight and bias, all with gradients; logits of about unit size."""
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(ROWS, FEATURES, generator=generator)
     weight = torch.randn(labels, FEATURES, generator=generator).mul_(FEATURES**-0.5)
@@ -68,7 +68,7 @@ def loss_of(name: str, head: str, labels: int) -> Callable[..., Tensor]:
 
 
 def print_peak(name: str, head: str, labels: int, threads: int) -> None:
-    """The body of ``peak``: a small step loads what stays loaded, then one step of full size is measured."""
+    """The body of ``peak``: after a small step, which loads what stays loaded, one step of full size is measured."""
     torch.set_num_threads(threads)
     forward_backward(loss_of(name, head, 2_000), *layer(2_000))()
     PEAK_RESET.write_text("5")
@@ -82,7 +82,7 @@ def print_peak(name: str, head: str, labels: int, threads: int) -> None:
 
 
 def print_times(name: str, labels: int, threads: int, rounds: int) -> None:
-    """Median seconds of each step in turns; also those of the processor, which a busy machine leaves as they are."""
+    """Median seconds of each step in turns; also in processor time, which does not depend on other programs."""
     torch.set_num_threads(threads)
     parts = layer(labels)
     steps = {head: forward_backward(loss_of(name, head, labels), *parts) for head in HEADS}
@@ -100,9 +100,9 @@ def print_times(name: str, labels: int, threads: int, rounds: int) -> None:
 
 
 def in_a_process(call: str) -> dict[str, Any]:
-    """What ``call`` of a function here prints, in a process that gives freed memory back."""
+    """What a function of this module prints in a process of its own that returns freed memory."""
     limits = {name: str(RETURNED_FROM) for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")}
-    # Times are those of a usual process.
+    # Times are measured in an ordinary process.
     environment = os.environ | limits if call.startswith("print_peak") else os.environ
     command = [sys.executable, "-c", f"from benchmarks import scale; scale.{call}"]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
@@ -128,7 +128,7 @@ def measured(name: str, labels: int, threads: int, rounds: int, advance: Callabl
 
 
 def fitting(labels: int) -> int:
-    """``labels``, or as many as the free memory has room for."""
+    """``labels``, or as many as fit into free memory."""
     free = free_memory()
     while free is not None and labels > 1000:
         needs = (
@@ -163,17 +163,12 @@ def table(records: list[dict[str, Any]]) -> Table:
                 continue
             cells += [f"{record['peak_bytes'][head][part] / 1e6:,.0f}" for head in HEADS]
             share = record[f"share_{part}"]
-            cells.append(coloured(f"{share:.3f}", share <= MEMORY_GOAL) if part == "beyond" else f"{share:.2f}")
+            cells.append(colored(f"{share:.3f}", share <= MEMORY_GOAL) if part == "beyond" else f"{share:.2f}")
         cells += [f"{record['seconds'][head]:.2f}" for head in HEADS]
-        cells.append(coloured(f"{record['times_longer']:.2f}", record["times_longer"] <= TIME_GOAL))
+        cells.append(colored(f"{record['times_longer']:.2f}", record["times_longer"] <= TIME_GOAL))
         cells.append(f"{record['times_longer_of_processor']:.2f}")
         view.add_row(*cells)
     return view
-
-
-def coloured(text: str, met: bool) -> str:
-    """Green or red."""
-    return f"[{'green' if met else 'red'}]{text}[/]"
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The tables of ``docs/scale.md``, from what the benchmarks wrote: ``python -m benchmarks.scale_tables``.
 
-The text of the document is written by hand; what stands between the marks of a table is not.
+The text of the document is written by hand; the tables between their marks are generated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose columns stand below one another; all but the first two are numbers."""
+    """A table with aligned columns; all but the first two are numbers."""
     cells = [list(columns), *map(list, rows)]
     widths = [max(4, *(len(row[at]) for row in cells)) for at in range(len(columns))]
     numeric = [all(re.fullmatch(r"[\d.,× –]+", row[at]) for row in rows) for at in range(len(columns))]
@@ -77,7 +77,7 @@ def checks() -> str:
 
 
 def sharded() -> str:
-    """Labels over processes: time, messages and bytes, measured and predicted."""
+    """Labels sharded over processes: time, messages and bytes, measured and predicted."""
     rows = [
         [
             str(record["processes"]),
@@ -129,7 +129,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def filled(text: str) -> str:
-    """``text`` with every table between its marks as the results are now."""
+    """``text`` with every table between its marks replaced by the current results."""
     for name, made in TABLES.items():
         pattern = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         if not pattern.search(text):

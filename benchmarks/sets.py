@@ -1,6 +1,6 @@
 """Speed and memory of set rules as ratios: ``python -m benchmarks.sets``.
 
-``AverageK.fit`` against Algorithm 1 of the text, which flattens all scores and sorts them. Prints a table and writes
+``AverageK.fit`` against Algorithm 1 of the paper, which flattens all scores and sorts them. Prints a table and writes
 ``benchmarks/results/sets.json``.
 """
 
@@ -17,7 +17,7 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor
 
-from benchmarks.side_by_side import PEAK_RESET, Step, machine, medians, peak_copies, write_json
+from benchmarks.side_by_side import PEAK_RESET, Step, colored, machine, medians, peak_copies, write_json
 from shortlist.sets import AverageK
 
 RESULTS = Path(__file__).parent / "results"
@@ -29,7 +29,7 @@ SPEED_GOAL, MEMORY_GOAL = 8.0, 1 / 5
 
 
 def probabilities(rows: int = ROWS, labels: int = LABELS) -> Tensor:
-    """Softmax of a model that is sure of some rows and not of others."""
+    """Softmax of a model that is confident in some rows and not in others."""
     generator = torch.Generator().manual_seed(0)
     sharpness = 1 + 4 * torch.rand(rows, 1, generator=generator)
     return torch.randn(rows, labels, generator=generator).mul_(sharpness).softmax(-1)
@@ -48,7 +48,7 @@ def fit(scores: Tensor, k: int) -> AverageK:
 
 
 def stream(scores: Tensor, k: int) -> AverageK:
-    """Batch by batch, as a model gives them."""
+    """Batch by batch, as from a model."""
     rule = AverageK(k)
     for batch in scores.split(BATCH):
         rule.partial_fit(batch, from_logits=False)
@@ -56,7 +56,7 @@ def stream(scores: Tensor, k: int) -> AverageK:
     return rule
 
 
-MANNERS: dict[str, Callable[[Tensor, int], object]] = {
+ALTERNATIVES: dict[str, Callable[[Tensor, int], object]] = {
     "full sort": algorithm_1,
     "AverageK.fit": fit,
     "AverageK in batches": stream,
@@ -64,62 +64,57 @@ MANNERS: dict[str, Callable[[Tensor, int], object]] = {
 
 
 def agree(scores: Tensor, k: int) -> None:
-    """Both manners find the same entries, before anything is timed."""
+    """All alternatives find the same labels, before anything is timed."""
     expected = (scores >= algorithm_1(scores, k)).sum()
     found = fit(scores, k).predict(scores).sizes.sum()
-    # The midpoint of two neighbouring floats is rounded to one of them by Algorithm 1.
+    # Algorithm 1 rounds the midpoint of two neighboring floats to one of them.
     if abs(int(expected) - int(found)) > 1 or found != k * len(scores):
         raise ArithmeticError(f"{int(found)} labels instead of {k * len(scores)}; the full sort gives {int(expected)}")
 
 
-def peak_step(manner: str, k: int) -> tuple[Step, Tensor]:
+def peak_step(alternative: str, k: int) -> tuple[Step, Tensor]:
     """One fit, and the scores."""
     scores = probabilities()
-    return lambda: MANNERS[manner](scores, k), scores
+    return lambda: ALTERNATIVES[alternative](scores, k), scores
 
 
 def measured(k: int, scores: Tensor) -> dict[str, Any]:
-    """Times and peaks of all manners, and their ratios to the full sort."""
+    """Times and peaks of all alternatives, and their ratios to the full sort."""
     agree(scores, k)
-    times = medians({name: lambda manner=manner: manner(scores, k) for name, manner in MANNERS.items()}, rounds=7)
+    times = medians({name: lambda fit=fit: fit(scores, k) for name, fit in ALTERNATIVES.items()}, rounds=7)
     record: dict[str, Any] = {
         "k": k,
         "milliseconds": {name: 1000 * seconds for name, seconds in times.items()},
         "times_faster": {name: times["full sort"] / seconds for name, seconds in times.items()},
     }
     if PEAK_RESET.exists():
-        copies = {name: peak_copies("benchmarks.sets", name, k) for name in MANNERS}
+        copies = {name: peak_copies("benchmarks.sets", name, k) for name in ALTERNATIVES}
         record["copies"] = copies
         record["share_of_memory"] = {name: value / copies["full sort"] for name, value in copies.items()}
     return record
 
 
 def table(records: list[dict[str, Any]]) -> Table:
-    """One line per k and manner."""
+    """One line per k and alternative."""
     view = Table(title=f"AverageK on {ROWS:,} × {LABELS:,} float32 scores, one thread", title_justify="left")
     view.add_column("k", justify="right")
-    view.add_column("manner")
+    view.add_column("alternative")
     for name in ("milliseconds", "times faster", "copies of the scores", "share of memory"):
         view.add_column(name, justify="right")
     for record in records:
-        for name in MANNERS:
+        for name in ALTERNATIVES:
             goal = name == "AverageK.fit"
             faster, share = record["times_faster"][name], record.get("share_of_memory", {}).get(name, math.nan)
             view.add_row(
                 str(record["k"]),
                 name,
                 f"{record['milliseconds'][name]:.0f}",
-                coloured(f"{faster:.1f}", faster >= SPEED_GOAL if goal else None),
+                colored(f"{faster:.1f}", faster >= SPEED_GOAL if goal else None),
                 f"{record.get('copies', {}).get(name, math.nan):.3f}",
-                coloured(f"{share:.3f}", share <= MEMORY_GOAL if goal else None),
+                colored(f"{share:.3f}", share <= MEMORY_GOAL if goal else None),
             )
         view.add_section()
     return view
-
-
-def coloured(text: str, met: bool | None) -> str:
-    """Green or red with a goal, plain without."""
-    return text if met is None else f"[{'green' if met else 'red'}]{text}[/]"
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ RETURNED_FROM = 1 << 16
 def forward_backward(
     op: Callable[..., torch.Tensor], *inputs: torch.Tensor, upstream: torch.Tensor | None = None
 ) -> Step:
-    """One call and its gradient; only the result of one number needs no ``upstream``."""
+    """One call and its gradient; ``upstream`` is needed unless the result is a scalar."""
 
     def step() -> None:
         for x in inputs:
@@ -52,9 +52,9 @@ def forward_backward(
 
 
 def peak_copies(module: str, *arguments: str | int) -> float:
-    """Peak memory of a step beyond what it starts from, in copies of its input, in a process of its own.
+    """Peak memory of a step above its start, in copies of its input, in a process of its own.
 
-    ``module.peak_step(*arguments)`` gives the step and the input.
+    ``module.peak_step(*arguments)`` returns the step and the input.
     """
     code = (
         f"from {module} import peak_step; from benchmarks.side_by_side import print_peak; "
@@ -66,7 +66,7 @@ def peak_copies(module: str, *arguments: str | int) -> float:
 
 
 def print_peak(step: Step, x: torch.Tensor) -> None:
-    """The body of ``peak_copies``: a first call loads what stays loaded, the second is measured."""
+    """The body of ``peak_copies``: the first call loads what stays loaded, the second is measured."""
     step()
     x.grad = None
     ctypes.CDLL(None).malloc_trim(0)  # else the second finds room that the compiler of the first has left
@@ -83,7 +83,7 @@ def resident(field: str) -> int:
 
 
 def write_json(result: dict[str, Any], path: Path) -> None:
-    """The whole result or none of it."""
+    """Write the whole result or nothing."""
     path.parent.mkdir(exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(json.dumps(result, indent=1) + "\n")
@@ -91,7 +91,7 @@ def write_json(result: dict[str, Any], path: Path) -> None:
 
 
 def machine() -> dict[str, str | int]:
-    """What the figures depend on."""
+    """What the measurements depend on."""
     model = platform.processor() or platform.machine()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo") as lines:
@@ -106,3 +106,8 @@ def machine() -> dict[str, str | int]:
         "torch": torch.__version__,
         "numba": importlib.metadata.version("numba") if can_compile() else "not used",
     }
+
+
+def colored(text: str, met: bool | None) -> str:
+    """``text`` in green if its goal is met, in red if it is missed, dim without a goal."""
+    return f"[{'dim' if met is None else 'green' if met else 'red'}]{text}[/]"
