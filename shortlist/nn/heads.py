@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from shortlist.checks import check_size
-from shortlist.functional.options import check_positive
+from shortlist.checks import check_positive, check_size
 from shortlist.tensors import solvable
 
 __all__ = ["BottleneckHead", "CosineHead", "TwoHead"]

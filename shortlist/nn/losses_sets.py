@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from shortlist import functional as F
+from shortlist.functional.losses.reduction import Reduction
 from shortlist.functional.losses.two_way import TwoWayKind
-from shortlist.functional.reduction import Reduction
 from shortlist.nn.loss import Loss, LossMemory
 
 __all__ = [

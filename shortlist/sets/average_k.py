@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist.checks import as_written
-from shortlist.functional.options import check_number
+from shortlist.checks import as_written, check_number
 from shortlist.label_axis.processes import ProcessShards, all_max, all_sum
 from shortlist.sets.rule import Draw, SetRule
 from shortlist.sets.scores import Link, Scores, Selection

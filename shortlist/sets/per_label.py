@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist.functional.options import check_number
+from shortlist.checks import check_number
 from shortlist.labels import Labels
 from shortlist.sets.average_k import AverageK
 from shortlist.sets.rule import SetRule, read_label_sets

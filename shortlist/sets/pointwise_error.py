@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist.functional.options import check_number
+from shortlist.checks import check_number
 from shortlist.sets.conformal import ConformalRule, kept_with_ties
 from shortlist.sets.rule import Draw
 from shortlist.sets.scores import Link, Scores

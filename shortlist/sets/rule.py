@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from shortlist.checks import check_number
 from shortlist.errors import InputError
-from shortlist.functional.options import check_number
 from shortlist.labels import Labels, list_labels
 from shortlist.sets.prediction_sets import PredictionSets, collect_sets
 from shortlist.sets.rule_file import RuleDocument, read_rule, write_rule

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_number, check_positive
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
@@ -15,7 +16,6 @@ from shortlist.data.inputs import Features
 from shortlist.data.worlds.bayes import Gains, sampled_gains
 from shortlist.data.worlds.checks import need_inputs, need_positive_pair, need_whole, need_whole_pair
 from shortlist.data.worlds.world import World, parts_in_order
-from shortlist.functional.options import check_number, check_positive
 
 
 class AmbiguousWorld(World):

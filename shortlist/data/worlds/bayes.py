@@ -28,8 +28,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_number
 from shortlist.data.worlds.checks import need_whole
-from shortlist.functional.options import check_number
 
 Gains: TypeAlias = Tensor | Callable[[], Iterable[Tensor]]
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_number
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
@@ -18,7 +19,6 @@ from shortlist.data.worlds.bayes import BLOCK_ENTRIES, BayesRisk, Gains, best_pr
 from shortlist.data.worlds.checks import need_inputs, need_whole
 from shortlist.data.worlds.expected_shares import expected_shares
 from shortlist.data.worlds.world import World, parts_in_order
-from shortlist.functional.options import check_number
 
 
 class MultiLabelWorld(World):

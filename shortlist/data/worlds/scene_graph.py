@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_number
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
@@ -21,7 +22,6 @@ from shortlist.data.worlds.checks import need_share, need_whole, need_whole_pair
 from shortlist.data.worlds.expected_shares import expected_shares
 from shortlist.data.worlds.world import World, parts_in_order
 from shortlist.functional.metrics.scored_labels import check_ks, like_k
-from shortlist.functional.options import check_number
 
 _BLOCK = 1 << 12  # Pairs whose probabilities are in memory at once.
 _LONGER_SIDE = 1024

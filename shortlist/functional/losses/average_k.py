@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_number
 from shortlist.functional.losses.binary import binary_terms, weighted_terms
 from shortlist.functional.losses.labeled_logits import check_second_logits, read_held
+from shortlist.functional.losses.reduction import Reduction, check_weight, reduce_rows
 from shortlist.functional.losses.softmax import log1pexp, rival_excess
-from shortlist.functional.options import check_number
-from shortlist.functional.reduction import Reduction, check_weight, reduce_rows
 from shortlist.labels import Labels
 from shortlist.tensors import is_plain
 

@@ -9,19 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from shortlist.checks import check_number
 from shortlist.functional.blocks import BLOCK
 from shortlist.functional.losses.block_reductions import SumOfTerms
-from shortlist.functional.losses.labeled_logits import (
-    LabeledLogits,
-    add_at,
-    hidden_and_own,
-    hide,
-    read_labeled,
-    weighted,
-    without_unknown_entries,
-)
-from shortlist.functional.options import check_number
-from shortlist.functional.reduction import Reduction, check_reduction
+from shortlist.functional.losses.labeled_logits import LabeledLogits, read_labeled, weighted
+from shortlist.functional.losses.reduction import Reduction, check_reduction
+from shortlist.functional.losses.soft_maximum import add_at, hidden_and_own, hide, without_unknown_entries
 from shortlist.functional.row_function import RowFunction
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.labels import Labels
@@ -227,8 +220,8 @@ class _Terms(RowFunction):
         size = max(1, BLOCK * torch.get_num_threads() // n)
         for start in range(0, rows, size):
             block = slice(start, start + size)
-            parts = (part if part is None or part.shape[-2] == 1 else part[..., block, :] for part in (present, absent))
-            term, slope[..., block, :] = _combined(x[..., block, :], *parts, options)
+            weights = (w if w is None or w.shape[-2] == 1 else w[..., block, :] for w in (present, absent))
+            term, slope[..., block, :] = _combined(x[..., block, :], next(weights), next(weights), options)
             value[..., block, :] = term.sum(-1, keepdim=True) if summed else term
         return value.squeeze(-1) if summed else value, own, slope
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import check_logits
-from shortlist.functional.losses.labeled_logits import own_logits, without_unknown
+from shortlist.functional.losses.soft_maximum import own_logits, without_unknown
 from shortlist.functional.projections.lml import lml, lml_dual
 from shortlist.functional.projections.lml_root import centred, solve_dual
 from shortlist.functional.projections.sparse_top import sparse_top

@@ -7,13 +7,12 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from shortlist.checks import whole_k
+from shortlist.checks import check_number, check_positive, whole_k
 from shortlist.functional.losses.labeled_logits import read_classes
+from shortlist.functional.losses.reduction import Reduction, reduce_rows
 from shortlist.functional.losses.softmax import class_margin, log1pexp
-from shortlist.functional.options import check_number, check_positive
 from shortlist.functional.order.largest import kth_largest, largest, noised_kth_largest
 from shortlist.functional.polynomials.symmetric import log_symmetric_ratio
-from shortlist.functional.reduction import Reduction, reduce_rows
 
 __all__ = ["noised_topk", "smooth_topk_svm", "topk_hinge"]
 

@@ -16,9 +16,9 @@ from torch.autograd import Function
 
 from shortlist.checks import check_logits
 from shortlist.functional.losses.block_reductions import SoftMaxima, TruncatedSoftMaximum
+from shortlist.functional.losses.reduction import check_weight
+from shortlist.functional.losses.soft_maximum import bounded, soft_maxima, split, without_unknown
 from shortlist.functional.order.largest import largest
-from shortlist.functional.reduction import check_weight
-from shortlist.functional.row_function import RowFunction
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.once_differentiable import once_differentiable
 from shortlist.label_axis.processes import (
@@ -32,7 +32,7 @@ from shortlist.label_axis.processes import (
 )
 from shortlist.label_axis.reduction import BlockReduction, reduce_blocks
 from shortlist.labels import Labels, read_labels
-from shortlist.tensors import HALF, holds, is_dtensor, solvable
+from shortlist.tensors import HALF, is_dtensor, solvable, wide
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,8 @@ class LabeledLogits:
         known = self.labels.known()
         if self.processes is ONE_PROCESS:
             return known
-        return self.processes.sum(torch.as_tensor(known, device=self.labels.values.device).double())
+        like = self.labels.values
+        return self.processes.sum(torch.as_tensor(known, device=like.device).to(wide(like)))
 
     def share(self) -> Tensor:
         """How much each entry counts as a positive: its value in the target, times the weight of its label."""
@@ -98,7 +99,7 @@ class LabeledLogits:
     def positive_sums(self, terms: Tensor) -> Tensor:
         """The sum of the positives' ``terms`` over each row, each times its share; other terms may be anything."""
         share = self.share()
-        return self.row_sums(torch.where(share > 0, terms, 0) * share)
+        return self.row_sums(torch.where(share != 0, terms, 0) * share)
 
     def beside(self, values: Tensor) -> Tensor:
         """Of one value per row ``(num_rows,)`` that all processes share, that of each entry."""
@@ -124,10 +125,13 @@ class LabeledLogits:
             own, *found = self.reduce(SoftMaxima(axes, temperature))
             return own, list(zip(found[len(axes) :], found[: len(axes)], strict=True))
         own, *pairs = soft_maxima(bounded(self.logits), self.labels, axes, temperature)
-        return own, [
-            self._over_processes(*pair, temperature) if axis == -1 else pair  # a label is whole on its process
-            for axis, pair in zip(axes, pairs, strict=True)
-        ]
+        if -1 in axes and self.processes is not ONE_PROCESS:  # a label is whole on its process, a row is not
+            at = axes.index(-1)
+            top, part = pairs[at]
+            whole = self.processes.max(top)
+            total = self.processes.sum(((top - whole + part) / temperature).exp())
+            pairs[at] = whole, temperature * total.clamp(min=torch.finfo(total.dtype).tiny).log()
+        return own, pairs
 
     def truncated_soft_maximum(self, spare: Tensor | int, most: int) -> tuple[Tensor, Tensor, Tensor]:
         """The entries' logits, and the soft maximum of each row's other logits without its ``spare`` largest.
@@ -145,13 +149,6 @@ class LabeledLogits:
         own, (top, part) = soft_maxima(x, labels, more=_leading(x, labels, spare, most))
         return own, top, part
 
-    def _over_processes(self, top: Tensor, part: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        if self.processes is ONE_PROCESS:
-            return top, part
-        whole = self.processes.max(top)
-        total = self.processes.sum(((top - whole + part) / temperature).exp())
-        return whole, temperature * total.clamp(min=torch.finfo(total.dtype).tiny).log()
-
 
 @torch.no_grad()
 def _leading(x: Tensor, labels: Labels, spare: Tensor | int, most: int) -> tuple[Tensor, Tensor | None]:
@@ -168,12 +165,17 @@ def _leading(x: Tensor, labels: Labels, spare: Tensor | int, most: int) -> tuple
 
 
 def read_labeled(
-    logits: Tensor | LinearLogits, target: Tensor, weight: Tensor | None = None, *, one_class: bool = False
+    logits: Tensor | LinearLogits,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    one_class: bool = False,
+    sharded: bool = True,
 ) -> LabeledLogits:
-    """Check and read the arguments of a loss of plain or linear logits and, but for one class, of sharded ones."""
+    """Check and read the arguments of a loss that takes plain logits, `LinearLogits` and, if ``sharded``, DTensors."""
     if isinstance(logits, LinearLogits):
         return _read_linear(logits, target, weight, one_class)
-    if is_dtensor(logits) and not one_class:
+    if sharded and is_dtensor(logits):
         return _read_sharded(logits, target, weight)
     return read_held(logits, target, weight, one_class=one_class)
 
@@ -291,277 +293,9 @@ def weighted(values: Tensor, labels: Labels, weight: Tensor | None) -> Tensor:
     return values if weight is None else values * labels.weights(weight)
 
 
-def split(x: Tensor, labels: Labels, fill: float = -math.inf) -> tuple[Tensor, Tensor]:
-    """Split logits ``(num_rows, n)`` into the absent labels and the entries.
-
-    Returns:
-        ``x`` with ``fill`` for every label that is present or unknown, and the entries' logits, 0 for unknown ones.
-    """
-    if labels.is_dense:
-        hidden = labels.values != 0
-        return x.masked_fill(hidden, fill), without_unknown_entries(x, labels)
-    rest, own = _Split.run(x, labels.places, labels.listed, fill)
-    return rest, without_unknown_entries(own, labels)
-
-
-def own_logits(x: Tensor, labels: Labels) -> Tensor:
-    """The entries' logits in ``(num_rows, n)``, 0 for unknown ones."""
-    return without_unknown_entries(x if labels.is_dense else x.reshape(-1).gather(0, labels.places), labels)
-
-
-def without_unknown(x: Tensor, labels: Labels) -> Tensor:
-    """The logits ``(num_rows, n)`` with -inf for unknown labels."""
-    unknown = labels.unknown
-    if unknown is None:
-        return x
-    return x.masked_fill(unknown, -math.inf) if labels.is_dense else hide(x, labels.places, unknown)
-
-
-def hide(x: Tensor, places: Tensor, hidden: Tensor | None) -> Tensor:
-    """``x`` ``(rows, n)`` with -inf at those ``places`` ``(m,)`` of its flattened rows that are ``hidden``, or all."""
-    return _Split.run(x, places, hidden, -math.inf)[0]
-
-
-def add_at(x: Tensor, labels: Labels, terms: Tensor) -> Tensor:
-    """``x`` ``(num_rows, n)`` plus one term per entry."""
-    return x + terms if labels.is_dense else x.reshape(-1).scatter_add(0, labels.places, terms).view(x.shape)
-
-
-def bounded(x: Tensor) -> Tensor:
-    """``x`` with infinite values clipped to a finite range; the gradient passes unchanged."""
-    bound = bound_of(x.dtype)
-    if x.numel():
-        low, high = x.detach().aminmax()
-        if holds((low >= -bound) & (high <= bound)):
-            return x
-    return _Bounded.run(x)
-
-
-def bound_of(dtype: torch.dtype) -> float:
-    """More than any sensible logit: where logits are clipped, infinite ones count as this much."""
-    return math.sqrt(torch.finfo(dtype).max)
-
-
-def soft_maximum(x: Tensor) -> tuple[Tensor, Tensor]:
-    """``log sum exp x`` of each row of ``(rows, n)``, as `soft_maxima` gives it."""
-    _, *outputs = _SoftMaxima.run(x, None, None, (-1,), 1.0)
-    return outputs[0], outputs[1]
-
-
-def soft_maxima(
-    x: Tensor,
-    labels: Labels,
-    axes: tuple[int, ...] = (-1,),
-    temperature: float = 1.0,
-    *,
-    more: tuple[Tensor, Tensor | None] | None = None,
-) -> Any:
-    """The entries' logits (0 for unknown ones), and the soft maximum of the rest along each axis of ``(num_rows, n)``.
-
-    A soft maximum ``T log sum exp(x / T)`` is a pair: the maximum and what is to be added to it. The whole gradient is
-    that of the second, as if the maximum were a constant. Where there is nothing above -inf, the maximum is about a
-    quarter of the lowest finite number, and the gradient is 0.
-
-    Args:
-        x: logits in float32 or float64.
-        labels: the entries, which are no part of the rest.
-        axes: -1 for rows, -2 for labels.
-        temperature: T.
-        more: further places of the flattened rows that are no part of the rest, and which of them are not, or None.
-    """
-    if labels.is_dense:
-        rest, own = split(x, labels)
-        if more is not None:
-            rest = hide(rest, more[0], more[1])
-        _, *outputs = _SoftMaxima.run(rest, None, None, axes, temperature)
-    else:
-        places, hidden, count = labels.places, labels.listed, len(labels.values)
-        if more is not None:
-            every = (torch.ones_like(part, dtype=torch.bool) for part in (places, more[0]))
-            if hidden is not None or more[1] is not None:
-                parts = zip((hidden, more[1]), every, strict=True)
-                hidden = torch.cat([ones if part is None else part for part, ones in parts])
-            places = torch.cat([places, more[0]])
-        own, *outputs = _SoftMaxima.run(x, places, hidden, axes, temperature)
-        own = without_unknown_entries(own[:count], labels)
-    return own, *zip(outputs[: len(axes)], outputs[len(axes) : 2 * len(axes)], strict=True)
-
-
 def once(x: Tensor) -> Tensor:
     """``x``, whose gradient cannot be differentiated again."""
     return _Once.apply(x)
-
-
-def without_unknown_entries(own: Tensor, labels: Labels) -> Tensor:
-    """One value per entry, 0 for unknown ones."""
-    unknown = labels.unknown
-    return own if unknown is None else own.masked_fill(unknown, 0)
-
-
-def hidden_and_own(x: Tensor, places: Tensor, hidden: Tensor | None, fill: float = -math.inf) -> tuple[Tensor, Tensor]:
-    """``x`` ``(..., rows, n)`` with ``fill`` at the ``hidden`` ones (None: all) of the ``places`` ``(..., m)`` of its
-    flattened rows, and its values there; for use inside a `RowFunction`.
-    """
-    flat = x.reshape(*x.shape[:-2], -1)
-    own = flat.gather(-1, places)
-    rest = flat.scatter(-1, places, fill if hidden is None else torch.where(hidden, fill, own))
-    return rest.view(x.shape), own
-
-
-class _Split(RowFunction):
-    """``x, places, hidden, fill -> rest, own``, for x ``(..., rows, n)`` and places ``(..., m)`` of its flattened rows.
-
-    Linear in x, and its adjoint is `_Join`. Plain indexing would do, but would make tensors of the size of x for each
-    of the two gradients, and count a place that padding repeats several times.
-    """
-
-    @staticmethod
-    def forward(x: Tensor, places: Tensor, hidden: Tensor | None, fill: float) -> tuple[Tensor, Tensor]:
-        return hidden_and_own(x, places, hidden, fill)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.save_for_backward(*inputs[1:3])
-        ctx.save_for_forward(*inputs[1:3])
-
-    @staticmethod
-    def backward(ctx: Any, to_rest: Tensor, to_own: Tensor) -> tuple[Tensor, None, None, None]:
-        return _Join.run(to_rest, to_own, *ctx.saved_tensors), None, None, None
-
-    @staticmethod
-    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor, Tensor]:
-        return _Split.run(x_tangent, *ctx.saved_tensors, 0.0)
-
-
-class _Join(RowFunction):
-    """``rest, own, places, hidden -> x``: the adjoint of `_Split` with a fill of 0."""
-
-    @staticmethod
-    def forward(rest: Tensor, own: Tensor, places: Tensor, hidden: Tensor | None) -> Tensor:
-        flat = rest.reshape(*rest.shape[:-2], -1)
-        if hidden is None:
-            return flat.scatter(-1, places, own).view(rest.shape)
-        flat = flat.scatter(-1, places, torch.where(hidden, 0, flat.gather(-1, places)))
-        return flat.scatter_add_(-1, places, own).view(rest.shape)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[2:4])
-        ctx.save_for_forward(*inputs[2:4])
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        return *_Split.run(gradient, *ctx.saved_tensors, 0.0), None, None
-
-    @staticmethod
-    def tangent(ctx: Any, rest: Tensor, own: Tensor, *_: None) -> Tensor:
-        return _Join.run(rest, own, *ctx.saved_tensors)
-
-
-class _SoftMaxima(RowFunction):
-    """``x, places, hidden, axes, T -> own, maxima, ..., parts, ..., softmaxes, ...``, one of each per axis.
-
-    x is ``(..., rows, n)``; the entries at ``places`` ``(..., m)`` of its flattened rows that are ``hidden`` (all if
-    None) are left out.
-    """
-
-    @staticmethod
-    def forward(
-        x: Tensor, places: Tensor | None, hidden: Tensor | None, axes: tuple[int, ...], temperature: float
-    ) -> tuple[Tensor, ...]:
-        own = x.new_empty(*x.shape[:-2], 0)
-        if places is not None:
-            x, own = hidden_and_own(x, places, hidden)
-        tops, softs = zip(*(_top_and_softmax(x, axis, temperature) for axis in axes), strict=True)
-        tiny = torch.finfo(x.dtype).tiny
-        peaks = (
-            soft.amax(axis) if soft.shape[axis] else soft.sum(axis) + 1 for axis, soft in zip(axes, softs, strict=True)
-        )
-        return own, *tops, *(-temperature * peak.clamp(min=tiny).log() for peak in peaks), *softs
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.axes, ctx.temperature = inputs[3:]
-        count = len(ctx.axes)
-        ctx.mark_non_differentiable(*output[1 : count + 1], *output[2 * count + 1 :])
-        ctx.set_materialize_grads(False)  # no zeros for the softmaxes
-        ctx.save_for_backward(*inputs[:3], *output[2 * count + 1 :])
-        ctx.save_for_forward(*inputs[:3])
-
-    @staticmethod
-    def backward(ctx: Any, to_own: Tensor | None, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, places, hidden, *softs = ctx.saved_tensors
-        again = torch.is_grad_enabled()
-        if again:
-            softs = _softmaxes(x, places, hidden, ctx.axes, ctx.temperature)
-        total = None
-        for gradient, soft, axis in zip(upstream[len(ctx.axes) :], softs, ctx.axes, strict=False):
-            if gradient is not None:
-                gradient = gradient.unsqueeze(axis)
-                if total is None:
-                    total = gradient * soft
-                else:
-                    total = total.addcmul(gradient, soft) if again else total.addcmul_(gradient, soft)
-        if places is not None and to_own is not None:
-            flat = (torch.zeros_like(x) if total is None else total).flatten(-2)
-            flat = flat.scatter_add(-1, places, to_own) if again else flat.scatter_add_(-1, places, to_own)
-            total = flat.view(x.shape)
-        return total, None, None, None, None
-
-    @staticmethod
-    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        x, places, hidden = ctx.saved_tensors
-        softs = _softmaxes(x, places, hidden, ctx.axes, ctx.temperature)
-        own = x.new_zeros(*x.shape[:-2], 0) if places is None else x_tangent.flatten(-2).gather(-1, places)
-        nothing = [None] * len(ctx.axes)
-        moved = [(soft * x_tangent).sum(axis) for axis, soft in zip(ctx.axes, softs, strict=True)]
-        return own, *nothing, *moved, *nothing
-
-
-def _peak(soft: Tensor, axis: int) -> Tensor:
-    """The largest of a softmax, one over the sum of exponentials."""
-    return soft.amax(axis).clamp(min=torch.finfo(soft.dtype).tiny) if soft.shape[axis] else soft.sum(axis) + 1
-
-
-def _softmaxes(
-    x: Tensor, places: Tensor | None, hidden: Tensor | None, axes: tuple[int, ...], temperature: float
-) -> list[Tensor]:
-    """The softmaxes, in operations that differentiate."""
-    rest = x if places is None else _Split.run(x, places, hidden, -math.inf)[0]
-    return [_top_and_softmax(rest, axis, temperature)[1] for axis in axes]
-
-
-def _top_and_softmax(x: Tensor, axis: int, temperature: float) -> tuple[Tensor, Tensor]:
-    """The maximum, and the softmax with 0 where there is nothing but -inf."""
-    lowest = torch.finfo(x.dtype).min / 4
-    soft = (x if temperature == 1 else x / temperature).softmax(axis)
-    if not x.shape[axis]:
-        return torch.full_like(x.detach().sum(axis), lowest), soft
-    top = x.detach().amax(axis)
-    if not holds((top > -math.inf).all()):
-        soft = torch.where((top == -math.inf).unsqueeze(axis), 0, soft)
-    return top.clamp(min=lowest), soft
-
-
-class _Bounded(RowFunction):
-    """``x -> x`` clipped to a finite range."""
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        bound = bound_of(x.dtype)
-        return x.clamp(-bound, bound)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient
-
-    @staticmethod
-    def tangent(ctx: Any, x_tangent: Tensor) -> Tensor:
-        return x_tangent.view_as(x_tangent)
 
 
 class _Once(Function):

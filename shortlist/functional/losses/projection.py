@@ -10,18 +10,13 @@ from torch import Tensor
 
 from shortlist.checks import check_temperature
 from shortlist.functional.linear.lml import DualRoot
-from shortlist.functional.losses.labeled_logits import (
-    LabeledLogits,
-    own_logits,
-    read_held,
-    read_labeled,
-    without_unknown,
-)
+from shortlist.functional.losses.labeled_logits import LabeledLogits, read_held, read_labeled
+from shortlist.functional.losses.reduction import Reduction, reduce_rows
+from shortlist.functional.losses.soft_maximum import own_logits, without_unknown
 from shortlist.functional.projections.lml import dual_parts
 from shortlist.functional.projections.lml_root import centred
 from shortlist.functional.projections.sparse_top import sparse_top
 from shortlist.functional.projections.sparse_top_solve import solve_sparse_top
-from shortlist.functional.reduction import Reduction, reduce_rows
 from shortlist.functional.row_function import RowFunction
 from shortlist.functional.sharded.lml import sharded_dual
 from shortlist.label_axis.linear_logits import LinearLogits

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from shortlist.functional.losses.labeled_logits import LabeledLogits, read_held, split, weighted
-from shortlist.functional.options import check_number
-from shortlist.functional.reduction import Reduction, reduce_rows
+from shortlist.checks import check_number
+from shortlist.functional.losses.labeled_logits import LabeledLogits, read_held, weighted
+from shortlist.functional.losses.reduction import Reduction, reduce_rows
+from shortlist.functional.losses.soft_maximum import split
 from shortlist.labels import Labels
 from shortlist.tensors import is_plain
 

@@ -8,20 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from shortlist.checks import check_logits, whole_k
-from shortlist.functional.losses.labeled_logits import (
-    LabeledLogits,
-    own_logits,
-    read_held,
-    read_labeled,
-    soft_maxima,
-    soft_maximum,
-    without_unknown,
-)
-from shortlist.functional.options import check_number, check_positive
-from shortlist.functional.reduction import Reduction, reduce_rows
+from shortlist.checks import check_number, check_positive, whole_k
+from shortlist.functional.losses.labeled_logits import LabeledLogits, read_held, read_labeled
+from shortlist.functional.losses.reduction import Reduction, reduce_rows
+from shortlist.functional.losses.soft_maximum import own_logits, soft_maxima, soft_maximum, without_unknown
 from shortlist.label_axis.linear_logits import LinearLogits
-from shortlist.tensors import is_dtensor
 
 __all__ = [
     "cross_entropy",
@@ -192,7 +183,7 @@ def truncated_topk_entropy(
     References:
         Lapin, Hein, Schiele, "Loss Functions for Top-k Error: Analysis and Insights", 2016.
     """
-    data, k = read_labeled(logits, target, weight, one_class=True), whole_k(k, logits.shape[-1])
+    data, k = read_labeled(logits, target, weight, one_class=True, sharded=False), whole_k(k, logits.shape[-1])
     values = data.row_sums(_set_entropy_terms(data, k - 1, k - 1) * data.labels.members)
     return data.processes.replicate(reduce_rows(values, reduction, share=data.class_share))
 
@@ -227,9 +218,7 @@ def multilabel_truncated_topk_entropy(
     References:
         Amos, Koltun, Kolter, "The Limited Multi-Label Projection Layer", 2019, appendix B.
     """
-    if is_dtensor(logits):
-        check_logits(logits)
-    data, k = read_labeled(logits, target, weight), whole_k(k, logits.shape[-1])
+    data, k = read_labeled(logits, target, weight, sharded=False), whole_k(k, logits.shape[-1])
     count = data.row_sums(data.labels.members).reshape(-1)
     terms = _set_entropy_terms(data, (k - count).clamp(0, k - 1), k - 1)
     return data.processes.replicate(reduce_rows(data.positive_sums(terms), reduction))

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from shortlist.functional.losses.labeled_logits import LabeledLogits, bound_of, once, read_labeled
-from shortlist.functional.options import check_number, check_positive
-from shortlist.functional.reduction import Reduction, check_reduction, reduce_rows
+from shortlist.checks import check_number, check_positive
+from shortlist.functional.losses.labeled_logits import LabeledLogits, once, read_labeled
+from shortlist.functional.losses.reduction import Reduction, check_reduction, reduce_rows
+from shortlist.functional.losses.soft_maximum import bound_of
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.tensors import is_dtensor
 

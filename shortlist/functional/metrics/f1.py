@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_number
 from shortlist.functional.blocks import row_blocks
 from shortlist.functional.metrics.ranking import cutoff
 from shortlist.functional.metrics.scored_labels import (
@@ -17,7 +18,6 @@ from shortlist.functional.metrics.scored_labels import (
     read_scored_labels,
     refuse_nan,
 )
-from shortlist.functional.options import check_number
 from shortlist.tensors import solvable
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_logits
-from shortlist.functional.options import check_number
+from shortlist.checks import check_logits, check_number
 from shortlist.functional.order.noise import noised_mean
 from shortlist.functional.row_function import RowFunction
 from shortlist.tensors import may_look, moved, solvable

@@ -1,0 +1,254 @@
+"""Logits without their labels, and the soft maximum of what is left."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist.functional.row_function import RowFunction
+from shortlist.labels import Labels
+from shortlist.tensors import holds
+
+
+def split(x: Tensor, labels: Labels) -> tuple[Tensor, Tensor]:
+    """Split logits ``(num_rows, n)`` into the absent labels and the entries.
+
+    Returns:
+        ``x`` with -inf for every label that is present or unknown, and the entries' logits, 0 for unknown ones.
+    """
+    if labels.is_dense:
+        hidden = labels.values != 0
+        return x.masked_fill(hidden, -math.inf), without_unknown_entries(x, labels)
+    return hide(x, labels.places, labels.listed), own_logits(x, labels)
+
+
+def own_logits(x: Tensor, labels: Labels) -> Tensor:
+    """The entries' logits in ``(num_rows, n)``, 0 for unknown ones."""
+    return without_unknown_entries(x if labels.is_dense else x.reshape(-1).gather(0, labels.places), labels)
+
+
+def without_unknown(x: Tensor, labels: Labels) -> Tensor:
+    """The logits ``(num_rows, n)`` with -inf for unknown labels."""
+    unknown = labels.unknown
+    if unknown is None:
+        return x
+    return x.masked_fill(unknown, -math.inf) if labels.is_dense else hide(x, labels.places, unknown)
+
+
+def hide(x: Tensor, places: Tensor, hidden: Tensor | None) -> Tensor:
+    """``x`` ``(rows, n)`` with -inf at those ``places`` ``(m,)`` of its flattened rows that are ``hidden``, or all."""
+    return _Hide.run(x, places, hidden, -math.inf)
+
+
+def add_at(x: Tensor, labels: Labels, terms: Tensor) -> Tensor:
+    """``x`` ``(num_rows, n)`` plus one term per entry."""
+    return x + terms if labels.is_dense else x.reshape(-1).scatter_add(0, labels.places, terms).view(x.shape)
+
+
+def bounded(x: Tensor) -> Tensor:
+    """``x`` with infinite values clipped to a finite range; the gradient passes unchanged."""
+    bound = bound_of(x.dtype)
+    if x.numel():
+        low, high = x.detach().aminmax()
+        if holds((low >= -bound) & (high <= bound)):
+            return x
+    return _Bounded.run(x)
+
+
+def bound_of(dtype: torch.dtype) -> float:
+    """More than any sensible logit: where logits are clipped, infinite ones count as this much."""
+    return math.sqrt(torch.finfo(dtype).max)
+
+
+def soft_maximum(x: Tensor) -> tuple[Tensor, Tensor]:
+    """``log sum exp x`` of each row of ``(rows, n)``, as `soft_maxima` gives it."""
+    _, *outputs = _SoftMaxima.run(x, None, None, (-1,), 1.0)
+    return outputs[0], outputs[1]
+
+
+def soft_maxima(
+    x: Tensor,
+    labels: Labels,
+    axes: tuple[int, ...] = (-1,),
+    temperature: float = 1.0,
+    *,
+    more: tuple[Tensor, Tensor | None] | None = None,
+) -> Any:
+    """The entries' logits (0 for unknown ones), and the soft maximum of the rest along each axis of ``(num_rows, n)``.
+
+    A soft maximum ``T log sum exp(x / T)`` is a pair: the maximum and what is to be added to it. The whole gradient is
+    that of the second, as if the maximum were a constant. Where there is nothing above -inf, the maximum is about a
+    quarter of the lowest finite number, and the gradient is 0.
+
+    Args:
+        x: logits in float32 or float64.
+        labels: the entries, which are no part of the rest.
+        axes: -1 for rows, -2 for labels.
+        temperature: T.
+        more: further places of the flattened rows that are no part of the rest, and which of them are not, or None.
+    """
+    if labels.is_dense:
+        rest, own = split(x, labels)
+        if more is not None:
+            rest = hide(rest, more[0], more[1])
+        _, *outputs = _SoftMaxima.run(rest, None, None, axes, temperature)
+    else:
+        places, hidden, count = labels.places, labels.listed, len(labels.values)
+        if more is not None:
+            every = (torch.ones_like(part, dtype=torch.bool) for part in (places, more[0]))
+            if hidden is not None or more[1] is not None:
+                parts = zip((hidden, more[1]), every, strict=True)
+                hidden = torch.cat([ones if part is None else part for part, ones in parts])
+            places = torch.cat([places, more[0]])
+        own, *outputs = _SoftMaxima.run(x, places, hidden, axes, temperature)
+        own = without_unknown_entries(own[:count], labels)
+    return own, *zip(outputs[: len(axes)], outputs[len(axes) : 2 * len(axes)], strict=True)
+
+
+def without_unknown_entries(own: Tensor, labels: Labels) -> Tensor:
+    """One value per entry, 0 for unknown ones."""
+    unknown = labels.unknown
+    return own if unknown is None else own.masked_fill(unknown, 0)
+
+
+def hidden_and_own(x: Tensor, places: Tensor, hidden: Tensor | None, fill: float = -math.inf) -> tuple[Tensor, Tensor]:
+    """``x`` ``(..., rows, n)`` with ``fill`` at the ``hidden`` ones (None: all) of the ``places`` ``(..., m)`` of its
+    flattened rows, and its values there; for use inside a `RowFunction`.
+    """
+    flat = x.reshape(*x.shape[:-2], -1)
+    own = flat.gather(-1, places)
+    rest = flat.scatter(-1, places, fill if hidden is None else torch.where(hidden, fill, own))
+    return rest.view(x.shape), own
+
+
+class _Hide(RowFunction):
+    """``x, places, hidden -> x`` with -inf; linear in x but for the -inf, so that its derivatives are alike, with 0.
+
+    Plain indexing has the same value, but would give a place that padding repeats several gradients.
+    """
+
+    @staticmethod
+    def forward(x: Tensor, places: Tensor, hidden: Tensor | None, fill: float) -> Tensor:
+        return hidden_and_own(x, places, hidden, fill)[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:3])
+        ctx.save_for_forward(*inputs[1:3])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return _Hide.run(gradient, *ctx.saved_tensors, 0.0), None, None, None
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> Tensor:
+        return _Hide.run(x_tangent, *ctx.saved_tensors, 0.0)
+
+
+class _SoftMaxima(RowFunction):
+    """``x, places, hidden, axes, T -> own, maxima, ..., parts, ..., softmaxes, ...``, one of each per axis.
+
+    x is ``(..., rows, n)``; the entries at ``places`` ``(..., m)`` of its flattened rows that are ``hidden`` (all if
+    None) are left out.
+    """
+
+    @staticmethod
+    def forward(
+        x: Tensor, places: Tensor | None, hidden: Tensor | None, axes: tuple[int, ...], temperature: float
+    ) -> tuple[Tensor, ...]:
+        own = x.new_empty(*x.shape[:-2], 0)
+        if places is not None:
+            x, own = hidden_and_own(x, places, hidden)
+        tops, softs = zip(*(_top_and_softmax(x, axis, temperature) for axis in axes), strict=True)
+        tiny = torch.finfo(x.dtype).tiny
+        peaks = (
+            soft.amax(axis) if soft.shape[axis] else soft.sum(axis) + 1 for axis, soft in zip(axes, softs, strict=True)
+        )
+        return own, *tops, *(-temperature * peak.clamp(min=tiny).log() for peak in peaks), *softs
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.axes, ctx.temperature = inputs[3:]
+        count = len(ctx.axes)
+        ctx.mark_non_differentiable(*output[1 : count + 1], *output[2 * count + 1 :])
+        ctx.set_materialize_grads(False)  # no zeros for the softmaxes
+        ctx.save_for_backward(*inputs[:3], *output[2 * count + 1 :])
+        ctx.save_for_forward(*inputs[:3])
+
+    @staticmethod
+    def backward(ctx: Any, to_own: Tensor | None, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, places, hidden, *softs = ctx.saved_tensors
+        again = torch.is_grad_enabled()
+        if again:
+            softs = _softmaxes(x, places, hidden, ctx.axes, ctx.temperature)
+        total = None
+        for gradient, soft, axis in zip(upstream[len(ctx.axes) :], softs, ctx.axes, strict=False):
+            if gradient is not None:
+                gradient = gradient.unsqueeze(axis)
+                if total is None:
+                    total = gradient * soft
+                else:
+                    total = total.addcmul(gradient, soft) if again else total.addcmul_(gradient, soft)
+        if places is not None and to_own is not None:
+            flat = (torch.zeros_like(x) if total is None else total).flatten(-2)
+            flat = flat.scatter_add(-1, places, to_own) if again else flat.scatter_add_(-1, places, to_own)
+            total = flat.view(x.shape)
+        return total, None, None, None, None
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+        x, places, hidden = ctx.saved_tensors
+        softs = _softmaxes(x, places, hidden, ctx.axes, ctx.temperature)
+        own = x.new_zeros(*x.shape[:-2], 0) if places is None else x_tangent.flatten(-2).gather(-1, places)
+        nothing = [None] * len(ctx.axes)
+        moved = [(soft * x_tangent).sum(axis) for axis, soft in zip(ctx.axes, softs, strict=True)]
+        return own, *nothing, *moved, *nothing
+
+
+def _peak(soft: Tensor, axis: int) -> Tensor:
+    """The largest of a softmax, one over the sum of exponentials."""
+    return soft.amax(axis).clamp(min=torch.finfo(soft.dtype).tiny) if soft.shape[axis] else soft.sum(axis) + 1
+
+
+def _softmaxes(
+    x: Tensor, places: Tensor | None, hidden: Tensor | None, axes: tuple[int, ...], temperature: float
+) -> list[Tensor]:
+    """The softmaxes, in operations that differentiate."""
+    rest = x if places is None else hide(x, places, hidden)
+    return [_top_and_softmax(rest, axis, temperature)[1] for axis in axes]
+
+
+def _top_and_softmax(x: Tensor, axis: int, temperature: float) -> tuple[Tensor, Tensor]:
+    """The maximum, and the softmax with 0 where there is nothing but -inf."""
+    lowest = torch.finfo(x.dtype).min / 4
+    soft = (x if temperature == 1 else x / temperature).softmax(axis)
+    if not x.shape[axis]:
+        return torch.full_like(x.detach().sum(axis), lowest), soft
+    top = x.detach().amax(axis)
+    if not holds((top > -math.inf).all()):
+        soft = torch.where((top == -math.inf).unsqueeze(axis), 0, soft)
+    return top.clamp(min=lowest), soft
+
+
+class _Bounded(RowFunction):
+    """``x -> x`` clipped to a finite range."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        bound = bound_of(x.dtype)
+        return x.clamp(-bound, bound)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor) -> Tensor:
+        return x_tangent.view_as(x_tangent)
