@@ -1,20 +1,22 @@
-"""A checkpoint is whole or not there, and nothing but tensors and plain values comes out of it."""
+"""Checkpoints are written atomically and hold only plain values; a folder says which run has started in it."""
 
 import pickle
 import re
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 import torch
-from lightning import LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
-from torch.utils.data import DataLoader
 
-from shortlist.train import checkpoints
-from shortlist.train.checkpoints import AtomicCheckpoints
+from shortlist.errors import InputError
+from shortlist.train import SetClassifier, checkpoints, fit
+from shortlist.train.checkpoints import AtomicCheckpoints, RunFolder
+from tests.train.interruptions import LONG, cut_short, same
+from tests.train.small_data import classes, quick
 
 FILES = AtomicCheckpoints()
+
+
 CONTENT = {
     "epoch": 3,
     "rate": 0.25,
@@ -26,18 +28,8 @@ CONTENT = {
 }
 
 
-def same(a: object, b: object) -> bool:
-    if isinstance(a, torch.Tensor):
-        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
-    if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and a == b
-
-
 def refused(path: Path, reason: str = "[^ ].*") -> None:
-    with pytest.raises(ValueError, match=rf"^`{re.escape(str(path))}` cannot be read as a checkpoint: {reason}\.$"):
+    with pytest.raises(InputError, match=rf"^`{re.escape(str(path))}` cannot be read as a checkpoint: {reason}\.$"):
         FILES.load_checkpoint(path)
 
 
@@ -45,20 +37,6 @@ def refused(path: Path, reason: str = "[^ ].*") -> None:
 def saved(tmp_path):
     FILES.save_checkpoint(CONTENT, tmp_path / "last.ckpt")
     return tmp_path / "last.ckpt"
-
-
-@pytest.mark.parametrize("kind", [str, Path])
-def test_what_is_saved_comes_back(tmp_path, kind):
-    path = kind(tmp_path / "folder" / "of" / "last.ckpt")
-    FILES.save_checkpoint(CONTENT, path)
-    assert same(FILES.load_checkpoint(path), CONTENT)
-    assert same(FILES.load_checkpoint(path, map_location="cpu", weights_only=False), CONTENT)
-    assert [entry.name for entry in Path(path).parent.iterdir()] == ["last.ckpt"]
-
-
-def test_a_new_checkpoint_takes_the_place_of_the_old(saved):
-    FILES.save_checkpoint({"epoch": 4}, saved)
-    assert FILES.load_checkpoint(saved) == {"epoch": 4}
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), RuntimeError("torch")])
@@ -78,54 +56,12 @@ def test_a_save_that_fails_leaves_the_checkpoint_before(saved, monkeypatch, erro
     assert [entry.name for entry in saved.parent.iterdir()] == ["last.ckpt"]
 
 
-def test_a_first_save_that_fails_leaves_nothing(tmp_path, monkeypatch):
-    def half(content: object, file: BinaryIO) -> None:
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(checkpoints.torch, "save", half)
-    with pytest.raises(OSError, match="No space left"):
-        FILES.save_checkpoint(CONTENT, tmp_path / "last.ckpt")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("share", [0, 0.01, 0.3, 0.5, 0.9, 0.999])
-def test_a_file_cut_short_is_one_sentence(saved, share):
-    content = saved.read_bytes()
-    saved.write_bytes(content[: int(share * len(content))])
-    refused(saved)
-
-
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.6])
-def test_a_flipped_bit_is_one_sentence(saved, share):
-    content = bytearray(saved.read_bytes())
-    content[int(share * len(content))] ^= 1
-    saved.write_bytes(content)
-    try:
-        loaded = FILES.load_checkpoint(saved)
-    except ValueError as error:
-        assert re.fullmatch(r"`.*last\.ckpt` cannot be read as a checkpoint: .*[^.]\.", str(error))  # noqa: PT017
-    else:
-        assert same(loaded, CONTENT)  # it was in the padding between parts
-
-
-def test_a_flipped_bit_of_a_parameter_names_the_damaged_part(saved):
+def test_a_flipped_bit_is_refused_with_the_damaged_part(saved):
     content = bytearray(saved.read_bytes())
     place = content.index(CONTENT["state"]["weight"].numpy().tobytes())
     content[place + 1002] ^= 1
     saved.write_bytes(content)
     refused(saved, "its part .*data/0 is damaged")
-
-
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint", bytes(4096), b"PK\x03\x04" + bytes(100)])
-def test_another_file_is_one_sentence(tmp_path, content):
-    (tmp_path / "x.ckpt").write_bytes(content)
-    refused(tmp_path / "x.ckpt")
-
-
-def test_no_file_and_a_folder_are_one_sentence(tmp_path):
-    refused(tmp_path / "none.ckpt", "FileNotFoundError")
-    refused(tmp_path, "IsADirectoryError")
 
 
 class Trap:
@@ -135,74 +71,113 @@ class Trap:
         return (Path.touch, (Path("sprung"),))
 
 
-@pytest.mark.parametrize("asked", [None, True, False])
-def test_objects_are_refused_whatever_is_asked(tmp_path, monkeypatch, asked):
-    monkeypatch.chdir(tmp_path)
-    torch.save({"epoch": 3, "trap": Trap()}, "trap.ckpt")
-    with pytest.raises(ValueError, match=r"^`trap.ckpt` cannot be read as a checkpoint: UnpicklingError\.$"):
-        FILES.load_checkpoint("trap.ckpt", weights_only=asked)
-    assert not Path("sprung").exists()
+def test_a_checkpoint_survives_saving_and_replaces_the_one_before(tmp_path):
+    path = tmp_path / "folder" / "of" / "last.ckpt"
+    for content in ({"epoch": 2}, CONTENT):
+        FILES.save_checkpoint(content, path)
+        assert same(FILES.load_checkpoint(path, map_location="cpu", weights_only=False), content)
+    assert [entry.name for entry in path.parent.iterdir()] == ["last.ckpt"]
 
 
-@pytest.mark.parametrize("legacy", [True, False], ids=["torch", "pickle"])
-def test_bare_pickles_are_refused(tmp_path, monkeypatch, legacy):
+def test_other_and_truncated_files_are_refused(saved, tmp_path):
+    whole = saved.read_bytes()
+    for content in (whole[:-20], whole[: len(whole) // 2], b"", b"not a checkpoint", b"PK\x03\x04" + bytes(100)):
+        saved.write_bytes(content)
+        refused(saved)
+    refused(tmp_path / "none.ckpt", "FileNotFoundError")
+    refused(tmp_path, "IsADirectoryError")
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "legacy", "pickle"])
+def test_objects_are_not_unpickled(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)
-    if legacy:
-        torch.save({"trap": Trap()}, "trap.ckpt", _use_new_zipfile_serialization=False)
+    path = Path("trap.ckpt")
+    if kind == "pickle":
+        path.write_bytes(pickle.dumps({"trap": Trap()}))
     else:
-        Path("trap.ckpt").write_bytes(pickle.dumps({"trap": Trap()}))
-    refused(Path("trap.ckpt"))
+        torch.save({"trap": Trap()}, path, _use_new_zipfile_serialization=kind == "checkpoint")
+    for weights_only in (None, False):
+        with pytest.raises(InputError, match=r"^`trap.ckpt` cannot be read as a checkpoint: [^ ]*\.$"):
+            FILES.load_checkpoint(path, weights_only=weights_only)
     assert not Path("sprung").exists()
 
 
-class Line(LightningModule):
-    """The smallest model that a trainer takes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-
-    def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
-        return self.layer(batch).square().mean()
-
-    def validation_step(self, batch: torch.Tensor, index: int) -> None:
-        self.log("error", 1.0 / (1 + self.current_epoch))  # better every epoch, else the trainer would not save
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(self.parameters(), lr=0.1)
+def another(folder: Path, message: str) -> Any:
+    return pytest.raises(InputError, match=rf"^{re.escape(message.format(folder))}$")
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*LeafSpec:FutureWarning", "ignore:.*num_workers", "ignore:.*exists and is not empty"
-)
-@pytest.mark.filterwarnings("ignore:The number of training batches")
-def test_checkpoints_of_a_trainer_are_read_without_objects(tmp_path):
-    rows = DataLoader(torch.ones(4, 1), batch_size=2)
+ASKED = {"options": {"k": 2, "rate": 0.1}, "data": "a", "rows": 7}
 
-    def trained(epochs: int, start: Path | None = None) -> Line:
-        torch.manual_seed(0)
-        model = Line()
-        trainer = Trainer(
-            max_epochs=epochs,
-            accelerator="cpu",
-            callbacks=[
-                ModelCheckpoint(tmp_path, "best", monitor="error", save_last=True, enable_version_counter=False),
-                EarlyStopping("error", patience=5),
-            ],
-            plugins=[AtomicCheckpoints()],
-            logger=False,
-            enable_model_summary=False,
-            enable_progress_bar=False,
-            num_sanity_val_steps=0,
-            default_root_dir=tmp_path,
-        )
-        trainer.fit(model, rows, rows, ckpt_path=start)
-        return model
 
-    wanted = trained(4).state_dict()
-    trained(2)
-    content = FILES.load_checkpoint(tmp_path / "last.ckpt")
-    assert content["epoch"] == 1
-    assert {"state_dict", "optimizer_states", "callbacks"} <= content.keys()
-    assert same(dict(trained(4, tmp_path / "last.ckpt").state_dict()), dict(wanted))
-    assert not [entry for entry in tmp_path.iterdir() if "partial" in entry.name]
+def test_a_run_that_died_in_its_first_epoch_starts_again(monkeypatch, tmp_path):
+    cut_short(monkeypatch, tmp_path, 0)
+    assert [file.name for file in (tmp_path / "checkpoints").iterdir()] == ["begun.json"]
+    assert RunFolder(tmp_path).has_begun
+    found = fit(classes(), LONG, folder=tmp_path, resume=True)
+    assert found.history == fit(classes(), LONG).history
+    assert sorted(file.name for file in (tmp_path / "checkpoints").iterdir()) == ["best.ckpt", "last.ckpt"]
+
+
+def test_resuming_continues_from_the_last_checkpoint(monkeypatch, tmp_path):
+    cut_short(monkeypatch, tmp_path, 3)
+    steps, step = [], SetClassifier.training_step
+
+    def training_step(self, batch, index):
+        steps.append(self.current_epoch)
+        return step(self, batch, index)
+
+    monkeypatch.setattr(SetClassifier, "training_step", training_step)
+    fit(classes(), LONG, folder=tmp_path, resume=True)
+    assert set(steps) == {3, 4, 5}
+    fit(classes(), LONG, folder=tmp_path, resume=True)  # has ended, and is only read
+    assert set(steps) == {3, 4, 5}
+
+
+def test_resuming_needs_a_run_that_has_started(tmp_path):
+    folder = tmp_path / "other"
+    with another(folder, "`resume`: `{}` holds no run to resume."):
+        fit(classes(), quick(), folder=folder, resume=True)
+    assert not folder.exists()
+    with pytest.raises(InputError, match=r"^`folder` must be given with `resume`; got None\.$"):
+        fit(classes(), quick(), resume=True)
+
+
+def test_another_run_without_a_checkpoint_is_refused_when_resuming_and_otherwise_replaced(monkeypatch, tmp_path):
+    cut_short(monkeypatch, tmp_path, 0)
+    other = quick(learning_rate=0.04)
+    with another(tmp_path, "`{}` holds another run (epochs was 6 and is 1); choose another folder."):
+        fit(classes(), other, folder=tmp_path, resume=True)
+    assert len(fit(classes(), other, folder=tmp_path).history) == 1
+
+
+@pytest.mark.parametrize("content", ["{", '{"format": "shortlist run", "version": 9}'])
+def test_a_damaged_note_is_refused_when_resuming(tmp_path, content):
+    folder = RunFolder(tmp_path)
+    folder.checkpoints.mkdir()
+    folder.begun.write_text(content)
+    with pytest.raises(InputError, match=rf"^`{re.escape(str(folder.begun))}` [^\n]*\.$"):
+        fit(classes(), quick(), folder=tmp_path, resume=True)
+    assert len(fit(classes(), quick(), folder=tmp_path).history) == 1
+
+
+def test_other_nodes_wait_for_node_0(monkeypatch, tmp_path):
+    folder, looks = RunFolder(tmp_path), []
+    folder.note_begin({**ASKED, "data": "of a run before"})
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            folder.note_begin(ASKED)
+
+    monkeypatch.setattr("shortlist.train.checkpoints.time.sleep", sleep)
+    folder.await_begin(ASKED, seconds=60)
+    assert len(looks) == 3
+
+
+def test_a_node_that_sees_nothing_from_node_0_is_refused(tmp_path):
+    said = "`{}` shows nothing from node 0 after 0 seconds: all nodes must see one folder."
+    with another(tmp_path, said):
+        RunFolder(tmp_path).await_begin(ASKED, seconds=0)
+    RunFolder(tmp_path).note_begin(ASKED)
+    with another(tmp_path, "`{}` holds another run (k was 2 and is 3); choose another folder."):
+        RunFolder(tmp_path).await_begin({**ASKED, "options": {"k": 3, "rate": 0.1}}, seconds=0)

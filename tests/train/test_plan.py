@@ -1,4 +1,4 @@
-"""A plan is plain values from which the same model is built; encoders are refused for inputs of another kind."""
+"""Plans of plain values rebuild the same model, and a model is an encoder and a head."""
 
 import json
 import re
@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from shortlist.data import SparseRows
-from shortlist.nn import BottleneckHead, CosineHead, TwoHead
+from shortlist.nn import BottleneckHead, CosineHead, DFTHead, TwoHead
 from shortlist.recipes import HEADS
-from shortlist.train import MLP, Bag, DenseNet, ModelPlan, SmallCNN, Standardised, build_model
+from shortlist.train import MLP, Bag, DenseNet, ModelPlan, Plain, SetModel, SmallCNN, Standardised, build_model
 from shortlist.train.plan import ENCODERS
 
 SHAPES = {"features": (4,), "sparse features": (6,), "images": (3, 8, 8)}
@@ -110,15 +110,11 @@ def test_a_plan_with_another_key_is_refused():
     ("kind", "encoder", "options", "sentence"),
     [
         ("features", "mlp", {"hidden": [0]}, "`hidden` must be an integer of at least 1; got 0."),
-        ("features", "mlp", {"hidden": [8, -3]}, "`hidden` must be an integer of at least 1; got -3."),
-        ("features", "mlp", {"hidden": ["a"]}, "`hidden` must be an integer of at least 1; got 'a'."),
         ("features", "mlp", {"hidden": [2.5]}, "`hidden` must be an integer of at least 1; got 2.5."),
         ("features", "mlp", {"hidden": 5}, "`hidden` must be a list of sizes, .*; got 5."),
         ("sparse features", "mlp", {"hidden": []}, "`hidden` must be a list of sizes, .*; got []."),
         ("features", "mlp", {"dropout": 1.0}, "`dropout` must lie in [0, 1); got 1.0."),
-        ("features", "mlp", {"dropout": "a"}, "`dropout` must lie in [0, 1); got 'a'."),
         ("sparse features", "bag", {"dim": 0}, "`dim` must be an integer of at least 1; got 0."),
-        ("images", "cnn", {"width": -1}, "`width` must be an integer of at least 1; got -1."),
         ("images", "densenet", {"growth": 0}, "`growth` must be an integer of at least 1; got 0."),
         ("images", "densenet", {"depth": 8}, "`depth` must be 3 m + 4 with an integer m >= 1; got 8."),
         ("features", "mlp", {"zzz": 1}, "`encoder` 'mlp': _mlp() got an unexpected keyword argument 'zzz'."),
@@ -129,11 +125,6 @@ def test_options_that_make_no_encoder_are_one_sentence(kind, encoder, options, s
     pattern = re.escape(sentence).replace(r"\.\*", ".*")
     with pytest.raises(ValueError, match=f"^{pattern}$"):
         build_model(plan_of(kind, encoder=encoder, encoder_options=options))
-
-
-def test_no_hidden_layer_is_a_linear_model():
-    model: Any = build_model(plan_of(encoder_options={"hidden": []}))
-    assert model.encoder.out_features == 4
 
 
 @pytest.mark.parametrize("library", ["timm", "torchvision"])
@@ -204,3 +195,36 @@ def test_an_encoder_that_does_not_say_its_size_is_refused(monkeypatch):
     monkeypatch.setitem(ENCODERS, "silent", silent)
     with pytest.raises(TypeError, match=r"^`encoder` 'silent' must have an integer `out_features`; got Simple"):
         build_model(plan_of(encoder="silent"))
+
+
+MODELS = {
+    "linear": lambda: torch.nn.Linear(4, 9),
+    "cosine": lambda: CosineHead(4, 9),
+    "bottleneck": lambda: BottleneckHead(4, 9, 2),
+    "dft": lambda: DFTHead(4, 9, 2),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_head_returns_one_output_and_two_return_two_of_which_the_first_predicts(name):
+    torch.manual_seed(0)
+    inputs = inputs_of("features")
+    model = SetModel(Plain((4,)), MODELS[name]())
+    (logits,) = model.outputs(inputs.half())
+    assert (logits.shape, logits.dtype) == ((3, 9), torch.float32)
+    assert torch.equal(logits, model(inputs.half()))
+    assert model.output_layer is model.head
+    model = SetModel(Plain((4,)), TwoHead(MODELS[name](), MODELS[name]()))
+    logits, proposals = model.outputs(inputs)
+    assert torch.equal(logits, model(inputs))
+    assert not torch.equal(logits, proposals)
+    assert model.output_layer is model.head.prediction
+    assert set(model.state_dict()) == {name for name, _ in model.named_parameters()}
+
+
+def test_prediction_does_not_run_the_proposing_head():
+    class Refuses(torch.nn.Module):
+        def forward(self, features: torch.Tensor) -> torch.Tensor:
+            raise AssertionError
+
+    assert SetModel(Plain((4,)), TwoHead(MODELS["linear"](), Refuses()))(inputs_of("features")).shape == (3, 9)

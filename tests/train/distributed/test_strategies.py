@@ -12,10 +12,10 @@ import torch
 
 from shortlist.train import Fitted, fit
 from shortlist.train.checkpoints import AtomicCheckpoints
-from tests.train.forked_runs import EPOCHS, KILLED, RUNS, own_size
+from tests.train.distributed.forked_runs import EPOCHS, KILLED, RUNS, own_size
 from tests.train.small_data import classes
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WAYS = [
     pytest.param(name, world, strategy, marks=[pytest.mark.slow] * run.slow, id=f"{name}, {world} {strategy}")
     for name, run in RUNS.items()
@@ -25,7 +25,7 @@ WAYS = [
 
 def forked(folder: Path, which: str) -> tuple[Path, str]:
     run = subprocess.run(
-        [sys.executable, "-m", "tests.train.forked_runs", str(folder), which],
+        [sys.executable, "-m", "tests.train.distributed.forked_runs", str(folder), which],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,

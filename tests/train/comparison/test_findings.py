@@ -1,4 +1,4 @@
-"""What a report shows of scores: every number counted again by hand on a few rows."""
+"""What a report shows about scores: every number counted again by hand on a few rows."""
 
 import json
 
@@ -20,6 +20,8 @@ from shortlist.train.evaluation import evaluate_scores
 from shortlist.typed_json import encode
 
 NAMES = tuple("abcd")
+
+
 LOGITS = torch.tensor(
     [
         [4.0, 1.0, 0.0, -1.0],
@@ -36,7 +38,11 @@ def of_targets(targets: torch.Tensor) -> Dataset:
 
 
 CLASSES = of_targets(torch.tensor([0, 3, 2, 2]))
+
+
 SETS = of_targets(torch.tensor([[1, 1, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0], [1, 0, 1, -1]]).float())
+
+
 COUNTS = torch.tensor([200, 50, 5, 1])
 
 

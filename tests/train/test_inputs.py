@@ -1,11 +1,14 @@
-"""The order of rows depends on the seed and the epoch alone, however many processes there are."""
+"""Order of training rows, shares of processes, and random crops: functions of seed and epoch."""
+
+import re
+from collections import Counter
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shortlist.train.inputs import EpochBatches, validation_batches
+from shortlist.train.inputs import EpochBatches, crop_flip, validation_batches
 
 
 def epochs(num_rows: int, batch_size: int, *, first: int = 0, last: int = 3, **options) -> list[list[list[int]]]:
@@ -49,24 +52,11 @@ def test_processes_share_the_batches_of_one(processes, batch_size, num_rows, see
         assert min(sizes) >= 1 or len(batch) < processes  # which only the last one can be
 
 
-def test_each_process_takes_every_so_many_th_row():
-    (alone,) = epochs(20, 7, last=1)
-    for process in range(3):
-        (share,) = epochs(20, 7, last=1, process=process, processes=3)
-        assert share == [batch[process::3] for batch in alone]
-
-
 @pytest.mark.parametrize("processes", [1, 3])
 def test_an_epoch_is_the_same_whether_or_not_those_before_it_were_run(processes):
     through = epochs(50, 8, last=6, processes=processes)
     for epoch in range(6):
         assert epochs(50, 8, first=epoch, last=epoch + 1, processes=processes) == [through[epoch]]
-
-
-def test_an_epoch_that_was_left_halfway_begins_anew():
-    batches = EpochBatches(50, 8, seed=0)
-    first = next(iter(batches))
-    assert next(iter(batches)) == first
 
 
 def test_the_order_does_not_touch_the_chance_of_others():
@@ -91,32 +81,6 @@ def test_all_rows_are_as_likely_to_come_first():
     assert all(abs(count - 400) < 90 for count in counts)  # 5 standard deviations of a binomial
 
 
-def test_a_last_batch_smaller_than_the_processes_is_learned_from_all_the_same():
-    assert [len(batch) for batch in epochs(9, 4, last=1, process=0, processes=2)[0]] == [2, 2, 1]
-    assert [len(batch) for batch in epochs(9, 4, last=1, process=1, processes=2)[0]] == [2, 2, 0]
-    assert [len(batch) for batch in epochs(10, 4, last=1, process=1, processes=2)[0]] == [2, 2, 1]
-
-
-@pytest.mark.parametrize(("num_rows", "processes"), [(0, 1), (1, 2), (3, 4)])
-def test_fewer_rows_than_processes_are_refused(num_rows, processes):
-    message = rf"`num_rows` must be at least the number of processes, {processes}; got {num_rows}."
-    with pytest.raises(ValueError, match=message):
-        EpochBatches(num_rows, 8, seed=0, processes=processes)
-
-
-@pytest.mark.parametrize(("batch_size", "processes"), [(0, 1), (-1, 1), (1, 2), (3, 4)])
-def test_batches_smaller_than_the_processes_are_refused(batch_size, processes):
-    message = rf"`batch_size` must be at least the number of processes, {processes}; got {batch_size}."
-    with pytest.raises(ValueError, match=message):
-        EpochBatches(8, batch_size, seed=0, processes=processes)
-
-
-@pytest.mark.parametrize("process", [-1, 2])
-def test_a_process_is_one_of_those_there_are(process):
-    with pytest.raises(ValueError, match=rf"`process` must lie in \[0, 2\), the number of processes; got {process}."):
-        EpochBatches(8, 4, seed=0, process=process, processes=2)
-
-
 @given(num_rows=st.integers(0, 60), processes=st.integers(1, 7), most=st.integers(2, 9))
 @settings(derandomize=True, deadline=None, max_examples=200)
 def test_validation_rows_are_shared_out_once_each_in_equally_many_batches(num_rows, processes, most):
@@ -128,7 +92,70 @@ def test_validation_rows_are_shared_out_once_each_in_equally_many_batches(num_ro
     assert num_rows < processes or all(batch for share in shares for batch in share)
 
 
-def test_one_process_measures_full_batches():
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((3, 8), {"processes": 4}, "`num_rows` must be at least the number of processes, 4; got 3."),
+        ((8, 1), {"processes": 2}, "`batch_size` must be at least the number of processes, 2; got 1."),
+        ((8, 4), {"process": 2, "processes": 2}, "`process` must lie in [0, 2), the number of processes; got 2."),
+    ],
+)
+def test_processes_without_rows_are_refused(arguments, options, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        EpochBatches(*arguments, seed=0, **options)
+
+
+def test_last_batches_may_be_smaller_than_the_number_of_processes():
+    assert [len(batch) for batch in epochs(9, 4, last=1, process=1, processes=2)[0]] == [2, 2, 0]
     assert [len(batch) for batch in validation_batches(2500)] == [1024, 1024, 452]
     assert [len(batch) for batch in validation_batches(2049, 1, 2)] == [1023, 1]
     assert validation_batches(0) == [[]]
+
+
+def numbered(rows: int, height: int = 5, width: int = 7) -> torch.Tensor:
+    """Images whose pixels all differ, and none is black."""
+    pixels = torch.arange(1, 2 * height * width + 1, dtype=torch.uint8).view(2, height, width)
+    return pixels.expand(rows, -1, -1, -1).contiguous()
+
+
+def variants(image: torch.Tensor) -> dict[tuple[int, int, bool], torch.Tensor]:
+    """All that may become of an image, one by one."""
+    _, height, width = image.shape
+    found = {}
+    for top in range(9):
+        for left in range(9):
+            canvas = torch.zeros(2, height + 8, width + 8, dtype=image.dtype)
+            canvas[:, 4 : 4 + height, 4 : 4 + width] = image
+            crop = canvas[:, top : top + height, left : left + width]
+            found[top, left, False], found[top, left, True] = crop, crop.flip(-1)
+    return found
+
+
+def test_every_image_is_one_of_its_crops_and_all_crops_are_as_likely():
+    torch.manual_seed(0)
+    batch = numbered(8100, height=9, width=10)
+    keys = {value.numpy().tobytes(): key for key, value in variants(batch[0]).items()}
+    assert len(keys) == 162
+    counts = Counter(keys[image.numpy().tobytes()] for image in crop_flip(batch))
+    assert len(counts) == 162
+    # 50 are expected of each; the statistic has a mean of 161 and a deviation of 18.
+    assert sum((count - 50) ** 2 / 50 for count in counts.values()) < 161 + 4 * 18
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(3, 3, 8, 6), (2, 1, 1, 1), (0, 3, 4, 4), (4, 2, 40, 3)])
+def test_shape_and_dtype_stay_and_so_does_the_batch_that_was_given(dtype, shape):
+    given = torch.randint(1, 256, shape).to(dtype)
+    before = given.clone()
+    changed = crop_flip(given)
+    assert (changed.shape, changed.dtype) == (given.shape, dtype)
+    assert torch.equal(given, before)
+
+
+def test_the_seed_of_torch_decides():
+    given = numbered(50)
+    torch.manual_seed(5)
+    first, second = crop_flip(given), crop_flip(given)
+    torch.manual_seed(5)
+    assert torch.equal(crop_flip(given), first)
+    assert not torch.equal(first, second)

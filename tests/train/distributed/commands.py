@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.train.small_data import classes, features
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MAIN = "import sys; from shortlist.cli import main; sys.exit(main())"
 
 

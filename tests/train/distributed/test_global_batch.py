@@ -13,16 +13,26 @@ import torch
 from shortlist import nn
 from shortlist.train.distributed.global_batch import batch_loss
 from tests.contracts_losses import LOSSES
-from tests.train.processes import ALONE, CASES, DTYPES, NORMALISED, ROWS, SHARES, TRAINED, step_of, training
+from tests.train.distributed.global_batch_processes import (
+    ALONE,
+    CASES,
+    DTYPES,
+    NORMALISED,
+    ROWS,
+    SHARES,
+    TRAINED,
+    step_of,
+    training,
+)
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PLANS = [pytest.param("few"), pytest.param("more", marks=pytest.mark.slow)]
 
 
 @functools.cache
 def found(plan: str) -> dict[str, list[dict]]:
     """The results of each process, by shares."""
-    command = [sys.executable, "-m", "tests.train.processes", plan]
+    command = [sys.executable, "-m", "tests.train.distributed.global_batch_processes", plan]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True)
     return json.loads(run.stdout)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.train.commands import command, environment, history, run, start
+from tests.train.distributed.commands import command, environment, history, run, start
 
 pytestmark = pytest.mark.slow
 OPTIONS = ("--nodes", "2", "--epochs", "40")

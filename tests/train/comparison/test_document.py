@@ -1,4 +1,4 @@
-"""The document of a comparison: whole, plain, and what the report reads."""
+"""The document of a comparison holds its results, examples and optimum."""
 
 import base64
 import json
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shortlist.comparison_document import ComparisonDocument, TextInput
-from shortlist.data import AmbiguousWorld, MultiLabelWorld
+from shortlist.data import AmbiguousWorld
 from shortlist.train import compare, comparison_document
 from shortlist.train.comparison.document import shown_input
 from tests.train.small_data import classes, images, label_sets, quick, sparse, texts
@@ -61,15 +61,6 @@ def test_the_optimum_is_measured_like_a_model_and_no_model_is_far_below_it():
     assert least["average2_error"] < document.candidates["plain"].intervals["average2_error"].mean
     assert least["average2_error"] == pytest.approx(world.average_k_risk(2).value, abs=0.05)
     assert document.optimum.sets.calibration.error < 0.3
-
-
-def test_worlds_of_sets_have_an_optimum_too():
-    world = MultiLabelWorld(20, labels_per_row=2.5)
-    data = world.sample(600, seed=0)
-    ways = {"bce": quick(loss="bce")}
-    document, _ = document_of(data, ways, target="map", exact=lambda x: world.probabilities(x.double()))
-    assert document.optimum.values["recall@2"] > 0
-    assert document.data.task == "sets"
 
 
 def test_inputs_are_shown_as_what_they_are():

@@ -1,0 +1,61 @@
+"""Options of a run: values out of range are refused with their name, and plain values survive JSON."""
+
+import re
+
+import pytest
+import torch
+
+from shortlist.errors import InputError
+from shortlist.train import FitOptions, fit, load_model, save_model
+from tests.train.small_data import classes, quick
+
+ASCENDING = "must lie in (0, 1) and be ascending"
+REFUSED = [
+    ({"epochs": 0}, "`epochs` must be at least 1; got 0."),
+    ({"epochs": 1.5}, "`epochs` must be an integer; got 1.5."),
+    ({"batch_size": True}, "`batch_size` must be an integer; got True."),
+    ({"nodes": 0}, "`nodes` must be at least 1; got 0."),
+    ({"k": 0}, "`k` must be above 0 and finite; got 0."),
+    ({"k": float("nan")}, "`k` must be above 0 and finite; got nan."),
+    ({"k": True}, "`k` must be a number; got True."),
+    ({"learning_rate": float("inf")}, "`learning_rate` must be above 0 and finite; got inf."),
+    ({"learning_rate": "fast"}, "`learning_rate` must be a number; got 'fast'."),
+    ({"weight_decay": float("nan")}, "`weight_decay` must be at least 0 and finite; got nan."),
+    ({"patience": -1}, "`patience` must be at least 0 and finite; got -1."),
+    ({"loss": ["lml_nll"]}, "`loss` must be text; got ['lml_nll']."),
+    ({"loss_options": 3}, "`loss_options` must map names to values; got 3."),
+    ({"optimizer": "zzz"}, "`optimizer` must be one of adamw, sgd; got 'zzz'."),
+    ({"precision": "8"}, "`precision` must be one of 32-true, bf16-mixed, 16-mixed; got '8'."),
+    ({"strategy": "zero"}, "`strategy` must be one of ddp, fsdp; got 'zero'."),
+    ({"milestones": "0.5"}, "`milestones` must be a list of numbers; got '0.5'."),
+    ({"milestones": [True]}, "`milestones` must be a list of numbers; got True in it."),
+    ({"milestones": [0.5, 1]}, f"`milestones` {ASCENDING}; got [0.5, 1]."),
+    ({"milestones": [0.5, 0.5]}, f"`milestones` {ASCENDING}; got [0.5, 0.5]."),
+    ({"milestones": [float("nan")]}, f"`milestones` {ASCENDING}; got [nan]."),
+    ({"augmentation": "zzz"}, "`augmentation` must be crop-flip or empty; got 'zzz'."),
+    (
+        {"augmentation": "crop-flip", "frozen": "minilm"},
+        "`augmentation` must be empty with `frozen` 'minilm', whose features are computed once; got 'crop-flip'.",
+    ),
+    (
+        {"strategy": "fsdp", "precision": "16-mixed"},
+        "`precision` must be 32-true or bf16-mixed with `strategy` 'fsdp'; got '16-mixed'.",
+    ),
+    ({"frozen_options": {"a": 1}}, "`frozen_options` must be empty without `frozen`; got {'a': 1}."),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        FitOptions(**options)
+
+
+def test_options_survive_json_in_a_saved_model(tmp_path):
+    fitted = fit(classes(), quick(milestones=[0.25], loss_options={"weight": torch.tensor([9.0, 1, 1, 1, 1, 1, 1])}))
+    kept = load_model(save_model(fitted, tmp_path)).about["options"]
+    assert kept["loss_options"] == {"weight": [9, 1, 1, 1, 1, 1, 1]}
+    assert FitOptions(**kept) == quick(milestones=(0.25,), loss_options=kept["loss_options"])
+    assert {"nodes", "strategy"}.isdisjoint(kept)
+    with pytest.raises(InputError, match=r"^`options` must hold plain values, tensors or arrays: got set\.$"):
+        quick(loss_options={"weight": {1.0}}).to_json()
