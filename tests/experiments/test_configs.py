@@ -1,4 +1,4 @@
-"""Every experiment, as it stands in its file: what it names exists, nobody is favoured, and the document is theirs."""
+"""The experiment files: what they name exists, no candidate is favored, and the document is made from the results."""
 
 import importlib
 import inspect
@@ -21,7 +21,6 @@ from tests.experiments.small_data import write_data
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "experiments"
 EXPERIMENTS = read_experiments(FOLDER)
-BOTH = [(name, scale) for name in EXPERIMENTS for scale in ("small", "paper")]
 OPTIONS = {field.name for field in fields(FitOptions)}
 PUBLISHED = {
     "lml": ["figure-1", "figure-2", "figure-3", "figure-4", "figure-5", "figure-6", "figure-7", "table-1", "table-2"],
@@ -55,30 +54,26 @@ def tables(settings):
             yield from tables(value)
 
 
-def test_every_published_table_and_figure_has_an_experiment():
-    wanted = {f"{text}-{item}" for text, items in PUBLISHED.items() for item in items}
-    assert wanted <= set(EXPERIMENTS)
+def study_of(experiment):
+    module, function = experiment.study.split(":")
+    return getattr(importlib.import_module(f"experiments.{module}"), function)
 
 
-def test_there_is_an_experiment_for_every_claim():
+def test_every_published_item_and_every_claim_has_an_experiment():
+    assert {f"{paper}-{item}" for paper, items in PUBLISHED.items() for item in items} <= set(EXPERIMENTS)
     assert {experiment.claim for experiment in EXPERIMENTS.values()} == set(range(1, 11))
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_study_is_there_and_takes_settings_figures_and_a_lab(name):
-    module, function = EXPERIMENTS[name].study.split(":")
-    study = getattr(importlib.import_module(f"experiments.{module}"), function)
-    assert len(inspect.signature(study).parameters) == 3
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_names_say_the_text_and_the_item(name):
+def test_an_experiment_is_named_after_its_paper_and_item_and_its_study_takes_three_arguments(name):
     experiment = EXPERIMENTS[name]
     assert name == f"{experiment.publication}-{experiment.item.lower().replace(' ', '-')}"
+    assert len(inspect.signature(study_of(experiment)).parameters) == 3
 
 
-@pytest.mark.parametrize(("name", "scale"), BOTH)
-def test_data_are_below_the_data_root_and_of_a_known_form(name, scale):
+@pytest.mark.parametrize("scale", ["small", "paper"])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_settings_name_known_data_separate_seeds_and_equal_budgets(name, scale):
     chosen = EXPERIMENTS[name].scales[scale]
     assert all(not Path(file).is_absolute() and ".." not in Path(file).parts for file in chosen.files)
     for data in inside(chosen.settings, "data"):
@@ -88,21 +83,11 @@ def test_data_are_below_the_data_root_and_of_a_known_form(name, scale):
             assert data.get("format") in {None, *FORMATS}
             opened = Path(data["open"])
             assert any(Path(file) in (opened, *opened.parents) or opened in Path(file).parents for file in chosen.files)
-
-
-@pytest.mark.parametrize(("name", "scale"), BOTH)
-def test_seeds_are_many_and_options_are_not_chosen_with_them(name, scale):
-    settings = EXPERIMENTS[name].scales[scale].settings
-    for seeds in inside(settings, "seeds"):
+    for seeds in inside(chosen.settings, "seeds"):
         assert len(set(seeds)) == len(seeds)
         assert scale == "paper" or len(seeds) >= 5
-        for tuning in inside(settings, "tuning_seeds"):
-            assert not set(seeds) & set(tuning)
-
-
-@pytest.mark.parametrize(("name", "scale"), BOTH)
-def test_options_of_runs_exist_and_every_candidate_gets_as_many_tries(name, scale):
-    for table in tables(dict(EXPERIMENTS[name].scales[scale].settings)):
+        assert not any(set(seeds) & set(tuning) for tuning in inside(chosen.settings, "tuning_seeds"))
+    for table in tables(dict(chosen.settings)):
         points = {each: grid_points(candidate.get("grid", {})) for each, candidate in table["candidates"].items()}
         assert len({len(grid) for grid in points.values()}) == 1
         for each, grid in points.items():
@@ -112,9 +97,9 @@ def test_options_of_runs_exist_and_every_candidate_gets_as_many_tries(name, scal
                     assert FitOptions(**fit).loss in LOSSES
 
 
-def test_the_document_is_what_the_results_say(tmp_path):
+def test_the_document_is_made_from_the_stored_results(tmp_path):
     folders = Folders(FOLDER, ROOT, FOLDER / "results", tmp_path)
-    # The links of pictures go by the place of the document, so it is written where it stands, under another name.
+    # Links to pictures are relative to the document, so a copy is written next to it.
     written = write_evidence(folders, ROOT / "docs" / "evidence.tmp")
     try:
         assert written.read_text() == (ROOT / "docs" / "evidence.md").read_text()
@@ -122,13 +107,11 @@ def test_the_document_is_what_the_results_say(tmp_path):
         written.unlink()
 
 
-def test_every_experiment_has_a_result_of_its_present_settings_and_every_result_an_experiment():
+def test_results_and_experiments_match_in_names_settings_and_pictures():
     results = read_results(FOLDER / "results")
     assert {name for name, scale in results if scale == "small"} == set(EXPERIMENTS)
     for (name, scale), content in results.items():
-        settings = EXPERIMENTS[name].scales[scale].settings
-        assert content["settings"] == json.loads(json.dumps(settings)), name
-    for (name, scale), content in results.items():
+        assert content["settings"] == json.loads(json.dumps(EXPERIMENTS[name].scales[scale].settings)), name
         for figure in content["outcome"]["figures"]:
             assert (FOLDER / "results" / scale / name / figure["file"]).is_file()
 
@@ -157,10 +140,7 @@ def data_root(tmp_path_factory):
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_runs_on_other_data_of_the_same_shape(name, data_root, tmp_path_factory):
     experiment = EXPERIMENTS[name]
-    module, function = experiment.study.split(":")
-    study = getattr(importlib.import_module(f"experiments.{module}"), function)
-    kept = data_root / "kept"
-    lab = Lab(data_root, tmp_path_factory.mktemp("figures"), kept)
-    outcome = study(shrunk(dict(experiment.scales["small"].settings)), experiment.published, lab)
+    lab = Lab(data_root, tmp_path_factory.mktemp("figures"), data_root / "kept")
+    outcome = study_of(experiment)(shrunk(dict(experiment.scales["small"].settings)), experiment.published, lab)
     assert isinstance(outcome, Outcome)
     assert all((lab.figures / figure.file).is_file() for figure in outcome.figures)
