@@ -121,7 +121,7 @@ class Card:
             "products": step.operations / (self.reached * self.operations),
             "passes of the loss": step.logits * LML_BYTES_PER_LOGIT[step.head] / (self.reached * self.memory_bytes),
             "messages": step.messages * self.per_message + wire,
-            "optimiser": optimizer_copies * layer / (self.reached * self.memory_bytes),
+            "optimizer": optimizer_copies * layer / (self.reached * self.memory_bytes),
         }
 
 

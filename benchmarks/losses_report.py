@@ -90,14 +90,14 @@ def _panel(axis: Any, entries: list[dict[str, Any]]) -> None:
     scales = " to ".join(str(scale) for scale in sorted({entry["scale"] for entry in entries}))
     places = range(len(ks))
 
-    def line(colour: str, label: str, factor: str | None) -> None:
+    def line(color: str, label: str, factor: str | None) -> None:
         ratios = [
             [entry["ratio"] * (entry[factor] if factor else 1) for entry in entries if entry["k"] == k] for k in ks
         ]
         low, high = [min(some) for some in ratios], [max(some) for some in ratios]
-        axis.fill_between(places, low, high, color=colour, alpha=0.25, linewidth=0)
+        axis.fill_between(places, low, high, color=color, alpha=0.25, linewidth=0)
         middle = [(a * b) ** 0.5 for a, b in zip(low, high, strict=True)]
-        axis.plot(places, middle, "o-", color=colour, label=label, markersize=5)
+        axis.plot(places, middle, "o-", color=color, label=label, markersize=5)
 
     line(PUBLISHED, "published code", "published_over_ours")
     line(OURS, "shortlist", None)

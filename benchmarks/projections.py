@@ -179,7 +179,7 @@ def draw(points: dict[str, list[dict[str, float]]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     names = ["Algorithm 1", "sort-and-scan", "sparse_top", "lml", "softmax"]
-    colours = ["#b5651d", "#c9a227", "#2a9d8f", "#264653", "#888888"]
+    colors = ["#b5651d", "#c9a227", "#2a9d8f", "#264653", "#888888"]
     figure, axes = plt.subplots(1, 3, figsize=(13.5, 4), constrained_layout=True)
     panels = [
         ("k", "k, labels wanted", "64 rows × 10,000 labels"),
@@ -187,8 +187,8 @@ def draw(points: dict[str, list[dict[str, float]]], path: Path) -> None:
         ("rows", "rows", "1,000 labels, k = 20"),
     ]
     for axis, (key, label, title) in zip(axes, panels, strict=True):
-        for name, colour in zip(names, colours, strict=True):
-            axis.plot([p[key] for p in points[key]], [p[name] for p in points[key]], "o-", color=colour, label=name)
+        for name, color in zip(names, colors, strict=True):
+            axis.plot([p[key] for p in points[key]], [p[name] for p in points[key]], "o-", color=color, label=name)
         axis.set(xscale="log", yscale="log", xlabel=label, title=title)
         axis.grid(alpha=0.25, which="major")
         axis.spines[["top", "right"]].set_visible(False)

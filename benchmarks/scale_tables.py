@@ -114,7 +114,7 @@ def forecast() -> str:
         "products, ms",
         "loss, ms",
         "messages, ms",
-        "optimiser, ms",
+        "optimizer, ms",
         "step, ms",
     )
     return table(columns, rows)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,9 @@ from shortlist.sets.rule_file import RuleDocument, read_rule, write_rule
 from shortlist.sets.scores import BLOCK, Link, Scores, Selection, apply_link, select_where, top_mask
 from shortlist.targets import to_class_indices
 from shortlist.tensors import is_dtensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 def fresh_seed() -> int:
@@ -106,7 +109,7 @@ class SetRule(nn.Module, ABC):
         self._observed: list[tuple[Tensor, ...]] = []
         self._clear()
 
-    def fit(self, scores: Tensor, labels: Tensor | None = None, *, from_logits: bool) -> SetRule:
+    def fit(self, scores: Tensor, labels: Tensor | None = None, *, from_logits: bool) -> Self:
         """Fit on held-out data.
 
         Args:
@@ -124,7 +127,7 @@ class SetRule(nn.Module, ABC):
         self.partial_fit(scores, labels, from_logits=from_logits)
         return self.finish()
 
-    def partial_fit(self, scores: Tensor, labels: Tensor | None = None, *, from_logits: bool) -> SetRule:
+    def partial_fit(self, scores: Tensor, labels: Tensor | None = None, *, from_logits: bool) -> Self:
         """Add one batch of held-out data; call `finish` after the last."""
         if self.fitted:
             self.reset()
@@ -143,7 +146,7 @@ class SetRule(nn.Module, ABC):
         self._rows += len(source)
         return self
 
-    def finish(self) -> SetRule:
+    def finish(self) -> Self:
         """Fit the rule to all batches seen."""
         if self._rows == 0:
             raise ValueError("`scores` must have at least one row.")
@@ -293,7 +296,7 @@ class SetRule(nn.Module, ABC):
                 self._buffers[name] = torch.empty_like(saved, device=buffer.device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SetRule:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # Thresholds follow a model to another device, but ``model.half()`` must not round them.
         for name, buffer in self._buffers.items():
             if buffer is not None:
