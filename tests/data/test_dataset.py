@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from shortlist.data import Dataset, Features, Groups, Texts
 from shortlist.targets import to_class_indices, to_index_lists, to_multi_hot, to_sparse
@@ -100,27 +99,8 @@ def test_unknown_labels_are_named_apart_and_never_counted():
         assert dataset.label_counts().dtype == torch.int64
 
 
-def test_rows_are_counted_from_the_end_as_in_a_list():
-    dataset = make(torch.tensor([3, 0, 1]))
-    assert dataset[-1].labels == dataset[2].labels == ("lily of the valley",)
-    assert dataset[-3].labels == ("'quoted'",)
-
-
 def test_a_loop_over_a_dataset_ends():
     assert [example.input.item() for example in make(torch.tensor([0, 1, 2]))] == [0, 1, 2]
-
-
-def test_several_rows_by_brackets_are_a_batch():
-    dataset = make(torch.tensor([3, 0, 1]))
-    assert dataset[[2, 0]].targets.tolist() == dataset[torch.tensor([2, 0])].targets.tolist() == [1, 3]
-
-
-def test_a_data_loader_reads_batches():
-    dataset = make(to_sparse(torch.eye(4), 4))
-    sampler = BatchSampler(SequentialSampler(range(4)), batch_size=3, drop_last=False)
-    batches = list(DataLoader(dataset, sampler=sampler, batch_size=None))  # pyright: ignore[reportArgumentType]
-    assert [batch.rows.tolist() for batch in batches] == [[0, 1, 2], [3]]
-    assert torch.equal(torch.cat([batch.targets.to_dense() for batch in batches]), torch.eye(4))
 
 
 @pytest.mark.parametrize(
@@ -249,11 +229,6 @@ def test_a_row_outside_the_dataset_is_refused(row):
         make(torch.tensor([0, 1, 2]))[row]
 
 
-def test_a_table_of_rows_is_refused():
-    with pytest.raises(ValueError, match=r"^`rows` must have 1 dimension; got 2\.$"):
-        make(torch.tensor([0, 1, 2])).batch(torch.tensor([[0, 1]]))
-
-
 @pytest.mark.parametrize(
     "rows", [torch.tensor([True, False, True]), np.array([False, True, True]), [True, False, True]]
 )
@@ -266,11 +241,6 @@ def test_a_mask_is_not_mistaken_for_row_numbers(rows):
 def test_fractions_are_not_mistaken_for_row_numbers(rows):
     with pytest.raises((TypeError, ValueError), match="`rows`"):
         make(torch.tensor([0, 1, 2])).batch(rows)
-
-
-def test_a_row_may_be_a_number_of_numpy():
-    dataset = make(torch.tensor([3, 0, 1]))
-    assert dataset[np.int64(1)].labels == ("rose",)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_dataset_travels_to_other_processes():

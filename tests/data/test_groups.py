@@ -1,7 +1,6 @@
 """A partition by name keeps its members, names and order."""
 
 import pickle
-import random
 
 import pytest
 import torch
@@ -58,21 +57,10 @@ def test_a_compact_partition_has_no_empty_group_and_the_same_members(values, cha
     assert [None if i < 0 else compact.names[i] for i in compact.index.tolist()] == [values[row] for row in rows]
 
 
-def test_groups_do_not_depend_on_the_order_of_the_members():
-    values = ["b", "a", "c", "a", None, "b"]
-    shuffled = values[:]
-    random.Random(3).shuffle(shuffled)
-    assert Groups.of(values).names == Groups.of(shuffled).names == ("a", "b", "c")
-
-
 def test_numbers_are_grouped_by_their_text():
     groups = Groups.of([1978, 1977, "1978", None])
     assert groups.names == ("1977", "1978")
     assert groups.index.tolist() == [1, 0, 1, -1]
-
-
-def test_values_may_come_from_a_generator():
-    assert Groups.of(name for name in "bab").index.tolist() == [1, 0, 1]
 
 
 def test_no_members_make_no_groups():

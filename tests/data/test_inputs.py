@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shortlist.data import Dataset, Features, SparseRows, Texts
+from shortlist.data import Features, SparseRows, Texts
 
 examples = settings(derandomize=True, deadline=None, max_examples=40)
 ALL = torch.arange(3)
@@ -116,12 +116,6 @@ def test_a_mapped_file_stays_on_the_disk_and_is_never_written(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_batch_of_all_rows_is_a_copy():
-    array = np.ones((3, 2), dtype=np.float32)
-    Features(array).batch(ALL).zero_()
-    assert array.all()
-
-
 def test_texts_are_read_and_narrowed_in_any_order():
     texts = Texts(("rose", "", "Ähre 'x'\n", "rose"))
     assert len(texts) == 4
@@ -144,12 +138,6 @@ def test_there_may_be_no_rows():
     for inputs in (Features(torch.empty(0, 3)), Features(np.empty((0, 3))), Texts([]), empty):
         assert len(inputs) == len(inputs.batch(none)) == len(inputs.take(none)) == 0
         assert inputs.fingerprints(none) == []
-
-
-def test_an_example_of_sparse_rows_is_one_row():
-    rows = SparseRows(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.tensor([1.0, 2.0, 3.0]), 3)
-    dataset = Dataset(rows, torch.tensor([0, 0]), ("a",))
-    assert dataset[1].input.to_dense().tolist() == [2, 3, 0]
 
 
 def test_rows_of_scipy_are_taken_as_they_are():

@@ -14,11 +14,6 @@ from shortlist.data import (
     Groups,
     SparseRows,
     Texts,
-    hide_labels,
-    keep_labels,
-    label_noise,
-    split_at_random,
-    split_by_group,
 )
 from shortlist.data.target_rows import sparse_targets
 from shortlist.targets import to_sparse
@@ -104,36 +99,6 @@ def test_sparse_labels_of_any_order_are_checked_by_value():
     twice = torch.sparse_csr_tensor(crow, torch.tensor([1, 1, 1]), torch.ones(3), (2, 2), check_invariants=False)
     with pytest.raises(ValueError, match=r"^`targets` row 0: label 1 must not occur twice\.$"):
         Dataset(Features(torch.zeros(2, 1)), twice, ("a", "b"))
-
-
-def test_rows_are_kept_by_what_they_truly_have():
-    hot = (torch.rand(2000, 6, generator=torch.Generator().manual_seed(0)) < 0.4).float()
-    full = split_at_random(Dataset(Features(torch.zeros(2000, 1)), hot, tuple("abcdef")))
-    first = keep_labels(hide_labels(full, 0.6), [0, 1])
-    second = hide_labels(keep_labels(full, [0, 1]), 0.6)
-    assert len(first) == len(second)
-    assert torch.equal(first.true_targets.to_dense(), second.true_targets.to_dense())
-
-
-@pytest.mark.parametrize("wrong", [torch.tensor([False, True]), [0.7], ["a"], [[0]]])
-def test_labels_to_keep_are_numbers(wrong):
-    dataset = Dataset(Features(torch.zeros(2, 1)), torch.tensor([0, 1]), ("a", "b"))
-    with pytest.raises((TypeError, ValueError), match=r"^`labels` must .*\.$"):
-        keep_labels(dataset, wrong)
-
-
-def test_a_dataset_is_split_before_noise():
-    groups = {"superclass": Groups(torch.zeros(3, dtype=torch.int64), ("all",))}
-    clean = Dataset(Features(torch.zeros(30, 1)), torch.arange(30) % 3, tuple("abc"), label_groups=groups)
-    with pytest.raises(ValueError, match=r"^`dataset` must be split before labels are changed or hidden; .*\.$"):
-        split_at_random(label_noise(clean, 0.5))
-    assert label_noise(split_at_random(clean), 0.5).clean_targets is not None
-
-
-def test_every_part_that_is_asked_for_gets_a_group():
-    source = {"source": Groups(torch.arange(300) % 5, tuple("abcde"))}
-    dataset = Dataset(Features(torch.zeros(300, 1)), labels(300), tuple("abc"), row_groups=source)
-    assert split_by_group(dataset, "source").split.counts().tolist() == [180, 60, 60]
 
 
 @pytest.mark.parametrize(

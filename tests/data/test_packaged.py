@@ -93,13 +93,6 @@ def test_a_citation_is_read_from_its_own_fields(tmp_path):
     assert found.major == ["Animals"]
 
 
-def test_a_plain_file_reads_like_a_packed_one(tmp_path):
-    articles = [article(pmid, headings=heading("A")) for pmid in (3, 1, 2)]
-    plain = list(module.read_medline(str(write(tmp_path / "medline.xml", *articles))))
-    assert plain == read(tmp_path, *articles)
-    assert [citation.pmid for citation in plain] == ["3", "1", "2"]
-
-
 @pytest.mark.parametrize(
     ("date", "year"),
     [
@@ -155,21 +148,11 @@ def test_books_and_deletions_are_no_citations(tmp_path):
     ]
 
 
-def test_a_set_without_citations_has_none(tmp_path):
-    assert read(tmp_path) == []
-
-
 def refusal(path: Path) -> str:
     """What is said of a file that cannot be read to its end."""
     with pytest.raises(ValueError, match=rf"^`{re.escape(str(path))}` [^\n]*\.$") as caught:
         list(module.read_medline(path))
     return str(caught.value)
-
-
-def test_a_truncated_packed_file_is_refused_with_the_last_citation(tmp_path):
-    path = write(tmp_path / "medline.xml.gz", *(article(pmid, title=f"{pmid * 7919}") for pmid in range(300)))
-    path.write_bytes(path.read_bytes()[:-40])
-    assert re.search(r"damaged or not XML after citation \d+: ", refusal(path))
 
 
 def test_a_truncated_plain_file_is_refused_with_the_last_citation(tmp_path):
@@ -196,11 +179,6 @@ def test_a_file_of_another_kind_is_refused(tmp_path, name, content):
     path = tmp_path / name
     path.write_bytes(content)
     assert refusal(path)
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"none\.xml` does not exist\.$"):
-        list(module.read_medline(tmp_path / "none.xml"))
 
 
 ARTICLES = [

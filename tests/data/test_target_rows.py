@@ -71,13 +71,6 @@ def test_pairs_are_the_same_in_every_form(hot):
             assert pairs.rows.tolist() == sorted(pairs.rows.tolist()), name
 
 
-def test_pairs_of_class_indices_are_one_for_each_row():
-    pairs = label_pairs(torch.tensor([3, 0, 3]), N)
-    assert pairs.rows.tolist() == [0, 1, 2]
-    assert pairs.labels.tolist() == [3, 0, 3]
-    assert pairs.present.tolist() == [True, True, True]
-
-
 def test_a_stored_zero_is_an_absent_label():
     target = csr(torch.tensor([0, 2]), torch.tensor([1, 3]), torch.tensor([0.0, 1.0]), N)
     assert label_pairs(target, N).labels.tolist() == [3]

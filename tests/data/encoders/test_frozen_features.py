@@ -59,15 +59,6 @@ def test_features_are_computed_in_batches(tmp_path, batch_size):
     assert calls == [(min(start + batch_size, 10), 10) for start in range(0, 10, batch_size)]
 
 
-def test_everything_else_stays(tmp_path):
-    dataset = make(TEXTS)
-    result = frozen_features(dataset, Lengths(), cache=tmp_path)
-    assert result.targets is dataset.targets
-    assert result.label_names == dataset.label_names
-    assert result.inputs.kind == "features"
-    assert dataset.inputs.kind == "text"
-
-
 def test_the_second_call_computes_nothing(tmp_path):
     frozen_features(make(TEXTS), Lengths(), cache=tmp_path)
     again = Lengths()
@@ -164,12 +155,6 @@ def test_the_result_is_mapped_from_a_plain_file_that_nobody_writes(tmp_path):
     assert stored.tolist() == expected(TEXTS)
     result.inputs.batch(torch.arange(10)).zero_()
     assert read(result) == expected(TEXTS)
-
-
-def test_the_folder_of_the_environment_is_the_default(tmp_path, monkeypatch):
-    monkeypatch.setenv("SHORTLIST_CACHE", str(tmp_path / "own"))
-    frozen_features(make(TEXTS), Lengths())
-    assert len(files(tmp_path / "own", ".npy")) == 1
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e39])

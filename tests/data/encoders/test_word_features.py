@@ -77,10 +77,6 @@ def test_test_rows_do_not_change_the_features_of_training_rows():
     assert dense(first)[:3].tolist() == dense(second)[:3].tolist()
 
 
-def test_without_a_split_all_rows_are_for_training():
-    assert dense(tfidf_words(make(["red rose", "blue"]), min_count=1)).shape == (2, 3)
-
-
 def test_the_most_frequent_words_are_kept():
     result = tfidf_words(make(["oak oak oak fern", "oak moss moss", "oak moss"]), num_features=2, min_count=1)
     assert dense(result).shape == (3, 2)
@@ -133,14 +129,6 @@ def test_no_texts_make_no_rows():
 def test_training_rows_without_frequent_words_are_refused(texts):
     with pytest.raises(ValueError, match=r"^`dataset` has no words that occur in 2 training rows\.$"):
         tfidf_words(make(texts))
-
-
-def test_training_rows_must_be_there():
-    dataset = Dataset(
-        Texts(["red rose"]), torch.tensor([0]), ("only",), split=Groups(torch.tensor([1]), ("train", "test"))
-    )
-    with pytest.raises(ValueError, match=r"^`dataset` has no words"):
-        tfidf_words(dataset, min_count=1)
 
 
 @pytest.mark.parametrize("make_features", [hashed_words, tfidf_words])

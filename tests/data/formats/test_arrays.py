@@ -344,19 +344,6 @@ def test_headers_and_texts_that_are_none_are_refused(tmp_path):
     refuses(save(tmp_path, X=X, y=Y, label_names=np.array([b"\xff", b"a", b"b"])), "'label_names' must be text")
 
 
-def test_an_npy_that_is_cut_is_refused(tmp_path):
-    np.save(tmp_path / "X.npy", X)
-    np.save(tmp_path / "y.npy", Y)
-    whole = (tmp_path / "X.npy").read_bytes()
-    for content, message in (
-        (whole[:-1], "X.npy` is cut short"),
-        (b"", "X.npy` is not a numpy array"),
-        (whole[:40], "not a numpy array"),
-    ):
-        (tmp_path / "X.npy").write_bytes(content)
-        refuses(tmp_path / "X.npy", message)
-
-
 def safetensors(header, data=b""):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + data

@@ -165,15 +165,6 @@ def test_a_damaged_article_in_a_huge_file_is_not_read_to_the_end(tmp_path, monke
     refuses(write(tmp_path, broken), "article 1 is not JSON: Expecting property name enclosed in double quotes")
 
 
-def test_a_missing_or_damaged_file_is_refused(tmp_path):
-    refuses(tmp_path / "none.json", "none.json` does not exist")
-    path = tmp_path / "cut.json.gz"
-    path.write_bytes(gzip.compress(published(ARTICLES * 100).encode())[:-20])
-    refuses(path, "cut.json.gz` is damaged after byte")
-    path.write_text(published(ARTICLES))
-    refuses(path, "cut.json.gz` is damaged after byte 0: Not a gzipped file")
-
-
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
 @pytest.mark.parametrize("count", [0, 3])
 def test_other_keys_may_stand_before_and_after_the_articles(tmp_path, monkeypatch, chunk, count):
@@ -184,12 +175,6 @@ def test_other_keys_may_stand_before_and_after_the_articles(tmp_path, monkeypatc
     data = read_bioasq(path)
     assert len(data) == count
     assert data.label_names == (("Animals", "Drug Resistance, Multiple", "Mice") if count else ())
-
-
-def test_json_lines_are_still_records_of_their_own(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps(article) + "\n" for article in ARTICLES))
-    assert len(read_bioasq(path)) == 3
 
 
 @pytest.mark.parametrize(

@@ -163,14 +163,6 @@ def test_wrong_contents_are_named(tmp_path, changes, complaint):
         read_cifar(write_cifar100(tmp_path / "cifar", **changes))
 
 
-def test_other_places_are_refused(tmp_path):
-    for path in (tmp_path / "nowhere", tmp_path / "nowhere.npz"):
-        with pytest.raises(ValueError, match=r"nowhere.*` does not exist\."):
-            read_cifar(path)
-    with pytest.raises(ValueError, match="must be an npz file, or a folder with `meta`"):
-        read_cifar(tmp_path)
-
-
 def write_npz(path, **changes):
     arrays = {
         "x_train": images(4),

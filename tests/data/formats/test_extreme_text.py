@@ -2,7 +2,6 @@
 
 import gzip
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -207,15 +206,6 @@ def test_a_foreign_or_shortened_file_is_refused(tmp_path, content, sentence):
         read_extreme_text(path)
 
 
-def test_a_damaged_archive_is_refused(tmp_path):
-    path = tmp_path / "bad.txt.gz"
-    content = gzip.compress(written([([1], {0: f"{i}.5"}) for i in range(5000)]).encode())
-    for damaged in (content[:-9], content[:5000], b"3 4 3\n", content[:3000] + b"\xff" * 60 + content[3060:]):
-        path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"`.*bad.txt.gz` is damaged: .*\.$"):
-            read_extreme_text(path)
-
-
 def test_files_and_options_that_do_not_fit_are_refused(tmp_path):
     path, other = tmp_path / "a.txt", tmp_path / "b.txt"
     path.write_text(written(ROWS))
@@ -371,9 +361,3 @@ def test_the_fast_parser_sees_that_a_row_is_out_of_order_and_sorts_it():
     assert block.columns.tolist() == [2, 9, 7, 1, 2, 3]
     assert block.values.tolist() == [2, 1, 1, 1, 2, 3]
     assert block.counts.tolist() == [2, 1, 3]
-
-
-def test_a_folder_path_is_taken_as_text_too(tmp_path):
-    for part in ("train", "test"):
-        Path(tmp_path, f"{part}.txt").write_text(written(ROWS))
-    assert len(read_extreme_text(str(tmp_path))) == 10

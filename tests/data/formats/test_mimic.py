@@ -160,11 +160,6 @@ def test_a_wrong_file_is_refused_with_its_line(folder, content, message):
     refuses(folder, message)
 
 
-def test_what_is_no_text_is_refused_with_its_line(folder):
-    (folder / "test_full.csv").write_bytes(HEADER.encode() + b"1,2,\xff\xfe,401.9,1\n")
-    refuses(folder, "test_full.csv` line 2 is not utf-8 text")
-
-
 def test_missing_files_are_named(folder, tmp_path_factory):
     (folder / "dev_full.csv").unlink()
     refuses(folder, "dev_full.csv` does not exist")
@@ -178,11 +173,3 @@ def test_an_admission_in_two_lists_is_refused(tmp_path):
     for part in ("train", "dev", "test"):
         (tmp_path / f"{part}_full_hadm_ids.csv").write_text("2\n" if part != "dev" else "\n")
     refuses(tmp_path, "test_full_hadm_ids.csv` line 1: HADM_ID 2 must be in one part; it is also in train")
-
-
-def test_the_version_may_be_a_number(folder):
-    for part in ("train", "dev", "test"):
-        (folder / f"{part}_full.csv").rename(folder / f"{part}_50.csv")
-    assert read_mimic(folder, version=50).name == "mimic-50"
-    assert labels_of(read_mimic(folder, version=50)) == labels_of(read_mimic(folder, version="50"))
-    refuses(folder, "`version` must be 'full' or '50'; got 51.", version=51)

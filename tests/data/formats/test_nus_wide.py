@@ -144,20 +144,6 @@ def test_a_file_that_is_wrong_is_named(tmp_path, case):
         read_nus_wide(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("ConceptsList/Concepts81.txt", r"Concepts81\.txt` does not exist\.$"),
-        (ANIMALS, r"Labels_animal_Train\.txt` does not exist\.$"),
-    ],
-)
-def test_a_file_that_is_missing_is_named(tmp_path, name, message):
-    write_by_part(tmp_path)
-    (tmp_path / name).unlink()
-    with pytest.raises(ValueError, match=message):
-        read_nus_wide(tmp_path)
-
-
 def test_missing_lists_and_folders_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"none` does not exist\.$"):
         read_nus_wide(tmp_path / "none")

@@ -1,7 +1,6 @@
 """Open Images, from samples in the published layout."""
 
 import csv
-import gzip
 from pathlib import Path
 
 import pytest
@@ -133,16 +132,6 @@ def test_a_single_file_may_have_any_name(tmp_path):
     split = read_open_images(file, split="test").split
     assert split is not None
     assert split.names == ("test",)
-
-
-def test_a_file_may_be_packed(tmp_path):
-    plain = write(tmp_path, "plain.csv", TRAIN)
-    packed = tmp_path / "train-annotations-human-imagelabels.csv.gz"
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
-    assert torch.equal(read_open_images(packed).targets.to_dense(), read_open_images(plain).targets.to_dense())
-    packed.write_bytes(packed.read_bytes()[:-20])
-    with pytest.raises(ValueError, match=r"csv\.gz` is damaged after line \d"):
-        read_open_images(packed)
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 2**16])

@@ -280,16 +280,6 @@ def test_trainval_alone_is_for_training(tmp_path, with_test):
     assert data.label_names[int(read_voc(tmp_path).targets.col_indices()[0])] == "dog"
 
 
-def test_class_lists_of_trainval_are_read(tmp_path):
-    lists = tmp_path / "ImageSets" / "Main"
-    lists.mkdir(parents=True)
-    (lists / "trainval.txt").write_text("a\nb\n")
-    (lists / "cow_trainval.txt").write_text("a  1\nb -1\n")
-    data = read_voc(tmp_path)
-    assert data.label_counts()[PUBLISHED.index("cow")] == 1
-    assert data.split.names == ("train",)
-
-
 def test_an_unspecified_difficulty_is_none(tmp_path):
     annotate(tmp_path, "a", thing("cow", "Unspecified"), thing("dog", "1"))
     example = read_voc(tmp_path).targets.to_dense()[0]

@@ -138,20 +138,6 @@ def test_the_single_positive_is_uniform_over_the_labels_of_a_row():
 
 
 @every_procedure
-def test_the_truth_is_kept_also_after_two_procedures(hide):
-    hot = torch.ones(40, 4)
-    dataset = make(hot, split=Groups.of(["train", "test"] * 20))
-    once = hide(dataset)
-    twice = hide_labels(once, 0.5, mark="unknown", seed=8)
-    for result in (once, twice):
-        assert result.clean_targets is not None
-        assert torch.equal(to_multi_hot(result.clean_targets, 4), hot)
-    assert dataset.clean_targets is None
-    assert torch.equal(dataset.targets, torch.ones(40, 4))
-    assert torch.equal(to_multi_hot(twice.part("test").targets, 4), torch.ones(20, 4))
-
-
-@every_procedure
 def test_a_class_per_row_is_a_set_of_one(hide):
     classes = torch.arange(100) % 4
     result = hide(make(classes))
@@ -172,28 +158,3 @@ def test_rows_without_labels_no_rows_and_one_row_pass(hide):
     assert len(hide(make(torch.empty(0, 4)))) == 0
     assert len(hide(make(torch.empty(0, dtype=torch.int64)))) == 0
     assert len(hide(make(torch.ones(1, 4)))) == 1
-
-
-@every_procedure
-def test_the_seed_decides_and_nothing_else(hide):
-    dataset = make(torch.ones(50, 4))
-    assert torch.equal(dense(hide(dataset, seed=1)), dense(hide(dataset, seed=1)))
-    assert not torch.equal(dense(hide(dataset, seed=1)), dense(hide(dataset, seed=2)))
-
-
-@every_procedure
-def test_another_mark_is_refused(hide):
-    with pytest.raises(ValueError, match=r"^`mark` must be 'absent' or 'unknown'; got 'gone'\.$"):
-        hide(make(torch.ones(2, 4)), mark="gone")
-
-
-@every_procedure
-def test_a_seed_below_zero_is_refused(hide):
-    with pytest.raises(ValueError, match=r"^`seed` must be an integer from 0; got -1\.$"):
-        hide(make(torch.ones(2, 4)), seed=-1)
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.5, float("nan")])
-def test_a_rate_that_is_no_probability_is_refused(rate):
-    with pytest.raises(ValueError, match=rf"^`rate` must lie in \[0, 1\]; got {rate}\.$"):
-        hide_labels(make(torch.ones(2, 4)), rate)

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shortlist.data import Dataset, Features, Groups, hide_labels, label_noise
-from shortlist.targets import to_multi_hot
 
 examples = settings(derandomize=True, deadline=None, max_examples=60)
 PARTS = ("train", "val", "test")
@@ -84,16 +83,6 @@ def test_a_class_never_leaves_its_superclass(others_only):
     assert (group[noisy.targets.numpy()] == group[clean.targets.numpy()]).all()
 
 
-def test_only_training_rows_are_touched():
-    clean = world(5000)
-    noisy = label_noise(clean, 1.0, others_only=True)
-    assert clean.split is not None
-    outside = clean.split.index != clean.split.names.index("train")
-    assert outside.sum() == 3000
-    assert torch.equal(noisy.targets[outside], clean.targets[outside])
-    assert bool((noisy.targets != clean.targets).any())
-
-
 def test_without_a_split_all_rows_are_for_training():
     clean = world(5000, split=False)
     several = torch.tensor([SIZE[group] > 1 and group >= 0 for group in SUPERCLASS])[clean.targets]
@@ -115,15 +104,6 @@ def test_the_truth_is_kept_also_after_two_procedures():
         assert torch.equal(dataset.clean_targets, before)
         assert torch.equal(dataset.true_targets, before)
     assert torch.equal(thrice.part("test").true_targets, clean.part("test").targets)
-
-
-def test_everything_else_stays():
-    clean = world(50)
-    noisy = label_noise(clean, 0.5)
-    assert noisy.inputs is clean.inputs
-    assert noisy.split is clean.split
-    assert noisy.label_groups == clean.label_groups
-    assert noisy.targets.dtype == torch.int64
 
 
 @examples
@@ -150,42 +130,3 @@ def test_any_partition_is_respected(classes, groups, rate, others_only, seed):
             assert groups[drawn] == groups[old]
             if others_only and rate == 1:
                 assert drawn != old
-
-
-def test_the_seed_decides_and_nothing_else():
-    clean = world(1000)
-    again = label_noise(clean, 0.5, seed=4)
-    assert torch.equal(label_noise(clean, 0.5, seed=4).targets, again.targets)
-    assert not torch.equal(label_noise(clean, 0.5, seed=5).targets, again.targets)
-
-
-def test_no_rows_and_one_row_pass():
-    for rows in (0, 1):
-        assert len(label_noise(world(rows, split=False), 1.0, others_only=True)) == rows
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
-def test_a_rate_that_is_no_probability_is_refused(rate):
-    with pytest.raises(ValueError, match=rf"^`rate` must lie in \[0, 1\]; got {rate}\.$"):
-        label_noise(world(10), rate)
-
-
-def test_a_missing_partition_is_refused():
-    with pytest.raises(ValueError, match=r"must have 'genus'; it has superclass\.$"):
-        label_noise(world(10), 0.5, groups="genus")
-
-
-def test_sets_of_labels_are_refused():
-    clean = world(10)
-    hot = Dataset(clean.inputs, to_multi_hot(clean.targets, N), clean.label_names, label_groups=clean.label_groups)
-    with pytest.raises(TypeError, match=r"^`label_noise` needs one class per row, .*; the targets are multi-hot\.$"):
-        label_noise(hot, 0.5)
-
-
-def test_a_split_without_a_training_part_is_refused():
-    clean = world(3, split=False)
-    dataset = Dataset(
-        clean.inputs, clean.targets, clean.label_names, clean.label_groups, split=Groups.of(["val", "val", "test"])
-    )
-    with pytest.raises(ValueError, match=r"^`name` must be one of test, val; got 'train'\.$"):
-        label_noise(dataset, 0.5)

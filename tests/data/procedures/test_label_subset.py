@@ -77,11 +77,6 @@ def test_class_indices_stay_class_indices(classes, labels):
     assert rows_of(few) == [row for row, label in enumerate(classes) if label in labels]
 
 
-def test_labels_may_be_a_tensor():
-    few = keep_labels(make(torch.tensor([0, 1, 2])), torch.tensor([2, 1]))
-    assert few.targets.tolist() == [1, 0]
-
-
 def test_a_row_needs_a_class_to_be_evaluated_on():
     superclass = {"superclass": Groups(torch.zeros(N, dtype=torch.int64), ("all",))}
     clean = replace(make(torch.arange(N).repeat(40)), label_groups=superclass)
@@ -133,11 +128,6 @@ def test_frequent_labels_are_present_often_enough(hot, least, part):
     assert torch.equal(
         to_multi_hot(few.targets, len(often)), to_multi_hot(keep_labels(dataset, often).targets, len(often))
     )
-
-
-def test_frequent_labels_of_a_part_that_is_none_are_refused():
-    with pytest.raises(ValueError, match=r"^`name` must be one of train; got 'val'\.$"):
-        frequent_labels(make(torch.tensor([0]), split=Groups.of(["train"])), 1, part="val")
 
 
 def species_table() -> tuple[Dataset, np.ndarray, np.ndarray]:
@@ -211,21 +201,3 @@ def test_the_least_count_is_kept():
     dataset = make(torch.tensor([0] * 4 + [2] * 5))
     assert sample_groups(dataset, 1.0).label_names == ("c",)
     assert sample_groups(dataset, 1.0, min_count=4).label_names == ("a", "c")
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
-def test_a_share_that_is_none_is_refused(share):
-    with pytest.raises(ValueError, match=rf"^`share` must lie in \[0, 1\]; got {share}\.$"):
-        sample_groups(make(torch.tensor([0])), share)
-
-
-def test_a_missing_partition_is_refused():
-    with pytest.raises(ValueError, match=r"^`label_groups` of the dataset must have 'family'; it has genus\.$"):
-        sample_groups(make(torch.tensor([0])), 0.5, groups="family")
-
-
-def test_no_rows_pass():
-    empty = make(torch.empty(0, dtype=torch.int64))
-    assert len(keep_labels(empty, [1])) == 0
-    assert frequent_labels(empty, 1).num_labels == 0
-    assert sample_groups(empty, 1.0).num_labels == 0

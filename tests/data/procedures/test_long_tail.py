@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from shortlist.data import Dataset, Features, Groups, label_noise, long_tail, long_tail_sizes
 from shortlist.data.procedures.long_tail import rank_within
-from shortlist.targets import to_multi_hot
 
 examples = settings(derandomize=True, deadline=None, max_examples=60)
 PARTS = ("train", "val", "test")
@@ -170,20 +168,3 @@ def test_ranks_agree_with_a_loop(entries):
     for i, rank in enumerate(ranks):
         before = [j for j in range(len(keys)) if classes[j] == classes[i] and (keys[j], j) < (keys[i], i)]
         assert rank == len(before)
-
-
-def test_the_imbalance_is_what_was_asked_for():
-    thin = long_tail(world([i % 5 for i in range(5000)]), 100)
-    counts = thin.label_counts().tolist()
-    assert Fraction(counts[0], counts[-1]) == 100
-
-
-def test_another_order_is_refused():
-    with pytest.raises(ValueError, match=r"^`order` must be 'index' or 'random'; got 'size'\.$"):
-        long_tail(world([0]), 10, order="size")  # pyright: ignore[reportArgumentType]
-
-
-def test_sets_of_labels_are_refused():
-    dataset = Dataset(Features(torch.zeros(2, 1)), to_multi_hot(torch.tensor([0, 1]), 2), ("a", "b"))
-    with pytest.raises(TypeError, match=r"^`long_tail` needs one class per row, .*; the targets are multi-hot\.$"):
-        long_tail(dataset, 10)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from shortlist.data.worlds import bayes
 from shortlist.data.worlds.bayes import (
-    BayesRisk,
     average_k_advantage,
     average_k_risk,
     average_k_threshold,
@@ -107,13 +106,6 @@ def test_a_decimal_k_is_read_as_written():
     gains = torch.arange(100, 0, -1.0)[:, None]
     assert 0.07 * 100 > 7
     assert average_k_threshold(gains, 0.07) == 94  # the seventh largest
-
-
-def test_a_hand_computed_case():
-    gains = torch.tensor([SURE, UNSURE], dtype=torch.float64)
-    assert top_k_risk(gains, 2).value == pytest.approx((0.02 + 0.32) / 2)
-    assert average_k_risk(gains, 2).value == pytest.approx((0.04 + 0.02) / 2)
-    assert average_k_risk(gains, 2.25).value == pytest.approx((0.02 + 0.04 / 2) / 2)
 
 
 def test_ties_at_the_threshold_are_shared_so_that_the_average_is_k():
@@ -214,11 +206,6 @@ def test_subnormal_and_huge_gains_keep_their_order():
 def test_the_best_precision_takes_the_most_probable():
     assert best_precision(torch.tensor([[0.9, 0.7, 0.1], [0.4, 0.8, 0.3]]), 1).value == pytest.approx(0.85)
     assert best_precision(torch.tensor([[0.0, 0.0]]), 1) == (0, math.inf)
-
-
-def test_a_figure_has_names():
-    risk = BayesRisk(0.25, 0.01)
-    assert (risk.value, risk.standard_error) == (0.25, 0.01)
 
 
 @pytest.mark.parametrize(

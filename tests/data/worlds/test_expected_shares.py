@@ -70,20 +70,6 @@ def test_rows_are_answered_in_their_own_order_whatever_block_they_fall_into():
     assert torch.allclose(expected_shares(p)[chosen], expected_shares(p[chosen]), rtol=1e-13)
 
 
-@pytest.mark.parametrize("level", [0.02, 0.5, 1.0])
-def test_shares_of_very_many_labels_agree_with_the_law_of_the_number_of_the_others(level):
-    p = level * Draws(1, "test").uniform(600)
-    p[:3] = [0.0, 1.0, level]
-    shares = expected_shares(torch.from_numpy(p)[None])[0].numpy()
-    for label in (0, 1, 2, 17, 599):
-        law = np.ones(1)
-        for other in np.delete(p, label):
-            law = np.convolve(law, [1 - other, other])
-        want = p[label] * (law / np.arange(1, len(law) + 1)).sum()
-        assert shares[label] == pytest.approx(want, rel=1e-11, abs=1e-15)
-    assert shares.sum() == pytest.approx(1 - np.prod(1 - p))
-
-
 def test_shares_are_in_the_order_of_the_probabilities():
     p = torch.from_numpy(Draws(2, "test").uniform(40))
     assert torch.equal(expected_shares(p[None])[0].argsort(), p.argsort())

@@ -165,14 +165,6 @@ def test_the_best_rules_miss_the_stated_share_on_a_sample():
     assert float(found.mean()) == pytest.approx(precision.value, abs=6 * float(found.std()) / math.sqrt(rows))
 
 
-@pytest.mark.parametrize("rows", [0, 1])
-def test_a_sample_may_be_tiny(rows):
-    data = WORLD.sample(rows)
-    assert len(data) == rows
-    assert data.targets.shape == (rows, 60)
-    assert MultiLabelWorld(1, labels_per_row=0.5).sample(rows).num_labels == 1
-
-
 @pytest.mark.slow
 def test_another_process_draws_the_same_world_and_rows():
     code = (
@@ -221,12 +213,3 @@ def test_seeds_of_world_and_sample_both_matter():
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         MultiLabelWorld(**options)
-
-
-def test_wrong_inputs_are_refused():
-    with pytest.raises(ValueError, match=r"`x` must have shape \(B, 16\); got \(16,\)"):
-        WORLD.observed_probabilities(torch.zeros(16))
-    with pytest.raises(TypeError, match="`x` must be floating"):
-        WORLD.probabilities(torch.zeros(2, 16, dtype=torch.int64))
-    with pytest.raises(ValueError, match="`split` must be three shares with sum 1"):
-        WORLD.sample(5, split=(0.5, 0.5, 0.5))
