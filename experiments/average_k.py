@@ -103,7 +103,7 @@ def _sets(val_logits: Tensor, logits: Tensor, k: float, link: Link) -> Tensor:
 
 
 def set_figures(inside: Tensor, classes: Tensor, counts: Tensor) -> dict[str, Any]:
-    """Figures of sets.
+    """Accuracy and sizes of sets.
 
     Args:
         inside: ``(N, n)`` bool, which labels are in the set of a row.
@@ -116,7 +116,7 @@ def set_figures(inside: Tensor, classes: Tensor, counts: Tensor) -> dict[str, An
     means = class_means(coverage.by_class(), counts, total)
     shots = Shots.of_counts(counts)
     groups = {name: shots.of_label[classes] == index for index, name in enumerate(shots.names)}
-    # Each class weighs as much as it has training rows, so that the mean is that of rows with the tail of training.
+    # Classes are weighted by their training rows, as on rows with the same long tail.
     weight = (counts / total.clamp(min=1))[classes]
     histograms = {name: _histogram(sizes[rows], weight[rows]) for name, rows in groups.items()}
     histograms |= {"rows": _histogram(sizes, torch.ones_like(weight)), "training": _histogram(sizes, weight)}
@@ -125,7 +125,7 @@ def set_figures(inside: Tensor, classes: Tensor, counts: Tensor) -> dict[str, An
 
 
 def _histogram(sizes: Tensor, weight: Tensor) -> list[float]:
-    """The share of each size from 0; empty without rows."""
+    """The fraction of each size from 0; empty without rows."""
     if len(sizes) == 0 or float(weight.sum()) == 0:
         return []
     counted = torch.bincount(sizes.clamp(max=LARGEST_SIZE), weight.double(), minlength=LARGEST_SIZE + 1)

@@ -87,7 +87,7 @@ def draw_triangles(
 
 
 def _steps(points: int) -> int:
-    """How fine the mesh of so many points is: they are (s + 1)(s + 2) / 2."""
+    """The number of steps s of a mesh of (s + 1)(s + 2) / 2 points."""
     return (math.isqrt(8 * points + 1) - 3) // 2
 
 
