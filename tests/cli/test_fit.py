@@ -1,8 +1,6 @@
 """``shortlist fit``: a folder that loads, figures that parse, YAML with flags over it, one sentence for mistakes."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -82,33 +80,6 @@ def test_people_get_a_table_and_the_folder(capsys, folder):
     for word in ("parts", "cross_entropy", "top1_error", "average2_error", "best_epoch", "Model: [model]"):
         assert word in out
     assert load_model("[model]").rule is not None
-
-
-def test_images_and_texts_train_from_the_command_line(capsys, folder):
-    small = ["--epochs", "1", "--k", "2", "--encoder_options.width", "2"]
-    code, out, _ = run(capsys, "digits", *small, "--output", "digits-model", "--json")
-    assert code == 0
-    assert json.loads(out).keys() == {
-        "best_epoch",
-        "epochs",
-        "top1_error",
-        "top2_error",
-        "average2_error",
-        "average_size",
-    }
-    lines = [f"{name} is a word,{name}" for name in ("owl", "fox", "hare") for _ in range(20)]
-    Path("texts.csv").write_text("text,label\n" + "\n".join(lines) + "\n")
-    code, out, _ = run(capsys, "texts.csv", "--reader", '{"label": "label", "text": "text"}', *QUICK, "--words", "64",
-                       "--output", "texts-model", "--json")  # fmt: skip
-    assert code == 0
-    assert load_model("texts-model").plan.words == {"num_features": 64, "ngrams": 1}
-
-
-def test_sets_train_from_the_command_line(capsys, folder):
-    code, out, _ = run(capsys, "sets.npz", *QUICK, "--loss", "lml_nll", "--output", "model", "--json")
-    assert code == 0
-    assert {"map", "recall@2", "precision@1"} <= json.loads(out).keys()
-    assert load_model("model").plan.loss == "lml_nll"
 
 
 def data_of(path: str, seed: int = 0, **more: str):
@@ -253,11 +224,6 @@ def test_a_reader_gets_lists_of_yaml_as_it_takes_them(capsys, folder):
         assert refused(capsys, "parts.csv", "--reader", value, "--output", "m").startswith(sentence)
 
 
-def test_a_class_loss_on_sets_is_one_sentence(capsys, folder):
-    sentence = refused(capsys, "sets.npz", *QUICK, "--loss", "cross_entropy", "--output", "m")
-    assert sentence == "`loss` 'cross_entropy' is for one class per row; the rows have sets."
-
-
 def test_a_folder_that_holds_something_else_is_one_sentence(capsys, folder):
     arguments = ["parts.csv", *reader(split="part"), *QUICK, "--output"]
     assert run(capsys, *arguments, "model")[0] == 0
@@ -266,24 +232,6 @@ def test_a_folder_that_holds_something_else_is_one_sentence(capsys, folder):
     checkpoint = Path("model/checkpoints/last.ckpt")
     checkpoint.write_bytes(checkpoint.read_bytes()[:300])
     assert refused(capsys, *arguments, "model").startswith(f"`{checkpoint}` cannot be read as a checkpoint: ")
-
-
-def test_an_interrupted_run_goes_on_and_ends_with_the_same_figures(capsys, folder, monkeypatch):
-    arguments = ["parts.csv", *reader(split="part"), *QUICK, "--epochs", "3", "--json", "--output"]
-    wanted = run(capsys, *arguments, "whole")
-    step = SetClassifier.training_step
-
-    def training_step(self, batch, index):
-        if self.current_epoch == 2:
-            raise OSError(28, "No space left on device")
-        return step(self, batch, index)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SetClassifier, "training_step", training_step)
-        assert refused(capsys, *arguments, "model") == FULL
-    assert not Path("model/model.json").exists()
-    assert run(capsys, *arguments, "model") == wanted
-    assert run(capsys, *arguments, "model") == wanted
 
 
 @pytest.mark.parametrize("epoch", [0, 2])
@@ -336,14 +284,3 @@ def test_a_full_disk_is_one_sentence(capsys, folder, monkeypatch):
     assert not Path("model/model.json").exists()
     assert run(capsys, *arguments)[0] == 0
     assert load_model("model").rule is not None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["--k", "99", "--output", "m"], ["--zzz", "--output", "m"], []])
-def test_a_process_of_its_own_ends_with_code_2_and_one_line(tmp_path, arguments):
-    command = [sys.executable, "-c", "import sys; from shortlist.cli import main; sys.exit(main())", "fit", "digits"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("shortlist: ")

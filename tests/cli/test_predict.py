@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from shortlist.cli import main
 from shortlist.predict import scores as scores_module
-from shortlist.predict.resumable_output import PartialOutput
 from shortlist.predict.set_files import CsvLines, SetRows
 from shortlist.sets import AverageError, AverageK, PredictionSets, TopK
 from tests.cli.command import command
@@ -145,43 +143,6 @@ def test_a_seed_decides_ties_for_good(folder, capsys):
     assert first == again != other
 
 
-@pytest.mark.parametrize("rows", [["nan", 13], ["inf", 3]])
-def test_a_score_that_is_none_leaves_no_file_if_nothing_is_finished(folder, capsys, rows):
-    broken = LOGITS.clone()
-    broken[rows[1], 2] = float(rows[0])
-    np.save("broken.npy", broken.numpy())
-    Path("sets.jsonl").write_text("before")
-    before = sorted(os.listdir())
-    code, out, err = run(capsys, "broken.npy", "--logits", "--rule", "logits.json", "-o", "sets.jsonl")
-    assert (code, out) == (2, "")
-    rule = "scores must not be NaN or infinite"
-    assert err == f"shortlist: `broken.npy` row {rows[1]}: {rule}; that of label 2 is {rows[0]}.\n"
-    assert Path("sets.jsonl").read_text() == "before"
-    assert sorted(os.listdir()) == before
-
-
-@pytest.mark.parametrize("name", ["sets.jsonl", "sets.csv", "sets.parquet"])
-def test_a_full_disk_is_told_and_leaves_what_was_there(folder, capsys, monkeypatch, name):
-    Path(name).write_text("before")
-    append = PartialOutput.append
-
-    def full(partial, content):
-        if partial.finished.rows:
-            raise OSError(28, "No space left on device")
-        append(partial, content)
-
-    arguments = ("logits.npy", "--logits", "--rule", "logits.json", "-o", name)
-    with monkeypatch.context() as patch:
-        patch.setattr(PartialOutput, "append", full)
-        code, out, err = run(capsys, *arguments)
-    assert (code, out) == (2, "")
-    assert err == f"shortlist: `{name}` cannot be written: No space left on device.\n"
-    assert Path(name).read_text() == "before"
-    assert sorted(os.listdir(f"{name}.partial")) == ["progress.json", "rows"]
-    assert run(capsys, *arguments)[1].startswith("50 sets (20 of them resumed), ")
-    assert not Path(f"{name}.partial").exists()
-
-
 def test_a_reader_that_has_seen_enough_ends_the_command_quietly(folder):
     np.save("many.npy", np.zeros((20000, 4), dtype=np.float32))
     TopK(2).fit(LOGITS, from_logits=True).save("two.json")
@@ -196,17 +157,3 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(folder):
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 141
-
-
-def test_a_saved_model_answers_with_its_own_rule(tmp_path, capsys):
-    from shortlist.data import digits
-    from shortlist.train import FitOptions, evaluate, fit, save_model
-
-    data = digits()
-    fitted = fit(data, FitOptions(epochs=1, k=2))
-    evaluation = evaluate(fitted, data)
-    folder = save_model(fitted, tmp_path / "model", rule=evaluation.rule)
-    assert main(["predict", str(folder), "--data", "digits", "--part", "test"]) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [len(line["labels"]) for line in lines] == evaluation.sizes.tolist()
-    assert set(lines[0]) == {"row", "labels", "scores"}
