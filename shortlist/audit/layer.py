@@ -51,7 +51,7 @@ def read_system(
         raise ValueError(f"`bias` must have one entry per label, {len(weight)}; got {len(offset)}.")
     system = System(weight, offset, mode, dft)
     if dft is not None and not system.is_fourier:
-        raise ValueError(
+        raise InputError(
             f"`dft` is {dft}, but the first {2 * dft + 1} columns of `weight` are not that Fourier matrix."
         )
     return system

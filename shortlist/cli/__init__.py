@@ -34,10 +34,6 @@ from shortlist.extras import MissingExtraError, require
 
 __all__ = ["main"]
 
-# Packages whose readers do not raise InputError everywhere yet.
-_READERS = tuple(
-    f"shortlist.{name}" for name in ("audit", "checks", "data", "labels", "metrics", "nn", "recipes", "sets", "train")
-)
 _COMMANDS = (audit, bench, calibrate, compare, data, evaluate, fit, losses, memory, predict, report, reproduce)
 
 
@@ -81,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         _report(f"interrupted{f': {error}' if str(error) else ''}.", debug, before="\n")
         return 130
-    except (ValueError, TypeError, ImportError, OSError, MemoryError, RuntimeError) as error:
+    except (InputError, MissingExtraError, OSError, MemoryError, RuntimeError) as error:
         sentence = _sentence(error)
         if sentence is None:
             raise
@@ -107,19 +103,12 @@ def _sentence(error: Exception) -> str | None:
         if error.strerror is None:
             return str(error) or None
         return f"{error.strerror}." if error.filename is None else f"`{error.filename}`: {error.strerror}."
-    if isinstance(error, InputError | MissingExtraError) or _in_reader(error):
+    if isinstance(error, InputError | MissingExtraError):
         return str(error)
     # torch reports a lack of memory as a RuntimeError.
     if isinstance(error, MemoryError) or "allocate" in str(error):
         return "there is not enough memory; smaller batches and fewer jobs or processes need less."
     return None
-
-
-def _in_reader(error: Exception) -> bool:
-    """Whether a reader of users' files raised a plain ValueError or TypeError."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    module = frames[-1][0].f_globals.get("__name__", "") if frames else ""
-    return isinstance(error, ValueError | TypeError) and module.startswith(_READERS)
 
 
 def _report(sentence: str, debug: bool, *, before: str = "") -> None:

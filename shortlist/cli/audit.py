@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.cli.console import console, table
-from shortlist.cli.options import add_cluster_option, add_parser
+from shortlist.cli.options import add_cluster_option, add_parser, whole_number
 from shortlist.errors import InputError
 from shortlist.formatting import format_percent
 
@@ -46,11 +46,21 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--mode", choices=("sign", "top-k"), default="sign", help="logits against 0, or the k largest")
     parser.add_argument("--dft", metavar="K", type=int, help="the first 2K + 1 columns are the Fourier matrix")
     parser.add_argument("--no-radius", action="store_true", help="verdicts and certificates only: faster")
-    parser.add_argument("--jobs", metavar="N", type=int, help="processes; by default all cores if that pays off")
+    parser.add_argument(
+        "--jobs", metavar="N", type=_jobs, help="processes; by default all cores if that pays off; -1 for all cores"
+    )
     add_cluster_option(parser, "no files")
     parser.add_argument("--worst", metavar="N", type=int, default=5, help="how many sets to name (default 5)")
     parser.add_argument("--json", metavar="FILE", help="write the report, certificates included")
     parser.add_argument("--verify", metavar="FILE", help="check the certificates of a saved report instead")
+
+
+def _jobs(value: str) -> int:
+    """Read a number of processes as joblib counts them: negative numbers count back from all cores."""
+    jobs = whole_number(at_least=-(1 << 16))(value)
+    if jobs == 0:
+        raise argparse.ArgumentTypeError("must not be 0")
+    return jobs
 
 
 def run(options: argparse.Namespace) -> int:

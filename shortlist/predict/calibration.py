@@ -109,6 +109,9 @@ def calibrate(scores: Scores, rule: SetRule, target: Tensor | None = None, *, pr
     Returns:
         The rule.
 
+    Raises:
+        InputError: if the scores or labels are not such as the rule needs.
+
     Example:
         >>> from shortlist.predict import tensor_scores
         >>> from shortlist.sets import AverageK
@@ -116,11 +119,14 @@ def calibrate(scores: Scores, rule: SetRule, target: Tensor | None = None, *, pr
         >>> calibrate(scores, AverageK(1.5)).predict(torch.tensor([[0.1, 0.8, 0.1]])).labels
         tensor([1])
     """
-    with scores.progress("calibrating", shown=progress) as blocks:
-        for block in blocks:
-            labels = labels_of(target, block) if rule.needs_labels and target is not None else None
-            rule.partial_fit(block.scores, labels, from_logits=scores.from_logits)
-    return rule.finish()
+    try:
+        with scores.progress("calibrating", shown=progress) as blocks:
+            for block in blocks:
+                labels = labels_of(target, block) if rule.needs_labels and target is not None else None
+                rule.partial_fit(block.scores, labels, from_logits=scores.from_logits)
+        return rule.finish()
+    except ValueError as error:  # The rule refuses what the files hold, such as no label at all.
+        raise InputError(str(error)) from error
 
 
 def calibration_warnings(rule: SetRule) -> list[str]:

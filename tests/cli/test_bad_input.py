@@ -170,7 +170,7 @@ AUDIT = [
     ("layer.npz sets.txt --key x", "`layer.npz` has no array 'x'; it holds other, weight."),
     ("layer.npz sets.txt", "`layer.npz` must hold "),
     ("layer.safetensors sets.txt --dft 0", "`dft` "),
-    ("layer.safetensors sets.txt --jobs 0", "`jobs` must be "),
+    ("layer.safetensors sets.txt --jobs 0", "argument --jobs: must not be 0"),
     ("layer.safetensors sets.txt --cluster dask", "`cluster` must be local, dask://HOST:PORT or ray://"),
     ("layer.safetensors sets.txt --cluster ray://127.0.0.1:1", "`ray://127.0.0.1:1` cannot be reached"),
     ("layer.safetensors", "audit needs WEIGHTS and LABELS, or --verify FILE"),
