@@ -8,24 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from shortlist import functional as F
 from shortlist.functional import LinearLogits
 from shortlist.targets import to_index_lists, to_sparse
+from tests.contracts_losses import LOSSES as ALL_LOSSES
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 
-LOSSES: dict[str, Callable[..., Tensor]] = {
-    "lml_nll": lambda x, y, k, **o: F.lml_nll(x, y, k, **o),
-    "bce": lambda x, y, k, **o: F.bce(x, y, **o),
-    "asymmetric": lambda x, y, k, **o: F.asymmetric(x, y, **o),
-    "two_way": lambda x, y, k, **o: F.two_way(x, y, **o),
-    "two_way, sample": lambda x, y, k, **o: F.two_way(x, y, kind="sample", **o),
-    "two_way, class": lambda x, y, k, **o: F.two_way(x, y, kind="class", **o),
-    "truncated_topk_entropy": lambda x, y, k, **o: F.truncated_topk_entropy(x, y, k, **o),
-    "multilabel_truncated_topk_entropy": lambda x, y, k, **o: F.multilabel_truncated_topk_entropy(x, y, k, **o),
-}
+LOSSES = {str(loss): loss for loss in ALL_LOSSES if loss.module.takes_linear_logits}
 """By name, each called with logits, labels and k."""
-ONE_CLASS = {"truncated_topk_entropy"}
+ONE_CLASS = {name for name, loss in LOSSES.items() if loss.one_class}
 
 
 @dataclass

@@ -85,7 +85,7 @@ def test_more_places_than_labels_that_are_present_take_them_all(k):
 
 @each_loss
 def test_a_row_of_nan_is_nan_alone(name):
-    if name in ("bce", "asymmetric", "two_way", "two_way, class"):
+    if name in ("bce", "asymmetric", "two_way-two-way", "two_way-class"):
         return  # sums over rows
     layer, hot = Layer.draw(4, n=11), draw_hot(4, n=11, one=name in ONE_CLASS, unknown=False)
     with torch.no_grad():
