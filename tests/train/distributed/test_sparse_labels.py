@@ -11,7 +11,7 @@ from shortlist.targets import to_sparse
 from shortlist.train import FitOptions, evaluate, fit
 from shortlist.train.comparison.findings import fitted_rules, set_findings
 from shortlist.train.distributed.global_batch import _divisor, gather_targets
-from tests.label_taint import LABELS, SCORES, only_few_labels
+from tests.labels.label_taint import LABELS, SCORES, only_few_labels
 
 N, BATCH = 300, 64
 

@@ -1,4 +1,4 @@
-"""Index and sparse labels stay as few as they are: nothing as large as the scores is made of them, on any way."""
+"""Index and sparse labels are never turned into a rows x labels mask, and mean the same as one."""
 
 import math
 import sys
@@ -18,38 +18,32 @@ from tests.contracts import POTENTIALS
 from tests.contracts_losses import LOSSES, Loss
 from tests.contracts_metrics import METRICS, MetricCase
 from tests.contracts_metrics import N as FEW_LABELS
-from tests.label_taint import LABELS, SCORES, DenseLabelsError, PeakMemory, only_few_labels
+from tests.labels.label_taint import LABELS, SCORES, DenseLabelsError, PeakMemory, only_few_labels
 from tests.sets.rules import RULES, Rule
 
 ROWS, N = 8, 120
 SPARSE = ("sparse COO", "sparse CSR")
 FORMS = ("class indices", "index lists", *SPARSE)
 UPSTREAM = torch.linspace(0.5, 1.5, ROWS * N).double()
-"""Gradients of values, so that none of logits is made of labels alone."""
+"""Upstream gradients that count as scores, so that no gradient in the logits is made of labels alone."""
 
+SEVERAL = [loss for loss in LOSSES if not loss.one_class]
+UNREAD = ("noised_topk", "smooth_topk_svm")
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=str)
 each_form = pytest.mark.parametrize("form", FORMS)
 each_form_read_or_not = pytest.mark.parametrize(
     ("form", "reading"),
-    [
-        # Where nothing is read, both sparse forms are taken apart alike.
-        pytest.param(form, reading, marks=[pytest.mark.slow] * ((form, reading) == ("sparse COO", "not read")))
-        for form in FORMS
-        for reading in ("read", "not read")
-    ],
+    # Without reading values, both sparse layouts take the same path.
+    [(form, "read") for form in FORMS] + [(form, "not read") for form in FORMS if form != "sparse COO"],
     indirect=["reading"],
 )
 
 
 @pytest.fixture(params=["read", "not read"])
 def reading(request, monkeypatch):
-    """Whether values may be looked at; where not, all is done as on an accelerator."""
-    if request.param == "not read":
-        hide_values(monkeypatch)
-    return request.param
-
-
-def hide_values(monkeypatch) -> None:
+    """Whether values may be read; if not, everything runs as on an accelerator."""
+    if request.param == "read":
+        return
     for name, module in list(sys.modules.items()):
         if name.startswith(("shortlist.functional", "shortlist.labels", "shortlist.tensors")) and hasattr(
             module, "may_look"
@@ -58,7 +52,7 @@ def hide_values(monkeypatch) -> None:
 
 
 def multi_hot(loss: Loss, form: str) -> Tensor:
-    """Labels that the loss takes in this form: a row without any where it can say so, and unknown ones."""
+    """Labels that the loss takes in this form, with empty rows and unknown labels if the form has them."""
     generator = torch.Generator().manual_seed(7)
     most = 1 if loss.one_class or form == "class indices" else 3
     sizes = torch.arange(ROWS).unsqueeze(-1) % (most + 1)
@@ -69,7 +63,7 @@ def multi_hot(loss: Loss, form: str) -> Tensor:
 
 
 def labels_in(form: str, hot: Tensor) -> Tensor:
-    """The multi-hot in another form, with padding, and with more than it must have."""
+    """The multi-hot in another form."""
     if form == "class indices":
         return hot.argmax(-1)
     if form == "index lists":
@@ -107,7 +101,7 @@ def test_no_loss_makes_a_mask_of_few_labels(loss, form, reading):
 @pytest.mark.parametrize("form", ["index lists", *SPARSE])
 @pytest.mark.parametrize("case", POTENTIALS, ids=str)
 def test_no_potential_makes_a_mask_of_few_labels(case, form):
-    hot, logits = multi_hot(next(loss for loss in LOSSES if not loss.one_class), form), scores().requires_grad_()
+    hot, logits = multi_hot(SEVERAL[0], form), scores().requires_grad_()
     target = labels_in(form, hot)
     with only_few_labels(ROWS * N) as taint:
         taint.mark(LABELS, target)
@@ -118,10 +112,8 @@ def test_no_potential_makes_a_mask_of_few_labels(case, form):
 
 
 @each_form
-@pytest.mark.parametrize("case", METRICS, ids=str)
+@pytest.mark.parametrize("case", [case for case in METRICS if case.takes_target], ids=str)
 def test_no_metric_makes_a_mask_of_few_labels(case: MetricCase, form):
-    if not case.takes_target:
-        pytest.skip("it takes no labels")
     rows = 12
     hot = torch.nn.functional.one_hot(torch.arange(rows) % FEW_LABELS, FEW_LABELS).double()
     if form != "class indices":
@@ -141,34 +133,22 @@ def test_no_metric_makes_a_mask_of_few_labels(case: MetricCase, form):
 
 
 @each_form
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_no_set_rule_makes_a_mask_of_few_labels(rule: Rule, form):
-    if rule.wants == "none":
-        pytest.skip("it takes no labels")
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.wants != "none"], ids=str)
+def test_no_set_rule_or_measure_of_sets_makes_a_mask_of_few_labels(rule: Rule, form):
     rows, n = 40, 50
-    hot = torch.nn.functional.one_hot(torch.arange(rows) * 7 % n, n).double()
+    classes = torch.nn.functional.one_hot(torch.arange(rows) * 7 % n, n).double()
+    hot = classes.clone()
     if form != "class indices" and rule.wants == "sets":
         hot[3, : n if form in SPARSE else 3] = 1  # lists as wide as this row would be a mask
-    target, logits = labels_in(form, hot), scores(0, rows, n)
-    with only_few_labels(rows * n) as taint:
-        taint.mark(LABELS, target)
-        taint.mark(SCORES, logits)
-        rule.make().fit(logits, target, from_logits=True)
-        tradeoff(logits, target, from_logits=True)
-        assert taint.seen
-
-
-@each_form
-def test_no_measure_of_sets_makes_a_mask_of_few_labels(form):
-    rows, n = 40, 50
-    hot = torch.nn.functional.one_hot(torch.arange(rows) * 7 % n, n).double()
-    target, logits = labels_in(form, hot), scores(0, rows, n)
+    target, logits, one_each = labels_in(form, hot), scores(0, rows, n), labels_in(form, classes)
     sets = AverageK(3).fit(logits, from_logits=True).predict(logits)
     with only_few_labels(rows * n) as taint:
-        taint.mark(LABELS, target)
+        taint.mark(LABELS, target, one_each)
         taint.mark(SCORES, logits, sets.labels, sets.indptr, sets.scores)
+        rule.make().fit(logits, target, from_logits=True)
+        tradeoff(logits, target, from_logits=True)
         for metric in (SetCoverage(), SizeStratifiedCoverage()):
-            metric.update(sets, target)
+            metric.update(sets, one_each)
         sets.contains(target), sets.count_hits(target)
         assert taint.seen
 
@@ -206,26 +186,25 @@ def test_a_function_that_makes_a_mask_is_caught(way):
 @each_form_read_or_not
 @each_loss
 def test_few_labels_mean_what_a_mask_of_them_means(loss, form, reading):
-    """Values and two derivatives, where no path for a multi-hot with few marks is taken."""
+    """In value and two derivatives."""
     hot, logits, weight = multi_hot(loss, form), scores(), torch.linspace(0.5, 2, N).double()
     target = labels_in(form, hot)
     if form in SPARSE:
         logits = logits.masked_fill(hot < 0, math.nan)
-    soft = hot.clone().requires_grad_()  # is read as a mask, for it may have to learn
+    soft = hot.clone().requires_grad_()  # is read as a mask
     for options in ({"reduction": "none"}, {"reduction": "mean", "weight": weight}):
         results = [derivatives(loss, logits.clone().requires_grad_(), t, **options) for t in (soft, target)]
         for expected, got in zip(*results, strict=True):
             torch.testing.assert_close(got, expected.detach(), rtol=1e-9, atol=1e-11)
 
 
-SEVERAL = [loss for loss in LOSSES if not loss.one_class]
 LISTS = torch.tensor(
     [[5, 2, 7], [9, -1, -1], [-1, -1, -1], [0, -1, -1], [3, 1, 2], [7, 4, 6], [1, 0, -1], [N - 1, 0, 4]]
 )
 
 
 def stored(lists: Tensor) -> Tensor:
-    """What index lists say, from the last to the first, and not coalesced."""
+    """Index lists as a sparse tensor in reverse order, not coalesced."""
     rows, slots = (lists >= 0).nonzero(as_tuple=True)
     at = torch.stack([rows, lists[rows, slots]]).flip(-1)
     return torch.sparse_coo_tensor(at, torch.ones(len(rows)), (len(lists), N), check_invariants=False)
@@ -285,17 +264,16 @@ def test_padded_lists_map_and_differentiate_forwards(loss):
     torch.testing.assert_close(slopes, torch.autograd.grad(run(rows, target).sum(), rows)[0], rtol=1e-9, atol=1e-11)
     direction = scores(3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shortlist.labels.reading.is_plain", lambda x: False)  # so that padding stays
+        patch.setattr("shortlist.labels.reading.is_plain", lambda x: False)  # keeps the padding
         moved = torch.func.jvp(lambda x: run(x, target), (logits,), (direction,))[1]
     by_row = (slopes * direction).sum(-1)
     torch.testing.assert_close(moved.sum(-1) if loss.entrywise else moved, by_row, rtol=1e-9, atol=1e-11)
 
 
 @each_form
-@each_loss
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if str(loss) not in UNREAD], ids=str)
 def test_nothing_is_read_where_values_cannot_be(loss, form):
-    if loss.takes_noise or loss.function.__name__ == "smooth_topk_svm":
-        pytest.skip("the order statistics under it have no form for tensors without values")
+    """But for the noised and the symmetric order statistics, which have no form for tensors without values."""
     target = labels_in(form, multi_hot(loss, form))
     logits = torch.empty(ROWS, N, device="meta", requires_grad=True)
     options = {"reduction": "none"}

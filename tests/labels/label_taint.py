@@ -1,8 +1,8 @@
-"""Follows what is made of labels alone, and refuses it when it is as large as the scores: a mask of all labels.
+"""Taint tracking: raises if anything made of labels alone becomes as large as the scores: a mask of all labels.
 
-A tensor is made of labels if labels are among the inputs of its operation and nothing of scores, weights or noise is.
-Zeros and the like are made of nothing, also where they take their shape from scores; written to from labels, they are
-made of labels. Memory is what counts: an expanded view is as small as what it shows. Arrays of numpy are followed too.
+A tensor is made of labels if the inputs of its operation include labels, but no scores, weights or noise. Zeros and the
+like are made of nothing, even if they take their shape from scores; once labels are written to them, they are made of
+labels. What counts is memory, so an expanded view is as small as its base. Numpy arrays are tracked, too.
 """
 
 import weakref
@@ -25,7 +25,7 @@ class DenseLabelsError(AssertionError):
 
 
 class LabelArray(np.ndarray):
-    """An array of numpy made of labels: what is made of it is checked."""
+    """A numpy array made of labels: results computed from it are checked."""
 
     limit = 0
 
@@ -33,30 +33,30 @@ class LabelArray(np.ndarray):
         _refuse(self.size, self.limit, "an array")
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
-        return _told(getattr(ufunc, method)(*map(_plain, inputs), **options), inputs)
+        return _marked(getattr(ufunc, method)(*map(_plain, inputs), **options), inputs)
 
     def __array_function__(self, function, types, inputs, options):
         plain = [[_plain(part) for part in one] if isinstance(one, list | tuple) else _plain(one) for one in inputs]
-        return _told(function(*plain, **{name: _plain(option) for name, option in options.items()}), inputs)
+        return _marked(function(*plain, **{name: _plain(option) for name, option in options.items()}), inputs)
 
 
 class LabelTaint(TorchDispatchMode):
-    """Refuses what is made of labels alone and has at least ``limit`` numbers; ``seen`` counts what was followed."""
+    """Raises if a tensor made of labels alone has at least ``limit`` numbers; ``seen`` counts the tensors tracked."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit, self.seen = limit, 0
         self._marks: dict[int, int] = {}
-        self._kept: list[object] = []  # alive, so that no address is given away twice
+        self._kept: list[object] = []  # keeps addresses unique
 
     def mark(self, kind: int, *tensors: Tensor | None) -> None:
-        """Say what tensors are made of."""
+        """Declare what tensors are made of."""
         for tensor in tensors:
             if tensor is not None:
                 self._set(tensor, kind)
 
     def kind(self, tensor: Tensor) -> int:
-        """What a tensor is made of."""
+        """Return what a tensor is made of."""
         return self._marks.get(self._key(tensor), NOTHING)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -75,7 +75,7 @@ class LabelTaint(TorchDispatchMode):
         return result
 
     def _set(self, tensor: Tensor, kind: int) -> None:
-        # What shares memory with something marked, as the parts of a sparse tensor do, is what that is.
+        # Tensors that share memory, such as the parts of a sparse tensor, are made of the same.
         self._marks[self._key(tensor)] = max(kind, self.kind(tensor))
         self._kept.append(tensor if tensor.layout != torch.strided else tensor.untyped_storage())
 
@@ -84,7 +84,7 @@ class LabelTaint(TorchDispatchMode):
 
     def _size(self, tensor: Tensor) -> int:
         if tensor.layout != torch.strided:
-            return 0  # its parts are looked at when they are read
+            return 0  # its parts are checked when they are accessed
         return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
@@ -97,8 +97,8 @@ def _plain(value):
     return value.view(np.ndarray) if isinstance(value, LabelArray) else value
 
 
-def _told(result, inputs):
-    """What numpy made of label arrays: of labels, unless a large array of something else is among the inputs."""
+def _marked(result, inputs):
+    """Mark the result of numpy as made of labels, unless a large array of something else is among the inputs."""
     arrays = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, np.ndarray)]
     if any(not isinstance(array, LabelArray) and array.size >= LabelArray.limit for array in arrays):
         return result
@@ -108,7 +108,7 @@ def _told(result, inputs):
 
 @contextmanager
 def only_few_labels(limit: int) -> Iterator[LabelTaint]:
-    """Refuse tensors and arrays of labels alone from ``limit`` numbers on; also large new arrays of numpy."""
+    """Raise for tensors and arrays of labels alone from ``limit`` numbers on, and for new numpy arrays of that size."""
     mode, patch = LabelTaint(limit), _Patch()
     LabelArray.limit = limit
     to_numpy, from_numpy, of_tensor = Tensor.numpy, torch.from_numpy, Tensor.__array__
@@ -152,7 +152,7 @@ def only_few_labels(limit: int) -> Iterator[LabelTaint]:
 
 
 class _Patch:
-    """Attributes that are set for a while."""
+    """Attributes that are set temporarily."""
 
     def __init__(self) -> None:
         self._before: list[tuple[object, str, object]] = []
@@ -167,7 +167,7 @@ class _Patch:
 
 
 class PeakMemory(TorchDispatchMode):
-    """The most bytes that tensors made inside have held at a time."""
+    """The peak number of bytes of the tensors created inside."""
 
     def __init__(self) -> None:
         super().__init__()
