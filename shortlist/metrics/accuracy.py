@@ -18,7 +18,6 @@ from shortlist.functional.metrics.accuracy import (
     SetThreshold,
     averaged,
     check_k,
-    check_one_rule,
     class_hits,
     count_scores,
     macro_mean,
@@ -26,7 +25,14 @@ from shortlist.functional.metrics.accuracy import (
     one_class_rows,
     set_budget,
 )
-from shortlist.functional.metrics.scored_labels import check_choice, check_ks, like_k, read_scored_labels, refuse_nan
+from shortlist.functional.metrics.scored_labels import (
+    check_choice,
+    check_ks,
+    check_one_rule,
+    like_k,
+    read_scored_labels,
+    refuse_nan,
+)
 from shortlist.metrics.base import ListMetric, SumMetric, absent_labels, state_size
 from shortlist.tensors import solvable
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import whole_k
-from shortlist.functional.metrics.f1 import F1Counts, check_rule, f1_counts, f1_of
+from shortlist.functional.metrics.f1 import F1Counts, f1_counts, f1_of
+from shortlist.functional.metrics.scored_labels import check_ks, check_one_rule
 from shortlist.metrics.base import SumMetric, absent_labels
 
 
@@ -21,7 +22,9 @@ class _F1(SumMetric):
     def __init__(
         self, family: str, threshold: float | Tensor | None, k: int | None, *shape: int, **torchmetrics_options: Any
     ) -> None:
-        check_rule(threshold, k)
+        check_one_rule(k, threshold)
+        if k is not None:
+            check_ks(k)
         super().__init__(family, threshold, k, shape, **torchmetrics_options)
         self.k = k
         edge = None if threshold is None else torch.as_tensor(threshold, dtype=torch.float64).detach().clone()

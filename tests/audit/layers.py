@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 
 class Case(NamedTuple):
-    """A layer and questions about it."""
+    """A layer and label sets to audit."""
 
     weight: np.ndarray
     bias: np.ndarray | None
@@ -47,13 +47,13 @@ LAYERS = {layer.__name__: layer for layer in (gaussian, low_rank, long_tail, tra
 
 
 def label_sets(rng: Generator, weight: np.ndarray, bias: np.ndarray | None, mode: str) -> Iterator[list[int]]:
-    """Twelve questions: about a third certainly argmaxable, the others anything."""
+    """Twelve sets: about a third are certainly argmaxable, the others may be anything."""
     n, d = weight.shape
     for i in range(4):
         logits = weight @ rng.standard_normal(d) + (0 if bias is None else bias)
         threshold = np.sort(logits)[-min(n, 1 + 3 * i)] if mode == "top-k" else 0
         yield labels_where(logits >= threshold)
-        # The signs of the least certain labels turned: beyond a near boundary or out of the layer's reach.
+        # With the least certain labels flipped: beyond a near boundary, or impossible for the layer.
         order = np.argsort(np.abs(logits))
         turned = logits >= threshold
         turned[order[: 1 + i]] ^= True

@@ -1,4 +1,4 @@
-"""Curves of argmaxability against direct counts, and the plan of the radii."""
+"""Curves of argmaxability against direct counts, and quantiles of radii."""
 
 import math
 from fractions import Fraction
@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 from shortlist.audit.counting import count_argmaxable
 from shortlist.audit.curves import epsilon_curve, radius_quantiles, share_by_dimension
 from shortlist.functional import dft_matrix
+from tests.reference_audit import full_program
 
 RADII = st.one_of(st.just(0.0), st.just(math.nan), st.sampled_from([1e-12, 0.5, 1.0]), st.floats(0, 1e4))
 
@@ -96,30 +96,16 @@ def test_the_share_of_many_labels_does_not_underflow():
         (lambda: radius_quantiles([9], [0], 2, num_sets=0), r"`num_sets` must be at least 1; got 0\."),
     ],
 )
-def test_a_plan_that_cannot_be_followed_is_refused(call, text):
+def test_arguments_out_of_range_are_refused(call, text):
     with pytest.raises(ValueError, match=text):
         call()
 
 
-def chebyshev_radius(weight, labels):
-    """The text's linear programme in full, in units of its box."""
-    signs = np.where(np.isin(np.arange(len(weight)), labels), 1.0, -1.0)
-    unit = signs[:, None] * weight / np.linalg.norm(weight, axis=1, keepdims=True)
-    dim = weight.shape[1]
-    answer = linprog(
-        np.append(np.zeros(dim), -1.0),
-        A_ub=np.column_stack([-unit, np.ones(len(weight))]),
-        b_ub=np.zeros(len(weight)),
-        bounds=[(-1, 1)] * dim + [(0, None)],
-    )
-    return 1e4 * answer.x[-1]
-
-
-def test_without_slack_single_labels_all_have_the_radius_of_the_linear_programme():
+def test_without_slack_single_labels_have_the_radius_of_the_linear_program():
     found = radius_quantiles([12], [0], k=1, num_sets=100, jobs=1)
     weight = dft_matrix(12, 1, dtype=torch.float64).numpy()
     # The box is not round, so labels differ; the smallest of 100 draws among 12 labels is the smallest of all.
-    smallest = min(chebyshev_radius(weight, [label]) for label in range(12))
+    smallest = min(full_program(weight, [label]).low for label in range(12))
     assert found.radii[0, 0] == pytest.approx(smallest, rel=1e-6)
     assert found.undecided.tolist() == [[0]]
 

@@ -1,4 +1,4 @@
-"""The same question asked in another way gets the same answer."""
+"""Equivalent inputs get the same report."""
 
 import numpy as np
 import pytest

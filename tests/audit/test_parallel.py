@@ -10,7 +10,7 @@ from tests.audit.reports import assert_same
 
 
 def questions() -> Case:
-    """Some hundred sets of one layer, both verdicts, some of them asked twice."""
+    """About a hundred sets of one layer, with both verdicts, some of them twice."""
     cases = [make_case("trained", 120, 8, biased=True, mode="sign", seed=0)]
     rng = np.random.default_rng(1)
     sets = [sorted(rng.choice(120, size, replace=False).tolist()) for size in (1, 2, 3, 10) for _ in range(20)]

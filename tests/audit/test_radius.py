@@ -17,7 +17,7 @@ def test_an_orthant_holds_a_ball_as_large_as_the_box(n):
 
 @pytest.mark.parametrize("angle", [1.0, 1e-2, 1e-4, 1e-6])
 def test_a_wedge_of_the_plane_has_the_radius_of_its_angle(angle):
-    # Between the directions 0 and ``angle`` a centre (x, y) in the box lies at distance y from one side and
+    # Between the directions 0 and ``angle`` a center (x, y) in the box lies at distance y from one side and
     # x sin(angle) - y cos(angle) from the other: both equal x tan(angle / 2), with x at most 1e4.
     weight = np.array([[0.0, 1.0], [math.sin(angle), -math.cos(angle)]])
     report = audit(weight, [[0, 1]], jobs=1)

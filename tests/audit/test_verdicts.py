@@ -1,4 +1,4 @@
-"""Verdicts and radii agree with the full linear program on more than 500 mixed questions."""
+"""Verdicts and radii agree with the full linear program on more than 500 mixed sets."""
 
 from functools import lru_cache
 from itertools import product

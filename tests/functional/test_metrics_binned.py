@@ -1,4 +1,4 @@
-"""Binned average precision: its bounds hold whatever the scores, and it is exact where bins hold one score each."""
+"""Binned average precision: its bounds hold for all scores, and it is exact if every bin has one score."""
 
 import math
 

@@ -73,8 +73,8 @@ def test_more_rows_than_announced_are_an_error():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "one of `k` and `threshold` must be given; got k=None and threshold=None."),
-        ({"k": 1, "threshold": 0.5}, "one of `k` and `threshold` must be given; got k=1 and threshold=0.5."),
+        ({}, "one of `k` and `threshold` must be given; got neither."),
+        ({"k": 1, "threshold": 0.5}, "one of `k` and `threshold` must be given; got both."),
         ({"threshold": 0.5, "num_rows": 3}, "`num_rows` must be None with `threshold`; got 3."),
         ({"threshold": math.nan}, "`threshold` must be finite; got nan."),
         ({"k": 1, "average": "weighted"}, "`average` must be 'micro' or 'macro'; got 'weighted'."),

@@ -1,4 +1,4 @@
-"""Metrics in several processes, with uneven and empty shares, say what one process says of all rows."""
+"""Metrics on several processes, with uneven and empty shares, have the value of one process with all rows."""
 
 import json
 import math

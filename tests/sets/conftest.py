@@ -1,4 +1,4 @@
-"""Chance with a fixed seed, so that a test that passes once passes always."""
+"""Randomness with a fixed seed, so that tests are deterministic."""
 
 import itertools
 

@@ -57,7 +57,7 @@ RULES = [
     Rule("average error", lambda **options: AverageError(0.2, **options), "classes"),
     Rule("pointwise error", lambda **options: PointwiseError(0.2, **options), "classes"),
     Rule("plain pointwise error", lambda **options: PointwiseError(0.2, randomized=False, **options), "classes"),
-    Rule("regularised", lambda **options: PointwiseError(0.2, penalty=0.05, free=1, **options), "classes"),
+    Rule("regularized", lambda **options: PointwiseError(0.2, penalty=0.05, free=1, **options), "classes"),
     Rule("class-conditional", lambda **options: ClassConditional(0.2, **options), "classes"),
     Rule("clustered", lambda **options: ClassConditional(0.2, clusters=2, **options), "classes"),
     Rule("recall control", lambda **options: RecallControl(0.2, **options), "sets"),

@@ -1,4 +1,4 @@
-"""AverageK returns exactly ⌊K·N⌋ labels on its calibration set, at the stated threshold and whatever the ties."""
+"""AverageK returns exactly ⌊K·N⌋ labels on its calibration set, at the documented threshold and for all ties."""
 
 import math
 from fractions import Fraction
@@ -85,7 +85,7 @@ def test_the_rows_may_be_many_and_the_ties_with_them(kind, dtype):
 
 
 def test_k_is_read_as_it_is_written():
-    """Binary 0.29 · 100 and 1.1 · 10 · 11 fall beside the whole number."""
+    """In binary, 0.29 · 100 and 1.1 · 10 · 11 miss the integer."""
     for k, rows in ((0.29, 100), (0.57, 100), (1.1, 10), (1.15, 100), (2.3, 110), (0.1, 30), (0.7, 10), (4.35, 100)):
         scores = torch.rand(rows, 6, generator=seeded(rows))
         size = AverageK(k).fit(scores, from_logits=False).predict(scores).sizes.sum()
@@ -108,8 +108,8 @@ def test_the_threshold_is_the_midpoint(rows, labels, share, seed):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_neighbouring_floats_are_told_apart(dtype):
-    """Their midpoint is no float of that dtype: rounded down, it would take both."""
+def test_neighboring_floats_are_told_apart(dtype):
+    """Their midpoint is not a float of that dtype: rounded down, it would select both."""
     for start in (0.25, 0.3, 0.999):
         low = torch.tensor(start, dtype=dtype)
         high = torch.nextafter(low, torch.tensor(1.0, dtype=dtype))

@@ -1,4 +1,4 @@
-"""AverageK fitted batch by batch is AverageK fitted at once, or says that it cannot be."""
+"""AverageK fitted in batches is AverageK fitted at once, or raises."""
 
 import contextlib
 import math

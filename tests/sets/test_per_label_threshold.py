@@ -45,7 +45,7 @@ def best_threshold(scores: Tensor, truth: Tensor) -> Tensor:
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Tensor]:
-    """Held-out F1 by label of each manner ``(repetitions, labels)``, and micro F1 ``(repetitions, 1)``."""
+    """Held-out F1 by label of each method ``(repetitions, labels)``, and micro F1 ``(repetitions, 1)``."""
     found: dict[str, list[Tensor]] = {}
     for seed in range(REPETITIONS):
         (scores, truth), (fresh, fresh_truth) = tail(ROWS, seed), tail(4 * ROWS, 100 + seed)

@@ -1,4 +1,4 @@
-"""Where chance decides, it decides anew: guarantees hold over refits, and for rows that come one at a time."""
+"""Random ties are drawn anew: guarantees hold over refits, and for rows that come one at a time."""
 
 import pytest
 import torch

@@ -28,7 +28,7 @@ def test_conformal_cuts_by_hand():
 
 
 def test_a_new_value_is_below_a_cut_as_often_as_its_rank_says():
-    """Of N + 1 values in every order, each one in turn the new one: r of them are in, counting ties by their chance."""
+    """Of N + 1 values, each in turn the new one, r are in the set, with ties counted by their probability."""
     rng = np.random.default_rng(0)
     for count, alpha in ((5, 0.3), (9, 0.1), (12, 0.42)):
         values = rng.integers(0, 4, count + 1).tolist()

@@ -1,4 +1,4 @@
-"""What every rule does: streams, keeps to min_size, leaves absent labels out, reads scores as it was told."""
+"""What every rule does: fits in batches, respects min_size, leaves absent labels out, reads logits as logits."""
 
 import math
 

@@ -47,7 +47,7 @@ def test_average_k_on_true_probabilities_has_the_least_risk_on_new_rows(world, k
     size = float(sets.sizes.double().mean())
     deviation = float(sets.sizes.double().std()) / math.sqrt(ROWS)
     assert abs(size - k) <= 4 * math.sqrt(2) * deviation
-    # A threshold is the best rule for the size that it has; the size asked for is met up to chance.
+    # A threshold is the best rule for the size that it has, which is the size asked for up to sampling error.
     best = least_risk(fresh, size, on_average=True)
     assert risk(fresh, sets.to_mask()) == pytest.approx(best, abs=1e-9)
     error = 1 - float(sets.contains(draw(fresh, seeded(3))).double().mean())

@@ -52,7 +52,7 @@ def draw(probs: Tensor, generator: Generator) -> Tensor:
 
 
 def classified(kind: str, rows: int, labels: int, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Probabilities that a model says and the true classes; pairs are exchangeable, whatever the kind."""
+    """Predicted probabilities and true classes; pairs are exchangeable for every kind."""
     truth = (2.5 * torch.randn(rows, labels, generator=generator)).softmax(-1)
     classes = draw(truth, generator)
     if kind == "good":

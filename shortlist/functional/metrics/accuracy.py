@@ -16,6 +16,7 @@ from shortlist.functional.metrics.scored_labels import (
     ScoredLabels,
     check_choice,
     check_ks,
+    check_one_rule,
     like_k,
     read_scored_labels,
     refuse_nan,
@@ -219,14 +220,6 @@ def average_k_accuracy(
         limit = count_scores(data, rows, largest=size).threshold(size)
     inclusion = limit.inclusion(data.scores[rows, classes]).unsqueeze(-1)
     return averaged(ClassHits(classes, inclusion, missing), scores.shape[-1], average).squeeze(-1)
-
-
-def check_one_rule(k: float | None, threshold: float | None) -> None:
-    """Exactly one of ``k`` and ``threshold`` must be given."""
-    if (k is None) == (threshold is None):
-        raise ValueError(f"one of `k` and `threshold` must be given; got k={k} and threshold={threshold}.")
-    if threshold is not None:
-        check_number("threshold", threshold)
 
 
 def check_k(k: float, n: int) -> float:

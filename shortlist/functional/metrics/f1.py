@@ -8,13 +8,13 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_number
 from shortlist.functional.blocks import row_blocks
 from shortlist.functional.metrics.ranking import cutoff
 from shortlist.functional.metrics.scored_labels import (
     ScoredLabels,
     check_choice,
     check_ks,
+    check_one_rule,
     read_scored_labels,
     refuse_nan,
 )
@@ -56,7 +56,7 @@ def f1_counts(
         >>> f1_counts(scores, torch.tensor([[0, -1], [1, 2]]), threshold=0.5).hits
         tensor([1., 1., 1.], dtype=torch.float64)
     """
-    check_rule(threshold, k)
+    check_one_rule(k, threshold)
     data = read_scored_labels(scores, target, mask)
     refuse_nan(data.scores)
     x, n = solvable(data.scores), scores.shape[-1]
@@ -118,19 +118,6 @@ def f1_score(
 def f1_of(hits: Tensor, predicted: Tensor, positives: Tensor) -> Tensor:
     """``2 hits / (predicted + positives)``; NaN if both are 0."""
     return 2 * hits / (predicted + positives)
-
-
-def check_rule(threshold: float | Tensor | None, k: int | None) -> None:
-    """Exactly one of ``threshold`` and ``k`` must be given."""
-    if (threshold is None) == (k is None):
-        given = "neither" if k is None else "both"
-        raise ValueError(f"one of `threshold` and `k` must be given; got {given}.")
-    if k is not None:
-        check_ks([k])
-    elif not isinstance(threshold, Tensor):
-        check_number("threshold", threshold)  # pyright: ignore[reportArgumentType]
-    elif not threshold.is_floating_point():
-        raise TypeError(f"`threshold` must be a number or a floating tensor; got {threshold.dtype}.")
 
 
 def check_thresholds(threshold: float | Tensor | None, x: Tensor) -> Tensor:

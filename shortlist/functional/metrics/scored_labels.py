@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.checks import whole_k
+from shortlist.checks import check_number, whole_k
 from shortlist.labels import list_labels, target_form
 from shortlist.tensors import may_look
 
@@ -105,6 +105,16 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
         raise ValueError(f"`{name}` must be {' or '.join(map(repr, choices))}; got {value!r}.")
     return value
+
+
+def check_one_rule(k: float | None, threshold: float | Tensor | None) -> None:
+    """Exactly one of ``k`` and ``threshold`` must be given; a threshold is a finite number or a floating tensor."""
+    if (k is None) == (threshold is None):
+        raise ValueError(f"one of `k` and `threshold` must be given; got {'neither' if k is None else 'both'}.")
+    if isinstance(threshold, Tensor) and not threshold.is_floating_point():
+        raise TypeError(f"`threshold` must be a number or a floating tensor; got {threshold.dtype}.")
+    if threshold is not None and not isinstance(threshold, Tensor):
+        check_number("threshold", threshold)
 
 
 def refuse_nan(scores: Tensor) -> None:
