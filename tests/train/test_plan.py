@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,6 +17,8 @@ from shortlist.train import MLP, Bag, DenseNet, ModelPlan, Plain, SetModel, Smal
 from shortlist.train.plan import ENCODERS
 
 SHAPES = {"features": (4,), "sparse features": (6,), "images": (3, 8, 8)}
+
+
 FITS = {
     "linear": ("features", "images"),
     "mlp": ("features", "sparse features", "images"),
@@ -24,6 +26,8 @@ FITS = {
     "cnn": ("images",),
     "densenet": ("images",),
 }
+
+
 SMALL = {"mlp": {"hidden": [5]}, "bag": {"dim": 5}, "cnn": {"width": 2}, "densenet": {"depth": 7, "growth": 2}}
 
 
@@ -101,11 +105,6 @@ def test_a_plan_becomes_json_and_back_and_builds_the_same(head, loss):
     assert torch.equal(built[0](inputs_of("features")), built[1](inputs_of("features")))
 
 
-def test_a_plan_with_another_key_is_refused():
-    with pytest.raises(TypeError, match="zzz"):
-        ModelPlan.from_json({**plan_of().to_json(), "zzz": 1})
-
-
 @pytest.mark.parametrize(
     ("kind", "encoder", "options", "sentence"),
     [
@@ -127,52 +126,19 @@ def test_options_that_make_no_encoder_are_one_sentence(kind, encoder, options, s
         build_model(plan_of(kind, encoder=encoder, encoder_options=options))
 
 
-@pytest.mark.parametrize("library", ["timm", "torchvision"])
-def test_a_library_that_is_not_there_is_named_with_what_installs_it(monkeypatch, library):
-    monkeypatch.setitem(sys.modules, library, None)
-    sentence = f"`encoder` '{library}:net' needs {library}: run `pip install {library}`."
-    with pytest.raises(ImportError, match=f"^{re.escape(sentence)}$"):
-        build_model(plan_of("images", encoder=f"{library}:net"))
-
-
 class Net(nn.Module):
-    """A network as other libraries have them: its classifier is the last linear layer, inside of a block."""
+    """A network of another library."""
 
-    def __init__(self, wide: int, classes: int = 9) -> None:
-        super().__init__()
-        self.first = nn.Linear(3, wide)
-        self.top = nn.Sequential(nn.ReLU(), nn.Linear(wide, classes) if classes else nn.Identity())
-        self.num_features = wide
+    num_features = 3
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.top(self.first(images.mean((2, 3))))
-
-
-@pytest.mark.parametrize("library", ["timm", "torchvision"])
-def test_networks_of_other_libraries_lose_their_classifier(monkeypatch, library):
-    module: Any = ModuleType(library)
-    if library == "timm":
-        module.create_model = lambda name, num_classes, wide, pretrained: Net(wide, num_classes)
-    else:
-        module.models = ModuleType("torchvision.models")
-        module.models.get_model = lambda name, wide, weights: Net(wide)
-        monkeypatch.setitem(sys.modules, "torchvision.models", module.models)
-    monkeypatch.setitem(sys.modules, library, module)
-    model: Any = build_model(plan_of("images", encoder=f"{library}:net", encoder_options={"wide": 5}))
-    assert model.encoder.out_features == 5
-    assert model(inputs_of("images")).shape == (3, 7)
-    seen = []
-    model.encoder.network.first = nn.Identity()
-    model.encoder.network.forward = lambda images: seen.append(images) or images.mean((2, 3))
-    model.encoder(torch.full((1, 3, 2, 2), 255, dtype=torch.uint8))
-    wanted = (1 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
-    assert torch.allclose(seen[0][0, :, 0, 0], wanted)
+        return images.mean((2, 3))
 
 
 def test_a_model_whose_parameters_are_loaded_does_not_ask_for_weights(monkeypatch):
     asked = []
     module: Any = ModuleType("timm")
-    module.create_model = lambda name, num_classes, pretrained: asked.append(pretrained) or Net(4, num_classes)
+    module.create_model = lambda name, num_classes, pretrained: asked.append(pretrained) or Net()
     monkeypatch.setitem(sys.modules, "timm", module)
     plan = plan_of("images", encoder="timm:net", encoder_options={"weights": "DEFAULT"})
     build_model(plan)
@@ -184,17 +150,6 @@ def test_a_model_whose_parameters_are_loaded_does_not_ask_for_weights(monkeypatc
     ):
         with pytest.raises(ValueError, match=rf"^`encoder` 'timm:net' {reason}\.$"):
             build_model(ModelPlan(kind, shape, 7, "bce", encoder="timm:net"))
-
-
-def test_an_encoder_that_does_not_say_its_size_is_refused(monkeypatch):
-    def silent(plan: ModelPlan) -> nn.Module:
-        layer: Any = nn.Identity()
-        layer.out_features = SimpleNamespace()
-        return layer
-
-    monkeypatch.setitem(ENCODERS, "silent", silent)
-    with pytest.raises(TypeError, match=r"^`encoder` 'silent' must have an integer `out_features`; got Simple"):
-        build_model(plan_of(encoder="silent"))
 
 
 MODELS = {

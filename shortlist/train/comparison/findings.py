@@ -21,10 +21,10 @@ from shortlist.comparison_document import (
 )
 from shortlist.data import Dataset
 from shortlist.data.target_rows import label_pairs, sparse_targets
+from shortlist.metrics.accuracy import FEW, MANY
 from shortlist.sets import AverageK, tradeoff
 from shortlist.train.evaluation import Evaluation
 
-_FEW, _MANY = 20, 100
 # Finer at low probabilities, where most labels are.
 _EDGES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _MOST_SIZES = 10
@@ -46,8 +46,8 @@ class Shots(NamedTuple):
             >>> Shots.of_counts(torch.tensor([500, 100, 20, 19])).of_label
             tensor([0, 1, 1, 2])
         """
-        about = (f"more than {_MANY}", f"{_FEW} to {_MANY}", f"fewer than {_FEW}")
-        which = torch.where(counts > _MANY, 0, torch.where(counts >= _FEW, 1, 2))
+        about = (f"more than {MANY}", f"{FEW} to {MANY}", f"fewer than {FEW}")
+        which = torch.where(counts > MANY, 0, torch.where(counts >= FEW, 1, 2))
         return cls(("many", "medium", "few"), tuple(f"{each} training rows" for each in about), which)
 
 

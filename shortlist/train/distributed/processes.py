@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import getLogger
-from multiprocessing import connection
-from threading import Thread
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
 
+from shortlist.cluster.tasks import exit_with_parent
 from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions
 
@@ -208,7 +207,7 @@ def _run(
         WORLD_SIZE=str(topology.world_size),
     )
     torch.set_num_threads(threads)
-    Thread(target=_exit_with_parent, daemon=True).start()
+    exit_with_parent(os.getppid())  # The next run writes to the same files.
     messages = pipes[index]
     try:
         work(lambda share: messages.send(("progress", share)))
@@ -257,14 +256,6 @@ def _first_sentence(error: BaseException) -> str:
     """Return the first sentence, without the source location at its start."""
     line = re.sub(r"^\[[^\]]*\] *", "", str(error).strip().partition("\n")[0])
     return re.split(r"\.(?:\s|$)", line)[0] or type(error).__name__
-
-
-def _exit_with_parent() -> None:
-    """End with a parent that was killed: the next run writes to the same files."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
 
 
 def _free_port() -> int:

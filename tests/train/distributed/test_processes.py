@@ -36,7 +36,7 @@ def test_a_loss_that_is_not_finite_is_the_same_error(capfd):
 
 
 def test_a_batch_with_too_few_rows_is_refused_before_anything_starts(monkeypatch):
-    monkeypatch.setattr("shortlist.train.fit.run_processes", None)
+    monkeypatch.setattr(sys.modules["shortlist.train.fit"], "run_processes", None)
     with pytest.raises(ValueError, match=r"^`batch_size` must be at least the number of processes, 2; got 1\.$"):
         fit(classes(), quick(processes=2, batch_size=1))
 
