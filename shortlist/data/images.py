@@ -121,7 +121,7 @@ class ImageFiles:
     ) -> None:
         sides = size if isinstance(size, tuple) else (1, 1 if size is None else size)
         if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
-            raise ValueError(f"`size` must be an integer from 1, or (height, width); got {size!r}.")
+            raise InputError(f"`size` must be an integer from 1, or (height, width); got {size!r}.")
         self.paths = paths if isinstance(paths, PathList) else PathList.of(paths)
         self.size, self.rows = size, rows
 

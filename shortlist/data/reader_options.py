@@ -68,7 +68,7 @@ def check_reader_options(given: Mapping[str, Any], read: Callable[..., Any], *, 
 
     Example:
         >>> def read(path, *, size: int | tuple[int, int] | None = None): ...
-        >>> check_reader_options({"size": "wide"}, read)
+        >>> check_reader_options({"size": "wide"}, read)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         shortlist.errors.InputError: reader option `size` must be a whole number or a list of 2, ...; got 'wide'.
     """

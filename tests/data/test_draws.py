@@ -139,7 +139,7 @@ def test_fractions_have_53_bits_and_go_on_where_the_stream_stopped():
     assert fractions == [int(word >> np.uint64(11)) / 2**53 for word in words]
 
 
-def test_whole_numbers_follow_from_the_upper_half_of_each_word():
+def test_integers_follow_from_the_upper_half_of_each_word():
     bounds = np.array([1, 2, 3, 1000, 2**32])
     words = [int(word) for word in Draws(0, "below").raw(5)]
     expected = [((word >> 32) * int(bound)) >> 32 for word, bound in zip(words, bounds, strict=True)]
@@ -166,7 +166,7 @@ def test_fractions_are_even():
     assert abs(chi_square - 19) < 4 * 38**0.5
 
 
-def test_whole_numbers_are_even():
+def test_integers_are_even():
     counts = np.bincount(Draws(5, "even").below(np.full(COUNT, 7)), minlength=7)
     assert len(counts) == 7
     chi_square = ((counts - COUNT / 7) ** 2 / (COUNT / 7)).sum()
@@ -197,6 +197,6 @@ def test_nothing_can_be_drawn():
 
 
 @pytest.mark.parametrize("seed", [-1, 1.0, "1", None, True])
-def test_a_seed_that_is_no_whole_number_is_refused(seed):
+def test_a_seed_that_is_no_integer_is_refused(seed):
     with pytest.raises(ValueError, match=rf"^`seed` must be an integer from 0; got {seed!r}\.$"):
         Draws(seed, "any")

@@ -9,6 +9,7 @@ import numpy as np
 from shortlist.data.dataset import Dataset
 from shortlist.data.inputs import Texts
 from shortlist.data.sparse_rows import SparseRows
+from shortlist.errors import InputError
 from shortlist.extras import require
 
 
@@ -66,7 +67,7 @@ def tfidf_words(dataset: Dataset, *, num_features: int | None = 50_000, ngrams: 
     try:
         weights.fit(texts.batch(dataset.part_rows("train")))
     except ValueError as error:
-        raise ValueError(f"`dataset` has no words that occur in {min_count} training rows.") from error
+        raise InputError(f"`dataset` has no words that occur in {min_count} training rows.") from error
     return replace(dataset, inputs=SparseRows.of_scipy(weights.transform(texts.texts)))
 
 

@@ -24,30 +24,23 @@ from shortlist.errors import InputError
 _MAX_OPCODES = 2**24  # One byte can make an object of a hundred; CIFAR needs half a million opcodes.
 _MAPPED_BYTES = 4096  # Contents from this size on stay in the file.
 _MAX_ENCODED = 256  # Characters of an item of a list: each may encode the same text anew.
-_NAMES = {
-    "_codecs encode",
-    "__builtin__ bytes",
-    "builtins bytes",
-    "numpy ndarray",
-    "numpy dtype",
-    *(
-        f"numpy.{core}.{name}"
-        for core in ("core", "_core")
-        for name in ("multiarray _reconstruct", "multiarray scalar", "numeric _frombuffer")
-    ),
-}
+_ESCAPE = re.compile(rb"\\(?:[\\'\"nrt]|x[0-9a-fA-F]{2})")
+_BY_CODE = {opcode.code: opcode for opcode in pickletools.opcodes}
+_NAMES = {"_codecs encode", "__builtin__ bytes", "builtins bytes", "numpy ndarray", "numpy dtype"}
+for _core in ("numpy.core", "numpy._core"):
+    _NAMES |= {f"{_core}.multiarray _reconstruct", f"{_core}.multiarray scalar", f"{_core}.numeric _frombuffer"}
+
 _LITERALS = {"INT", "LONG", "LONG1", "BININT", "BININT1", "BININT2"}
 _LITERALS |= {"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
 _CONTENTS = {"STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"}
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple}
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _PUTS, _GETS = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), ("GET", "BINGET", "LONG_BINGET")
-_BUILDING = {"APPEND", "APPENDS", "SETITEM", "SETITEMS", "LIST", "TUPLE", "DICT", "POP", "POP_MARK", *_TUPLES}
-_BUILDING |= {"GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD"}
-_OPCODES = {*_LITERALS, *_CONTENTS, *_CONSTANTS, *_EMPTY, *_PUTS, *_GETS, *_BUILDING, "MARK", "PROTO", "FRAME"}
-_LATIN1 = ("latin1", "latin-1")
-_ESCAPE = re.compile(rb"\\(?:[\\'\"nrt]|x[0-9a-fA-F]{2})")
+_POPPED = {"APPEND": 1, "SETITEM": 2, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "STACK_GLOBAL": 2, "REDUCE": 2, "BUILD": 1}
+_POPPED |= {"POP": 1}
+_MARKED = {"APPENDS", "SETITEMS", "LIST", "TUPLE", "DICT", "POP_MARK"}
+_OPCODES = {*_LITERALS, *_CONTENTS, *_CONSTANTS, *_EMPTY, *_PUTS, *_GETS, *_POPPED, *_MARKED}
+_OPCODES |= {"GLOBAL", "MARK", "PROTO", "FRAME"}
 
 
 class _Name(str):
@@ -58,7 +51,8 @@ class _Call:
     """A call that a pickle asks for, with the state that follows; never made."""
 
     def __init__(self, name: _Name, arguments: tuple[Any, ...]) -> None:
-        self.name, self.arguments, self.state = name, arguments, None
+        self.name, self.arguments = name, arguments
+        self.state: tuple[Any, ...] | None = None
         self.value: Any = None  # what `resolve` found, so that a call is resolved once however often it is used
 
 
@@ -119,7 +113,7 @@ def resolve(value: Any, where: str) -> Any:
 class _Machine:
     """The stack and the memo of a pickle."""
 
-    def __init__(self, content: mmap.mmap, stored: np.ndarray) -> None:
+    def __init__(self, content: Any, stored: np.ndarray) -> None:
         self.content, self.stored = content, stored
         self.opcode_at = 0
         self.stack: list[Any] = []
@@ -129,29 +123,30 @@ class _Machine:
     def run(self) -> Any:
         for _ in range(_MAX_OPCODES):
             self.opcode_at = self.content.tell()
-            opcode = pickletools.code2op.get(self.content.read(1).decode("latin-1"))
-            name = "the end" if opcode is None else opcode.name
-            if name == "STOP":
+            opcode = _BY_CODE.get(self.content.read(1).decode("latin-1"))
+            if opcode is None:
+                raise IndexError
+            if opcode.name == "STOP":
                 if len(self.stack) != 1 or self.marks:
                     raise ValueError("one object must be left at the end")
                 return self.stack[0]
-            if opcode is None:
-                raise IndexError
-            if name not in _OPCODES:
-                raise ValueError(f"the opcode {name} is not one of plain data")
-            self._execute(name, self._argument(opcode))
+            if opcode.name not in _OPCODES:
+                raise ValueError(f"the opcode {opcode.name} is not one of plain data")
+            self._execute(opcode.name, self._argument(opcode))
         raise ValueError(f"there must be at most {_MAX_OPCODES} opcodes")
 
     def _argument(self, opcode: Any) -> Any:
-        if opcode.name == "STRING":  # pickletools would insist on ASCII.
-            quoted = pickletools.read_stringnl(self.content, decode=False)
-            if b"\\" in _ESCAPE.sub(b"", quoted):
+        if opcode.name in ("STRING", "GLOBAL"):  # pickletools would insist on ASCII.
+            lines: list[Any] = [
+                pickletools.read_stringnl(self.content, decode=False, stripquotes=opcode.name == "STRING")
+                for _ in range(1 if opcode.name == "STRING" else 2)
+            ]
+            if opcode.name == "GLOBAL":
+                return b" ".join(lines).decode("latin-1")
+            if b"\\" in _ESCAPE.sub(b"", lines[0]):
                 raise ValueError("a string has an unknown escape")
-            return codecs.escape_decode(quoted)[0]  # pyright: ignore[reportAttributeAccessIssue]
-        if opcode.name == "GLOBAL":
-            lines = (pickletools.read_stringnl(self.content, decode=False, stripquotes=False) for _ in range(2))
-            return b" ".join(lines).decode("latin-1")
-        found = None if opcode.arg is None else opcode.arg.reader(self.content)
+            return codecs.escape_decode(lines[0])[0]
+        found: Any = None if opcode.arg is None else opcode.arg.reader(self.content)
         return found.encode("latin-1") if opcode.name in ("BINSTRING", "SHORT_BINSTRING") else found
 
     def _execute(self, name: str, argument: Any) -> None:
@@ -172,54 +167,49 @@ class _Machine:
             if argument not in self.memo:
                 raise ValueError(f"the memo has no entry {argument}")
             stack.append(self.memo[argument])
+        elif name == "GLOBAL":
+            stack.append(_known_name(argument))
         elif name == "MARK":
             self.marks.append(stack)
             self.stack = []
-        elif name in _BUILDING:
-            self._build(name, argument)
         elif name == "PROTO" and argument > 5:
             raise ValueError(f"the protocol must be one of 0 to 5; got {argument}")
+        elif name in _MARKED:
+            self.stack = self.marks.pop()
+            self._combine(name, stack)
+        elif name in _POPPED:
+            if len(stack) < _POPPED[name]:
+                raise IndexError
+            items = stack[-_POPPED[name] :]
+            del stack[-_POPPED[name] :]
+            self._combine(name, items)
 
-    def _build(self, name: str, argument: Any) -> None:
+    def _combine(self, name: str, items: list[Any]) -> None:
+        """Combine the items that an opcode took from the stack."""
+        stack = self.stack
         if name in ("APPEND", "APPENDS"):
-            items = self._popped(1) if name == "APPEND" else self._to_mark()
-            _expect(self.stack[-1], list).extend(items)
+            _expect(stack[-1], list).extend(items)
         elif name in ("SETITEM", "SETITEMS"):
-            items = self._popped(2) if name == "SETITEM" else self._to_mark()
-            _set_items(_expect(self.stack[-1], dict), items)
-        elif name in _TUPLES:
-            self.stack.append(tuple(self._popped(_TUPLES[name])))
-        elif name in ("LIST", "TUPLE", "DICT", "POP_MARK"):
-            items = self._to_mark()
-            if name == "DICT":
-                self.stack.append({})
-                _set_items(self.stack[-1], items)
-            elif name != "POP_MARK":
-                self.stack.append(items if name == "LIST" else tuple(items))
-        elif name == "POP":
-            self.stack.pop()
-        elif name in ("GLOBAL", "STACK_GLOBAL"):
-            found = argument if name == "GLOBAL" else " ".join(_as_text(part) for part in self._popped(2))
-            if found not in _NAMES:
-                raise ValueError(f"the name {found!r:.80} is not one of plain data")
-            self.stack.append(_Name(found))
-        elif name == "REDUCE":
-            called, arguments = self._popped(2)
-            self.stack.append(_Call(_expect(called, _Name), _expect(arguments, tuple)))
+            _set_items(_expect(stack[-1], dict), items)
         elif name == "BUILD":
-            state = self.stack.pop()
-            _expect(self.stack[-1], _Call).state = _expect(state, tuple)
+            _expect(stack[-1], _Call).state = _expect(items[0], tuple)
+        elif name == "DICT":
+            stack.append({})
+            _set_items(stack[-1], items)
+        elif name == "LIST":
+            stack.append(items)
+        elif name.startswith("TUPLE"):
+            stack.append(tuple(items))
+        elif name == "STACK_GLOBAL":
+            stack.append(_known_name(" ".join(map(_as_text, items))))
+        elif name == "REDUCE":
+            stack.append(_Call(_expect(items[0], _Name), _expect(items[1], tuple)))
 
-    def _popped(self, count: int) -> list[Any]:
-        if len(self.stack) < count:
-            raise IndexError
-        items = self.stack[-count:]
-        del self.stack[-count:]
-        return items
 
-    def _to_mark(self) -> list[Any]:
-        items, self.stack = self.stack, self.marks.pop()
-        return items
+def _known_name(name: str) -> _Name:
+    if name not in _NAMES:
+        raise ValueError(f"the name {name!r:.80} is not one of plain data")
+    return _Name(name)
 
 
 def _expect(value: Any, kind: type) -> Any:
@@ -250,7 +240,7 @@ def _resolved(value: Any) -> Any:
 def _meaning(call: _Call, name: str) -> Any:
     """The bytes, number or array that a call stands for."""
     arguments, state = call.arguments, call.state
-    if name == "encode" and len(arguments) == 2 and isinstance(arguments[0], str) and _as_text(arguments[1]) in _LATIN1:
+    if name == "encode" and len(arguments) == 2 and isinstance(arguments[0], str) and _is_latin1(arguments[1]):
         return arguments[0].encode("latin-1")
     if name == "bytes" and not arguments:
         return b""
@@ -294,6 +284,10 @@ def _dtype(call: Any) -> np.dtype[Any]:
     if len(state) < 5 or any(part is not None for part in state[2:5]) or _as_text(state[1]) not in ("<", ">", "|", "="):
         raise ValueError("an array must have a plain numeric dtype with a byte order")
     return np.dtype(_as_text(state[1]) + code)
+
+
+def _is_latin1(encoding: Any) -> bool:
+    return _as_text(encoding) in ("latin1", "latin-1")
 
 
 def _as_text(value: Any) -> str:

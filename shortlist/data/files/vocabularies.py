@@ -57,7 +57,7 @@ class NameCodes:
     """
 
     def __init__(self, names: Sequence[str] | None = None) -> None:
-        check_unique(names or (), "names")
+        check_unique(names or (), "names", error=InputError)
         self._fixed = names is not None
         self._code_of = {name: code for code, name in enumerate(names or ())}
         self._codes = array("q")

@@ -560,4 +560,5 @@ def _implied_labels(
     if present:
         implied[:, present] = True
         implied[row, label] = False
-    return np.nonzero(implied)
+    rows, implied_labels = np.nonzero(implied)
+    return rows, implied_labels

@@ -23,7 +23,7 @@ from shortlist.data.formats.array_labels import (
     row_pointers,
     text_list,
 )
-from shortlist.data.groups import Groups
+from shortlist.data.groups import Groups, check_unique
 from shortlist.data.images import ImageArray
 from shortlist.data.inputs import Features, Inputs
 from shortlist.data.sparse_rows import SparseRows
@@ -99,6 +99,7 @@ def read_arrays(
     if hot_values is not None and (len(hot_values) not in (0, 2, 3) or len(set(hot_values)) < len(hot_values)):
         rule = "present, absent and optionally unknown, all different, or () for lists"
         raise InputError(f"`hot_values` must be {rule}; got {hot_values!r}.")
+    check_unique(label_names or (), "label_names", error=InputError)
     found = _find(file, "features", features, FEATURES)
     inputs, parts = _read_inputs(file, found)
     names = read_names(file, NAMES) if label_names is None else tuple(label_names)

@@ -75,7 +75,7 @@ def read_layout(path: Path, num_features: int | None, num_labels: int | None) ->
     """The layout of a file of rows; the caller's numbers must agree with the first line, or replace it."""
     for name, size in (("num_features", num_features), ("num_labels", num_labels)):
         if size is not None and size < 0:
-            raise ValueError(f"`{name}` must be at least 0; got {size}.")
+            raise InputError(f"`{name}` must be at least 0; got {size}.")
     first = _first_line(path)
     header = _HEADER.fullmatch(first)
     if header is None:
@@ -281,7 +281,7 @@ def _indices(
     sizes = sizes[which]
     if sizes.max(initial=0) > _MAX_DIGITS - 1:
         return None
-    numbers = _whole_numbers(buffer, ends[which], sizes).view(np.int64)
+    numbers = _integers(buffer, ends[which], sizes).view(np.int64)
     return numbers if numbers.max(initial=-1) < bound else None
 
 
@@ -299,7 +299,7 @@ def _values(
     minus = np.flatnonzero(kinds[first] == _MINUS) if (kinds == _MINUS).any() else np.empty(0, dtype=np.int64)
     first[minus] += 1
     digits = sizes[first]
-    whole = _whole_numbers(buffer, ends[first], np.minimum(digits, _MAX_DIGITS))
+    whole = _integers(buffer, ends[first], np.minimum(digits, _MAX_DIGITS))
     pointed: np.ndarray | slice = np.flatnonzero(kinds[first] == _DOT)
     if len(pointed) == len(first):
         pointed = slice(None)  # Nothing to select, which saves a third of the time.
@@ -308,7 +308,7 @@ def _values(
     digits[pointed] += sizes[last]
     powers = _POWERS.take(places)
     whole[pointed] *= powers
-    whole[pointed] += _whole_numbers(buffer, ends[last], places)
+    whole[pointed] += _integers(buffer, ends[last], places)
     exact = whole.astype(np.float64)
     alone = digits > _MAX_DIGITS
     if (kinds == _EXPONENT).any():
@@ -350,7 +350,7 @@ def _exponents(
     down = signed & (buffer.take(ends[at]) == ord("-"))
     at += signed
     size = sizes[at]
-    stated = _whole_numbers(buffer, ends[at], np.minimum(size, 8)).view(np.int64)
+    stated = _integers(buffer, ends[at], np.minimum(size, 8)).view(np.int64)
     stated[size > 8] = 10**8
     powers[raised] = np.where(down, -stated, stated)
     return powers
@@ -366,7 +366,7 @@ def _one_by_one(buffer: np.ndarray, ends: np.ndarray, kinds: np.ndarray, colons:
     return np.array([float(text) for text in texts])
 
 
-def _whole_numbers(buffer: np.ndarray, ends: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def _integers(buffer: np.ndarray, ends: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """The integers of up to 19 digits that end before ``ends``, uint64."""
     largest = int(sizes.max(initial=0))
     if largest <= 1:

@@ -9,6 +9,7 @@ from shortlist.data.draws import Draws
 from shortlist.data.procedures.splits import TEST, TRAIN, VAL, check_shares, with_parts
 from shortlist.data.procedures.training_rows import exact_share
 from shortlist.data.target_rows import label_pairs
+from shortlist.errors import InputError
 
 _MOVES_PER_ROW = 20
 
@@ -45,12 +46,12 @@ def split_covering_labels(dataset: Dataset, *, val: float = 0.1, test: float = 0
     if (counts == 1).any():
         name = dataset.label_names[int(np.flatnonzero(counts == 1)[0])]
         number = int((counts == 1).sum())
-        raise ValueError(f"`dataset` must have each label twice; {number} occur once, for example {name!r}.")
+        raise InputError(f"`dataset` must have each label twice; {number} occur once, for example {name!r}.")
     search = _Cover(rows[present], labels[present], len(dataset), dataset.num_labels, Draws(seed, "covering split"))
     missing = search.run()
     if missing is not None:
         name = dataset.label_names[missing]
-        raise ValueError(f"`dataset`: no split was found with every label on both sides; {name!r} is missing on one.")
+        raise InputError(f"`dataset`: no split was found with every label on both sides; {name!r} is missing on one.")
     size_test = exact_share(test, len(dataset))
     search.fill(TEST, TRAIN, len(dataset) - size_test)
     search.fill(TRAIN, VAL, exact_share(val, len(dataset)))

@@ -12,6 +12,7 @@ from shortlist.data.draws import Draws
 from shortlist.data.files.part_names import PARTS
 from shortlist.data.groups import Groups
 from shortlist.data.procedures.training_rows import all_classes, check_share, exact_share, rank_within
+from shortlist.errors import InputError
 
 TRAIN, VAL, TEST = range(3)
 
@@ -47,7 +48,7 @@ def split_per_class(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, se
     short = np.flatnonzero((counts > 0) & (sizes_val + sizes_test >= counts))
     if len(short):
         name, count = dataset.label_names[short[0]], counts[short[0]]
-        raise ValueError(f"`dataset` must have enough rows of each class for all parts; class {name!r} has {count}.")
+        raise InputError(f"`dataset` must have enough rows of each class for all parts; class {name!r} has {count}.")
     rank = rank_within(classes, Draws(seed, "split per class").raw(len(classes)))
     part = np.full(len(classes), TRAIN)
     part[rank < (sizes_val + sizes_test)[classes]] = TEST
@@ -73,7 +74,7 @@ def split_at_random(dataset: Dataset, *, val: float = 0.1, test: float = 0.1, se
     order = Draws(seed, "split at random").order(len(dataset))
     size_val, size_test = exact_share(val, len(dataset)), exact_share(test, len(dataset))
     if len(dataset) and size_val + size_test >= len(dataset):
-        raise ValueError(f"`dataset` must have more rows: none of {len(dataset)} are left for training.")
+        raise InputError(f"`dataset` must have more rows: none of {len(dataset)} are left for training.")
     part = np.full(len(dataset), TRAIN)
     part[order[: size_val + size_test]] = TEST
     part[order[:size_val]] = VAL
@@ -107,7 +108,7 @@ def split_by_group(dataset: Dataset, by: str, *, val: float = 0.1, test: float =
     shares = np.array([1 - val - test, val, test])
     wanted = {part for part in (TRAIN, VAL, TEST) if shares[part] > 0}
     if len(dataset) and len(sizes) < len(wanted):
-        raise ValueError(f"`by` {by!r} must have a group for each of {len(wanted)} parts; it has {len(sizes)}.")
+        raise InputError(f"`by` {by!r} must have a group for each of {len(wanted)} parts; it has {len(sizes)}.")
     left = shares * len(dataset)
     part_of_group = np.empty(len(sizes), dtype=np.int64)
     for number, each in enumerate(Draws(seed, "split by group").order(len(sizes)).tolist()):
@@ -142,7 +143,7 @@ def split_by_year(dataset: Dataset, *, val_from: int, test_from: int, by: str = 
     try:
         years = np.array([int(name) for name in groups.names] + [val_from - 1])
     except ValueError as error:
-        raise ValueError(f"`by` must name groups of integers; {by!r} has {groups.names[:3]}.") from error
+        raise InputError(f"`by` must name groups of integers; {by!r} has {groups.names[:3]}.") from error
     year = years[groups.index.numpy()]  # -1, no year, reads the last entry.
     return with_parts(dataset, (year >= val_from).astype(np.int64) + (year >= test_from))
 

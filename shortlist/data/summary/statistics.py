@@ -20,10 +20,6 @@ class Part:
         rows: its number of rows.
         labels_per_row: the mean number of labels of these rows.
         labels_seen: how many labels occur in them.
-
-    Example:
-        >>> Part("train", rows=60, labels_per_row=1.5, labels_seen=12).name
-        'train'
     """
 
     name: str
@@ -39,10 +35,6 @@ class Names:
     Attributes:
         count: how many there are.
         first: the names of the first ten, in the order of the labels.
-
-    Example:
-        >>> Names(2, ("elm", "ash")).count
-        2
     """
 
     count: int
@@ -59,10 +51,6 @@ class Shots:
         high: the largest; None for no limit.
         labels: how many labels are in the range.
         entries: the sum of their examples.
-
-    Example:
-        >>> Shots("few", low=0, high=19, labels=3, entries=20).high
-        19
     """
 
     name: str
@@ -81,10 +69,6 @@ class Training:
         shots: labels with few (below 20), medium (up to 100) and many examples.
         imbalance: the largest over the smallest nonzero number of examples of a label; None if no label has any.
         never: labels without examples.
-
-    Example:
-        >>> Training(rows=4, shots=(), imbalance=3.0, never=Names(0, ())).imbalance
-        3.0
     """
 
     rows: int
@@ -106,10 +90,6 @@ class GroupStructure:
         rows: for groups of labels, the number of rows with a label of the group; None for groups of rows.
         across_parts: for groups of rows, how many have rows in several parts of the split; None for groups of labels or
             without a split.
-
-    Example:
-        >>> GroupStructure("genus", 2, 0, Tally((1, 2), (1, 1)), (("Rosa", 2), ("Bellis", 1))).sizes.mean
-        1.5
     """
 
     name: str
@@ -129,10 +109,6 @@ class Unknown:
         entries: how many pairs of row and label.
         share: their share of all pairs.
         rows: how many rows have any.
-
-    Example:
-        >>> Unknown(entries=3, share=0.25, rows=2).share
-        0.25
     """
 
     entries: int
@@ -148,10 +124,6 @@ class Changed:
         rows: how many rows differ.
         added: labels that are present but were not.
         removed: labels that were present but are absent or unknown.
-
-    Example:
-        >>> Changed(rows=1, added=0, removed=2).removed
-        2
     """
 
     rows: int
@@ -170,10 +142,6 @@ class EqualRows:
         leaked_rows: rows of other parts whose input is also in the training part.
         different_labels: groups whose rows have different labels.
         first: indices of the first ten rows of each of the first ten groups.
-
-    Example:
-        >>> EqualRows(1, 2, across_parts=0, leaked_rows=0, different_labels=1, first=((0, 3),)).first
-        ((0, 3),)
     """
 
     groups: int

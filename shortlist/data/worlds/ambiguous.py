@@ -59,10 +59,6 @@ class AmbiguousWorld(World):
         priors: ``(n,)`` float64, the frequency of each label.
         means: ``(n, dim)`` float64.
 
-    Raises:
-        ValueError: for an option outside its range.
-        TypeError: for an option that is not a number.
-
     Example:
         >>> from shortlist.data.worlds.ambiguous import AmbiguousWorld
         >>> world = AmbiguousWorld()
@@ -134,10 +130,6 @@ class AmbiguousWorld(World):
         Returns:
             ``(B, n)`` with the dtype of ``x``, computed in float64 and in log space. Rows sum to 1.
 
-        Raises:
-            TypeError: if ``x`` is not floating.
-            ValueError: if its shape is wrong.
-
         Example:
             >>> from shortlist.data.worlds.ambiguous import AmbiguousWorld
             >>> world = AmbiguousWorld(2, (2, 2), dim=1, separation=20.0)
@@ -166,9 +158,6 @@ class AmbiguousWorld(World):
 
         Returns:
             Features ``(N, dim)`` float32, class indices, and the groups as ``label_groups["superclass"]``.
-
-        Raises:
-            ValueError: for arguments outside their range.
 
         Example:
             >>> from shortlist.data.worlds.ambiguous import AmbiguousWorld

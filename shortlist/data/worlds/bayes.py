@@ -105,9 +105,6 @@ def average_k_risk(gains: Gains, k: float, *, weights: Tensor | None = None) -> 
     Returns:
         The risk with its standard error; never above `top_k_risk`, up to rounding.
 
-    Raises:
-        ValueError: as in `top_k_risk`.
-
     Example:
         >>> from shortlist.data.worlds.bayes import average_k_risk
         >>> sure, unsure = [0.94, 0.04, 0.02], [0.34, 0.34, 0.32]
@@ -139,9 +136,6 @@ def average_k_advantage(gains: Gains, k: int, *, weights: Tensor | None = None) 
     Returns:
         Top-K minus average-K risk, at least 0, with its standard error.
 
-    Raises:
-        ValueError: as in `top_k_risk`.
-
     Example:
         >>> from shortlist.data.worlds.bayes import average_k_advantage
         >>> gains = torch.tensor([[0.94, 0.04, 0.02], [0.34, 0.34, 0.32]], dtype=torch.float64)
@@ -163,9 +157,6 @@ def average_k_threshold(gains: Gains, k: float, *, weights: Tensor | None = None
     Returns:
         One of the gains, exactly; the largest of all if k is 0.
 
-    Raises:
-        ValueError: as in `top_k_risk`.
-
     Example:
         >>> from shortlist.data.worlds.bayes import average_k_threshold
         >>> average_k_threshold(torch.tensor([[0.75, 0.25, 0.0], [0.5, 0.375, 0.125]]), 1.5)
@@ -184,9 +175,6 @@ def best_precision(probabilities: Gains, k: int, *, weights: Tensor | None = Non
 
     Returns:
         The precision with its standard error.
-
-    Raises:
-        ValueError: as in `top_k_risk`.
 
     Example:
         >>> from shortlist.data.worlds.bayes import best_precision

@@ -51,10 +51,6 @@ class MultiLabelWorld(World):
         missing: ``(n,)`` float64, the probability that each present label is not observed, including rarity.
         directions, offsets: ``(n, dim)`` and ``(n,)`` float64, w and b.
 
-    Raises:
-        ValueError: for an option outside its range.
-        TypeError: for an option that is not a number.
-
     Example:
         >>> from shortlist.data.worlds.multi_label import MultiLabelWorld
         >>> world = MultiLabelWorld(50, labels_per_row=2.5, missing=0.4)
@@ -119,10 +115,6 @@ class MultiLabelWorld(World):
         Returns:
             ``(B, n)`` with the dtype of ``x``, computed in float64.
 
-        Raises:
-            TypeError: if ``x`` is not floating.
-            ValueError: if its shape is wrong.
-
         Example:
             >>> from shortlist.data.worlds.multi_label import MultiLabelWorld
             >>> MultiLabelWorld(4, dim=2, labels_per_row=2.0, tail=0.0).probabilities(torch.zeros(1, 2))
@@ -138,10 +130,6 @@ class MultiLabelWorld(World):
 
         Returns:
             ``(B, n)`` with the dtype of ``x``: `probabilities` times one minus ``missing``.
-
-        Raises:
-            TypeError: if ``x`` is not floating.
-            ValueError: if its shape is wrong.
 
         Example:
             >>> from shortlist.data.worlds.multi_label import MultiLabelWorld
@@ -167,9 +155,6 @@ class MultiLabelWorld(World):
         Returns:
             Features ``(N, dim)`` float32; sparse targets with the observed labels for training and the true ones
             elsewhere; clean targets with the true ones; the topics as ``label_groups["topic"]``.
-
-        Raises:
-            ValueError: for arguments outside their range.
 
         Example:
             >>> from shortlist.data.worlds.multi_label import MultiLabelWorld
@@ -213,9 +198,6 @@ class MultiLabelWorld(World):
 
         Returns:
             The precision with its standard error; see `shortlist.data.worlds.bayes.best_precision`.
-
-        Raises:
-            ValueError: for arguments outside their range.
 
         Example:
             >>> from shortlist.data.worlds.multi_label import MultiLabelWorld

@@ -74,10 +74,6 @@ class SceneGraphWorld(World):
         table: ``(num_objects, num_objects, R)`` float64 array, T.
         weights: float64 array with one row per feature of the geometry that is used and R columns, w.
 
-    Raises:
-        ValueError: for an option outside its range.
-        TypeError: if ``relations_per_pair`` is not a number.
-
     Example:
         >>> from shortlist.data.worlds.scene_graph import SceneGraphWorld
         >>> world = SceneGraphWorld(num_objects=5, num_predicates=4, relations_per_pair=0.5, seed=0)
@@ -165,9 +161,6 @@ class SceneGraphWorld(World):
         Returns:
             Targets are sparse; ``row_groups["image"]`` has the image of each pair.
 
-        Raises:
-            ValueError: for arguments outside their range.
-
         Example:
             >>> from shortlist.data.worlds.scene_graph import SceneGraphWorld
             >>> graphs = SceneGraphWorld(objects_per_image=(2, 2)).sample(10, missing=1.0)
@@ -222,9 +215,6 @@ class SceneGraphWorld(World):
         Returns:
             The value and its standard error (of the ratio, over images), one number each or ``(len(k),)``; NaN for
             images without pairs.
-
-        Raises:
-            ValueError: for arguments outside their range.
 
         Example:
             >>> from shortlist.data.worlds.scene_graph import SceneGraphWorld

@@ -82,9 +82,6 @@ class World(ABC):
         Returns:
             The risk with its standard error; see `shortlist.data.worlds.bayes.top_k_risk`.
 
-        Raises:
-            ValueError: for arguments outside their range.
-
         Example:
             >>> from shortlist.data.worlds import MultiLabelWorld
             >>> round(MultiLabelWorld(50, labels_per_row=2.5).top_k_risk(3, num_samples=10_000).value, 2)
@@ -102,9 +99,6 @@ class World(ABC):
         Returns:
             The risk with its standard error; see `shortlist.data.worlds.bayes.average_k_risk`.
 
-        Raises:
-            ValueError: for arguments outside their range.
-
         Example:
             >>> from shortlist.data.worlds import MultiLabelWorld
             >>> round(MultiLabelWorld(50, labels_per_row=2.5).average_k_risk(3, num_samples=10_000).value, 2)
@@ -121,9 +115,6 @@ class World(ABC):
         Returns:
             The difference, at least 0, with its own standard error; see
             `shortlist.data.worlds.bayes.average_k_advantage`.
-
-        Raises:
-            ValueError: for arguments outside their range.
 
         Example:
             >>> from shortlist.data.worlds import AmbiguousWorld

@@ -406,7 +406,7 @@ def test_arrays_in_a_zip_are_found_behind_long_local_headers(tmp_path):
         ([[0], [1], [1], [0]], {}),
     ],
 )
-def test_whole_numbers_that_are_lists_as_well_as_a_multi_hot_are_refused(tmp_path, labels, more):
+def test_integers_that_are_lists_as_well_as_a_multi_hot_are_refused(tmp_path, labels, more):
     path = save(tmp_path, X=X, Y=np.array(labels, dtype=np.int64), **more)
     refuses(path, "'Y' could be a multi-hot or lists of labels, being int64 with values 0, 1 and -1 only")
     hot = read_arrays(path, hot_values=(1, 0, -1))

@@ -111,7 +111,7 @@ def test_clean_targets_survive_a_second_procedure(name):
 
 @every_procedure
 @pytest.mark.parametrize("seed", [-1, 1.5, True, None])
-def test_a_seed_that_is_no_whole_number_is_refused(name, seed):
+def test_a_seed_that_is_no_integer_is_refused(name, seed):
     with pytest.raises(ValueError, match="`seed` must be an integer from 0; got"):
         PROCEDURES[name](make(name), seed=seed)
 

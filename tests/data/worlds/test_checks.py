@@ -11,13 +11,13 @@ from shortlist.data.worlds.checks import need_inputs, need_positive_pair, need_s
 
 
 @pytest.mark.parametrize("value", [2, np.int64(2), np.uint8(2)])
-def test_whole_numbers_become_ints(value):
+def test_integers_become_ints(value):
     assert type(need_whole("n", value, at_least=2)) is int
     assert need_whole("n", value, at_least=2) == 2
 
 
 @pytest.mark.parametrize("value", [1, 2.0, True, "2", None, math.nan, np.float64(2), np.bool_(True)])
-def test_what_is_no_whole_number_or_too_small_is_refused(value):
+def test_what_is_no_integer_or_too_small_is_refused(value):
     with pytest.raises(ValueError, match=r"`n` must be an integer, at least 2; got .*\.$"):
         need_whole("n", value, at_least=2)
 

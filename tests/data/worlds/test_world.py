@@ -72,7 +72,7 @@ def test_parts_come_in_order_and_a_split_may_be_left_out(name):
 
 @every_world
 @pytest.mark.parametrize("kind", [np.int64, np.uint8])
-def test_any_whole_number_is_a_seed_and_a_size(name, kind):
+def test_any_integer_is_a_seed_and_a_size(name, kind):
     world, other = MAKERS[name](3), MAKERS[name](kind(3))
     assert repr(world) == repr(other)
     assert entries(world.sample(30, seed=5)) == entries(other.sample(kind(30), seed=kind(5)))
