@@ -31,7 +31,7 @@ class InputBlock(NamedTuple):
 
     inputs: Inputs
     ids: Sequence[str] | None  # the names of the rows
-    place: Callable[[int], str]  # the file and a row of the block as it is counted there, for an error
+    location: Callable[[int], str]  # the file and a row of the block as it is counted there, for an error
     numbers: Sequence[int] | None = None  # of the rows, if some are left out
 
 
@@ -93,7 +93,7 @@ def table_rows(
             reader = NumberColumns(columns) if text is None else TextColumns(columns)
             reader.add(block)
             ids = None if id_column is None else [str(cell) for cell in cell_list(block.columns[id_column])]
-            yield InputBlock(reader.finish(), ids, block.place)
+            yield InputBlock(reader.finish(), ids, block.location)
 
     return UnlabelledRows(table.path, blocks, lambda: sum(len(block.numbers) for block in table.blocks(columns[:1])))
 

@@ -63,7 +63,7 @@ def open_matrix(path: Path, key: str | None, option: str = "key") -> Matrix:
         return _open_hdf(path, key, option)
     file, name = open_array_file(path, key, option)
     stored = file.stored(name)
-    location = f"`{path}`" if path.suffix == ".npy" else file.place(name)
+    location = f"`{path}`" if path.suffix == ".npy" else file.location(name)
     bfloat16 = name in file.bfloat16
     shape = _checked(stored.shape, None if bfloat16 else stored.dtype, location)
     if not isinstance(stored, np.memmap):

@@ -142,14 +142,14 @@ def _scores(
         start = 0
         for block in rows.blocks():
             if len(block.inputs) and block.inputs.kind not in (takes, saved.plan.kind):
-                raise InputError(f"{block.place(0)}: the model takes {takes}; these are {block.inputs.kind}.")
+                raise InputError(f"{block.location(0)}: the model takes {takes}; these are {block.inputs.kind}.")
             for first in range(0, len(block.inputs), step):
                 some = slice(first, min(first + step, len(block.inputs)))
                 if start < begin:
                     start += some.stop - some.start
                     continue
                 inputs = block.inputs.take(torch.arange(some.start, some.stop))
-                location = lambda row, first=first, block=block: block.place(first + row)
+                location = lambda row, first=first, block=block: block.location(first + row)
                 scores = _model_scores(saved, inputs, location, batch_size, str(rows.path))
                 ids = None if block.ids is None else list(block.ids[some])
                 numbers = None if block.numbers is None else block.numbers[some]

@@ -63,15 +63,17 @@ def test_texts_are_joined_and_a_column_may_name_the_rows():
 
 def test_rows_are_named_as_the_file_counts_them():
     write_csv("new.csv")
-    assert [block.place(0) for block in table_rows("new.csv").blocks()] == [
+    assert [block.location(0) for block in table_rows("new.csv").blocks()] == [
         "`new.csv` line 2",
         "`new.csv` line 4",
         "`new.csv` line 6",
     ]
     Path("new.txt").write_text("a\nb\nc\n")
-    assert [block.place(0) for block in line_rows("new.txt").blocks()] == ["`new.txt` line 1", "`new.txt` line 3"]
+    assert [block.location(0) for block in line_rows("new.txt").blocks()] == ["`new.txt` line 1", "`new.txt` line 3"]
     np.save("new.npy", VALUES)
-    assert [block.place(0) for block in array_rows("new.npy").blocks()] == [f"`new.npy` row {row}" for row in (0, 2, 4)]
+    assert [block.location(0) for block in array_rows("new.npy").blocks()] == [
+        f"`new.npy` row {row}" for row in (0, 2, 4)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +163,7 @@ def test_images_of_a_folder_are_named_by_their_paths():
     assert rows.count() == 4
     assert list(block.ids) == ["a.jpg", "b.png", "owls/1.png", "owls/2.png"]
     assert block.ids[1:3] == ["b.png", "owls/1.png"]
-    assert block.place(2) == "`photos/owls/1.png`"
+    assert block.location(2) == "`photos/owls/1.png`"
     assert block.inputs.batch(torch.arange(4)).shape == (4, 3, 4, 4)
     (block,) = image_rows("photos/b.png").blocks()
     assert (list(block.ids), block.inputs.batch(torch.tensor([0])).shape) == (["b.png"], (1, 3, 4, 6))

@@ -65,7 +65,7 @@ class ArrayFile:
         """Whether there is an array of this name."""
         return key in self.openers
 
-    def place(self, key: str) -> str:
+    def location(self, key: str) -> str:
         """The file and the array, for an error."""
         return f"`{self.path}` {key!r}"
 

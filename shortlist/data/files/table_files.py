@@ -32,7 +32,7 @@ class Block(NamedTuple):
     numbers: Sequence[int]
     unit: str  # "`flowers.csv` line", which a number completes
 
-    def place(self, row: int) -> str:
+    def location(self, row: int) -> str:
         """The file and the row, for an error."""
         return f"{self.unit} {self.numbers[row]}"
 

@@ -43,18 +43,20 @@ def read_labels(
         return _named_classes(file, arrays, names)
     for key, array in arrays.items():
         if array.ndim not in (1, 2) or array.ndim != first.ndim:
-            raise InputError(f"{file.place(key)} must have 1 dimension (classes) or 2 (sets); got shape {array.shape}.")
+            raise InputError(
+                f"{file.location(key)} must have 1 dimension (classes) or 2 (sets); got shape {array.shape}."
+            )
     single, dtype = first.ndim == 1, first.dtype
     if single and dtype.kind not in "iu":
-        raise InputError(f"{file.place(keys[0])} must hold integers or names, the class of each row; got {dtype}.")
+        raise InputError(f"{file.location(keys[0])} must hold integers or names, the class of each row; got {dtype}.")
     if hot_values is not None and not hot_values and dtype.kind not in "iu":
         rule = "must hold integers, since `hot_values` says that they are lists of labels"
-        raise InputError(f"{file.place(keys[0])} {rule}; got {dtype}.")
+        raise InputError(f"{file.location(keys[0])} {rule}; got {dtype}.")
     lists = single or (dtype == np.int64 if hot_values is None else not hot_values)
     stated = _label_count(file, names)
     count = first.shape[1] if not lists else max(int(a.max()) + 1 if a.size else 0 for a in arrays.values())
     count = count if stated is None else stated
-    names = numbered_names(count, file.place("n_labels" if stated else keys[0])) if names is None else tuple(names)
+    names = numbered_names(count, file.location("n_labels" if stated else keys[0])) if names is None else tuple(names)
     if single:
         return torch.cat([_checked(file, key, array, count) for key, array in arrays.items()]), names
     pairs, rows = [], 0
@@ -62,12 +64,12 @@ def read_labels(
         part = (
             label_pairs(_checked(file, key, array, count), count)
             if lists
-            else _hot_pairs(file.place(key), array, count, hot_values)
+            else _hot_pairs(file.location(key), array, count, hot_values)
         )
         pairs.append(LabelPairs(part.rows + rows, part.labels, part.present))
         rows += len(array)
     if lists and hot_values is None:
-        _refuse_ambiguous(file.place(keys[0]), list(arrays.values()), stated)
+        _refuse_ambiguous(file.location(keys[0]), list(arrays.values()), stated)
     joined = LabelPairs(*map(torch.cat, zip(*pairs, strict=True)))
     return sparse_targets(joined.rows, joined.labels, rows, count, present=joined.present), names
 
@@ -79,12 +81,12 @@ def row_pointers(file: ArrayFile, key: str) -> tuple[np.ndarray, np.ndarray]:
         array = _in_memory(file.array(name))
         if array.ndim != 1 or array.dtype.kind not in "iu":
             rule = "must be integers in 1 dimension"
-            raise InputError(f"{file.place(name)} {rule}; got {array.dtype} {array.shape}.")
+            raise InputError(f"{file.location(name)} {rule}; got {array.dtype} {array.shape}.")
         arrays.append(array.astype(np.int64))
     pointers, columns = arrays
     if not len(pointers) or pointers[0] != 0 or pointers[-1] != len(columns) or (np.diff(pointers) < 0).any():
         got = f"{len(pointers)} numbers from {pointers[0]} to {pointers[-1]}" if len(pointers) else "none"
-        raise InputError(f"{file.place(f'{key}_indptr')} must rise from 0 to {len(columns)}; got {got}.")
+        raise InputError(f"{file.location(f'{key}_indptr')} must rise from 0 to {len(columns)}; got {got}.")
     return pointers, columns
 
 
@@ -93,7 +95,7 @@ def check_columns(file: ArrayFile, key: str, pointers: np.ndarray, columns: np.n
     wrong = np.flatnonzero((columns < 0) | (columns >= width))
     if len(wrong):
         row = int(np.searchsorted(pointers, wrong[0], side="right")) - 1
-        where = file.place(f"{key}_indices")
+        where = file.location(f"{key}_indices")
         raise InputError(f"{where} row {row}: {noun} {columns[wrong[0]]} must lie in [0, {width}).")
 
 
@@ -106,11 +108,11 @@ def read_names(file: ArrayFile, keys: Sequence[str]) -> tuple[str, ...] | None:
         try:
             names = json.loads(file.notes[key])
         except json.JSONDecodeError as error:
-            raise InputError(f"{file.place(key)} must be a JSON list; got {file.notes[key]!r:.60}.") from error
+            raise InputError(f"{file.location(key)} must be a JSON list; got {file.notes[key]!r:.60}.") from error
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise InputError(f"{file.place(key)} must be a JSON list of names; got {names!r:.60}.")
+            raise InputError(f"{file.location(key)} must be a JSON list of names; got {names!r:.60}.")
     else:
-        names = text_list(file.place(key), _in_memory(file.array(key)))
+        names = text_list(file.location(key), _in_memory(file.array(key)))
     check_unique(names, key, where=f"`{file.path}`", error=InputError)
     return tuple(names)
 
@@ -129,7 +131,7 @@ def read_superclasses(file: ArrayFile, count: int) -> dict[str, Groups]:
     """The superclass of each label, from ``fine_to_coarse`` and ``coarse_names``."""
     if "fine_to_coarse" not in file:
         return {}
-    where, coarse = file.place("fine_to_coarse"), _in_memory(file.array("fine_to_coarse"))
+    where, coarse = file.location("fine_to_coarse"), _in_memory(file.array("fine_to_coarse"))
     if coarse.shape != (count,) or coarse.dtype.kind not in "iu":
         raise InputError(f"{where} must be {count} integers, one per label; got {coarse.dtype} {coarse.shape}.")
     names = read_names(file, ("coarse_names",))
@@ -147,7 +149,7 @@ def _sparse_labels(
     pointers, labels = row_pointers(file, key)
     count = _label_count(file, names)
     if count is None and f"{key}_shape" in file:
-        shape, where = _in_memory(file.array(f"{key}_shape")), file.place(f"{key}_shape")
+        shape, where = _in_memory(file.array(f"{key}_shape")), file.location(f"{key}_shape")
         if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 0:
             raise InputError(f"{where} must be 2 integers, of rows and labels; got {shape.dtype} {shape.shape}.")
         if shape[0] != len(pointers) - 1:
@@ -155,12 +157,12 @@ def _sparse_labels(
         count = int(shape[1])
     if count is None:
         count = int(labels.max(initial=-1)) + 1
-    names = numbered_names(count, file.place(key)) if names is None else tuple(names)
+    names = numbered_names(count, file.location(key)) if names is None else tuple(names)
     check_columns(file, key, pointers, labels, count, "label")
     rows = np.repeat(np.arange(len(pointers) - 1), np.diff(pointers))
     present = None
     if f"{key}_data" in file:
-        values, where = _in_memory(file.array(f"{key}_data")), file.place(f"{key}_data")
+        values, where = _in_memory(file.array(f"{key}_data")), file.location(f"{key}_data")
         if values.shape != labels.shape:
             raise InputError(f"{where} must have a value for each of {len(labels)} labels; got shape {values.shape}.")
         stored, present = _present(where, values, rows, labels, hot_values)
@@ -171,13 +173,13 @@ def _sparse_labels(
 def _named_classes(
     file: ArrayFile, arrays: dict[str, np.ndarray], names: Sequence[str] | None
 ) -> tuple[Tensor, tuple[str, ...]]:
-    texts = {key: text_list(file.place(key), array) for key, array in arrays.items()}
+    texts = {key: text_list(file.location(key), array) for key, array in arrays.items()}
     known = sorted({text for part in texts.values() for text in part}) if names is None else list(names)
     code = {name: i for i, name in enumerate(known)}
     for key, part in texts.items():
         for row, text in enumerate(part):
             if text not in code:
-                raise InputError(f"{file.place(key)} row {row}: {text!r} must be one of the label names.")
+                raise InputError(f"{file.location(key)} row {row}: {text!r} must be one of the label names.")
     codes = [code[text] for part in texts.values() for text in part]
     return torch.tensor(codes, dtype=torch.int64), tuple(known)
 
@@ -238,7 +240,7 @@ def _label_count(file: ArrayFile, names: Sequence[str] | None) -> int | None:
         return None
     count = _in_memory(file.array("n_labels"))
     if count.size != 1 or count.dtype.kind not in "iu" or count.item() < 0:
-        raise InputError(f"{file.place('n_labels')} must be one integer from 0; got {count.dtype} {count.shape}.")
+        raise InputError(f"{file.location('n_labels')} must be one integer from 0; got {count.dtype} {count.shape}.")
     return int(count.item())
 
 

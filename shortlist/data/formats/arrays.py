@@ -172,7 +172,7 @@ def _label_keys(file: ArrayFile, found: _Found, split: Groups | None, rows: int)
     if split is None or found.parts != split.names:
         have = "no parts" if split is None else ", ".join(split.names)
         parts = ", ".join(found.parts)
-        raise InputError(f"{file.place(found.keys[0])} must have the parts of the features, {have}; got {parts}.")
+        raise InputError(f"{file.location(found.keys[0])} must have the parts of the features, {have}; got {parts}.")
     for key, size in zip(found.keys, split.counts().tolist(), strict=True):
         _check_length(file, key, file.array(key), size)
     return found.keys
@@ -187,9 +187,9 @@ def _read_inputs(file: ArrayFile, found: _Found) -> tuple[Inputs, Groups | None]
     for key, array in zip(found.keys, arrays, strict=True):
         if array.shape[1:] != first.shape[1:] or array.dtype != first.dtype:
             rule = f"must have rows like {found.keys[0]!r}, {tuple(first.shape[1:])} of {first.dtype}"
-            raise InputError(f"{file.place(key)} {rule}; got {tuple(array.shape[1:])} of {array.dtype}.")
+            raise InputError(f"{file.location(key)} {rule}; got {tuple(array.shape[1:])} of {array.dtype}.")
         if (key in file.bfloat16) != (found.keys[0] in file.bfloat16):
-            raise InputError(f"{file.place(key)} must be bfloat16 exactly if {found.keys[0]!r} is.")
+            raise InputError(f"{file.location(key)} must be bfloat16 exactly if {found.keys[0]!r} is.")
     if first.ndim == 4 and first.dtype == np.uint8 and first.shape[3] in (1, 3):
         inputs: Inputs = ImageArray(arrays)
     else:
@@ -204,14 +204,16 @@ def _features(file: ArrayFile, key: str) -> np.ndarray:
     array = file.stored(key)
     if array.ndim < 2:
         raise InputError(
-            f"{file.place(key)} must have at least 2 dimensions, rows first; got shape {tuple(array.shape)}."
+            f"{file.location(key)} must have at least 2 dimensions, rows first; got shape {tuple(array.shape)}."
         )
     if len(array) and not array.size:  # Such rows cost nothing, so a file could state any number.
-        raise InputError(f"{file.place(key)} must have at least one number in each row; got shape {array.shape}.")
+        raise InputError(f"{file.location(key)} must have at least one number in each row; got shape {array.shape}.")
     if array.dtype.kind not in "biuf" or not array.dtype.isnative:
-        raise InputError(f"{file.place(key)} must hold numbers in the byte order of this machine; got {array.dtype}.")
+        raise InputError(
+            f"{file.location(key)} must hold numbers in the byte order of this machine; got {array.dtype}."
+        )
     if array.dtype.itemsize > 8:
-        raise InputError(f"{file.place(key)} must hold numbers of at most 8 bytes; got {array.dtype}.")
+        raise InputError(f"{file.location(key)} must hold numbers of at most 8 bytes; got {array.dtype}.")
     return array
 
 
@@ -220,13 +222,13 @@ def _sparse_rows(file: ArrayFile, key: str) -> SparseRows:
     values, shape = (file.array(f"{key}_{name}") for name in ("data", "shape"))
     if tuple(values.shape) != columns.shape:
         got = f"got shape {tuple(values.shape)}"
-        raise InputError(f"{file.place(f'{key}_data')} must have a value for each of {len(columns)} columns; {got}.")
+        raise InputError(f"{file.location(f'{key}_data')} must have a value for each of {len(columns)} columns; {got}.")
     size = np.asarray(shape).tolist()
     if not isinstance(size, list) or len(size) != 2 or size[0] != len(pointers) - 1:
         rule = f"must be {len(pointers) - 1} rows and a number of columns"
-        raise InputError(f"{file.place(f'{key}_shape')} {rule}; got {size}.")
+        raise InputError(f"{file.location(f'{key}_shape')} {rule}; got {size}.")
     check_columns(file, key, pointers, columns, int(size[1]), "column")
-    content = values if isinstance(values, Tensor) else _as_floating(file.place(f"{key}_data"), values)
+    content = values if isinstance(values, Tensor) else _as_floating(file.location(f"{key}_data"), values)
     return SparseRows(torch.from_numpy(pointers), torch.from_numpy(columns), content, int(size[1]))
 
 
@@ -242,7 +244,7 @@ def _read_split(file: ArrayFile, rows: int, names: Sequence[str] | None) -> Grou
         if names is not None:
             raise InputError(f"`{file.path}`: has no array 'split' for `split_names`; it has {file.names()}.")
         return None
-    where, array = file.place("split"), np.array(file.array("split"))
+    where, array = file.location("split"), np.array(file.array("split"))
     _check_length(file, "split", array, rows)
     if array.dtype.kind in "US":
         return Groups.of(map(part_name, text_list(where, array)), order=PARTS)
@@ -269,16 +271,16 @@ def _read_group(file: ArrayFile, key: str, parts: tuple[str, ...] | None, rows: 
     for one, column in zip(keys, columns, strict=True):
         if column.ndim != 1 or column.dtype.kind not in "iuUS":
             rule = "must hold integers or names in 1 dimension"
-            raise InputError(f"{file.place(one)} {rule}; got {column.dtype} in shape {column.shape}.")
+            raise InputError(f"{file.location(one)} {rule}; got {column.dtype} in shape {column.shape}.")
     joined = np.concatenate(columns)
     _check_length(file, key, joined, rows)
     values, index = np.unique(joined, return_inverse=True)
-    names = text_list(file.place(key), values) if values.dtype.kind in "US" else list(map(str, values.tolist()))
+    names = text_list(file.location(key), values) if values.dtype.kind in "US" else list(map(str, values.tolist()))
     return Groups(torch.from_numpy(index.reshape(-1).astype(np.int64)), tuple(names))
 
 
 def _check_length(file: ArrayFile, key: str, array: np.ndarray | Tensor, rows: int) -> None:
     if array.ndim < 1 or array.shape[0] != rows:
         raise InputError(
-            f"{file.place(key)} must have length {rows} like the features; got shape {tuple(array.shape)}."
+            f"{file.location(key)} must have length {rows} like the features; got shape {tuple(array.shape)}."
         )

@@ -217,7 +217,7 @@ def _read_npz(path: Path) -> _Source:
     if "train" not in found:
         raise InputError(f"`{path}` has no array 'x_train'.")
     fine_names, coarse_names = (
-        _names(np.asarray(file.array(key)), file.place(key)) if key in file else None
+        _names(np.asarray(file.array(key)), file.location(key)) if key in file else None
         for key in ("fine_names", "coarse_names")
     )
     images = {split: _image_array(file, key) for split, key in found.items()}
@@ -232,7 +232,7 @@ def _read_npz(path: Path) -> _Source:
         fine_names = _numbered([*fine.values(), known], f"`{path}`")
     if table is not None:
         count = None if coarse_names is None else len(coarse_names)
-        table = _labels(table, len(fine_names), count, file.place("fine_to_coarse"))
+        table = _labels(table, len(fine_names), count, file.location("fine_to_coarse"))
     if coarse_names is None:
         coarse_names = _numbered([*coarse.values(), *([] if table is None else [table])], f"`{path}`")
     parts = [_Part(f"`{path}` part {split!r}", split, images[split], fine[split], coarse.get(split)) for split in found]
@@ -243,7 +243,7 @@ def _image_array(file: ArrayFile, key: str) -> Any:
     pixels = file.lazy(key)
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3:
         raise InputError(
-            f"{file.place(key)} must be a uint8 array (N, H, W, 3); got {pixels.dtype} {tuple(pixels.shape)}."
+            f"{file.location(key)} must be a uint8 array (N, H, W, 3); got {pixels.dtype} {tuple(pixels.shape)}."
         )
     return pixels
 
@@ -254,7 +254,7 @@ def _label_columns(file: ArrayFile, stem: str, sizes: dict[str, int], num_labels
     for split, key in part_keys(file.openers, stem, f"`{file.path}`").items():
         if split not in sizes:
             raise InputError(f"`{file.path}` has {key!r} but no images of the part {split!r}.")
-        columns[split] = _labels(np.asarray(file.array(key)), sizes[split], num_labels, file.place(key))
+        columns[split] = _labels(np.asarray(file.array(key)), sizes[split], num_labels, file.location(key))
     return columns
 
 

@@ -140,7 +140,7 @@ class TextColumns:
         for row, values in enumerate(zip(*cells, strict=True)):
             for name, value in zip(self.columns, values, strict=True):
                 if value is not None and not isinstance(value, str):
-                    raise InputError(f"{block.place(row)}: {name!r} must be text; got {value!r:.60}.")
+                    raise InputError(f"{block.location(row)}: {name!r} must be text; got {value!r:.60}.")
             self._texts.append(" ".join(value for value in values if value))
 
     def finish(self) -> Inputs:
@@ -166,7 +166,9 @@ class NumberColumns:
         part = np.concatenate([_numbers(block, name, hint) for name in self.columns], axis=1)
         if self._parts and part.shape[1] != self._parts[0].shape[1]:
             width = self._parts[0].shape[1]
-            raise InputError(f"{block.place(0)}: must have {width} numbers, like the rows before; got {part.shape[1]}.")
+            raise InputError(
+                f"{block.location(0)}: must have {width} numbers, like the rows before; got {part.shape[1]}."
+            )
         self._parts.append(part)
 
     def finish(self) -> Inputs:
@@ -186,7 +188,7 @@ class _ClassColumn:
             if name is None or not self._codes.allows(name):
                 rule = "name a class" if name is None else "be one of `label_names`"
                 got = "an empty cell" if name is None else repr(name)
-                raise InputError(f"{block.place(row)}: {self.columns[0]!r} must {rule}; got {got}.")
+                raise InputError(f"{block.location(row)}: {self.columns[0]!r} must {rule}; got {got}.")
             self._codes.add(name)
 
     def finish(self) -> tuple[Tensor, tuple[str, ...]]:
@@ -207,7 +209,7 @@ class _LabelListColumn:
             for name in names:
                 if not self._sets.allows(name):
                     rule = "must hold only `label_names`"
-                    raise InputError(f"{block.place(row)}: {self.columns[0]!r} {rule}; got {name!r}.")
+                    raise InputError(f"{block.location(row)}: {self.columns[0]!r} {rule}; got {name!r}.")
             self._sets.add(names)
 
     def finish(self) -> tuple[Tensor, tuple[str, ...]]:
@@ -227,7 +229,7 @@ class _LabelColumns:
         if values.shape[1] != len(self.columns) or len(wrong):
             row, column = wrong[0] if len(wrong) else (0, 0)
             name, got = self.columns[min(column, len(self.columns) - 1)], values[row, column]
-            raise InputError(f"{block.place(row)}: {name!r} must be 1, 0 or -1 (unknown); got {got:g}.")
+            raise InputError(f"{block.location(row)}: {name!r} must be 1, 0 or -1 (unknown); got {got:g}.")
         rows, labels = values.nonzero()
         self._rows.frombytes((rows + self._count).astype(np.int64).tobytes())
         self._labels.frombytes(labels.astype(np.int64).tobytes())
@@ -361,7 +363,7 @@ def _numbers(block: Block, column: str, hint: str = "") -> np.ndarray:
     wrong = np.argwhere(~np.isfinite(values))
     if len(wrong):
         row = int(wrong[0][0])
-        raise InputError(f"{block.place(row)}: {column!r} must be a finite number; got {cells[row]!r:.60}.")
+        raise InputError(f"{block.location(row)}: {column!r} must be a finite number; got {cells[row]!r:.60}.")
     return values
 
 
@@ -371,10 +373,12 @@ def _refuse_cell(block: Block, column: str, hint: str) -> None:
     width = len(cells[0]) if isinstance(cells[0], list) else None
     for row, cell in enumerate(cells):
         if not all(_is_number(value) for value in (cell if isinstance(cell, list) else [cell])):
-            raise InputError(f"{block.place(row)}: {column!r} must be a finite number; got {cell!r:.60}{hint}.")
+            raise InputError(f"{block.location(row)}: {column!r} must be a finite number; got {cell!r:.60}{hint}.")
         if (len(cell) if isinstance(cell, list) else None) != width:
             rule = "a number" if width is None else f"{width} numbers"
-            raise InputError(f"{block.place(row)}: {column!r} must be {rule}, like the row before; got {cell!r:.60}.")
+            raise InputError(
+                f"{block.location(row)}: {column!r} must be {rule}, like the row before; got {cell!r:.60}."
+            )
 
 
 def _is_number(value: Any) -> bool:
