@@ -17,7 +17,7 @@ from shortlist.evidence import Claim, Figure, Lab, Outcome, Table
 from shortlist.extras import require
 from shortlist.functional import constrained_softmax, lml, lml_dual
 from shortlist.report.chart import INK, Axis, Chart, Series, candidate_style
-from shortlist.report.chart_matplotlib import GRID, PALE, draw_chart, new_figure, save_figure
+from shortlist.report.chart_matplotlib import PALE, draw_chart, new_figure, save_figure, style_axis
 
 Array = NDArray[np.float64]
 _SQUARE = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
@@ -143,19 +143,10 @@ def draw_dual_root(logits: torch.Tensor, k: int, offset: float) -> Any:
     right.set(title=rf"the {len(logits)} sigmoids; at $\nu^*$ they sum to {k}", ylabel=r"$\sigma(x_j + \nu)$")
     right.legend(title="$x_j$:  $p_j$", frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
     for axis in (left, right):
-        finish(axis)
+        style_axis(axis, grid="both")
+        axis.title.set(fontsize=11, color=INK)
         axis.set_xlabel(r"shift $\nu$ of all logits")
     return figure
-
-
-def finish(axis: Any) -> None:
-    """The look of the report's charts."""
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.spines[["left", "bottom"]].set_color(PALE)
-    axis.tick_params(colors=PALE, labelsize=9)
-    axis.title.set(fontsize=11, color=INK)
-    axis.grid(color=GRID, linewidth=0.7)
-    axis.set_axisbelow(True)
 
 
 def polytopes(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -> Outcome:

@@ -29,7 +29,7 @@ from shortlist.extras import require
 from shortlist.functional import f1_at_k, f1_score, ndcg_at_k, precision_at_k, recall_at_k
 from shortlist.nn import DFTHead
 from shortlist.report.chart import INK, candidate_style
-from shortlist.report.chart_matplotlib import new_figure, save_figure
+from shortlist.report.chart_matplotlib import new_figure, save_figure, style_axis
 from shortlist.train import FitOptions
 from shortlist.train.comparison import Interval
 from shortlist.train.encoders import Standardised
@@ -413,7 +413,7 @@ def draw_panels(
             axis.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{100 * value:.4g}%"))
         if widths:
             _mark_widths(axis, sorted({index for line in lines for index in line.x}))
-        _plain(axis)
+        style_axis(axis, ticks=8)
     figure.axes[0].set_ylabel(y, fontsize=9)
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return save_figure(figure, path, dpi=DPI)
@@ -435,7 +435,7 @@ def draw_bars(path: Path, bars: Mapping[str, Mapping[str, Interval]], *, title: 
     axis.axhline(0, color=INK, linewidth=0.8)
     axis.set_xticks(range(len(groups)), groups)
     axis.set_ylabel(y, fontsize=10)
-    _plain(axis)
+    style_axis(axis, ticks=8)
     figure.legend(loc="outside lower center", ncols=min(len(bars), 2), frameon=False, fontsize=9)
     return save_figure(figure, path, dpi=DPI)
 
@@ -456,10 +456,3 @@ def _mark_widths(axis: Any, positions: Sequence[float]) -> None:
     axis.set_xscale("log")
     axis.set_xticks(positions, [f"{index:g}" for index in positions])
     axis.minorticks_off()
-
-
-def _plain(axis: Any) -> None:
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(axis="y", color="#e5e7eb", linewidth=0.8)
-    axis.set_axisbelow(True)
-    axis.tick_params(labelsize=8)

@@ -18,7 +18,7 @@ from experiments.scene_graph_model import KS, MODES, GraphFit, Scenes, epochs, r
 from shortlist.data import Dataset, SceneGraphWorld, read_visual_genome
 from shortlist.evidence import Claim, Figure, Finding, Lab, Outcome, Table, all_of, at_least, beats
 from shortlist.report.chart import INK, candidate_style
-from shortlist.report.chart_matplotlib import new_figure, save_figure
+from shortlist.report.chart_matplotlib import new_figure, save_figure, style_axis
 from shortlist.train.comparison import Interval
 
 COLUMNS = tuple((mode, k) for mode in MODES for k in KS)
@@ -319,10 +319,7 @@ def _drawn_progress(runs: Compared, mode: str) -> Any:
         axes[1, column].set_xlabel("epoch", color=INK)
         axes[1, column].xaxis.get_major_locator().set_params(integer=True)
     for axis in axes.flat:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(axis="y", color="#e5e7eb", linewidth=0.8)
-        axis.set_axisbelow(True)
-        axis.tick_params(labelsize=9)
+        style_axis(axis)
     axes[0, 0].set_ylabel(f"{mode} recall (%)", color=INK)
     axes[1, 0].set_ylabel("gain over softmax (points)", color=INK)
     handles, names = axes[0, 0].get_legend_handles_labels()

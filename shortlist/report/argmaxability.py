@@ -15,7 +15,7 @@ from shortlist.audit import audit
 from shortlist.audit.curves import RadiusQuantiles, share_by_dimension
 from shortlist.audit.layer import read_system
 from shortlist.extras import require
-from shortlist.report.chart_matplotlib import new_figure, save_figure
+from shortlist.report.chart_matplotlib import new_figure, save_figure, style_axis
 
 _LATTICE_LABELS, _ARRANGEMENT_LABELS = 8, 10  # more cannot be read
 # Distinguishable with every kind of color vision; shapes differ, too.
@@ -470,8 +470,7 @@ def draw_share(path: str | Path, num_labels: int = 1000) -> Path:
     right.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     for axis, title in ((left, "logarithmic"), (right, "linear, near half the labels")):
         axis.set(xlabel="dimension d of the features", ylabel="argmaxable assignments", title=title)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(color="#e5e5e5", linewidth=0.7)
+        style_axis(axis, grid="both")
     return save_figure(figure, path)
 
 
@@ -536,5 +535,4 @@ def _draw_lines(
     axis.axhline(_THRESHOLD, color="#d55e00", linestyle=":", linewidth=1.2, label="10⁻⁸")
     axis.set_xlabel(along)
     axis.legend(title=of, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(color="#e5e5e5", linewidth=0.7)
+    style_axis(axis, grid="both")

@@ -14,7 +14,7 @@ from shortlist.report.chart import INK, Axis, Chart
 
 _WIDTH, _HEIGHT, _SIDE = 7.2, 4.4, 5.0
 PALE = "#6b7280"
-GRID = "#e5e7eb"
+_GRID = "#e5e7eb"
 _MARKERS = {
     "circle": "o",
     "square": "s",
@@ -58,6 +58,15 @@ def save_figure(figure: Any, path: str | Path, *, dpi: int = 150) -> Path:
     return path
 
 
+def style_axis(axis: Any, *, grid: str = "y", ticks: int = 9) -> None:
+    """The look of all plots: no frame, pale axes and ticks, and grid lines across ``grid`` axes behind the data."""
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.spines[["left", "bottom"]].set_color(PALE)
+    axis.tick_params(colors=PALE, labelsize=ticks)
+    axis.grid(axis=grid, color=_GRID, linewidth=0.8)
+    axis.set_axisbelow(True)
+
+
 def draw_chart(chart: Chart) -> Any:
     """Draw a chart with its title, note and legend.
 
@@ -88,11 +97,7 @@ def draw_chart(chart: Chart) -> Any:
             anchor = {"xy": (reference.x, 1), "xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
             axis.annotate(drawable(reference.label), xytext=(0, 3), ha="center", color=PALE, fontsize=9, **anchor)
     axis.set_title(shorten(chart.title, 80), fontsize=12, color=INK, pad=16, loc="left", parse_math=False)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.spines[["left", "bottom"]].set_color(PALE)
-    axis.tick_params(colors=PALE, labelsize=9)
-    axis.grid(axis="y", color=GRID, linewidth=0.8, zorder=0)
-    axis.set_axisbelow(True)
+    style_axis(axis)
     if note:
         axis.set_xlabel("\n".join([axis.get_xlabel(), *note]), parse_math=False)
     _write_legend(figure, handles, names, columns=-(-len(names) // max(rows, 1)))

@@ -11,7 +11,7 @@ from shortlist.data.summary.statistics import DatasetSummary
 from shortlist.data.summary.tally import Tally
 from shortlist.extras import require
 from shortlist.formatting import format_count, format_number, format_percent
-from shortlist.report.chart_matplotlib import new_figure, shorten
+from shortlist.report.chart_matplotlib import new_figure, shorten, style_axis
 from shortlist.report.dataset_examples import draw_examples, example_rows
 
 _INK, _MARK, _FILL, _PALE = "#264653", "#b5651d", "#2a9d8f", "#777777"
@@ -190,7 +190,7 @@ def _draw_shots(axis: Any, summary: DatasetSummary) -> None:
     if summary.training.never.count:
         never = summary.training.never.count
         axis.barh([0], [never], height=0.7, color="none", edgecolor="white", hatch="////", linewidth=0)
-        _note(axis, f"hatched: {format_count(never, 'label')} without any", 0.97, 0.03, ha="right", va="bottom")
+        _note(axis, f"hatched: {format_count(never, 'label')} without training rows", 0.97, 0.03, ha="right", va="bottom")
     _finish(axis, title, xlabel, "")
 
 
@@ -268,9 +268,7 @@ def _finish(axis: Any, title: str, xlabel: str, ylabel: str, *, whole: str = "x"
             side.set_major_locator(ticker.MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         else:
             side.set_minor_formatter(ticker.NullFormatter())
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(color="#e5e5e5", linewidth=0.7, axis="both" if ylabel else "x")
-    axis.set_axisbelow(True)
+    style_axis(axis, grid="both" if ylabel else "x")
 
 
 def _tick(value: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from shortlist.functional import constrained_softmax, lml, lml_dual, sparse_top
-from shortlist.report.chart_matplotlib import new_figure, save_figure
+from shortlist.report.chart_matplotlib import new_figure, save_figure, style_axis
 
 _COLORS = {"lml": "#264653", "constrained softmax": "#b5651d", "sparse-top": "#2a9d8f"}
 _OTHERS = torch.tensor([1.5, 0.5, 0.0, -0.5, -1.5])
@@ -45,7 +45,7 @@ def _draw_response(axis: Any) -> None:
         axis.plot(moving, p[:, 0], color=_COLORS[name], label=name, linewidth=2)
     axis.set(xlabel="logit of one label among six", ylabel="its probability", title="Probability of one label at k = 2")
     axis.legend(frameon=False, loc="upper left")
-    axis.spines[["top", "right"]].set_visible(False)
+    style_axis(axis)
 
 
 def _draw_root(axis: Any) -> None:
@@ -65,7 +65,7 @@ def _draw_root(axis: Any) -> None:
         ylabel="sum of the sigmoids",
         title="LML: the sigmoids sum to k at the dual root",
     )
-    axis.spines[["top", "right"]].set_visible(False)
+    style_axis(axis)
 
 
 def _draw_polytope(axis: Any) -> None:
