@@ -190,7 +190,9 @@ def _draw_shots(axis: Any, summary: DatasetSummary) -> None:
     if summary.training.never.count:
         never = summary.training.never.count
         axis.barh([0], [never], height=0.7, color="none", edgecolor="white", hatch="////", linewidth=0)
-        _note(axis, f"hatched: {format_count(never, 'label')} without training rows", 0.97, 0.03, ha="right", va="bottom")
+        _note(
+            axis, f"hatched: {format_count(never, 'label')} without training rows", 0.97, 0.03, ha="right", va="bottom"
+        )
     _finish(axis, title, xlabel, "")
 
 
