@@ -41,7 +41,7 @@ class Projection:
         return self.op(logits, k, **options) if self.takes_k else self.op(logits, **options)
 
     def probs(self, logits: Tensor, k: float | Tensor, **options) -> Tensor:
-        """Return probabilities even where the operator answers with their logarithms."""
+        """Return probabilities even where the operator returns their logarithms."""
         result = self(logits, k, **options)
         return result.exp() if self.is_log else result
 
@@ -54,12 +54,12 @@ class Projection:
         return k if self.takes_k else 1
 
     def expected(self, row: Row, k: float, temperature: float = 1) -> list:
-        """Answer by the reference; dividing the logits by T is what a temperature means."""
+        """Return the values of the reference for the logits divided by the temperature."""
         values = _expected(self, tuple(row), k, temperature)
         return [temperature * values[0]] if self.is_dual else values
 
     def allowance(self, expected, row: Row, dtype: torch.dtype):
-        """How far from ``expected`` an answer may lie: a logarithm is not known better than its own rounding."""
+        """Return the tolerance around ``expected``; a logarithm is no more precise than its own rounding."""
         limits, tolerance = torch.finfo(dtype), TOLERANCE[dtype]
         if self.piecewise_linear:
             return {torch.float32: 1e-5, torch.float64: 1e-11}[dtype]
@@ -72,7 +72,7 @@ class Projection:
         return expected * (tolerance + 4 * limits.eps * abs(MP.log(expected))) + 2 * limits.tiny
 
     def misses(self, logits: Tensor, answer: Tensor, k: float, temperature: float = 1) -> list[str]:
-        """Describe the entries of one row's ``answer`` that lie too far from the reference."""
+        """Describe the entries of one row's ``answer`` that are too far from the reference."""
         row = logits.tolist()
         pairs = zip(answer.reshape(-1).tolist(), self.expected(row, k, temperature), strict=True)
         return [
@@ -83,7 +83,7 @@ class Projection:
 
 
 class _Ratio(Fraction):
-    """A fraction that the references' context takes as a number of its own precision."""
+    """A fraction that the references convert in their own precision."""
 
     def _mpmath_(self, *_: object):
         return MP.mpf(self.numerator) / self.denominator
@@ -129,7 +129,7 @@ class PotentialCase:
         return type(self.potential(1)).__name__
 
     def positives(self, k: int) -> int:
-        """Return how many labels a target has that this potential can predict."""
+        """Return the number of positives of a target that this potential can predict."""
         return k if self.labels in (None, 0) else self.labels
 
 
@@ -159,7 +159,7 @@ POTENTIALS = [
 
 @dataclass(frozen=True)
 class Head:
-    """An output layer, made as ``head(in_features, num_labels)`` with small sizes for the rest of its arguments."""
+    """An output layer, created by ``head(in_features, num_labels)`` with small values for its other arguments."""
 
     module: type[torch.nn.Module]
     make: Callable[..., torch.nn.Module]

@@ -34,7 +34,7 @@ __all__ = [
 
 
 def _without(row, unknown):
-    """The row with its unknown labels out of the competition."""
+    """The row with -inf at its unknown labels."""
     return [MP.ninf if j in unknown else MP.mpf(x) for j, x in enumerate(row)]
 
 
@@ -165,7 +165,7 @@ def _two_way_term(line, positives, negatives, positive_temperature, negative_tem
 
 
 def _two_way_terms(lines, positives, unknown, options):
-    """One value per line; None where a positive or a known negative is lacking."""
+    """One value per line; None without a positive or a known negative."""
     terms = []
     for line, present, unclear in zip(lines, positives, unknown, strict=True):
         absent = _negatives(line, present, unclear)
@@ -418,7 +418,7 @@ LOSSES = [
 ]
 
 PRESETS = [nn.NoisedTopKImbalanced]
-"""Losses that differ from another one in their defaults alone."""
+"""Losses that differ from another one only in their defaults."""
 
 BUILDING_BLOCKS = [F.kth_largest, F.noised_kth_largest, F.log_elementary_symmetric, F.margins_from_counts]
-"""What losses are made of: neither projections nor losses; their references are in reference.py."""
+"""Neither projections nor losses; their references are in reference.py."""

@@ -48,14 +48,14 @@ class MetricCase:
         metric.update(*self.arguments(scores, target), **({} if mask is None else {"mask": mask}))
 
     def arguments(self, scores: Tensor, target: Tensor) -> tuple[Tensor, ...]:
-        """Return what update takes for these rows."""
+        """Return the arguments of update for these rows."""
         first = scores > 0 if self.takes_sets else scores
         if self.is_graph:
             return first, target, torch.arange(len(scores))
         return (first, target) if self.takes_target else (first,)
 
     def expected(self, scores: Tensor, hot: Tensor) -> list[float]:
-        """Answer by the reference, as a flat list."""
+        """Return the value of the reference as a flat list."""
         positives, unknown = label_sets(hot)
         rows = scores.double().tolist()
         if self.takes_sets:
@@ -67,7 +67,7 @@ class MetricCase:
 
 
 def flat(value: Tensor | dict[str, Tensor]) -> list[float]:
-    """The answer of a metric as a flat list."""
+    """The value of a metric as a flat list."""
     values = value.values() if isinstance(value, dict) else [value]
     return [number for one in values for number in one.reshape(-1).tolist()]
 
@@ -232,7 +232,7 @@ FUNCTIONS = [
 METRIC_RESULTS = [F.BinnedAveragePrecision, F.F1Counts]
 """Metrics as functions, and the tuples that some of them return."""
 NOT_METRICS = [M.LabelSets, M.sampler_mask]
-"""What shortlist.metrics exports beside metrics."""
+"""Exports of shortlist.metrics that are not metrics."""
 
 
 def draw(

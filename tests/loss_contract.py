@@ -125,7 +125,7 @@ class Loss:
         return n - 1 if self.partner else n
 
     def expected(self, logits: Tensor, hot: Tensor, k: float = 2, **options) -> list:
-        """Answer by the reference, without a reduction: one value per row, entry or class; 2-D logits only."""
+        """Return the values of the reference without a reduction, per row, entry or class; 2-D logits only."""
         rows, positives, unknown = logits.tolist(), *label_sets(hot)
         options = self._filled(logits, options)
         for name, value in options.items():
@@ -141,7 +141,7 @@ class Loss:
         return values
 
     def expected_mean(self, logits: Tensor, hot: Tensor, k: float = 2, *, weight: Tensor | None = None, **options):
-        """Answer by the reference and the rule for the mean."""
+        """Return the mean of the values of the reference."""
         if self.mean_reference is not None:
             weights = None if weight is None else weight.tolist()
             return self.mean_reference(logits.tolist(), *label_sets(hot), weight=weights, **{**self.options, **options})
@@ -173,7 +173,7 @@ def label_sets(hot: Tensor) -> tuple[list[set[int]], list[set[int]]]:
 
 
 def random_hot(loss: Loss, rows: int, n: int, generator: torch.Generator, *, unknown: float = 0) -> Tensor:
-    """Return labels that fit the loss: one positive, or one to about half of all; a share of the rest unknown."""
+    """Return labels that suit the loss: one positive, or up to half of all; a fraction of the rest unknown."""
     scores = torch.rand(rows, n, generator=generator)
     largest = 1 if loss.one_class else max(1, n // 2)
     sizes = torch.randint(1, largest + 1, (rows, 1), generator=generator)

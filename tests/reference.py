@@ -21,12 +21,12 @@ def _sigmoid(z):
 
 
 def _left(row, k):
-    """Return the finite labels and what the certain ones leave of ``k`` to them."""
+    """Return the finite labels, and ``k`` minus the number of certain labels."""
     return [x for x in row if math.isfinite(x)], k - sum(x == math.inf for x in row)
 
 
 def _project(row, k, solve, number=MP.mpf):
-    """Apply the edge rules; ``solve(finite, left)`` is only asked when 0 < left < len(finite)."""
+    """Apply the edge rules; ``solve(finite, left)`` is only called when 0 < left < len(finite)."""
     finite, left = _left(row, number(k))
     certain = number(1) if left >= 0 else number(k) / sum(x == math.inf for x in row)
     if left <= 0:
@@ -69,7 +69,7 @@ def _dual_root(row, k):
 
 
 def lml_dual(row, k, temperature=1):
-    """ν with Σσ((x + ν)/T) = k; -inf when nothing is left of k, +inf when no more than k are present."""
+    """ν with Σσ((x + ν)/T) = k; -inf if certain labels use up k, +inf if at most k labels are present."""
     finite, left = _left(row, MP.mpf(k))
     if left <= 0:
         return MP.ninf
@@ -109,7 +109,7 @@ def lml_jacobian(row, k):
 
 
 def sparse_top(row, k):
-    """p = clip(x - λ, 0, 1), Σp = k; Σp is linear in λ between neighbours among all x and x - 1."""
+    """p = clip(x - λ, 0, 1), Σp = k; Σp is linear in λ between neighbors among all x and x - 1."""
 
     def solve(finite, left):
         def total(lam):
@@ -137,7 +137,7 @@ def sparsemax(row):
 
 
 def constrained_softmax(row, k):
-    """p = min(1, e^x t), Σp = k: the fewest highest labels saturate that leave all others at most 1."""
+    """p = min(1, e^x t), Σp = k: as few of the highest labels saturate as keep all others at most 1."""
 
     def solve(finite, left):
         weights = [MP.exp(x) for x in finite]
@@ -282,5 +282,5 @@ def _hard_rows():
     ]
 
 
-# Name, row and k of cases that break careless arithmetic; every logit is exact in float32, k need not be.
+# Name, row and k of cases that break careless arithmetic; every logit is exact in float32, but not every k.
 HARD_ROWS = _hard_rows()

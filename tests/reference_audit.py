@@ -23,7 +23,7 @@ TEXT_EPSILON = 1e-8
 
 
 class Radius(NamedTuple):
-    """A radius between two bounds: what a vector achieves, and what multipliers do not allow to exceed."""
+    """Bounds of a radius: from below by a vector, from above by multipliers."""
 
     low: float
     high: float
@@ -48,10 +48,10 @@ def signed_system(weight: Any, labels: Sequence[int], bias: Any = None, mode: st
 
 
 def integer_rows(matrix: np.ndarray) -> list[list[int]]:
-    """Each row times its own power of two, so that every entry is whole; the signs of all products stay."""
+    """Each row times its own power of two, so that every entry is an integer; the signs of all products are kept."""
     mantissas, exponents = np.frexp(matrix)
     whole = np.ldexp(mantissas, 53).astype(np.int64)
-    # A zero has exponent 0, which must not lift the others by hundreds of digits.
+    # A zero has exponent 0, which must not scale the others by hundreds of digits.
     exponents = np.where(whole == 0, exponents.max(1, initial=-1100, keepdims=True), exponents)
     shifts = exponents - exponents.min(1, initial=1100, keepdims=True)
     return [[int(a) << int(s) for a, s in zip(*row, strict=True)] for row in zip(whole, shifts, strict=True)]
@@ -100,7 +100,7 @@ def exact_decision(rows: list[list[int]]) -> Decision:
 
 
 def _leaving(table: list[list[int]], basis: list[int], entering: int, right: int) -> int:
-    """The row with the least ratio; of several, the one whose variable comes first."""
+    """The row with the smallest ratio; among equals, the one whose variable comes first."""
     best = -1
     for i, line in enumerate(table):
         if line[entering] <= 0:
@@ -114,7 +114,7 @@ def _leaving(table: list[list[int]], basis: list[int], entering: int, right: int
 
 
 def is_argmaxable(weight: Any, labels: Sequence[int], bias: Any = None, mode: str = "sign") -> bool:
-    """The exact truth for the numbers as they are stored; meant for small layers."""
+    """The exact answer for the stored numbers; for small layers."""
     return _feasible(signed_system(weight, labels, bias, mode), affine=bias is not None)
 
 
@@ -174,7 +174,7 @@ def combination_length(
     """Length of the weighted sum of the rows y_i [w_i, b_i] scaled to length one, row n being [0, 1]."""
     system = signed_system(weight, labels, bias, mode)
     unit = np.vstack([system, np.append(np.zeros(system.shape[1] - 1), 1.0)])[np.asarray(certificate.rows)]
-    # By the largest entry first, because squares overflow; rows of zeros stay.
+    # Divided by the largest entry first, because squares overflow; zero rows stay.
     for order in (np.inf, 2):
         norms = np.linalg.norm(unit, ord=order, axis=1, keepdims=True)
         unit = unit / np.where(norms > 0, norms, 1)

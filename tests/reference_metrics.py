@@ -1,4 +1,4 @@
-"""Each metric from its definition: loops over rows, ties by going through every order, exact fractions where possible.
+"""Each metric from its definition: loops over rows, all orders of tied scores, exact fractions where possible.
 
 ``rows`` are lists of scores; ``positives`` and ``unknown`` are sets of labels, one for each row. A row has few labels,
 because all orders of equal scores are enumerated.
@@ -18,7 +18,7 @@ def mean(values):
 
 
 def orders(scored):
-    """Every order, best first, of items given with their scores; what scores -inf is in none."""
+    """Every order, best first, of items with scores; an item of score -inf is in none."""
     finite = sorted((item for item in scored if item[1] > -math.inf), key=lambda item: -item[1])
     groups = [[name for name, _ in group] for _, group in groupby(finite, key=lambda item: item[1])]
     for choice in product(*(permutations(group) for group in groups)):
@@ -88,7 +88,7 @@ def topk_accuracy(rows, positives, unknown, k, average="micro"):
 
 
 def average_k_accuracy(rows, positives, unknown, k=None, threshold=None, average="micro"):
-    """With ``k``: the mean over all ways to choose, among equal scores at the edge, which are in."""
+    """With ``k``: the mean over all ways to choose among the scores that tie at the cut."""
     lines = [line for line in zip(rows, positives, unknown, strict=True) if line[1]]
     scores = {(i, j): s for i, (row, _, u) in enumerate(lines) for j, s in known(row, u) if s > -math.inf}
     truth = [(i, min(y)) for i, (_, y, _) in enumerate(lines)]
@@ -192,7 +192,7 @@ def _graphs(pairs, unknown, constrained):
         top = max((s for _, s in finite), default=None)
         best.append([((i, j), s) for j, s in finite if s == top])
     lists = [mean_orders for choice in product(*(b for b in best if b)) for mean_orders in [list(orders(choice))]]
-    # Choices may allow different numbers of orders; each choice has the same chance.
+    # Choices may allow different numbers of orders; each choice has the same probability.
     largest = math.lcm(*(len(found) for found in lists))
     for found in lists:
         yield from found * (largest // len(found))

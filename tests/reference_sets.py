@@ -1,4 +1,4 @@
-"""Rules that answer with sets, from their definitions: loops over rows, full sorts, and fractions for every count.
+"""Set rules, from their definitions: loops over rows, full sorts, and fractions for every count.
 
 Rows are lists of floats, one score per label and the larger the better; ``-inf`` marks an absent label. Sets are
 Python sets of labels. Nothing is shared with the package, and nothing is fast.
@@ -15,7 +15,7 @@ Row = Sequence[float]
 
 
 class Quota(NamedTuple):
-    """Average-K: entries surely inside, and how many of the tied ``candidates`` (all of one label) are inside too."""
+    """Average-K: entries inside for certain, and how many of the tied ``candidates`` (all of one label) join them."""
 
     size: int
     inside: set[tuple[int, int]]
@@ -24,14 +24,14 @@ class Quota(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A threshold on values of which the small are good: at the value itself, in with probability ``share``."""
+    """A threshold below which values are inside; at the threshold, inside with probability ``share``."""
 
     value: float | Fraction
     share: Fraction
 
 
 def decimal(number: float) -> Fraction:
-    """The number as it is written: 0.29 is 29/100, not the nearest double."""
+    """The decimal that the number prints as: 0.29 is 29/100, not the nearest double."""
     return Fraction(repr(number))
 
 
@@ -57,7 +57,7 @@ def midpoint(rows: Sequence[Row], k: float) -> Fraction:
 
 
 def average_k(rows: Sequence[Row], k: float) -> Quota:
-    """The floor(k N) best of all entries. Of entries that tie where the quota ends, lower labels come first."""
+    """The floor(k N) best of all entries. Among entries that tie at the cut, lower labels come first."""
     values = descending(rows)
     m = min(math.floor(decimal(k) * len(rows)), len(values))
     if m in (0, len(values)):
@@ -76,7 +76,7 @@ def average_k(rows: Sequence[Row], k: float) -> Quota:
 
 
 def conformal_rank(alpha: float, count: int) -> int:
-    """Place of the threshold among the sorted values: the least r with r/(N + 1) >= 1 - α."""
+    """Rank of the threshold among the sorted values: the least r with r/(N + 1) >= 1 - α."""
     return math.ceil((count + 1) * (1 - decimal(alpha)))
 
 
@@ -91,7 +91,7 @@ def conformal_cut(values: Sequence[float | Fraction], alpha: float) -> Cut:
 
 
 def chances(values: Sequence[float | Fraction], cut: Cut) -> list[Fraction]:
-    """Probability of each label to be in the set."""
+    """The probability that each label is in the set."""
     return [Fraction(v < cut.value) if v != cut.value else cut.share for v in values]
 
 
@@ -111,7 +111,7 @@ def mass_scores(row: Row, *, u: float = 1.0, penalty: float = 0.0, free: int = 0
 
 
 def pointwise_error(rows: Sequence[Row], classes: Sequence[int], alpha: float, **options: float) -> Cut:
-    """Split conformal on the mass down to the true class and including it: without randomisation."""
+    """Split conformal on the mass down to the true class and including it: without randomization."""
     return conformal_cut([mass_scores(row, **options)[y] for row, y in zip(rows, classes, strict=True)], alpha)  # pyright: ignore
 
 
@@ -150,12 +150,12 @@ def misses(sets: Sequence[set[int]], positives: Sequence[set[int]]) -> Fraction:
 
 
 def f1(found: Iterable[bool], truth: Iterable[bool]) -> Fraction:
-    """2 TP / (2 TP + FP + FN) of one label; 0 if it is neither found nor there."""
+    """2 TP / (2 TP + FP + FN) of one label; 0 if it is neither predicted nor present."""
     pairs = list(zip(found, truth, strict=True))
     hits, total = sum(a and b for a, b in pairs), sum(a for a, _ in pairs) + sum(b for _, b in pairs)
     return Fraction(2 * hits, total) if total else Fraction(0)
 
 
 def best_f1(scores: Sequence[float], truth: Sequence[bool]) -> Fraction:
-    """The best F1 that any threshold on the scores of one label reaches."""
+    """The best F1 of any threshold on the scores of one label."""
     return max(f1([s >= t for s in scores], truth) for t in [*scores, math.inf])

@@ -1,4 +1,4 @@
-"""The references of the auditor agree with each other, with Cover's count and with what can be seen by eye."""
+"""The references of the audit agree with each other, with Cover's count and with obvious cases."""
 
 import math
 

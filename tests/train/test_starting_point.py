@@ -1,4 +1,4 @@
-"""Heads that start at the frequencies of the labels, and stay what they were otherwise."""
+"""Heads that start at the label frequencies, and others that stay as they are."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_features_still_matter(name):
     assert (head(torch.randn(8, 5)).std(0) > 1e-3).all()
 
 
-def test_both_parts_of_two_heads_start_there():
+def test_both_of_two_heads_start_at_the_log_odds():
     head = TwoHead.linear(5, 7)
     start_at_frequencies(head, COUNTS, ROWS)
     for logits in head(torch.zeros(1, 5)):
@@ -46,13 +46,13 @@ def test_both_parts_of_two_heads_start_there():
 
 
 @pytest.mark.parametrize("head", [CosineHead(5, 7), DFTHead(5, 7, k=2), torch.nn.Linear(5, 7, bias=False)])
-def test_heads_without_room_stay_as_they_are(head):
+def test_heads_that_cannot_represent_the_log_odds_stay_as_they_are(head):
     before = {name: value.clone() for name, value in head.state_dict().items()}
     start_at_frequencies(head, COUNTS, ROWS)
     assert all(torch.equal(before[name], value) for name, value in head.state_dict().items())
 
 
-def test_equal_frequencies_of_one_half_need_nothing():
+def test_frequencies_of_one_half_give_logits_of_zero():
     head = BottleneckHead(5, 2, bottleneck=2)
     start_at_frequencies(head, torch.tensor([5, 5]), 10)
     torch.testing.assert_close(head(torch.zeros(1, 5)), torch.zeros(1, 2))
@@ -67,7 +67,7 @@ def test_equal_frequencies_of_one_half_need_nothing():
         ("drawn", "cross_entropy", False),
     ],
 )
-def test_a_run_starts_where_it_is_told_to(start, loss, at_frequencies):
+def test_the_option_decides_where_a_run_starts(start, loss, at_frequencies):
     data = classes()
     options = quick(loss=loss, start=start, learning_rate=1e-12, weight_decay=0.0, encoder="linear", k=2)
     bias = fit(data, options).model.output_layer.bias.detach().double()
