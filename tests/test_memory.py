@@ -13,7 +13,7 @@ import torch
 from torch.autograd.profiler import profile
 
 from shortlist import nn, recipes
-from shortlist.functional import loops
+from shortlist.kernels import chooser
 from shortlist.label_axis import linear_blocks
 from shortlist.memory import LOSSES, OPTIMIZERS, MemoryEstimate, estimate_memory
 
@@ -74,7 +74,7 @@ def _small_blocks(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _no_loops(monkeypatch):
-    monkeypatch.setattr(loops, "LEAST", math.inf)
+    monkeypatch.setattr(chooser, "LEAST_ENTRIES", math.inf)
 
 
 @pytest.mark.usefixtures("_small_blocks")
@@ -87,7 +87,7 @@ def test_an_estimate_is_close_to_the_allocations(loss, head, features):
 
 
 def test_compiled_loops_of_lml_need_half_of_the_estimate(monkeypatch):
-    monkeypatch.setattr(loops, "LEAST", 1)
+    monkeypatch.setattr(chooser, "LEAST_ENTRIES", 1)
     peak, expected = measured("lml_nll", "plain", features=8)
     assert 0.4 * expected < peak < 0.6 * expected
 

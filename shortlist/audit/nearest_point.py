@@ -22,8 +22,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from shortlist import compiled as numba_code
 from shortlist.audit.system import UNIT_ROUNDOFF, Array, Indices
+from shortlist.kernels import compilation as numba_code
 
 FEASIBLE, VANISHED, STALLED = 0, 1, 2
 _CANDIDATES = 16

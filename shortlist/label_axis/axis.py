@@ -12,7 +12,8 @@ from torch import Tensor
 from shortlist.label_axis.processes import ONE_PROCESS, Processes
 from shortlist.tensors import wide
 
-_ENOUGH_SAMPLES = 256
+_CACHED = 1 << 18
+"""Entries that one thread works on at a time, so that a few buffers of that size stay in its cache."""
 
 
 class LabelAxis(Protocol):
@@ -29,6 +30,11 @@ class LabelAxis(Protocol):
     @property
     def processes(self) -> Processes:
         """Who holds the labels: its ``sum`` and ``max`` reduce per-row values over the processes."""
+        ...
+
+    @property
+    def total_labels(self) -> int:
+        """n, over all processes."""
         ...
 
     def blocks(self, rows: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
@@ -54,12 +60,25 @@ class HeldLabels:
     def dtype(self) -> torch.dtype:
         return self.logits.dtype
 
+    @property
+    def total_labels(self) -> int:
+        return self.processes.total_labels(self.logits.shape[-1])
+
     def blocks(self, rows: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
         yield 0, self.logits if rows is None else self.logits[rows]
 
     def sample(self) -> Tensor:
-        # Every other label serves as well, and the guess makes several tensors of this size.
-        return self.logits if self.logits.shape[-1] < _ENOUGH_SAMPLES else self.logits[:, ::2]
+        return self.logits
 
     def present(self) -> Tensor:
-        return self.processes.sum((self.logits > -math.inf).sum(-1, keepdim=True).to(wide(self.logits)))
+        rows, n = self.logits.shape
+        count = self.logits.new_full((rows, 1), n, dtype=wide(self.logits))
+        if n and not bool((self.logits.amin(-1) > -math.inf).all()):
+            count = (self.logits > -math.inf).sum(-1, keepdim=True).to(count.dtype)
+        return self.processes.sum(count)
+
+
+def row_blocks(x: Tensor) -> list[slice]:
+    """Slices that cut the rows of ``x`` ``(B, n)`` into blocks that fit the caches of torch's threads."""
+    size = max(1, _CACHED * torch.get_num_threads() // max(x.shape[-1], 1))
+    return [slice(start, start + size) for start in range(0, x.shape[0], size)]

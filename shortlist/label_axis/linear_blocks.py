@@ -73,6 +73,11 @@ class LinearBlocks:
         """How many labels are local."""
         return len(self.weight)
 
+    @property
+    def total_labels(self) -> int:
+        """n, over all processes."""
+        return self.processes.total_labels(self.num_labels)
+
     def blocks(self, rows: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
         """The first label and the logits of each block, which may be overwritten and last until the next block."""
         features = self.features if rows is None else self.features[rows]

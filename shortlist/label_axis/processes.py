@@ -28,6 +28,10 @@ class OneProcess:
     first = 0
     group = None
 
+    def total_labels(self, local: int) -> int:
+        """How many labels there are on all processes, given how many are local."""
+        return local
+
     def local_labels(self, labels: Labels) -> Labels:
         """The entries of local labels, numbered from the first of these."""
         return labels
@@ -72,6 +76,9 @@ class ProcessShards(NamedTuple):
     first: int
     count: int
     total: int
+
+    def total_labels(self, local: int) -> int:
+        return self.total
 
     def local_labels(self, labels: Labels) -> Labels:
         return labels.label_range(self.first, self.count)

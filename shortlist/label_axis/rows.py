@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import check_logits
-from shortlist.label_axis.processes import ONE_PROCESS, Processes, local_part, replicated, shards_of, to_local
+from shortlist.label_axis.processes import (
+    ONE_PROCESS,
+    OneProcess,
+    Processes,
+    ProcessShards,
+    local_part,
+    replicated,
+    shards_of,
+    to_local,
+)
 from shortlist.tensors import is_dtensor, moved, solvable
 
 _NUMBERS = (int, float, Real, torch.SymInt, torch.SymFloat)
@@ -22,6 +31,11 @@ class Rows(NamedTuple):
     logits: Tensor
     k: Tensor
     processes: Processes = ONE_PROCESS
+
+    @property
+    def shards(self) -> ProcessShards | None:
+        """The processes, if there are several."""
+        return None if isinstance(self.processes, OneProcess) else self.processes
 
     def restore(self, result: Tensor, like: Tensor, dim: int) -> Tensor:
         """``result`` with the axis order, dtype and sharding of ``like``."""
@@ -48,6 +62,12 @@ def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None)
         logits = logits.masked_fill(~mask, -math.inf)
     rows = solvable(moved(logits, dim, -1))
     return Rows(rows, _k_column(k, rows, dim))
+
+
+def flat_rows(x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """``x`` ``(..., n)`` as ``(B, n)``, and ``k`` as ``(B, 1)``, without a graph."""
+    rows = math.prod(x.shape[:-1])
+    return x.detach().reshape(rows, x.shape[-1]), k.detach().expand(*x.shape[:-1], 1).reshape(rows, 1)
 
 
 def _as_local_rows(logits: Tensor, k: float | Tensor, dim: int, mask: Tensor | None) -> Rows:

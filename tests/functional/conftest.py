@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from shortlist.functional import loops
+from shortlist.kernels import chooser
 
 
 @pytest.fixture(autouse=True)
 def _loops_for_all(monkeypatch):
-    monkeypatch.setattr(loops, "LEAST", 1)
+    monkeypatch.setattr(chooser, "LEAST_ENTRIES", 1)
 
 
 @pytest.fixture

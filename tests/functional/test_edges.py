@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from shortlist.functional import loops
+from shortlist.kernels import chooser
 from tests.contracts import BY_NAME, EXACTLY_K, PER_LABEL, PROJECTIONS, WITH_K, Projection
 
 INF, NAN = math.inf, math.nan
@@ -78,7 +78,7 @@ def test_where_no_more_than_k_are_present_each_is_taken(projection):
 def test_ties_of_as_many_as_are_wanted_are_taken_whole_and_do_not_move(projection, dtype, least, monkeypatch, fresh):
     if projection.is_dual:
         return
-    monkeypatch.setattr(loops, "LEAST", least)
+    monkeypatch.setattr(chooser, "LEAST_ENTRIES", least)
     tied = torch.randn(200, 1, generator=fresh, dtype=torch.float64).to(dtype).repeat(1, 3)
     for absent in (0, 7):
         logits = torch.cat([tied, tied.new_full((200, absent), -INF)], -1).requires_grad_()

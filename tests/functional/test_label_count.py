@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from shortlist.functional.lml import lml_root
 from shortlist.functional.polynomials.label_count import label_count
 from shortlist.functional.polynomials.label_count_tree import label_count_tree
-from shortlist.functional.projections.lml import dual_parts
 from tests.functional.test_solvers_agree import mixed_batch
 
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
@@ -13,7 +13,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
 
 def log_odds(x, k):
     """Log-odds under which k - 1/2 labels are expected, in the parts that the solver takes."""
-    pivot, delta = dual_parts(x, x.new_full((1, 1), k - 0.5), 1.0)
+    pivot, delta = lml_root(x, x.new_full((1, 1), k - 0.5), 1.0)
     return pivot, delta, (x - pivot + delta)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shortlist.functional import log_lml
-from shortlist.functional.projections.lml_parts import solve_parts
+from shortlist.functional.lml_solver import solve_lml
 from shortlist.label_axis.processes import ONE_PROCESS
 
 
@@ -17,6 +17,10 @@ class InBlocks:
         self.x, self.block, self.stride, self.passes = x, block, stride, 0.0
 
     processes = ONE_PROCESS
+
+    @property
+    def total_labels(self):
+        return self.x.shape[-1]
 
     @property
     def dtype(self):
@@ -53,7 +57,7 @@ def hard_rows(dtype):
 
 def projected(x, k, temperature=1.0, **options):
     parts = InBlocks(x, **options)
-    pivot, delta, log_slope = solve_parts(parts, torch.as_tensor(k, dtype=torch.float64).reshape(-1, 1), temperature)
+    pivot, delta, log_slope = solve_lml(parts, torch.as_tensor(k, dtype=torch.float64).reshape(-1, 1), temperature)
     y = (x.clamp(max=torch.finfo(x.dtype).max) - pivot) / temperature + delta
     return torch.where(x == -math.inf, -math.inf, torch.nn.functional.logsigmoid(y)), log_slope, parts
 

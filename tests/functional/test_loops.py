@@ -7,9 +7,8 @@ import sys
 import pytest
 import torch
 
-from shortlist import compiled
-from shortlist.functional import lml, lml_dual, log_lml, loops, sparse_top
-from shortlist.functional.loops import threads
+from shortlist.functional import lml, lml_dual, log_lml, sparse_top
+from shortlist.kernels import chooser, compilation, threads
 from tests.contracts import BY_NAME
 from tests.reference import HARD_ROWS
 
@@ -31,7 +30,7 @@ def by_tensors(monkeypatch):
 
     def call(operator, *arguments, **options):
         with monkeypatch.context() as patch:
-            patch.setattr(loops, "LEAST", math.inf)
+            patch.setattr(chooser, "LEAST_ENTRIES", math.inf)
             return operator(*arguments, **options)
 
     return call
@@ -149,7 +148,7 @@ def test_a_subclass_of_tensor_is_left_to_tensor_operations(fresh):
         pass
 
     logits = torch.randn(8, 1000, generator=fresh)
-    assert not loops.serve(1.0, logits.as_subclass(Tagged))
+    assert not chooser.use_kernel(1.0, logits.as_subclass(Tagged))
     assert torch.allclose(lml(logits.as_subclass(Tagged), 5), lml(logits, 5), rtol=1e-5)
 
 
@@ -177,7 +176,7 @@ def test_code_that_cannot_be_kept_is_compiled_all_the_same(monkeypatch):
             raise RuntimeError("cannot cache function: no locator available")
         return lambda function: function
 
-    assert compiled.keeping(compiler)(len) is len
+    assert compilation.keeping(compiler)(len) is len
 
 
 class Wrapper(torch.Tensor):
@@ -244,4 +243,4 @@ def test_whatever_the_import_of_numba_raises_it_is_as_none(error, tmp_path, monk
     with monkeypatch.context() as patch:
         for name in [name for name in sys.modules if name.partition(".")[0] == "numba"]:
             patch.delitem(sys.modules, name)
-        assert compiled.can_compile.__wrapped__() is False
+        assert compilation.can_compile.__wrapped__() is False

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.func import vmap
 
-from shortlist.compiled import can_compile
-from shortlist.functional import kth_largest, loops, noised_kth_largest
+from shortlist.functional import kth_largest, noised_kth_largest
+from shortlist.kernels import chooser
+from shortlist.kernels.compilation import can_compile
 from tests import reference
 
 INF = math.inf
@@ -24,7 +25,7 @@ def _both_ways(request, monkeypatch) -> None:
     if request.param == "compiled" and not can_compile():
         pytest.skip("numba is not there")
     if request.param == "not compiled":
-        monkeypatch.setattr(loops, "LEAST", math.inf)
+        monkeypatch.setattr(chooser, "LEAST_ENTRIES", math.inf)
 
 
 both_ways = pytest.mark.usefixtures("_both_ways")

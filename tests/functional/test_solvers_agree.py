@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from shortlist.functional import constrained_softmax, lml, sparse_top
-from shortlist.functional.projections.constrained_softmax import _capped
-from shortlist.functional.projections.constrained_softmax import _exact as exact_constrained_softmax
-from shortlist.functional.projections.lml_exact import exact_dual
-from shortlist.functional.projections.lml_root import centred
-from shortlist.functional.projections.sparse_top_solve import _clipped
-from shortlist.functional.projections.sparse_top_solve import _exact as exact_sparse_top
+from shortlist.functional.constrained_softmax import _capped
+from shortlist.functional.constrained_softmax import _exact as exact_constrained_softmax
+from shortlist.functional.lml import log_odds
+from shortlist.functional.lml_exact import exact_dual
+from shortlist.functional.sparse_top_solver import exact_threshold
 
 
 def mixed_batch(seed):
@@ -28,19 +27,21 @@ def mixed_batch(seed):
     return x, torch.where(few < 0.4, k.clamp(max=5), k), (1.0, 0.3, 2.0)[seed % 3]
 
 
+@pytest.mark.parametrize("kernels", ["on", "off"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=str)
-def test_fast_and_sorting_solvers_agree_on_mixed_batches(dtype, tolerance):
+def test_fast_and_sorting_solvers_agree_on_mixed_batches(dtype, tolerance, kernels, monkeypatch):
+    monkeypatch.setenv("SHORTLIST_KERNELS", kernels)
     for seed in range(60):
         x, k, temperature = mixed_batch(seed)
         x, k = x.to(dtype), k.to(dtype)
         wide, wide_k = x.double(), k.double()
 
-        exact = centred(wide, *exact_dual(wide, wide_k, temperature), temperature).sigmoid()
+        exact = log_odds(wide, *exact_dual(wide, wide_k, temperature), temperature).sigmoid()
         logs = exact.clamp(min=1e-300).log().abs()
         allowed = exact * (tolerance + 8 * torch.finfo(dtype).eps * logs) + 100 * torch.finfo(dtype).tiny
         assert ((lml(x, k, temperature=temperature) - exact).abs() <= allowed).all(), seed
 
-        exact = _clipped(wide, *exact_sparse_top(wide, wide_k, temperature), temperature)
+        exact = exact_threshold(wide, wide_k, temperature).project(wide, temperature)
         assert torch.allclose(sparse_top(x, k, temperature=temperature).double(), exact, rtol=0, atol=2 * tolerance)
 
         exact = _capped(wide, *exact_constrained_softmax(wide, wide_k, temperature), temperature)

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import check_logits
+from shortlist.functional.autograd import RowFunction
+from shortlist.functional.lml import lml, lml_dual, log_odds, solve_root
 from shortlist.functional.losses.soft_maximum import own_logits, without_unknown
-from shortlist.functional.projections.lml import lml, lml_dual
-from shortlist.functional.projections.lml_root import centred, solve_dual
-from shortlist.functional.projections.sparse_top import sparse_top
-from shortlist.functional.row_function import RowFunction
+from shortlist.functional.sparse_top import sparse_top
 from shortlist.label_axis.rows import as_rows
 from shortlist.labels import read_labels
 from shortlist.tensors import log_sigmoid, solvable
@@ -97,7 +96,7 @@ class _LMLValue(RowFunction):
 
     @staticmethod
     def forward(x: Tensor, k: Tensor) -> Tensor:
-        y = centred(x, *solve_dual(x, k, 1.0), 1.0)
+        y = log_odds(x, *solve_root(x, k, 1.0), 1.0)
         p, size = y.sigmoid(), y.abs()
         # Both parts of the entropy are positive: log(1 + exp(-|y|)) and |y| / (1 + exp|y|).
         tail = torch.where(size < math.inf, size * (-size).sigmoid(), 0)

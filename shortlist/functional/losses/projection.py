@@ -9,18 +9,14 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import check_temperature
-from shortlist.functional.linear.lml import DualRoot
+from shortlist.functional.autograd import RowFunction
+from shortlist.functional.lml import RootOfBlocks, lml_root, log_odds
 from shortlist.functional.losses.labeled_logits import LabeledLogits, read_held, read_labeled
 from shortlist.functional.losses.reduction import Reduction, reduce_rows
 from shortlist.functional.losses.soft_maximum import own_logits, without_unknown
-from shortlist.functional.projections.lml import dual_parts
-from shortlist.functional.projections.lml_root import centred
-from shortlist.functional.projections.sparse_top import sparse_top
-from shortlist.functional.projections.sparse_top_solve import solve_sparse_top
-from shortlist.functional.row_function import RowFunction
-from shortlist.functional.sharded.lml import sharded_dual
+from shortlist.functional.sparse_top import project_sparse_top, sparse_top
 from shortlist.label_axis.linear_logits import LinearLogits
-from shortlist.label_axis.processes import ONE_PROCESS, replicated
+from shortlist.label_axis.processes import replicated
 from shortlist.label_axis.rows import Rows, as_rows
 from shortlist.labels import Labels
 from shortlist.tensors import log_sigmoid
@@ -72,23 +68,19 @@ def lml_nll(
     like = logits.stand_in() if isinstance(logits, LinearLogits) else logits
     k = replicated(k, "k") if isinstance(k, Tensor) else k
     own, pivot, delta = _dual(data, as_rows(like, k, dim=-1, mask=None), temperature)
-    log_odds = centred(own, data.beside(pivot), data.beside(delta), temperature)
-    return data.processes.replicate(reduce_rows(-data.positive_sums(log_sigmoid(log_odds)), reduction))
+    y = log_odds(own, data.beside(pivot), data.beside(delta), temperature)
+    return data.processes.replicate(reduce_rows(-data.positive_sums(log_sigmoid(y)), reduction))
 
 
 def _dual(data: LabeledLogits, rows: Rows, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """The entries' logits, and ``(pivot, delta)`` of each row with ``p = sigmoid((x - pivot) / T + delta)``."""
     if isinstance(data.logits, LinearLogits):
         k = rows.k.expand(*data.row_shape, 1).reshape(-1, 1)
-        root = DualRoot(k.detach(), data.num_labels, temperature)
+        root = RootOfBlocks(k, temperature)
         own, delta, pivot, log_slope = data.reduce(root, data.labels.only(data.labels.values < 0))
-        return own, pivot.squeeze(-1), root.with_gradient_in(k, delta, log_slope).squeeze(-1)
+        return own, pivot.squeeze(-1), root.with_gradient_in_k(delta, log_slope).squeeze(-1)
     known = without_unknown(data.logits, data.labels)
-    rows = rows._replace(logits=known.reshape(rows.logits.shape))
-    if data.processes is ONE_PROCESS:
-        pivot, delta = dual_parts(rows.logits, rows.k, temperature)
-    else:
-        pivot, delta = sharded_dual(rows, temperature)
+    pivot, delta = lml_root(known.reshape(rows.logits.shape), rows.k, temperature, rows.shards)
     return own_logits(known, data.labels), pivot.reshape(-1), delta.reshape(-1)
 
 
@@ -168,7 +160,7 @@ class _SparseTopExcess(RowFunction):
 
     @staticmethod
     def forward(x: Tensor, k: Tensor, places: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
-        p = solve_sparse_top(x, k, 1.0)
+        p = project_sparse_top(x, k, 1.0)
         # p and y have the same sum, so any shift is free; this one keeps the digits that count, and the zero exact.
         limits = torch.finfo(x.dtype)
         if x.shape[-1]:

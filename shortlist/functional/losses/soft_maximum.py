@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.functional.row_function import RowFunction
+from shortlist.functional.autograd import RowFunction
 from shortlist.labels import Labels
 from shortlist.tensors import holds
 

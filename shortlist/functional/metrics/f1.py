@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.functional.blocks import row_blocks
 from shortlist.functional.metrics.ranking import cutoff
 from shortlist.functional.metrics.scored_labels import (
     ScoredLabels,
@@ -18,6 +17,7 @@ from shortlist.functional.metrics.scored_labels import (
     read_scored_labels,
     refuse_nan,
 )
+from shortlist.label_axis.axis import row_blocks
 from shortlist.tensors import solvable
 
 

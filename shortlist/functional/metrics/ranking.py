@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.functional.blocks import row_blocks
 from shortlist.functional.metrics.scored_labels import ScoredLabels, check_ks, like_k, read_scored_labels
+from shortlist.label_axis.axis import row_blocks
 from shortlist.tensors import may_look
 
 _GROUP = 16

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import check_logits, check_number
+from shortlist.functional.autograd import RowFunction
 from shortlist.functional.order.noise import noised_mean
-from shortlist.functional.row_function import RowFunction
 from shortlist.tensors import may_look, moved, solvable
 
 

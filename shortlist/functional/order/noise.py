@@ -5,7 +5,7 @@ probability ``q``; which ones do is a Bernoulli process, drawn by its gaps, and 
 normal distribution above ``z``. All labels that got none lie below ``bound = x_[width] + epsilon z``. If the k-th
 largest of what was drawn reaches the bound, it is the k-th largest of all. If not, which is rare, the missing noise
 is drawn too, from the normal distribution below ``z``. So the law is exact for every choice of ``width`` and ``q``;
-the choice decides the speed. Where loops are compiled, one does the same in its own way (``loops/noise_code.py``).
+the choice decides the speed. Where loops are compiled, one does the same in its own way (``kernels/noise_code.py``).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.functional.loops import on_tensors, serve
-from shortlist.functional.row_function import RowFunction
+from shortlist.functional.autograd import RowFunction
+from shortlist.kernels import noise as kernels
+from shortlist.kernels.chooser import use_kernel
 from shortlist.tensors import may_look
 
 _RARE = [(rare, -NormalDist().inv_cdf(rare)) for rare in (1 / 128, 1 / 64, 1 / 32, 1 / 8)]
@@ -48,7 +49,7 @@ class _NoisedMean(RowFunction):
         if not may_look(x) or x.numel() == 0:
             return _draw_all(x, k, epsilon, samples, generator)
         rows = x.detach().reshape(-1, x.shape[-1])
-        draw = _draw_by_loop if serve(epsilon, rows) else _draw_what_matters
+        draw = _draw_by_loop if use_kernel(epsilon, rows) else _draw_what_matters
         mean, share = draw(rows, k, epsilon, samples, generator)
         return mean.view(x.shape[:-1]), share.view(x.shape)
 
@@ -85,7 +86,7 @@ def _draw_all(
 def _draw_by_loop(
     x: Tensor, k: int, epsilon: float, samples: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    mean, share = on_tensors.noised_kth(x, k, epsilon, samples, _seed(generator))
+    mean, share = kernels.noised_kth(x, k, epsilon, samples, _seed(generator))
     odd = mean.isnan()
     if bool(odd.any()):
         mean[odd], share[odd] = _draw_what_matters(x[odd], k, epsilon, samples, generator)

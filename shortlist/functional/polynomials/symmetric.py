@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import check_logits, whole_k
+from shortlist.functional.autograd import RowFunction
+from shortlist.functional.lml import lml_root, log_odds, solve_root
 from shortlist.functional.polynomials.label_count import label_count
 from shortlist.functional.polynomials.label_count_tree import label_count_tree
-from shortlist.functional.projections.lml import dual_parts
-from shortlist.functional.projections.lml_root import centred, solve_dual
-from shortlist.functional.row_function import RowFunction
 from shortlist.tensors import holds, is_plain, log_sigmoid, may_look, moved, solvable
 
 
@@ -75,7 +74,7 @@ class _LogCoefficient(RowFunction):
 
     @staticmethod
     def forward(x: Tensor, expected: Tensor, k: int, ratio: bool, differentiate: bool) -> tuple[Tensor, Tensor]:
-        pivot, delta = solve_dual(x, expected, 1.0)
+        pivot, delta = solve_root(x, expected, 1.0)
         enough = _enough(x, k)
         if may_look(x) and not torch.compiler.is_exporting():
             flat = x.reshape(-1, x.shape[-1]), pivot.reshape(-1, 1), torch.where(enough, delta, 0).reshape(-1, 1)
@@ -83,7 +82,7 @@ class _LogCoefficient(RowFunction):
             high, low, log_none = (part.view(enough.shape) for part in law[:3])
             slopes = law.slopes.view(x.shape) if differentiate else law.slopes
         else:
-            y = torch.where(enough, centred(x, pivot, delta, 1.0), 0)
+            y = torch.where(enough, log_odds(x, pivot, delta, 1.0), 0)
             high, low, slopes = label_count_tree(y.sigmoid(), (-y).sigmoid(), k, ratio=ratio)
             high, low, log_none = high.unsqueeze(-1), low.unsqueeze(-1), log_sigmoid(-y).sum(-1, keepdim=True)
         value = high.log() + (-low.log() if ratio else -log_none)
@@ -114,7 +113,7 @@ def _derivative(ctx: Any) -> Tensor:
     if ctx.differentiate and not torch.is_grad_enabled():
         return known
     enough = _enough(x, ctx.k)
-    y = torch.where(enough, centred(x, *dual_parts(x.detach(), ctx.expected, 1.0), 1.0), 0)
+    y = torch.where(enough, log_odds(x, *lml_root(x.detach(), ctx.expected, 1.0), 1.0), 0)
     return label_count_tree(y.sigmoid(), (-y).sigmoid(), ctx.k, ratio=ctx.ratio)[2] * enough
 
 

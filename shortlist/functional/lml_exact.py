@@ -1,4 +1,4 @@
-"""The LML root by sorting: for rows of any spread, without a data-dependent branch."""
+"""The root of LML by sorting, without data-dependent branches: for accelerators and exporters."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import math
 import torch
 from torch import Tensor
 
-from shortlist.tensors import at_most_finite, log_sigmoid
+from shortlist.tensors import at_most_finite, log_sigmoid, wide
 
 _STEPS = 32
-"""Safeguarded steps; the bracket is at most about 80 wide, so bisection alone gains 2^32."""
+"""Safeguarded steps. The bracket is at most about 80 wide, so bisection alone would gain 2^32."""
 
 _SMALL = 1e-12
 """The search ends when no step is larger, relative to 1 plus the root."""
 
 
 def exact_dual(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """``solve_dual`` for ``x`` ``(..., n)`` and ``k`` ``(..., 1)``.
+    """``pivot`` and ``delta`` for ``x`` ``(..., n)`` and ``k`` ``(..., 1)``.
 
-    Sorting tells the two labels between which the root lies, whatever their distance. The equation is then
-    solved in float64 and log space with positive terms only, so nothing cancels or underflows.
+    Sorting finds the two labels between which the root lies, whatever their distance. The equation is then solved in
+    float64 and in log space with positive terms only, so nothing cancels or underflows.
     """
     dtype, n = x.dtype, x.shape[-1]
-    wide = torch.float32 if x.device.type == "mps" else torch.float64
+    precision = wide(x)
     largest = torch.finfo(dtype).max
-    x, k = at_most_finite(x).to(wide), k.to(wide)
+    x, k = at_most_finite(x).to(precision), k.to(precision)
     ordered = x.sort(dim=-1, descending=True).values
-    present = (ordered > -math.inf).sum(-1, keepdim=True).to(wide)
-    taken = k.nan_to_num().clamp(0, n).floor()  # labels on the upper side: the first in order
-    part = (k - taken).nan_to_num().clamp(0, 1)  # what is wanted beyond them
+    present = (ordered > -math.inf).sum(-1, keepdim=True).to(precision)
+    taken = k.nan_to_num().clamp(0, n).floor()  # how many labels are above the root
+    part = (k - taken).nan_to_num().clamp(0, 1)  # the fraction of a label beyond them
 
     def at(rank: Tensor) -> Tensor:
         return ordered.gather(-1, rank.clamp(0, n - 1).long())
@@ -37,8 +37,8 @@ def exact_dual(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor
     upper, lower = at((taken + part).ceil() - 1), at(taken)
     none, everything = k <= 0, k >= present
     pivot = torch.where(none, ordered[..., :1], torch.where(everything, at(present - 1), upper / 2 + lower / 2))
-    pivot = pivot.clamp(min=-largest).to(dtype).to(wide)
-    far = torch.finfo(wide).max / 16  # sums of such numbers stay finite
+    pivot = pivot.clamp(min=-largest).to(dtype).to(precision)
+    far = torch.finfo(precision).max / 16  # sums of such numbers stay finite
     y, upper, lower = (((value - pivot) / temperature).clamp(-far, far) for value in (ordered, upper, lower))
 
     delta = _root(y, upper, lower, taken, part, present)
@@ -55,11 +55,11 @@ def _root(y: Tensor, upper: Tensor, lower: Tensor, taken: Tensor, part: Tensor, 
     """
     on_top = torch.arange(y.shape[-1], device=y.device) < taken
     share = torch.where(part > 0, part, 1.0)
-    # With ties the root lies on its bound; one unit of room lets Newton's method come to it from both sides.
+    # With ties the root is at a bound; one unit of room lets Newton's method approach it from both sides.
     low = torch.logit(share / (present - (taken + part).ceil() + 1)) - upper - 1
     high = torch.logit((taken + part) / (taken + 1)) - lower + 1
     d = torch.where(part > 0, low, (low + high) / 2)
-    look = y.device.type == "cpu" and not torch.compiler.is_exporting()
+    may_stop = y.device.type == "cpu" and not torch.compiler.is_exporting()
     for _ in range(_STEPS):
         p_log, rest_log = log_sigmoid(y + d), log_sigmoid(-y - d)
         rising = torch.where(on_top, -math.inf, p_log)
@@ -72,6 +72,6 @@ def _root(y: Tensor, upper: Tensor, lower: Tensor, taken: Tensor, part: Tensor, 
         new = d + gap / slope
         new = torch.where((new >= low) & (new <= high), new, (low + high) / 2)
         d, step = new, (new - d).abs()
-        if look and not bool((step > _SMALL * (1 + d.abs())).any()):
+        if may_stop and not bool((step > _SMALL * (1 + d.abs())).any()):
             break
     return d

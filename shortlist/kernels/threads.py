@@ -1,4 +1,4 @@
-"""Running compiled loops on several threads: short ones on those of torch, as others would cost more than the loop."""
+"""Runs kernels on several threads. Short ones use torch's own threads, because starting others would cost more."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.functional.loops import machine_code
+from shortlist.kernels import projection_code
 
 _GRAIN = 1 << 14
-"""Entries that are worth a thread."""
+"""The entries that are worth a thread."""
 
 _SHARES = 4
-"""How often a thread comes back for rows: rows differ in their work."""
+"""How often a thread fetches rows: rows differ in their cost."""
 
 
 class _Job(ctypes.Structure):
-    _fields_ = (*((name, ctypes.c_int64) for name in machine_code.JOB), ("temperature", ctypes.c_double))
+    _fields_ = (*((name, ctypes.c_int64) for name in projection_code.JOB), ("temperature", ctypes.c_double))
 
 
-def run(loop: str, x: Tensor, temperature: float, **others: Tensor) -> int:
-    """Run a loop of ``machine_code`` over the rows of ``x``, and tell how many rows are not settled.
+def run(kernel: str, x: Tensor, temperature: float, **others: Tensor) -> int:
+    """Run a kernel of ``projection_code`` over the rows of ``x``; returns how many rows are not settled.
 
     All tensors are float32 and contiguous.
     """
@@ -41,7 +41,7 @@ def run(loop: str, x: Tensor, temperature: float, **others: Tensor) -> int:
         job.k_step = others["k"].numel() > 1
     if "per_row" in others:
         job.columns = others["per_row"].shape[-1]
-    code, address = getattr(machine_code, loop)(), ctypes.addressof(job)
+    code, address = getattr(projection_code, kernel)(), ctypes.addressof(job)
     if threads == 1:
         code.ctypes(address)
     elif (team := _openmp()) is not None:
@@ -53,7 +53,7 @@ def run(loop: str, x: Tensor, temperature: float, **others: Tensor) -> int:
 
 
 def run_parts(work: Callable[[int, int], object], rows: int, entries: int) -> None:
-    """Call ``work(start, stop)`` for all rows, part by part: compiled code that lasts long and lets others run."""
+    """Call ``work(start, stop)`` for ranges of rows: compiled code that runs long and releases Python's lock."""
     threads, at_once = _shares(rows, entries)
     if threads == 1:
         work(0, rows)
@@ -64,14 +64,14 @@ def run_parts(work: Callable[[int, int], object], rows: int, entries: int) -> No
 
 
 def _shares(rows: int, entries: int) -> tuple[int, int]:
-    """How many threads are worth it, and how many rows each takes at a time."""
+    """How many threads to use, and how many rows each fetches at a time."""
     threads = max(1, min(torch.get_num_threads(), rows, entries // _GRAIN))
     return threads, -(-rows // (_SHARES * threads))
 
 
 @functools.cache
 def _openmp() -> Any:
-    """OpenMP's call that starts a team of threads, of the very library that torch uses; None if torch uses another."""
+    """OpenMP's call to start a team of threads, from the library that torch itself uses; None if it uses no GOMP."""
     for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
         try:
             call = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / name)).GOMP_parallel
@@ -89,4 +89,4 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not follow a fork
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork

@@ -1,16 +1,16 @@
-"""The machine code: LML and sparse-top row by row, their gradients, and how several threads share the rows.
+"""Numba code of the projections, row by row: LML and sparse-top, their gradients, and how threads share the rows.
 
-All of it is in this one file because numba keeps compiled code on disk until the *file* of a function changes, and
-inlines what the function calls from elsewhere.
+It is all in one file because numba's disk cache is keyed by the *file* of a function, while the functions that it calls
+are inlined.
 
-LML is ``p = e / (e + s)`` with ``e = exp((x - centre) / T)``, ``centre`` a little below the root; the scale
-``s`` is the root of ``sum_j e_j / (e_j + s) = k``. Away from plateaus Halley's method is used on the log-odds of the
-mean of p, which are nearly linear in ``log s``; on a plateau, Newton's on the log-ratio of the sums of p below 1/2 and
-of 1 - p above it. Two passes settle an ordinary row.
+LML is ``p = e / (e + s)`` with ``e = exp((x - center) / T)`` and ``center`` a little below the root; the scale ``s`` is
+the root of ``sum_j e_j / (e_j + s) = k``. Away from plateaus it uses Halley's method on the log-odds of the mean of p,
+which are nearly linear in ``log s``; on a plateau, Newton's method on the log-ratio of the sum of p below 1/2 to the
+sum of 1 - p above. Two passes settle an ordinary row.
 
 Sparse-top is ``p = clip((x - l) / T, 0, 1)``. The sum of p is piecewise linear in the threshold ``l``, so Newton's
-method ends on the exact answer once it meets the right piece. The threshold is held in float64; entries are compared
-with the float32 nearest to it, so that no offset costs digits.
+method is exact once it reaches the right piece. The threshold is kept in float64; entries are compared with the nearest
+float32, so that an offset costs no digits.
 """
 
 from __future__ import annotations
@@ -26,50 +26,50 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from shortlist.compiled import compiled, keeping
+from shortlist.kernels.compilation import compiled, keeping
 
 _SUMS = ("reassoc", "contract", "nsz")
-"""What the compiler needs to add up several entries at a time."""
+"""What the compiler needs to sum several entries at a time."""
 
 _BLOCK = 1024
 """Entries summed in float32 before the sum moves to float64."""
 
 _RUNS, _RUN = 8, 32
-"""A first guess is made from so many stretches of so many entries, spread over the row."""
+"""The initial guess reads so many runs of so many entries, spread over the row."""
 
 _ABSENT = 1000.0
 """Entries this many T below the largest of the sample do not enter the guess."""
 
 _PROBIT = 1.7**2
-"""The logistic function is close to the normal distribution function of this variance."""
+"""The logistic function is close to the normal distribution function with this variance."""
 
 _RAMP = 1 / 12
 """Variance of a uniform variable: clip(x, 0, 1) is its distribution function."""
 
 _ABOVE = 4.0
-"""How far above the centre, in T, the root of LML is expected."""
+"""How far above the center, in T, the root of LML is expected."""
 
 _NEAR = 12.0
-"""How far above the centre it may be: there every p that float32 can hold is computed, and 1 - p down to 1e-32."""
+"""How far above the center it may be: up to there, p is computed down to float32's limit and 1 - p down to 1e-32."""
 
 _UNDERFLOW = 1.2e-38 / 1e-6
-"""The smallest exponential, and over s what the largest lacks of 1 - p, over the error that it may cause."""
+"""The smallest exponential over the error that its underflow may cause."""
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _EPS = 2.0**-23
 _PER_LN2, _LN2, _LN2_REST = np.float32(1 / math.log(2)), np.float32(0.693359375), np.float32(-2.12194440e-4)
 _ROUNDING = np.float32(3 * 2.0**22 + 127)
-"""Added to a number it leaves, in the last bits, the nearest whole number plus the bias of float32's exponent."""
+"""Added to a number, it leaves the nearest integer plus the bias of float32's exponent in the last bits."""
 
 _C2, _C3, _C4, _C5, _C6 = (np.float32(1 / math.factorial(i)) for i in range(2, 7))
 _EXPONENT = np.int32(23)
 
 
 JOB = ("taken", "unsettled", "at_once", "rows", "labels", "columns", "k_step", "x", "y", "out", "k", "per_row")
-"""What the threads of a loop share, each a whole number of 64 bits, and after them the temperature in float64.
+"""What the threads of a kernel share: 64-bit integers, followed by the temperature in float64.
 
-``x``, ``y`` and ``out`` are the addresses of ``(rows, labels)`` numbers, ``per_row`` of ``(rows, columns)``, all
-float32; the ``k`` of row i is ``k[i * k_step]``.
+``x``, ``y`` and ``out`` are addresses of ``(rows, labels)`` numbers, ``per_row`` of ``(rows, columns)``, all float32;
+the ``k`` of row i is ``k[i * k_step]``.
 """
 
 _SLOTS = len(JOB) + 1
@@ -80,13 +80,13 @@ instruction: Any = numba.extending.intrinsic
 
 
 def entry(function: Callable[[Any], None]) -> Callable[[], Any]:
-    """Compile, when it is first needed, a loop that asks ``arrays`` for its arrays and ``next_rows`` for its rows."""
+    """Compile, on first use, a kernel that gets its arrays from ``arrays`` and its rows from ``next_rows``."""
     compiler = keeping(numba.cfunc, types.void(types.voidptr), error_model="numpy")
     return functools.cache(lambda: compiler(function))
 
 
 @instruction
-def _add_atomically(context: Any, address: Any, place: Any, amount: Any) -> Any:
+def _add_atomically(context: Any, address: Any, slot: Any, amount: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         whole = ir.IntType(64)
         slot = builder.add(builder.ptrtoint(arguments[0], whole), builder.mul(arguments[1], ir.Constant(whole, 8)))
@@ -123,7 +123,7 @@ def wanted(address: Any, row: Any) -> Any:
 
 @compiled()
 def next_rows(address: Any) -> Any:
-    """The first and one past the last of the rows to work on; equal when none is left."""
+    """The range of rows to work on next; empty when none is left."""
     job = carray(address, (_SLOTS,), np.int64)
     start = _add_atomically(address, _TAKEN, job[_AT_ONCE])
     return min(start, job[_ROWS]), min(start + job[_AT_ONCE], job[_ROWS])
@@ -146,14 +146,14 @@ def _float(context: Any, bits: Any) -> Any:
 
 
 @compiled("contract")
-def _exponentials(x: Any, centre: Any, temperature: Any, e: Any) -> None:
-    """``exp((x - centre) / T)`` within 3e-7, and 0 below exp(-87.7)."""
+def _exponentials(x: Any, center: Any, temperature: Any, e: Any) -> None:
+    """``exp((x - center) / T)`` within 3e-7, and 0 below exp(-87.7)."""
     lowest, highest = np.float32(-88 * temperature), np.float32(87 * temperature)
     inverse = np.float32(1 / temperature)
     inverse_rest = np.float32(1 / temperature - inverse)
     for j in range(x.shape[0]):
-        shifted = x[j] - centre
-        shifted = lowest if shifted < lowest else shifted  # so written, NaN stays
+        shifted = x[j] - center
+        shifted = lowest if shifted < lowest else shifted  # in this form, NaN stays
         shifted = highest if shifted > highest else shifted
         z = shifted * inverse + shifted * inverse_rest
         rounded = z * _PER_LN2 + _ROUNDING
@@ -187,7 +187,7 @@ def _lml_sums(e: Any, s: Any) -> Any:
 
 @compiled()
 def _largest(x: Any) -> Any:
-    """The largest entry, by the order of whole numbers, which the compiler can compare several at a time."""
+    """The largest entry, compared as integers, which the compiler vectorizes."""
     best = np.int32(-(2**31))
     for j in range(x.shape[0]):
         bits = _bits(x[j])
@@ -197,7 +197,7 @@ def _largest(x: Any) -> Any:
 
 @compiled(*_SUMS)
 def _moments(x: Any, origin: Any, reach: Any) -> Any:
-    """Of the entries at most ``reach`` below ``origin``: their number, the sums of x - origin and of its square."""
+    """Of the entries at most ``reach`` below ``origin``: their number, and the sums of x - origin and of its square."""
     count, total, square = _ZERO, _ZERO, _ZERO
     for j in range(x.shape[0]):
         z = x[j] - origin
@@ -211,7 +211,7 @@ def _moments(x: Any, origin: Any, reach: Any) -> Any:
 
 @compiled()
 def _normal(x: Any, k: Any, temperature: Any) -> Any:
-    """Of a sample of the row, as if it were normal: mean, variance, the quantile that k entries exceed, their share."""
+    """Of a sample of the row: mean, variance, share of k, and the normal quantile that this share exceeds."""
     n = x.shape[0]
     runs, length = (_RUNS, _RUN) if n > _RUNS * _RUN else (1, n)
     largest = x[0]
@@ -233,7 +233,7 @@ def _normal(x: Any, k: Any, temperature: Any) -> Any:
 
 @compiled()
 def _lml_step(sums: Any, k: Any, n: Any) -> Any:
-    """The step of ``-log s`` towards the root, and how large it may be if the next is not needed."""
+    """The step of ``-log s`` towards the root, and how small it must be to be the last."""
     below, above, count, slope, curve = sums
     excess = (below - above) + (count - k)
     if below + above < 0.5:
@@ -248,17 +248,17 @@ def _lml_step(sums: Any, k: Any, n: Any) -> Any:
 
 @compiled()
 def _lml_row(x: Any, k: Any, temperature: Any, e: Any) -> Any:
-    """The centre, ``log s`` and whether the row is settled; fills ``e``."""
+    """The center, ``log s`` and whether the row is settled; fills ``e``."""
     n = x.shape[0]
     if not 0 < k < n:
         return _ZERO, 0.0, False
-    # Were the row normal, the mean of sigmoid would be close to a normal distribution function.
+    # If the row were normal, the mean of sigmoid would be close to a normal distribution function.
     mean, variance, quantile, _ = _normal(x, k, temperature)
     root = mean + quantile * math.sqrt(variance + _PROBIT * temperature * temperature)
-    centre, height = _ZERO, 0.0
+    center, height = _ZERO, 0.0
     for _ in range(5):
-        centre, height, slope = np.float32(root - _ABOVE * temperature), _ABOVE, 0.0
-        _exponentials(x, centre, temperature, e)
+        center, height, slope = np.float32(root - _ABOVE * temperature), _ABOVE, 0.0
+        _exponentials(x, center, temperature, e)
         low, high, step, enough = -80.0, 80.0, 1.0, 0.0
         for _ in range(20):
             sums = _lml_sums(e, np.float32(math.exp(height)))
@@ -269,17 +269,17 @@ def _lml_row(x: Any, k: Any, temperature: Any, e: Any) -> Any:
             height = new if low <= new <= high else max(min((low + high) / 2, height + 20), height - 20)
             if not abs(step) > enough or not abs(height) < 40:
                 break
-        if not abs(step) <= enough and abs(height) < 40:  # no end of steps, or NaN
+        if not abs(step) <= enough and abs(height) < 40:  # too many steps, or NaN
             break
         if 0 <= height <= _NEAR:
-            return centre, height, n * _UNDERFLOW * math.exp(height) < slope
-        root = centre + temperature * height
-    return centre, height, False
+            return center, height, n * _UNDERFLOW * math.exp(height) < slope
+        root = center + temperature * height
+    return center, height, False
 
 
 @entry
 def lml(job: Any) -> None:
-    """``x, k -> out``: p, which starts with NaN in a row that is not settled."""
+    """``x, k -> out``: p, which starts with NaN in unsettled rows."""
     x, _, out, _, temperature = arrays(job)
     start, stop = next_rows(job)
     while start < stop:
@@ -313,7 +313,7 @@ def lml_root(job: Any) -> None:
 
 @compiled(*_SUMS)
 def _lml_mean(p: Any, values: Any) -> Any:
-    """The mean of ``values`` by the weights ``p (1 - p)``."""
+    """The mean of ``values`` with weights ``p (1 - p)``."""
     total, weighted = 0.0, 0.0
     for start in range(0, p.shape[0], _BLOCK):
         t, w = _ZERO, _ZERO
@@ -327,29 +327,29 @@ def _lml_mean(p: Any, values: Any) -> Any:
 
 
 @compiled()
-def _lml_centre(p: Any, values: Any, mean: Any, temperature: Any, out: Any) -> None:
+def _lml_center(p: Any, values: Any, mean: Any, temperature: Any, out: Any) -> None:
     inverse = np.float32(1 / temperature)
     for j in range(p.shape[0]):
         q = p[j] * (_ONE - p[j])
-        moved = q * (values[j] - mean) * inverse  # in this order, which keeps what is small in range
+        moved = q * (values[j] - mean) * inverse  # in this order, so that small numbers stay in range
         out[j] = _ZERO if q == _ZERO else moved
 
 
 @entry
 def lml_gradient(job: Any) -> None:
-    """``x = p, y -> out = q (y - mean) / T``, with the mean of y by the weights ``q = p (1 - p)``."""
+    """``x = p, y -> out = q (y - mean) / T``, with the mean of y weighted by ``q = p (1 - p)``."""
     p, values, out, _, temperature = arrays(job)
     start, stop = next_rows(job)
     while start < stop:
         for i in range(start, stop):
             mean = np.float32(_lml_mean(p[i], values[i]))
-            _lml_centre(p[i], values[i], mean, temperature, out[i])
+            _lml_center(p[i], values[i], mean, temperature, out[i])
         start, stop = next_rows(job)
 
 
 @compiled("contract")
 def _lml_slopes(e: Any, s: Any) -> None:
-    """Put ``q = p (1 - p)`` in the place of the exponentials; in another order, the products would overflow."""
+    """Replace the exponentials by ``q = p (1 - p)``; in another order, the products would overflow."""
     for j in range(e.shape[0]):
         inverse = _ONE / (e[j] + s)
         e[j] = (e[j] * inverse) * (s * inverse)
@@ -369,9 +369,9 @@ def _sum(values: Any) -> Any:
 
 @entry
 def lml_root_gradient(job: Any) -> None:
-    """``x, per_row -> out = y q / sum q``, of a row's pivot, delta and y, which becomes ``1 / sum q``.
+    """``x, per_row -> out = y q / sum q``, with a row's pivot, delta and y; the last becomes ``1 / sum q``.
 
-    It starts with NaN in a row whose root is not one of this file.
+    ``out`` starts with NaN in rows whose root was not found by this file.
     """
     x, _, out, per_row, temperature = arrays(job)
     start, stop = next_rows(job)
@@ -404,7 +404,7 @@ def _clip_sums(x: Any, base: Any, inverse: Any, offset: Any) -> Any:
         for j in range(part.shape[0]):
             z = (part[j] - base) * inverse - offset
             top, positive = _ONE if z >= _ONE else _ZERO, _ONE if z > _ZERO else _ZERO
-            z = _ZERO if z < _ZERO else z  # so written, NaN stays
+            z = _ZERO if z < _ZERO else z  # in this form, NaN stays
             z = _ONE if z > _ONE else z
             o += top
             i += positive * (_ONE - top)
@@ -415,13 +415,13 @@ def _clip_sums(x: Any, base: Any, inverse: Any, offset: Any) -> Any:
 
 @compiled()
 def _sparse_top_row(x: Any, k: Any, temperature: Any, p: Any) -> Any:
-    """Fill ``p``; whether the row is settled."""
+    """Fill ``p``; returns whether the row is settled."""
     n = x.shape[0]
     if not 0 < k < n:
         return False
     inverse = np.float32(1 / temperature)
-    # Were the row normal, the sum would be n times the probability that an entry exceeds the threshold plus a uniform
-    # variable, and the difference of a normal and a uniform variable is nearly normal.
+    # If the row were normal, the sum would be n times the probability that an entry exceeds the threshold plus a
+    # uniform variable, and the difference of a normal and a uniform variable is nearly normal.
     mean, variance, quantile, share = _normal(x, k, temperature)
     deviation = math.sqrt(variance + _RAMP * temperature * temperature)
     threshold = mean - 0.5 * temperature + quantile * deviation
@@ -443,7 +443,7 @@ def _sparse_top_row(x: Any, k: Any, temperature: Any, p: Any) -> Any:
         if not abs(miss) <= n:  # NaN
             return False
         low, high = threshold if miss > 0 else low, threshold if miss < 0 else high
-        # From above, on the log of the sum, which falls off like an exponential.
+        # From above, on the log of the sum, which decays like an exponential.
         ratio = math.log(max(total, 0.5) / k)
         new = threshold + temperature * (ratio * total if miss > 0 else miss) / inside
         if not low < new < high:
@@ -457,7 +457,7 @@ def _sparse_top_row(x: Any, k: Any, temperature: Any, p: Any) -> Any:
 
 @entry
 def sparse_top(job: Any) -> None:
-    """``x, k -> out``: p, which starts with NaN in a row that is not settled."""
+    """``x, k -> out``: p, which starts with NaN in unsettled rows."""
     x, _, p, _, temperature = arrays(job)
     start, stop = next_rows(job)
     while start < stop:
@@ -485,7 +485,7 @@ def _clip_mean(p: Any, values: Any) -> Any:
 
 
 @compiled()
-def _clip_centre(p: Any, values: Any, mean: Any, temperature: Any, out: Any) -> None:
+def _clip_center(p: Any, values: Any, mean: Any, temperature: Any, out: Any) -> None:
     inverse = np.float32(1 / temperature)
     for j in range(p.shape[0]):
         moved = (values[j] - mean) * inverse
@@ -500,5 +500,5 @@ def sparse_top_gradient(job: Any) -> None:
     while start < stop:
         for i in range(start, stop):
             per_row[i, 0] = _clip_mean(p[i], values[i])
-            _clip_centre(p[i], values[i], per_row[i, 0], temperature, out[i])
+            _clip_center(p[i], values[i], per_row[i, 0], temperature, out[i])
         start, stop = next_rows(job)

@@ -10,12 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from shortlist.checks import check_temperature
-from shortlist.functional.blocks import column, row_blocks
-from shortlist.functional.projections.centring import centred_gradient, centred_tangent, keep_projection
-from shortlist.functional.row_function import RowFunction
-from shortlist.label_axis.rows import as_rows
-from shortlist.tensors import at_most_finite, log_sigmoid
+from shortlist.checks import check_logits, check_temperature
+from shortlist.functional.autograd import (
+    RowFunction,
+    opaque,
+    projection_gradient,
+    projection_tangent,
+    save_projection,
+)
+from shortlist.label_axis.axis import row_blocks
+from shortlist.label_axis.rows import as_rows, flat_rows
+from shortlist.tensors import at_most_finite, log_sigmoid, wide
 
 _MAX_STEPS = 12
 
@@ -35,12 +40,8 @@ def constrained_softmax(
     With ``k = 1`` this is softmax.
 
     Args:
-        logits: any shape, floating. ``-inf`` marks an absent label (p = 0); a ``+inf`` label is certain (p = 1) and
-            the rest share what is left of ``k``; NaN makes its own row NaN. float16 and bfloat16 are solved in
-            float32.
-        k: how many labels, whole or not: a number in [0, n], or a tensor with one value per row, differentiable,
-            whose values outside [0, n] give rows of NaN. Where no more than ``k`` labels are present, each has
-            p = 1.
+        logits: as for :func:`lml`, but not sharded.
+        k: as for :func:`lml`.
         dim: the label axis.
         temperature: ``T``, a positive number.
         mask: bool, broadcastable to ``logits``; ``False`` marks an absent label.
@@ -55,38 +56,38 @@ def constrained_softmax(
     References:
         Martins, Kreutzer, "Learning What's Easy: Fully Differentiable Neural Easy-First Taggers", 2017.
     """
+    check_logits(logits, dim)
     rows = as_rows(logits, k, dim=dim, mask=mask)
-    p = _ConstrainedSoftmax.run(rows.logits, rows.k, check_temperature(temperature))
+    p = _ConstrainedSoftmax.run(rows.logits, rows.k, check_temperature(temperature), None)
     return rows.restore(p, logits, dim)
 
 
 class _ConstrainedSoftmax(RowFunction):
-    """``x, k, T -> p``. With u = p where p < 1, else 0, the Jacobian in x is ``(diag(u) - u u^T / sum u) / T``."""
+    """``x, k, T, shards -> p``. The Jacobian has the weights p where p < 1, else 0."""
 
     @staticmethod
-    def forward(x: Tensor, k: Tensor, temperature: float) -> Tensor:
+    def forward(x: Tensor, k: Tensor, temperature: float, shards: None) -> Tensor:
         k = k.expand(*x.shape[:-1], 1)
         if x.numel() == 0:
             return x.clone()
         if x.device.type != "cpu" or torch.compiler.is_exporting():
             return _capped(x, *_exact(x, k, temperature), temperature)
-        return _constrained_softmax_cpu(x, k, temperature)
+        return (_project_op if torch.compiler.is_compiling() else _project_cpu)(x, k, temperature)
 
-    setup_context = staticmethod(keep_projection)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        return centred_gradient(ctx, *_free(ctx.saved_tensors[0]), gradient)
+    setup_context = staticmethod(save_projection)
 
     @staticmethod
-    def tangent(ctx: Any, x: Tensor | None, k: Tensor | None, _: None) -> Tensor:
-        return centred_tangent(ctx, *_free(ctx.saved_tensors[0]), x, k)
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return projection_gradient(ctx, _below_cap(ctx.saved_tensors[0]), gradient)
+
+    @staticmethod
+    def tangent(ctx: Any, x: Tensor | None, k: Tensor | None, *_: None) -> Tensor:
+        return projection_tangent(ctx, _below_cap(ctx.saved_tensors[0]), x, k)
 
 
-def _free(p: Tensor) -> tuple[Tensor, Tensor]:
-    """p where it is below 1, else 0, and the sum of that."""
-    free = p * (p < 1)
-    return free, free.sum(-1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
+def _below_cap(p: Tensor) -> Tensor:
+    """p where it is below 1, else 0."""
+    return p * (p < 1)
 
 
 def _capped(x: Tensor, pivot: Tensor, delta: Tensor, temperature: float) -> Tensor:
@@ -94,11 +95,9 @@ def _capped(x: Tensor, pivot: Tensor, delta: Tensor, temperature: float) -> Tens
     return torch.minimum(shifted / temperature + delta, delta.new_zeros(())).exp()
 
 
-@torch.library.custom_op("shortlist::constrained_softmax_cpu", mutates_args=())
-def _constrained_softmax_cpu(x: Tensor, k: Tensor, temperature: float) -> Tensor:
-    """One opaque call: its steps depend on the data, which a compiler cannot follow."""
-    rows, rows_k = x.reshape(-1, x.shape[-1]), k.reshape(-1, 1)
-    p = torch.empty_like(rows)
+def _project_cpu(x: Tensor, k: Tensor, temperature: float) -> Tensor:
+    rows, rows_k = flat_rows(x, k)
+    p = torch.empty_like(rows, memory_format=torch.contiguous_format)
     for block in row_blocks(rows):
         with np.errstate(all="ignore"):
             settled = _raise_cap(rows[block], rows_k[block], temperature, p[block])
@@ -108,29 +107,38 @@ def _constrained_softmax_cpu(x: Tensor, k: Tensor, temperature: float) -> Tensor
     return p.view(x.shape)
 
 
-@_constrained_softmax_cpu.register_fake
-def _(x: Tensor, k: Tensor, temperature: float) -> Tensor:
-    return x.new_empty(x.shape)
+# The compiler calls this as it is: its steps depend on the data.
+_project_op = opaque(
+    "constrained_softmax",
+    "(Tensor x, Tensor k, float temperature) -> Tensor",
+    _project_cpu,
+    lambda x, k, temperature: x.new_empty(x.shape),
+)
+
+
+def _column(values: Tensor) -> np.ndarray:
+    """Per-row values in float64: for a few hundred rows, a numpy call costs a fraction of a tensor operation."""
+    return values.numpy().astype(np.float64)
 
 
 def _raise_cap(x: Tensor, k: Tensor, temperature: float, p: Tensor) -> np.ndarray:
     """Fill ``p``; returns which rows are settled.
 
-    The sum of min(1, e t) is concave in t, so Newton's method climbs to the root from below: each step fixes the
-    labels that have reached 1 and shares the rest of k among the others, until no further label reaches 1.
+    The sum of min(1, e t) is concave in t, so Newton's method approaches the root from below: each step fixes the
+    labels that have reached 1 and shares the rest of k among the others, until no other label reaches 1.
     """
     e = x - x.amax(-1, keepdim=True)
     if temperature != 1:
         e.div_(temperature)
     e.exp_()
-    wanted = column(k)
-    scale = wanted / column(e.sum(-1, keepdim=True))
+    wanted = _column(k)
+    scale = wanted / _column(e.sum(-1, keepdim=True))
     capped, settled = np.zeros_like(wanted), np.zeros_like(wanted, dtype=bool)
-    part = torch.empty_like(x)
+    fraction = torch.empty_like(p)
     for _ in range(_MAX_STEPS):
         torch.mul(e, torch.from_numpy(scale).to(x.dtype), out=p).clamp_(max=1)
-        free = column(torch.frac(p, out=part).sum(-1, keepdim=True))
-        count = np.rint(column(p.sum(-1, keepdim=True)) - free)
+        free = _column(torch.frac(p, out=fraction).sum(-1, keepdim=True))
+        count = np.rint(_column(p.sum(-1, keepdim=True)) - free)
         settled = (count == capped) & (free > 0) & (count < wanted)
         if settled.all():
             break
@@ -142,9 +150,9 @@ def _raise_cap(x: Tensor, k: Tensor, temperature: float, p: Tensor) -> np.ndarra
 def _exact(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """``pivot`` and ``delta`` with ``p = exp(min(0, (x - pivot) / T + delta))``, by sorting, in float64."""
     dtype, n = x.dtype, x.shape[-1]
-    wide = torch.float32 if x.device.type == "mps" else torch.float64
+    precision = wide(x)
     largest = torch.finfo(dtype).max
-    x, k = at_most_finite(x).to(wide), k.to(wide)
+    x, k = at_most_finite(x).to(precision), k.to(precision)
     ordered = x.sort(dim=-1, descending=True).values
     present = (ordered > -math.inf).sum(-1, keepdim=True)
     none, everything = k <= 0, k >= present
@@ -153,8 +161,8 @@ def _exact(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     y = (ordered - pivot) / temperature
 
     # With the first j labels at 1 the others share k - j; once the next label stays below 1, so do all after it.
-    # Labels far above the pivot are at 1 whatever their distance; the bound keeps their sum finite.
-    y = torch.minimum(y, y.new_full((), math.log(torch.finfo(wide).max) - 100))
+    # Labels far above the pivot are at 1 anyway; the bound keeps their sum finite.
+    y = torch.minimum(y, y.new_full((), math.log(torch.finfo(precision).max) - 100))
     tail = y.exp().flip(-1).cumsum(-1).flip(-1).log()
     after = pad(tail[..., 1:], (0, 1), value=-math.inf)
     share = (k - torch.arange(n, device=x.device)).clamp(min=0).log()

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import check_temperature
-from shortlist.functional.projections.lml import lml
-from shortlist.functional.projections.sparse_top import sparse_top
+from shortlist.functional.lml import lml
+from shortlist.functional.sparse_top import sparse_top
 from shortlist.label_axis.rows import as_rows
 
 

@@ -1,0 +1,433 @@
+"""The Limited Multi-Label projection (LML): probabilities in [0, 1] that sum to k, by entropy.
+
+All of it follows from one root per row, ``delta`` with ``sum_j sigmoid((x_j - pivot) / T + delta) = k``, and from the
+derivative of this root, ``-q / (T sum q)`` in x and ``1 / sum q`` in k, with ``q = p (1 - p)``. That holds for logits
+in one tensor, in recomputed blocks, and on several processes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from shortlist.checks import check_temperature
+from shortlist.functional.autograd import (
+    RowFunction,
+    opaque,
+    projection_gradient,
+    projection_tangent,
+)
+from shortlist.functional.lml_exact import exact_dual
+from shortlist.functional.lml_solver import Dual, solve_lml
+from shortlist.kernels import projections as kernels
+from shortlist.kernels.chooser import use_kernel, use_kernel_backward
+from shortlist.label_axis.axis import HeldLabels, row_blocks
+from shortlist.label_axis.linear_blocks import LinearBlocks
+from shortlist.label_axis.once_differentiable import once_differentiable
+from shortlist.label_axis.processes import ProcessShards, all_max, all_sum
+from shortlist.label_axis.reduction import BlockGradient
+from shortlist.label_axis.rows import as_rows, flat_rows
+from shortlist.tensors import at_most_finite, log_sigmoid, wide
+
+
+def lml(
+    logits: Tensor,
+    k: float | Tensor,
+    *,
+    dim: int = -1,
+    temperature: float = 1.0,
+    mask: Tensor | None = None,
+) -> Tensor:
+    r"""Entropy projection onto the vectors in [0, 1] that sum to ``k``.
+
+    .. math:: p = \arg\max_p\; x \cdot p + T H_b(p) = \sigma\!\left(\frac{x + \nu}{T}\right),
+              \quad \textstyle\sum_j p_j = k
+
+    with :math:`H_b` the binary entropy. It keeps the order of the logits and ignores a constant added to them;
+    :math:`T \to 0` gives the indicator of the ``k`` largest. With ``k = 1`` this is *not* softmax.
+
+    Args:
+        logits: any shape, floating. ``-inf`` marks an absent label (p = 0); a ``+inf`` label is certain (p = 1) and
+            the others share the rest of ``k``; NaN makes its own row NaN. float16 and bfloat16 are solved in
+            float32. A ``DTensor`` may be sharded along its labels: then a few numbers per row are sent, 5 to 8 times.
+        k: how many labels, not necessarily an integer: a number in [0, n], or a tensor with one value per row, which
+            is differentiable and whose values outside [0, n] give rows of NaN. Where at most ``k`` labels are
+            present, each has p = 1.
+        dim: the label axis.
+        temperature: ``T``, a positive number.
+        mask: bool, broadcastable to ``logits``; ``False`` marks an absent label.
+
+    Returns:
+        Same shape, dtype and sharding as ``logits``; differentiable any number of times, or once if sharded.
+
+    Example:
+        >>> lml(torch.tensor([2.0, 1.0, 0.0, -1.0]), k=2)
+        tensor([0.8176, 0.6225, 0.3775, 0.1824])
+
+    References:
+        Amos, Koltun, Kolter, "The Limited Multi-Label Projection Layer", 2019, eq. 1-7.
+    """
+    rows = as_rows(logits, k, dim=dim, mask=mask)
+    return rows.restore(_LML.run(rows.logits, rows.k, check_temperature(temperature), rows.shards), logits, dim)
+
+
+def log_lml(
+    logits: Tensor,
+    k: float | Tensor,
+    *,
+    dim: int = -1,
+    temperature: float = 1.0,
+    mask: Tensor | None = None,
+) -> Tensor:
+    r"""Logarithm of :func:`lml`, exact where p itself underflows or rounds to 1.
+
+    .. math:: \log p = -\log\left(1 + e^{-(x + \nu) / T}\right)
+
+    Args:
+        logits: as for :func:`lml`.
+        k: as for :func:`lml`.
+        dim: the label axis.
+        temperature: ``T``, a positive number.
+        mask: bool, broadcastable to ``logits``; ``False`` marks an absent label.
+
+    Returns:
+        Same shape, dtype and sharding as ``logits``; ``-inf`` for absent labels, whose gradient is zero.
+
+    Example:
+        >>> log_lml(torch.tensor([2.0, 0.0, -300.0]), k=1)
+        tensor([  -0.3133,   -1.3133, -301.0000])
+    """
+    rows = as_rows(logits, k, dim=dim, mask=mask)
+    temperature = check_temperature(temperature)
+    pivot, delta = lml_root(rows.logits, rows.k, temperature, rows.shards)
+    y = log_odds(rows.logits, pivot, rows.processes.copy(delta), temperature)
+    # Where p is 0 the derivative of logsigmoid is 1, but nothing there can move.
+    return rows.restore(torch.where(y == -math.inf, -math.inf, log_sigmoid(y)), logits, dim)
+
+
+def lml_dual(
+    logits: Tensor,
+    k: float | Tensor,
+    *,
+    dim: int = -1,
+    temperature: float = 1.0,
+    mask: Tensor | None = None,
+) -> Tensor:
+    r"""The shift :math:`\nu` with :math:`\sum_j \sigma((x_j + \nu) / T) = k`: the price of one more label.
+
+    Args:
+        logits: as for :func:`lml`.
+        k: as for :func:`lml`.
+        dim: the label axis.
+        temperature: ``T``, a positive number.
+        mask: bool, broadcastable to ``logits``; ``False`` marks an absent label.
+
+    Returns:
+        The shape of ``logits`` without ``dim``; ``-inf`` where ``k`` is 0, ``inf`` where at most ``k`` labels are
+        present. Its gradient is :math:`-q_j / \sum q` in the logits, with :math:`q = p (1 - p)`, and
+        :math:`T / \sum q` in ``k``. For sharded logits it is replicated.
+
+    Example:
+        >>> lml_dual(torch.tensor([2.0, 1.0, 0.0, -1.0]), k=2)
+        tensor(-0.5000)
+    """
+    rows = as_rows(logits, k, dim=dim, mask=mask)
+    temperature = check_temperature(temperature)
+    pivot, delta = lml_root(rows.logits, rows.k, temperature, rows.shards)
+    all_taken = delta > torch.finfo(delta.dtype).max / 8
+    nu = torch.where(all_taken, math.inf, temperature * delta - pivot)
+    return rows.processes.replicate(nu.squeeze(-1).to(logits.dtype))
+
+
+def lml_root(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards | None = None) -> tuple[Tensor, Tensor]:
+    """``(pivot, delta)`` with ``p = sigmoid((x - pivot) / T + delta)``; ``delta`` is differentiable.
+
+    Args:
+        x: ``(..., n)``, the local labels; float32 or float64.
+        k: broadcastable to ``(..., 1)``.
+        temperature: ``T``.
+        shards: the processes, if several hold the labels. Before use with local labels, ``delta`` must go through
+            their ``copy``.
+    """
+    return _Root.run(x, k, temperature, shards)
+
+
+def log_odds(x: Tensor, pivot: Tensor, delta: Tensor, temperature: float) -> Tensor:
+    """``(x - pivot) / T + delta``, the log-odds of p. +inf counts as the largest finite number."""
+    return (at_most_finite(x) - pivot) / temperature + delta
+
+
+def solve_root(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """``pivot`` and ``delta``, without derivatives.
+
+    Args:
+        x: ``(..., n)``, float32 or float64.
+        k: broadcastable to ``(..., 1)``, same dtype.
+        temperature: ``T``.
+
+    Returns:
+        Two tensors ``(..., 1)``. The pivot is finite and near the root, so that ``x - pivot`` keeps its digits for any
+        offset of ``x``; ``delta`` is huge where all labels are taken, -inf where none is, and NaN where the row holds
+        NaN or ``k`` is outside [0, n].
+    """
+    k = k.expand(*x.shape[:-1], 1)
+    if x.numel() == 0:
+        return torch.zeros_like(k), torch.full_like(k, -math.inf)
+    if x.device.type != "cpu" or torch.compiler.is_exporting():
+        return exact_dual(x, k, temperature)
+    return (_root_op if torch.compiler.is_compiling() else _root_cpu)(x, k, temperature)
+
+
+def _root_cpu(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    rows, rows_k = flat_rows(x, k)
+    if use_kernel(temperature, x, k):
+        pivot, delta, left = kernels.lml_root(rows, rows_k, temperature)
+        if left.numel():
+            pivot[left], delta[left] = exact_dual(rows[left], rows_k[left], temperature)
+    else:
+        pivot, delta = torch.empty_like(rows_k), torch.empty_like(rows_k)
+        for block in row_blocks(rows):
+            pivot[block], delta[block], _ = solve_lml(HeldLabels(rows[block]), rows_k[block], temperature)
+    return pivot.view(k.shape), delta.view(k.shape)
+
+
+def _project(x: Tensor, k: Tensor, temperature: float) -> Tensor:
+    """p on the CPU."""
+    rows, rows_k = flat_rows(x, k)
+    if use_kernel(temperature, x, k):
+        p, left = kernels.lml(rows, rows_k, temperature)
+        if left.numel():
+            p[left] = log_odds(rows[left], *exact_dual(rows[left], rows_k[left], temperature), temperature).sigmoid()
+    else:
+        p, largest = torch.empty_like(rows, memory_format=torch.contiguous_format), torch.finfo(x.dtype).max
+        for block in row_blocks(rows):
+            pivot, delta, _ = solve_lml(HeldLabels(rows[block]), rows_k[block], temperature)
+            y = torch.clamp(rows[block], max=largest, out=p[block]).sub_(pivot)
+            (y if temperature == 1 else y.div_(temperature)).add_(delta).sigmoid_()
+    return p.view(x.shape)
+
+
+# The compiler calls these as they are: their steps depend on the data.
+_root_op = opaque(
+    "lml_root",
+    "(Tensor x, Tensor k, float temperature) -> (Tensor, Tensor)",
+    _root_cpu,
+    lambda x, k, temperature: (x.new_empty((*x.shape[:-1], 1)), x.new_empty((*x.shape[:-1], 1))),
+)
+_project_op = opaque(
+    "lml", "(Tensor x, Tensor k, float temperature) -> Tensor", _project, lambda x, k, temperature: x.new_empty(x.shape)
+)
+
+
+def _sharded_root(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards) -> tuple[Tensor, Tensor]:
+    flat, column = flat_rows(x, k)
+    pivot, delta, _ = solve_lml(HeldLabels(flat, shards), column, temperature)
+    shape = (*x.shape[:-1], 1)
+    return pivot.view(shape), delta.view(shape)
+
+
+_LARGEST_SHARE = 20.0
+
+
+class _LML(RowFunction):
+    """``x, k, T, shards -> p``. The Jacobian in x is ``(diag(q) - q q^T / sum q) / T``, in k it is ``q / sum q``."""
+
+    @staticmethod
+    def forward(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards | None) -> Tensor:
+        if shards is not None:
+            return log_odds(x, *_sharded_root(x, k, temperature, shards), temperature).sigmoid()
+        if x.numel() == 0 or x.device.type != "cpu" or torch.compiler.is_exporting():
+            return log_odds(x, *solve_root(x, k, temperature), temperature).sigmoid()
+        return (_project_op if torch.compiler.is_compiling() else _project)(x, k, temperature)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, k, ctx.temperature, ctx.shards = inputs
+        ctx.k_shape, ctx.group = k.shape, None if ctx.shards is None else ctx.shards.group
+        ctx.save_for_backward(output, *((x, k) if k.requires_grad else ()))
+        ctx.save_for_forward(output, x, k)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        p, *inputs = ctx.saved_tensors
+        to_k = None
+        if ctx.needs_input_grad[1]:  # not the mean by q, which may underflow
+            to_k = all_sum((_shares(ctx, *inputs) * gradient).sum(-1, keepdim=True), ctx.group).sum_to_size(ctx.k_shape)
+        if ctx.group is None and use_kernel_backward(ctx.temperature, p, gradient):
+            return kernels.lml_gradient(p, gradient, ctx.temperature), to_k, None, None
+        to_x, *_ = projection_gradient(ctx, _slopes(p), gradient)
+        return to_x, to_k, None, None
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, *_: None) -> Tensor:
+        p, x, k = ctx.saved_tensors
+        moved = projection_tangent(ctx, _slopes(p), x_tangent, None)
+        return moved if k_tangent is None else moved + _shares(ctx, x, k) * k_tangent
+
+
+def _slopes(p: Tensor) -> Tensor:
+    """``q = p (1 - p)``; in place where autograd does not watch."""
+    return (1 - p) * p if torch.is_grad_enabled() else (1 - p).mul_(p)
+
+
+def _shares(ctx: Any, x: Tensor, k: Tensor) -> Tensor:
+    """``q / sum q``, the derivative of p in k, exact where q underflows."""
+    pivot, delta = _Root.run(x, k, ctx.temperature, ctx.shards)
+    return _slope_shares(x, pivot, delta, ctx.temperature, ctx.group)[0]
+
+
+class _Root(RowFunction):
+    """``x, k, T, shards -> pivot, delta``. The gradient of delta is ``-q / (T sum q)`` in x and ``1 / sum q`` in k."""
+
+    @staticmethod
+    def forward(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards | None) -> tuple[Tensor, Tensor]:
+        return solve_root(x, k, temperature) if shards is None else _sharded_root(x, k, temperature, shards)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        x, k, ctx.temperature, shards = inputs
+        ctx.k_shape, ctx.group = k.shape, None if shards is None else shards.group
+        ctx.mark_non_differentiable(output[0])
+        ctx.save_for_backward(x, *output)
+        ctx.save_for_forward(x, *output)
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return (_root_gradient if ctx.group is None else once_differentiable(_root_gradient))(ctx, gradient)
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, *_: None) -> tuple[None, Tensor]:
+        x, pivot, delta = ctx.saved_tensors
+        share, per_k = _slope_shares(x, pivot, delta, ctx.temperature, None)
+        moved = torch.zeros_like(per_k)
+        if x_tangent is not None:
+            moved = moved - _over((share * x_tangent).sum(-1, keepdim=True), ctx.temperature)
+        return None, moved if k_tangent is None else moved + _finite(k_tangent * per_k)
+
+
+def _root_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    x, pivot, delta = ctx.saved_tensors
+    scaled = _over(-gradient, ctx.temperature)
+    if ctx.group is None and use_kernel_backward(ctx.temperature, x, gradient):
+        to_x, per_k, left = kernels.lml_root_gradient(x, pivot, delta, scaled, ctx.temperature)
+        if left.numel():
+            rows, *columns = (part.reshape(-1, part.shape[-1])[left] for part in (x, pivot, delta, scaled))
+            share, slope = _slope_shares(rows, *columns[:2], ctx.temperature, None)
+            to_x.view(-1, x.shape[-1])[left] = share * columns[2]
+            per_k.reshape(-1, 1)[left] = slope
+    else:
+        share, per_k = _slope_shares(x, pivot, delta, ctx.temperature, ctx.group)
+        to_x = scaled * share
+    to_k = _finite(gradient * per_k).sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
+    return to_x, to_k, None, None
+
+
+def _slope_shares(x: Tensor, pivot: Tensor, delta: Tensor, temperature: float, group: Any) -> tuple[Tensor, Tensor]:
+    """``q / sum q`` and ``1 / sum q``; zero where all labels are taken or none.
+
+    q may underflow where its share does not. So it is taken relative to the label nearest to p = 1/2:
+    ``q = exp(-|y|) / (1 + exp(-|y|))²``.
+    """
+    inner = _is_inner(delta)
+    y = log_odds(x, pivot, torch.where(inner, delta, 0), temperature)
+    nearest = -_size(y.detach()).amin(-1, keepdim=True) if x.shape[-1] else torch.full_like(delta, -math.inf)
+    nearest = all_max(nearest, group).clamp(min=torch.finfo(y.dtype).min / 4)
+    weights = _relative_slopes(y, -nearest)
+    total = weights.sum(-1, keepdim=True)
+    total = total if group is None else all_sum(total.to(wide(total)), group).to(total.dtype)
+    total = total.clamp(min=torch.finfo(y.dtype).tiny)
+    share = weights * (inner / total) if torch.is_grad_enabled() else weights.mul_(inner / total)
+    return share, _inverse_slope(total.log() + nearest, delta)
+
+
+def _relative_slopes(y: Tensor, shift: Tensor) -> Tensor:
+    """``exp(shift) q`` with ``shift`` at most about ``|y|``; overwrites y unless autograd watches."""
+    # More than 1 can only come from rounding numbers too large to have any digits left.
+    if torch.is_grad_enabled():
+        near = (shift - _size(y)).clamp(max=_LARGEST_SHARE).exp()
+        return near / (near * (-shift).exp() + 1).square()
+    near = y.abs_().neg_().add_(shift).clamp_(max=_LARGEST_SHARE).exp_()
+    tail = near * (-shift).exp()  # exp(-|y|)
+    return near.div_(tail.add_(1).square_())
+
+
+def _size(y: Tensor) -> Tensor:
+    """``|y|``, with derivatives of all orders for even functions of it, also at 0."""
+    return y * torch.copysign(y.new_ones(()), y.detach()) if torch.is_grad_enabled() else y.abs()
+
+
+def _inverse_slope(log_slope: Tensor, delta: Tensor) -> Tensor:
+    """``1 / sum q``, finite; zero where all labels are taken or none."""
+    largest = math.log(torch.finfo(delta.dtype).max) - 1
+    return (-log_slope).clamp(max=largest).exp() * _is_inner(delta)
+
+
+def _is_inner(delta: Tensor) -> Tensor:
+    """Whether some labels are taken, but not all."""
+    return delta.abs() < torch.finfo(delta.dtype).max / 8
+
+
+def _finite(values: Tensor) -> Tensor:
+    """``values`` with overflows replaced by the largest finite number."""
+    largest = torch.finfo(values.dtype).max
+    return values.clamp(-largest, largest)
+
+
+def _over(values: Tensor, temperature: float) -> Tensor:
+    return values if temperature == 1 else values / temperature
+
+
+class RootOfBlocks:
+    """A `BlockReduction` to the root of each row: ``delta``, and without a gradient the pivot and the log slope.
+
+    Args:
+        k: ``(B, 1)``.
+        temperature: ``T``.
+    """
+
+    bounded: ClassVar[bool] = False
+
+    def __init__(self, k: Tensor, temperature: float) -> None:
+        self.k, self.temperature = k, temperature
+
+    def with_gradient_in_k(self, delta: Tensor, log_slope: Tensor) -> Tensor:
+        """``delta`` plus a zero that has its derivative in ``k``."""
+        if not self.k.requires_grad:
+            return delta
+        return delta + (self.k - self.k.detach()) * _inverse_slope(log_slope, delta.detach())
+
+    def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        self.root = solve_lml(blocks, self.k.detach(), self.temperature)
+        pivot, delta, log_slope = self.root
+        self.share_sum = self._share_sum(blocks)
+        return (delta,), (pivot, log_slope)
+
+    def _share_sum(self, blocks: LinearBlocks) -> Tensor:
+        """The sum of the shares, which is 1 but for the rounding of a large logarithm."""
+        _, delta, log_slope = self.root
+        limits = torch.finfo(delta.dtype)
+        deep = _is_inner(delta) & (log_slope <= math.log(limits.tiny / limits.eps))
+        rows = deep.squeeze(-1).nonzero().squeeze(-1)
+        if not len(rows):
+            return torch.ones_like(delta)
+        total = torch.zeros(len(rows), 1, dtype=torch.float64, device=rows.device)
+        columns = Dual(*(column[rows] for column in self.root))
+        for _, x in blocks.blocks(rows):
+            total += self._shares(x, columns).sum(1, keepdim=True)
+        total = blocks.processes.sum(total).clamp(min=1e-30)
+        return torch.ones_like(delta).index_put_((rows,), total.to(delta.dtype))
+
+    def _shares(self, x: Tensor, root: Dual) -> Tensor:
+        y = x.sub_(root.pivot)
+        y = (y if self.temperature == 1 else y.div_(self.temperature)).add_(
+            torch.where(_is_inner(root.delta), root.delta, 0)
+        )
+        return _relative_slopes(y, torch.where(_is_inner(root.delta), -root.log_slope, 0))
+
+    def gradient(self, *upstream: Tensor) -> BlockGradient:
+        delta = self.root.delta
+        factor = torch.where(_is_inner(delta), -upstream[0] / (self.temperature * self.share_sum), 0)
+        return lambda x, start: self._shares(x, self.root).mul_(factor)

@@ -1,1 +1,0 @@
-"""Logits in, probabilities out: the projections, their solvers, and the Fenchel-Young losses that train them."""

@@ -1,0 +1,148 @@
+"""Sparse-top: the Euclidean projection onto the vectors in [0, 1] that sum to k. Sparsemax is its case k = 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shortlist.checks import check_temperature
+from shortlist.functional.autograd import (
+    RowFunction,
+    opaque,
+    projection_gradient,
+    projection_tangent,
+    save_projection,
+)
+from shortlist.functional.sparse_top_solver import exact_threshold, solve_sparse_top
+from shortlist.kernels import projections as kernels
+from shortlist.kernels.chooser import use_kernel, use_kernel_backward
+from shortlist.label_axis.axis import HeldLabels, row_blocks
+from shortlist.label_axis.processes import ProcessShards
+from shortlist.label_axis.rows import as_rows, flat_rows
+
+
+def sparse_top(
+    logits: Tensor,
+    k: float | Tensor,
+    *,
+    dim: int = -1,
+    temperature: float = 1.0,
+    mask: Tensor | None = None,
+) -> Tensor:
+    r"""Euclidean projection onto the vectors in [0, 1] that sum to ``k``.
+
+    .. math:: p = \operatorname{clip}\!\left(\frac{x - \lambda}{T}, 0, 1\right), \quad \textstyle\sum_j p_j = k
+
+    Unlike :func:`lml` it reaches 0 and 1 exactly: labels more than about ``T`` below the ``k``-th get p = 0.
+
+    Args:
+        logits: any shape, floating. ``-inf`` marks an absent label (p = 0); a ``+inf`` label is certain (p = 1) and
+            the others share the rest of ``k``; NaN makes its own row NaN. float16 and bfloat16 are solved in
+            float32. A ``DTensor`` may be sharded along its labels: then a few numbers per row are sent, 5 to 12 times.
+        k: how many labels, as for :func:`lml`.
+        dim: the label axis.
+        temperature: ``T``, a positive number; :math:`T \to 0` gives the indicator of the ``k`` largest.
+        mask: bool, broadcastable to ``logits``; ``False`` marks an absent label.
+
+    Returns:
+        Same shape, dtype and sharding as ``logits``. Piecewise linear, so almost everywhere differentiable.
+
+    Example:
+        >>> sparse_top(torch.tensor([2.0, 1.2, 0.9, -3.0]), k=2)
+        tensor([1.0000, 0.6500, 0.3500, 0.0000])
+
+    References:
+        Garcin, "Set-valued classification", 2023, eq. 6.13-6.21.
+    """
+    rows = as_rows(logits, k, dim=dim, mask=mask)
+    p = _SparseTop.run(rows.logits, rows.k, check_temperature(temperature), rows.shards)
+    return rows.restore(p, logits, dim)
+
+
+def sparsemax(logits: Tensor, *, dim: int = -1, temperature: float = 1.0, mask: Tensor | None = None) -> Tensor:
+    r"""Euclidean projection onto the probability simplex: :func:`sparse_top` with ``k = 1``.
+
+    .. math:: p = \max\!\left(\frac{x - \lambda}{T}, 0\right), \quad \textstyle\sum_j p_j = 1
+
+    Args:
+        logits: as for :func:`sparse_top`, with at least one label.
+        dim: the label axis.
+        temperature: ``T``, a positive number.
+        mask: bool, broadcastable to ``logits``; ``False`` marks an absent label.
+
+    Returns:
+        Same shape and dtype as ``logits``.
+
+    Example:
+        >>> sparsemax(torch.tensor([1.0, 0.6, -1.0]))
+        tensor([0.7000, 0.3000, 0.0000])
+
+    References:
+        Martins, Astudillo, "From Softmax to Sparsemax", 2016.
+    """
+    return sparse_top(logits, 1, dim=dim, temperature=temperature, mask=mask)
+
+
+def project_sparse_top(x: Tensor, k: Tensor, temperature: float) -> Tensor:
+    """Sparse-top of ``x`` ``(..., n)`` with ``k`` broadcastable to ``(..., 1)``, without derivatives."""
+    if x.numel() == 0:
+        return x.clone()
+    if x.device.type != "cpu" or torch.compiler.is_exporting():
+        return exact_threshold(x, k.expand(*x.shape[:-1], 1), temperature).project(x, temperature)
+    return (_project_op if torch.compiler.is_compiling() else _project_cpu)(x, k, temperature)
+
+
+def _project_cpu(x: Tensor, k: Tensor, temperature: float) -> Tensor:
+    rows, rows_k = flat_rows(x, k)
+    if use_kernel(temperature, x, k):
+        p, left = kernels.sparse_top(rows, rows_k, temperature)
+        if left.numel():
+            p[left] = exact_threshold(rows[left], rows_k[left], temperature).project(rows[left], temperature)
+    else:
+        p = torch.empty_like(rows, memory_format=torch.contiguous_format)
+        for block in row_blocks(rows):
+            threshold = solve_sparse_top(HeldLabels(rows[block]), rows_k[block], temperature)
+            p[block] = threshold.project(rows[block], temperature)
+    return p.view(x.shape)
+
+
+# The compiler calls this as it is: its steps depend on the data.
+_project_op = opaque(
+    "sparse_top",
+    "(Tensor x, Tensor k, float temperature) -> Tensor",
+    _project_cpu,
+    lambda x, k, temperature: x.new_empty(x.shape),
+)
+
+
+class _SparseTop(RowFunction):
+    """``x, k, T, shards -> p``. The Jacobian has the weights 1 where 0 < p < 1, else 0."""
+
+    @staticmethod
+    def forward(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards | None) -> Tensor:
+        if shards is None:
+            return project_sparse_top(x, k, temperature)
+        flat, column = flat_rows(x, k)
+        threshold = solve_sparse_top(HeldLabels(flat, shards), column, temperature)
+        return threshold.project(flat, temperature).view(x.shape)
+
+    setup_context = staticmethod(save_projection)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (p,) = ctx.saved_tensors
+        if ctx.group is None and use_kernel_backward(ctx.temperature, p, gradient):
+            to_x, mean = kernels.sparse_top_gradient(p, gradient, ctx.temperature)
+            return to_x, mean.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None, None, None
+        return projection_gradient(ctx, _interior(p), gradient)
+
+    @staticmethod
+    def tangent(ctx: Any, x: Tensor | None, k: Tensor | None, *_: None) -> Tensor:
+        return projection_tangent(ctx, _interior(ctx.saved_tensors[0]), x, k)
+
+
+def _interior(p: Tensor) -> Tensor:
+    """1 where 0 < p < 1, else 0."""
+    return p.detach().frac().ceil_()

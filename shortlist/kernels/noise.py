@@ -1,0 +1,26 @@
+"""The kernel of noised order statistics as a function of float32 tensors on the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def noised_kth(x: Tensor, k: int, epsilon: float, samples: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Of rows ``(rows, n)``: the mean of the k-th largest of ``x + epsilon Z`` over samples, and where it lies.
+
+    The mean ``(rows,)`` is NaN in rows that are not finite; the share of the samples in which a label is the k-th is
+    ``(rows, n)``. Neither depends on the number of threads.
+    """
+    from shortlist.kernels import noise_code, threads
+
+    x = x.contiguous()
+    mean, share = x.new_empty(x.shape[0]), torch.empty_like(x)
+    logits, means, shares = x.numpy(), mean.numpy(), share.numpy()
+
+    def work(start: int, stop: int) -> None:
+        noise_code.noised_kth(logits, k, float(epsilon), samples, np.uint64(seed), start, stop, means, shares)
+
+    threads.run_parts(work, x.shape[0], samples * x.numel())
+    return mean, share
