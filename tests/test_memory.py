@@ -86,10 +86,10 @@ def test_an_estimate_is_close_to_the_allocations(loss, head, features):
     assert peak == pytest.approx(expected, rel=CLOSE)
 
 
-def test_compiled_loops_of_lml_need_half_of_the_estimate(monkeypatch):
+def test_the_kernel_of_lml_needs_less_than_the_estimate(monkeypatch):
     monkeypatch.setattr(chooser, "LEAST_ENTRIES", 1)
     peak, expected = measured("lml_nll", "plain", features=8)
-    assert 0.4 * expected < peak < 0.6 * expected
+    assert 0.4 * expected < peak < 0.8 * expected
 
 
 @pytest.mark.usefixtures("_small_blocks")
