@@ -39,7 +39,7 @@ class LMLNLL(Loss):
     function = staticmethod(F.lml_nll)
     former_names = ("lml",)
     takes_linear_logits = takes_dtensor = True
-    # Of tensor operations; the kernel (float32 on the CPU, extra `fast`) needs three quarters of the plain one. In blocks,
+    # Of tensor operations; the kernel (float32 on the CPU, extra `fast`) needs a quarter less than plain. In blocks,
     # it is mostly the solver's sample and its powers of the probabilities.
     memory = {"plain": LossMemory(1.0, 4), "chunked": LossMemory(5.2, 1)}
     from_data = {"k": lambda task: task.k}
