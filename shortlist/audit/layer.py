@@ -30,11 +30,11 @@ def read_system(
         InputError: for a file that cannot be read.
     """
     if mode not in ("sign", "top-k"):
-        raise ValueError(f'`mode` must be "sign" or "top-k"; got {mode!r}.')
+        raise InputError(f'`mode` must be "sign" or "top-k"; got {mode!r}.')
     if key is not None and not isinstance(layer, str | Path):
-        raise ValueError(f"`key` chooses among the arrays of a file, but `weight` is not a file; got {key!r}.")
+        raise InputError(f"`key` chooses among the arrays of a file, but `weight` is not a file; got {key!r}.")
     if dft is not None and (not isinstance(dft, int) or dft < 0):
-        raise ValueError(f"`dft` must be an integer, at least 0; got {dft!r}.")
+        raise InputError(f"`dft` must be an integer, at least 0; got {dft!r}.")
     if isinstance(layer, str | Path):
         weight = _read_numbers("weight", read_array(layer, key), 2)
     elif isinstance(layer, nn.Module):
@@ -45,10 +45,10 @@ def read_system(
     else:
         weight = _read_numbers("weight", layer, 2)
     if min(weight.shape) == 0:
-        raise ValueError(f"`weight` must have at least one label and one feature; got shape {weight.shape}.")
+        raise InputError(f"`weight` must have at least one label and one feature; got shape {weight.shape}.")
     offset = None if bias is None else _read_numbers("bias", bias, 1)
     if offset is not None and len(offset) != len(weight):
-        raise ValueError(f"`bias` must have one entry per label, {len(weight)}; got {len(offset)}.")
+        raise InputError(f"`bias` must have one entry per label, {len(weight)}; got {len(offset)}.")
     system = System(weight, offset, mode, dft)
     if dft is not None and not system.is_fourier:
         raise InputError(
@@ -74,13 +74,13 @@ def _read_numbers(name: str, values: object, dims: int) -> Array:
         values = (values.double() if values.is_floating_point() else values).numpy()
     array = np.asarray(values)
     if array.ndim != dims:
-        raise ValueError(f"`{name}` must have {dims} dimension{'s' * (dims > 1)}; got shape {array.shape}.")
+        raise InputError(f"`{name}` must have {dims} dimension{'s' * (dims > 1)}; got shape {array.shape}.")
     if array.dtype.kind not in "fiu":
         raise TypeError(f"`{name}` must hold real numbers; got {array.dtype}.")
     array = array.astype(np.float64)
     wrong = np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, dims))))
     if len(wrong):
-        raise ValueError(f"`{name}` must be finite; row {wrong[0]} is not ({len(wrong)} in all).")
+        raise InputError(f"`{name}` must be finite; row {wrong[0]} is not ({len(wrong)} in all).")
     return array
 
 
@@ -128,7 +128,7 @@ def _from_numpy(path: Path, key: str | None) -> np.ndarray:
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 if key is not None:
-                    raise ValueError(f"it is a single array, without one named {key!r}")
+                    raise InputError(f"it is a single array, without one named {key!r}")
                 return loaded
             arrays = {name: loaded[name] for name in loaded.files}
     except ValueError as error:
@@ -173,8 +173,8 @@ def _one_set(position: int, labels: Iterable[int], num_labels: int) -> Indices:
     values = np.sort(values.astype(np.int64))
     outside = values[(values < 0) | (values >= num_labels)]
     if len(outside):
-        raise ValueError(f"`label_sets` must hold labels in [0, {num_labels - 1}]; set {position} has {outside[0]}.")
+        raise InputError(f"`label_sets` must hold labels in [0, {num_labels - 1}]; set {position} has {outside[0]}.")
     twice = values[1:][values[1:] == values[:-1]]
     if len(twice):
-        raise ValueError(f"`label_sets` must hold a label once per set; set {position} has {twice[0]} twice.")
+        raise InputError(f"`label_sets` must hold a label once per set; set {position} has {twice[0]} twice.")
     return values
