@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -15,9 +16,9 @@ from tests.reference_audit import full_program, is_argmaxable
 Spoil = Callable[[Generator, np.ndarray, float], np.ndarray]
 
 
-@pytest.fixture(autouse=True)
-def patience() -> Iterator[None]:
-    """An audit that does not end would stop the whole suite; this is a thousand times what it needs."""
+@contextmanager
+def patience(seconds: float = 120) -> Iterator[None]:
+    """An audit that does not end would stop the whole suite; this is thousands of times what it needs."""
 
     def give_up(*_: object) -> None:
         raise TimeoutError("the audit does not end")
@@ -26,10 +27,12 @@ def patience() -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, 20)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def twins(rng: Generator, weight: np.ndarray, gap: float) -> np.ndarray:
@@ -80,7 +83,8 @@ def spoiled_case(kind: str, seed: int) -> Case:
 
 
 def check(case: Case, *, radius: bool) -> None:
-    report = audit(case.weight, case.label_sets, case.bias, mode=case.mode, jobs=1, radius=radius)
+    with patience():
+        report = audit(case.weight, case.label_sets, case.bias, mode=case.mode, jobs=1, radius=radius)
     assert report.verify() == []
     for i, labels in enumerate(case.label_sets):
         truth = "argmaxable" if is_argmaxable(case.weight, labels, case.bias, case.mode) else "unargmaxable"
@@ -97,7 +101,7 @@ def check(case: Case, *, radius: bool) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_verdict_on_a_nearly_degenerate_layer_is_wrong(kind, seeds):
     for seed in seeds:
-        check(spoiled_case(kind, seed), radius=seed % 4 < 2)
+        check(spoiled_case(kind, seed), radius=seed % 2 == 0)
 
 
 @pytest.mark.parametrize("power", range(1, 14))
@@ -131,7 +135,8 @@ def test_features_of_different_scales_keep_the_radius_of_the_full_program(power,
 
 def test_a_badly_scaled_column_does_not_keep_the_radius_from_ending():
     weight = np.array([[-0.036, 7.8e-10], [-0.069, 1.33e-8]])
-    report = audit(weight, [[0]], mode="top-k", jobs=1)
+    with patience():
+        report = audit(weight, [[0]], mode="top-k", jobs=1)
     assert report.verdicts[0] == "argmaxable"
     np.testing.assert_allclose(report.radii[0], full_program(weight, [0], None, "top-k").low, rtol=1e-6)
 
