@@ -28,7 +28,7 @@ def may_look(x: Tensor) -> bool:
 
 def is_plain(x: Tensor) -> bool:
     """Whether numpy can read ``x``: a strided CPU tensor outside of compilation and of ``torch.func`` transforms."""
-    if not may_look(x) or x.layout != torch.strided:
+    if not may_look(x) or x.layout != torch.strided or x.dtype == torch.bfloat16:  # which numpy does not have
         return False
     try:
         x.detach().numpy()

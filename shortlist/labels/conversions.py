@@ -10,8 +10,7 @@ from torch import Tensor
 
 from shortlist.labels.forms import TargetForm, stored_entries, target_form
 from shortlist.labels.labels import Labels
-from shortlist.labels.reading import list_labels
-from shortlist.tensors import holds
+from shortlist.labels.reading import list_labels, read_labels
 
 
 def check_target(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> TargetForm:
@@ -204,22 +203,10 @@ def sum_over_positives(values: Tensor, target: Tensor) -> Tensor:
         raise TypeError(f"`values` must be floating; got {values.dtype}.")
     if values.dim() == 0:
         raise ValueError("`values` must have at least 1 dimension, the labels; got 0.")
-    row_shape, num_labels = values.shape[:-1], values.shape[-1]
-    form = target_form(target, num_labels, row_dims=len(row_shape))
-    if target.shape[: len(row_shape)] != row_shape:
-        raise ValueError(
-            f"`target` must have the rows of `values`, {tuple(row_shape)}; got shape {tuple(target.shape)}."
-        )
-    if form is TargetForm.CLASS_INDICES:
-        return values.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    if form is TargetForm.INDEX_LISTS:
-        if num_labels == 0:  # The padding reads label 0, so there must be one.
-            return values.sum(-1)
-        return values.gather(-1, target.clamp(min=0)).masked_fill(target < 0, 0).sum(-1)
-    if form is TargetForm.SPARSE:
-        rows, labels, weights = stored_entries(target)
-        return values.new_zeros(row_shape).index_add(0, rows, _weigh(values[rows, labels], weights))
-    return _weigh(values, target).sum(-1)
+    labels = read_labels(target, values.shape, dtype=values.dtype, like="values")
+    own, present = labels.at(values.reshape(labels.num_rows, values.shape[-1])), labels.present
+    # Replaced before the product, because 0 * inf is NaN.
+    return labels.sum_along(torch.where(present > 0, own, 0) * present).reshape(labels.row_shape)
 
 
 def count_positives(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor:
@@ -235,15 +222,8 @@ def count_positives(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Te
         >>> count_positives(torch.tensor([[2, 0], [1, -1]]), 3)
         tensor([2, 1])
     """
-    form = target_form(target, num_labels, row_dims=row_dims)
-    if form is TargetForm.CLASS_INDICES:
-        return torch.ones_like(target)
-    if form is TargetForm.INDEX_LISTS:
-        return (target >= 0).sum(-1)
-    if form is TargetForm.SPARSE:
-        rows, _, values = stored_entries(target)
-        return rows.new_zeros(target.shape[0]).index_add(0, rows, (values > 0).long())
-    return (target > 0).sum(-1)
+    labels = _read(target, num_labels, row_dims)
+    return labels.sum_along((labels.values > 0).long()).reshape(labels.row_shape)
 
 
 def count_known(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor:
@@ -259,14 +239,10 @@ def count_known(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor
         >>> count_known(torch.tensor([[1.0, -1.0, 0.0], [0.0, 1.0, 0.0]]), 3)
         tensor([2, 3])
     """
-    form = target_form(target, num_labels, row_dims=row_dims)
-    if form is TargetForm.MULTI_HOT and target.is_floating_point():
-        return (target >= 0).sum(-1)
-    counts = torch.full(target.shape[:row_dims], num_labels, device=target.device)
-    if form is not TargetForm.SPARSE or not target.is_floating_point():
-        return counts
-    rows, _, values = stored_entries(target)
-    return counts.index_add(0, rows, (values < 0).long(), alpha=-1)
+    labels = _read(target, num_labels, row_dims)
+    if labels.unknown is None:
+        return torch.full(labels.row_shape, num_labels, device=target.device)
+    return num_labels - labels.sum_along(labels.unknown.long()).reshape(labels.row_shape)
 
 
 def fill_unknown(values: Tensor, target: Tensor, fill: float) -> Tensor:
@@ -287,16 +263,14 @@ def fill_unknown(values: Tensor, target: Tensor, fill: float) -> Tensor:
         >>> fill_unknown(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[2, 0]]), 0)
         tensor([[1., 2., 4.]])
     """
-    form = target_form(target, values.shape[-1], row_dims=values.dim() - 1)
-    if not target.is_floating_point():
+    labels = read_labels(target, values.shape, dtype=torch.float32, like="values")
+    unknown = labels.unknown
+    if unknown is None:
         return values
-    if form is TargetForm.MULTI_HOT:
-        return values if holds(target.numel() == 0 or target.amin() >= 0) else values.masked_fill(target < 0, fill)
-    rows, labels, stored = stored_entries(target)
-    if holds(stored.numel() == 0 or stored.amin() >= 0):
-        return values
-    at_entries = torch.where(stored < 0, fill, values[rows, labels])
-    return values.index_put((rows, labels), at_entries)
+    if labels.is_dense:
+        return values.masked_fill(unknown.reshape(values.shape), fill)
+    at = labels.pairs()
+    return values.index_put(at, torch.where(unknown, fill, values[at]))
 
 
 def unknown_mask(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor | None:
@@ -315,17 +289,16 @@ def unknown_mask(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tenso
         >>> unknown_mask(torch.tensor([2, 0]), 3) is None
         True
     """
-    form = target_form(target, num_labels, row_dims=row_dims)
+    target_form(target, num_labels, row_dims=row_dims)
     if not target.is_floating_point():
         return None
-    if form is TargetForm.MULTI_HOT:
+    if target.layout == torch.strided:
         return target < 0
     rows, labels, values = stored_entries(target)
     mask = torch.zeros(target.shape, dtype=torch.bool, device=target.device)
     return mask.index_put((rows, labels), values < 0)
 
 
-def _weigh(values: Tensor, weights: Tensor) -> Tensor:
-    weights = weights.to(values.dtype).clamp(min=0)
-    # Filled before the product, because 0 * inf is NaN.
-    return values.masked_fill(weights <= 0, 0) * weights
+def _read(target: Tensor, num_labels: int, row_dims: int) -> Labels:
+    target_form(target, num_labels, row_dims=row_dims)
+    return read_labels(target, (*target.shape[:row_dims], num_labels), dtype=torch.float32)

@@ -107,7 +107,7 @@ def _raw_entries(target: Tensor, form: TargetForm, row_shape: torch.Size, num_la
 def nonzero(table: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and columns of what is not 0; numpy finds few among many much faster than torch."""
     n = table.shape[-1]
-    if table.numel() == 0 or table.dtype == torch.bfloat16 or not is_plain(table):
+    if table.numel() == 0 or not is_plain(table):
         rows, columns = table.nonzero(as_tuple=True)
         return rows, columns
     array, size = table.numpy(), max(1, _BLOCK * torch.get_num_threads() // n)

@@ -11,7 +11,7 @@ from torch import Tensor
 from shortlist.checks import check_number
 from shortlist.functional.losses.binary import binary_terms, weighted_terms
 from shortlist.functional.losses.labeled_logits import check_second_logits, read_held
-from shortlist.functional.losses.reduction import Reduction, check_weight, reduce_rows
+from shortlist.functional.losses.reduction import Reduction, check_weight
 from shortlist.functional.losses.softmax import log1pexp, rival_excess
 from shortlist.labels import Labels
 from shortlist.tensors import is_plain
@@ -69,7 +69,7 @@ def average_k(
     data, x = labeled.with_logits(proposals).classes(), labeled.classes().held
     z, share, weight = data.held, data.class_share, check_weight(weight, x)
     index = data.labels.pairs()[1].unsqueeze(-1)
-    entropy = log1pexp(rival_excess(data)).reshape(-1)
+    entropy = log1pexp(rival_excess(data))
     # The softmax of the true class is exp(-entropy), and gives that of all others.
     log_p = z.detach() - (z.detach().gather(-1, index) + entropy.detach().unsqueeze(-1))
     log_p = log_p.scatter(-1, index, -math.inf)
@@ -91,7 +91,7 @@ def average_k(
         if weight is not None:
             present, absent = present * weight, absent * weight
         binary = weighted_terms(x, present, absent)
-    return reduce_rows((entropy + binary).reshape(logits.shape[:-1]), reduction, share=share)
+    return data.reduce_classes(entropy + binary, reduction)
 
 
 def _with_classes(places: np.ndarray, classes: Labels, chosen: float) -> Labels:

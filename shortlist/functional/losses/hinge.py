@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import check_number, check_positive, whole_k
-from shortlist.functional.losses.labeled_logits import read_classes
-from shortlist.functional.losses.reduction import Reduction, reduce_rows
+from shortlist.functional.losses.labeled_logits import read_held
+from shortlist.functional.losses.reduction import Reduction
+from shortlist.functional.losses.soft_maximum import own_logits, split
 from shortlist.functional.losses.softmax import class_margin, log1pexp
 from shortlist.functional.order.largest import kth_largest, largest, noised_kth_largest
 from shortlist.functional.polynomials.symmetric import log_symmetric_ratio
@@ -61,17 +62,17 @@ def topk_hinge(
     if kind not in get_args(HingeKind):
         raise ValueError(f'`kind` must be "calibrated", "plain" or "convex"; got {kind!r}.')
     margin = check_number("margin", margin)
-    rows = read_classes(logits, target, weight)
-    k, own = whole_k(k, logits.shape[-1]), rows.true_logit()
+    data = read_held(logits, target, weight, one_class=True)
+    k, x, own = whole_k(k, data.num_labels), data.held, own_logits(data.held, data.labels)
     if kind == "convex":
-        shifted = (rows.logits + margin).scatter(-1, rows.index, own.unsqueeze(-1))
+        shifted = (x + margin).scatter(-1, data.labels.pairs()[1].unsqueeze(-1), own.unsqueeze(-1))
         excess = shifted.gather(-1, largest(shifted, k)).mean(-1) - own
-    elif k == logits.shape[-1]:
+    elif k == data.num_labels:
         excess = own * 0
     else:
-        rival = kth_largest(rows.logits, k + 1) if kind == "calibrated" else kth_largest(rows.others(), k)
+        rival = kth_largest(x, k + 1) if kind == "calibrated" else kth_largest(split(x, data.labels)[0], k)
         excess = margin + rival - own
-    return reduce_rows(excess.relu(), reduction, share=rows.share)
+    return data.reduce_classes(excess.relu(), reduction)
 
 
 def smooth_topk_svm(
@@ -112,17 +113,15 @@ def smooth_topk_svm(
         Berrada, Zisserman, Kumar, "Smooth Loss Functions for Deep Top-k Classification", 2018.
     """
     temperature, margin = check_number("temperature", temperature, at_least=0), check_number("margin", margin)
-    rows = read_classes(logits, target, weight)
-    k, own = whole_k(k, logits.shape[-1]), rows.true_logit()
-    if k == logits.shape[-1]:
-        return reduce_rows(own * 0, reduction, share=rows.share)
+    data = read_held(logits, target, weight, one_class=True)
+    k, (others, own) = whole_k(k, data.num_labels), split(data.held, data.labels)
+    if k == data.num_labels:
+        return data.reduce_classes(own * 0, reduction)
     if temperature == 0:
-        values = (margin + (kth_largest(rows.others(), k) - own) / k).relu()
-        return reduce_rows(values, reduction, share=rows.share)
+        return data.reduce_classes((margin + (kth_largest(others, k) - own) / k).relu(), reduction)
     # Relative to the true class, so that an offset of the logits costs no digits.
-    rest = (rows.others() - own.unsqueeze(-1)) / (k * temperature)
-    values = temperature * log1pexp(margin / temperature + log_symmetric_ratio(rest, k))
-    return reduce_rows(values, reduction, share=rows.share)
+    rest = (others - own.unsqueeze(-1)) / (k * temperature)
+    return data.reduce_classes(temperature * log1pexp(margin / temperature + log_symmetric_ratio(rest, k)), reduction)
 
 
 def noised_topk(
@@ -174,10 +173,11 @@ def noised_topk(
         Garcin, Servajean, Joly, Salmon, "Stochastic smoothing of the top-K calibrated hinge loss", 2022.
     """
     scale = check_positive("scale", scale)
-    rows = read_classes(logits, target, weight)
-    k, own = whole_k(k, logits.shape[-1]), rows.true_logit()
-    room = class_margin(margin, rows.index.squeeze(-1), rows.logits)
-    if k == logits.shape[-1]:
-        return reduce_rows(own * 0, reduction, share=rows.share)
-    rival = noised_kth_largest(rows.logits, k + 1, epsilon=epsilon, samples=samples, generator=generator, noise=noise)
-    return reduce_rows((scale * (room + rival - own)).relu(), reduction, share=rows.share)
+    data = read_held(logits, target, weight, one_class=True)
+    k, x, own = whole_k(k, data.num_labels), data.held, own_logits(data.held, data.labels)
+    margin = class_margin(margin, data.labels.pairs()[1], x)
+    if k == data.num_labels:
+        return data.reduce_classes(own * 0, reduction)
+    x = x.reshape(logits.shape)
+    rival = noised_kth_largest(x, k + 1, epsilon=epsilon, samples=samples, generator=generator, noise=noise)
+    return data.reduce_classes((scale * (margin + rival.reshape(-1) - own)).relu(), reduction)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch.autograd import Function
 
 from shortlist.checks import check_logits
 from shortlist.functional.losses.block_reductions import SoftMaxima, TruncatedSoftMaximum
-from shortlist.functional.losses.reduction import check_weight
+from shortlist.functional.losses.reduction import Reduction, check_weight, reduce_rows
 from shortlist.functional.losses.soft_maximum import bounded, soft_maxima, split, without_unknown
 from shortlist.functional.order.largest import largest
 from shortlist.label_axis.linear_logits import LinearLogits
@@ -100,6 +100,10 @@ class LabeledLogits:
         """The sum of the positives' ``terms`` over each row, each times its share; other terms may be anything."""
         share = self.share()
         return self.row_sums(torch.where(share != 0, terms, 0) * share)
+
+    def reduce_classes(self, values: Tensor, reduction: Reduction) -> Tensor:
+        """Reduce one value per row ``(num_rows,)``, each weighted by the class of the row."""
+        return reduce_rows(values.reshape(self.row_shape), reduction, share=self.class_share)
 
     def beside(self, values: Tensor) -> Tensor:
         """Of one value per row ``(num_rows,)`` that all processes share, that of each entry."""
@@ -185,7 +189,10 @@ def read_held(
 ) -> LabeledLogits:
     """Check and read the arguments of a loss that takes a plain tensor only.
 
-    With ``one_class``, the labels have one entry per row: its class. Unknown labels then have the logit -inf.
+    With ``one_class``, the labels have one entry per row, its class, and unknown labels have the logit -inf. Class
+    indices always fit. Index lists must have room for one label, and -1 leaves the row out. A multi-hot must hold one
+    positive per row; a row without one is left out. Two positives in a row raise where reading a value is free, and
+    make the row NaN elsewhere.
     """
     check_logits(logits)
     x = solvable(logits)
@@ -258,34 +265,6 @@ def _sharded_weight(weight: Tensor | None, logits: Tensor, shards: Any) -> Tenso
     if is_dtensor(weight) and not is_replicated(weight):
         return local_part(weight, shards, 0, like=weight, name="weight").to(dtype)
     return shards.local_values(replicated(weight, "weight").to(dtype))
-
-
-class ClassRows(NamedTuple):
-    """Rows with one true class each."""
-
-    logits: Tensor  # (*rows, n), float32 or float64; -inf for unknown labels
-    index: Tensor  # (*rows, 1): the true class, or 0 if there is none
-    share: Tensor | None  # (*rows,): how much a row counts; None if all count alike
-
-    def true_logit(self) -> Tensor:
-        """The logit of the true class, ``(*rows,)``."""
-        return self.logits.gather(-1, self.index).squeeze(-1)
-
-    def others(self) -> Tensor:
-        """The logits with -inf for the true class."""
-        return self.logits.scatter(-1, self.index, -math.inf)
-
-
-def read_classes(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> ClassRows:
-    """Read ``target`` as one class per row.
-
-    Class indices always fit. Index lists must have room for one label, and -1 leaves the row out. A multi-hot, dense or
-    sparse, must hold one positive per row; a row without one is left out, and unknown labels leave the competition.
-    Two positives in a row raise where reading a value is free, and make the row NaN elsewhere.
-    """
-    data = read_held(logits, target, weight, one_class=True)
-    index = data.labels.pairs()[1].reshape(*data.row_shape, 1)
-    return ClassRows(data.held.reshape(logits.shape), index, data.class_share)
 
 
 def weighted(values: Tensor, labels: Labels, weight: Tensor | None) -> Tensor:

@@ -142,8 +142,7 @@ def sparsemax_loss(
     """
     data = read_held(logits, target, weight, one_class=True)
     ones = replace(data.labels, values=torch.ones_like(data.labels.values))
-    values = _sparse_top_excess(data.held, ones)
-    return reduce_rows(values.reshape(data.row_shape), reduction, share=data.class_share)
+    return data.reduce_classes(_sparse_top_excess(data.held, ones), reduction)
 
 
 def _sparse_top_excess(x: Tensor, labels: Labels) -> Tensor:

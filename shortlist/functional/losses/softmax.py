@@ -47,7 +47,7 @@ def cross_entropy(
         tensor(0.3490)
     """
     data = read_held(logits, target, weight, one_class=True)
-    return reduce_rows(log1pexp(rival_excess(data)), reduction, share=data.class_share)
+    return data.reduce_classes(log1pexp(rival_excess(data)), reduction)
 
 
 def focal(
@@ -82,7 +82,7 @@ def focal(
     gamma = check_number("gamma", gamma, at_least=0)
     data = read_held(logits, target, weight, one_class=True)
     excess = rival_excess(data)
-    return reduce_rows((-gamma * log1pexp(-excess)).exp() * log1pexp(excess), reduction, share=data.class_share)
+    return data.reduce_classes((-gamma * log1pexp(-excess)).exp() * log1pexp(excess), reduction)
 
 
 def ldam(
@@ -119,9 +119,9 @@ def ldam(
     """
     scale = check_positive("scale", scale)
     data = read_held(logits, target, weight, one_class=True)
-    margin = class_margin(margin, data.labels.pairs()[1].reshape(data.row_shape), data.held)
+    margin = class_margin(margin, data.labels.pairs()[1], data.held)
     excess = scale * (rival_excess(data, temperature=1 / scale) + margin)
-    return reduce_rows(log1pexp(excess), reduction, share=data.class_share)
+    return data.reduce_classes(log1pexp(excess), reduction)
 
 
 def margins_from_counts(counts: Tensor, *, largest: float = 0.5) -> Tensor:
@@ -185,7 +185,7 @@ def truncated_topk_entropy(
     """
     data, k = read_labeled(logits, target, weight, one_class=True, sharded=False), whole_k(k, logits.shape[-1])
     values = data.row_sums(_set_entropy_terms(data, k - 1, k - 1) * data.labels.members)
-    return data.processes.replicate(reduce_rows(values, reduction, share=data.class_share))
+    return data.processes.replicate(data.reduce_classes(values, reduction))
 
 
 def multilabel_truncated_topk_entropy(
@@ -260,12 +260,12 @@ def multilabel_softmax(
 
 
 def rival_excess(data: LabeledLogits, temperature: float = 1.0) -> Tensor:
-    """``T log sum exp(x_j / T) - x_y`` over all labels j but the class y of the row, ``(*rows,)``.
+    """``T log sum exp(x_j / T) - x_y`` over all labels j but the class y of each row, ``(num_rows,)``.
 
     Cross-entropy is ``log(1 + exp(excess))``, with all the digits of a tiny loss. Without rivals it is hugely negative.
     """
     own, (top, part) = soft_maxima(data.held, data.labels, (-1,), temperature)
-    return ((top - own) + part).reshape(data.row_shape)
+    return (top - own) + part
 
 
 def _set_entropy_terms(data: LabeledLogits, spare: Tensor | int, most: int) -> Tensor:
@@ -275,7 +275,7 @@ def _set_entropy_terms(data: LabeledLogits, spare: Tensor | int, most: int) -> T
 
 
 def class_margin(margin: float | Tensor, index: Tensor, logits: Tensor) -> Tensor | float:
-    """The margin of each row's class, ``(*rows,)``, or the number that holds for all."""
+    """The margin of each row's class, or the number that holds for all."""
     if not isinstance(margin, Tensor):
         return check_number("margin", margin)
     if margin.shape != logits.shape[-1:]:
