@@ -1,7 +1,5 @@
 """Multi-label ARFF: Mulan's pairs with their XML, MEKA's options, and one sentence per fault."""
 
-import gzip
-
 import pytest
 import torch
 
@@ -39,11 +37,9 @@ MEKA = """@relation '{}'
 """
 
 
-def save(folder, files: dict[str, str], *, end: str = "\n"):
+def save(folder, files: dict[str, str]):
     for name, text in files.items():
-        content = text.replace("\n", end).encode()
-        (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    return folder
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def dense_targets(data) -> list[list[float]]:
@@ -54,11 +50,9 @@ def mulan(rows=ROWS) -> str:
     return MULAN + "".join(row + "\n" for row in rows)
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("name", ["scene.arff", "scene.arff.gz"])
-def test_a_mulan_file_comes_back_with_names_kinds_and_unknown_labels(tmp_path, name, end):
-    save(tmp_path, {name: "\ufeff" + mulan(), "scene.xml": XML, "other.xml": "<labels/>"}, end=end)
-    data = read_arff(tmp_path / name)
+def test_a_mulan_file_comes_back_with_names_kinds_and_unknown_labels(tmp_path):
+    save(tmp_path, {"scene.arff": mulan(), "scene.xml": XML, "other.xml": "<labels/>"})
+    data = read_arff(tmp_path / "scene.arff")
     assert isinstance(data.inputs, Features)
     batch = data.batch([0, 1, 2])
     expected = torch.tensor([[0.5, -1e-3, 0], [2, 3, 1], [7, 8, 2]])
@@ -279,8 +273,6 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path):
         read_arff(tmp_path, test=tmp_path / "b.arff")
     with pytest.raises(ValueError, match=r"`labels` must name at least one attribute; got none\.$"):
         read_arff(tmp_path / "a.arff", labels=[])
-    with pytest.raises(ValueError, match=r"`.*none.arff` does not exist\.$"):
-        read_arff(tmp_path / "none.arff")
 
 
 def test_an_empty_test_file_takes_the_shape_of_the_train_file(tmp_path):

@@ -24,13 +24,13 @@ def write(root: Path, name: str, lines: list, *, end: str = "\n") -> Path:
     return file
 
 
-def write_by_part(root: Path, *, end: str = "\n", labels_end: str = "\n") -> Path:
+def write_by_part(root: Path, *, end: str = "\n") -> Path:
     write(root, "ConceptsList/Concepts81.txt", CONCEPTS, end=end)
     write(root, "ImageList/TrainImagelist.txt", TRAIN, end=end)
     write(root, "ImageList/TestImagelist.txt", TEST, end=end)
     for concept, (train, test) in LABELS.items():
-        write(root, f"Groundtruth/TrainTestLabels/Labels_{concept}_Train.txt", train, end=labels_end)
-        write(root, f"Groundtruth/TrainTestLabels/Labels_{concept}_Test.txt", test, end=labels_end)
+        write(root, f"Groundtruth/TrainTestLabels/Labels_{concept}_Train.txt", train, end=end)
+        write(root, f"Groundtruth/TrainTestLabels/Labels_{concept}_Test.txt", test, end=end)
     return root
 
 
@@ -42,10 +42,9 @@ def write_all(root: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", " \r\n"])
-@pytest.mark.parametrize("labels_end", ["\n", "\r\n", " \n"])
-def test_files_of_train_and_test_give_rows_labels_and_split(tmp_path, end, labels_end):
-    pictures = read_nus_wide(write_by_part(tmp_path, end=end, labels_end=labels_end))
+@pytest.mark.parametrize("end", ["\n", " \r\n"])
+def test_files_of_train_and_test_give_rows_labels_and_split(tmp_path, end):
+    pictures = read_nus_wide(write_by_part(tmp_path, end=end))
     assert pictures.label_names == ("airport", "animal", "zebra")
     assert pictures.targets.layout == torch.sparse_csr
     assert pictures.targets.to_dense().tolist() == [[0, 0, 0], [0, 1, 0], [1, 1, 0], [0, 1, 0], [0, 0, 0]]
@@ -82,10 +81,9 @@ def test_files_of_all_images_are_split_by_the_lists(tmp_path):
     assert split.index.tolist() == [1, -1, 0, 0, 1]
 
 
-def test_a_byte_order_mark_and_a_missing_last_line_end_do_no_harm(tmp_path):
+def test_blank_lines_at_the_end_do_no_harm(tmp_path):
     write_by_part(tmp_path)
-    write(tmp_path, "ConceptsList/Concepts81.txt", ["\ufeffairport", "animal", "zebra", "", ""])
-    (tmp_path / "Groundtruth/TrainTestLabels/Labels_animal_Train.txt").write_bytes(b"0\n1\n1")
+    write(tmp_path, "ConceptsList/Concepts81.txt", ["airport", "animal", "zebra", "", ""])
     (tmp_path / "Groundtruth/TrainTestLabels/Labels_zebra_Train.txt").write_bytes(b"0\n0\n0\n\n")
     pictures = read_nus_wide(tmp_path)
     assert pictures.label_names == ("airport", "animal", "zebra")
@@ -116,7 +114,6 @@ BAD = {
     "matrix": (ANIMALS, b"0 1\n0 1\n0 0\n", r"line 1: must be 0 or 1; got '0 1'\.$"),
     "gap": (ANIMALS, b"0\n\n1\n", r"line 2: must not be blank\.$"),
     "glued": (ANIMALS, b"0\n1\n\r\r", r"must have as many lines as .*: 3; got 2\.$"),
-    "image file": (ANIMALS, b"\xff\xd8\xff\xe0", r"line 1 is not utf-8 text"),
     "image twice": (
         "ImageList/TrainImagelist.txt",
         b"a\\1.jpg\nb\nA\na/1.jpg\n",
@@ -145,8 +142,6 @@ def test_a_file_that_is_wrong_is_named(tmp_path, case):
 
 
 def test_missing_lists_and_folders_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"none` does not exist\.$"):
-        read_nus_wide(tmp_path / "none")
     write(tmp_path, "Concepts81.txt", CONCEPTS)
     with pytest.raises(ValueError, match=r"Imagelist\.txt` does not exist\.$"):
         read_nus_wide(tmp_path)

@@ -7,29 +7,7 @@ import pytest
 import torch
 
 from shortlist.data.formats.pascal_voc import read_voc
-
-PUBLISHED = [
-    "aeroplane",
-    "bicycle",
-    "bird",
-    "boat",
-    "bottle",
-    "bus",
-    "car",
-    "cat",
-    "chair",
-    "cow",
-    "diningtable",
-    "dog",
-    "horse",
-    "motorbike",
-    "person",
-    "pottedplant",
-    "sheep",
-    "sofa",
-    "train",
-    "tvmonitor",
-]
+from tests.data.formats.samples import VOC_NAMES
 
 
 def thing(name: str, difficult: str | None = "0", inner: str = "") -> str:
@@ -51,10 +29,10 @@ def annotate(root: Path, image: str, *things: str) -> Path:
     return file
 
 
-def enlist(root: Path, name: str, *lines: str, end: str = "\n") -> Path:
+def enlist(root: Path, name: str, *lines: str) -> Path:
     file = root / "ImageSets" / "Main" / f"{name}.txt"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes("".join(line + end for line in lines).encode())
+    file.write_bytes("".join(f"{line}\n" for line in lines).encode())
     return file
 
 
@@ -84,7 +62,7 @@ def known(dataset, row: int) -> tuple[set[str], set[str]]:
 def test_labels_are_present_by_a_plain_object_and_unknown_by_difficult_ones(root):
     voc = read_voc(root)
     assert voc.targets.layout == torch.sparse_csr
-    assert voc.label_names == tuple(PUBLISHED)
+    assert voc.label_names == tuple(VOC_NAMES)
     assert known(voc, 0) == ({"horse", "person"}, set())
     assert known(voc, 1) == ({"person"}, {"dog"})
     assert known(voc, 2) == (set(), {"tvmonitor"})
@@ -107,7 +85,7 @@ def test_superclasses_are_those_of_the_challenge(root):
     superclass = read_voc(root).label_groups["superclass"]
     assert superclass.names == ("animal", "indoor", "person", "vehicle")
     assert superclass.counts().tolist() == [6, 6, 1, 7]
-    assert superclass.names[superclass.index[PUBLISHED.index("diningtable")]] == "indoor"
+    assert superclass.names[superclass.index[VOC_NAMES.index("diningtable")]] == "indoor"
 
 
 def test_the_folder_above_is_enough_if_it_holds_one_year(root):
@@ -148,17 +126,16 @@ def test_no_images_is_a_dataset_without_rows(tmp_path):
     assert voc.num_labels == 20
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_class_lists_stand_in_for_xml(tmp_path, end):
-    enlist(tmp_path, "val", "\ufeff000005", "000007", "", end=end)
-    enlist(tmp_path, "car_val", "000005 -1", "000007  1", end=end)
-    enlist(tmp_path, "chair_val", "000007  0", "000005  1", end=end)
-    enlist(tmp_path, "chair_trainval", "nonsense", end=end)
-    enlist(tmp_path, "sofa_val", "000005 -1", "000007 -1", end=end)
+def test_class_lists_stand_in_for_xml(tmp_path):
+    enlist(tmp_path, "val", "000005", "000007", "")
+    enlist(tmp_path, "car_val", "000005 -1", "000007  1")
+    enlist(tmp_path, "chair_val", "000007  0", "000005  1")
+    enlist(tmp_path, "chair_trainval", "nonsense")
+    enlist(tmp_path, "sofa_val", "000005 -1", "000007 -1")
     voc = read_voc(tmp_path)
     assert known(voc, 0) == ({"chair"}, set())
     assert known(voc, 1) == ({"car"}, {"chair"})
-    assert voc.label_names == tuple(PUBLISHED)
+    assert voc.label_names == tuple(VOC_NAMES)
 
 
 def test_class_lists_of_other_names_keep_a_class_without_images(tmp_path):
@@ -221,9 +198,7 @@ BAD_XML = {
     "bomb in UTF-16": (BOMB.encode("utf-16"), "cannot be read as XML: it must not have a DOCTYPE"),
     "other file": (b'<!DOCTYPE a SYSTEM "file:///etc/passwd"><annotation/>', "must not have a DOCTYPE"),
     "entity": (b"<annotation>&x;</annotation>", "cannot be read as XML: undefined entity"),
-    "empty": (b"", "cannot be read as XML: no element found"),
     "truncated": (b"<annotation><object><na", "cannot be read as XML: unclosed token"),
-    "image": (b"\xff\xd8\xff\xe0", "cannot be read as XML: not well-formed"),
     "encoding": (b'<?xml version="1.0" encoding="klingon"?><a/>', "cannot be read as XML: unknown encoding"),
     "page": (b"<html><object/></html>", "must hold an <annotation>; got <html>"),
     "nameless": (f"<annotation>{thing('cow')}<object/></annotation>".encode(), "object 2: has no name"),
@@ -253,34 +228,27 @@ def test_xml_in_utf_16_is_read(tmp_path):
 def test_a_folder_of_something_else_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"must hold `Annotations` or `ImageSets/Main`; it does not\.$"):
         read_voc(tmp_path)
-    with pytest.raises(ValueError, match=r"none` does not exist\.$"):
-        read_voc(tmp_path / "none")
-    enlist(tmp_path, "train").write_bytes(b"ok\n\xff\xfe\n")
-    with pytest.raises(ValueError, match=r"train\.txt` line 2 is not utf-8 text"):
-        read_voc(tmp_path)
 
 
 @pytest.mark.parametrize("with_test", [False, True])
 def test_trainval_alone_is_for_training(tmp_path, with_test):
     annotate(tmp_path, "b", thing("cow"))
     annotate(tmp_path, "a", thing("dog"))
-    lists = tmp_path / "ImageSets" / "Main"
-    lists.mkdir(parents=True)
-    (lists / "trainval.txt").write_text("b\na\n")
+    enlist(tmp_path, "trainval", "b", "a")
     if with_test:
-        (lists / "test.txt").write_text("z\n")
+        enlist(tmp_path, "test", "z")
     data = read_voc(tmp_path)
     assert data.split.names == (("train", "test") if with_test else ("train",))
     assert data.split.index.tolist() == [0, 0, 1][: len(data)]
     assert [data.inputs.path(row).stem for row in range(2)] == ["b", "a"]
-    (lists / "trainval.txt").write_text("b\nq\n")
+    enlist(tmp_path, "trainval", "b", "q")
     with pytest.raises(ValueError, match=r"trainval\.txt` line 2: image 'q' has no"):
         read_voc(tmp_path)
-    (lists / "train.txt").write_text("a\n")
+    enlist(tmp_path, "train", "a")
     assert data.label_names[int(read_voc(tmp_path).targets.col_indices()[0])] == "dog"
 
 
 def test_an_unspecified_difficulty_is_none(tmp_path):
     annotate(tmp_path, "a", thing("cow", "Unspecified"), thing("dog", "1"))
     example = read_voc(tmp_path).targets.to_dense()[0]
-    assert (example[PUBLISHED.index("cow")], example[PUBLISHED.index("dog")]) == (1, -1)
+    assert (example[VOC_NAMES.index("cow")], example[VOC_NAMES.index("dog")]) == (1, -1)

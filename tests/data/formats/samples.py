@@ -1,0 +1,408 @@
+"""A small sample of every format in its published layout, with what its reader must find."""
+
+import gzip
+import importlib
+import json
+import lzma
+import pickle
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+from safetensors.numpy import save_file
+
+from shortlist.data import AmbiguousWorld
+from shortlist.data.opening import BUILT_IN
+
+COMPRESS = {".gz": gzip.compress, ".xz": lzma.compress}
+DECOMPRESS = {".gz": gzip.decompress, ".xz": lzma.decompress}
+
+
+class Sample(NamedTuple):
+    """A dataset in its published layout, and what a reader must find in it."""
+
+    write: Callable[[Path], Any]  # writes it into an empty folder and returns the path to open
+    format: str
+    kind: str
+    labels: dict[str, int]  # the number of rows of each label, in order
+    parts: dict[Any, int]  # the number of rows of each part; None without a split
+    unknown: int = 0
+
+    rows = property(lambda self: sum(self.parts.values()))
+
+
+def put(path: Path, content: str | bytes = b"") -> Path:
+    """Write a file, compressed as its ending says, with the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = content.encode() if isinstance(content, str) else content
+    path.write_bytes(COMPRESS.get(path.suffix, bytes)(content))
+    return path
+
+
+def lines(path: Path, *content: str) -> Path:
+    return put(path, "".join(f"{line}\n" for line in content))
+
+
+def picture(path: Path) -> Path:
+    """A small image whose color is derived from its name, so no two are equal."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 8), tuple(zlib.crc32(path.name.encode()).to_bytes(4, "big")[:3])).save(path)
+    return path
+
+
+def pixels(rows: int, first: int = 0) -> np.ndarray:
+    return (np.arange(rows * 3072).reshape(rows, 3072) % 251 + first).astype(np.uint8)
+
+
+def batch(path: Path, rows: int, first: int = 0, **labels: list[int]) -> None:
+    """A batch as Python 2 pickled it: all keys are bytes."""
+    content: dict[bytes, Any] = {key.encode(): value for key, value in labels.items()}
+    names = [f"{path.name}_{row}.png".encode() for row in range(rows)]
+    content |= {b"data": pixels(rows, first), b"filenames": names, b"batch_label": b"batch"}
+    put(path, pickle.dumps(content, protocol=2))
+
+
+def cifar_100(folder: Path) -> Path:
+    root = folder / "cifar-100-python"
+    batch(root / "train", 3, fine_labels=[0, 2, 1], coarse_labels=[1, 0, 0])
+    batch(root / "test", 2, 4, fine_labels=[1, 1], coarse_labels=[0, 0])
+    names = {b"fine_label_names": [b"apple", b"bear", b"cattle"], b"coarse_label_names": [b"large", b"fruit"]}
+    put(root / "meta", pickle.dumps(names, protocol=2))
+    return root
+
+
+def cifar_10(folder: Path) -> Path:
+    root = folder / "cifar-10-batches-py"
+    for number in range(1, 6):
+        batch(root / f"data_batch_{number}", 1, number, labels=[number % 2])
+    batch(root / "test_batch", 1, 9, labels=[0])
+    meta = {b"label_names": [b"airplane", b"automobile"], b"num_cases_per_batch": 1, b"num_vis": 3072}
+    put(root / "batches.meta", pickle.dumps(meta, protocol=2))
+    return root
+
+
+def cifar_npz(folder: Path) -> Path:
+    names: dict[str, Any] = {"fine_names": ["apple", "bear", "cattle"], "coarse_names": ["large", "fruit"]}
+    train: dict[str, Any] = {"y_train": [0, 2, 1], "y_coarse_train": [1, 0, 0]}
+    test: dict[str, Any] = {"y_test": [1, 1], "y_coarse_test": [0, 0]}
+    images = pixels(5).reshape(5, 32, 32, 3)
+    np.savez_compressed(folder / "cifar.npz", x_train=images[:3], x_test=images[3:], **train, **test, **names)
+    return folder / "cifar.npz"
+
+
+def visual_genome(folder: Path) -> Path:
+    """Two images of 3 and 2 boxes: man rides horse, man wears hat; horse near man."""
+    boxes = [[90, 90, 40, 60], [100, 150, 80, 60], [90, 60, 10, 8], [9, 9, 4, 4], [29, 9, 4, 4]]
+    content = {"labels": [[3], [2], [1], [2], [3]], "boxes_1024": boxes, "boxes_512": np.array(boxes) // 2}
+    content |= {"relationships": [[0, 1], [0, 2], [3, 4]], "predicates": [[2], [3], [1]], "split": [0, 2]}
+    content |= {"img_to_first_box": [0, 3], "img_to_last_box": [2, 4]}
+    content |= {"img_to_first_rel": [0, 2], "img_to_last_rel": [1, 2]}
+    with h5py.File(folder / "VG-SGG.h5", "w") as file:
+        for key, values in content.items():
+            file.create_dataset(key, data=np.array(values, np.int32))
+    book: dict[str, Any] = {"object_count": {}, "predicate_count": {}}
+    for kind, names in (("label", ["hat", "horse", "man"]), ("predicate", ["near", "riding", "wearing"])):
+        book[f"idx_to_{kind}"] = {str(i): name for i, name in enumerate(names, start=1)}
+        book[f"{kind}_to_idx"] = {name: i for i, name in enumerate(names, start=1)}
+    put(folder / "VG-SGG-dicts.json", json.dumps(book))
+    listed = [{"image_id": i, "width": 800, "height": 600, "url": f"https://x/{i}.jpg"} for i in (1, 2)]
+    put(folder / "image_data.json", json.dumps(listed))
+    return folder
+
+
+VOC = "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person pottedplant"
+VOC_NAMES = [*VOC.split(), "sheep", "sofa", "train", "tvmonitor"]
+
+
+def voc(folder: Path, *, lists: bool = True) -> Path:
+    root = folder / "VOCdevkit" / "VOC2012"
+    shown = {"2008_1": [("cow", 0), ("dog", 1)], "2008_2": [("dog", 0)], "2008_3": [("cow", 0), ("person", 0)]}
+    for image, objects in shown.items():
+        things = "".join(f"<object><name>{n}</name><difficult>{d}</difficult></object>" for n, d in objects)
+        put(root / f"Annotations/{image}.xml", f"<annotation><filename>{image}.jpg</filename>{things}</annotation>")
+        picture(root / f"JPEGImages/{image}.jpg")
+    if lists:
+        lines(root / "ImageSets/Main/train.txt", "2008_1", "2008_2")
+        lines(root / "ImageSets/Main/val.txt", "2008_3")
+        lines(root / "ImageSets/Main/trainval.txt", *shown)
+        lines(root / "ImageSets/Main/cow_train.txt", "2008_1  1", "2008_2 -1")
+    return root
+
+
+def instances(path: Path, first: int, labels: list[list[int]]) -> Path:
+    """A file of COCO with the images beside it; keys in the order of the published ones."""
+    images, annotations = [], []
+    for image, own in enumerate(labels, start=first):
+        file = picture(path.parent.parent / path.stem.partition("_")[2] / f"{image:012}.jpg").name
+        images.append({"license": 4, "file_name": file, "height": 8, "width": 8, "id": image})
+        for label in own:
+            place = {"segmentation": [[1, 1, 2, 2, 1, 2]], "area": 1.0, "iscrowd": 0, "bbox": [1, 1, 1, 1]}
+            annotations.append({**place, "image_id": image, "category_id": label, "id": len(annotations) + 100 * first})
+    kinds = [(1, "person", "person"), (18, "dog", "animal"), (3, "car", "vehicle")]
+    categories = [{"supercategory": above, "id": i, "name": name} for i, name, above in kinds]
+    head = {"info": {"year": 2017}, "licenses": [{"url": "https://x", "id": 4, "name": "Attribution License"}]}
+    return put(path, json.dumps({**head, "images": images, "annotations": annotations, "categories": categories}))
+
+
+def coco(folder: Path) -> Path:
+    instances(folder / "annotations/instances_train2017.json", 1, [[1, 1, 18], []])
+    instances(folder / "annotations/instances_val2017.json", 7, [[3]])
+    put(folder / "annotations/captions_val2017.json", json.dumps({"images": [], "annotations": []}))
+    return folder
+
+
+def coco_file(folder: Path) -> Path:
+    return instances(folder / "annotations/instances_val2017.json", 7, [[3], [1, 3]])
+
+
+def nus_wide(folder: Path) -> Path:
+    lines(folder / "ConceptsList/Concepts81.txt", "airport", "animal")
+    lines(folder / "ImageList/TrainImagelist.txt", r"actor\0001_21.jpg", r"zoo\0002_22.jpg")
+    lines(folder / "ImageList/TestImagelist.txt", r"zoo\0003_23.jpg")
+    lines(folder / "ImageList/Imagelist.txt", r"actor\0001_21.jpg", r"zoo\0002_22.jpg", r"zoo\0003_23.jpg")
+    for concept, train, test in (("airport", "10", "0"), ("animal", "11", "1")):
+        lines(folder / f"Groundtruth/TrainTestLabels/Labels_{concept}_Train.txt", *train)
+        lines(folder / f"Groundtruth/TrainTestLabels/Labels_{concept}_Test.txt", *test)
+        lines(folder / f"Groundtruth/AllLabels/Labels_{concept}.txt", *train, *test)
+    image_folder(folder / "Flickr", "actor/0001_21.jpg zoo/0002_22.jpg zoo/0003_23.jpg")
+    return folder
+
+
+OPEN_IMAGES = "ImageID,Source,LabelName,Confidence"
+
+
+def open_images(folder: Path, inner: str = "") -> Path:
+    lines(folder / inner / "oidv6-class-descriptions.csv", "LabelName,DisplayName", "/m/01,Cat", '/m/02,"Cat, big"')
+    train = [OPEN_IMAGES, "aa1,verification,/m/01,1", "aa1,verification,/m/02,0", "aa2,crowdsource,/m/02,1"]
+    lines(folder / inner / "oidv6-train-annotations-human-imagelabels.csv", *train)
+    test = [OPEN_IMAGES, "bb1,verification,/m/02,1"]
+    lines(folder / inner / "test-annotations-human-imagelabels.csv", *test)
+    return image_folder(folder, "train/aa1.jpg train/aa2.jpg test/bb1.jpg")
+
+
+def open_images_file(folder: Path, ending: str = ".csv") -> Path:
+    open_images(folder)
+    content = (folder / "oidv6-train-annotations-human-imagelabels.csv").read_bytes()
+    image_folder(folder, "aa1.jpg aa2.jpg")
+    return put(folder / f"labels{ending}", b"\xef\xbb\xbf" + content)
+
+
+def mimic(folder: Path, version: str = "full") -> Path:
+    header = "SUBJECT_ID,HADM_ID,TEXT,LABELS,length"
+    lines(folder / f"train_{version}.csv", header, "1,11,chest pain,401.9;38.93,2", '2,12,"fever, cough",,2')
+    lines(folder / f"dev_{version}.csv", header, "3,13,old fall,E880.9,2")
+    lines(folder / f"test_{version}.csv", header, "4,14,high pressure,401.9,2")
+    return folder
+
+
+def mulan(folder: Path) -> Path:
+    header = [
+        "@relation emotions",
+        "@attribute tempo numeric",
+        "@attribute sad {0,1}",
+        "@attribute calm {0,1}",
+        "@data",
+    ]
+    lines(folder / "emotions-train.arff", *header, "60.5,1,1", "72,1,0")
+    lines(folder / "emotions-test.arff", *header, "80,?,1")
+    listed = "".join(f'<label name="{name}"></label>' for name in ("sad", "calm"))
+    put(folder / "emotions.xml", f'<labels xmlns="http://mulan.sourceforge.net/labels">{listed}</labels>')
+    return folder
+
+
+def meka(folder: Path, ending: str = ".arff") -> Path:
+    head = ["@relation 'Music: -C 2 -split-number 1'", "@attribute sad {0,1}", "@attribute calm {0,1}"]
+    return lines(folder / f"Music{ending}", *head, "@attribute tempo numeric", "@data", "{1 1,2 60}", "{0 1,2 72}")
+
+
+EXTREME = ("2 4 3", "0,2 1:0.5 3:2", " 0:1e0")
+
+
+def extreme_folder(folder: Path) -> Path:
+    lines(folder / "eurlex_train.txt", *EXTREME)
+    lines(folder / "eurlex_test.txt", "1 4 3", "2 2:7")
+    return folder
+
+
+def articles(folder: Path, layout: str = "{}", joint: str = ",\n", name: str = "allMeSH.json") -> Path:
+    """Articles of BioASQ; the text has words that are keys of other formats."""
+    told = [("Cell", '"images": of "categories": in mice.', ["Mice", "Humans"]), ("Gut", "On men.", ["Humans"])]
+    records = [
+        {"journal": j, "abstractText": a, "meshMajor": m, "pmid": str(i), "title": f"Title {i}", "year": "2008"}
+        for i, (j, a, m) in enumerate(told)
+    ]
+    return put(folder / name, layout.replace("{}", joint.join(map(json.dumps, records))))
+
+
+FEATURES = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32)
+
+
+def arrays(folder: Path) -> Path:
+    np.savez(
+        folder / "a.npz", features=FEATURES, labels=[1, 0, 1], label_names=["elm", "oak"], split=np.array([0, 0, 1])
+    )
+    return folder / "a.npz"
+
+
+def npy_folder(folder: Path) -> Path:
+    for key, values in {"F": FEATURES, "y": [1, 0, 1], "class_names": ["elm", "oak"], "split": [0, 0, 1]}.items():
+        np.save(folder / f"{key}.npy", values)
+    return folder
+
+
+def safetensors(folder: Path) -> Path:
+    content = {"features": FEATURES, "labels": np.array([1, 0, 1]), "split": np.array([0, 0, 1])}
+    save_file(content, folder / "a.safetensors", metadata={"label_names": '["elm", "oak"]'})
+    return folder / "a.safetensors"
+
+
+TABLE = {
+    "text": ["red rose", "old, oak", ""],
+    "labels": [["rose", "red"], ["oak"], []],
+    "split": ["train", "dev", "train"],
+}
+
+
+def table(folder: Path, ending: str = ".csv", joint: str = ",") -> Path:
+    rows = zip(*TABLE.values(), strict=True)
+    written = [joint.join((f'"{text}"', ";".join(names), part)) for text, names, part in rows]
+    return lines(folder / f"plants{ending}", joint.join(TABLE), *written)
+
+
+def json_lines(folder: Path, ending: str = ".jsonl") -> Path:
+    rows = (dict(zip(TABLE, row, strict=True)) for row in zip(*TABLE.values(), strict=True))
+    return lines(folder / f"plants{ending}", *map(json.dumps, rows))
+
+
+def parquet(folder: Path) -> Path:
+    pyarrow.parquet.write_table(pyarrow.table(TABLE), folder / "plants.parquet")
+    return folder / "plants.parquet"
+
+
+def image_folder(folder: Path, names: str = "daisy/1.jpg rose/2.PNG rose/3.jpeg") -> Path:
+    for name in names.split():
+        picture(folder / name)
+    put(folder / "README.md", "# Flowers")
+    return folder
+
+
+def plantnet(folder: Path) -> Path:
+    root = folder / "plantnet_300K"
+    images = "train/1355868/aa1.jpg train/1355937/bb2.jpg val/1355868/cc3.jpg test/1355868/dd4.jpg"
+    image_folder(root / "images", images)
+    names = {"1355868": "Lactuca virosa L.", "1355937": "Crepis bellidifolia Loisel."}
+    put(root / "plantnet300K_species_id_2_name.json", json.dumps(names))
+    record = {
+        "species_id": "1355868",
+        "obs_id": "1",
+        "organ": "flower",
+        "author": "A",
+        "license": "cc",
+        "split": "train",
+    }
+    put(root / "plantnet300K_metadata.json", json.dumps({"aa1": record}))
+    return root
+
+
+def citations(folder: Path) -> str:
+    """A small version of the packaged citations; see `place`."""
+    written = [
+        f"<PubmedArticle><MedlineCitation><PMID>{i}</PMID><Article><Journal><JournalIssue><PubDate><Year>{year}</Year>"
+        f"</PubDate></JournalIssue></Journal><ArticleTitle>Title {i}</ArticleTitle><Abstract><AbstractText>Mice."
+        "</AbstractText></Abstract></Article><MedlineJournalInfo><MedlineTA>J</MedlineTA></MedlineJournalInfo>"
+        '<MeshHeadingList><MeshHeading><DescriptorName MajorTopicYN="N">Mice</DescriptorName></MeshHeading>'
+        "</MeshHeadingList></MedlineCitation></PubmedArticle>"
+        for i, year in enumerate([1976] * 12 + [1978, 1979])
+    ]
+    put(folder / "package.xml.gz", f"<PubmedArticleSet>{''.join(written)}</PubmedArticleSet>")
+    return "pubmed"
+
+
+CIFAR = "cifar", "images", {"apple": 1, "bear": 3, "cattle": 1}, {"train": 3, "test": 2}
+CIFAR_10 = "cifar", "images", {"airplane": 3, "automobile": 3}, {"train": 5, "test": 1}
+GRAPHS = "visual-genome", "object pairs", {"near": 1, "riding": 1, "wearing": 1}, {"train": 6, "test": 2}
+VOC_COUNTS = {name: {"cow": 2, "dog": 1, "person": 1}.get(name, 0) for name in VOC_NAMES}
+VOC_PARTS = "voc", "images", VOC_COUNTS, {"train": 2, "val": 1}, 1
+COCO = "coco", "images", {"person": 1, "car": 1, "dog": 1}, {"train": 2, "val": 1}
+PEOPLE = "open-images", "images", {"Cat": 1, "Cat, big": 2}, {"train": 2, "test": 1}
+PEOPLE_FILE = "open-images", "images", {"Cat": 1, "Cat, big": 1}, {None: 2}
+MIMIC = "mimic", "text", {"38.93": 1, "401.9": 2, "E880.9": 1}, {"train": 2, "val": 1, "test": 1}
+MEKA = "arff", "sparse features", {"sad": 1, "calm": 1}, {"train": 1, "test": 1}
+XMC = "extreme-text", "sparse features", {"0": 1, "1": 0, "2": 1}, {None: 2}
+XMC_PARTS = "extreme-text", "sparse features", {"0": 1, "1": 0, "2": 2}, {"train": 2, "test": 1}
+MESH = "bioasq", "text", {"Humans": 2, "Mice": 1}, {None: 2}
+TREES = "arrays", "features", {"elm": 1, "oak": 2}, {"train": 2, "test": 1}
+PLANTS = "table", "text", {"oak": 1, "red": 1, "rose": 1}, {"train": 2, "val": 1}
+SPECIES = {"Lactuca virosa L.": 3, "Crepis bellidifolia Loisel.": 1}
+DIGITS = dict(zip("0123456789", [178, 182, 177, 183, 181, 182, 181, 179, 174, 180], strict=True))
+WORLD = dict(zip((a := AmbiguousWorld().sample(20_000)).label_names, a.label_counts().tolist(), strict=True))
+BY_PART = "train/daisy/1.jpg train/rose/2.jpg valid/rose/3.jpg"
+
+SAMPLES = {
+    "CIFAR-100": Sample(cifar_100, *CIFAR),
+    "above CIFAR-100": Sample(lambda p: cifar_100(p).parent, *CIFAR),
+    "CIFAR npz": Sample(cifar_npz, *CIFAR),
+    "CIFAR-10": Sample(cifar_10, *CIFAR_10),
+    "VG-SGG": Sample(visual_genome, *GRAPHS),
+    "VG-SGG.h5": Sample(lambda p: visual_genome(p) / "VG-SGG.h5", *GRAPHS),
+    "VOC2012": Sample(voc, *VOC_PARTS),
+    "VOCdevkit": Sample(lambda p: voc(p).parent, *VOC_PARTS),
+    "above VOCdevkit": Sample(lambda p: voc(p).parent.parent, *VOC_PARTS),
+    "VOC without lists": Sample(lambda p: voc(p, lists=False), "voc", "images", VOC_COUNTS, {None: 3}, 1),
+    "COCO root": Sample(coco, *COCO),
+    "COCO annotations": Sample(lambda p: coco(p) / "annotations", *COCO),
+    "COCO file": Sample(coco_file, "coco", "images", {"person": 1, "car": 2, "dog": 0}, {"val": 2}),
+    "NUS-WIDE": Sample(nus_wide, "nus-wide", "images", {"airport": 1, "animal": 3}, {"train": 2, "test": 1}),
+    "Open Images": Sample(open_images, *PEOPLE),
+    "Open Images root": Sample(lambda p: open_images(p, "annotations"), *PEOPLE),
+    "Open Images CSV": Sample(open_images_file, *PEOPLE_FILE),
+    "Open Images CSV gz": Sample(lambda p: open_images_file(p, ".csv.gz"), *PEOPLE_FILE),
+    "MIMIC full": Sample(mimic, *MIMIC),
+    "MIMIC 50": Sample(lambda p: mimic(p, "50"), *MIMIC),
+    "Mulan": Sample(mulan, "arff", "features", {"sad": 2, "calm": 2}, {"train": 2, "test": 1}, 1),
+    "MEKA": Sample(meka, *MEKA),
+    "MEKA gz": Sample(lambda p: meka(p, ".arff.gz"), *MEKA),
+    "extreme": Sample(lambda p: lines(p / "x.txt", *EXTREME), *XMC),
+    "extreme gz": Sample(lambda p: lines(p / "x.txt.gz", *EXTREME), *XMC),
+    "extreme Windows": Sample(lambda p: put(p / "x.txt", "\ufeff" + "\r\n".join(EXTREME)), *XMC),
+    "extreme folder": Sample(extreme_folder, *XMC_PARTS),
+    "BioASQ": Sample(lambda p: articles(p, '{"articles":[\n{}\n]}'), *MESH),
+    "BioASQ gz": Sample(lambda p: articles(p, '{"articles": [{}]}', name="a.json.gz"), *MESH),
+    "BioASQ list": Sample(lambda p: articles(p, "[{}]"), *MESH),
+    "BioASQ lines": Sample(lambda p: articles(p, "{}\n", "\n", "a.jsonl"), *MESH),
+    "BioASQ lines gz": Sample(lambda p: articles(p, "{}\n", "\n", "a.jsonl.gz"), *MESH),
+    "npz": Sample(arrays, *TREES),
+    "npy": Sample(lambda p: npy_folder(p) / "F.npy", *TREES),
+    "npy folder": Sample(npy_folder, *TREES),
+    "safetensors": Sample(safetensors, *TREES),
+    "CSV": Sample(table, *PLANTS),
+    "TSV gz": Sample(lambda p: table(p, ".tsv.gz", "\t"), *PLANTS),
+    "JSON lines": Sample(json_lines, *PLANTS),
+    "JSON lines xz": Sample(lambda p: json_lines(p, ".jsonl.xz"), *PLANTS),
+    "ndjson": Sample(lambda p: json_lines(p, ".ndjson"), *PLANTS),
+    "Parquet": Sample(parquet, *PLANTS),
+    "images by class": Sample(image_folder, "image-folder", "images", {"daisy": 1, "rose": 2}, {None: 3}),
+    "images by part": Sample(
+        lambda p: image_folder(p, BY_PART), "image-folder", "images", {"daisy": 1, "rose": 2}, {"train": 2, "val": 1}
+    ),
+    "Pl@ntNet": Sample(plantnet, "image-folder", "images", SPECIES, {"train": 2, "val": 1, "test": 1}),
+    "PubMed": Sample(citations, "pubmed", "text", {"Mice": 14}, {"train": 12, "val": 1, "test": 1}),
+    "digits": Sample(lambda p: "digits", "digits", "images", DIGITS, {"train": 1248, "val": 185, "test": 364}),
+    "world": Sample(lambda p: "ambiguous", "ambiguous", "features", WORLD, {"train": 12000, "val": 4000, "test": 4000}),
+}
+OUTSIDE = [name for name, sample in SAMPLES.items() if sample.format not in BUILT_IN]
+
+
+def place(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Write a sample and return its path; the packaged citations are replaced by a small file."""
+    module = importlib.import_module("shortlist.data.packaged")  # By name, for the function hides its module.
+    monkeypatch.setenv("SHORTLIST_CACHE", str(folder.parent / "cache"))
+    monkeypatch.setattr(module, "_packaged_file", lambda: folder / "package.xml.gz")
+    return SAMPLES[name].write(folder)
