@@ -69,7 +69,7 @@ class Labels:
         return self.rows, self.labels
 
     @property
-    def places(self) -> Tensor:
+    def indices(self) -> Tensor:
         """The index of each entry in the flattened ``(num_rows, n)``; past the end for a label out of range."""
         rows, labels = self.pairs()
         n = self.num_labels
@@ -262,7 +262,7 @@ class Labels:
 
     def row_name(self, row: int) -> str:
         """The index of a flat row; a tuple if there are several row dimensions."""
-        index = tuple(int(place) for place in torch.unravel_index(torch.tensor(row), self.row_shape))
+        index = tuple(int(i) for i in torch.unravel_index(torch.tensor(row), self.row_shape))
         return str(index[0] if len(index) == 1 else index)
 
     def refuse(self, bad: Tensor, rule: str) -> None:

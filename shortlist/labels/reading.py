@@ -114,9 +114,9 @@ def nonzero(table: Tensor) -> tuple[Tensor, Tensor]:
     blocks = [array[start : start + size] for start in range(0, len(array), size)]
     # numpy is fastest on bool.
     found = [np.flatnonzero(block if block.dtype == bool else block != 0) for block in blocks]
-    places = np.concatenate([part + i * size * n for i, part in enumerate(found)])
-    rows = places // n
-    return torch.from_numpy(rows), torch.from_numpy(places - rows * n)
+    indices = np.concatenate([part + i * size * n for i, part in enumerate(found)])
+    rows = indices // n
+    return torch.from_numpy(rows), torch.from_numpy(indices - rows * n)
 
 
 def _in_order(entries: Labels) -> Labels:

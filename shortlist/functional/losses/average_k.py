@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shortlist.checks import check_number
 from shortlist.functional.losses.binary import binary_terms, weighted_terms
-from shortlist.functional.losses.labeled_logits import check_second_logits, read_held
+from shortlist.functional.losses.labeled_logits import check_second_logits, read_plain
 from shortlist.functional.losses.reduction import Reduction, check_weight
 from shortlist.functional.losses.softmax import log1pexp, rival_excess
 from shortlist.labels import Labels
@@ -29,24 +29,24 @@ def average_k(
     weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Two heads for sets of ``k`` labels on average, from rows with one class each.
+    r"""Loss of two heads for sets of ``k`` labels on average, from one class per row.
 
     .. math:: \ell = -\log \operatorname{softmax}(z)_y - \log \sigma(x_y)
               - \frac{\alpha}{k - 1} \sum_{j \in C} \log \sigma(x_j)
               - \frac{\alpha}{n - k} \sum_{j \notin C \cup \{y\}} \log(1 - \sigma(x_j))
 
     where z are the proposals and C the candidates of the row. All rows together have ``round((k - 1) * rows)``
-    candidates: the entries, other than true ones, with the largest softmax of the proposals over the whole batch; of
-    equal ones the first. They are chosen without gradient. Only ``logits`` are used to predict.
+    candidates: the entries, other than true ones, with the largest softmax of the proposals over the whole batch; the
+    first ones of ties. The choice has no gradient. Only ``logits`` are used to predict.
 
     Args:
         logits: x, ``(*rows, n)``, floating; ``-inf`` marks an absent label.
         proposals: z, shaped like ``logits``; a label at ``-inf`` is never a candidate.
         target: one class per row, in any form of :mod:`shortlist.targets`. Rows without a class propose nothing and
             are left out; unknown labels are neither candidates nor negatives.
-        k: how many labels an answer holds on average; a number in [1, n), whole or not. With 1 there are no
+        k: how many labels a prediction holds on average; a number in [1, n), whole or not. With 1 there are no
             candidates.
-        alpha: how much candidates and negatives count beside the true class; at least 0.
+        alpha: weight of candidates and negatives relative to the true class; at least 0.
         weight: ``(n,)``, multiplies the cross-entropy by that of the true class, and each binary term by that of its
             label.
         reduction: ``"mean"`` over the rows that have a class, ``"sum"`` or ``"none"``.
@@ -65,9 +65,9 @@ def average_k(
     check_second_logits("proposals", proposals, logits)
     n = logits.shape[-1]
     k, alpha = check_number("k", k, at_least=1, below=n), check_number("alpha", alpha, at_least=0)
-    labeled = read_held(logits, target)
-    data, x = labeled.with_logits(proposals).classes(), labeled.classes().held
-    z, share, weight = data.held, data.class_share, check_weight(weight, x)
+    labeled = read_plain(logits, target)
+    data, x = labeled.with_logits(proposals).classes(), labeled.classes().tensor
+    z, share, weight = data.tensor, data.class_share, check_weight(weight, x)
     index = data.labels.pairs()[1].unsqueeze(-1)
     entropy = log1pexp(rival_excess(data))
     # The softmax of the true class is exp(-entropy), and gives that of all others.
@@ -81,8 +81,8 @@ def average_k(
     if weight is not None:
         entropy = entropy * weight[index.squeeze(-1)]
     if is_plain(x) and is_plain(log_p):
-        places = _first_largest(log_p.numpy().reshape(-1), most if wanted is None else int(wanted))
-        positives = _with_classes(places, data.labels, chosen)
+        indices = _first_largest(log_p.numpy().reshape(-1), most if wanted is None else int(wanted))
+        positives = _with_classes(indices, data.labels, chosen)
         binary = binary_terms(x, positives, background=other, weight=weight)
     else:
         # Candidates depend on the proposals, so their mask is no larger than these are.
@@ -94,31 +94,31 @@ def average_k(
     return data.reduce_classes(entropy + binary, reduction)
 
 
-def _with_classes(places: np.ndarray, classes: Labels, chosen: float) -> Labels:
+def _with_classes(indices: np.ndarray, classes: Labels, chosen: float) -> Labels:
     """The candidates, which count ``chosen`` each, and the true classes, as positives."""
-    rows, labels = (torch.from_numpy(part) for part in np.divmod(places, classes.num_labels))
-    values = classes.values.new_ones(len(places) + len(classes.values))
-    values[: len(places)] = chosen
+    rows, labels = (torch.from_numpy(part) for part in np.divmod(indices, classes.num_labels))
+    values = classes.values.new_ones(len(indices) + len(classes.values))
+    values[: len(indices)] = chosen
     true_rows, true_labels = classes.pairs()
     rows, labels = torch.cat([rows, true_rows]), torch.cat([labels, true_labels])
     return Labels(classes.row_shape, classes.num_labels, rows, labels, values)
 
 
 def _first_largest(values: np.ndarray, count: int) -> np.ndarray:
-    """The places of the ``count`` largest values, the first of equal ones; never of -inf."""
+    """The indices of the ``count`` largest values above -inf, the first ones of ties."""
     if count == 0:
         return np.empty(0, dtype=np.int64)
     threshold = np.partition(values, len(values) - count)[len(values) - count]
-    places = np.flatnonzero(values >= max(threshold, np.finfo(values.dtype).min))
-    extra = len(places) - count
+    indices = np.flatnonzero(values >= max(threshold, np.finfo(values.dtype).min))
+    extra = len(indices) - count
     if extra <= 0:
-        return places
-    tied = np.flatnonzero(values[places] == threshold)
-    return np.delete(places, tied[len(tied) - extra :])
+        return indices
+    tied = np.flatnonzero(values[indices] == threshold)
+    return np.delete(indices, tied[len(tied) - extra :])
 
 
 def _first_largest_mask(values: Tensor, most: int, wanted: Tensor | None) -> Tensor:
-    """The same as a mask, without looking at a value; ``wanted``, at most ``most``, tells how many."""
+    """The same as a mask, without reading values: the ``wanted`` largest, at most ``most``."""
     if most == 0:
         return torch.zeros_like(values, dtype=torch.bool)
     wanted = torch.full((), most, device=values.device) if wanted is None else wanted.clamp(0, most)

@@ -32,9 +32,9 @@ def bce(
 
     Args:
         logits: ``(*rows, n)``, floating. ``-inf`` marks an absent label: value and gradient are 0 there.
-            :class:`LinearLogits` are never held, and have no reduction ``"none"``. A ``DTensor`` may be sharded along
-            its labels; all processes give the same target, with the numbers of all labels, and get a replicated loss
-            (one value per entry: sharded alike).
+            May be :class:`LinearLogits`, without the reduction ``"none"``. A ``DTensor`` may be sharded along its
+            labels; every process passes the same target, with global label indices, and the loss is replicated (one
+            value per entry: sharded).
         target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out. A floating multi-hot may
             hold soft targets in [0, 1].
         weight: ``(n,)``, multiplies the entries of each label.
@@ -64,7 +64,7 @@ def asymmetric(
     weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Binary cross-entropy that fades out easy labels, negatives more than positives.
+    r"""Asymmetric loss: binary cross-entropy with less weight on easy labels, negatives more than positives.
 
     .. math:: \ell_j = -t_j\, (1 - p)^{\gamma_+} \log p - (1 - t_j)\, p_m^{\gamma_-} \log(1 - p_m), \quad
               p = \sigma(x_j), \; p_m = \max(p - \text{clip}, 0)
@@ -75,9 +75,9 @@ def asymmetric(
         logits: as for :func:`bce`.
         target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out. Soft targets in [0, 1]
             weigh the two terms.
-        gamma_positive: how fast positives fade as they become certain; at least 0.
-        gamma_negative: the same for negatives.
-        clip: how probable a negative may be for free; in [0, 1).
+        gamma_positive: focusing exponent of the positives; at least 0.
+        gamma_negative: focusing exponent of the negatives; at least 0.
+        clip: negatives with a probability below this cost nothing; in [0, 1).
         weight: ``(n,)``, multiplies the entries of each label.
         reduction: as for :func:`bce`.
 
@@ -118,7 +118,7 @@ def _reduced(
     if reduction == "none":
         if isinstance(logits, LinearLogits):
             raise ValueError('`reduction` must be "mean" or "sum" for LinearLogits, which hold no entries; got "none".')
-        values = binary_terms(data.held, data.labels, options, weight=data.weight, summed=False)
+        values = binary_terms(data.tensor, data.labels, options, weight=data.weight, summed=False)
         return data.processes.shard(values.reshape(*data.row_shape, values.shape[-1]))
     total = _total(data, options)
     if reduction == "mean":
@@ -162,7 +162,7 @@ def binary_terms(
         return values.sum(-1) if summed else values
     level = x.new_full((1, 1), background) if weight is None else background * weight.unsqueeze(0)
     # At -inf, where the entries are put, the terms of negatives have neither a value nor a slope.
-    values, own, _ = _Terms.run(x, None, level, labels.places, labels.listed, summed, *options)
+    values, own, _ = _Terms.run(x, None, level, labels.indices, labels.listed, summed, *options)
     terms = _entry_terms(without_unknown_entries(own, labels), labels, options, background, weight)
     return values + labels.sum_along(terms) if summed else add_at(values, labels, terms)
 
@@ -188,9 +188,9 @@ def weighted_terms(
 
 
 class _Terms(RowFunction):
-    """``x, present, absent, places, hidden, summed, γ+, γ-, clip -> value, own, slope``.
+    """``x, present, absent, indices, hidden, summed, γ+, γ-, clip -> value, own, slope``.
 
-    x is ``(..., rows, n)``. The entries at ``places`` ``(..., m)`` of its flattened rows that are ``hidden`` (all if
+    x is ``(..., rows, n)``. The entries at ``indices`` ``(..., m)`` of its flattened rows that are ``hidden`` (all if
     None) count as -inf; ``own`` are their logits. The slope has one number per entry of x.
     """
 
@@ -199,7 +199,7 @@ class _Terms(RowFunction):
         x: Tensor,
         present: Tensor | None,
         absent: Tensor | None,
-        places: Tensor | None,
+        indices: Tensor | None,
         hidden: Tensor | None,
         summed: bool,
         gamma_positive: float,
@@ -209,13 +209,13 @@ class _Terms(RowFunction):
         # All parameters by name: the compiler counts them to see that there is no context among them.
         options = gamma_positive, gamma_negative, clip
         own = x.new_empty(*x.shape[:-2], 0)
-        if places is not None:
-            x, own = hidden_and_own(x, places, hidden)
+        if indices is not None:
+            x, own = hidden_and_own(x, indices, hidden)
         if not may_look(x) or x.ndim < 2 or x.numel() <= BLOCK:
             value, slope = _combined(x, present, absent, options)
             return value.sum(-1) if summed else value, own, slope
         # In blocks of rows that stay in the cache. The slope may overwrite a copy of x.
-        slope, (rows, n) = x if places is not None else torch.empty_like(x), x.shape[-2:]
+        slope, (rows, n) = x if indices is not None else torch.empty_like(x), x.shape[-2:]
         value = x.new_empty(*x.shape[:-1], 1) if summed else torch.empty_like(x)
         size = max(1, BLOCK * torch.get_num_threads() // n)
         for start in range(0, rows, size):
@@ -235,32 +235,32 @@ class _Terms(RowFunction):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor | None, to_own: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-        x, present, absent, places, hidden, slope = ctx.saved_tensors
+        x, present, absent, indices, hidden, slope = ctx.saved_tensors
         to_x = to_present = to_absent = None
         again = torch.is_grad_enabled()
         if gradient is not None:
             gradient = gradient.unsqueeze(-1) if ctx.summed else gradient
             if again or any(ctx.needs_input_grad[1:3]):
-                (positive, positive_slope), (negative, negative_slope) = _sides(x, places, hidden, ctx.options)
+                (positive, positive_slope), (negative, negative_slope) = _sides(x, indices, hidden, ctx.options)
                 slope = _weighted_sum(present, positive_slope, absent, negative_slope)
                 to_present = None if present is None else (gradient * positive).sum_to_size(present.shape)
                 to_absent = None if absent is None else (gradient * negative).sum_to_size(absent.shape)
             to_x = gradient * slope
-        if places is not None and to_own is not None:
+        if indices is not None and to_own is not None:
             flat = (torch.zeros_like(x) if to_x is None else to_x).flatten(-2)
-            flat = flat.scatter_add(-1, places, to_own) if again else flat.scatter_add_(-1, places, to_own)
+            flat = flat.scatter_add(-1, indices, to_own) if again else flat.scatter_add_(-1, indices, to_own)
             to_x = flat.view(x.shape)
         return to_x, to_present, to_absent, *(None,) * 6
 
     @staticmethod
     def tangent(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor, None]:
-        x, present, absent, places, hidden = ctx.saved_tensors
-        (positive, positive_slope), (negative, negative_slope) = _sides(x, places, hidden, ctx.options)
+        x, present, absent, indices, hidden = ctx.saved_tensors
+        (positive, positive_slope), (negative, negative_slope) = _sides(x, indices, hidden, ctx.options)
         rates = _weighted_sum(present, positive_slope, absent, negative_slope), positive, negative
         moved = sum((t * rate for t, rate in zip(tangents, rates, strict=False) if t is not None), torch.zeros_like(x))
         own = x.new_zeros(*x.shape[:-2], 0)
-        if places is not None:
-            own = (torch.zeros_like(x) if tangents[0] is None else tangents[0]).flatten(-2).gather(-1, places)
+        if indices is not None:
+            own = (torch.zeros_like(x) if tangents[0] is None else tangents[0]).flatten(-2).gather(-1, indices)
         return moved.sum(-1) if ctx.summed else moved, own, None
 
 
@@ -287,9 +287,9 @@ def _weighted_sum(present: Tensor | None, positive: Tensor, absent: Tensor | Non
     return present * positive + absent * negative
 
 
-def _sides(x: Tensor, places: Tensor | None, hidden: Tensor | None, options: Options) -> tuple[Side, Side]:
+def _sides(x: Tensor, indices: Tensor | None, hidden: Tensor | None, options: Options) -> tuple[Side, Side]:
     """Both sides, in operations that differentiate."""
-    x = x if places is None else hide(x, places, hidden)
+    x = x if indices is None else hide(x, indices, hidden)
     return _positive_side(x, options[0]), _negative_side(x, *options[1:])
 
 
@@ -354,5 +354,5 @@ def _softplus(x: Tensor) -> Tensor:
 
 
 def _step(a: Tensor, name: str, *arguments: Any) -> Tensor:
-    """``a.name(...)``, in the place of ``a`` where autograd does not watch."""
+    """``a.name(...)``, in place unless autograd records."""
     return getattr(a, name if torch.is_grad_enabled() else name + "_")(*arguments)

@@ -89,14 +89,14 @@ def _finite(top: Tensor) -> Tensor:
 
 @dataclass
 class TruncatedSoftMaximum:
-    """``log sum exp(x - top)`` over each row without its ``spare`` largest logits; beside it, ``top``.
+    """``log sum exp(x - top)`` over each row without its ``num_dropped`` largest logits; beside it, ``top``.
 
     Args:
-        spare: ``(B, 1)``, how many of the largest logits to leave out.
+        num_dropped: ``(B, 1)``, how many of the largest logits to leave out.
         most: the largest of these numbers.
     """
 
-    spare: Tensor
+    num_dropped: Tensor
     most: int
     bounded: ClassVar[bool] = False
 
@@ -121,7 +121,7 @@ class TruncatedSoftMaximum:
     def _drop(self, kept: RunningTopK, first: int, count: int) -> tuple[Tensor, Tensor]:
         """Store which local labels are left out, and return the logits that were kept back but count."""
         values, labels = kept.values, kept.labels
-        dropped = torch.arange(labels.shape[1], device=labels.device) < self.spare
+        dropped = torch.arange(labels.shape[1], device=labels.device) < self.num_dropped
         here = dropped & (labels >= first) & (labels < first + count)
         rows, columns = here.nonzero(as_tuple=True)
         own, order = (labels[rows, columns] - first).sort()
@@ -139,8 +139,8 @@ class TruncatedSoftMaximum:
         factor = upstream[0].unsqueeze(-1) / self.total
 
         def block(x: Tensor, start: int) -> Tensor:
-            _, places = self.dropped.in_block(start, x.shape[1])
-            x.view(-1).index_fill_(0, places, -math.inf)
+            _, indices = self.dropped.in_block(start, x.shape[1])
+            x.view(-1).index_fill_(0, indices, -math.inf)
             return x.sub_(self.top).exp_().mul_(factor)
 
         return block

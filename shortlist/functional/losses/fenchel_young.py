@@ -37,8 +37,8 @@ def fenchel_young_loss(logits: Tensor, target: Tensor, potential: Potential) -> 
 
     Args:
         logits: ``(*rows, n)``, floating.
-        target: labels in any form of :mod:`shortlist.targets`; unknown labels leave the problem, as if absent. A
-            floating multi-hot may hold soft targets in [0, 1].
+        target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out. A floating multi-hot may
+            hold soft targets in [0, 1].
         potential: :class:`SoftmaxPotential`, :class:`LMLPotential`, ... or any convex function of the logits.
 
     Returns:

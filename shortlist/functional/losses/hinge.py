@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import check_number, check_positive, whole_k
-from shortlist.functional.losses.labeled_logits import read_held
+from shortlist.functional.losses.labeled_logits import read_plain
 from shortlist.functional.losses.reduction import Reduction
 from shortlist.functional.losses.soft_maximum import own_logits, split
 from shortlist.functional.losses.softmax import class_margin, log1pexp
@@ -42,11 +42,12 @@ def topk_hinge(
     Args:
         logits: ``(*rows, n)``, floating. float16 and bfloat16 are computed in float32, and so is the result.
         target: one class per row, as for :func:`cross_entropy`.
-        k: how many labels the answer holds, a whole number in [1, n]. With n the calibrated and the plain loss are 0.
+        k: how many labels the prediction holds, a whole number in [1, n]. With n the calibrated and the plain loss are
+            0.
         kind: ``"calibrated"``, ``"plain"`` or ``"convex"``.
         margin: ``m``.
-        weight: ``(n,)``, one factor per class.
-        reduction: ``"mean"`` weighs the rows by the weight of their class; ``"sum"``; ``"none"``.
+        weight: ``(n,)``, one weight per class.
+        reduction: ``"mean"`` weights each row by its class; ``"sum"``; ``"none"``.
 
     Returns:
         A number, or one value per row.
@@ -62,8 +63,8 @@ def topk_hinge(
     if kind not in get_args(HingeKind):
         raise ValueError(f'`kind` must be "calibrated", "plain" or "convex"; got {kind!r}.')
     margin = check_number("margin", margin)
-    data = read_held(logits, target, weight, one_class=True)
-    k, x, own = whole_k(k, data.num_labels), data.held, own_logits(data.held, data.labels)
+    data = read_plain(logits, target, weight, one_class=True)
+    k, x, own = whole_k(k, data.num_labels), data.tensor, own_logits(data.tensor, data.labels)
     if kind == "convex":
         shifted = (x + margin).scatter(-1, data.labels.pairs()[1].unsqueeze(-1), own.unsqueeze(-1))
         excess = shifted.gather(-1, largest(shifted, k)).mean(-1) - own
@@ -96,10 +97,10 @@ def smooth_topk_svm(
     Args:
         logits: as for :func:`topk_hinge`.
         target: one class per row, as for :func:`cross_entropy`.
-        k: how many labels the answer holds, a whole number in [1, n]; n gives 0.
+        k: how many labels the prediction holds, a whole number in [1, n]; n gives 0.
         temperature: ``τ``, at least 0; 0 is the hard loss, :math:`(\alpha + ((x_{\setminus y})_{[k]} - x_y) / k)_+`.
         margin: ``α``.
-        weight: ``(n,)``, one factor per class.
+        weight: ``(n,)``, one weight per class.
         reduction: as for :func:`topk_hinge`.
 
     Returns:
@@ -113,8 +114,8 @@ def smooth_topk_svm(
         Berrada, Zisserman, Kumar, "Smooth Loss Functions for Deep Top-k Classification", 2018.
     """
     temperature, margin = check_number("temperature", temperature, at_least=0), check_number("margin", margin)
-    data = read_held(logits, target, weight, one_class=True)
-    k, (others, own) = whole_k(k, data.num_labels), split(data.held, data.labels)
+    data = read_plain(logits, target, weight, one_class=True)
+    k, (others, own) = whole_k(k, data.num_labels), split(data.tensor, data.labels)
     if k == data.num_labels:
         return data.reduce_classes(own * 0, reduction)
     if temperature == 0:
@@ -150,14 +151,14 @@ def noised_topk(
     Args:
         logits: as for :func:`topk_hinge`.
         target: one class per row, as for :func:`cross_entropy`.
-        k: how many labels the answer holds, a whole number in [1, n]; n gives 0.
-        epsilon: the scale of the noise; 0 is the calibrated hinge.
-        samples: ``M``, how often noise is drawn.
+        k: how many labels the prediction holds, a whole number in [1, n]; n gives 0.
+        epsilon: the standard deviation of the noise; 0 is the calibrated hinge.
+        samples: ``M``, the number of noise samples.
         margin: ``m``, a number or one per class, ``(n,)``.
         scale: ``s``, positive.
-        generator: makes the draw reproducible.
+        generator: for reproducible noise.
         noise: ``(M, *rows, n)``, given instead of drawn.
-        weight: ``(n,)``, one factor per class.
+        weight: ``(n,)``, one weight per class.
         reduction: as for :func:`topk_hinge`.
 
     Returns:
@@ -173,8 +174,8 @@ def noised_topk(
         Garcin, Servajean, Joly, Salmon, "Stochastic smoothing of the top-K calibrated hinge loss", 2022.
     """
     scale = check_positive("scale", scale)
-    data = read_held(logits, target, weight, one_class=True)
-    k, x, own = whole_k(k, data.num_labels), data.held, own_logits(data.held, data.labels)
+    data = read_plain(logits, target, weight, one_class=True)
+    k, x, own = whole_k(k, data.num_labels), data.tensor, own_logits(data.tensor, data.labels)
     margin = class_margin(margin, data.labels.pairs()[1], x)
     if k == data.num_labels:
         return data.reduce_classes(own * 0, reduction)

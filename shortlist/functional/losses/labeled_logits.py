@@ -61,7 +61,7 @@ class LabeledLogits:
         return self.labels.row_shape
 
     @property
-    def held(self) -> Tensor:
+    def tensor(self) -> Tensor:
         """The logits as a tensor."""
         if not isinstance(self.logits, Tensor):
             raise RuntimeError("LinearLogits hold no tensor")
@@ -72,13 +72,13 @@ class LabeledLogits:
         x = solvable(logits)
         labels = replace(self.labels, values=self.labels.values.to(x.dtype))
         weight = None if self.weight is None else self.weight.to(x.dtype)
-        return replace(self, logits=x.reshape(self.held.shape), labels=labels, weight=weight)
+        return replace(self, logits=x.reshape(self.tensor.shape), labels=labels, weight=weight)
 
     def classes(self) -> LabeledLogits:
         """The labels as one entry per row, its class; unknown labels get the logit -inf."""
         classes = _classes(self.labels)
         share = _class_share(classes, self.weight)
-        return replace(self, logits=without_unknown(self.held, self.labels), labels=classes, class_share=share)
+        return replace(self, logits=without_unknown(self.tensor, self.labels), labels=classes, class_share=share)
 
     def known(self) -> Tensor | int:
         """How many labels of all rows, over all processes, are not unknown."""
@@ -137,33 +137,35 @@ class LabeledLogits:
             pairs[at] = whole, temperature * total.clamp(min=torch.finfo(total.dtype).tiny).log()
         return own, pairs
 
-    def truncated_soft_maximum(self, spare: Tensor | int, most: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The entries' logits, and the soft maximum of each row's other logits without its ``spare`` largest.
+    def truncated_soft_maximum(self, dropped: Tensor | int, most: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The entries' logits, and the soft maximum of each row's other logits without its ``dropped`` largest.
 
-        ``spare`` is a number or ``(num_rows,)``, at most ``most``.
+        ``dropped`` is a number or ``(num_rows,)``, at most ``most``.
         """
         if isinstance(self.logits, LinearLogits):
-            column = torch.as_tensor(spare, device=self.labels.values.device).expand(self.labels.num_rows).unsqueeze(-1)
+            column = (
+                torch.as_tensor(dropped, device=self.labels.values.device).expand(self.labels.num_rows).unsqueeze(-1)
+            )
             own, part, top = self.reduce(TruncatedSoftMaximum(column, most))
             return own, top, part
         x, labels = self.logits, self.labels
         if not (most and x.numel()):
             own, (top, part) = soft_maxima(x, labels)
             return own, top, part
-        own, (top, part) = soft_maxima(x, labels, more=_leading(x, labels, spare, most))
+        own, (top, part) = soft_maxima(x, labels, more=_leading(x, labels, dropped, most))
         return own, top, part
 
 
 @torch.no_grad()
-def _leading(x: Tensor, labels: Labels, spare: Tensor | int, most: int) -> tuple[Tensor, Tensor | None]:
+def _leading(x: Tensor, labels: Labels, dropped: Tensor | int, most: int) -> tuple[Tensor, Tensor | None]:
     """Places in the flattened rows of the ``most`` largest negatives, and which of them are to be left out."""
     rest = split(x, labels)[0]
     leading, hidden = largest(rest, most), None
-    if isinstance(spare, Tensor):
+    if isinstance(dropped, Tensor):
         values, order = rest.gather(-1, leading).sort(-1, descending=True)
         leading = leading.gather(-1, order)
         # What is at -inf may be one of the labels, and adds nothing anyway.
-        hidden = (torch.arange(most, device=x.device) < spare.unsqueeze(-1)) | (values == -math.inf)
+        hidden = (torch.arange(most, device=x.device) < dropped.unsqueeze(-1)) | (values == -math.inf)
         hidden = hidden.reshape(-1)
     return (leading + x.shape[-1] * torch.arange(len(x), device=x.device).unsqueeze(-1)).reshape(-1), hidden
 
@@ -181,10 +183,10 @@ def read_labeled(
         return _read_linear(logits, target, weight, one_class)
     if sharded and is_dtensor(logits):
         return _read_sharded(logits, target, weight)
-    return read_held(logits, target, weight, one_class=one_class)
+    return read_plain(logits, target, weight, one_class=one_class)
 
 
-def read_held(
+def read_plain(
     logits: Tensor, target: Tensor, weight: Tensor | None = None, *, one_class: bool = False
 ) -> LabeledLogits:
     """Check and read the arguments of a loss that takes a plain tensor only.

@@ -11,7 +11,7 @@ from torch import Tensor
 from shortlist.checks import check_temperature
 from shortlist.functional.autograd import RowFunction
 from shortlist.functional.lml import RootOfBlocks, lml_root, log_odds
-from shortlist.functional.losses.labeled_logits import LabeledLogits, read_held, read_labeled
+from shortlist.functional.losses.labeled_logits import LabeledLogits, read_labeled, read_plain
 from shortlist.functional.losses.reduction import Reduction, reduce_rows
 from shortlist.functional.losses.soft_maximum import own_logits, without_unknown
 from shortlist.functional.sparse_top import project_sparse_top, sparse_top
@@ -37,18 +37,17 @@ def lml_nll(
 
     .. math:: \ell = -\sum_{j \in Y} \log p_j, \qquad p = \operatorname{LML}(x, k)
 
-    Labels that were not observed count neither for nor against: they only compete for the ``k`` places. Predict the
-    ``k`` largest logits.
+    Labels that were not observed are no negatives: they only compete for the ``k`` slots. To predict, take the ``k``
+    largest logits.
 
     Args:
         logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label. float16 and bfloat16 are computed in
-            float32, and so is the result. :class:`LinearLogits` are never held. A ``DTensor`` may be sharded along
-            its labels; all processes give the same target, with the numbers of all labels, and get a replicated loss.
-        target: the observed labels, in any form of :mod:`shortlist.targets`; labels marked unknown leave the
-            competition.
-        k: how many labels the answer holds: a number in (0, n], or a tensor with one value per row.
+            float32, and so is the result. May be :class:`LinearLogits`. A ``DTensor`` may be sharded along its labels;
+            every process passes the same target, with global label indices, and the loss is replicated.
+        target: the observed labels, in any form of :mod:`shortlist.targets`; unknown labels are left out.
+        k: how many labels the prediction holds: a number in (0, n], or a tensor with one value per row.
         temperature: that of :func:`lml`.
-        weight: ``(n,)``, the factor of each positive.
+        weight: ``(n,)``, the weight of each positive.
         reduction: ``"mean"`` over the rows, where one without positives counts as 0; ``"sum"``; ``"none"``.
 
     Returns:
@@ -97,7 +96,7 @@ def sparse_top_loss(
 
     Args:
         logits: ``(*rows, n)``, floating. float16 and bfloat16 are computed in float32, and so is the result.
-        target: the positives, in any form of :mod:`shortlist.targets`; unknown labels leave the problem.
+        target: the positives, in any form of :mod:`shortlist.targets`; unknown labels are left out.
         weight: ``(n,)``; a row is multiplied by the mean weight of its positives.
         reduction: ``"mean"`` over the rows, where one without positives counts as 0; ``"sum"``; ``"none"``.
 
@@ -111,9 +110,9 @@ def sparse_top_loss(
     References:
         Garcin, "Set-valued classification", 2023, chapter 6.
     """
-    data = read_held(logits, target, weight)
+    data = read_plain(logits, target, weight)
     labels, count = data.labels, data.row_sums(data.labels.present)
-    values = _sparse_top_excess(without_unknown(data.held, labels), labels).reshape(data.row_shape)
+    values = _sparse_top_excess(without_unknown(data.tensor, labels), labels).reshape(data.row_shape)
     if weight is not None:
         values = values * data.row_sums(data.share()) / count.clamp(min=1)
     return reduce_rows(values, reduction)
@@ -127,8 +126,8 @@ def sparsemax_loss(
     Args:
         logits: as for :func:`sparse_top_loss`.
         target: one class per row, as for :func:`cross_entropy`.
-        weight: ``(n,)``, one factor per class.
-        reduction: ``"mean"`` weighs the rows by the weight of their class; ``"sum"``; ``"none"``.
+        weight: ``(n,)``, one weight per class.
+        reduction: ``"mean"`` weights each row by its class; ``"sum"``; ``"none"``.
 
     Returns:
         A number, or one value per row.
@@ -140,31 +139,31 @@ def sparsemax_loss(
     References:
         Martins, Astudillo, "From Softmax to Sparsemax", 2016.
     """
-    data = read_held(logits, target, weight, one_class=True)
+    data = read_plain(logits, target, weight, one_class=True)
     ones = replace(data.labels, values=torch.ones_like(data.labels.values))
-    return data.reduce_classes(_sparse_top_excess(data.held, ones), reduction)
+    return data.reduce_classes(_sparse_top_excess(data.tensor, ones), reduction)
 
 
 def _sparse_top_excess(x: Tensor, labels: Labels) -> Tensor:
     """``(p - y) . x + p . (1 - p) / 2`` of each row, with ``p = sparse_top(x, sum y)`` and y the labels."""
     k = labels.sum_along(labels.present.detach()).unsqueeze(-1)
-    return _SparseTopExcess.run(x, k, None if labels.is_dense else labels.places, labels.present)[0]
+    return _SparseTopExcess.run(x, k, None if labels.is_dense else labels.indices, labels.present)[0]
 
 
 class _SparseTopExcess(RowFunction):
-    """``x, k, places, y -> value, p - y``: the loss and its slope.
+    """``x, k, indices, y -> value, p - y``: the loss and its slope.
 
-    y are the labels at these places of the flattened rows, or, if places are None, one number for each entry of x.
+    y are the labels at these indices of the flattened rows, or, if indices are None, one number for each entry of x.
     """
 
     @staticmethod
-    def forward(x: Tensor, k: Tensor, places: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(x: Tensor, k: Tensor, indices: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
         p = project_sparse_top(x, k, 1.0)
         # p and y have the same sum, so any shift is free; this one keeps the digits that count, and the zero exact.
         limits = torch.finfo(x.dtype)
         if x.shape[-1]:
             x = (x - x.amax(-1, keepdim=True).clamp(min=limits.min / 4)).clamp(min=limits.min / 4)
-        excess = _minus_labels(p, places, labels)
+        excess = _minus_labels(p, indices, labels)
         # Up to rounding, it is never negative.
         return (excess * x + p * (1 - p) / 2).sum(-1).clamp(min=0), excess
 
@@ -189,10 +188,10 @@ class _SparseTopExcess(RowFunction):
         return (_excess(*ctx.saved_tensors) * x_tangent).sum(-1), None
 
 
-def _excess(x: Tensor, k: Tensor, places: Tensor | None, labels: Tensor) -> Tensor:
+def _excess(x: Tensor, k: Tensor, indices: Tensor | None, labels: Tensor) -> Tensor:
     """The prediction minus the labels, in operations that differentiate."""
-    return _minus_labels(sparse_top(x, k), places, labels)
+    return _minus_labels(sparse_top(x, k), indices, labels)
 
 
-def _minus_labels(p: Tensor, places: Tensor | None, labels: Tensor) -> Tensor:
-    return p - labels if places is None else p.flatten(-2).scatter_add(-1, places, -labels).view(p.shape)
+def _minus_labels(p: Tensor, indices: Tensor | None, labels: Tensor) -> Tensor:
+    return p - labels if indices is None else p.flatten(-2).scatter_add(-1, indices, -labels).view(p.shape)

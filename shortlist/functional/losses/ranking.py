@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from shortlist.checks import check_number
-from shortlist.functional.losses.labeled_logits import LabeledLogits, read_held, weighted
+from shortlist.functional.losses.labeled_logits import LabeledLogits, read_plain, weighted
 from shortlist.functional.losses.reduction import Reduction, reduce_rows
 from shortlist.functional.losses.soft_maximum import split
 from shortlist.labels import Labels
@@ -51,8 +51,8 @@ def warp(
         Gong, Jia, Leung, Toshev, Ioffe, "Deep Convolutional Ranking for Multilabel Image Annotation", 2014.
     """
     margin = check_number("margin", margin, at_least=0)
-    data = read_held(logits, target, weight)
-    pairs = _Pairs.of(data, *split(data.held, data.labels))
+    data = read_plain(logits, target, weight)
+    pairs = _Pairs.of(data, *split(data.tensor, data.labels))
     rank, hinge = pairs.hinge(margin)
     return reduce_rows(pairs.total(rank, hinge), reduction)
 
@@ -66,7 +66,7 @@ def rml(
     weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Robust multi-label ranking: rank-weighted ramps, which wrong labels cannot pull without bound.
+    r"""Robust multi-label ranking: rank-weighted ramp losses, which bound the influence of wrong labels.
 
     .. math:: \ell = \sum_{i \in Y} L(r_i) \sum_{j \in N} R(x_i - x_j)
               + \text{balance} \sum_{l \in Y \cup N} R(y_l x_l), \quad R(t) = \min(1 - \text{floor}, (1 - t)_+)
@@ -77,8 +77,8 @@ def rml(
         logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label.
         target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out, and what is above 0
             counts as present.
-        floor: where the ramp ends: what lies further on the wrong side costs no more; below 1.
-        balance: how much the binary terms count; at least 0.
+        floor: the margin below which the ramp is flat; below 1.
+        balance: weight of the binary terms; at least 0.
         weight: ``(n,)``, multiplies the ranking terms of each positive and the binary term of each label.
         reduction: ``"mean"`` over the rows, ``"sum"`` or ``"none"``.
 
@@ -95,8 +95,8 @@ def rml(
     """
     floor = check_number("floor", floor, below=1)
     balance = check_number("balance", balance, at_least=0)
-    data, top = read_held(logits, target, weight), 1 - floor
-    rest, own = split(data.held, data.labels)
+    data, top = read_plain(logits, target, weight), 1 - floor
+    rest, own = split(data.tensor, data.labels)
     pairs = _Pairs.of(data, rest, own)
     # Of -inf the ramp is 0, so the labels that are no negatives add nothing.
     ramps = (1 + rest).clamp(0, top)

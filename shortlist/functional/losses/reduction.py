@@ -1,4 +1,4 @@
-"""From values per row to one number: what every loss does last."""
+"""Reductions and class weights of the losses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 def check_reduction(reduction: str) -> None:
-    """Refuse what is no reduction."""
+    """Raise for an unknown reduction."""
     if reduction not in get_args(Reduction):
         raise ValueError(f'`reduction` must be "mean", "sum" or "none"; got {reduction!r}.')
 
@@ -34,8 +34,8 @@ def check_weight(weight: Tensor | None, logits: Tensor) -> Tensor | None:
 def reduce_rows(values: Tensor, reduction: Reduction, *, share: Tensor | None = None) -> Tensor:
     """Reduce ``values``, each counting by its ``share``.
 
-    With a share, ``"mean"`` is the weighted mean, as in :func:`torch.nn.functional.cross_entropy`; what has a share
-    of 0 is left out, whatever its value. Of nothing, the mean is a 0 that still backpropagates.
+    With a share, ``"mean"`` is the weighted mean, as in :func:`torch.nn.functional.cross_entropy`; values with a share
+    of 0 are left out, NaN included. The mean of nothing is a 0 that still backpropagates.
     """
     check_reduction(reduction)
     if share is not None:

@@ -1,4 +1,4 @@
-"""Losses for rows of which some positives were seen and the rest was not looked at."""
+"""Losses for rows of which only some positives were observed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from shortlist.checks import check_number
 from shortlist.functional.losses.binary import binary_terms, weighted_terms
-from shortlist.functional.losses.labeled_logits import LabeledLogits, check_second_logits, read_held
+from shortlist.functional.losses.labeled_logits import LabeledLogits, check_second_logits, read_plain
 from shortlist.functional.losses.reduction import Reduction, reduce_rows
 from shortlist.functional.losses.soft_maximum import own_logits, without_unknown
 from shortlist.tensors import log_sigmoid
@@ -19,14 +19,14 @@ __all__ = ["assume_negative", "expected_positive", "role"]
 def assume_negative(
     logits: Tensor, target: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean"
 ) -> Tensor:
-    r"""Binary cross-entropy that takes what was not observed as absent, but counts it little.
+    r"""Binary cross-entropy that takes unobserved labels as absent, with a small weight.
 
     .. math:: \ell = -\sum_{j \in Y} \log \sigma(x_j) - \frac{1}{n - 1} \sum_{j \notin Y} \log(1 - \sigma(x_j))
 
     Args:
         logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label.
-        target: the observed labels, one or more per row, in any form of :mod:`shortlist.targets`; labels marked
-            unknown are left out.
+        target: the observed labels, one or more per row, in any form of :mod:`shortlist.targets`; unknown labels are
+            left out.
         weight: ``(n,)``, multiplies the term of each label.
         reduction: ``"mean"`` over the rows, ``"sum"`` or ``"none"``.
 
@@ -40,9 +40,9 @@ def assume_negative(
     References:
         Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic, "Multi-Label Learning from Single Positive Labels", 2021.
     """
-    data = read_held(logits, target, weight)
+    data = read_plain(logits, target, weight)
     background = 1 / (data.num_labels - 1) if data.num_labels > 1 else 0.0
-    values = binary_terms(data.held, data.labels, background=background, weight=data.weight)
+    values = binary_terms(data.tensor, data.labels, background=background, weight=data.weight)
     return reduce_rows(values.reshape(data.row_shape), reduction)
 
 
@@ -55,17 +55,17 @@ def expected_positive(
     weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Likelihood of the observed positives, with the average number of predicted ones held near what is expected.
+    r"""Likelihood of the observed positives, with a penalty on the average number of predicted ones.
 
     .. math:: \ell = -\sum_{j \in Y} \log \sigma(x_j) + \beta (\hat K - K)^2, \quad
               \hat K = \frac{1}{\text{rows}} \sum_{\text{rows}} \sum_j \sigma(x_j)
 
     Args:
         logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label.
-        target: the observed labels, one or more per row, in any form of :mod:`shortlist.targets`; labels marked
-            unknown do not count among the predicted ones.
+        target: the observed labels, one or more per row, in any form of :mod:`shortlist.targets`; unknown labels do not
+            count as predicted.
         expected: ``K``, how many labels a row has on average; at least 0.
-        beta: how much the number of labels counts; at least 0.
+        beta: weight of the penalty; at least 0.
         weight: ``(n,)``, multiplies the term of each observed label.
         reduction: ``"mean"`` over the rows, ``"sum"`` or ``"none"``; the second term, the same for all rows, is part
             of each.
@@ -80,7 +80,7 @@ def expected_positive(
     References:
         Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic, "Multi-Label Learning from Single Positive Labels", 2021.
     """
-    return reduce_rows(_expected_positive(read_held(logits, target, weight), expected, beta), reduction)
+    return reduce_rows(_expected_positive(read_plain(logits, target, weight), expected, beta), reduction)
 
 
 def role(
@@ -93,7 +93,7 @@ def role(
     weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Predictions and estimated labels that teach each other, both held to the expected number of positives.
+    r"""Joint training of predictions and label estimates, both with a penalty on the number of positives.
 
     .. math:: \ell = \tfrac{1}{2} \left[ E(x) + C(x \mid \sigma(\theta)) + E(\theta) + C(\theta \mid \sigma(x)) \right]
 
@@ -104,10 +104,10 @@ def role(
     Args:
         logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label.
         estimates: :math:`\theta`, the logits of the estimated labels of the same rows, shaped like ``logits``.
-        target: the observed labels, one or more per row, in any form of :mod:`shortlist.targets`; labels marked
-            unknown are left out.
+        target: the observed labels, one or more per row, in any form of :mod:`shortlist.targets`; unknown labels are
+            left out.
         expected: how many labels a row has on average; at least 0.
-        beta: how much the number of labels counts; at least 0.
+        beta: weight of the penalty; at least 0.
         weight: ``(n,)``, multiplies the terms of each observed label in E.
         reduction: ``"mean"`` over the rows, ``"sum"`` or ``"none"``.
 
@@ -123,10 +123,10 @@ def role(
         Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic, "Multi-Label Learning from Single Positive Labels", 2021.
     """
     check_second_logits("estimates", estimates, logits)
-    ours = read_held(logits, target, weight)
+    ours = read_plain(logits, target, weight)
     theirs = ours.with_logits(estimates)
     values = _expected_positive(ours, expected, beta) + _expected_positive(theirs, expected, beta)
-    x, other = (without_unknown(side.held, side.labels) for side in (ours, theirs))
+    x, other = (without_unknown(side.tensor, side.labels) for side in (ours, theirs))
     unknown, n = ours.labels.unknown, ours.num_labels
     known = n if unknown is None else n - ours.row_sums(unknown.to(x.dtype))
     taught = (_taught(x, other.detach()) + _taught(other, x.detach())).reshape(ours.row_shape)
@@ -136,7 +136,7 @@ def role(
 
 def _expected_positive(data: LabeledLogits, expected: float, beta: float) -> Tensor:
     expected, beta = check_number("expected", expected, at_least=0), check_number("beta", beta, at_least=0)
-    x = without_unknown(data.held, data.labels)
+    x = without_unknown(data.tensor, data.labels)
     predicted = x.sigmoid().sum() / max(1, len(x))  # unknown labels, at -inf, add nothing
     seen = data.positive_sums(-log_sigmoid(own_logits(x, data.labels)))
     return seen + beta * (predicted - expected) ** 2

@@ -22,12 +22,12 @@ def split(x: Tensor, labels: Labels) -> tuple[Tensor, Tensor]:
     if labels.is_dense:
         hidden = labels.values != 0
         return x.masked_fill(hidden, -math.inf), without_unknown_entries(x, labels)
-    return hide(x, labels.places, labels.listed), own_logits(x, labels)
+    return hide(x, labels.indices, labels.listed), own_logits(x, labels)
 
 
 def own_logits(x: Tensor, labels: Labels) -> Tensor:
     """The entries' logits in ``(num_rows, n)``, 0 for unknown ones."""
-    return without_unknown_entries(x if labels.is_dense else x.reshape(-1).gather(0, labels.places), labels)
+    return without_unknown_entries(x if labels.is_dense else x.reshape(-1).gather(0, labels.indices), labels)
 
 
 def without_unknown(x: Tensor, labels: Labels) -> Tensor:
@@ -35,17 +35,17 @@ def without_unknown(x: Tensor, labels: Labels) -> Tensor:
     unknown = labels.unknown
     if unknown is None:
         return x
-    return x.masked_fill(unknown, -math.inf) if labels.is_dense else hide(x, labels.places, unknown)
+    return x.masked_fill(unknown, -math.inf) if labels.is_dense else hide(x, labels.indices, unknown)
 
 
-def hide(x: Tensor, places: Tensor, hidden: Tensor | None) -> Tensor:
-    """``x`` ``(rows, n)`` with -inf at those ``places`` ``(m,)`` of its flattened rows that are ``hidden``, or all."""
-    return _Hide.run(x, places, hidden, -math.inf)
+def hide(x: Tensor, indices: Tensor, hidden: Tensor | None) -> Tensor:
+    """``x`` ``(rows, n)`` with -inf at those ``indices`` ``(m,)`` of its flattened rows that are ``hidden``, or all."""
+    return _Hide.run(x, indices, hidden, -math.inf)
 
 
 def add_at(x: Tensor, labels: Labels, terms: Tensor) -> Tensor:
     """``x`` ``(num_rows, n)`` plus one term per entry."""
-    return x + terms if labels.is_dense else x.reshape(-1).scatter_add(0, labels.places, terms).view(x.shape)
+    return x + terms if labels.is_dense else x.reshape(-1).scatter_add(0, labels.indices, terms).view(x.shape)
 
 
 def bounded(x: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ def soft_maxima(
         labels: the entries, which are no part of the rest.
         axes: -1 for rows, -2 for labels.
         temperature: T.
-        more: further places of the flattened rows that are no part of the rest, and which of them are not, or None.
+        more: further indices of the flattened rows that are no part of the rest, and which of them are not, or None.
     """
     if labels.is_dense:
         rest, own = split(x, labels)
@@ -96,14 +96,14 @@ def soft_maxima(
             rest = hide(rest, more[0], more[1])
         _, *outputs = _SoftMaxima.run(rest, None, None, axes, temperature)
     else:
-        places, hidden, count = labels.places, labels.listed, len(labels.values)
+        indices, hidden, count = labels.indices, labels.listed, len(labels.values)
         if more is not None:
-            every = (torch.ones_like(part, dtype=torch.bool) for part in (places, more[0]))
+            every = (torch.ones_like(part, dtype=torch.bool) for part in (indices, more[0]))
             if hidden is not None or more[1] is not None:
                 parts = zip((hidden, more[1]), every, strict=True)
                 hidden = torch.cat([ones if part is None else part for part, ones in parts])
-            places = torch.cat([places, more[0]])
-        own, *outputs = _SoftMaxima.run(x, places, hidden, axes, temperature)
+            indices = torch.cat([indices, more[0]])
+        own, *outputs = _SoftMaxima.run(x, indices, hidden, axes, temperature)
         own = without_unknown_entries(own[:count], labels)
     return own, *zip(outputs[: len(axes)], outputs[len(axes) : 2 * len(axes)], strict=True)
 
@@ -114,25 +114,25 @@ def without_unknown_entries(own: Tensor, labels: Labels) -> Tensor:
     return own if unknown is None else own.masked_fill(unknown, 0)
 
 
-def hidden_and_own(x: Tensor, places: Tensor, hidden: Tensor | None, fill: float = -math.inf) -> tuple[Tensor, Tensor]:
-    """``x`` ``(..., rows, n)`` with ``fill`` at the ``hidden`` ones (None: all) of the ``places`` ``(..., m)`` of its
+def hidden_and_own(x: Tensor, indices: Tensor, hidden: Tensor | None, fill: float = -math.inf) -> tuple[Tensor, Tensor]:
+    """``x`` ``(..., rows, n)`` with ``fill`` at the ``hidden`` ones (None: all) of the ``indices`` ``(..., m)`` of its
     flattened rows, and its values there; for use inside a `RowFunction`.
     """
     flat = x.reshape(*x.shape[:-2], -1)
-    own = flat.gather(-1, places)
-    rest = flat.scatter(-1, places, fill if hidden is None else torch.where(hidden, fill, own))
+    own = flat.gather(-1, indices)
+    rest = flat.scatter(-1, indices, fill if hidden is None else torch.where(hidden, fill, own))
     return rest.view(x.shape), own
 
 
 class _Hide(RowFunction):
-    """``x, places, hidden -> x`` with -inf; linear in x but for the -inf, so that its derivatives are alike, with 0.
+    """``x, indices, hidden -> x`` with -inf; linear in x but for the -inf, so that its derivatives are alike, with 0.
 
     Plain indexing has the same value, but would give a place that padding repeats several gradients.
     """
 
     @staticmethod
-    def forward(x: Tensor, places: Tensor, hidden: Tensor | None, fill: float) -> Tensor:
-        return hidden_and_own(x, places, hidden, fill)[0]
+    def forward(x: Tensor, indices: Tensor, hidden: Tensor | None, fill: float) -> Tensor:
+        return hidden_and_own(x, indices, hidden, fill)[0]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -149,19 +149,19 @@ class _Hide(RowFunction):
 
 
 class _SoftMaxima(RowFunction):
-    """``x, places, hidden, axes, T -> own, maxima, ..., parts, ..., softmaxes, ...``, one of each per axis.
+    """``x, indices, hidden, axes, T -> own, maxima, ..., parts, ..., softmaxes, ...``, one of each per axis.
 
-    x is ``(..., rows, n)``; the entries at ``places`` ``(..., m)`` of its flattened rows that are ``hidden`` (all if
+    x is ``(..., rows, n)``; the entries at ``indices`` ``(..., m)`` of its flattened rows that are ``hidden`` (all if
     None) are left out.
     """
 
     @staticmethod
     def forward(
-        x: Tensor, places: Tensor | None, hidden: Tensor | None, axes: tuple[int, ...], temperature: float
+        x: Tensor, indices: Tensor | None, hidden: Tensor | None, axes: tuple[int, ...], temperature: float
     ) -> tuple[Tensor, ...]:
         own = x.new_empty(*x.shape[:-2], 0)
-        if places is not None:
-            x, own = hidden_and_own(x, places, hidden)
+        if indices is not None:
+            x, own = hidden_and_own(x, indices, hidden)
         tops, softs = zip(*(_top_and_softmax(x, axis, temperature) for axis in axes), strict=True)
         tiny = torch.finfo(x.dtype).tiny
         peaks = (
@@ -180,10 +180,10 @@ class _SoftMaxima(RowFunction):
 
     @staticmethod
     def backward(ctx: Any, to_own: Tensor | None, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, places, hidden, *softs = ctx.saved_tensors
+        x, indices, hidden, *softs = ctx.saved_tensors
         again = torch.is_grad_enabled()
         if again:
-            softs = _softmaxes(x, places, hidden, ctx.axes, ctx.temperature)
+            softs = _softmaxes(x, indices, hidden, ctx.axes, ctx.temperature)
         total = None
         for gradient, soft, axis in zip(upstream[len(ctx.axes) :], softs, ctx.axes, strict=False):
             if gradient is not None:
@@ -192,17 +192,17 @@ class _SoftMaxima(RowFunction):
                     total = gradient * soft
                 else:
                     total = total.addcmul(gradient, soft) if again else total.addcmul_(gradient, soft)
-        if places is not None and to_own is not None:
+        if indices is not None and to_own is not None:
             flat = (torch.zeros_like(x) if total is None else total).flatten(-2)
-            flat = flat.scatter_add(-1, places, to_own) if again else flat.scatter_add_(-1, places, to_own)
+            flat = flat.scatter_add(-1, indices, to_own) if again else flat.scatter_add_(-1, indices, to_own)
             total = flat.view(x.shape)
         return total, None, None, None, None
 
     @staticmethod
     def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        x, places, hidden = ctx.saved_tensors
-        softs = _softmaxes(x, places, hidden, ctx.axes, ctx.temperature)
-        own = x.new_zeros(*x.shape[:-2], 0) if places is None else x_tangent.flatten(-2).gather(-1, places)
+        x, indices, hidden = ctx.saved_tensors
+        softs = _softmaxes(x, indices, hidden, ctx.axes, ctx.temperature)
+        own = x.new_zeros(*x.shape[:-2], 0) if indices is None else x_tangent.flatten(-2).gather(-1, indices)
         nothing = [None] * len(ctx.axes)
         moved = [(soft * x_tangent).sum(axis) for axis, soft in zip(ctx.axes, softs, strict=True)]
         return own, *nothing, *moved, *nothing
@@ -214,10 +214,10 @@ def _peak(soft: Tensor, axis: int) -> Tensor:
 
 
 def _softmaxes(
-    x: Tensor, places: Tensor | None, hidden: Tensor | None, axes: tuple[int, ...], temperature: float
+    x: Tensor, indices: Tensor | None, hidden: Tensor | None, axes: tuple[int, ...], temperature: float
 ) -> list[Tensor]:
     """The softmaxes, in operations that differentiate."""
-    rest = x if places is None else hide(x, places, hidden)
+    rest = x if indices is None else hide(x, indices, hidden)
     return [_top_and_softmax(rest, axis, temperature)[1] for axis in axes]
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from shortlist.checks import check_number, check_positive, whole_k
-from shortlist.functional.losses.labeled_logits import LabeledLogits, read_held, read_labeled
+from shortlist.functional.losses.labeled_logits import LabeledLogits, read_labeled, read_plain
 from shortlist.functional.losses.reduction import Reduction, reduce_rows
 from shortlist.functional.losses.soft_maximum import own_logits, soft_maxima, soft_maximum, without_unknown
 from shortlist.label_axis.linear_logits import LinearLogits
@@ -28,16 +28,16 @@ __all__ = [
 def cross_entropy(
     logits: Tensor, target: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean"
 ) -> Tensor:
-    r"""Cross-entropy of the softmax, in the contract of this library.
+    r"""Softmax cross-entropy.
 
     .. math:: \ell = -\log \frac{e^{x_y}}{\sum_j e^{x_j}}
 
     Args:
         logits: ``(*rows, n)``, floating. float16 and bfloat16 are computed in float32, and so is the result.
         target: one class per row: class indices, index lists of width 1 or one-hots. A row without a class is left
-            out; labels marked unknown leave the competition.
-        weight: ``(n,)``, one factor per class.
-        reduction: ``"mean"`` weighs the rows by the weight of their class, as torch does; ``"sum"``; ``"none"``.
+            out; unknown labels are left out.
+        weight: ``(n,)``, one weight per class.
+        reduction: ``"mean"`` weights each row by its class, as torch does; ``"sum"``; ``"none"``.
 
     Returns:
         A number, or one value per row.
@@ -46,7 +46,7 @@ def cross_entropy(
         >>> cross_entropy(torch.tensor([[2.0, 1.0, -1.0]]), torch.tensor([0]))
         tensor(0.3490)
     """
-    data = read_held(logits, target, weight, one_class=True)
+    data = read_plain(logits, target, weight, one_class=True)
     return data.reduce_classes(log1pexp(rival_excess(data)), reduction)
 
 
@@ -58,7 +58,7 @@ def focal(
     weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Cross-entropy that turns away from what is already right.
+    r"""Focal loss: cross-entropy that puts less weight on rows that are already predicted well.
 
     .. math:: \ell = (1 - p_y)^\gamma \, (-\log p_y), \qquad p = \operatorname{softmax}(x)
 
@@ -66,7 +66,7 @@ def focal(
         logits: as for :func:`cross_entropy`.
         target: as for :func:`cross_entropy`.
         gamma: at least 0; 0 is cross-entropy.
-        weight: ``(n,)``, one factor per class.
+        weight: ``(n,)``, one weight per class.
         reduction: as for :func:`cross_entropy`.
 
     Returns:
@@ -80,7 +80,7 @@ def focal(
         Lin, Goyal, Girshick, He, Dollár, "Focal Loss for Dense Object Detection", 2017.
     """
     gamma = check_number("gamma", gamma, at_least=0)
-    data = read_held(logits, target, weight, one_class=True)
+    data = read_plain(logits, target, weight, one_class=True)
     excess = rival_excess(data)
     return data.reduce_classes((-gamma * log1pexp(-excess)).exp() * log1pexp(excess), reduction)
 
@@ -99,11 +99,11 @@ def ldam(
     .. math:: \ell = -\log \frac{e^{s (x_y - m_y)}}{e^{s (x_y - m_y)} + \sum_{j \neq y} e^{s x_j}}
 
     Args:
-        logits: as for :func:`cross_entropy`; meant for cosines, of features and weights of norm 1.
+        logits: as for :func:`cross_entropy`; meant for cosine similarities.
         target: as for :func:`cross_entropy`.
         margin: ``m``, a number or one per class, ``(n,)``: see :func:`margins_from_counts`.
         scale: ``s``, positive.
-        weight: ``(n,)``, one factor per class.
+        weight: ``(n,)``, one weight per class.
         reduction: as for :func:`cross_entropy`.
 
     Returns:
@@ -118,8 +118,8 @@ def ldam(
         Cao, Wei, Gaidon, Arechiga, Ma, "Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss", 2019.
     """
     scale = check_positive("scale", scale)
-    data = read_held(logits, target, weight, one_class=True)
-    margin = class_margin(margin, data.labels.pairs()[1], data.held)
+    data = read_plain(logits, target, weight, one_class=True)
+    margin = class_margin(margin, data.labels.pairs()[1], data.tensor)
     excess = scale * (rival_excess(data, temperature=1 / scale) + margin)
     return data.reduce_classes(log1pexp(excess), reduction)
 
@@ -130,7 +130,7 @@ def margins_from_counts(counts: Tensor, *, largest: float = 0.5) -> Tensor:
     .. math:: m_y = C / n_y^{1/4}, \qquad \max_y m_y = \texttt{largest}
 
     Args:
-        counts: ``(n,)``, the number of training examples of each class.
+        counts: ``(n,)``, the number of training rows of each class.
         largest: the margin of the rarest class that has examples, and of those without any.
 
     Returns:
@@ -160,17 +160,17 @@ def truncated_topk_entropy(
     weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Cross-entropy against all others but the ``k - 1`` largest: what they score does not matter for top-k.
+    r"""Cross-entropy without the ``k - 1`` largest rivals, which a top-k prediction has room for.
 
     .. math:: \ell = \log\Bigl(1 + \sum_{j \in J} e^{x_j - x_y}\Bigr), \qquad
               J = \text{the } n - k \text{ smallest of } (x_j)_{j \neq y}
 
     Args:
-        logits: as for :func:`cross_entropy`. :class:`LinearLogits` are never held.
+        logits: as for :func:`cross_entropy`. May be :class:`LinearLogits`.
         target: as for :func:`cross_entropy`.
-        k: how many labels the answer holds, a whole number in [1, n]. 1 is cross-entropy; n gives 0, since such an
-            answer is never wrong.
-        weight: ``(n,)``, one factor per class.
+        k: how many labels the prediction holds, a whole number in [1, n]. 1 is cross-entropy; n gives 0, since such a
+            prediction is never wrong.
+        weight: ``(n,)``, one weight per class.
         reduction: as for :func:`cross_entropy`.
 
     Returns:
@@ -196,16 +196,16 @@ def multilabel_truncated_topk_entropy(
     weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Truncated entropy for sets: the negatives that a perfect answer of ``k`` labels has room for do not matter.
+    r"""Truncated entropy for sets, without the negatives that a perfect prediction of ``k`` labels has room for.
 
     .. math:: \ell = \sum_{i \in Y} \log\Bigl(1 + \sum_{j \in J} e^{x_j - x_i}\Bigr), \qquad
               J = \text{the negatives but the } \max(0, k - |Y|) \text{ largest}
 
     Args:
-        logits: ``(*rows, n)``, floating. :class:`LinearLogits` are never held.
-        target: the positives, in any form of :mod:`shortlist.targets`; unknown labels leave the competition.
-        k: how many labels the answer holds, a whole number in [1, n].
-        weight: ``(n,)``, the factor of each positive.
+        logits: ``(*rows, n)``, floating. May be :class:`LinearLogits`.
+        target: the positives, in any form of :mod:`shortlist.targets`; unknown labels are left out.
+        k: how many labels the prediction holds, a whole number in [1, n].
+        weight: ``(n,)``, the weight of each positive.
         reduction: ``"mean"`` over the rows, where one without positives counts as 0; ``"sum"``; ``"none"``.
 
     Returns:
@@ -227,17 +227,17 @@ def multilabel_truncated_topk_entropy(
 def multilabel_softmax(
     logits: Tensor, target: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean"
 ) -> Tensor:
-    r"""Cross-entropy of the softmax for sets: each positive is to have an equal share of the whole.
+    r"""Softmax cross-entropy for sets: the target puts equal mass on every positive.
 
     .. math:: \ell = -\frac{1}{|Y|} \sum_{i \in Y} \log \frac{e^{x_i}}{\sum_j e^{x_j}}
 
-    With one positive it is :func:`cross_entropy`. It is least, log of the number of positives, where the positives have
-    equal logits, far above all others.
+    With one positive it is :func:`cross_entropy`. Its infimum is the log of the number of positives, for equal logits
+    of the positives far above all others.
 
     Args:
         logits: ``(*rows, n)``, floating. float16 and bfloat16 are computed in float32, and so is the result.
-        target: the positives, in any form of :mod:`shortlist.targets`; unknown labels leave the competition.
-        weight: ``(n,)``, the factor of each positive.
+        target: the positives, in any form of :mod:`shortlist.targets`; unknown labels are left out.
+        weight: ``(n,)``, the weight of each positive.
         reduction: ``"mean"`` over the rows, where one without positives counts as 0; ``"sum"``; ``"none"``.
 
     Returns:
@@ -251,8 +251,8 @@ def multilabel_softmax(
         Mahajan, Girshick, Ramanathan, He, Paluri, Li, Bharambe, van der Maaten, "Exploring the Limits of Weakly
         Supervised Pretraining", 2018.
     """
-    data = read_held(logits, target, weight)
-    known = without_unknown(data.held, data.labels)
+    data = read_plain(logits, target, weight)
+    known = without_unknown(data.tensor, data.labels)
     top, part = soft_maximum(known)
     terms = (data.beside(top) - own_logits(known, data.labels)) + data.beside(part)
     count = data.row_sums(data.labels.present)
@@ -264,13 +264,13 @@ def rival_excess(data: LabeledLogits, temperature: float = 1.0) -> Tensor:
 
     Cross-entropy is ``log(1 + exp(excess))``, with all the digits of a tiny loss. Without rivals it is hugely negative.
     """
-    own, (top, part) = soft_maxima(data.held, data.labels, (-1,), temperature)
+    own, (top, part) = soft_maxima(data.tensor, data.labels, (-1,), temperature)
     return (top - own) + part
 
 
-def _set_entropy_terms(data: LabeledLogits, spare: Tensor | int, most: int) -> Tensor:
-    """``log(1 + sum exp(x_j - x_i))`` of each entry i, over the other logits j of its row but the ``spare`` largest."""
-    own, top, part = data.truncated_soft_maximum(spare, most)
+def _set_entropy_terms(data: LabeledLogits, dropped: Tensor | int, most: int) -> Tensor:
+    """``log(1 + sum exp(x_j - x_i))`` of each entry i, over the rest j of its row but the ``dropped`` largest."""
+    own, top, part = data.truncated_soft_maximum(dropped, most)
     return log1pexp((data.beside(top) - own) + data.beside(part))
 
 

@@ -35,7 +35,7 @@ def two_way(
     weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""Contrast between the lowest positive and the highest negative, along rows, along classes, or both.
+    r"""Contrast of the lowest positive and the highest negative within rows, within classes, or both.
 
     .. math:: \ell = \log\left(1 + e^{u}\right), \quad u = T_N \log \sum_{j \in N} e^{x_j / T_N}
               + T_P \log \sum_{i \in P} e^{-x_i / T_P} + \text{margin}
@@ -45,15 +45,15 @@ def two_way(
     classes that lack a positive or a negative are left out. A constant added to all logits changes nothing.
 
     Args:
-        logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label. :class:`LinearLogits` are never held. A
-            ``DTensor`` may be sharded along its labels; all processes give the same target, with the numbers of all
-            labels, and get a replicated loss (one value per class: sharded alike).
+        logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label. May be :class:`LinearLogits`. A ``DTensor``
+            may be sharded along its labels; every process passes the same target, with global label indices, and the
+            loss is replicated (one value per class: sharded).
         target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out, and what is above 0
             counts as present.
         kind: ``"two-way"``, ``"sample"`` or ``"class"``.
-        positive_temperature: ``T_P``; the smaller, the more the lowest positive counts alone.
-        negative_temperature: ``T_N``, the same for the highest negative.
-        margin: how far apart the two must be for half a point.
+        positive_temperature: ``T_P``; the smaller, the closer to the lowest positive alone.
+        negative_temperature: ``T_N``, likewise for the highest negative.
+        margin: by how much the positives must be ahead for a loss of log 2.
         weight: ``(n,)``: a class counts by its weight, a row by the mean weight of its positives.
         reduction: ``"mean"`` over the rows that count plus mean over the classes that count; ``"none"`` gives one
             value per row (for ``"class"``, per class), 0 where left out, times its weight, and the two-way loss adds
@@ -80,7 +80,7 @@ def two_way(
     margin = check_number("margin", margin)
     data = read_labeled(logits, target, weight)
     if is_dtensor(logits):
-        data = replace(data, logits=once(data.held))
+        data = replace(data, logits=once(data.tensor))
     axes = _AXES[kind]
     own, highest = data.soft_maxima(axes, negative_temperature)
     results = []
