@@ -257,8 +257,8 @@ class SparsemaxLoss(_OneClassLoss):
     The arguments are those of :func:`shortlist.functional.sparsemax_loss`.
 
     Example:
-        >>> SparsemaxLoss()(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([1]))
-        tensor(1.0000)
+        >>> SparsemaxLoss()(torch.tensor([[2.0, 1.2, 0.5, -1.0]]), torch.tensor([1]))
+        tensor(0.8100)
     """
 
     function = staticmethod(F.sparsemax_loss)
