@@ -113,7 +113,7 @@ def test_label_sets_come_in_many_files(folder, capsys, ending):
     assert [labels.tolist() for labels in AuditReport.load("report.json").label_sets] == [[0, 2], [2], [0, 1, 2], []]
 
 
-def test_an_interrupted_audit_goes_on_from_its_file(folder, capsys, monkeypatch):
+def test_an_interrupted_audit_resumes_from_its_file(folder, capsys, monkeypatch):
     from shortlist.audit import run as engine
 
     original, calls = engine.decide, []

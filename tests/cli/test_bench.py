@@ -60,7 +60,7 @@ def test_a_loss_that_cannot_run_says_why_in_its_row(capsys):
     assert "`k` must lie in [1, 4); got 4.0" in out
 
 
-def test_people_get_tables_and_progress(capsys, monkeypatch):
+def test_tables_and_progress_are_shown(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr("shortlist.progress._SECONDS_BETWEEN_LINES", 0.0)
     code, out, err = run(capsys, *SMALL, "--threads", "1", "--what", "projections")
@@ -71,7 +71,7 @@ def test_people_get_tables_and_progress(capsys, monkeypatch):
     assert err.splitlines()[-1].split(",")[0] == "timing sparse_top_budget: 18 of 18 turns"
 
 
-def test_threads_and_chance_are_as_before_afterwards(capsys):
+def test_threads_and_the_random_state_are_restored(capsys):
     before, state = torch.get_num_threads(), torch.get_rng_state()
     found = results(capsys, "--threads", "2", "--what", "losses")
     assert found["threads"] == 2
@@ -81,7 +81,7 @@ def test_threads_and_chance_are_as_before_afterwards(capsys):
         assert used == before
 
 
-def test_memory_that_is_not_there_is_told_before_it_is_taken(capsys, monkeypatch):
+def test_a_lack_of_memory_is_found_before_anything_is_allocated(capsys, monkeypatch):
     assert free_memory() is None or free_memory() > 1 << 20
     need = Batch.bytes_needed(256, 10_000, 5, ["losses"])
     assert need > 20 * 4 * 256 * 10_000

@@ -84,7 +84,7 @@ CASES["average-k, sigmoid"] = (*CASES["average-k, sigmoid"][:2], AverageK(2.5, l
         if (kind, case[-7:]) != ("probabilities", "sigmoid")
     ],
 )
-def test_every_rule_is_that_of_the_library_fitted_in_one_go(folder, capsys, case, kind):
+def test_every_rule_equals_that_of_the_library_fitted_in_one_call(folder, capsys, case, kind):
     arguments, labels, rule = CASES[case]
     scores = LOGITS if kind == "logits" else PROBS
     target = {None: None, "y.txt": CLASSES, "hot.npy": HOT}[labels]
@@ -104,7 +104,7 @@ def test_every_rule_is_that_of_the_library_fitted_in_one_go(folder, capsys, case
 
 
 def check_figures(told: dict, rule: SetRule, scores: torch.Tensor, target: torch.Tensor | None) -> None:
-    """The figures are those of sets predicted in one call, but for the few labels that tie with a threshold."""
+    """The metrics are those of sets predicted in one call, except for the few labels that tie with a threshold."""
     sets = rule.predict(scores, generator=torch.Generator().manual_seed(1))
     assert told["average_size"] == pytest.approx(float(sets.sizes.double().mean()), abs=0.03)
     assert sum(told["sizes"].values()) == 400
@@ -158,7 +158,7 @@ def test_a_table_tells_aim_size_error_and_promise(folder, capsys):
         (["logits.npy", "hot.npy", "--rule", "per-label"], "F1 over all labels: "),
     ],
 )
-def test_what_one_should_know_is_told(folder, capsys, arguments, expected):
+def test_the_table_shows_aims_notes_and_warnings(folder, capsys, arguments, expected):
     code, out, _ = run(capsys, *arguments, "--logits", "-o", "rule.json")
     assert code == 0
     assert expected in out
@@ -166,7 +166,7 @@ def test_what_one_should_know_is_told(folder, capsys, arguments, expected):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_folder_that_forbids_writing_is_told_before_the_work(folder, capsys):
+def test_a_folder_without_permission_is_refused_before_the_work(folder, capsys):
     Path("locked").mkdir(mode=0o500)
     code, _, err = run(capsys, "logits.npy", "--logits", "--rule", "top-k", "--k", "2", "-o", "locked/rule.json")
     assert (code, err) == (
@@ -175,7 +175,7 @@ def test_a_folder_that_forbids_writing_is_told_before_the_work(folder, capsys):
     )
 
 
-def test_a_full_disk_is_told_and_the_rule_that_was_there_stays(folder, capsys, monkeypatch):
+def test_a_full_disk_is_reported_and_the_old_rule_stays(folder, capsys, monkeypatch):
     Path("rule.json").write_text("before")
 
     def write_text(path, text, *rest, **options):

@@ -64,7 +64,7 @@ def test_one_seed_has_no_interval_and_the_json_still_parses_strictly(capsys, fol
     assert found["intervals"]["lml_nll"]["top1_error"]["half_width"] is None
 
 
-def test_people_get_a_table_with_stars_and_the_winner(capsys, folder):  # noqa: F811
+def test_the_table_marks_the_best_and_names_the_winner(capsys, folder):  # noqa: F811
     code, out, _ = run(capsys, *PARTS, *TWO, "--seeds", "2", "--target", "top1_error")
     assert code == 0
     assert re.search(r"^│ lml_nll  .* \d+\.\d+ ± \d+\.\d+", out, re.M)

@@ -96,7 +96,7 @@ def new_files() -> list[str]:
 
 
 def table(out: str) -> dict[str, str]:
-    """Rows of the table of figures, wrapped lines joined."""
+    """Rows of the table of statistics, wrapped lines joined."""
     rows: dict[str, str] = {}
     name = ""
     for line in out.split("\n\n")[0].splitlines()[1:]:
@@ -106,7 +106,7 @@ def table(out: str) -> dict[str, str]:
     return rows
 
 
-def test_a_table_tells_the_figures(opened, capsys):
+def test_the_table_shows_all_statistics(opened, capsys):
     code, out, err = run(capsys, "inspect", "flowers", "--no-figure")
     assert (code, err) == (0, "")
     assert out.startswith("flowers: 7 rows of text, 4 labels")
@@ -154,7 +154,7 @@ def test_names_and_texts_bring_neither_markup_nor_control_codes(opened, capsys):
 
 
 @pytest.mark.parametrize("name", ["empty", "tested", "odd/name here.csv"])
-def test_datasets_of_nearly_nothing_are_told_too(opened, capsys, name):
+def test_datasets_of_nearly_nothing_are_described_too(opened, capsys, name):
     code, out, err = run(capsys, "inspect", name, "--no-figure")
     assert (code, err) == (0, "")
     assert table(out)["equal inputs"] == "none"
@@ -226,7 +226,7 @@ LONG = f"`{'a long way/' * 12}b.jpg` cannot be read: it is damaged."
         (ImportError("`PIL` is not installed: run `pip install 'shortlist[data]'`."), "`PIL` is not installed: run "),
     ],
 )
-def test_a_row_that_cannot_be_read_is_told_with_the_whole_reason(opened, capsys, monkeypatch, error, reason):
+def test_a_row_that_cannot_be_read_shows_the_whole_reason(opened, capsys, monkeypatch, error, reason):
     monkeypatch.setattr(Broken, "error", error)
     monkeypatch.setenv("COLUMNS", "80")
     code, out, err = run(capsys, "inspect", "broken", "--no-figure", "--no-duplicates")
@@ -254,7 +254,7 @@ def test_a_picture_that_nobody_asked_for_and_cannot_be_written_is_no_failure(ope
     assert new_files() == ["flowers-inspect.png"]
 
 
-def test_a_folder_that_nothing_may_be_written_to_is_told_by_the_name_of_the_picture(opened, capsys, monkeypatch):
+def test_a_folder_without_permission_is_reported_by_the_name_of_the_picture(opened, capsys, monkeypatch):
     def refuse(figure, path):
         raise PermissionError(errno.EACCES, "Permission denied", f".{path}.17.partial")
 

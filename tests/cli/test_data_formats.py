@@ -53,7 +53,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_text_tells_the_figures_of_a_sample(name, written, capsys):
+def test_the_table_shows_the_statistics_of_a_sample(name, written, capsys):
     code, out, err = run(capsys, "inspect", written(name), "--no-figure")
     assert (code, err) == (0, "")
     for part in TEXTS[name]:
@@ -71,7 +71,7 @@ def test_formats_are_those_that_can_be_read(capsys):
     ]
 
 
-def test_options_reach_the_reader_that_was_told(written, capsys):
+def test_options_reach_the_reader_of_the_recognized_format(written, capsys):
     path = written("CIFAR-100")
     code, out, _ = run(capsys, "inspect", path, "--json", "--option", "labels=coarse")
     assert (code, json.loads(out)["labels"]) == (0, 2)
@@ -85,7 +85,7 @@ def test_a_list_is_a_size_for_images(more, written, capsys):
     assert "6 × 8 pixels, color" in out
 
 
-def test_images_without_the_library_that_reads_them_are_counted_and_the_reason_is_told(written, capsys, monkeypatch):
+def test_images_are_counted_even_if_the_library_that_reads_them_is_missing(written, capsys, monkeypatch):
     path = written("COCO root")
     for module in ("PIL", "PIL.Image"):
         monkeypatch.setitem(sys.modules, module, None)
@@ -112,7 +112,7 @@ def test_data_of_another_kind_are_refused_in_one_sentence(arguments, message, wr
     assert refused(capsys, "inspect", *given, "--no-figure").startswith(message.replace("PATH", path))
 
 
-def test_an_image_that_is_not_there_is_told(tmp_path, capsys):
+def test_a_missing_image_is_named(tmp_path, capsys):
     lines(tmp_path / "labels.csv", "ImageID,Source,LabelName,Confidence", "a,x,/m/1,1", "b,x,/m/1,1")
     picture(tmp_path / "a.jpg")
     arguments = ("inspect", str(tmp_path / "labels.csv"), "--json")

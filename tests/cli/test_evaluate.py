@@ -1,4 +1,4 @@
-"""``shortlist evaluate``: figures of the library, tables, JSON, and one sentence for every mistake."""
+"""``shortlist evaluate``: the metrics of the library, as tables and as JSON."""
 
 import json
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_one_class_has_the_accuracies_of_the_library(folder, capsys, kind):
 
 @pytest.mark.parametrize("kind", FORMS)
 @pytest.mark.parametrize("threshold", [None, 0.3])
-def test_sets_of_labels_have_the_figures_of_the_library(folder, capsys, kind, threshold):
+def test_sets_of_labels_have_the_metrics_of_the_library(folder, capsys, kind, threshold):
     extra = [] if threshold is None else ["--threshold", str(threshold)]
     told = figures(capsys, f"{kind}.npy", "hot.npy", f"--{kind}", *extra)
     scores, limit = FORMS[kind], threshold or 0.5
@@ -117,7 +117,7 @@ def test_unknown_labels_are_neither_right_nor_wrong(folder, capsys):
     assert told["figures"]["map_of_labels"] == pytest.approx(float(functional.average_precision(LOGITS, hot)))
 
 
-def test_what_labels_are_is_told_by_their_form_and_can_be_said(folder, capsys):
+def test_the_form_of_labels_decides_the_task_unless_an_option_does(folder, capsys):
     Path("y.txt").write_text("\n".join(map(str, CLASSES.tolist())))
     np.save("lists.npy", CLASSES.numpy()[:, None])
     for path, option, task in (
@@ -129,7 +129,7 @@ def test_what_labels_are_is_told_by_their_form_and_can_be_said(folder, capsys):
         assert figures(capsys, "logits.npy", path, "--logits", *option)["task"] == task
 
 
-def test_tables_tell_people(folder, capsys):
+def test_tables_show_metrics_and_set_sizes(folder, capsys):
     AverageError(0.2).fit(LOGITS, CLASSES, from_logits=True).save("rule.json")
     code, out, err = run(capsys, "logits.npy", "classes.npy", "--logits", "--rule", "rule.json")
     assert (code, err) == (0, "")

@@ -1,4 +1,4 @@
-"""``shortlist evaluate`` of a model: the figures of its scores on labelled data, matched by the names of labels."""
+"""``shortlist evaluate`` with a model: the metrics of its scores on labeled data, matched by label names."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def of_score_file(capsys, model: str, dataset, target: np.ndarray, *arguments: s
     return figures(capsys, "scores.npy", "target.npy", "--logits", "--rule", rule, *arguments)
 
 
-def test_the_figures_are_those_of_its_scores_in_a_file(capsys):
+def test_the_metrics_are_those_of_its_scores_in_a_file(capsys):
     test = DATA.part("test")
     found = figures(capsys, "parts", "--data", "parts.csv", "--k", "1", "2")
     assert found == of_score_file(capsys, "parts", test, test.targets.numpy(), "--k", "1", "2")
@@ -72,7 +72,7 @@ def test_the_figures_are_those_of_its_scores_in_a_file(capsys):
         ("sets", "sets.npz"),
     ],
 )
-def test_the_test_part_has_the_figures_that_training_ended_with(capsys, trained_models, model, data):
+def test_the_test_part_has_the_metrics_that_training_ended_with(capsys, trained_models, model, data):
     wanted = trained_models.metrics[model]
     found = figures(capsys, "photos-model" if model == "photos" else model, "--data", data, "--k", "1", "2")
     if model == "sets":
@@ -110,7 +110,7 @@ def test_a_label_that_the_model_does_not_know_is_named_with_its_row(capsys):
     assert figures(capsys, "parts", "--data", "unknown.csv", "--part", others)["task"] == "one class"
 
 
-def test_data_without_parts_are_taken_whole_and_a_rule_of_ones_own_is_used(capsys):
+def test_data_without_parts_are_used_whole_and_a_given_rule_replaces_the_models(capsys):
     write_table("whole.csv", VALUES[:30], species=NAMES[:30])
     TopK(3).fit(load_model("parts").scores(DATA), from_logits=True).save("three.json")
     found = figures(capsys, "parts", "--data", "whole.csv", "--rule", "three.json")
@@ -118,14 +118,14 @@ def test_data_without_parts_are_taken_whole_and_a_rule_of_ones_own_is_used(capsy
     assert figures(capsys, "parts", "--data", "whole.csv")["sets"]["sizes"] != {"3": 30}
 
 
-def test_one_class_may_be_taken_as_a_set(capsys):
+def test_one_class_can_be_read_as_a_set(capsys):
     assert figures(capsys, "parts", "--data", "parts.csv", "--multi-label")["task"] == "sets of labels"
     sentence = refused(capsys, "sets", "--data", "sets.npz", "--one-class")
     assert sentence.startswith("`sets.npz` row ")
     assert "exactly one label must be positive" in sentence
 
 
-def test_a_model_runs_once_for_figures_and_sets_unless_there_is_no_room(capsys, monkeypatch):
+def test_a_model_runs_once_for_scores_and_sets_unless_memory_is_short(capsys, monkeypatch):
     calls = []
     answers = model_scores._model_scores
     monkeypatch.setattr(model_scores, "_model_scores", lambda *given: calls.append(1) or answers(*given))
@@ -136,7 +136,7 @@ def test_a_model_runs_once_for_figures_and_sets_unless_there_is_no_room(capsys, 
     assert len(calls) == 3 * once
 
 
-def test_people_get_tables(capsys):
+def test_tables_are_printed(capsys):
     code, out, err = run(capsys, "parts", "--data", "parts.csv", "--k", "1", "2")
     assert (code, err) == (0, "")
     for word in ("48 rows, 7 labels, one class per row", "top-k accuracy, micro", "coverage", "rows by set size"):

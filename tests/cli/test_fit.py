@@ -1,4 +1,4 @@
-"""``shortlist fit``: a folder that loads, figures that parse, YAML with flags over it, one sentence for mistakes."""
+"""``shortlist fit``: a model that loads, metrics as JSON, options from YAML and flags, one sentence for mistakes."""
 
 import json
 import sys
@@ -74,7 +74,7 @@ def test_a_model_is_trained_evaluated_and_saved_as_the_library_does(capsys, fold
     ]
 
 
-def test_people_get_a_table_and_the_folder(capsys, folder):
+def test_a_table_and_the_folder_are_printed(capsys, folder):
     code, out, err = run(capsys, "parts.csv", *reader(split="part"), *QUICK, "--output", "[model]")
     assert (code, err) == (0, "")
     for word in ("parts", "cross_entropy", "top1_error", "average2_error", "best_epoch", "Model: [model]"):
@@ -214,7 +214,7 @@ def test_a_reader_gets_lists_of_yaml_as_it_takes_them(capsys, folder):
 
 
 @pytest.mark.parametrize("epoch", [0, 2])
-def test_resume_goes_on_with_a_run_that_has_begun_and_with_no_other(capsys, folder, monkeypatch, epoch):
+def test_resume_continues_the_same_run_and_no_other(capsys, folder, monkeypatch, epoch):
     arguments = ["parts.csv", *reader(split="part"), *QUICK, "--epochs", "3", "--json", "--output"]
     wanted = run(capsys, *arguments, "whole")
     steps, step = [], SetClassifier.training_step

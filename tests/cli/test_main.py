@@ -127,7 +127,7 @@ def test_a_terminal_without_the_characters_of_a_table_gets_question_marks(monkey
     assert buffer.getvalue() == b"? ?\n"
 
 
-def test_a_deprecated_name_is_told_in_one_line():
+def test_a_deprecation_is_one_line():
     code = """
 import sys, warnings
 from shortlist.cli import losses, main

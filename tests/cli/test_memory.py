@@ -1,4 +1,4 @@
-"""``shortlist memory``: a table for people, bytes for programs, one sentence for mistakes, and nothing allocated."""
+"""``shortlist memory``: a table or bytes as JSON, and nothing is allocated."""
 
 import json
 

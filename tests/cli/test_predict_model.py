@@ -72,7 +72,7 @@ def test_how_data_were_read_is_kept_with_the_model():
     assert about["photos-model"]["reader"] == {"size": [4, 6]}
 
 
-def test_a_column_may_name_the_rows(capsys):
+def test_a_column_can_hold_the_ids_of_rows(capsys):
     write_table("named.csv", plot=[f"p{row}" for row in range(len(NAMES))])
     found = answers(capsys, "parts", "--data", "named.csv", "--id", "plot")
     assert [row["id"] for row in found] == [f"p{row}" for row in range(len(NAMES))]
@@ -128,7 +128,7 @@ def test_options_of_the_reader_come_before_those_of_training(capsys):
     assert [row["labels"] for row in found] == expected("parts", table)
 
 
-def test_a_rule_of_ones_own_is_used_if_it_fits(capsys):
+def test_a_given_rule_is_used_if_it_fits(capsys):
     TopK(3).fit(load_model("parts").scores(DATA), from_logits=True).save("three.json")
     TopK(1).fit(load_model("photos-model").scores(read_image_folder("photos", size=(4, 6))), from_logits=True).save(
         "few.json"
@@ -143,7 +143,7 @@ def test_a_rule_of_ones_own_is_used_if_it_fits(capsys):
 
 
 @pytest.mark.parametrize(("model", "data"), [("parts", "parts.csv"), ("arrays", "arrays.npz"), ("texts", "texts.csv")])
-def test_a_model_that_was_interrupted_goes_on_and_runs_no_row_twice(model, data, capsys, monkeypatch):
+def test_an_interrupted_model_resumes_and_scores_no_row_twice(model, data, capsys, monkeypatch):
     arguments = (model, "--data", data, "--seed", "0", "-o")
     assert run(capsys, *arguments, "whole.jsonl")[0] == 0
     answer, batches = model_scores._model_scores, []

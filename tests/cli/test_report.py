@@ -1,4 +1,4 @@
-"""``shortlist report``: a page, who won in a table or as JSON, figures, and one sentence for mistakes."""
+"""``shortlist report``: a page, who won in a table or as JSON, charts, and one sentence for mistakes."""
 
 import json
 import re
@@ -115,7 +115,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(capsys, tmp_path):
     assert [entry.name for entry in (tmp_path / "good").iterdir()] == ["comparison.json"]
 
 
-def test_a_full_disk_is_told(capsys, tmp_path, monkeypatch):
+def test_a_full_disk_is_one_sentence(capsys, tmp_path, monkeypatch):
     folder = write(tmp_path / "a", document())
 
     def fail(*_):

@@ -50,7 +50,7 @@ def test_one_experiment_writes_its_result_its_picture_and_the_document(root, cap
     assert "[table 2](#lml-table-2-ours-and-the-other)" in text
 
 
-def test_experiments_share_their_trials_and_go_on_where_they_ended(root, capsys):
+def test_experiments_share_their_trials_and_resume(root, capsys):
     run(capsys, "--all")
     assert calls(root) == 5
     run(capsys, "--all")
@@ -75,13 +75,13 @@ def test_another_output_has_its_own_document(root, capsys):
     assert "(./small/lml-table-2/chart.png)" in (root / "elsewhere/evidence.md").read_text()
 
 
-def test_the_output_may_hold_the_kept_trials(root, capsys):
+def test_the_output_can_hold_the_kept_trials(root, capsys):
     for _ in range(2):
         assert run(capsys, "lml-table-2", "--output", "out")[0] == 0
     assert any((root / "out" / "trials").glob("*.json"))
 
 
-def test_missing_data_are_said_in_one_sentence(root, capsys):
+def test_missing_data_are_one_sentence(root, capsys):
     code, out, err = run(capsys, "lml-table-2", "--scale", "paper")
     assert (code, out) == (2, "")
     message = "`data/large`, which lml-table-2 reads at paper scale, is missing; --data-root says where the data are."

@@ -27,7 +27,7 @@ def write_table(path: str, values: np.ndarray = VALUES, delimiter: str = ",", **
 
 
 def write_images(folder: str, count: int = 10, size: tuple[int, int] = (8, 8)) -> None:
-    """As many images of each of three classes, told by their colour."""
+    """Write images of three classes that differ in color."""
     from PIL import Image
 
     for place, name in enumerate(("daisy", "owl", "rose")):
@@ -48,7 +48,7 @@ def write_files() -> None:
 
 
 def train(model: str, data: str, *options: str, reader: dict[str, object] | None = None) -> dict[str, float]:
-    """What ``shortlist fit`` makes of the data: the figures that it ends with."""
+    """Run ``shortlist fit`` and return its metrics."""
     read = [] if reader is None else ["--reader", json.dumps(reader)]
     with redirect_stdout(io.StringIO()) as out:
         assert main(["fit", data, *read, *QUICK, *options, "--output", model]) == 0

@@ -81,7 +81,7 @@ def test_rows_that_were_written_in_part_do_not_count_and_those_before_do(capsys,
     assert run(capsys)[0] == 0
     whole = Path("sets.jsonl").read_bytes()
     lines = whole.splitlines(keepends=True)
-    limit = len(b"".join(lines[:40])) + 100  # In the midst of the sixth block.
+    limit = len(b"".join(lines[:40])) + 100  # In the middle of the sixth block.
     monkeypatch.setattr(resumable_output, "_SECONDS", 1e9)  # No note but the one after the failure.
     most, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:

@@ -1,4 +1,4 @@
-"""``shortlist predict`` that was interrupted, killed or wrong in the middle goes on, and never mixes two questions."""
+"""``shortlist predict`` resumes after interrupts, kills and bad rows, and never mixes the rows of two tasks."""
 
 import csv
 import fcntl
@@ -21,13 +21,13 @@ from tests.cli.command import command
 
 run, _ = command("predict")
 
-# Scores of few values, so that many tie and chance decides.
+# Scores of few values, so that many tie and random numbers decide.
 LOGITS = torch.randint(0, 3, (50, 4), generator=torch.Generator().manual_seed(0)).float()
 NAMES = ["owl", "red fox", "hare, brown", "Łoś"]
 RULES = {
     "top": TopK(2).fit(LOGITS, from_logits=True),
     "average": AverageK(1.37).fit(LOGITS, from_logits=True),
-    "chance": AverageError(0.3).fit(LOGITS, torch.arange(50) % 4, from_logits=True),
+    "random": AverageError(0.3).fit(LOGITS, torch.arange(50) % 4, from_logits=True),
 }
 
 BUSY = "shortlist: `sets.jsonl` is being written by another process.\n"
@@ -72,7 +72,7 @@ def interrupt(monkeypatch, after: int, error: BaseException) -> None:
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("source", ["scores.npy --names names.txt", "scores.csv --id image"])
-def test_a_killed_run_goes_on_and_ends_with_what_an_uninterrupted_one_gives(form, rule, source, capsys, monkeypatch):
+def test_a_killed_run_resumes_and_gives_what_an_uninterrupted_one_does(form, rule, source, capsys, monkeypatch):
     arguments = [*source.split(), "--logits", "--rule", f"{rule}.json", "--seed", "5", "-o"]
     finish_rows, copies = PartialOutput.finish_rows, []
 
@@ -114,8 +114,8 @@ def test_blocks_give_the_sets_of_one_call(source, capsys, monkeypatch):
             assert sum(map(len, labels)) == int(1.37 * 50)
 
 
-def test_an_interruption_says_how_to_go_on(capsys, monkeypatch):
-    arguments = ("scores.npy", "--logits", "--rule", "chance.json", "-o", "sets.jsonl")
+def test_an_interruption_says_how_to_resume(capsys, monkeypatch):
+    arguments = ("scores.npy", "--logits", "--rule", "random.json", "-o", "sets.jsonl")
     with monkeypatch.context() as patch:
         interrupt(patch, 3, KeyboardInterrupt())
         code, out, err = run(capsys, *arguments)
@@ -170,7 +170,7 @@ def test_a_wrong_row_in_the_middle_is_named_and_what_is_finished_stays(capsys):
         "version",
     ],
 )
-def test_another_question_starts_anew(change, capsys, monkeypatch):
+def test_another_task_starts_anew(change, capsys, monkeypatch):
     arguments = ["-o", "sets.jsonl", "scores.npy", "--logits", "--rule", "top.json", "--seed", "5"]
     with monkeypatch.context() as patch:
         interrupt(patch, 3, KeyboardInterrupt())
@@ -197,7 +197,7 @@ def test_another_question_starts_anew(change, capsys, monkeypatch):
     assert Path("sets.jsonl").read_bytes() == Path("other.jsonl").read_bytes()
 
 
-def test_a_question_that_was_killed_early_leaves_no_rows_to_the_one_before(capsys, monkeypatch):
+def test_a_task_that_was_killed_early_leaves_no_rows_to_the_one_before(capsys, monkeypatch):
     arguments = ["scores.npy", "--logits", "--rule", "top.json", "-o", "sets.jsonl"]
     with monkeypatch.context() as patch:
         interrupt(patch, 3, KeyboardInterrupt())
@@ -241,8 +241,8 @@ def test_a_second_command_is_refused_until_the_output_is_in_place(form, moment, 
             return replace(source, target)
         if moment == "after":
             replace(source, target)
-        # Another question, which would discard the rows of this one.
-        told.append(run(capsys, *arguments, "--rule", "chance.json", "--seed", "9"))
+        # Another task, which would discard the rows of this one.
+        told.append(run(capsys, *arguments, "--rule", "random.json", "--seed", "9"))
         return replace(source, target) if moment == "before" else Path(target)
 
     with monkeypatch.context() as patch:

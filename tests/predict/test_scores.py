@@ -89,7 +89,7 @@ def test_bfloat16_keeps_its_type_and_parquet_of_float32_too():
 
 
 @pytest.mark.parametrize("ending", FORMATS)
-def test_reading_goes_on_from_the_end_of_any_block(ending):
+def test_reading_resumes_at_the_end_of_any_block(ending):
     scores = open_scores(**write_scores(ending), from_logits=True)
     for start in (5, 10, 20, 23):
         blocks = list(scores.blocks(start))
@@ -104,7 +104,7 @@ def test_reading_goes_on_from_the_end_of_any_block(ending):
 
 
 @pytest.mark.parametrize("ending", [".npy", "fortran", ".npz", ".safetensors"])
-def test_blocks_are_memory_of_their_own_and_a_file_that_is_cut_meanwhile_is_told(ending):
+def test_blocks_do_not_map_the_file_and_a_truncated_file_is_reported(ending):
     scores = open_scores(**write_scores(ending), from_logits=True)
     blocks = scores.blocks()
     first = next(blocks).scores.clone()
@@ -207,7 +207,7 @@ def read_all(scores: Scores) -> int:
     return scores.num_rows + len(list(scores.blocks()))
 
 
-def test_an_unnamed_column_of_ids_can_be_told():
+def test_an_unnamed_column_can_hold_ids():
     Path("x.csv").write_text(",b\nfirst,1\n")
     scores = open_scores("x.csv", from_logits=True, id_column="")
     assert (scores.names, next(scores.blocks()).ids) == (("b",), ["first"])
@@ -228,7 +228,7 @@ def test_a_wrong_array_is_refused_in_one_sentence(array, message):
         read_all(open_scores("x.npy", from_logits=True))
 
 
-def test_files_that_are_missing_damaged_or_of_another_kind_are_told():
+def test_files_that_are_missing_damaged_or_of_another_kind_are_refused():
     np.savez("two.npz", a=np.zeros((1, 2)), b=np.zeros((1, 2)))
     Path("cut.npy").write_bytes(b"\x93NUMPY")
     Path("x.txt").write_text("0")
@@ -247,7 +247,7 @@ def test_files_that_are_missing_damaged_or_of_another_kind_are_told():
             open_scores(path, from_logits=True, **options)
 
 
-def test_a_file_that_vanishes_while_it_is_read_is_told():
+def test_a_file_that_vanishes_while_it_is_read_is_named():
     scores = open_scores(**write_scores(".npy"), from_logits=True)
     Path("scores.npy").unlink()
     with pytest.raises(InputError, match=r"`scores.npy` cannot be read: No such file or directory."):
@@ -303,7 +303,7 @@ def test_sets_of_labels_come_in_every_form_and_by_block(form):
     assert torch.equal(to_index_lists(labels_of(target, block), 4), to_index_lists(LISTS[5:10], 4))
 
 
-def test_one_class_is_told_by_the_form_of_arrays_and_by_the_rows_of_text():
+def test_the_shape_of_arrays_and_the_rows_of_text_decide_between_class_and_set():
     scores = open_scores(**write_scores(".npy"), from_logits=True)
     classes = torch.arange(23) % 4
     np.save("y.npy", classes.numpy().astype(np.int32))
