@@ -36,7 +36,7 @@ from shortlist.functional.metrics.f1 import F1Counts, f1_counts, f1_score
 from shortlist.functional.metrics.propensity import propensities, propensity_scored_precision_at_k
 from shortlist.functional.metrics.ranking import f1_at_k, hits_at_k, ndcg_at_k, precision_at_k, recall_at_k
 from shortlist.functional.metrics.scene_graph import scene_graph_recall
-from shortlist.functional.order.largest import kth_largest, noised_kth_largest
+from shortlist.functional.order_statistics import kth_largest, noised_kth_largest
 from shortlist.functional.polynomials.symmetric import log_elementary_symmetric
 from shortlist.functional.sparse_top import sparse_top, sparsemax
 from shortlist.label_axis.linear_logits import LinearLogits, TopLabels

@@ -1,11 +1,11 @@
-"""The machine code of noised order statistics: the k-th largest of ``x + epsilon Z``, for many draws of ``Z``.
+"""Numba code of noised order statistics: the k-th largest of ``x + epsilon Z``, for many draws of ``Z``.
 
-A row is put in order roughly, into buckets of nearly equal logits. A threshold is chosen that a few more than k noised
-labels should exceed. A label in a bucket that ends at the logit ``b`` can do so only if its noise exceeds the level
-``(threshold - b) / epsilon``, which in most buckets has a small probability ``q``. The labels whose noise exceeds the
-level are found by skipping over the others, and get a value from the normal distribution above it. If k values or more
-exceed the threshold, the k-th largest of all is among them. If not, which is rare, the missing noise is drawn too, from
-the normal distribution below the levels. So the law is exact wherever the threshold lies.
+The noise of a label is a function of the seed, the row, the sample and the label (`shortlist.functional.noise`), so it
+can be evaluated for any label by itself. A threshold is chosen that a few more than k noised labels should exceed. The
+labels of a row are put into buckets of nearly equal logits; a label in a bucket that ends at the logit ``b`` can exceed
+the threshold only if its noise exceeds ``(threshold - b) / epsilon``, that is if its 32 random bits are small.
+Only such labels get a value. If k values or more exceed the threshold, the k-th largest of all is among them;
+otherwise, which is rare, all labels are evaluated. So the result does not depend on the threshold.
 """
 
 from __future__ import annotations
@@ -25,17 +25,11 @@ _REACHED = np.array([0.5 * math.erfc(_STEP * (i - _STEPS) / math.sqrt(2)) for i 
 """The probability that noise exceeds the level ``_STEP * (i - _STEPS)``."""
 
 _HEAD = 4.5
-"""How far above the k-th largest logit the buckets start, in epsilon: noise lifts the k-th of many labels so high."""
+"""How far above the k-th largest logit the buckets start, in epsilon: noise lifts the k-th of many labels that high."""
 
 _BINS = 64
 _SPARE = 2.5
-"""By so many deviations more than k labels should exceed the threshold."""
-
-_DENSE = 1 / 8
-"""Where this share of a bucket exceeds the level, every label is asked; else those that do not are skipped."""
-
-_HAZARD = -np.log1p(-np.minimum(_REACHED, _DENSE))
-"""Of such a level: how many labels are skipped is geometric, a whole number of an exponential number over this rate."""
+"""By so many standard deviations more than k labels should exceed the threshold."""
 
 # The noise that is exceeded with probability exp(-r^2), r from sqrt(log 2) to 9: (U5 r^5 + ...) / (D4 r^4 + ... + 1),
 # with an error of 4e-9 times that noise, or times 0.7 where it is less.
@@ -47,23 +41,16 @@ _L3, _L5, _L7, _L9, _LN2 = (np.float32(c) for c in (1 / 3, 1 / 5, 1 / 7, 1 / 9, 
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 _ROOT_HALF, _EXPONENT = np.int32(0x3F3504F3), np.int32(23)
 _LEAST = 1e-35
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN, _ALL = np.uint64(0x9E3779B97F4A7C15), np.uint32(0xFFFFFFFF)
+_NONE = np.uint64(0)
 
 
 @compiled()
-def _number(z: Any) -> Any:
-    """The number in (0, 1), of 53 bits, that the generator SplitMix64 (Steele, Lea, Flood) has for a state."""
+def _mix(z: Any) -> Any:
+    """The output function of SplitMix64 (Steele, Lea, Flood): 64 random bits for a state."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return np.float64(z >> np.uint64(11)) * 2.0**-53 + 2.0**-54
-
-
-@compiled()
-def _uniform(state: Any) -> Any:
-    """The next number of a state."""
-    state[0] += _GOLDEN
-    return _number(state[0])
+    return z ^ (z >> np.uint64(31))
 
 
 @compiled("contract", "nsz")
@@ -122,26 +109,21 @@ def _above_the_kth(x: Any, k: Any, low: Any, high: Any, least: Any, counts: Any)
 
 
 @compiled()
-def _fill_buckets(x: Any, top: Any, width: Any, bucket: Any, starts: Any, order: Any) -> None:
-    """The labels by buckets of ``width`` from ``top`` down; what lies beyond either end is in the last one there."""
-    n, last, per_width = x.shape[0], np.float32(_BUCKETS - 1), np.float32(1 / width)
+def _fill_buckets(x: Any, top: Any, width: Any, bucket: Any, counts: Any) -> None:
+    """The bucket of each label, by ``width`` from ``top`` down, and their sizes; the outer ones have no other end."""
+    last, per_width = np.float32(_BUCKETS - 1), np.float32(1 / width)
     near, far = np.float32(top), np.float32(top - np.float32(top))
-    for j in range(n):
+    for j in range(x.shape[0]):
         depth = ((near - x[j]) + far) * per_width
         depth = depth if depth > _ZERO else _ZERO
         bucket[j] = np.int32(depth if depth < last else last)
-    starts[:] = 0
-    for j in range(n):
-        starts[bucket[j] + 2] += 1
-    for b in range(2, _BUCKETS + 2):
-        starts[b] += starts[b - 1]
-    for j in range(n):
-        order[starts[bucket[j] + 1]] = j
-        starts[bucket[j] + 1] += 1
+    counts[:] = 0
+    for j in range(x.shape[0]):
+        counts[bucket[j]] += 1
 
 
 @compiled()
-def _steps_down(starts: Any, wanted: Any) -> Any:
+def _steps_down(counts: Any, wanted: Any) -> Any:
     """The least number of steps below the top at which ``wanted`` labels are expected; ``_STEPS`` if there is none."""
     low, high = 0, _STEPS
     while low < high:
@@ -149,7 +131,7 @@ def _steps_down(starts: Any, wanted: Any) -> Any:
         expected = 0.0
         for b in range(_BUCKETS):
             at = _PER_BUCKET * b + _PER_BUCKET // 2 - middle + _STEPS
-            expected += (starts[b + 1] - starts[b]) * _REACHED[at]
+            expected += counts[b] * _REACHED[at]
         if expected >= wanted:
             high = middle
         else:
@@ -158,42 +140,39 @@ def _steps_down(starts: Any, wanted: Any) -> Any:
 
 
 @compiled()
-def _draw(order: Any, starts: Any, q: Any, hazard: Any, state: Any, labels: Any, tails: Any) -> Any:
-    """The labels whose noise exceeds the level of their bucket, and the probability to exceed that noise; how many."""
-    count, left = 0, -math.log(_uniform(state))
-    for b in range(_BUCKETS):
-        j, stop, share, rate = starts[b], starts[b + 1], q[b], hazard[b]
-        if share > _DENSE:
-            z = state[0]  # apart from memory that the compiler must believe to be written to
-            for place in range(j, stop):
-                z += _GOLDEN
-                tail = _number(z)
-                labels[count], tails[count] = order[place], tail
-                count += 1 if tail < share else 0
-            state[0] = z
-        else:
-            while left < (stop - j) * rate:
-                j = min(j + int(left / rate), stop - 1)
-                labels[count], tails[count] = order[j], share * _uniform(state)
-                count += 1
-                j += 1
-                left = -math.log(_uniform(state))
-            left -= (stop - j) * rate
+def _fill_words(key: Any, words: Any) -> None:
+    state = key
+    for i in range(words.shape[0]):
+        words[i] = _mix(state + _GOLDEN * np.uint64(i + 1))
+
+
+@compiled()
+def _mark(bits: Any, levels: Any, hits: Any) -> None:
+    for j in range(levels.shape[0]):
+        hits[j] = np.uint8(bits[j] <= levels[j])
+
+
+@compiled()
+def _draw(key: Any, levels: Any, words: Any, hits: Any, labels: Any, found: Any) -> Any:
+    """The labels whose 32 random bits are at most their level, and these bits; returns how many."""
+    _fill_words(key, words)
+    bits, count = words.view(np.uint32), 0
+    _mark(bits, levels, hits)
+    groups = hits.view(np.uint64)
+    for i in range(groups.shape[0]):
+        if groups[i] != _NONE:  # eight labels at a time
+            for j in range(8 * i, min(8 * i + 8, levels.shape[0])):
+                labels[count], found[count] = j, bits[j]
+                count += np.int64(hits[j])
     return count
 
 
 @compiled()
-def _draw_rest(bucket: Any, q: Any, state: Any, seen: Any, count: Any, labels: Any, tails: Any) -> Any:
-    """Every label that has none gets noise below the level of its bucket; how many there are."""
-    seen[:] = False
-    for i in range(count):
-        seen[labels[i]] = True
-    for j in range(bucket.shape[0]):
-        if not seen[j]:
-            share = q[bucket[j]]
-            labels[count], tails[count] = j, share + (1 - share) * _uniform(state)
-            count += 1
-    return count
+def _refine(key: Any, labels: Any, bits: Any, tails: Any) -> None:
+    """The probability to exceed the noise of each label: its 32 bits, and 53 more below them."""
+    for i in range(labels.shape[0]):
+        more = _mix(~key + _GOLDEN * np.uint64(labels[i] + 1)) >> np.uint64(11)
+        tails[i] = (np.float64(bits[i]) + np.float64(more) * 2.0**-53 + 2.0**-54) * 2.0**-32
 
 
 @compiled()
@@ -240,17 +219,17 @@ def noised_kth(
 ) -> None:
     """The mean of the k-th largest noised value, and the share of the samples in which each label is it.
 
-    Of the rows from ``first`` to ``last``; a row that is not finite has the mean NaN. What is drawn for a row depends
-    on the seed and on the place of the row alone.
+    It covers the rows from ``first`` to ``last``; a row that is not finite has the mean NaN.
     """
     n = x.shape[1]
-    order, labels, kept = np.empty(n, np.int32), np.empty(n + 1, np.int32), np.empty(n + 1, np.int32)
-    tails, values = np.empty(n + 1), np.empty(n + 1)
+    labels, kept = np.empty(n + 1, np.int32), np.empty(n + 1, np.int32)
+    words, found = np.empty((n + 1) // 2, np.uint64), np.empty(n + 1, np.uint32)
+    tails, values, hits = np.empty(n + 1), np.empty(n + 1), np.zeros((n + 7) // 8 * 8, np.uint8)
     bits, signs = np.empty(n, np.int32), np.empty(n, np.float32)
     exponents, noise = np.empty(n, np.float32), np.empty(n, np.float32)
-    bucket, seen, counts = np.empty(n, np.int32), np.empty(n, np.bool_), np.empty(_BINS, np.int64)
-    starts, state = np.empty(_BUCKETS + 2, np.int64), np.empty(1, np.uint64)
-    q, hazard = np.empty(_BUCKETS), np.empty(_BUCKETS)
+    bucket, bins, counts = np.empty(n, np.int32), np.empty(_BINS, np.int64), np.empty(_BUCKETS, np.int64)
+    levels, everything = np.empty(n, np.uint32), np.full(n, _ALL, np.uint32)
+    level_of = np.empty(_BUCKETS, np.uint32)
     width = _PER_BUCKET * _STEP * epsilon
     for i in range(first, last):
         share[i] = 0
@@ -259,25 +238,27 @@ def noised_kth(
             mean[i] = np.nan
             continue
         if high - low > (_BUCKETS * _PER_BUCKET * _STEP - _HEAD) * epsilon:
-            high = _above_the_kth(x[i], k, low, high, width, counts)
+            high = _above_the_kth(x[i], k, low, high, width, bins)
         top = high + _HEAD * epsilon
-        _fill_buckets(x[i], top, width, bucket, starts, order)
-        steps = _steps_down(starts, k + _SPARE * math.sqrt(k) + 1)
+        _fill_buckets(x[i], top, width, bucket, counts)
+        steps = _steps_down(counts, k + _SPARE * math.sqrt(k) + 1)
         threshold = top - steps * _STEP * epsilon if steps < _STEPS else -np.inf
         for b in range(_BUCKETS):
-            level = _PER_BUCKET * b - steps + _STEPS
-            q[b], hazard[b] = _REACHED[level], _HAZARD[level]
-            if b == 0 or steps == _STEPS:
-                q[b] = 1.0
-        state[0] = np.uint64(seed)
-        state[0] = np.uint64(_uniform(state) * 2.0**63) + np.uint64(i) * np.uint64(0xD1342543DE82EF95)
-        total = 0.0
-        for _ in range(samples):
-            count = _draw(order, starts, q, hazard, state, labels, tails)
+            # One step lower than the end of the bucket, for logits that were rounded into it.
+            reached = _REACHED[max(_PER_BUCKET * b - steps + _STEPS - 1, 0)]
+            level_of[b] = _ALL if b == 0 or steps == _STEPS else np.uint32(reached * (2.0**32 - 1))
+        for j in range(n):
+            levels[j] = level_of[bucket[j]]
+        row_key, total = _mix(seed + _GOLDEN * np.uint64(i + 1)), 0.0
+        for sample in range(samples):
+            key = _mix(row_key + _GOLDEN * np.uint64(sample + 1))
+            count = _draw(key, levels, words, hits, labels, found)
+            _refine(key, labels[:count], found[:count], tails[:count])
             _noise(tails[:count], bits, signs, exponents, noise)
             reaching = _keep(x[i], epsilon, threshold, labels, noise[:count], values, kept)
             if reaching < k:
-                count = _draw_rest(bucket, q, state, seen, count, labels, tails)
+                count = _draw(key, everything, words, hits, labels, found)
+                _refine(key, labels[:count], found[:count], tails[:count])
                 _noise(tails[:count], bits, signs, exponents, noise)
                 reaching = _keep(x[i], epsilon, -np.inf, labels, noise[:count], values, kept)
             value, label = _select(values, kept, reaching, k)

@@ -1,4 +1,4 @@
-"""The tests of this folder start from the same seed, and compiled loops take rows however few they are."""
+"""The tests of this folder start from the same seed, and kernels take rows however few they are."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from shortlist.kernels import chooser
 
 
 @pytest.fixture(autouse=True)
-def _loops_for_all(monkeypatch):
+def _kernels_for_small_inputs(monkeypatch):
     monkeypatch.setattr(chooser, "LEAST_ENTRIES", 1)
 
 

@@ -18,6 +18,11 @@ each_projection = pytest.mark.parametrize("projection", PROJECTIONS, ids=str)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 
 
+@pytest.fixture(autouse=True, params=["on", "off"])
+def _with_and_without_kernels(request, monkeypatch):
+    monkeypatch.setenv("SHORTLIST_KERNELS", request.param)
+
+
 def rounded(k: float, dtype: torch.dtype) -> float:
     """``k`` as the operator sees it."""
     return torch.tensor(k, dtype=dtype).item()

@@ -11,21 +11,16 @@ from torch.autograd import gradcheck
 from torch.func import vmap
 
 from shortlist.functional import kth_largest, noised_kth_largest
-from shortlist.kernels import chooser
-from shortlist.kernels.compilation import can_compile
 from tests import reference
 
 INF = math.inf
 quick = settings(derandomize=True, deadline=None, max_examples=40)
 
 
-@pytest.fixture(params=["compiled", "not compiled"])
+@pytest.fixture(params=["on", "off"])
 def _both_ways(request, monkeypatch) -> None:
-    """By the loop that numba compiles, and by tensor operations alone."""
-    if request.param == "compiled" and not can_compile():
-        pytest.skip("numba is not there")
-    if request.param == "not compiled":
-        monkeypatch.setattr(chooser, "LEAST_ENTRIES", math.inf)
+    """By the kernel, if there is one, and by tensor operations alone."""
+    monkeypatch.setenv("SHORTLIST_KERNELS", request.param)
 
 
 both_ways = pytest.mark.usefixtures("_both_ways")
@@ -210,7 +205,6 @@ def check_distribution(n: int, k: int, epsilon: float, shape: str, draws: int, b
     assert (error <= 4.5 * (counts + slope.double())[often].clamp(min=1).sqrt()).all()
 
 
-@both_ways
 @pytest.mark.parametrize("shape", ["flat", "normal", "peaked"])
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 20.0])
 @pytest.mark.parametrize(("n", "k"), [(12, 3), (1000, 6)])
@@ -218,14 +212,12 @@ def test_drawn_noise_has_the_distribution_of_plain_simulation(n, k, epsilon, sha
     check_distribution(n, k, epsilon, shape, draws=1000)
 
 
-@both_ways
 @pytest.mark.parametrize(("shape", "beside"), [("flat", "peaked"), ("peaked", "flat"), ("wide", "flat")])
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 20.0])
 def test_rows_of_another_shape_in_the_batch_do_not_change_the_distribution(epsilon, shape, beside):
     check_distribution(1000, 6, epsilon, shape, draws=1000, beside=beside)
 
 
-@both_ways
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["flat", "normal", "peaked"])
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 20.0])
@@ -234,7 +226,6 @@ def test_many_draws_have_the_distribution_of_plain_simulation(n, k, epsilon, sha
     check_distribution(n, k, epsilon, shape, draws=5000)
 
 
-@both_ways
 @pytest.mark.parametrize("n", [12, 4000])
 def test_samples_and_rows_are_independent(n):
     """The variance of a mean of m draws is 1/m of that of one, and neighbouring rows are not correlated."""
@@ -248,6 +239,28 @@ def test_samples_and_rows_are_independent(n):
     centred = one - one.mean()
     correlation = (centred[1:] * centred[:-1]).mean() / one.var()
     assert abs(correlation.item()) <= 4 / math.sqrt(draws)
+
+
+@pytest.mark.parametrize(("shape", "k", "epsilon"), [((40, 1000), 6, 1.0), ((9, 3001), 21, 0.1), ((5, 2, 50), 3, 20.0)])
+def test_a_seed_gives_the_same_noise_with_and_without_kernels_and_in_double_precision(
+    shape, k, epsilon, fresh, monkeypatch
+):
+    x = torch.randn(shape, generator=fresh)
+    found = []
+    for kernels, dtype in (("on", torch.float32), ("off", torch.float32), ("off", torch.float64)):
+        monkeypatch.setenv("SHORTLIST_KERNELS", kernels)
+        generator = torch.Generator().manual_seed(5)
+        found.append(value_and_gradient(noised_kth_largest, x.to(dtype), k, epsilon=epsilon, generator=generator))
+    for value, slope in found[:2]:
+        assert torch.allclose(value.double(), found[2][0], rtol=1e-6, atol=1e-6 * epsilon)
+        assert torch.allclose(slope.double(), found[2][1], atol=1e-6)
+
+
+def test_the_draw_does_not_depend_on_the_other_rows(fresh, monkeypatch):
+    monkeypatch.setenv("SHORTLIST_KERNELS", "off")
+    x = torch.randn(300, 200, generator=fresh)
+    together, alone = (noised_kth_largest(part, 3, generator=torch.Generator().manual_seed(1)) for part in (x, x[:7]))
+    assert torch.equal(together[:7], alone)
 
 
 def test_the_number_of_threads_does_not_change_what_is_drawn(fresh):

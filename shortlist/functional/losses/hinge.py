@@ -12,7 +12,7 @@ from shortlist.functional.losses.labeled_logits import read_plain
 from shortlist.functional.losses.reduction import Reduction
 from shortlist.functional.losses.soft_maximum import own_logits, split
 from shortlist.functional.losses.softmax import class_margin, log1pexp
-from shortlist.functional.order.largest import kth_largest, largest, noised_kth_largest
+from shortlist.functional.order_statistics import kth_largest, largest, noised_kth_largest
 from shortlist.functional.polynomials.symmetric import log_symmetric_ratio
 
 __all__ = ["noised_topk", "smooth_topk_svm", "topk_hinge"]

@@ -18,7 +18,7 @@ from shortlist.checks import check_logits
 from shortlist.functional.losses.block_reductions import SoftMaxima, TruncatedSoftMaximum
 from shortlist.functional.losses.reduction import Reduction, check_weight, reduce_rows
 from shortlist.functional.losses.soft_maximum import bounded, soft_maxima, split, without_unknown
-from shortlist.functional.order.largest import largest
+from shortlist.functional.order_statistics import largest
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.once_differentiable import once_differentiable
 from shortlist.label_axis.processes import (

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shortlist.checks import check_logits, check_number
 from shortlist.functional.autograd import RowFunction
-from shortlist.functional.order.noise import noised_mean
+from shortlist.functional.noise import noised_mean
 from shortlist.tensors import may_look, moved, solvable
 
 
@@ -53,9 +53,8 @@ def noised_kth_largest(
     The gradient is the average of the one-hot vectors of where the ``k``-th was found, which is an unbiased estimate
     of the gradient of the expected value.
 
-    On the CPU only noise that can matter is drawn: the labels that lead get theirs, and of the others those whose
-    noise is large. Where that turns out not to settle the ``k``-th place, the rest is drawn from what is left of the
-    distribution, so the result has exactly the stated law; memory does not grow with ``samples``.
+    On the CPU only noise that can matter is evaluated: that of labels which can reach the ``k``-th place. Memory does
+    not grow with ``samples``.
 
     Args:
         x: any shape, floating; float16 and bfloat16 are computed in float32.
@@ -63,8 +62,8 @@ def noised_kth_largest(
         epsilon: the scale of the noise, at least 0.
         samples: ``M``, at least 1.
         dim: the label axis.
-        generator: makes the draw reproducible, on one and the same installation: with numba other numbers are drawn
-            than without.
+        generator: makes the draw reproducible: a seed gives the same noise with and without numba, up to the rounding
+            of float32.
         noise: ``Z`` given instead of drawn, the shape of ``x`` behind an axis of samples.
 
     Returns:

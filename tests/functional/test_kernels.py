@@ -1,4 +1,4 @@
-"""The compiled loops and the tensor versions answer alike, whatever the shape, the threads, the rows and numba."""
+"""Kernels and tensor operations agree, whatever the shape, the threads, the rows and the installation of numba."""
 
 import math
 import subprocess
@@ -59,7 +59,7 @@ def value_and_gradient(projection, logits, k, **options):
 
 @pytest.mark.parametrize("scale", [0.01, 1, 3, 10, 30, 100])
 @pytest.mark.parametrize(("rows", "labels", "k"), [(256, 100, 5), (40, 1000, 5), (40, 1000, 100), (3, 40_000, 20)])
-def test_ordinary_rows_are_settled_by_the_loop_and_as_by_tensors(
+def test_ordinary_rows_are_settled_by_the_kernel_and_as_by_tensors(
     rows, labels, k, scale, unsettled, by_tensors, two_threads, fresh
 ):
     logits = scale * torch.randn(rows, labels, generator=fresh)
@@ -70,7 +70,7 @@ def test_ordinary_rows_are_settled_by_the_loop_and_as_by_tensors(
         )
         for mine, theirs in zip(loop, tensors, strict=True):
             assert torch.allclose(mine, theirs, rtol=2e-5, atol=2e-5 * scale if projection is lml_dual else 2e-6)
-    assert unsettled, "the loops were not called"
+    assert unsettled, "the kernels were not called"
     assert not any(unsettled)
 
 
@@ -104,7 +104,7 @@ def test_hard_rows_without_numba_agree_with_the_reference(projection, by_tensors
 
 
 @pytest.mark.parametrize("mask_value", [-math.inf, -1e4, -1e9, torch.finfo(torch.float32).min])
-def test_rows_that_are_mostly_masked_are_settled_by_the_loop(mask_value, unsettled, fresh):
+def test_rows_that_are_mostly_masked_are_settled_by_the_kernel(mask_value, unsettled, fresh):
     logits = torch.randn(64, 1000, generator=fresh)
     absent = torch.rand(64, 1000, generator=fresh) < 0.9
     for projection in (lml, sparse_top):

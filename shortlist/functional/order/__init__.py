@@ -1,1 +1,0 @@
-"""Order statistics that learn: the k-th largest, plain and smoothed by noise."""
