@@ -28,11 +28,22 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(folder: Path, output: str, *more: str) -> dict[str, float]:
-    """The figures that a command prints."""
+    """The metrics that a command prints."""
     line = command(folder, output, *more)
     done = subprocess.run(line, cwd=folder, env=environment(), capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, without_progress(done.stderr)) == (0, "")
     return json.loads(done.stdout)
+
+
+def without_progress(shown: str) -> str:
+    """What a command writes besides its progress, a line every half minute."""
+    return "".join(line for line in shown.splitlines(keepends=True) if not line.startswith("training: "))
+
+
+def finish(process: subprocess.Popen) -> tuple[str, str]:
+    """Outputs of a command at its end, without its progress."""
+    out, err = process.communicate()
+    return out, without_progress(err)
 
 
 def start(folder: Path, output: str, *more: str, **variables: str) -> subprocess.Popen:

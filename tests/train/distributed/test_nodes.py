@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.train.distributed.commands import command, environment, history, run, start
+from tests.train.distributed.commands import command, environment, finish, history, run, start
 
 pytestmark = pytest.mark.slow
 OPTIONS = ("--nodes", "2", "--epochs", "40")
@@ -33,7 +33,7 @@ def both(folder: Path, *more: str, outputs: tuple[str, str] = ("model", "model")
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_nodes_train_what_one_process_does_and_the_first_writes_the_model(tmp_path, strategy):
     nodes = both(tmp_path, "--strategy", strategy)
-    (figures, *shown), other = (node.communicate() for node in nodes)
+    (figures, *shown), other = (finish(node) for node in nodes)
     assert [node.returncode for node in nodes] == [0, 0]
     assert shown == [""]
     assert other == ('{"model": "model"}\n', "")
@@ -51,14 +51,14 @@ def test_a_node_that_dies_ends_the_other_and_both_go_on(tmp_path, victim):
     while not last.exists() and all(node.poll() is None for node in nodes):
         time.sleep(0.001)
     os.killpg(nodes[victim].pid, signal.SIGKILL)
-    out, err = nodes[1 - victim].communicate()
+    out, err = finish(nodes[1 - victim])
     assert (nodes[1 - victim].returncode, out) == (2, "")
     assert err.startswith(f"shortlist: process 0 of 1 of node {1 - victim} cannot reach the others (")
     assert err.endswith("); the run continues when all nodes are started again.\n")
     assert err.count("\n") == 1
-    nodes[victim].communicate()
+    finish(nodes[victim])
     again = both(tmp_path, "--resume")
-    said = [node.communicate() for node in again]
+    said = [finish(node) for node in again]
     assert [node.returncode for node in again] == [0, 0], said
     wanted = run(tmp_path, "alone", "--epochs", "40")
     assert json.loads(said[0][0]) == pytest.approx(wanted, rel=1e-3, abs=0.05)
@@ -67,16 +67,16 @@ def test_a_node_that_dies_ends_the_other_and_both_go_on(tmp_path, victim):
 def test_nodes_that_find_checkpoints_of_different_epochs_are_refused(tmp_path):
     run(tmp_path, "one", "--epochs", "40")
     nodes = both(tmp_path, outputs=("one", "one"))  # has ended, and is only read
-    assert [node.communicate()[1] for node in nodes] == ["", ""]
+    assert [finish(node)[1] for node in nodes] == ["", ""]
     assert [node.returncode for node in nodes] == [0, 0]
     part = tmp_path / "part" / "checkpoints" / "last.ckpt"
     alone = start(tmp_path, "part", "--epochs", "40")
     while not part.exists() and alone.poll() is None:
         time.sleep(0.001)
     alone.kill()
-    alone.communicate()
+    finish(alone)
     nodes = both(tmp_path, outputs=("new", "part"))
-    said = [node.communicate()[1] for node in nodes]
+    said = [finish(node)[1] for node in nodes]
     assert [node.returncode for node in nodes] == [2, 2]
     assert any("all nodes must see one folder.\n" in each for each in said), said
 

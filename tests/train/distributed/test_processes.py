@@ -12,7 +12,7 @@ import pytest
 from shortlist.train import fit
 from shortlist.train.checkpoints import AtomicCheckpoints
 from shortlist.train.distributed.processes import Topology, run_processes
-from tests.train.distributed.commands import environment, history, is_gone, run, start, trainers
+from tests.train.distributed.commands import environment, finish, history, is_gone, run, start, trainers
 from tests.train.small_data import classes, quick
 
 pytestmark = pytest.mark.slow
@@ -119,7 +119,7 @@ def test_a_killed_process_ends_the_run_which_continues_with_resume(tmp_path, who
     processes = trainers(command)
     assert len(processes) == 2
     os.kill(command.pid if victim == "command" else processes[victim], kill)
-    out, err = command.communicate()
+    out, err = finish(command)
     if victim == "command":
         assert (command.returncode, out, err) == (-kill, "", "")
     else:
