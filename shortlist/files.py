@@ -80,7 +80,9 @@ def writing(path: str | Path | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if path is None:
+        if path is None or isinstance(
+            error, ChildProcessError | ConnectionError
+        ):  # Not about files.
             raise
         if error.filename is not None and not _concerns(Path(os.fsdecode(error.filename)), Path(path)):
             raise
