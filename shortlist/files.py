@@ -80,9 +80,7 @@ def writing(path: str | Path | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if path is None or isinstance(
-            error, ChildProcessError | ConnectionError
-        ):  # Not about files.
+        if path is None or isinstance(error, ChildProcessError | ConnectionError):  # Not about files.
             raise
         if error.filename is not None and not _concerns(Path(os.fsdecode(error.filename)), Path(path)):
             raise
