@@ -1,6 +1,7 @@
-"""What the losses are known to equal, to tend to, and to leave unchanged."""
+"""Identities, limits and invariances of the losses."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -44,36 +45,95 @@ def close(left: Tensor, right: Tensor, tolerance: float = 1e-11) -> bool:
     return torch.allclose(left, right, rtol=tolerance, atol=tolerance)
 
 
+NOISE = torch.randn(3, 6, N, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+ONE_CLASS = {
+    "cross-entropy is torch's": (F.cross_entropy, torch_cross_entropy),
+    "truncated entropy of one label is cross-entropy": (
+        lambda x, y, **o: F.truncated_topk_entropy(x, y, 1, **o),
+        F.cross_entropy,
+    ),
+    "focal loss without focus is cross-entropy": (lambda x, y, **o: F.focal(x, y, gamma=0.0, **o), F.cross_entropy),
+    "LDAM without margin is cross-entropy of scaled logits": (
+        lambda x, y, **o: F.ldam(x, y, margin=0.0, scale=3.0, **o),
+        lambda x, y, **o: F.cross_entropy(3 * x, y, **o),
+    ),
+    "smooth SVM of one label is cross-entropy with a margin": (
+        lambda x, y, **o: F.smooth_topk_svm(x, y, 1, temperature=0.5, margin=0.7, **o),
+        lambda x, y, **o: 0.5 * F.ldam(x, y, margin=0.7, scale=2.0, **o),
+    ),
+    "sparsemax loss is a Fenchel-Young loss": (
+        lambda x, y, **o: F.sparsemax_loss(x, y, reduction="none"),
+        lambda x, y, **o: F.fenchel_young_loss(x, y, F.SparsemaxPotential()),
+    ),
+    **{
+        f"noised loss without noise is the calibrated hinge, k={k}": (
+            lambda x, y, k=k, **o: F.noised_topk(x, y, k, epsilon=0.0, noise=NOISE, **o),
+            lambda x, y, k=k, **o: F.topk_hinge(x, y, k, kind="calibrated", **o),
+        )
+        for k in (1, 5, N)
+    },
+    "the scale of the noised loss multiplies it": (
+        lambda x, y, **o: F.noised_topk(x, y, 2, noise=NOISE, scale=30.0, **o),
+        lambda x, y, **o: 30 * F.noised_topk(x, y, 2, noise=NOISE, **o),
+    ),
+}
+"""Two losses of logits and classes that are equal, weights and reductions included."""
+
+SETS = {
+    "BCE is torch's": (F.bce, binary_cross_entropy_with_logits),
+    "asymmetric loss without focus or clip is BCE": (
+        lambda x, hot, **o: F.asymmetric(x, hot, gamma_positive=0.0, gamma_negative=0.0, clip=0.0, **o),
+        F.bce,
+    ),
+    "two-way loss of bool labels": (lambda x, hot, **o: F.two_way(x, hot.bool(), **o), F.two_way),
+    "ROLE is symmetric": (
+        lambda x, hot, **o: F.role(x, NOISE[0], hot, 2.0, **o),
+        lambda x, hot, **o: F.role(NOISE[0], x, hot, 2.0, **o),
+    ),
+}
+"""The same for logits and multi-hots."""
+
+ONE_POSITIVE = {
+    "sparse-top loss": (F.sparse_top_loss, F.sparsemax_loss),
+    "multilabel softmax": (F.multilabel_softmax, F.cross_entropy),
+    "assume negative": (
+        F.assume_negative,
+        lambda x, y, **o: _weighted_bce(x, torch.eye(N, dtype=x.dtype)[y]),
+    ),
+    **{
+        f"multilabel truncated entropy, k={k}": (
+            lambda x, y, k=k, **o: F.multilabel_truncated_topk_entropy(x, y, k, **o),
+            lambda x, y, k=k, **o: F.truncated_topk_entropy(x, y, k, **o),
+        )
+        for k in (1, 3, N)
+    },
+}
+"""Losses of sets, and what they are for one positive."""
+
+
+def _weighted_bce(x: Tensor, truth: Tensor) -> Tensor:
+    weights = truth + (1 - truth) / (N - 1)
+    return binary_cross_entropy_with_logits(x, truth, weights, reduction="none").sum(-1)
+
+
+def agree(left: Callable[..., Tensor], right: Callable[..., Tensor], x: Tensor, target: Tensor, **options) -> bool:
+    x = x.clone().requires_grad_()
+    values = [function(x, target, **options) for function in (left, right)]
+    slopes = [slope(value, x)[0] for value in values]
+    return close(*values, 1e-10) and close(*slopes, 1e-10)
+
+
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
-def test_cross_entropy_is_that_of_torch(logits, classes, reduction, fresh):
-    weight = torch.rand(N, generator=fresh, dtype=torch.float64)
-    for w in (None, weight):
-        options = {"weight": w, "reduction": reduction}
-        assert close(F.cross_entropy(logits, classes, **options), torch_cross_entropy(logits, classes, **options))
+@pytest.mark.parametrize("name", [*ONE_CLASS, *SETS])
+def test_two_losses_are_equal(name, reduction, logits, classes, hot, fresh):
+    losses, target = (ONE_CLASS[name], classes) if name in ONE_CLASS else (SETS[name], hot)
+    for weight in (None, torch.rand(N, generator=fresh, dtype=torch.float64)):
+        assert agree(*losses, logits, target, weight=weight, reduction=reduction)
 
 
-def test_truncated_entropy_of_one_label_is_cross_entropy(logits, classes):
-    truncated, plain = (f(logits, classes, reduction="none") for f in (_truncated_at_one, F.cross_entropy))
-    assert close(truncated, plain)
-
-
-def _truncated_at_one(logits: Tensor, target: Tensor, **options) -> Tensor:
-    return F.truncated_topk_entropy(logits, target, 1, **options)
-
-
-@pytest.mark.parametrize("k", range(1, N + 1))
-def test_multilabel_truncated_entropy_of_one_positive_is_the_single_label_one(logits, classes, k):
-    many, single = (
-        f(logits, classes, k, reduction="none") for f in (F.multilabel_truncated_topk_entropy, F.truncated_topk_entropy)
-    )
-    assert close(many, single)
-
-
-@pytest.mark.parametrize("k", [1, 2, 5, N - 1, N])
-def test_noised_loss_without_noise_is_the_calibrated_hinge(logits, classes, k, fresh):
-    hinge = F.topk_hinge(logits, classes, k, kind="calibrated", reduction="none")
-    for options in ({}, {"samples": 3}, {"noise": torch.randn(2, 6, N, generator=fresh, dtype=torch.float64)}):
-        assert close(F.noised_topk(logits, classes, k, epsilon=0.0, reduction="none", **options), hinge)
+@pytest.mark.parametrize("name", ONE_POSITIVE)
+def test_a_loss_of_sets_is_that_of_one_class_for_one_positive(name, logits, classes):
+    assert agree(*ONE_POSITIVE[name], logits, classes, reduction="none")
 
 
 def test_noised_loss_tends_to_the_calibrated_hinge(logits, classes, fresh):
@@ -82,42 +142,6 @@ def test_noised_loss_tends_to_the_calibrated_hinge(logits, classes, fresh):
     for epsilon in (0.1, 1e-3, 1e-6):
         noised = F.noised_topk(logits, classes, 2, epsilon=epsilon, noise=noise, reduction="none")
         assert (noised - hinge).abs().max() <= 5 * epsilon
-
-
-def test_the_scale_of_the_noised_loss_multiplies_it(logits, classes, fresh):
-    noise = torch.randn(5, 6, N, generator=fresh, dtype=torch.float64)
-    one, many = (F.noised_topk(logits, classes, 2, noise=noise, scale=s, reduction="none") for s in (1.0, 30.0))
-    assert close(many, 30 * one)
-
-
-def test_asymmetric_loss_without_focus_or_clip_is_binary_cross_entropy(logits, hot):
-    options = {"gamma_positive": 0.0, "gamma_negative": 0.0, "clip": 0.0}
-    for reduction in ("none", "sum", "mean"):
-        plain = F.bce(logits, hot, reduction=reduction)
-        assert close(F.asymmetric(logits, hot, reduction=reduction, **options), plain)
-        assert close(plain, binary_cross_entropy_with_logits(logits, hot, reduction=reduction))
-
-
-def test_weighted_binary_cross_entropy_is_that_of_torch(logits, hot, fresh):
-    weight = torch.rand(N, generator=fresh, dtype=torch.float64)
-    for reduction in ("none", "sum", "mean"):
-        options = {"weight": weight, "reduction": reduction}
-        assert close(F.bce(logits, hot, **options), binary_cross_entropy_with_logits(logits, hot, **options))
-
-
-def test_focal_loss_without_focus_is_cross_entropy(logits, classes):
-    assert close(F.focal(logits, classes, gamma=0.0), F.cross_entropy(logits, classes))
-
-
-def test_ldam_without_margin_is_cross_entropy_of_scaled_logits(logits, classes):
-    assert close(F.ldam(logits, classes, margin=0.0, scale=3.0), F.cross_entropy(3 * logits, classes))
-
-
-def test_smooth_svm_of_one_label_is_cross_entropy_with_a_margin(logits, classes):
-    """z = e^(x/τ): τ log(1 + Σ e^((α + x_j - x_y)/τ))."""
-    for tau in (0.5, 1.0, 2.0):
-        smooth = F.smooth_topk_svm(logits, classes, 1, temperature=tau, margin=0.7, reduction="none")
-        assert close(smooth, tau * F.ldam(logits, classes, margin=0.7, scale=1 / tau, reduction="none"), 1e-10)
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, N - 1])
@@ -170,12 +194,6 @@ def test_sparse_top_loss_is_zero_exactly_at_its_optimum(hot, dtype):
     lowered = touching.clone()
     lowered[torch.arange(6), hot.argmax(-1)] -= 0.25
     assert (F.sparse_top_loss(lowered, hot, reduction="none") > 0).all()
-
-
-def test_sparsemax_loss_is_the_sparse_top_loss_of_one_class(logits, classes):
-    one, many = (f(logits, classes, reduction="none") for f in (F.sparsemax_loss, F.sparse_top_loss))
-    assert close(one, many)
-    assert close(one, F.fenchel_young_loss(logits, classes, F.SparsemaxPotential()))
 
 
 @pytest.mark.parametrize("loss", SHIFT_INVARIANT, ids=str)
@@ -257,33 +275,11 @@ def test_role_holds_the_other_side_constant(logits, hot, fresh):
         assert close(gradient, slope(alone / 2, mine)[0])
 
 
-def test_role_is_the_same_seen_from_either_side(logits, hot, fresh):
-    estimates = torch.randn(6, N, generator=fresh, dtype=torch.float64)
-    assert close(F.role(logits, estimates, hot, 2.0), F.role(estimates, logits, hot, 2.0))
-
-
 def test_two_way_is_the_sum_of_the_sample_wise_and_the_class_wise_loss(logits, hot):
     whole, samples, classes = (F.two_way(logits, hot, kind=kind) for kind in ("two-way", "sample", "class"))
     assert close(whole, samples + classes)
     across = F.two_way(logits.T.contiguous(), hot.T.contiguous(), kind="sample")
     assert close(classes, across)
-
-
-def test_two_way_answers_alike_for_bool_and_floating_labels(logits, hot):
-    assert torch.equal(F.two_way(logits, hot.bool()), F.two_way(logits, hot))
-
-
-def test_warp_of_one_positive_and_one_negative_is_a_hinge(fresh):
-    x = torch.randn(20, 2, generator=fresh, dtype=torch.float64)
-    hinge = (1 - x[:, 0] + x[:, 1]).clamp(min=0)
-    assert close(F.warp(x, torch.zeros(20, dtype=torch.int64), reduction="none"), hinge)
-
-
-def test_assume_negative_is_binary_cross_entropy_with_weights(logits, classes):
-    truth = torch.eye(N, dtype=torch.float64)[classes]
-    weights = truth + (1 - truth) / (N - 1)
-    expected = binary_cross_entropy_with_logits(logits, truth, weights, reduction="none").sum(-1)
-    assert close(F.assume_negative(logits, classes, reduction="none"), expected)
 
 
 def test_the_focus_of_the_asymmetric_loss_ignores_easy_negatives_below_the_clip():

@@ -66,7 +66,7 @@ def test_derivatives_agree_with_finite_differences(loss, check, reduction, fresh
 
 
 @each_row_by_row
-def test_vmap_over_rows_is_the_batch(loss, fresh):
+def test_vmap_over_rows_is_the_batch_in_value_and_gradient(loss, fresh):
     logits, target = batch(loss, fresh)
     weight = torch.linspace(0.5, 2, N, dtype=torch.float64)
 
@@ -74,18 +74,9 @@ def test_vmap_over_rows_is_the_batch(loss, fresh):
         return loss(x, labels, weight=weight, reduction="none")
 
     assert close(vmap(run)(logits, target), run(logits, target))
-
-
-@each_row_by_row
-def test_vmap_of_grad_is_the_gradient_of_the_batch(loss, fresh):
-    logits, target = batch(loss, fresh)
-
-    def run(x: Tensor, labels: Tensor) -> Tensor:
-        return loss(x, labels, reduction="sum")
-
-    per_row = vmap(grad(run))(logits, target)
+    per_row = vmap(grad(lambda x, labels: loss(x, labels, reduction="sum")))(logits, target)
     logits.requires_grad_()
-    assert close(per_row, torch.autograd.grad(run(logits, target), logits)[0])
+    assert close(per_row, torch.autograd.grad(loss(logits, target, reduction="sum"), logits)[0])
 
 
 @each_row_by_row
