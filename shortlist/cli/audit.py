@@ -134,8 +134,8 @@ def _print(report: Any, worst: int, target: Path | None) -> None:
     screen.print(_table(report))
     n, d = report.system.weight.shape
     counts = report.counts()
-    question = "can be the k largest logits" if report.system.mode == "top-k" else "can be output"
-    possible = f"{counts['argmaxable']} of {len(report)} sets {question}"
+    ability = "can be the k largest logits" if report.system.mode == "top-k" else "can be output"
+    possible = f"{counts['argmaxable']} of {len(report)} sets {ability}"
     screen.print(f"{possible} by this layer of {n} labels × {d} features.")
     if report.survives:
         shares = ", ".join(f"{format_percent(share, decimals=0)} in {name}" for name, share in report.survives.items())

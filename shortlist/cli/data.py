@@ -49,7 +49,9 @@ def add_command(commands: Any) -> None:
         epilog=_INSPECT_EXAMPLES,
     )
     inspect.add_argument("path", metavar="PATH", help="file or folder")
-    inspect.add_argument("--format", metavar="NAME", help="see `shortlist data formats`; by default told by content")
+    inspect.add_argument(
+        "--format", metavar="NAME", help="see `shortlist data formats`; by default recognized by content"
+    )
     inspect.add_argument(
         "--option", metavar="NAME=VALUE", action="append", default=[], help="option of the reader; may be repeated"
     )

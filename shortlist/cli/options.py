@@ -116,7 +116,10 @@ def add_data_options(parser: argparse.ArgumentParser, *flags: str, part: str) ->
     parser.add_argument("--data", metavar="PATH", help="with a model: the data to score")
     parser.add_argument("--part", metavar="NAME", help=f"with a model: the part of the data (default: {part})")
     parser.add_argument(
-        "--data-format", *flags, metavar="NAME", help="of DATA; see `shortlist data formats` (default: told by PATH)"
+        "--data-format",
+        *flags,
+        metavar="NAME",
+        help="of DATA; see `shortlist data formats` (default: recognized by PATH)",
     )
     parser.add_argument(
         "--reader",

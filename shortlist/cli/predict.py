@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -128,10 +129,12 @@ def _print_sets(options: argparse.Namespace, scores: Any, rule: Any) -> None:
     # A terminal that lacks the characters of a name gets escapes, which JSON reads back.
     lines = text_lines(options.format or "jsonl", scores.names, ascii_only=not encoding.startswith("utf"))
     shown = not sys.stdout.isatty()
-    for block, sets in iterate_sets(scores, rule, seed=options.seed, progress=shown):
-        rows = set_rows(block, sets)
-        if block.start == 0:
-            sys.stdout.write(lines.header(rows))
-        for text in lines.lines(rows):
-            # Line by line, so that a reader who has seen enough, such as `head`, is noticed soon.
-            sys.stdout.writelines(text.splitlines(keepends=True))
+    # Closed first whatever happens, because a bar would paint over the message of an error.
+    with closing(iterate_sets(scores, rule, seed=options.seed, progress=shown)) as found:
+        for block, sets in found:
+            rows = set_rows(block, sets)
+            if block.start == 0:
+                sys.stdout.write(lines.header(rows))
+            for text in lines.lines(rows):
+                # Line by line, so that a reader who has seen enough, such as `head`, is noticed soon.
+                sys.stdout.writelines(text.splitlines(keepends=True))

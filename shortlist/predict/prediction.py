@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ class PredictionSummary(NamedTuple):
 
 def iterate_sets(
     scores: Scores, rule: SetRule, *, seed: int | None = None, progress: bool = False
-) -> Iterator[tuple[ScoreBlock, PredictionSets]]:
+) -> Generator[tuple[ScoreBlock, PredictionSets], None, None]:
     """Yield each block of scores with the sets of its rows.
 
     Args:
