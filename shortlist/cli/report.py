@@ -19,7 +19,7 @@ examples:
 
 FOLDER is what `shortlist compare --output FOLDER` wrote, or the comparison.json in it; each becomes a section of the
 page. The page is one file that loads nothing from elsewhere. --figures draws every chart at the K that was asked for,
-as PNG and as SVG. Intervals are 95% intervals; candidates that are not significantly worse than the best are named, too.
+as PNG and as SVG. Intervals are 95% intervals; candidates that are not significantly worse than the best are named.
 exit code: 0, or 2 when something is wrong.
 """
 
