@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shortlist.data import Dataset, Features, Groups, hide_labels, label_noise
+from shortlist.data import Dataset, Features, Groups, label_noise
 
 examples = settings(derandomize=True, deadline=None, max_examples=60)
 PARTS = ("train", "val", "test")
@@ -88,22 +88,6 @@ def test_without_a_split_all_rows_are_for_training():
     several = torch.tensor([SIZE[group] > 1 and group >= 0 for group in SUPERCLASS])[clean.targets]
     changed = label_noise(clean, 1.0, others_only=True).targets != clean.targets
     assert torch.equal(changed, several)
-
-
-def test_the_truth_is_kept_also_after_two_procedures():
-    clean = world(500)
-    before = clean.targets.clone()
-    noisy = label_noise(clean, 0.5)
-    assert clean.clean_targets is None
-    assert torch.equal(clean.targets, before)
-    twice = label_noise(noisy, 0.5, seed=1)
-    thrice = hide_labels(twice, 0.5)
-    assert not torch.equal(twice.targets, noisy.targets)
-    for dataset in (noisy, twice, thrice):
-        assert dataset.clean_targets is not None
-        assert torch.equal(dataset.clean_targets, before)
-        assert torch.equal(dataset.true_targets, before)
-    assert torch.equal(thrice.part("test").true_targets, clean.part("test").targets)
 
 
 @examples

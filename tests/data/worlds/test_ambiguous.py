@@ -1,16 +1,13 @@
 """The world of look-alikes: exact probabilities, samples that follow them, and an optimum checked by quadrature."""
 
 import math
-import subprocess
-import sys
-from hashlib import sha256
 
 import numpy as np
 import pytest
 import torch
 
 from shortlist.data.worlds.ambiguous import AmbiguousWorld
-from shortlist.data.worlds.bayes import average_k_advantage, average_k_risk, average_k_threshold, top_k_risk
+from shortlist.data.worlds.bayes import average_k_advantage, average_k_risk, top_k_risk
 
 WORLD = AmbiguousWorld()
 
@@ -88,28 +85,8 @@ def test_the_figures_of_the_docstring_are_those_of_the_default_world():
             assert 100 * estimate.value == pytest.approx(percent, abs=0.1 + 400 * estimate.standard_error)
 
 
-def test_the_best_rules_make_the_stated_errors_on_a_sample():
-    data = WORLD.sample(20_000, seed=6)
-    p, y = WORLD.probabilities(data.batch(torch.arange(20_000)).inputs.double()), data.targets
-    hit = p.topk(3).indices.eq(y[:, None]).any(1)
-    assert 1 - hit.double().mean() == pytest.approx(
-        WORLD.top_k_risk(3, num_samples=30_000).value, abs=4 * math.sqrt(0.25 / 20_000)
-    )
-    threshold = average_k_threshold(p, 3)
-    assert (p >= threshold).sum() == 60_000
-    hit = p.gather(1, y[:, None]) >= threshold
-    assert 1 - hit.double().mean() == pytest.approx(
-        WORLD.average_k_risk(3, num_samples=30_000).value, abs=4 * math.sqrt(0.25 / 20_000)
-    )
-
-
-def test_labels_of_a_sample_occur_as_often_as_their_probabilities_say():
-    data = WORLD.sample(50_000, seed=7)
-    p = WORLD.probabilities(data.batch(torch.arange(50_000)).inputs.double())
-    # Of each label: the truth minus its probability has mean 0 and variance sum p (1 - p).
-    surplus = torch.bincount(data.targets, minlength=89) - p.sum(0)
-    assert (surplus.abs() < 4.5 * (p * (1 - p)).sum(0).sqrt()).all()
-    counts = data.label_counts().double()
+def test_labels_of_a_sample_occur_as_often_as_their_priors_say():
+    counts = WORLD.sample(50_000, seed=7).label_counts().double()
     expected = 50_000 * WORLD.priors
     assert ((counts - expected) ** 2 / expected).sum() < 88 + 4 * math.sqrt(2 * 88)
 
@@ -181,57 +158,20 @@ def test_one_label_alone_is_never_missed():
     assert world.advantage(1, num_samples=10).value == 0
 
 
-def digest(world, data):
-    parts = (world.means, world.priors, data.inputs.batch(torch.arange(len(data))), data.targets)
-    return sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()
-
-
-@pytest.mark.slow
-def test_another_process_draws_the_same_world_and_rows():
-    code = (
-        "import sys, torch; from hashlib import sha256; from shortlist.data.worlds.ambiguous import AmbiguousWorld\n"
-        "w = AmbiguousWorld(seed=2); d = w.sample(300, seed=5)\n"
-        "parts = (w.means, w.priors, d.inputs.batch(torch.arange(300)), d.targets)\n"
-        "sys.stdout.write(sha256(b''.join(p.numpy().tobytes() for p in parts)).hexdigest())"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    world = AmbiguousWorld(seed=2)
-    assert run.stdout == digest(world, world.sample(300, seed=5))
-
-
 def test_labels_are_the_same_on_every_platform():
     # Labels are decided by exact fractions, so a change of these numbers is a change of all published figures.
     assert WORLD.sample(12, seed=0).targets.tolist() == [10, 77, 10, 0, 77, 70, 77, 31, 8, 31, 40, 31]
-
-
-def test_seeds_of_world_and_sample_both_matter():
-    digests = {
-        digest(world, world.sample(50, seed=seed))
-        for world in (AmbiguousWorld(seed=0), AmbiguousWorld(seed=1))
-        for seed in (0, 1)
-    }
-    assert len(digests) == 4
-    other = AmbiguousWorld(seed=1)
-    assert not torch.equal(WORLD.sample(50).targets, other.sample(50).targets)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"num_groups": 0}, "`num_groups` must be an integer, at least 1; got 0"),
-        ({"num_groups": 2.0}, r"`num_groups` must be an integer, at least 1; got 2\.0"),
-        ({"labels_per_group": (0, 3)}, "`labels_per_group` must be an integer, at least 1; got 0"),
-        ({"labels_per_group": (1.5, 3)}, r"`labels_per_group` must be an integer, at least 1; got 1\.5"),
         ({"labels_per_group": (4, 3)}, r"`labels_per_group` must have the smaller number first; got \(4, 3\)"),
-        ({"labels_per_group": (1, 2, 3)}, r"`labels_per_group` must be two numbers; got \(1, 2, 3\)"),
-        ({"labels_per_group": 3}, "`labels_per_group` must be two numbers; got 3"),
         ({"dim": 0}, "`dim` must be an integer, at least 1; got 0"),
-        ({"ambiguity": (0.0, 1.0)}, "`ambiguity` must be two positive numbers, the smaller first"),
-        ({"ambiguity": (1.0, math.inf)}, "`ambiguity` must be two positive numbers"),
         ({"ambiguity": (2.0, 1.0)}, "`ambiguity` must be two positive numbers"),
         ({"tail": -1.0}, r"`tail` must lie in \[0, 1000\); got -1\.0"),
         ({"separation": 0.0}, "`separation` must be positive"),
-        ({"seed": -1}, "`seed` must be an integer from 0; got -1"),
     ],
 )
 def test_wrong_options_are_refused(options, message):

@@ -9,8 +9,6 @@ import torch
 
 from shortlist.data.draws import Draws
 from shortlist.data.target_rows import label_pairs
-from shortlist.data.worlds.bayes import average_k_threshold
-from shortlist.data.worlds.expected_shares import expected_shares
 from shortlist.data.worlds.scene_graph import SceneGraphWorld, _logistic
 from shortlist.functional import scene_graph_recall
 from shortlist.targets import count_positives, to_multi_hot
@@ -91,27 +89,6 @@ def test_the_mean_number_of_relations_is_the_asked_one(mean):
     assert world.probabilities(everything(data)).sum(-1).mean().item() == pytest.approx(mean, rel=0.06)
 
 
-def test_relations_occur_as_often_as_the_probabilities_say():
-    data = WORLD.sample(6000, seed=5)
-    probs, truth = WORLD.probabilities(everything(data)), dense(data.targets)
-    for low, high in itertools.pairwise([0.0, 0.01, 0.1, 0.3, 0.6, 0.9, 1.0]):
-        cells = (probs >= low) & (probs < high)
-        error = (probs * (1 - probs))[cells].sum().sqrt() / cells.sum()
-        assert (truth[cells].mean() - probs[cells].mean()).abs() < 4.5 * error
-    for predicate in range(5):
-        p = probs[:, predicate]
-        error = (p * (1 - p)).sum().sqrt()
-        assert (truth[:, predicate].sum() - p.sum()).abs() < 4.5 * error
-
-
-def test_predicates_of_a_pair_are_independent():
-    data = WORLD.sample(6000, seed=6)
-    probs, truth = WORLD.probabilities(everything(data)), dense(data.targets)
-    for a, b in itertools.combinations(range(5), 2):
-        both = probs[:, a] * probs[:, b]
-        assert ((truth[:, a] * truth[:, b]).sum() - both.sum()).abs() < 4.5 * (both * (1 - both)).sum().sqrt()
-
-
 def test_several_relations_are_common_in_some_regions_and_rare_in_others():
     world = SceneGraphWorld()
     data = world.sample(2000, seed=0)
@@ -182,27 +159,6 @@ def test_more_missing_relations_are_the_same_and_more():
     assert torch.equal(dense(some.clean_targets), dense(more.clean_targets))
     assert (dense(more.targets) <= dense(some.targets)).all()
     assert dense(more.targets).sum() < dense(some.targets).sum()
-
-
-def missed(answer, truth):
-    """The mean share of the relations of a pair that an answer misses, over pairs with any, and its error."""
-    some = truth.sum(1) > 0
-    share = 1 - (answer * truth).sum(1)[some] / truth.sum(1)[some]
-    return share.mean().item(), share.std().item() / math.sqrt(int(some.sum()))
-
-
-def test_the_best_rules_miss_the_stated_share_on_a_sample_of_images_of_any_size():
-    """The risk is estimated from lone pairs; a sample has all the pairs of images with one to five objects."""
-    data = WORLD.sample(6000, seed=9)
-    truth, gains = dense(data.targets), expected_shares(WORLD.probabilities(everything(data)))
-    for k in (1, 2):
-        top = torch.zeros_like(truth).scatter_(1, gains.topk(k).indices, 1.0)
-        average = (gains >= average_k_threshold(gains, k)).double()
-        for answer, risk in ((top, WORLD.top_k_risk), (average, WORLD.average_k_risk)):
-            best = risk(k, num_samples=30_000)
-            value, error = missed(answer, truth)
-            # Pairs of an image are alike, so that their mean errs more than that of as many independent ones.
-            assert value == pytest.approx(best.value, abs=4 * math.hypot(2 * error, best.standard_error))
 
 
 def test_no_answer_of_a_pair_misses_less_than_the_best_by_enumeration():
@@ -304,17 +260,10 @@ def test_small_worlds_work():
     [
         (lambda: SceneGraphWorld(0), "`num_objects` must be an integer, at least 1; got 0"),
         (lambda: SceneGraphWorld(3, 2.5), r"`num_predicates` must be an integer, at least 1; got 2\.5"),
-        (lambda: SceneGraphWorld(3, True), "`num_predicates` must be an integer, at least 1; got True"),
         (lambda: SceneGraphWorld(3, 2, relations_per_pair=2), "`relations_per_pair` must lie between 0 and 2; got 2"),
         (lambda: SceneGraphWorld(relations_per_pair=math.nan), "`relations_per_pair` must be finite; got nan"),
         (lambda: SceneGraphWorld(objects_per_image=(4, 2)), r"`objects_per_image` must have the smaller .* \(4, 2\)"),
-        (lambda: SceneGraphWorld(objects_per_image=(2.5, 8)), r"`objects_per_image` must be an integer.* got 2\.5"),
-        (lambda: SceneGraphWorld(objects_per_image=(0, 8)), "`objects_per_image` must be an integer, at least 1"),
-        (lambda: SceneGraphWorld(objects_per_image=5), "`objects_per_image` must be two numbers; got 5"),
-        (lambda: SceneGraphWorld(seed=-1), "`seed` must be an integer from 0; got -1"),
-        (lambda: WORLD.sample(-1), "`num_images` must be an integer, at least 0; got -1"),
         (lambda: WORLD.sample(5, missing=1.5), r"`missing` must lie in \[0, 1\]; got 1\.5"),
-        (lambda: WORLD.sample(5, missing="a"), r"`missing` must lie in \[0, 1\]; got 'a'"),
         (lambda: WORLD.bayes_recall(0, constrained=True), "`k`"),
         (
             lambda: WORLD.bayes_recall(3, constrained=True, num_images=1),

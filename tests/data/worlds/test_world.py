@@ -1,7 +1,11 @@
-"""One interface for all worlds: names, dtypes, seeds, parts and risks mean the same everywhere."""
+"""One interface for all worlds: names, dtypes, seeds, parts, probabilities and risks mean the same everywhere."""
 
 import inspect
+import itertools
 import math
+import subprocess
+import sys
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -10,7 +14,10 @@ import torch
 from shortlist.data import worlds
 from shortlist.data.target_rows import label_pairs
 from shortlist.data.worlds import AmbiguousWorld, MultiLabelWorld, SceneGraphWorld
+from shortlist.data.worlds.bayes import average_k_threshold
+from shortlist.data.worlds.expected_shares import expected_shares
 from shortlist.data.worlds.world import World, parts_in_order
+from shortlist.targets import to_multi_hot
 
 MAKERS = {
     "AmbiguousWorld": lambda seed=0: AmbiguousWorld(4, (1, 4), dim=3, seed=seed),
@@ -18,11 +25,28 @@ MAKERS = {
     "SceneGraphWorld": lambda seed=0: SceneGraphWorld(5, 6, relations_per_pair=0.8, seed=seed),
 }
 every_world = pytest.mark.parametrize("name", MAKERS)
+ONE_LABEL = ("AmbiguousWorld",)
 
 
 def entries(data):
     rows, labels, _ = label_pairs(data.true_targets, data.num_labels)
     return list(zip(rows.tolist(), labels.tolist(), strict=True))
+
+
+def digest(name, world_seed, seed):
+    """Of the inputs and labels of a sample."""
+    data = MAKERS[name](world_seed).sample(50, seed=seed)
+    inputs = data.inputs.batch(torch.arange(len(data)))
+    fields = inputs if isinstance(inputs, tuple) else (inputs,)
+    return sha256(b"".join(field.numpy().tobytes() for field in fields) + str(entries(data)).encode()).hexdigest()
+
+
+def sampled(name, size=6000):
+    """Probabilities and truth of all rows of a sample, float64."""
+    world = MAKERS[name]()
+    data = world.sample(size, seed=6)
+    probs = world.probabilities(data.inputs.batch(torch.arange(len(data)))).double()
+    return world, probs, to_multi_hot(data.true_targets, world.num_labels).double()
 
 
 def test_no_world_is_missing_here():
@@ -89,6 +113,49 @@ def test_nothing_else_is_a_seed(name, seed):
     for call in (MAKERS[name], lambda seed: world.sample(3, seed=seed), lambda seed: world.advantage(1, seed=seed)):
         with pytest.raises(ValueError, match="`seed` must be an integer from 0; got "):
             call(seed)
+
+
+@every_world
+def test_seeds_of_world_and_sample_both_matter(name):
+    assert len({digest(name, *seeds) for seeds in itertools.product((0, 1), (0, 1))}) == 4
+
+
+@pytest.mark.slow
+@every_world
+def test_another_process_draws_the_same_rows(name):
+    code = "import runpy, sys; sys.stdout.write(runpy.run_path(sys.argv[1])['digest'](sys.argv[2], 2, 5))"
+    run = subprocess.run([sys.executable, "-c", code, __file__, name], capture_output=True, text=True, check=True)
+    assert run.stdout == digest(name, 2, 5)
+
+
+@every_world
+def test_labels_occur_as_often_as_their_probabilities_say(name):
+    _, probs, truth = sampled(name)
+    surplus, variance = truth - probs, probs * (1 - probs)
+    assert (surplus.sum(0).abs() < 4.5 * variance.sum(0).sqrt()).all()
+    for low, high in itertools.pairwise([0.0, 0.01, 0.1, 0.3, 0.6, 0.9, 1.0]):
+        cells = (probs >= low) & (probs < high)
+        assert surplus[cells].sum().abs() <= 4.5 * variance[cells].sum().sqrt()
+    if (
+        name not in ONE_LABEL
+    ):  # Independent given x: the number of labels has the variance of a sum of independent ones.
+        assert surplus.sum(1).square().mean() == pytest.approx(float(variance.sum(1).mean()), rel=0.05)
+
+
+@every_world
+def test_the_best_rules_miss_the_stated_share_on_a_sample(name):
+    world, probs, truth = sampled(name)
+    gains = probs if name in ONE_LABEL else expected_shares(probs)
+    some = truth.sum(1) > 0
+    for k in (1, 2):
+        top = torch.zeros_like(truth).scatter_(1, gains.topk(k).indices, 1.0)
+        average = (gains >= average_k_threshold(gains, k)).double()
+        for answer, risk in ((top, world.top_k_risk), (average, world.average_k_risk)):
+            best = risk(k, num_samples=20_000)
+            missed = 1 - (answer * truth).sum(1)[some] / truth.sum(1)[some]
+            # Pairs of an image are alike, so their mean varies more than that of independent rows.
+            error = math.hypot(2 * float(missed.std()) / math.sqrt(len(missed)), best.standard_error)
+            assert float(missed.mean()) == pytest.approx(best.value, abs=4 * error)
 
 
 @every_world
