@@ -82,10 +82,10 @@ def as_written(number: float) -> Fraction:
     return Fraction(repr(float(number)))
 
 
-def check_size(name: str, value: int, *, at_least: int = 1) -> int:
-    """``value`` as a whole number of at least ``at_least``."""
+def check_size(name: str, value: int, *, at_least: int = 1, error: type[Exception] | None = None) -> int:
+    """``value`` as a whole number of at least ``at_least``; else TypeError or ValueError, or ``error`` for both."""
     if not isinstance(value, Integral) or isinstance(value, bool):
-        raise TypeError(f"`{name}` must be a whole number; got {value!r}.")
+        raise (error or TypeError)(f"`{name}` must be a whole number; got {value!r}.")
     if value < at_least:
-        raise ValueError(f"`{name}` must be at least {at_least}; got {value}.")
+        raise (error or ValueError)(f"`{name}` must be at least {at_least}; got {value}.")
     return int(value)

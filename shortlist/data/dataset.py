@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.data.checks import check_range, integer_tensor
 from shortlist.data.groups import Groups, check_unique
 from shortlist.data.inputs import Inputs
 from shortlist.data.target_rows import as_csr, check_labels, csr, label_pairs, take_rows
@@ -181,15 +182,8 @@ class Dataset:
         return torch.bincount(labels[present], minlength=self.num_labels)
 
     def _rows(self, rows: Tensor | np.ndarray | Sequence[int]) -> Tensor:
-        rows = torch.as_tensor(rows)
-        if rows.dim() != 1:
-            raise ValueError(f"`rows` must have 1 dimension; got {rows.dim()}.")
-        if len(rows) and (rows.is_floating_point() or rows.dtype == torch.bool):
-            raise TypeError(f"`rows` must be integers; got {rows.dtype}.")
-        rows = rows.to(torch.int64)
-        if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= len(self)):
-            worst = int(rows.min()) if int(rows.min()) < 0 else int(rows.max())
-            raise IndexError(f"`rows` must lie in [0, {len(self) - 1}]; got {worst}.")
+        rows = integer_tensor("rows", rows)
+        check_range("rows", rows, len(self), error=IndexError)
         return rows
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.data.checks import check_range
 from shortlist.data.target_rows import csr, take_segments
 from shortlist.fingerprint import Digest
 
@@ -40,9 +41,7 @@ class SparseRows:
             raise ValueError(f"`crow` must be int64 and go from 0 to {len(columns)}; got {crow}.")
         if bool((crow.diff() < 0).any()):
             raise ValueError("`crow` must not decrease.")
-        if len(columns) and (int(columns.min()) < 0 or int(columns.max()) >= width):
-            worst = int(columns.min()) if int(columns.min()) < 0 else int(columns.max())
-            raise ValueError(f"`columns` must lie in [0, {width}); got {worst}.")
+        check_range("columns", columns, width)
         self.crow, self.columns, self.values, self.width, self.words = crow, columns, values, width, words
 
     @classmethod

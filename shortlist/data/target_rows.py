@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.data.checks import check_range
 from shortlist.labels import list_labels
 from shortlist.targets import TargetForm, check_target, target_form
 
@@ -66,10 +67,8 @@ def sparse_targets(
                 [0., 0., 1.]])
     """
     row, label = np.asarray(rows, dtype=np.int64), np.asarray(labels, dtype=np.int64)
-    for name, values, size in (("rows", row, num_rows), ("labels", label, num_labels)):
-        if len(values) and (values.min() < 0 or values.max() >= size):
-            worst = values.min() if values.min() < 0 else values.max()
-            raise ValueError(f"`{name}` must lie in [0, {size}); got {worst}.")
+    check_range("rows", row, num_rows)
+    check_range("labels", label, num_labels)
     known = np.ones(len(row), dtype=bool) if present is None else np.asarray(present, dtype=bool)
     order = np.lexsort((~known, label, row))  # Of a repeated pair, a present one comes first.
     row, label, known = row[order], label[order], known[order]

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_size
 from shortlist.data.dataset import Dataset
 from shortlist.data.inputs import Features, Inputs
 from shortlist.errors import InputError
@@ -86,8 +87,7 @@ def frozen_features(
     for name in ("name", "dim"):
         if not hasattr(encoder, name):
             raise TypeError(f"`encoder` must have a {name}; {type(encoder).__name__} has none.")
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
+    check_size("batch_size", batch_size)
     folder = (cache_folder() if cache is None else Path(cache)) / "features"
     path = folder / f"{_key(dataset.inputs, encoder)}.npy"
     if not path.is_file():

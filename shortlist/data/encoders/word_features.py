@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from shortlist.checks import check_size
 from shortlist.data.dataset import Dataset
 from shortlist.data.inputs import Texts
 from shortlist.data.sparse_rows import SparseRows
@@ -31,7 +32,8 @@ def hashed_words(dataset: Dataset, *, num_features: int = 2**18, ngrams: int = 1
         >>> hashed_words(texts, num_features=64).inputs.batch(torch.tensor([0, 1])).shape
         torch.Size([2, 64])
     """
-    _check_counts(num_features=num_features, ngrams=ngrams)
+    check_size("num_features", num_features)
+    check_size("ngrams", ngrams)
     text = require("sklearn.feature_extraction.text", extra="data")
     hashing = text.HashingVectorizer(n_features=num_features, ngram_range=(1, ngrams), dtype=np.float32)
     texts = _texts(dataset).texts
@@ -58,7 +60,9 @@ def tfidf_words(dataset: Dataset, *, num_features: int | None = 50_000, ngrams: 
         >>> tfidf_words(texts, min_count=1).inputs.batch(torch.tensor([0])).to_dense()
         tensor([[0.8148, 0.5797, 0.0000]])
     """
-    _check_counts(num_features=1 if num_features is None else num_features, ngrams=ngrams, min_count=min_count)
+    check_size("num_features", 1 if num_features is None else num_features)
+    check_size("ngrams", ngrams)
+    check_size("min_count", min_count)
     text = require("sklearn.feature_extraction.text", extra="data")
     texts = _texts(dataset)
     weights = text.TfidfVectorizer(
@@ -75,9 +79,3 @@ def _texts(dataset: Dataset) -> Texts:
     if not isinstance(dataset.inputs, Texts):
         raise TypeError(f"`dataset` must have texts as inputs; got {dataset.inputs.kind}.")
     return dataset.inputs
-
-
-def _check_counts(**counts: int) -> None:
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"`{name}` must be an integer from 1; got {value}.")

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from shortlist.checks import check_size
 from shortlist.data.dataset import Dataset
 from shortlist.data.files.json_stream import json_records
 from shortlist.data.files.text_files import json_field, need_file
@@ -51,9 +52,8 @@ def read_bioasq(path: str | Path, *, encoding: str = "utf-8", min_count: int = 1
         competition", 2015; http://participants-area.bioasq.org/datasets.
     """
     path = need_file(path)
-    for argument, value in (("min_count", min_count), ("limit", 0 if limit is None else limit)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InputError(f"`{argument}` must be an integer from 0; got {value!r}.")
+    check_size("min_count", min_count, at_least=0, error=InputError)
+    check_size("limit", 0 if limit is None else limit, at_least=0, error=InputError)
     texts: list[str] = []
     labels, journals, years = LabelSets(), NameCodes(), NameCodes()
     for article in islice(json_records(path, key="articles", noun="article", encoding=encoding), limit):

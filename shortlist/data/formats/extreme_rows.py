@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_size
 from shortlist.data.files.text_files import DAMAGED, open_binary, reason
 from shortlist.data.sparse_rows import SparseRows
 from shortlist.data.target_rows import csr
@@ -74,8 +75,7 @@ class RowBlock(NamedTuple):
 def read_layout(path: Path, num_features: int | None, num_labels: int | None) -> Layout:
     """The layout of a file of rows; the caller's numbers must agree with the first line, or replace it."""
     for name, size in (("num_features", num_features), ("num_labels", num_labels)):
-        if size is not None and size < 0:
-            raise InputError(f"`{name}` must be at least 0; got {size}.")
+        check_size(name, 0 if size is None else size, at_least=0, error=InputError)
     first = _first_line(path)
     header = _HEADER.fullmatch(first)
     if header is None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_size
 from shortlist.data.dataset import Dataset
 from shortlist.data.files.part_names import PART_PATTERN, PARTS, part_name
 from shortlist.data.files.text_files import need_file, text_lines
@@ -167,8 +168,7 @@ def stream_extreme_text(
         (0, 2)
         (2, 1)
     """
-    if rows_per_chunk < 1:
-        raise InputError(f"`rows_per_chunk` must be at least 1; got {rows_per_chunk}.")
+    check_size("rows_per_chunk", rows_per_chunk, error=InputError)
     number_type = _number_type(dtype)
     path = need_file(path)
     layout = read_layout(path, num_features, num_labels)
@@ -249,8 +249,7 @@ def _fold_files(data: Path) -> dict[str, Path] | None:
 
 def _read_fold(files: dict[str, Path], fold: int, rows: int) -> Groups:
     """The split in one column of the split files, whose lines hold one row number, from 1, per split."""
-    if isinstance(fold, bool) or not isinstance(fold, int) or fold < 1:
-        raise InputError(f"`fold` must be an integer from 1; got {fold!r}.")
+    check_size("fold", fold, error=InputError)
     part_of = np.full(rows, -1, dtype=np.int64)
     for part, file in enumerate(files.values()):
         width = None

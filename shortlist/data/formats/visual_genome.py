@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from shortlist.checks import check_size
 from shortlist.data.dataset import Dataset
 from shortlist.data.files.part_names import PARTS
 from shortlist.data.files.text_files import json_field, need_file, need_folder, read_json, reason
@@ -78,9 +79,8 @@ def read_visual_genome(
     """
     if pairs not in ("all", "related"):
         raise InputError(f"`pairs` must be 'all' or 'related'; got {pairs!r}.")
-    for argument, value in (("val_images", val_images), ("images", images)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-            raise InputError(f"`{argument}` must be an integer from 0 or None; got {value!r}.")
+    check_size("val_images", 0 if val_images is None else val_images, at_least=0, error=InputError)
+    check_size("images", 0 if images is None else images, at_least=0, error=InputError)
     file = _graphs_file(Path(path))
     names_file = file.with_name(FILES[file.name])
     names = read_json(names_file)

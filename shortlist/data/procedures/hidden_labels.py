@@ -8,9 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from shortlist.data.checks import check_share
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
-from shortlist.data.procedures.training_rows import check_share, rank_within
+from shortlist.data.procedures.training_rows import rank_within
 from shortlist.data.target_rows import label_pairs, sparse_targets
 
 Mark = Literal["absent", "unknown"]

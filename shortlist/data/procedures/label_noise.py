@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from shortlist.data.checks import check_share
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
-from shortlist.data.procedures.training_rows import check_share, training_classes
+from shortlist.data.procedures.training_rows import training_classes
 
 
 def label_noise(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Integral
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_size
+from shortlist.data.checks import check_range, check_share, integer_tensor
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
-from shortlist.data.procedures.training_rows import check_share, exact_share
+from shortlist.data.procedures.training_rows import exact_share
 from shortlist.data.target_rows import label_pairs, sparse_targets
 from shortlist.targets import TargetForm, target_form
 
@@ -34,11 +35,10 @@ def keep_labels(dataset: Dataset, labels: Tensor | Sequence[int]) -> Dataset:
         >>> two.label_names, two.targets.tolist()
         (('c', 'a'), [1, 0])
     """
-    labels = _label_numbers(labels)
+    labels = integer_tensor("labels", labels)
     if len(labels.unique()) != len(labels):
         raise ValueError("`labels` must hold each label once.")
-    if len(labels) and (int(labels.min()) < 0 or int(labels.max()) >= dataset.num_labels):
-        raise ValueError(f"`labels` must lie in [0, {dataset.num_labels}); got {labels.tolist()[:5]}.")
+    check_range("labels", labels, dataset.num_labels)
     number = torch.full((dataset.num_labels,), -1)
     number[labels] = torch.arange(len(labels))
     # The true labels decide, even hidden ones; a noisy class must be among the kept ones too.
@@ -63,9 +63,8 @@ def frequent_labels(dataset: Dataset, min_count: int, *, part: str | None = None
         >>> frequent_labels(Dataset(Features(torch.eye(3)), torch.tensor([0, 1, 1]), ("a", "b")), 2).label_names
         ('b',)
     """
-    if isinstance(min_count, bool) or not isinstance(min_count, Integral):
-        raise TypeError(f"`min_count` must be an integer; got {min_count!r}.")
-    return keep_labels(dataset, (dataset.label_counts(part) >= int(min_count)).nonzero().squeeze(-1))
+    min_count = check_size("min_count", min_count, at_least=0)
+    return keep_labels(dataset, (dataset.label_counts(part) >= min_count).nonzero().squeeze(-1))
 
 
 def sample_groups(
@@ -99,18 +98,6 @@ def sample_groups(
     chosen = order[: exact_share(share, len(partition.names))]
     inside = torch.from_numpy(np.isin(partition.index.numpy(), chosen))
     return keep_labels(dataset, (inside & (dataset.label_counts() >= min_count)).nonzero().squeeze(-1))
-
-
-def _label_numbers(labels: Tensor | Sequence[int]) -> Tensor:
-    try:
-        numbers = torch.as_tensor(labels)
-    except (TypeError, ValueError) as error:
-        raise TypeError("`labels` must be integers.") from error
-    if numbers.dim() != 1:
-        raise ValueError(f"`labels` must have 1 dimension; got {numbers.dim()}.")
-    if len(numbers) and (numbers.is_floating_point() or numbers.dtype == torch.bool):
-        raise TypeError(f"`labels` must be integers; got {numbers.dtype}.")
-    return numbers.to(torch.int64)
 
 
 def _keeps_a_label(target: Tensor, number: Tensor) -> Tensor:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral, Real
+from numbers import Real
 from typing import Literal
 
 import numpy as np
 import torch
 
+from shortlist.checks import check_number, check_size
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.procedures.training_rows import rank_within, training_classes
@@ -38,16 +39,11 @@ def long_tail_sizes(largest: int, num_classes: int, imbalance: float, *, alpha: 
         >>> long_tail_sizes(500, 5, 100, alpha=1)
         array([500,  19,  10,   7,   5])
     """
-    for name, value, least in (("largest", largest, 1), ("num_classes", num_classes, 0)):
-        if isinstance(value, bool) or not isinstance(value, Integral):
-            raise TypeError(f"`{name}` must be an integer; got {value!r}.")
-        if value < least:
-            raise ValueError(f"`{name}` must be at least {least}; got {value}.")
-    for name, value in (("imbalance", imbalance), ("alpha", alpha)):
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise TypeError(f"`{name}` must be a number; got {value!r}.")
-    if not imbalance >= 1 or math.isinf(imbalance):
-        raise ValueError(f"`imbalance` must be finite and at least 1; got {imbalance}.")
+    check_size("largest", largest)
+    check_size("num_classes", num_classes, at_least=0)
+    check_number("imbalance", imbalance, at_least=1.0)
+    if isinstance(alpha, bool) or not isinstance(alpha, Real):
+        raise TypeError(f"`alpha` must be a number; got {alpha!r}.")
     if not alpha > 0:
         raise ValueError(f"`alpha` must be above 0; got {alpha}.")
     rank = np.arange(num_classes) / max(num_classes - 1, 1)

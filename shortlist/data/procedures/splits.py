@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from shortlist.data.checks import check_share
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.files.part_names import PARTS
 from shortlist.data.groups import Groups
-from shortlist.data.procedures.training_rows import all_classes, check_share, exact_share, rank_within
+from shortlist.data.procedures.training_rows import all_classes, exact_share, rank_within
 from shortlist.errors import InputError
 
 TRAIN, VAL, TEST = range(3)

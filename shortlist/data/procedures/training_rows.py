@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from numbers import Real
 
 import numpy as np
 from torch import Tensor
@@ -41,11 +40,3 @@ def rank_within(classes: np.ndarray, keys: np.ndarray) -> np.ndarray:
 def exact_share(share: float, count: int) -> int:
     """``share * count`` rounded up, with the share read as the decimal number that it is written as."""
     return math.ceil(Fraction(str(share)) * int(count))
-
-
-def check_share(name: str, value: float, *, below_one: bool = False) -> None:
-    """Refuse anything but a number in [0, 1], or in [0, 1)."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"`{name}` must be a number; got {value!r}.")
-    if not 0 <= value <= 1 or (below_one and value == 1):
-        raise ValueError(f"`{name}` must lie in [0, 1{')' if below_one else ']'}; got {value}.")

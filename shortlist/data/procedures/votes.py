@@ -10,6 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_size
+from shortlist.data.checks import integer_tensor
+
 _MAX_ID_PER_VOTE = 1000
 
 
@@ -87,8 +90,7 @@ def aggregate_votes(
         )
     author = np.full(int(item.max()) + 1 if len(item) else 0, -1) if authors is None else _authors(authors, item)
     _check_one_vote(item, user)
-    if max_rounds < 1:
-        raise ValueError(f"`max_rounds` must be at least 1; got {max_rounds}.")
+    check_size("max_rounds", max_rounds)
     num_users = max([0, *(int(x.max()) + 1 for x in (user, author) if len(x))])
     # Each proposed (item, label) is a candidate; votes refer to candidates.
     candidates, candidate = np.unique(np.stack([item, label]), axis=1, return_inverse=True)
@@ -122,12 +124,7 @@ def _passes(support: np.ndarray, theta: float) -> np.ndarray:
 
 
 def _numbers(name: str, values: Tensor | Sequence[int]) -> np.ndarray:
-    numbers = torch.as_tensor(values)
-    if numbers.dim() != 1:
-        raise ValueError(f"`{name}` must have 1 dimension; got {numbers.dim()}.")
-    if len(numbers) and (numbers.is_floating_point() or numbers.dtype == torch.bool):
-        raise TypeError(f"`{name}` must be integers; got {numbers.dtype}.")
-    array = numbers.to(torch.int64).numpy()
+    array = integer_tensor(name, values).numpy()
     if len(array) and array.min() < 0:
         raise ValueError(f"`{name}` vote {int(np.argmin(array))}: must be at least 0; got {array.min()}.")
     # Results have an entry for every number up to the largest, so database ids would fill the memory.

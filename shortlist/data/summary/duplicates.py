@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.checks import check_size
 from shortlist.data.inputs import Inputs
 
 _FINGERPRINT_BYTES = 16
@@ -72,8 +73,7 @@ def find_duplicates(
         >>> [rows.tolist() for rows in find_duplicates(Texts(["rose", "daisy", "rose", "fern", "rose"]))]
         [[0, 2, 4]]
     """
-    if block < 1:
-        raise ValueError(f"`block` must be at least 1; got {block}.")
+    check_size("block", block)
     rows = _candidates(inputs)
     words = np.empty((len(rows), 2), dtype=np.uint64)
     for start in range(0, len(rows), block):

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_number, check_positive
+from shortlist.checks import check_number, check_positive, check_size
+from shortlist.data.checks import check_inputs, check_positive_pair, check_size_pair
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
 from shortlist.data.inputs import Features
 from shortlist.data.worlds.bayes import Gains, sampled_gains
-from shortlist.data.worlds.checks import need_inputs, need_positive_pair, need_whole, need_whole_pair
 from shortlist.data.worlds.world import World, parts_in_order
 
 
@@ -83,15 +83,15 @@ class AmbiguousWorld(World):
         separation: float = 4.5,
         seed: int = 0,
     ) -> None:
-        self.dim = need_whole("dim", dim, at_least=1)
+        self.dim = check_size("dim", dim)
         self.tail = check_number("tail", tail, at_least=0.0, below=1000.0)
         self.separation = check_positive("separation", separation)
         draws = Draws(seed, "ambiguous world")
         self.seed = int(seed)
-        groups = need_whole("num_groups", num_groups, at_least=1)
-        fewest, most = need_whole_pair("labels_per_group", labels_per_group, at_least=1)
+        groups = check_size("num_groups", num_groups)
+        fewest, most = check_size_pair("labels_per_group", labels_per_group)
         sizes = _between(fewest, most, groups).round().astype(np.int64)
-        ambiguities = _between(*need_positive_pair("ambiguity", ambiguity), groups)
+        ambiguities = _between(*check_positive_pair("ambiguity", ambiguity), groups)
         self.num_labels = int(sizes.sum())
         # Multiples of the golden ratio spread clear and ambiguous groups over all sizes, whatever the seed.
         spread = (np.arange(groups) * ((math.sqrt(5) - 1) / 2) + draws.uniform(1)) % 1
@@ -136,7 +136,7 @@ class AmbiguousWorld(World):
             >>> world.probabilities(world.means[:1].float()).sum()
             tensor(1.)
         """
-        need_inputs(x, self.dim)
+        check_inputs(x, self.dim)
         means = self.means.to(x.device)
         bias = self.priors.to(x.device).log() - means.square().sum(1) / 2
         out = x.new_empty(len(x), self.num_labels)
@@ -164,7 +164,7 @@ class AmbiguousWorld(World):
             >>> AmbiguousWorld().sample(10, seed=1).split.counts().tolist()
             [6, 2, 2]
         """
-        num_rows = need_whole("num_rows", num_rows, at_least=0)
+        num_rows = check_size("num_rows", num_rows, at_least=0)
         labels, x = self._draw(num_rows, Draws(seed, f"ambiguous world {self.seed}: rows"))
         return Dataset(
             Features(torch.from_numpy(x).float()),

@@ -28,8 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_number
-from shortlist.data.worlds.checks import need_whole
+from shortlist.checks import check_number, check_size
 
 Gains: TypeAlias = Tensor | Callable[[], Iterable[Tensor]]
 
@@ -198,14 +197,14 @@ def sampled_gains(block: Callable[[int, int], Tensor], num_samples: int, num_lab
         One tensor ``(num_samples, n)``, or a function that yields it in blocks.
 
     Raises:
-        ValueError: if ``num_samples`` is not an integer from 1.
+        TypeError, ValueError: if ``num_samples`` is not a whole number from 1.
 
     Example:
         >>> from shortlist.data.worlds.bayes import sampled_gains
         >>> sampled_gains(lambda number, rows: torch.full((rows, 2), 0.5), 3, 2).shape
         torch.Size([3, 2])
     """
-    num_samples = need_whole("num_samples", num_samples, at_least=1)
+    num_samples = check_size("num_samples", num_samples)
     rows = max(1, BLOCK_ENTRIES // num_labels)
 
     def blocks() -> Iterator[Tensor]:

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_number
+from shortlist.checks import check_number, check_size
+from shortlist.data.checks import check_inputs
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
 from shortlist.data.inputs import Features
 from shortlist.data.target_rows import sparse_targets
 from shortlist.data.worlds.bayes import BLOCK_ENTRIES, BayesRisk, Gains, best_precision, sampled_gains
-from shortlist.data.worlds.checks import need_inputs, need_whole
 from shortlist.data.worlds.expected_shares import expected_shares
 from shortlist.data.worlds.world import World, parts_in_order
 
@@ -78,8 +78,8 @@ class MultiLabelWorld(World):
         strength: float = 4.0,
         seed: int = 0,
     ) -> None:
-        n = self.num_labels = need_whole("num_labels", num_labels, at_least=1)
-        self.dim = need_whole("dim", dim, at_least=1)
+        n = self.num_labels = check_size("num_labels", num_labels)
+        self.dim = check_size("dim", dim)
         draws = Draws(seed, "multi-label world")
         self.seed = int(seed)
         if not 0 < check_number("labels_per_row", labels_per_row) < n:
@@ -162,7 +162,7 @@ class MultiLabelWorld(World):
             >>> data.label_counts("train").sum(), data.split.counts().tolist()
             (tensor(0), [6, 2, 2])
         """
-        num_rows, n = need_whole("num_rows", num_rows, at_least=0), self.num_labels
+        num_rows, n = check_size("num_rows", num_rows, at_least=0), self.num_labels
         parts = None if split is None else parts_in_order(num_rows, split)
         normal = Draws(seed, f"multi-label world {self.seed}: x").normal(num_rows * self.dim)
         x = torch.from_numpy(normal.reshape(num_rows, self.dim)).float()
@@ -207,7 +207,7 @@ class MultiLabelWorld(World):
         return best_precision(self._sampled(lambda p: p, num_samples, seed), k)
 
     def _sigmoids(self, x: Tensor, factors: Tensor | None) -> Tensor:
-        need_inputs(x, self.dim)
+        check_inputs(x, self.dim)
         directions, offsets = self.directions.to(x.device), self.offsets.to(x.device)
         out = x.new_empty(len(x), self.num_labels)
         rows = max(1, (1 << 17) // self.num_labels)  # so that a block stays in cache

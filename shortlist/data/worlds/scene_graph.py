@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_number
+from shortlist.checks import check_number, check_size
+from shortlist.data.checks import check_share, check_size_pair
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
 from shortlist.data.object_pairs import GEOMETRY, ObjectPairs, PairBatch, geometry
 from shortlist.data.target_rows import sparse_targets
 from shortlist.data.worlds.bayes import Gains, sampled_gains
-from shortlist.data.worlds.checks import need_share, need_whole, need_whole_pair
 from shortlist.data.worlds.expected_shares import expected_shares
 from shortlist.data.worlds.world import World, parts_in_order
 from shortlist.functional.metrics.scored_labels import check_ks, like_k
@@ -95,9 +95,9 @@ class SceneGraphWorld(World):
         objects_per_image: tuple[int, int] = (2, 8),
         seed: int = 0,
     ) -> None:
-        objects = self.num_objects = need_whole("num_objects", num_objects, at_least=1)
-        n = self.num_labels = need_whole("num_predicates", num_predicates, at_least=1)
-        self.objects_per_image = need_whole_pair("objects_per_image", objects_per_image, at_least=1)
+        objects = self.num_objects = check_size("num_objects", num_objects)
+        n = self.num_labels = check_size("num_predicates", num_predicates)
+        self.objects_per_image = check_size_pair("objects_per_image", objects_per_image)
         if not 0 < check_number("relations_per_pair", relations_per_pair) < n:
             raise ValueError(f"`relations_per_pair` must lie between 0 and {n}; got {relations_per_pair}.")
         draws = Draws(seed, "scene graph world: tables")
@@ -167,8 +167,8 @@ class SceneGraphWorld(World):
             >>> graphs.label_counts("train").sum(), graphs.split.counts().tolist()
             (tensor(0), [12, 4, 4])
         """
-        num_images = need_whole("num_images", num_images, at_least=0)
-        missing = need_share("missing", missing)
+        num_images = check_size("num_images", num_images, at_least=0)
+        missing = check_share("missing", missing)
         parts = None if split is None else parts_in_order(num_images, split)
         inputs = self._images(num_images, seed, "images", self.objects_per_image)
         image = inputs.images()
@@ -224,7 +224,7 @@ class SceneGraphWorld(World):
             (True, 1.0)
         """
         ks = check_ks(k)
-        num_images = need_whole("num_images", num_images, at_least=2)
+        num_images = check_size("num_images", num_images, at_least=2)
         inputs = self._images(num_images, seed, "Bayes recall", self.objects_per_image)
         gained = torch.zeros(num_images, len(ks), dtype=torch.float64)
         related = torch.zeros(num_images, 1, dtype=torch.float64)

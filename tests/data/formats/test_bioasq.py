@@ -87,8 +87,8 @@ def test_the_limit_stops_before_what_follows_is_looked_at(tmp_path):
     path = write(tmp_path, published(ARTICLES)[:-60] + "this is not JSON")
     assert len(read_bioasq(path, limit=2)) == 2
     assert len(read_bioasq(path, limit=0)) == 0
-    refuses(path, "`limit` must be an integer from 0; got -1", limit=-1)
-    refuses(path, "`min_count` must be an integer from 0; got True", min_count=True)
+    refuses(path, "`limit` must be at least 0; got -1", limit=-1)
+    refuses(path, "`min_count` must be a whole number; got True", min_count=True)
 
 
 @pytest.mark.parametrize("text", ['{"articles":[]}', "[]", '{"articles":[\n]}\n'])

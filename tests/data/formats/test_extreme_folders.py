@@ -56,7 +56,7 @@ def test_rows_in_no_list_have_no_part_and_three_splits_are_no_rows(tmp_path):
         ("2 1\n", "2 3\n", 1, "line 1: row 2 must be listed once; it is also in `bibtex_trSplit.txt`."),
         ("2 1\n2 2\n", "1 3\n", 1, "line 2: row 2 must be listed once; it is also in `bibtex_trSplit.txt`."),
         ("2 1\n", "1 3\n", 3, "line 1: has 2 splits, so `fold` must lie in [1, 2]; got 3."),
-        ("2 1\n", "1 3\n", 0, "`fold` must be an integer from 1; got 0."),
+        ("2 1\n", "1 3\n", 0, "`fold` must be at least 1; got 0."),
     ],
 )
 def test_a_wrong_split_is_refused_with_its_line(tmp_path, train, test, fold, message):

@@ -341,8 +341,8 @@ def test_image_lists_that_break_the_layout_are_refused(tmp_path, case):
     ("option", "text"),
     [
         ({"pairs": "some"}, "`pairs` must be 'all' or 'related'; got 'some'"),
-        ({"val_images": -1}, "`val_images` must be an integer from 0 or None; got -1"),
-        ({"images": 2.0}, "`images` must be an integer from 0 or None; got 2.0"),
+        ({"val_images": -1}, "`val_images` must be at least 0; got -1"),
+        ({"images": 2.0}, "`images` must be a whole number; got 2.0"),
     ],
 )
 def test_bad_options_are_refused(tmp_path, option, text):

@@ -105,8 +105,8 @@ def test_rows_whose_labels_are_hidden_stay_to_be_evaluated_on():
     ("labels", "text"),
     [
         ([0, 1, 0], r"`labels` must hold each label once"),
-        ([0, 5], r"`labels` must lie in \[0, 5\); got \[0, 5\]"),
-        ([-1], r"`labels` must lie in \[0, 5\); got \[-1\]"),
+        ([0, 5], r"`labels` must lie in \[0, 5\); got 5"),
+        ([-1], r"`labels` must lie in \[0, 5\); got -1"),
     ],
 )
 def test_labels_that_are_none_or_come_twice_are_refused(labels, text):

@@ -166,9 +166,9 @@ def test_labels_are_the_same_on_every_platform():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_groups": 0}, "`num_groups` must be an integer, at least 1; got 0"),
+        ({"num_groups": 0}, "`num_groups` must be at least 1; got 0"),
         ({"labels_per_group": (4, 3)}, r"`labels_per_group` must have the smaller number first; got \(4, 3\)"),
-        ({"dim": 0}, "`dim` must be an integer, at least 1; got 0"),
+        ({"dim": 0}, "`dim` must be at least 1; got 0"),
         ({"ambiguity": (2.0, 1.0)}, "`ambiguity` must be two positive numbers"),
         ({"tail": -1.0}, r"`tail` must lie in \[0, 1000\); got -1\.0"),
         ({"separation": 0.0}, "`separation` must be positive"),

@@ -295,5 +295,5 @@ def test_sampled_gains_are_the_same_whether_held_or_made_anew(monkeypatch):
     stream = bayes.sampled_gains(block, 300_000, 5)
     assert not isinstance(stream, torch.Tensor)
     assert torch.equal(torch.cat(list(stream())), held)
-    with pytest.raises(ValueError, match="`num_samples` must be an integer, at least 1; got 0"):
+    with pytest.raises(ValueError, match="`num_samples` must be at least 1; got 0"):
         bayes.sampled_gains(block, 0, 5)

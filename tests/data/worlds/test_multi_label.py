@@ -142,8 +142,8 @@ def test_labels_are_the_same_on_every_platform():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_labels": 0}, "`num_labels` must be an integer, at least 1; got 0"),
-        ({"dim": 0}, "`dim` must be an integer, at least 1; got 0"),
+        ({"num_labels": 0}, "`num_labels` must be at least 1; got 0"),
+        ({"dim": 0}, "`dim` must be at least 1; got 0"),
         ({"labels_per_row": 0.0}, r"`labels_per_row` must lie between 0 and 100; got 0\.0"),
         ({"labels_per_row": 100}, "`labels_per_row` must lie between 0 and 100; got 100"),
         ({"labels_per_row": math.nan}, "`labels_per_row` must be finite"),
