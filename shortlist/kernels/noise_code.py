@@ -17,7 +17,7 @@ import numpy as np
 
 from shortlist.kernels.compilation import compiled
 
-_BUCKETS, _PER_BUCKET, _STEP = 48, 4, 1 / 8
+_BUCKETS, _PER_BUCKET, _STEP = 96, 2, 1 / 8
 """A bucket spans so many steps of ``_STEP`` epsilon each; a threshold lies at a whole number of steps."""
 
 _STEPS = _BUCKETS * _PER_BUCKET
@@ -161,7 +161,7 @@ def _draw(key: Any, levels: Any, words: Any, hits: Any, labels: Any, found: Any)
     groups = hits.view(np.uint64)
     for i in range(groups.shape[0]):
         if groups[i] != _NONE:  # eight labels at a time
-            for j in range(8 * i, min(8 * i + 8, levels.shape[0])):
+            for j in range(8 * i, 8 * i + 8):
                 labels[count], found[count] = j, bits[j]
                 count += np.int64(hits[j])
     return count
@@ -222,9 +222,10 @@ def noised_kth(
     It covers the rows from ``first`` to ``last``; a row that is not finite has the mean NaN.
     """
     n = x.shape[1]
-    labels, kept = np.empty(n + 1, np.int32), np.empty(n + 1, np.int32)
-    words, found = np.empty((n + 1) // 2, np.uint64), np.empty(n + 1, np.uint32)
-    tails, values, hits = np.empty(n + 1), np.empty(n + 1), np.zeros((n + 7) // 8 * 8, np.uint8)
+    padded = (n + 7) // 8 * 8
+    words, hits = np.empty(padded // 2, np.uint64), np.zeros(padded, np.uint8)
+    labels, found = np.empty(padded + 8, np.int32), np.empty(padded + 8, np.uint32)
+    kept, tails, values = np.empty(n + 1, np.int32), np.empty(n + 1), np.empty(n + 1)
     bits, signs = np.empty(n, np.int32), np.empty(n, np.float32)
     exponents, noise = np.empty(n, np.float32), np.empty(n, np.float32)
     bucket, bins, counts = np.empty(n, np.int32), np.empty(_BINS, np.int64), np.empty(_BUCKETS, np.int64)
@@ -244,8 +245,8 @@ def noised_kth(
         steps = _steps_down(counts, k + _SPARE * math.sqrt(k) + 1)
         threshold = top - steps * _STEP * epsilon if steps < _STEPS else -np.inf
         for b in range(_BUCKETS):
-            # One step lower than the end of the bucket, for logits that were rounded into it.
-            reached = _REACHED[max(_PER_BUCKET * b - steps + _STEPS - 1, 0)]
+            # A little more than at the end of the bucket, for logits that were rounded into it.
+            reached = min(1.001 * _REACHED[_PER_BUCKET * b - steps + _STEPS], 1.0)
             level_of[b] = _ALL if b == 0 or steps == _STEPS else np.uint32(reached * (2.0**32 - 1))
         for j in range(n):
             levels[j] = level_of[bucket[j]]
