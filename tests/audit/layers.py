@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pytest
+import torch
 from numpy.random import Generator
 
 
@@ -77,3 +80,13 @@ def make_case(kind: str, n: int, d: int, *, biased: bool, mode: str, seed: int) 
 
 def every_set(n: int) -> list[list[int]]:
     return [[i for i in range(n) if code >> i & 1] for code in range(1 << n)]
+
+
+def save_arrays(path: Path, **arrays: np.ndarray) -> Path:
+    """Write a layer file in the format of its suffix, npz or safetensors."""
+    if path.suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        save_file = pytest.importorskip("safetensors.torch").save_file
+        save_file({name: torch.from_numpy(array) for name, array in arrays.items()}, path)
+    return path

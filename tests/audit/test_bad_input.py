@@ -6,6 +6,7 @@ import torch
 
 from shortlist.audit import audit
 from shortlist.errors import InputError
+from tests.audit.layers import save_arrays
 
 WEIGHT = np.random.default_rng(0).standard_normal((6, 3))
 
@@ -71,14 +72,7 @@ def test_label_sets_of_no_known_form_are_refused(sets):
 @pytest.fixture(params=["npz", "safetensors"])
 def saved(tmp_path, request):
     """The same arrays in both formats."""
-    held = {"head": WEIGHT, "other": 2 * WEIGHT, "bias": np.zeros(3)}
-    path = tmp_path / f"layer.{request.param}"
-    if request.param == "npz":
-        np.savez(path, **held)
-    else:
-        tensors = {name: torch.from_numpy(array) for name, array in held.items()}
-        pytest.importorskip("safetensors.torch").save_file(tensors, path)
-    return path
+    return save_arrays(tmp_path / f"layer.{request.param}", head=WEIGHT, other=2 * WEIGHT, bias=np.zeros(3))
 
 
 @pytest.mark.parametrize("keep", [0, 4, 60, -1])

@@ -123,8 +123,11 @@ def test_a_witness_turned_around_fails_with_a_bias_and_a_threshold_too(tmp_path,
     assert failures(report, tmp_path / "report.json", i, vector=vector) == [i]
 
 
-@pytest.mark.parametrize("change", [{"log10_radius": 2.0}, {"sign_changes": 6}, {"k": 4}, {"radius": [123, 124]}])
-def test_a_theorem_claims_exactly_the_radius_of_its_polynomial(tmp_path, change):
+@pytest.mark.parametrize(
+    "change",
+    [{"log10_radius": 2.0}, {"sign_changes": 6}, {"k": 4}, {"radius": [123, 124]}, {"labels": list(range(0, 40, 2))}],
+)
+def test_a_theorem_claims_exactly_the_radius_of_its_polynomial_for_its_set(tmp_path, change):
     report = audit(DFTHead(4, 1000, 5), [[0, 2, 4, 6, 8]], jobs=1)
     assert isinstance(report.certificates[0], Theorem)
     assert report.verify() == []

@@ -8,7 +8,7 @@ from torch import nn
 from shortlist.audit import audit
 from shortlist.nn import CosineHead
 from shortlist.targets import to_index_lists, to_multi_hot, to_sparse
-from tests.audit.layers import LAYERS, make_case
+from tests.audit.layers import LAYERS, make_case, save_arrays
 from tests.audit.reports import assert_same
 from tests.reference_audit import is_argmaxable
 
@@ -126,12 +126,7 @@ def test_a_cosine_head_is_audited_as_it_computes():
 @pytest.mark.parametrize("suffix", ["npz", "safetensors"])
 def test_a_file_is_the_matrix_it_holds(tmp_path, suffix):
     case = make_case("gaussian", 30, 4, biased=False, mode="sign", seed=4)
-    path = tmp_path / f"layer.{suffix}"
-    if suffix == "npz":
-        np.savez(path, other=np.zeros(3), head=case.weight)
-    else:
-        save = pytest.importorskip("safetensors.torch").save_file
-        save({"other": torch.zeros(3), "head": torch.from_numpy(case.weight)}, path)
+    path = save_arrays(tmp_path / f"layer.{suffix}", other=np.zeros(3), head=case.weight)
     plain = audit(case.weight, case.label_sets, jobs=1)
     assert_same(plain, audit(path, case.label_sets, key="head", jobs=1))
     assert_same(plain, audit(str(path), case.label_sets, key="head", jobs=1))

@@ -10,6 +10,7 @@ import torch
 from shortlist.audit import audit, count_argmaxable, counting, in_general_position, minors_agree
 from shortlist.audit.exact import echelon_form, to_integers
 from shortlist.functional import dft_matrix
+from tests.audit.layers import every_set
 
 
 def exact_sign(rows):
@@ -35,7 +36,7 @@ def minor_signs(weight):
 
 
 def argmaxable_assignments(weight):
-    sets = [np.flatnonzero(active).tolist() for active in itertools.product([0, 1], repeat=len(weight))]
+    sets = every_set(len(weight))
     verdicts = audit(weight, sets, radius=False, jobs=1).verdicts
     assert "undecided" not in verdicts
     return [labels for labels, verdict in zip(sets, verdicts, strict=True) if verdict == "argmaxable"]

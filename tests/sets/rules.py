@@ -69,3 +69,18 @@ WITH_ALPHA = [AverageError, PointwiseError, ClassConditional, RecallControl]
 
 def state(rule: SetRule) -> dict[str, Tensor]:
     return {name: value for name, value in rule.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
+def assert_same(left: SetRule, right: SetRule, scores: Tensor) -> None:
+    """The same rule to the last bit: its class, its state, its evidence and its answers."""
+    assert type(left) is type(right)
+    a, b = state(left), state(right)
+    assert a.keys() == b.keys()
+    for name, value in a.items():
+        assert value.dtype == b[name].dtype, name
+        assert torch.equal(value, b[name]), name
+    first, second = (rule.predict(scores, generator=seeded(0)) for rule in (left, right))
+    assert torch.equal(first.to_mask(), second.to_mask())
+    assert torch.equal(first.scores, second.scores)
+    assert torch.equal(left(scores), right(scores))
+    assert left.evidence == right.evidence

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.side_by_side import PEAK_RESET, resident
 from shortlist.sets import AverageK
+from tests.sets.rules import assert_same
 from tests.sets.worlds import TIE_KINDS, ambiguous_probs, seeded, tied_scores, with_absent
 
 quick = settings(derandomize=True, deadline=None, max_examples=60)
@@ -22,43 +23,35 @@ def streamed(rule: AverageK, scores: torch.Tensor, sizes: list[int], *, from_log
     return rule
 
 
-def same(left: AverageK, right: AverageK, scores: torch.Tensor) -> None:
-    a, b = left.state_dict(), right.state_dict()
-    assert a.keys() == b.keys()
-    for name, value in a.items():
-        assert torch.equal(value, b[name]) if isinstance(value, torch.Tensor) else value == b[name], name
-    assert torch.equal(left.predict(scores).to_mask(), right.predict(scores).to_mask())
-    assert left.evidence == right.evidence
+SPLITS = {
+    "kind": st.sampled_from(TIE_KINDS),
+    "sizes": st.lists(st.integers(0, 9), min_size=1, max_size=12).filter(lambda sizes: sum(sizes) > 0),
+    "labels": st.integers(1, 8),
+    "k": st.integers(0, 900).map(lambda hundredths: hundredths / 100),
+}
 
 
 @quick
-@given(
-    kind=st.sampled_from(TIE_KINDS),
-    sizes=st.lists(st.integers(0, 9), min_size=1, max_size=12).filter(lambda sizes: sum(sizes) > 0),
-    labels=st.integers(1, 8),
-    k=st.integers(0, 900).map(lambda hundredths: hundredths / 100),
-    dtype=st.sampled_from([torch.float16, torch.float32, torch.float64]),
-)
+@given(**SPLITS, dtype=st.sampled_from([torch.float16, torch.float32, torch.float64]))
 def test_any_split_of_a_known_number_of_rows_is_the_same_fit(kind, sizes, labels, k, dtype):
     scores = tied_scores(kind, sum(sizes), labels, seeded(len(sizes)), dtype)
     whole = AverageK(k, rows=sum(sizes)).fit(scores, from_logits=False)
-    same(streamed(AverageK(k, rows=sum(sizes)), scores, sizes), whole, scores)
+    assert_same(streamed(AverageK(k, rows=sum(sizes)), scores, sizes), whole, scores)
 
 
 @quick
 @given(
-    kind=st.sampled_from(TIE_KINDS),
-    sizes=st.lists(st.integers(0, 9), min_size=1, max_size=12).filter(lambda sizes: sum(sizes) > 0),
-    labels=st.integers(1, 8),
-    k=st.integers(0, 900).map(lambda hundredths: hundredths / 100),
+    **SPLITS,
+    rows=st.one_of(st.none(), st.integers(1, 60), st.just(1000)),
     order=st.sampled_from(["as drawn", "rising", "falling"]),
 )
-def test_any_split_of_an_unknown_number_of_rows_is_the_same_fit_or_refused(kind, sizes, labels, k, order):
+def test_rows_of_an_unknown_or_wrong_number_give_the_same_fit_or_are_refused(kind, sizes, labels, k, rows, order):
     scores = tied_scores(kind, sum(sizes), labels, seeded(len(sizes)))
     if order != "as drawn":
         scores = scores[scores.amax(-1).argsort(descending=order == "falling")]
     with contextlib.suppress(ValueError):
-        same(streamed(AverageK(k), scores, sizes), AverageK(k).fit(scores, from_logits=False), scores)
+        parts, whole = streamed(AverageK(k, rows=rows), scores, sizes), AverageK(k).fit(scores, from_logits=False)
+        assert torch.equal(parts.predict(scores).to_mask(), whole.predict(scores).to_mask())
 
 
 @pytest.mark.parametrize("size", [64, 256, 1000])
@@ -66,7 +59,7 @@ def test_any_split_of_an_unknown_number_of_rows_is_the_same_fit_or_refused(kind,
 def test_batches_of_the_same_kind_are_never_refused(size, k):
     scores = ambiguous_probs(5000, seeded(1)).float()
     sizes = [size] * (5000 // size) + ([5000 % size] if 5000 % size else [])
-    same(streamed(AverageK(k), scores, sizes), AverageK(k).fit(scores, from_logits=False), scores)
+    assert_same(streamed(AverageK(k), scores, sizes), AverageK(k).fit(scores, from_logits=False), scores)
 
 
 def test_an_answer_that_may_have_been_dropped_is_refused_and_rows_rules_that_out():
@@ -76,20 +69,9 @@ def test_an_answer_that_may_have_been_dropped_is_refused_and_rows_rules_that_out
     k = 20 * 300 / len(scores)
     whole = AverageK(k).fit(scores, from_logits=False)
     with contextlib.suppress(ValueError):
-        same(streamed(AverageK(k), scores, [10] * 202), whole, scores)
+        assert_same(streamed(AverageK(k), scores, [10] * 202), whole, scores)
     known = streamed(AverageK(k, rows=len(scores)), scores, [10] * 202)
     assert torch.equal(known.predict(scores).to_mask(), whole.predict(scores).to_mask())
-
-
-@pytest.mark.parametrize("rows", [1, 10, 59, 61, 1000])
-@pytest.mark.parametrize("order", ["as drawn", "rising", "falling"])
-def test_a_number_of_rows_that_was_not_kept_gives_the_same_fit_or_is_refused(rows, order):
-    scores = ambiguous_probs(60, seeded(4)).float()
-    if order != "as drawn":
-        scores = scores[scores.amax(-1).argsort(descending=order == "falling")]
-    with contextlib.suppress(ValueError):
-        parts = streamed(AverageK(1.7, rows=rows), scores, [5] * 12)
-        assert torch.equal(parts.predict(scores).to_mask(), AverageK(1.7).fit(scores, from_logits=False)(scores))
 
 
 @pytest.mark.parametrize("link", ["softmax", "sigmoid"])
@@ -97,7 +79,7 @@ def test_logits_with_absent_labels_stream_too(link):
     logits = with_absent(3 * torch.randn(120, 9, generator=seeded(5)))
     whole = AverageK(2.4, link=link).fit(logits, from_logits=True)
     parts = streamed(AverageK(2.4, link=link), logits, [40, 40, 40], from_logits=True)
-    same(parts, whole, logits)
+    assert_same(parts, whole, logits)
     assert whole.predict(logits).sizes.sum() == math.floor(2.4 * 120)
 
 
@@ -127,7 +109,7 @@ def test_a_second_fit_and_one_after_an_abandoned_stream_start_anew():
     rule.partial_fit(1 + scores, from_logits=False)
     for _ in range(2):
         rule.fit(scores, from_logits=False)
-        same(rule, AverageK(1.5).fit(scores, from_logits=False), scores)
+        assert_same(rule, AverageK(1.5).fit(scores, from_logits=False), scores)
 
 
 def test_a_stream_that_failed_to_finish_does_not_finish_later():

@@ -4,19 +4,10 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
-from shortlist.sets import AverageError, ClassConditional, PointwiseError, load_rule
+from shortlist.sets import AverageError, AverageK, ClassConditional, PointwiseError, load_rule
 from shortlist.sets.pointwise_error import row_uniforms
-
-
-@pytest.mark.parametrize(("rows", "alpha"), [(20, 0.3), (200, 0.1)])
-def test_many_refits_on_certain_scores_cover_what_was_promised(rows, alpha):
-    covered = []
-    for seed in range(100):
-        classes = torch.randint(5, (rows + 300,), generator=torch.Generator().manual_seed(seed))
-        scores = one_hot(classes, 5).float()
-        rule = PointwiseError(alpha).fit(scores[:rows], classes[:rows], from_logits=False)
-        covered.append(rule.predict(scores[rows:]).contains(classes[rows:]).double().mean())
-    assert abs(torch.stack(covered).mean() - (1 - alpha)) < 1 / (rows + 1) + 0.015
+from shortlist.sets.rule import Draw
+from tests.sets.worlds import seeded
 
 
 @pytest.mark.parametrize("kind", [AverageError, PointwiseError])
@@ -60,3 +51,17 @@ def test_clusters_do_not_depend_on_the_order_in_which_classes_come():
         assert torch.isfinite(rule.thresholds).all()
         sizes.append(rule.predict(logits).sizes.double().mean())
     assert abs(sizes[0] - sizes[1]) < 0.3
+
+
+def test_calls_that_share_a_draw_answer_as_one_call():
+    scores = torch.randint(0, 3, (50, 4), generator=seeded(2)).float()
+    rule = AverageK(1.37).fit(scores, from_logits=False)
+    whole = rule.predict(scores)
+    draw = Draw()
+    parts = [rule.predict(part, draw=draw) for part in scores.split(7)]
+    assert [row for part in parts for row in part] == list(whole)
+    assert len(whole.labels) == 68
+    alone = [rule.predict(part) for part in scores.split(7)]
+    assert [row for part in alone for row in part] != list(whole)
+    with pytest.raises(ValueError, match=r"`generator` must be None if `draw` is given"):
+        rule.predict(scores, draw=draw, generator=seeded(0))

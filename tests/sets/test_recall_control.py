@@ -17,10 +17,6 @@ quick = settings(derandomize=True, deadline=None, max_examples=80)
 SCORES = ("good", "bad", "constant", "one-hot")
 
 
-def positives_of(hot: Tensor) -> list[set[int]]:
-    return [set(row.nonzero().flatten().tolist()) for row in hot]
-
-
 def sets_of(mask: Tensor) -> list[set[int]]:
     return [set(row.nonzero().flatten().tolist()) for row in mask]
 
@@ -51,12 +47,12 @@ def test_the_threshold_is_the_largest_that_the_definition_allows(kind, rows, lab
     hot = torch.rand(rows, labels, generator=generator) < 0.4
     hot[0, 0] = True
     rule = RecallControl(alpha).fit(scores, hot, from_logits=False)
-    threshold = reference.recall_control(scores.tolist(), positives_of(hot), alpha)
+    threshold = reference.recall_control(scores.tolist(), sets_of(hot), alpha)
     expected = reference.threshold_sets(scores.tolist(), threshold)
     assert sets_of(rule.predict(scores).to_mask()) == expected
     assert sets_of(rule(scores)) == expected
     kept = int(hot.any(-1).sum())
-    missed = reference.misses(expected, positives_of(hot))
+    missed = reference.misses(expected, sets_of(hot))
     assert threshold == -math.inf or (missed * kept + 1) / (kept + 1) <= reference.decimal(alpha)
 
 

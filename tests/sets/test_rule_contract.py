@@ -40,10 +40,9 @@ def test_batches_in_any_split_are_one_fit(rule: Rule, sizes):
 def test_the_best_labels_are_always_inside_and_the_rest_as_without(rule: Rule, min_size):
     logits = rule.data(80, seed=2)[0]
     free, held = rule.fitted(), rule.fitted(min_size=min_size)
-    for plain, found in (
-        (free(logits), held(logits)),
-        tuple(fitted.predict(logits, generator=seeded(0)).to_mask() for fitted in (free, held)),
-    ):
+    answers = [fitted.predict(logits, generator=seeded(0)) for fitted in (free, held)]
+    assert torch.equal(answers[1].sizes, answers[1].to_mask().sum(-1)), "no label twice"
+    for plain, found in ((free(logits), held(logits)), tuple(sets.to_mask() for sets in answers)):
         best = torch.zeros_like(plain)
         for i, row in enumerate(rule.probs(logits).tolist()):
             best[i, list(reference.top_k(row, min_size))] = True

@@ -10,24 +10,10 @@ import shortlist.sets
 from shortlist.errors import InputError
 from shortlist.sets import AverageError, AverageK, ClassConditional, RecallControl, SetRule, load_rule
 from tests.nn.saving import copies
-from tests.sets.rules import RULES, Rule, state
+from tests.sets.rules import RULES, Rule, assert_same, state
 from tests.sets.worlds import seeded, tied_scores
 
 each_rule = pytest.mark.parametrize("rule", RULES, ids=str)
-
-
-def same(left: SetRule, right: SetRule, scores: torch.Tensor) -> None:
-    assert type(left) is type(right)
-    a, b = state(left), state(right)
-    assert a.keys() == b.keys()
-    for name, value in a.items():
-        assert value.dtype == b[name].dtype, name
-        assert torch.equal(value, b[name]), name
-    first, second = (rule.predict(scores, generator=seeded(0)) for rule in (left, right))
-    assert torch.equal(first.to_mask(), second.to_mask())
-    assert torch.equal(first.scores, second.scores)
-    assert torch.equal(left(scores), right(scores))
-    assert left.evidence == right.evidence
 
 
 def test_the_list_of_rules_is_complete():
@@ -47,7 +33,7 @@ def test_a_saved_rule_comes_back_exactly(rule: Rule, from_logits, min_size, tmp_
     fitted.save(tmp_path / "rule.json")
     logits, _ = rule.data(80, seed=1)
     loaded = load_rule(tmp_path / "rule.json")
-    same(loaded, fitted, logits if from_logits else rule.probs(logits))
+    assert_same(loaded, fitted, logits if from_logits else rule.probs(logits))
     assert list(tmp_path.iterdir()) == [tmp_path / "rule.json"]
     loaded.save(str(tmp_path / "again.json"))
     text = (tmp_path / "rule.json").read_text()
@@ -72,7 +58,7 @@ def test_infinite_thresholds_are_kept(fit, tmp_path):
     rule = EXTREME_FITS[fit]()
     assert any(value.isinf().any() for value in state(rule).values() if value.is_floating_point())
     rule.save(tmp_path / "rule.json")
-    same(load_rule(tmp_path / "rule.json"), rule, torch.tensor([[0.0, 0.5, 1.0], [1e-30, 1e30, -5.0]]))
+    assert_same(load_rule(tmp_path / "rule.json"), rule, torch.tensor([[0.0, 0.5, 1.0], [1e-30, 1e30, -5.0]]))
 
 
 def test_thresholds_are_kept_to_the_last_bit_and_ties_with_their_quota(tmp_path):
@@ -80,7 +66,7 @@ def test_thresholds_are_kept_to_the_last_bit_and_ties_with_their_quota(tmp_path)
     for scores in (*wide, *(tied_scores(kind, 50, 6, seeded(1)) for kind in ("constant", "quantised", "one-hot"))):
         rule = AverageK(1.3).fit(scores, from_logits=False)
         rule.save(tmp_path / "rule.json")
-        same(load_rule(tmp_path / "rule.json"), rule, scores)
+        assert_same(load_rule(tmp_path / "rule.json"), rule, scores)
 
 
 CONTENT = {
@@ -162,11 +148,11 @@ def test_copies_and_state_dicts_carry_what_was_fitted(rule: Rule):
     fitted, other = rule.fitted(), rule.make()
     other.load_state_dict(fitted.state_dict())
     for copy in (other, *copies(fitted).values()):
-        same(copy, fitted, rule.data(60, seed=2)[0])
+        assert_same(copy, fitted, rule.data(60, seed=2)[0])
     model = nn.Sequential(nn.Identity(), fitted)
     again = nn.Sequential(nn.Identity(), rule.make())
     again.load_state_dict(model.state_dict())
-    same(again[1], fitted, rule.data(60, seed=3)[0])
+    assert_same(again[1], fitted, rule.data(60, seed=3)[0])
 
 
 @each_rule

@@ -12,7 +12,6 @@ from shortlist.sets import (
     PerLabelThreshold,
     PointwiseError,
     PredictionSets,
-    RecallControl,
     TopK,
     tradeoff,
 )
@@ -125,7 +124,6 @@ def test_labels_out_of_range_or_too_few_are_refused(rule: Rule):
         (lambda: PerLabelThreshold(prior=-1), "prior"),
         (lambda: PerLabelThreshold(prior=math.nan), "prior"),
         (lambda: AverageError(0.1, link="probit"), "link"),
-        (lambda: RecallControl(0.1, min_size=-1), "min_size"),
         (lambda: AverageK(1, rows=0), "rows"),
         (lambda: AverageK(1, rows=-3), "rows"),
     ],

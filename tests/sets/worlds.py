@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Generator, Tensor
 
-SCORE_KINDS = ("good", "bad", "constant", "one-hot")
+SCORE_KINDS = ("good", "bad", "constant", "one-hot", "certain")
 TIE_KINDS = ("distinct", "constant", "quantised", "one-hot", "duplicated rows", "constant columns")
 
 
@@ -61,7 +61,8 @@ def classified(kind: str, rows: int, labels: int, generator: Generator) -> tuple
         return (3 * torch.randn(rows, labels, generator=generator)).softmax(-1), classes
     if kind == "constant":
         return torch.full((rows, labels), 1 / labels), classes
-    return torch.zeros(rows, labels).scatter(-1, truth.argmax(-1, keepdim=True), 1.0), classes
+    answer = classes if kind == "certain" else truth.argmax(-1)
+    return torch.zeros(rows, labels).scatter(-1, answer[:, None], 1.0), classes
 
 
 def long_tailed(rows: int, labels: int, generator: Generator, *, decay: float = 0.0) -> tuple[Tensor, Tensor]:
