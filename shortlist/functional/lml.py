@@ -314,10 +314,9 @@ def _root_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     if ctx.group is None and use_kernel_backward(ctx.temperature, x, gradient):
         to_x, per_k, left = kernels.lml_root_gradient(x, pivot, delta, scaled, ctx.temperature)
         if left.numel():
-            rows, *columns = (part.reshape(-1, part.shape[-1])[left] for part in (x, pivot, delta, scaled))
-            share, slope = _slope_shares(rows, *columns[:2], ctx.temperature, None)
-            to_x.view(-1, x.shape[-1])[left] = share * columns[2]
-            per_k.reshape(-1, 1)[left] = slope
+            hard = [part.reshape(-1, part.shape[-1])[left] for part in (x, pivot, delta, scaled)]
+            share, slope = _slope_shares(hard[0], hard[1], hard[2], ctx.temperature, None)
+            to_x.view(-1, x.shape[-1])[left], per_k.view(-1, 1)[left] = share * hard[3], slope
     else:
         share, per_k = _slope_shares(x, pivot, delta, ctx.temperature, ctx.group)
         to_x = scaled * share

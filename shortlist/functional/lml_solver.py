@@ -264,7 +264,8 @@ class _Search:
         largest = self.axis.processes.max(tops)
         sums[:, :4] *= (tops - largest.clamp(min=-1e300)).exp().repeat(1, 2)
         totals, tops_array = self.columns.sum(sums).reshape(-1, 5), self.columns.host(largest)
-        return _LogSums(*(np.log(totals[:, :4]) + np.tile(tops_array, 2)).T, totals[:, 4])
+        below, above, slope_below, slope_above = (np.log(totals[:, :4]) + np.tile(tops_array, 2)).T
+        return _LogSums(below, above, slope_below, slope_above, totals[:, 4])
 
 
 def _third_order_step(

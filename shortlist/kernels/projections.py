@@ -65,7 +65,7 @@ def lml_root_gradient(x: Tensor, pivot: Tensor, delta: Tensor, values: Tensor, t
     x = x.contiguous()
     out, per_row = torch.empty_like(x), torch.cat([pivot, delta, values], -1)
     left = _run("lml_root_gradient", x, temperature, out=out, per_row=per_row)
-    return RootGradient(out, per_row[..., 2:], _unsettled(out[..., 0], left))
+    return RootGradient(out, per_row[..., 2:].contiguous(), _unsettled(out[..., 0], left))
 
 
 def lml_gradient(p: Tensor, gradient: Tensor, temperature: float) -> Tensor:

@@ -55,7 +55,7 @@ class LinearBlocks:
         self._dtype, self._label_block = torch.promote_types(dtype, torch.float32), label_block
         self._pairs, self._hidden = pairs, hidden
         self._bound = bound_of(self._dtype) if bounded else None
-        self.pair_logits = features.new_zeros(0 if pairs is None else len(pairs.labels), dtype=self._dtype)
+        self.pair_logits = features.new_zeros(0 if pairs is None else len(pairs.pairs()[0]), dtype=self._dtype)
         self._pairs_collected = pairs is None
 
     @property
@@ -123,8 +123,9 @@ class LinearBlocks:
             return
         chosen, indices = self._hidden.in_block(start, width)
         if slots is not None:
-            slot = slots[self._hidden.rows[chosen]]
-            indices = (slot * width + (self._hidden.labels[chosen] - start))[slot >= 0]
+            rows, labels = self._hidden.pairs()
+            slot = slots[rows[chosen]]
+            indices = (slot * width + (labels[chosen] - start))[slot >= 0]
         flat.index_fill_(0, indices, -math.inf)
 
     def _slots(self, rows: Tensor) -> Tensor:
@@ -146,7 +147,8 @@ class LinearBlocks:
             there = (self.bias > -math.inf).double()
         count = there.sum().expand(self.num_rows).clone()
         if self._hidden is not None:
-            count.index_add_(0, self._hidden.rows, there[self._hidden.labels], alpha=-1)
+            rows, labels = self._hidden.pairs()
+            count.index_add_(0, rows, there[labels], alpha=-1)
         return self.processes.sum(count.unsqueeze(-1))
 
 
