@@ -31,7 +31,7 @@ from shortlist.labels.conversions import (
     to_sparse,
     unknown_mask,
 )
-from shortlist.labels.forms import TargetForm, stored_entries, target_form
+from shortlist.labels.reading import TargetForm, stored_entries, target_form
 
 __all__ = [
     "TargetForm",

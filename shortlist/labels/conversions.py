@@ -8,9 +8,8 @@ import warnings
 import torch
 from torch import Tensor
 
-from shortlist.labels.forms import TargetForm, stored_entries, target_form
 from shortlist.labels.labels import Labels
-from shortlist.labels.reading import list_labels, read_labels
+from shortlist.labels.reading import TargetForm, list_labels, read_labels, stored_entries, target_form
 
 
 def check_target(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> TargetForm:

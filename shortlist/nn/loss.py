@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
-from shortlist.functional.losses.reduction import Reduction, check_reduction
+from shortlist.functional.losses.labeled_logits import Reduction, check_reduction
 from shortlist.nn.function_module import FunctionModule
 
 if TYPE_CHECKING:

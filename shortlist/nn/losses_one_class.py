@@ -8,7 +8,7 @@ from torch import Tensor
 from shortlist import functional as F
 from shortlist.functional import margins_from_counts
 from shortlist.functional.losses.hinge import HingeKind
-from shortlist.functional.losses.reduction import Reduction
+from shortlist.functional.losses.labeled_logits import Reduction
 from shortlist.nn.loss import Loss, LossMemory
 
 __all__ = [

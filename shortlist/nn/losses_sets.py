@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist import functional as F
-from shortlist.functional.losses.reduction import Reduction
+from shortlist.functional.losses.labeled_logits import Reduction
 from shortlist.functional.losses.two_way import TwoWayKind
 from shortlist.nn.loss import Loss, LossMemory
 

@@ -13,9 +13,17 @@ from shortlist.checks import check_number
 from shortlist.functional.autograd import RowFunction
 from shortlist.functional.blocks import BLOCK
 from shortlist.functional.losses.block_reductions import SumOfTerms
-from shortlist.functional.losses.labeled_logits import LabeledLogits, read_labeled, weighted
-from shortlist.functional.losses.reduction import Reduction, check_reduction
-from shortlist.functional.losses.soft_maximum import add_at, hidden_and_own, hide, without_unknown_entries
+from shortlist.functional.losses.labeled_logits import (
+    LabeledLogits,
+    Reduction,
+    add_at,
+    check_reduction,
+    hidden_and_own,
+    hide,
+    read_labeled,
+    weighted,
+    without_unknown_entries,
+)
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.labels import Labels
 from shortlist.tensors import may_look

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from shortlist.checks import check_number, check_positive, whole_k
-from shortlist.functional.losses.labeled_logits import read_plain
-from shortlist.functional.losses.reduction import Reduction
-from shortlist.functional.losses.soft_maximum import own_logits, split
+from shortlist.functional.losses.labeled_logits import Reduction, own_logits, read_plain, split
 from shortlist.functional.losses.softmax import class_margin, log1pexp
 from shortlist.functional.order_statistics import kth_largest, largest, noised_kth_largest
 from shortlist.functional.polynomials.symmetric import log_symmetric_ratio

@@ -1,24 +1,21 @@
 """Logits with their labels, as every loss reads them, wherever the labels of a row are.
 
-A loss needs two things: the logits of the few labeled entries, and a few sums over the rest of each row. Both come from
-here, whether the logits are held in one tensor, recomputed in blocks (`LinearLogits`) or sharded over processes.
+A loss needs two things: the logits of the few labeled entries, and a few sums over the rest of each row. It gets both
+alike, whether the logits are one tensor, recomputed in blocks (`LinearLogits`) or sharded over processes.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from shortlist.checks import check_logits
-from shortlist.functional.losses.block_reductions import SoftMaxima, TruncatedSoftMaximum
-from shortlist.functional.losses.reduction import Reduction, check_weight, reduce_rows
-from shortlist.functional.losses.soft_maximum import bounded, soft_maxima, split, without_unknown
-from shortlist.functional.order_statistics import largest
+from shortlist.functional.autograd import RowFunction
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.once_differentiable import once_differentiable
 from shortlist.label_axis.processes import (
@@ -33,6 +30,9 @@ from shortlist.label_axis.processes import (
 from shortlist.label_axis.reduction import BlockReduction, reduce_blocks
 from shortlist.labels import Labels, read_labels
 from shortlist.tensors import HALF, is_dtensor, solvable, wide
+
+Reduction = Literal["mean", "sum", "none"]
+"""``"mean"`` over what counts, ``"sum"``, or ``"none"``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,58 +116,6 @@ class LabeledLogits:
         own, *outputs = reduce_blocks(self.logits, self.labels, self.labels if hidden is None else hidden, reduction)
         # An unknown label counts for nothing, whatever its logit.
         return own if not self.labels.has_unknown else own.masked_fill(self.labels.values < 0, 0), *outputs
-
-    def soft_maxima(
-        self, axes: tuple[int, ...], temperature: float = 1.0
-    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """The entries' logits, and the soft maximum of the other logits over each row (axis -1) or label (-2).
-
-        A soft maximum ``T log sum exp(x / T)`` is a pair: the maximum, without a gradient, and what is to be added.
-        Infinite logits are clipped to a finite range.
-        """
-        if isinstance(self.logits, LinearLogits):
-            own, *found = self.reduce(SoftMaxima(axes, temperature))
-            return own, list(zip(found[len(axes) :], found[: len(axes)], strict=True))
-        own, *pairs = soft_maxima(bounded(self.logits), self.labels, axes, temperature)
-        if -1 in axes and self.processes is not ONE_PROCESS:  # a label is whole on its process, a row is not
-            at = axes.index(-1)
-            top, part = pairs[at]
-            whole = self.processes.max(top)
-            total = self.processes.sum(((top - whole + part) / temperature).exp())
-            pairs[at] = whole, temperature * total.clamp(min=torch.finfo(total.dtype).tiny).log()
-        return own, pairs
-
-    def truncated_soft_maximum(self, dropped: Tensor | int, most: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The entries' logits, and the soft maximum of each row's other logits without its ``dropped`` largest.
-
-        ``dropped`` is a number or ``(num_rows,)``, at most ``most``.
-        """
-        if isinstance(self.logits, LinearLogits):
-            column = (
-                torch.as_tensor(dropped, device=self.labels.values.device).expand(self.labels.num_rows).unsqueeze(-1)
-            )
-            own, part, top = self.reduce(TruncatedSoftMaximum(column, most))
-            return own, top, part
-        x, labels = self.logits, self.labels
-        if not (most and x.numel()):
-            own, (top, part) = soft_maxima(x, labels)
-            return own, top, part
-        own, (top, part) = soft_maxima(x, labels, more=_leading(x, labels, dropped, most))
-        return own, top, part
-
-
-@torch.no_grad()
-def _leading(x: Tensor, labels: Labels, dropped: Tensor | int, most: int) -> tuple[Tensor, Tensor | None]:
-    """Places in the flattened rows of the ``most`` largest negatives, and which of them are to be left out."""
-    rest = split(x, labels)[0]
-    leading, hidden = largest(rest, most), None
-    if isinstance(dropped, Tensor):
-        values, order = rest.gather(-1, leading).sort(-1, descending=True)
-        leading = leading.gather(-1, order)
-        # What is at -inf may be one of the labels, and adds nothing anyway.
-        hidden = (torch.arange(most, device=x.device) < dropped.unsqueeze(-1)) | (values == -math.inf)
-        hidden = hidden.reshape(-1)
-    return (leading + x.shape[-1] * torch.arange(len(x), device=x.device).unsqueeze(-1)).reshape(-1), hidden
 
 
 def read_labeled(
@@ -288,3 +236,118 @@ class _Once(Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor]:
         return (gradient,)
+
+
+def split(x: Tensor, labels: Labels) -> tuple[Tensor, Tensor]:
+    """Split logits ``(num_rows, n)`` into the absent labels and the entries.
+
+    Returns:
+        ``x`` with -inf for every label that is present or unknown, and the entries' logits, 0 for unknown ones.
+    """
+    if labels.is_dense:
+        hidden = labels.values != 0
+        return x.masked_fill(hidden, -math.inf), without_unknown_entries(x, labels)
+    return hide(x, labels.indices, labels.listed), own_logits(x, labels)
+
+
+def own_logits(x: Tensor, labels: Labels) -> Tensor:
+    """The entries' logits in ``(num_rows, n)``, 0 for unknown ones."""
+    return without_unknown_entries(x if labels.is_dense else x.reshape(-1).gather(0, labels.indices), labels)
+
+
+def without_unknown(x: Tensor, labels: Labels) -> Tensor:
+    """The logits ``(num_rows, n)`` with -inf for unknown labels."""
+    unknown = labels.unknown
+    if unknown is None:
+        return x
+    return x.masked_fill(unknown, -math.inf) if labels.is_dense else hide(x, labels.indices, unknown)
+
+
+def hide(x: Tensor, indices: Tensor, hidden: Tensor | None) -> Tensor:
+    """``x`` ``(rows, n)`` with -inf at those ``indices`` ``(m,)`` of its flattened rows that are ``hidden``, or all."""
+    return _Hide.run(x, indices, hidden, -math.inf)
+
+
+def add_at(x: Tensor, labels: Labels, terms: Tensor) -> Tensor:
+    """``x`` ``(num_rows, n)`` plus one term per entry."""
+    return x + terms if labels.is_dense else x.reshape(-1).scatter_add(0, labels.indices, terms).view(x.shape)
+
+
+def without_unknown_entries(own: Tensor, labels: Labels) -> Tensor:
+    """One value per entry, 0 for unknown ones."""
+    unknown = labels.unknown
+    return own if unknown is None else own.masked_fill(unknown, 0)
+
+
+def hidden_and_own(x: Tensor, indices: Tensor, hidden: Tensor | None, fill: float = -math.inf) -> tuple[Tensor, Tensor]:
+    """``x`` ``(..., rows, n)`` with ``fill`` at the ``hidden`` ones (None: all) of the ``indices`` ``(..., m)`` of its
+    flattened rows, and its values there; for use inside a `RowFunction`.
+    """
+    flat = x.reshape(*x.shape[:-2], -1)
+    own = flat.gather(-1, indices)
+    rest = flat.scatter(-1, indices, fill if hidden is None else torch.where(hidden, fill, own))
+    return rest.view(x.shape), own
+
+
+class _Hide(RowFunction):
+    """``x, indices, hidden -> x`` with -inf; linear in x but for the -inf, so that its derivatives are alike, with 0.
+
+    Plain indexing has the same value, but would give a place that padding repeats several gradients.
+    """
+
+    @staticmethod
+    def forward(x: Tensor, indices: Tensor, hidden: Tensor | None, fill: float) -> Tensor:
+        return hidden_and_own(x, indices, hidden, fill)[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:3])
+        ctx.save_for_forward(*inputs[1:3])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return _Hide.run(gradient, *ctx.saved_tensors, 0.0), None, None, None
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> Tensor:
+        return _Hide.run(x_tangent, *ctx.saved_tensors, 0.0)
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise for an unknown reduction."""
+    if reduction not in get_args(Reduction):
+        raise ValueError(f'`reduction` must be "mean", "sum" or "none"; got {reduction!r}.')
+
+
+def check_weight(weight: Tensor | None, logits: Tensor) -> Tensor | None:
+    """``weight`` in the dtype of ``logits``, checked to have one value per label."""
+    if weight is None:
+        return None
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        kind = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
+        raise TypeError(f"`weight` must be a floating tensor with one value per label; got {kind}.")
+    if weight.shape != logits.shape[-1:]:
+        raise ValueError(
+            f"`weight` must have one value per label, shape {tuple(logits.shape[-1:])}; got {tuple(weight.shape)}."
+        )
+    return weight.to(logits.dtype)
+
+
+def reduce_rows(values: Tensor, reduction: Reduction, *, share: Tensor | None = None) -> Tensor:
+    """Reduce ``values``, each counting by its ``share``.
+
+    With a share, ``"mean"`` is the weighted mean, as in :func:`torch.nn.functional.cross_entropy`; values with a share
+    of 0 are left out, NaN included. The mean of nothing is a 0 that still backpropagates.
+    """
+    check_reduction(reduction)
+    if share is not None:
+        values = torch.where(share > 0, values, 0) * share
+    if reduction == "none":
+        return values
+    total = values.sum()
+    if reduction == "sum":
+        return total
+    if share is None:
+        return total / max(values.numel(), 1)
+    whole = share.sum()
+    return total / torch.where(whole > 0, whole, 1)

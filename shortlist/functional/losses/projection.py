@@ -11,9 +11,15 @@ from torch import Tensor
 from shortlist.checks import check_temperature
 from shortlist.functional.autograd import RowFunction
 from shortlist.functional.lml import RootOfBlocks, lml_root, log_odds
-from shortlist.functional.losses.labeled_logits import LabeledLogits, read_labeled, read_plain
-from shortlist.functional.losses.reduction import Reduction, reduce_rows
-from shortlist.functional.losses.soft_maximum import own_logits, without_unknown
+from shortlist.functional.losses.labeled_logits import (
+    LabeledLogits,
+    Reduction,
+    own_logits,
+    read_labeled,
+    read_plain,
+    reduce_rows,
+    without_unknown,
+)
 from shortlist.functional.sparse_top import project_sparse_top, sparse_top
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.processes import replicated

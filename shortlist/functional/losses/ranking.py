@@ -11,9 +11,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from shortlist.checks import check_number
-from shortlist.functional.losses.labeled_logits import LabeledLogits, read_plain, weighted
-from shortlist.functional.losses.reduction import Reduction, reduce_rows
-from shortlist.functional.losses.soft_maximum import split
+from shortlist.functional.losses.labeled_logits import (
+    LabeledLogits,
+    Reduction,
+    read_plain,
+    reduce_rows,
+    split,
+    weighted,
+)
 from shortlist.labels import Labels
 from shortlist.tensors import is_plain
 

@@ -8,9 +8,15 @@ from torch import Tensor
 
 from shortlist.checks import check_number
 from shortlist.functional.losses.binary import binary_terms, weighted_terms
-from shortlist.functional.losses.labeled_logits import LabeledLogits, check_second_logits, read_plain
-from shortlist.functional.losses.reduction import Reduction, reduce_rows
-from shortlist.functional.losses.soft_maximum import own_logits, without_unknown
+from shortlist.functional.losses.labeled_logits import (
+    LabeledLogits,
+    Reduction,
+    check_second_logits,
+    own_logits,
+    read_plain,
+    reduce_rows,
+    without_unknown,
+)
 from shortlist.tensors import log_sigmoid
 
 __all__ = ["assume_negative", "expected_positive", "role"]

@@ -1,4 +1,4 @@
-"""Logits without their labels, and the soft maximum of what is left."""
+"""The soft maximum of the logits of a row or of a label, without those of the positives and the unknown labels."""
 
 from __future__ import annotations
 
@@ -9,43 +9,71 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.autograd import RowFunction
+from shortlist.functional.losses.block_reductions import SoftMaxima, TruncatedSoftMaximum
+from shortlist.functional.losses.labeled_logits import (
+    LabeledLogits,
+    hidden_and_own,
+    hide,
+    split,
+    without_unknown_entries,
+)
+from shortlist.functional.order_statistics import largest
+from shortlist.label_axis.linear_logits import LinearLogits
+from shortlist.label_axis.processes import ONE_PROCESS
 from shortlist.labels import Labels
 from shortlist.tensors import holds
 
 
-def split(x: Tensor, labels: Labels) -> tuple[Tensor, Tensor]:
-    """Split logits ``(num_rows, n)`` into the absent labels and the entries.
+def negative_soft_maxima(
+    data: LabeledLogits, axes: tuple[int, ...], temperature: float = 1.0
+) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """The entries' logits, and the soft maximum of the other logits over each row (axis -1) or label (-2).
 
-    Returns:
-        ``x`` with -inf for every label that is present or unknown, and the entries' logits, 0 for unknown ones.
+    A soft maximum ``T log sum exp(x / T)`` is a pair: the maximum, without a gradient, and what is to be added.
+    Infinite logits are clipped to a finite range.
     """
-    if labels.is_dense:
-        hidden = labels.values != 0
-        return x.masked_fill(hidden, -math.inf), without_unknown_entries(x, labels)
-    return hide(x, labels.indices, labels.listed), own_logits(x, labels)
+    if isinstance(data.logits, LinearLogits):
+        own, *found = data.reduce(SoftMaxima(axes, temperature))
+        return own, list(zip(found[len(axes) :], found[: len(axes)], strict=True))
+    own, *pairs = soft_maxima(bounded(data.logits), data.labels, axes, temperature)
+    if -1 in axes and data.processes is not ONE_PROCESS:  # a label is whole on its process, a row is not
+        at = axes.index(-1)
+        top, part = pairs[at]
+        whole = data.processes.max(top)
+        total = data.processes.sum(((top - whole + part) / temperature).exp())
+        pairs[at] = whole, temperature * total.clamp(min=torch.finfo(total.dtype).tiny).log()
+    return own, pairs
 
 
-def own_logits(x: Tensor, labels: Labels) -> Tensor:
-    """The entries' logits in ``(num_rows, n)``, 0 for unknown ones."""
-    return without_unknown_entries(x if labels.is_dense else x.reshape(-1).gather(0, labels.indices), labels)
+def truncated_soft_maximum(data: LabeledLogits, dropped: Tensor | int, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The entries' logits, and the soft maximum of each row's other logits without its ``dropped`` largest.
+
+    ``dropped`` is a number or ``(num_rows,)``, at most ``most``.
+    """
+    if isinstance(data.logits, LinearLogits):
+        column = torch.as_tensor(dropped, device=data.labels.values.device).expand(data.labels.num_rows).unsqueeze(-1)
+        own, part, top = data.reduce(TruncatedSoftMaximum(column, most))
+        return own, top, part
+    x, labels = data.logits, data.labels
+    if not (most and x.numel()):
+        own, (top, part) = soft_maxima(x, labels)
+        return own, top, part
+    own, (top, part) = soft_maxima(x, labels, more=_leading(x, labels, dropped, most))
+    return own, top, part
 
 
-def without_unknown(x: Tensor, labels: Labels) -> Tensor:
-    """The logits ``(num_rows, n)`` with -inf for unknown labels."""
-    unknown = labels.unknown
-    if unknown is None:
-        return x
-    return x.masked_fill(unknown, -math.inf) if labels.is_dense else hide(x, labels.indices, unknown)
-
-
-def hide(x: Tensor, indices: Tensor, hidden: Tensor | None) -> Tensor:
-    """``x`` ``(rows, n)`` with -inf at those ``indices`` ``(m,)`` of its flattened rows that are ``hidden``, or all."""
-    return _Hide.run(x, indices, hidden, -math.inf)
-
-
-def add_at(x: Tensor, labels: Labels, terms: Tensor) -> Tensor:
-    """``x`` ``(num_rows, n)`` plus one term per entry."""
-    return x + terms if labels.is_dense else x.reshape(-1).scatter_add(0, labels.indices, terms).view(x.shape)
+@torch.no_grad()
+def _leading(x: Tensor, labels: Labels, dropped: Tensor | int, most: int) -> tuple[Tensor, Tensor | None]:
+    """Places in the flattened rows of the ``most`` largest negatives, and which of them are to be left out."""
+    rest = split(x, labels)[0]
+    leading, hidden = largest(rest, most), None
+    if isinstance(dropped, Tensor):
+        values, order = rest.gather(-1, leading).sort(-1, descending=True)
+        leading = leading.gather(-1, order)
+        # What is at -inf may be one of the labels, and adds nothing anyway.
+        hidden = (torch.arange(most, device=x.device) < dropped.unsqueeze(-1)) | (values == -math.inf)
+        hidden = hidden.reshape(-1)
+    return (leading + x.shape[-1] * torch.arange(len(x), device=x.device).unsqueeze(-1)).reshape(-1), hidden
 
 
 def bounded(x: Tensor) -> Tensor:
@@ -106,46 +134,6 @@ def soft_maxima(
         own, *outputs = _SoftMaxima.run(x, indices, hidden, axes, temperature)
         own = without_unknown_entries(own[:count], labels)
     return own, *zip(outputs[: len(axes)], outputs[len(axes) : 2 * len(axes)], strict=True)
-
-
-def without_unknown_entries(own: Tensor, labels: Labels) -> Tensor:
-    """One value per entry, 0 for unknown ones."""
-    unknown = labels.unknown
-    return own if unknown is None else own.masked_fill(unknown, 0)
-
-
-def hidden_and_own(x: Tensor, indices: Tensor, hidden: Tensor | None, fill: float = -math.inf) -> tuple[Tensor, Tensor]:
-    """``x`` ``(..., rows, n)`` with ``fill`` at the ``hidden`` ones (None: all) of the ``indices`` ``(..., m)`` of its
-    flattened rows, and its values there; for use inside a `RowFunction`.
-    """
-    flat = x.reshape(*x.shape[:-2], -1)
-    own = flat.gather(-1, indices)
-    rest = flat.scatter(-1, indices, fill if hidden is None else torch.where(hidden, fill, own))
-    return rest.view(x.shape), own
-
-
-class _Hide(RowFunction):
-    """``x, indices, hidden -> x`` with -inf; linear in x but for the -inf, so that its derivatives are alike, with 0.
-
-    Plain indexing has the same value, but would give a place that padding repeats several gradients.
-    """
-
-    @staticmethod
-    def forward(x: Tensor, indices: Tensor, hidden: Tensor | None, fill: float) -> Tensor:
-        return hidden_and_own(x, indices, hidden, fill)[0]
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[1:3])
-        ctx.save_for_forward(*inputs[1:3])
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return _Hide.run(gradient, *ctx.saved_tensors, 0.0), None, None, None
-
-    @staticmethod
-    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> Tensor:
-        return _Hide.run(x_tangent, *ctx.saved_tensors, 0.0)
 
 
 class _SoftMaxima(RowFunction):

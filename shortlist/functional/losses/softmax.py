@@ -9,9 +9,16 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from shortlist.checks import check_number, check_positive, whole_k
-from shortlist.functional.losses.labeled_logits import LabeledLogits, read_labeled, read_plain
-from shortlist.functional.losses.reduction import Reduction, reduce_rows
-from shortlist.functional.losses.soft_maximum import own_logits, soft_maxima, soft_maximum, without_unknown
+from shortlist.functional.losses.labeled_logits import (
+    LabeledLogits,
+    Reduction,
+    own_logits,
+    read_labeled,
+    read_plain,
+    reduce_rows,
+    without_unknown,
+)
+from shortlist.functional.losses.soft_maximum import soft_maxima, soft_maximum, truncated_soft_maximum
 from shortlist.label_axis.linear_logits import LinearLogits
 
 __all__ = [
@@ -270,7 +277,7 @@ def rival_excess(data: LabeledLogits, temperature: float = 1.0) -> Tensor:
 
 def _set_entropy_terms(data: LabeledLogits, dropped: Tensor | int, most: int) -> Tensor:
     """``log(1 + sum exp(x_j - x_i))`` of each entry i, over the rest j of its row but the ``dropped`` largest."""
-    own, top, part = data.truncated_soft_maximum(dropped, most)
+    own, top, part = truncated_soft_maximum(data, dropped, most)
     return log1pexp((data.beside(top) - own) + data.beside(part))
 
 

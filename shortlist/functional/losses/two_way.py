@@ -10,9 +10,15 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from shortlist.checks import check_number, check_positive
-from shortlist.functional.losses.labeled_logits import LabeledLogits, once, read_labeled
-from shortlist.functional.losses.reduction import Reduction, check_reduction, reduce_rows
-from shortlist.functional.losses.soft_maximum import bound_of
+from shortlist.functional.losses.labeled_logits import (
+    LabeledLogits,
+    Reduction,
+    check_reduction,
+    once,
+    read_labeled,
+    reduce_rows,
+)
+from shortlist.functional.losses.soft_maximum import bound_of, negative_soft_maxima
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.tensors import is_dtensor
 
@@ -82,7 +88,7 @@ def two_way(
     if is_dtensor(logits):
         data = replace(data, logits=once(data.tensor))
     axes = _AXES[kind]
-    own, highest = data.soft_maxima(axes, negative_temperature)
+    own, highest = negative_soft_maxima(data, axes, negative_temperature)
     results = []
     for axis, high in zip(axes, highest, strict=True):
         value, counted = _contrast(data, own, high, axis, positive_temperature)
