@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
 
 from shortlist.errors import InputError
 
@@ -19,6 +21,7 @@ SPELLINGS = {
 PART_PATTERN = "|".join(spelling for spellings in SPELLINGS.values() for spelling in spellings)
 """A regular expression, to be used without regard to case, for the part in the name of a file."""
 
+Named = TypeVar("Named", str, Path)
 _PART_OF = {spelling: part for part, spellings in SPELLINGS.items() for spelling in spellings}
 
 
@@ -33,22 +36,30 @@ def part_name(text: str) -> str:
     return _PART_OF.get(text.lower(), text)
 
 
-def part_keys(keys: Iterable[str], stem: str, where: str) -> dict[str, str]:
-    """The keys ``{stem}_{part}``, by the usual name of the part and in its order.
+def by_part(found: Iterable[tuple[str, Named]], where: str) -> dict[str, Named]:
+    """Files or keys by their part, the usual parts first; InputError, with ``where``, if a part is found twice.
 
-    Raises:
-        InputError: if two keys spell the same part; ``where`` names the file that holds them.
+    Example:
+        >>> by_part([("test", "x_tst"), ("train", "x_trn")], "`a.npz`")
+        {'train': 'x_trn', 'test': 'x_tst'}
+    """
+    parts: dict[str, Named] = {}
+    for part, one in found:
+        if part in parts:
+            both = " and ".join(
+                f"`{name.name}`" if isinstance(name, Path) else repr(name) for name in (parts[part], one)
+            )
+            raise InputError(f"{where}: {both} both are the part {part!r}; one of them must go.")
+        parts[part] = one
+    return {part: parts[part] for part in [*PARTS, *sorted(parts.keys() - set(PARTS))] if part in parts}
+
+
+def part_keys(keys: Iterable[str], stem: str, where: str) -> dict[str, str]:
+    """The keys ``{stem}_{part}`` of the usual parts, as in `by_part`.
 
     Example:
         >>> part_keys(["x_Test", "x_training", "x_mean", "y_training"], "x", "`a.npz`")
         {'train': 'x_training', 'test': 'x_Test'}
     """
-    found: dict[str, str] = {}
-    for key in keys:
-        part = part_name(key[len(stem) + 1 :]) if key.startswith(f"{stem}_") else ""
-        if part not in PARTS:
-            continue
-        if part in found:
-            raise InputError(f"{where}: {found[part]!r} and {key!r} both are the part {part!r}; one of them must go.")
-        found[part] = key
-    return {part: found[part] for part in PARTS if part in found}
+    named = ((part_name(key[len(stem) + 1 :]), key) for key in keys if key.startswith(f"{stem}_"))
+    return by_part(((part, key) for part, key in named if part in PARTS), where)

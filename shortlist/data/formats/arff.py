@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.files.part_names import PART_PATTERN, PARTS, part_name
+from shortlist.data.files.part_names import PART_PATTERN, by_part, part_name
 from shortlist.data.files.text_files import need_file, text_lines
 from shortlist.data.groups import Groups
 from shortlist.data.inputs import Features, Inputs, Texts
@@ -125,17 +125,14 @@ def _files_beside(path: Path) -> dict[str, Path]:
     if own is None or part_name(own[3]) != "train":
         return {"train": path}
     rest = [(own[group] or "").lower() for group in (1, 2, 4, 5)]
-    found = {"train": path}
+    found = [("train", path)]
     for file in sorted(path.parent.iterdir()):
         other = _PART.fullmatch(file.name)
         if other is None or not file.is_file() or part_name(other[3]) == "train":
             continue
         if [(other[group] or "").lower() for group in (1, 2, 4, 5)] == rest:
-            part = part_name(other[3])
-            if part in found:
-                raise InputError(f"`{file}` and `{found[part].name}` both are the part {part!r}; one of them must go.")
-            found[part] = file
-    return {part: found[part] for part in PARTS if part in found}
+            found.append((part_name(other[3]), file))
+    return by_part(found, f"`{path.parent}`")
 
 
 class _Attribute(NamedTuple):

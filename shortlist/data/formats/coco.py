@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.files.part_names import PART_PATTERN, PARTS, part_name
+from shortlist.data.files.part_names import PART_PATTERN, PARTS, by_part, part_name
 from shortlist.data.files.text_files import json_field, need_file, read_json
 from shortlist.data.groups import Groups, first_repeat
 from shortlist.data.images import ImageFiles, PathList
@@ -117,23 +117,19 @@ def _instance_files(path: Path, split: str | None, year: int | None) -> list[Pat
             raise InputError(f"`year` selects files of a folder; got {year} for the file `{path}`.")
         return [need_file(path)]
     folder = path / "annotations" if (path / "annotations").is_dir() else path
-    years = {file: _part_and_year(file) for file in sorted(folder.glob("instances_*.json"))}
+    named = ((file, *_part_and_year(file)) for file in sorted(folder.glob("instances_*.json")))
     files = [
-        file
-        for wanted in PARTS
-        for file, (part, of) in years.items()
-        if part == wanted and (split is None or part == split) and (year is None or of == str(year))
+        (file, part, of)
+        for file, part, of in named
+        if part is not None and split in (None, part) and (year is None or of == str(year))
     ]
     if not files:
         wanted = f"instances_{split or '{train,val}'}{year or '{year}'}.json"
         raise InputError(f"`{folder}` must hold `{wanted}`; it does not.")
-    several = sorted({years[file][1] for file in files})
-    if len(several) > 1:
-        raise InputError(f"`year` must be one of {', '.join(several)}, which `{folder}` holds; got {year}.")
-    if len({years[file] for file in files}) < len(files):
-        names = ", ".join(file.name for file in files)
-        raise InputError(f"`{folder}` must hold one file per part; got {names}: pass one of them.")
-    return files
+    years = sorted({of for _, _, of in files})
+    if len(years) > 1:
+        raise InputError(f"`year` must be one of {', '.join(years)}, which `{folder}` holds; got {year}.")
+    return list(by_part(((part, file) for file, part, _ in files), f"`{folder}`").values())
 
 
 def _image_folder(file: Path, images: str | Path | None) -> Path:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shortlist.checks import check_size
 from shortlist.data.dataset import Dataset
-from shortlist.data.files.part_names import PART_PATTERN, PARTS, part_name
+from shortlist.data.files.part_names import PART_PATTERN, PARTS, by_part, part_name
 from shortlist.data.files.text_files import need_file, text_lines
 from shortlist.data.files.vocabularies import distinct_names, numbered_names
 from shortlist.data.formats.extreme_rows import (
@@ -282,18 +282,14 @@ class _MatrixFiles(NamedTuple):
 
 def _matrix_files(folder: Path) -> dict[str, _MatrixFiles]:
     """``trn_X_Xf.txt``, ``trn_X_Y.txt`` and so on, by part and in the order of the parts."""
-    found: dict[str, _MatrixFiles] = {}
-    for labels in sorted(folder.iterdir()):
-        name = _MATRIX.fullmatch(labels.name)
-        part = part_name(name[1]) if name and labels.is_file() else ""
-        if name is None or part not in PARTS:
-            continue
-        if part in found:
-            raise InputError(f"`{folder}` must hold one file of the part {part!r}; got `{labels.name}` and another.")
-        stem = f"{name[1]}_X_Xf.txt"
+    named = ((file, _MATRIX.fullmatch(file.name)) for file in sorted(folder.iterdir()) if file.is_file())
+    spelled = {file: name[1] for file, name in named if name and part_name(name[1]) in PARTS}
+    files = {}
+    for part, labels in by_part(((part_name(name), file) for file, name in spelled.items()), f"`{folder}`").items():
+        stem = f"{spelled[labels]}_X_Xf.txt"
         packed = folder / f"{stem}.gz"
-        found[part] = _MatrixFiles(packed if packed.is_file() else need_file(folder / stem), labels)
-    return {part: found[part] for part in PARTS if part in found}
+        files[part] = _MatrixFiles(packed if packed.is_file() else need_file(folder / stem), labels)
+    return files
 
 
 def _read_matrices(

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.files.part_names import PARTS, part_name
+from shortlist.data.files.part_names import PARTS, by_part, part_name
 from shortlist.data.files.text_files import need_file, need_folder, read_json
 from shortlist.data.files.vocabularies import distinct_names
 from shortlist.data.groups import Groups
@@ -178,24 +178,17 @@ def _class_folders(folder: Path) -> list[_ClassFolder]:
 
 
 def _split_folders(folder: Path, inner: dict[str, _Listing]) -> list[_ClassFolder]:
-    folders: dict[str, str] = {}
     for name, listing in inner.items():
         if listing.images:
             raise InputError(
                 f"`{folder / name}` holds the image `{listing.images[0]}`; a part must hold one folder per class."
             )
-        split = _part(name)
-        if split in folders:
-            both = f"`{folders[split]}` and `{name}`, which both are the part {split!r}"
-            raise InputError(f"`{folder}` holds {both}; one of them must go.")
-        if listing.folders:
-            folders[split] = name
-    order = [split for split in PARTS if split in folders] + sorted(set(folders).difference(PARTS))
+    parts = by_part(((_part(name), name) for name, listing in inner.items() if listing.folders), f"`{folder}`")
     return [
         _class_folder(path, label, split, _listing(path))
-        for split in order
-        for label in inner[folders[split]].folders
-        for path in [os.path.join(folder, folders[split], label)]
+        for split, name in parts.items()
+        for label in inner[name].folders
+        for path in [os.path.join(folder, name, label)]
     ]
 
 

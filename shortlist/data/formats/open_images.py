@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.files.part_names import part_name
+from shortlist.data.files.part_names import by_part, part_name
 from shortlist.data.files.text_files import need_file, text_lines
 from shortlist.data.files.vocabularies import distinct_names
 from shortlist.data.groups import Groups
@@ -205,16 +205,16 @@ def _label_files(path: Path, split: str | None, *, machines: bool) -> list[_File
         return [file._replace(part=split or file.part)]
     folder = path / "annotations" if (path / "annotations").is_dir() else path
     found = [file for file in map(_file_of_name, sorted(folder.iterdir())) if file is not None]
-    files = []
     if split is not None and split not in PARTS:
         raise InputError(f"`split` must be one of {', '.join(PARTS)} for a folder; got {split!r}.")
-    for part in PARTS if split is None else (split,):
-        for machine in (False, True) if machines else (False,):
-            own = [file for file in found if file.part == part and file.machine == machine]
-            if len(own) > 1:
-                listed = ", ".join(file.path.name for file in own)
-                raise InputError(f"`{folder}` must hold one such file per part; got {listed}: pass one of them.")
-            files += own
+    kinds = [
+        by_part(((file.part or "", file.path) for file in found if file.machine == machine), f"`{folder}`")
+        for machine in ((False, True) if machines else (False,))
+    ]
+    parts = PARTS if split is None else (split,)
+    files = [
+        _File(own[part], part, bool(machine)) for part in parts for machine, own in enumerate(kinds) if part in own
+    ]
     if not files:
         raise InputError(f"`{folder}` must hold `{split or 'train'}-annotations-human-imagelabels.csv`; it does not.")
     return files

@@ -119,10 +119,6 @@ class _Entries:
         pairs = label_pairs(targets, dataset.num_labels)
         wanted = pairs.present if present else ~pairs.present
         rows, labels = pairs.rows[wanted].numpy(), pairs.labels[wanted].numpy()
-        outside = np.flatnonzero((labels < 0) | (labels >= dataset.num_labels))
-        if len(outside):
-            row, label = rows[outside[0]], labels[outside[0]]
-            raise ValueError(f"`targets` row {row}: label {label} must lie in [0, {dataset.num_labels}).")
         keys = rows * size + labels
         if (keys[1:] <= keys[:-1]).any():
             keys = np.unique(keys)

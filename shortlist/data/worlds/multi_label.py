@@ -16,9 +16,9 @@ from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
 from shortlist.data.inputs import Features
 from shortlist.data.target_rows import sparse_targets
-from shortlist.data.worlds.bayes import BLOCK_ENTRIES, BayesRisk, Gains, best_precision, sampled_gains
+from shortlist.data.worlds.bayes import BayesRisk, Gains, best_precision, sampled_gains
 from shortlist.data.worlds.expected_shares import expected_shares
-from shortlist.data.worlds.world import World, parts_in_order
+from shortlist.data.worlds.world import World, draw_labels, observed_labels, parts_in_order
 
 
 class MultiLabelWorld(World):
@@ -167,18 +167,9 @@ class MultiLabelWorld(World):
         normal = Draws(seed, f"multi-label world {self.seed}: x").normal(num_rows * self.dim)
         x = torch.from_numpy(normal.reshape(num_rows, self.dim)).float()
         truth = Draws(seed, f"multi-label world {self.seed}: labels")
-        size = max(1, BLOCK_ENTRIES // n)
-        found = [np.empty((2, 0), dtype=np.int64)]
-        for start in range(0, num_rows, size):
-            p = self.probabilities(x[start : start + size].double()).numpy()
-            hits = np.stack(np.nonzero(truth.uniform(p.size).reshape(p.shape) < p))
-            hits[0] += start
-            found.append(hits)
-        rows, labels = np.concatenate(found, axis=1)
-        uniform = Draws(seed, f"multi-label world {self.seed}: observation").uniform(len(rows))
-        kept = uniform >= self.missing.numpy()[labels]
-        if parts is not None:
-            kept |= parts.index.numpy()[rows] > 0
+        rows, labels = draw_labels(truth, lambda a, b: self.probabilities(x[a:b].double()).numpy(), num_rows, n)
+        observation = Draws(seed, f"multi-label world {self.seed}: observation")
+        kept = observed_labels(observation, self.missing.numpy()[labels], rows, parts)
         return Dataset(
             Features(x),
             sparse_targets(rows[kept], labels[kept], num_rows, n),

@@ -20,10 +20,9 @@ from shortlist.data.object_pairs import GEOMETRY, ObjectPairs, PairBatch, geomet
 from shortlist.data.target_rows import sparse_targets
 from shortlist.data.worlds.bayes import Gains, sampled_gains
 from shortlist.data.worlds.expected_shares import expected_shares
-from shortlist.data.worlds.world import World, parts_in_order
+from shortlist.data.worlds.world import World, draw_labels, observed_labels, parts_in_order
 from shortlist.functional.metrics.scored_labels import check_ks, like_k
 
-_BLOCK = 1 << 12  # Pairs whose probabilities are in memory at once.
 _LONGER_SIDE = 1024
 # Without the logarithms: the rest of the geometry uses operations that all platforms round alike.
 _FEATURES = tuple(i for i, name in enumerate(GEOMETRY) if not name.startswith("log"))
@@ -172,14 +171,15 @@ class SceneGraphWorld(World):
         parts = None if split is None else parts_in_order(num_images, split)
         inputs = self._images(num_images, seed, "images", self.objects_per_image)
         image = inputs.images()
-        rows, labels = self._relations(inputs, seed)
+        truth = Draws(seed, f"scene graph world {self.seed}: relations")
+        rows, labels = draw_labels(
+            truth, lambda a, b: self._probabilities(inputs.batch(torch.arange(a, b))), len(inputs), self.num_labels
+        )
         clean = sparse_targets(rows, labels, len(inputs), self.num_labels)
         part = None if parts is None else parts.take(image)
         targets = clean
         if missing:
-            found = Draws(seed, f"scene graph world {self.seed}: missing").uniform(len(rows)) >= missing
-            if part is not None:
-                found |= part.index.numpy()[rows] > 0
+            found = observed_labels(Draws(seed, f"scene graph world {self.seed}: missing"), missing, rows, part)
             targets = sparse_targets(rows[found], labels[found], len(inputs), self.num_labels)
         return Dataset(
             inputs,
@@ -320,16 +320,6 @@ class SceneGraphWorld(World):
             torch.from_numpy(size.astype(np.float32)),
             object_names=self.object_names,
         )
-
-    def _relations(self, inputs: ObjectPairs, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        draws = Draws(seed, f"scene graph world {self.seed}: relations")
-        rows, labels = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-        for start in range(0, len(inputs), _BLOCK):
-            probs = self._probabilities(inputs.batch(torch.arange(start, min(start + _BLOCK, len(inputs)))))
-            row, label = (draws.uniform(probs.size).reshape(probs.shape) < probs).nonzero()
-            rows.append(start + row)
-            labels.append(label)
-        return np.concatenate(rows), np.concatenate(labels)
 
     def _by_image(self, inputs: ObjectPairs) -> Iterator[tuple[int, Tensor]]:
         """The probabilities ``(pairs, R)`` of each image with pairs."""

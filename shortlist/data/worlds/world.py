@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from shortlist.data.dataset import Dataset
+from shortlist.data.draws import Draws
 from shortlist.data.files.part_names import PARTS
 from shortlist.data.groups import Groups
-from shortlist.data.worlds.bayes import BayesRisk, Gains, average_k_advantage, average_k_risk, top_k_risk
+from shortlist.data.worlds.bayes import BLOCK_ENTRIES, BayesRisk, Gains, average_k_advantage, average_k_risk, top_k_risk
 
 
 class World(ABC):
@@ -123,6 +125,33 @@ class World(ABC):
             (0.046, True)
         """
         return average_k_advantage(self._gains(num_samples, seed), k)
+
+
+def draw_labels(
+    draws: Draws, probabilities: Callable[[int, int], np.ndarray], num_rows: int, num_labels: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw labels that are independent given x: row and label of each present one, int64.
+
+    Args:
+        draws: one fraction is drawn per row and label, in this order.
+        probabilities: maps the first row of a block and the row after its last to their probabilities ``(rows, n)``.
+        num_rows, num_labels: of all blocks.
+    """
+    found = [np.empty((2, 0), dtype=np.int64)]
+    size = max(1, BLOCK_ENTRIES // num_labels)
+    for start in range(0, num_rows, size):
+        probs = probabilities(start, min(start + size, num_rows))
+        hits = np.stack(np.nonzero(draws.uniform(probs.size).reshape(probs.shape) < probs))
+        hits[0] += start
+        found.append(hits)
+    rows, labels = np.concatenate(found, axis=1)
+    return rows, labels
+
+
+def observed_labels(draws: Draws, missing: np.ndarray | float, rows: np.ndarray, split: Groups | None) -> np.ndarray:
+    """Which present labels, in these rows, are observed: training labels are missing with these probabilities."""
+    observed = draws.uniform(len(rows)) >= missing
+    return observed if split is None else observed | (split.index.numpy()[rows] > 0)
 
 
 def parts_in_order(num_rows: int, shares: Sequence[float]) -> Groups:

@@ -296,5 +296,5 @@ def test_files_of_parts_belong_together_however_they_are_spelled(tmp_path):
         assert data.inputs.batch(torch.arange(4)).flatten().tolist() == [1, 2, 4, 3]
     assert read_arff(tmp_path / "music_dev.arff").split is None
     (tmp_path / "music_val.arff").write_text(text.format("0,4\n"))
-    with pytest.raises(ValueError, match=r"music_val\.arff` and `music_dev\.arff` both are the part 'val'"):
+    with pytest.raises(ValueError, match=r"music_dev\.arff` and `music_val\.arff` both are the part 'val'"):
         read_arff(tmp_path)

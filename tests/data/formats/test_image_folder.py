@@ -246,7 +246,7 @@ def test_opening_looks_at_no_image(tmp_path, monkeypatch):
         (["train/a/1.jpg", "val/2.jpg"], r"val` holds the image `2\.jpg`; a part must hold one folder per class"),
         (
             ["train/a/1.jpg", "val/a/2.jpg", "valid/a/3.jpg"],
-            r"` holds `val` and `valid`, which both are the part 'val'",
+            r"`: 'val' and 'valid' both are the part 'val'; one of them must go",
         ),
         (["train/a/b/1.jpg"], r"a` holds the folder `b`; images must be directly in the folder of their class"),
     ],
@@ -294,7 +294,7 @@ def test_parts_have_one_name_however_they_are_spelled(tmp_path, names):
     assert data.split.names == ("train", "val", "test")
     assert [data.inputs.path(row).name for row in range(3)] == ["0.jpg", "1.jpg", "2.jpg"]
     (tmp_path / names[0].swapcase() / "rose").mkdir(parents=True)
-    with pytest.raises(ValueError, match="which both are the part 'train'"):
+    with pytest.raises(ValueError, match="both are the part 'train'"):
         read_image_folder(tmp_path)
 
 

@@ -232,7 +232,7 @@ def test_a_missing_description_file_or_part_is_refused(root):
 def test_two_files_for_one_part_are_refused(root):
     write(root, "train-annotations-human-imagelabels-boxable.csv", TRAIN)
     with pytest.raises(
-        ValueError, match=r"must hold one such file per part; got oidv6-train-.*, train-.*: pass one of them\.$"
+        ValueError, match=r"`oidv6-train-.*` and `train-.*` both are the part 'train'; one of them must"
     ):
         read_open_images(root)
 

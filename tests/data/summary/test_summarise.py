@@ -286,11 +286,6 @@ def test_a_hundred_thousand_labels_stay_small_in_json():
     assert len(json.dumps(summary.to_json())) < 50_000
 
 
-def test_a_label_that_is_none_is_refused_with_its_row():
-    with pytest.raises(ValueError, match=r"`targets` row 1: label 7 must lie in \[0, 2\)\."):
-        summarise(Dataset(Texts(["a", "b"]), torch.tensor([0, 7]), ("x", "y")))
-
-
 def test_progress_reports_the_search_for_duplicates():
     told = []
     summarise(EMPTY["one label"], progress=lambda *state: told.append(state))
