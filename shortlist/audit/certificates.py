@@ -1,4 +1,4 @@
-"""What proves a verdict, how it is checked without a solver, and how it is written to files."""
+"""Certificates of verdicts: their types, solver-free checks, and file format."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from shortlist.audit.system import UNDERFLOW, UNIT_ROUNDOFF, Array, Indices, Sys
 
 VERDICTS = ("argmaxable", "unargmaxable", "undecided")
 
-# A proof that no vector exists has to hold for every layer whose entries differ from the given ones by this share of
-# the largest in their row: entries are themselves rounded, and a region thinner than that is not excluded. A Fourier
-# matrix from plain cosines of angles up to 2πk is off by about as much.
+# A proof that no vector exists must hold for every layer whose entries differ from the given ones by at most this
+# fraction of the largest entry in their row. Entries are rounded themselves, so a region thinner than that cannot be
+# ruled out. A Fourier matrix computed from plain cosines of angles up to 2πk has errors of about this size.
 _PERTURBATION = 2.0**-44
 _SMALLEST = 5e-324
 
 
 @dataclass(frozen=True)
 class Witness:
-    """A feature vector that gives exactly the set.
+    """A feature vector for which the layer outputs exactly this set.
 
     Attributes:
-        vector: ``(d,)``; in top-k mode one more entry, which is added to every logit (minus the threshold).
+        vector: ``(d,)``; in top-k mode, one extra entry (minus the threshold) is added to every logit.
     """
 
     vector: Array
@@ -33,12 +33,12 @@ class Witness:
 
 @dataclass(frozen=True)
 class Combination:
-    """A positive combination of signed rows that vanishes: no vector can be on the right side of all of them.
+    """A positive combination of signed rows that vanishes, so no vector is on the right side of all of them.
 
     Attributes:
-        rows: the labels involved; the number of labels itself stands for the row of the bias.
-        weights: their positive weights, for rows scaled to norm one; they sum to one.
-        residual: norm of the combination as computed, close to zero.
+        rows: the labels involved; the index ``num_labels`` denotes the bias row.
+        weights: positive weights of these rows, scaled to unit norm; they sum to one.
+        residual: norm of the computed combination, close to zero.
         proof: ``"interval"`` if a positive solution provably exists for every matrix within rounding of this one,
             ``"exact"`` if rational arithmetic shows that a combination of exactly these rows is zero.
     """
@@ -51,16 +51,17 @@ class Combination:
 
 @dataclass(frozen=True)
 class Theorem:
-    """The layer contains the truncated Fourier matrix of degree ``k``, for which the sign changes decide.
+    """The layer contains the truncated Fourier matrix of degree ``k``, so the number of sign changes decides.
 
-    Sets with at most ``2k`` cyclic sign changes, including all sets of at most k labels, are argmaxable; without
-    further columns the others are not. This is a statement about the exact matrix, not about its rounded entries.
+    Sets with at most ``2k`` cyclic sign changes, including all sets of at most k labels, are argmaxable. If the layer
+    has no other columns, all other sets are unargmaxable. This is a statement about the exact matrix, not about its
+    rounded entries.
 
     Attributes:
         k: the degree.
-        sign_changes: those of this set, around the circle of labels.
-        log10_radius: of the ball that the trigonometric polynomial with these signs achieves in exact arithmetic;
-            minus infinity if the set is not argmaxable.
+        sign_changes: the number of cyclic sign changes of this set.
+        log10_radius: log10 of the radius that the trigonometric polynomial with these signs achieves in exact
+            arithmetic; minus infinity if the set is not argmaxable.
     """
 
     k: int
@@ -72,7 +73,7 @@ Certificate = Witness | Combination | Theorem
 
 
 class Decision(NamedTuple):
-    """A verdict, its proof, certified bounds of the radius, and the reason if there is no proof."""
+    """A verdict, its proof, certified bounds on the radius, and, if undecided, the reason."""
 
     verdict: str
     certificate: Certificate | None
@@ -82,13 +83,14 @@ class Decision(NamedTuple):
 
 
 def is_witness(system: System, signs: Array, vector: Array) -> bool:
-    r"""Whether logits have the right sign beyond rounding, :math:`s_i r_i \cdot v > (D + 2)\,u\,|r_i| \cdot |v|`."""
+    r"""Whether all signs are right despite rounding: :math:`s_i r_i \cdot v > (D + 2)\,u\,|r_i| \cdot |v|`."""
     if vector.shape != (system.features.shape[1],) or not np.isfinite(vector).all():
         return False
     direction, rows = system.to_direction(vector), system.homogeneous
     size = rows.shape[1]
     values = signs * (rows @ direction)
-    # The product of the norms bounds |r|·|v| and is cheap; only rows that it leaves open get the exact bound.
+    # The product of the norms is a cheap bound on |r|·|v|. Compute the exact bound only for rows where it is
+    # inconclusive.
     bounds = (size + 3) * UNIT_ROUNDOFF * np.linalg.norm(direction) * system.homogeneous_norms
     close = np.flatnonzero(values <= bounds + size * UNDERFLOW)
     bounds[close] = (size + 2) * UNIT_ROUNDOFF * (np.abs(rows[close]) @ np.abs(direction))
@@ -96,7 +98,7 @@ def is_witness(system: System, signs: Array, vector: Array) -> bool:
 
 
 def combine(system: System, signs: Array, support: Indices) -> Combination | None:
-    """The combination of these rows that vanishes, if there is one and it is provably positive."""
+    """The vanishing combination of these rows, if one exists and is provably positive."""
     if len(support) == system.rows.shape[1] + 1 > 1:
         weights, proof = _interval_weights(signs[support, None] * system.rows[support]), "interval"
         weights = None if weights is None else np.maximum(np.ldexp(weights, -system.row_shifts[support]), _SMALLEST)
@@ -114,7 +116,7 @@ def combine(system: System, signs: Array, support: Indices) -> Combination | Non
 
 
 def is_combination(system: System, signs: Array, certificate: Combination) -> bool:
-    """Whether the rows of the certificate prove the contradiction again, with the same weights."""
+    """Whether recomputing the proof from the certificate's rows succeeds with the same weights."""
     support, weights = certificate.rows, certificate.weights
     if support.shape != weights.shape or len(support) == 0 or len(np.unique(support)) < len(support):
         return False
@@ -127,7 +129,7 @@ def is_combination(system: System, signs: Array, certificate: Combination) -> bo
 
 
 def _exact_weights(system: System, signs: Array, support: Indices) -> Array | None:
-    """Weights of the rows of ``homogeneous`` that vanish in rational arithmetic, from the layer's own entries."""
+    """Weights for which the rows of ``homogeneous`` sum to zero in rational arithmetic, from the layer's entries."""
     weights = vanishing_weights(signs[support, None] * system.augmented[support][:, system.kept])
     if weights is None:
         return None
@@ -151,13 +153,13 @@ def _interval_weights(rows: Array) -> Array | None:
         inverse = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
     except np.linalg.LinAlgError:
         return None
-    # Beyond this the products below could overflow; no such system passes the test of alpha.
+    # Larger entries could overflow in the products below; no such system passes the test of alpha.
     if not np.abs(inverse).max() < 2.0**100:
         return None
     solution = inverse[:, -1]
     relative = (size + 4) * UNIT_ROUNDOFF
     magnitude = np.abs(inverse)
-    # Rows have their largest entry in [1/2, 1), so the perturbation also covers underflow; the ones are exact.
+    # The largest entry of each row lies in [1/2, 1), so the perturbation also covers underflow. The ones are exact.
     entries = np.abs(matrix)
     change = np.full(size, _PERTURBATION)
     change[-1] = 0.0
@@ -175,7 +177,7 @@ def _interval_weights(rows: Array) -> Array | None:
 
 
 def encode_decision(decision: Decision) -> dict[str, Any]:
-    """A decision as JSON values; Python writes floats so that they read back exactly."""
+    """A decision as JSON values; Python's float repr round-trips exactly."""
     return {
         "verdict": decision.verdict,
         "radius": [_finite(decision.low), _finite(decision.high)],

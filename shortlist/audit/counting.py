@@ -1,4 +1,4 @@
-"""How many label assignments a layer can output: exact counts, and the minors that prove them for a given layer."""
+"""Exact counts of the label assignments that a layer can output, and the minors that prove them for a given layer."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def count_argmaxable(num_labels: int, dim: int, *, bias: bool = False) -> int:
     .. math:: |\mathcal{A}(W)| = 2 \sum_{j=0}^{d-1} \binom{n-1}{j}
               \quad\text{and, with a bias,}\quad \sum_{j=0}^{d} \binom{n}{j}
 
-    Both are :math:`2^n` once :math:`d \ge n`. The number depends on the sizes alone, not on the weights, as long as
-    any ``d`` rows are independent (`in_general_position` decides that) and, with a bias, so are any ``d + 1`` rows of
-    ``[W, bias]``. Every other layer of these sizes can output fewer.
+    Both equal :math:`2^n` for :math:`d \ge n`. The count depends only on the sizes, not on the weights, provided that
+    any ``d`` rows are linearly independent (see `in_general_position`) and, with a bias, so are any ``d + 1`` rows of
+    ``[W, bias]``. A layer that violates this can output fewer.
 
     Args:
         num_labels: n, the rows of the weight.
         dim: d, its columns.
-        bias: whether the layer adds one.
+        bias: whether the layer has a bias.
 
     Returns:
         The exact count.
@@ -83,13 +83,13 @@ def count_alternating(num_labels: int, changes: int) -> int:
     .. math:: |V_{n,c}| = 2 \sum_{j=0}^{c} \binom{n-1}{j}
 
     A layer whose maximal minors agree in sign (`minors_agree`) can output exactly the assignments with at most
-    :math:`d - 1` changes, hence the equality with `count_argmaxable`. The DFT layer of degree ``k`` is one, with
-    :math:`d = 2k + 1`. For its even number ``2k`` of changes it does not matter whether the step from the last label
-    back to the first counts, because the number of changes around a circle is even.
+    :math:`d - 1` changes, hence the equality with `count_argmaxable`. The DFT layer of degree ``k`` is such a layer,
+    with :math:`d = 2k + 1`. Its bound ``2k`` is even, so it makes no difference whether the step from the last label
+    back to the first counts: the number of cyclic changes is always even.
 
     Args:
         num_labels: n.
-        changes: c, at least 0; n - 1 or more allow every assignment.
+        changes: c, at least 0; n - 1 or more allows every assignment.
 
     Returns:
         The exact count.
@@ -106,7 +106,7 @@ def count_alternating(num_labels: int, changes: int) -> int:
 
 
 def log10_share(count: int, num_labels: int) -> float:
-    r"""Logarithm :math:`\log_{10}(\text{count} / 2^n)`, accurate even if the share underflows or rounds to 1.
+    r"""Logarithm :math:`\log_{10}(\text{count} / 2^n)`, accurate even where the share underflows or rounds to 1.
 
     Args:
         count: number of assignments, in [0, 2^n].
@@ -132,24 +132,24 @@ def log10_share(count: int, num_labels: int) -> float:
     if missing == 0:
         return 0.0
     if missing < count:
-        # Integer division is correctly rounded, and log1p keeps the digits that log10(1 - tiny) would lose.
+        # Integer division rounds correctly, and log1p keeps the digits that log10(1 - tiny) would lose.
         return math.log1p(-(missing / everything)) / math.log(10)
     bits = count.bit_length()
     return math.log10(count / (1 << bits)) + (bits - num_labels) * math.log10(2)
 
 
 def in_general_position(weight: Tensor | NDArray[Any]) -> bool:
-    r"""Whether any ``d`` rows of an ``n × d`` matrix (all rows, where ``n < d``) are linearly independent.
+    r"""Whether any ``d`` rows of an ``n × d`` matrix (all rows if ``n < d``) are linearly independent.
 
     .. math:: \Delta_I(W) = \det\,(w_i)_{i \in I} \ne 0 \quad \text{for all } |I| = d
 
     *True* proves that the layer, without a bias, can output exactly ``count_argmaxable(n, d)`` of the ``2^n`` label
-    assignments; *False* proves that it can output fewer. The answer is exact for the given numbers, without tolerance:
-    a determinant that floating point cannot separate from zero is decided in exact arithmetic.
+    assignments; *False* proves that it can output fewer. The result is exact for the given numbers, without a
+    tolerance: if floating point cannot distinguish a determinant from zero, exact arithmetic decides.
 
     Args:
-        weight: ``(n, d)``, a tensor or an array of finite numbers that float64 represents exactly. There may be at most
-            64 columns and a million choices of ``d`` rows.
+        weight: ``(n, d)``, a tensor or array of finite numbers that float64 represents exactly, with at most 64 columns
+            and at most a million choices of ``d`` rows.
 
     Example:
         >>> in_general_position(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
@@ -167,14 +167,14 @@ def in_general_position(weight: Tensor | NDArray[Any]) -> bool:
 
 
 def minors_agree(weight: Tensor | NDArray[Any]) -> bool:
-    r"""Whether all maximal minors of an ``n × d`` matrix are nonzero and have one sign.
+    r"""Whether all maximal minors of an ``n × d`` matrix are nonzero and have the same sign.
 
     .. math:: \operatorname{sign} \Delta_I(W) = \operatorname{sign} \Delta_J(W) \ne 0 \quad \text{for all } I, J
 
     *True* proves that the layer can output exactly the label assignments whose signs change at most ``d - 1`` times
     from the first label to the last; with ``d = 2k + 1`` these include every set of at most ``k`` labels. *False*
-    proves that the layer is not of this kind, in this order of its labels. With ``n ≤ d`` no assignment has more
-    changes, so the answer is that of `in_general_position`, and as exact.
+    proves that the layer does not have this property for this order of its labels. For ``n ≤ d`` no assignment has more
+    changes, so the result equals that of `in_general_position` and is just as exact.
 
     Args:
         weight: as for `in_general_position`.
@@ -210,7 +210,7 @@ def cumulative_binomials(n: int) -> Iterator[int]:
 
 
 def _sum_of_binomials(n: int, last: int) -> int:
-    """Sum of the binomials of ``n`` up to ``last``, inclusive; 0 for a negative ``last``."""
+    """Sum of the binomial coefficients of ``n`` up to and including ``last``; 0 for a negative ``last``."""
     if last < 0:
         return 0
     for m, total in enumerate(cumulative_binomials(n)):
@@ -220,7 +220,7 @@ def _sum_of_binomials(n: int, last: int) -> int:
 
 
 def _count(value: int, name: str) -> int:
-    """``value`` as a nonnegative Python int: one of fixed width would overflow in the powers of two."""
+    """``value`` as a nonnegative Python int; a fixed-width integer would overflow in the powers of two."""
     try:
         value = operator.index(value)
     except TypeError:
@@ -231,7 +231,7 @@ def _count(value: int, name: str) -> int:
 
 
 def _read_matrix(weight: Tensor | NDArray[Any]) -> NDArray[np.float64]:
-    """The matrix in float64, checked to be finite, exact and not too large."""
+    """The matrix in float64, after checking that it is finite, exactly representable and not too large."""
     if isinstance(weight, Tensor):
         weight = weight.detach().cpu()
         weight = (weight.double() if weight.is_floating_point() else weight).numpy()
@@ -239,7 +239,7 @@ def _read_matrix(weight: Tensor | NDArray[Any]) -> NDArray[np.float64]:
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(f"`weight` must have 2 dimensions, neither empty; got shape {tuple(values.shape)}.")
     matrix = values.astype(np.float64)
-    # Comparing an integer with a float would round it, so integers are tested by their magnitude.
+    # Comparing an integer with a float would round it, so check the magnitude of integers instead.
     whole = np.issubdtype(values.dtype, np.integer)
     if (np.abs(matrix) >= 2**53).any() if whole else not np.array_equal(matrix, values, equal_nan=True):
         raise ValueError(f"`weight` must hold numbers that float64 represents exactly; got {values.dtype}.")
@@ -260,7 +260,7 @@ def _read_matrix(weight: Tensor | NDArray[Any]) -> NDArray[np.float64]:
 def _minor_signs(matrix: NDArray[np.float64]) -> Iterator[list[int]]:
     """Signs (-1, 0, 1) of all minors of d rows, in blocks."""
     d = matrix.shape[1]
-    # A power of two per row changes no sign, and keeps the determinants within the range of float64.
+    # Scaling each row by a power of two changes no sign and keeps the determinants within the range of float64.
     _, exponents = np.frexp(np.abs(matrix).max(axis=1, keepdims=True))
     scaled = np.ldexp(matrix, -exponents)
     exact = [to_integers(row) for row in matrix]
@@ -289,8 +289,8 @@ def _float_signs(minors: NDArray[np.float64]) -> NDArray[np.int64]:
     lower = np.tril(factors, -1) + np.eye(d)
     swaps = (pivots.numpy() != np.arange(1, d + 1)).sum(axis=1)
     determinant = np.prod(np.diagonal(upper, axis1=1, axis2=2), axis=1)
-    # The largest error serves all rows, because L and U are in the order of the pivots. The constants are at least
-    # twice those of theory, which covers the rounding of the bound and entries that underflow when scaled.
+    # Use the largest error for all rows, because L and U are in pivot order. The constants are at least twice the
+    # theoretical ones, which covers rounding in the bound itself and entries that underflow when scaled.
     errors = np.linalg.norm(np.abs(lower) @ np.abs(upper), axis=2) * (2 * d * unit)
     norms = np.linalg.norm(minors, axis=2)
     volume = np.prod(norms, axis=1)
@@ -300,5 +300,5 @@ def _float_signs(minors: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _rows_independent(matrix: NDArray[np.float64]) -> bool:
-    """Whether the rank, in exact arithmetic, is the number of rows."""
+    """Whether the rank in exact arithmetic equals the number of rows."""
     return len(echelon_form([to_integers(row) for row in matrix]).pivots) == len(matrix)

@@ -1,4 +1,4 @@
-"""Curves of argmaxability: share by radius, share by dimension, radius by number of labels and slack columns."""
+"""Argmaxability curves: share by radius, share by dimension, and radius by number of labels and slack columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shortlist.functional import dft_matrix
 
 
 class EpsilonCurve(NamedTuple):
-    """Result of `epsilon_curve`: the radii, the shares, and how many sets were left out as undecided."""
+    """Result of `epsilon_curve`: radii, shares, and the number of undecided sets that were left out."""
 
     epsilons: NDArray[np.float64]
     share: NDArray[np.float64]
@@ -25,20 +25,20 @@ class EpsilonCurve(NamedTuple):
 
 
 def epsilon_curve(radii: ArrayLike, epsilons: ArrayLike | None = None) -> EpsilonCurve:
-    r"""Share of the label sets that are ε-argmaxable: still output if the features move by ε.
+    r"""Share of label sets that are ε-argmaxable: still output after the features move by up to ε.
 
     .. math:: s(\varepsilon) = \frac{|\{l : r_l \ge \varepsilon,\; r_l > 0\}|}{|\{l : r_l \text{ is known}\}|}
 
-    so :math:`s(0)` is the share of argmaxable sets: those of radius 0 never count.
+    so :math:`s(0)` is the share of argmaxable sets; sets with radius 0 never count.
 
     Args:
         radii: Chebyshev radii, any shape, as in ``AuditReport.radii``: 0 for unargmaxable, NaN for undecided.
-        epsilons: where to evaluate, finite and at least 0, in any order. By default 0 and every positive radius, which
-            are all steps of the curve.
+        epsilons: where to evaluate the curve: finite, at least 0, in any order. By default 0 and every positive radius,
+            which covers every step of the curve.
 
     Returns:
-        ``(epsilons, share, undecided)``. The share is among the decided sets, NaN if there are none; the share of all
-        sets lies between ``share * decided / total`` and that plus ``undecided / total``.
+        ``(epsilons, share, undecided)``. The share is taken over decided sets and is NaN if there are none. The share
+        of all sets lies between ``share * decided / total`` and that value plus ``undecided / total``.
 
     Example:
         >>> epsilon_curve([0.0, 0.5, 2.0, 2.0, float("nan")])
@@ -62,7 +62,7 @@ def epsilon_curve(radii: ArrayLike, epsilons: ArrayLike | None = None) -> Epsilo
 
 
 def share_by_dimension(num_labels: int, dims: Sequence[int] | None = None) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    r"""Base-10 logarithm of the share of the ``2^n`` assignments that is argmaxable, for each dimension ``d``.
+    r"""Base-10 logarithm of the argmaxable share of the ``2^n`` assignments, for each dimension ``d``.
 
     .. math:: \log_{10}\, 2^{1-n} \sum_{j<d} \binom{n-1}{j}
 
@@ -71,7 +71,8 @@ def share_by_dimension(num_labels: int, dims: Sequence[int] | None = None) -> tu
         dims: the dimensions, at least 0; by default 1, 2, ..., n.
 
     Returns:
-        ``(dims, log10_shares)``, two arrays of one length. The logarithms are accurate even if the shares underflow.
+        ``(dims, log10_shares)``, two arrays of equal length. The logarithms are accurate even where the shares
+        underflow.
 
     Example:
         >>> dims, log10_shares = share_by_dimension(1000, [100, 500, 1000])
@@ -88,7 +89,7 @@ def share_by_dimension(num_labels: int, dims: Sequence[int] | None = None) -> tu
     for dim in wanted:
         if dim < 0:
             raise ValueError(f"`dims` must be at least 0; got {dim}.")
-    # One pass over the sums serves all dimensions; only the logarithms are kept, because the sums have n bits each.
+    # One pass computes all dimensions. Keep only the logarithms, because each sum has n bits.
     shares = {0: -np.inf}
     asked = {min(dim, num_labels) for dim in wanted}
     for last, total in enumerate(cumulative_binomials(num_labels - 1)):
@@ -102,12 +103,12 @@ class RadiusQuantiles:
     """Result of `radius_quantiles`.
 
     Attributes:
-        k: number of labels in each set, and degree of the DFT.
+        k: number of labels in each set and degree of the DFT.
         quantile: the quantile in ``radii``.
-        num_labels: numbers of labels, one per row of ``radii``.
-        slacks: numbers of slack columns, one per column of ``radii``.
+        num_labels: the label counts, one per row of ``radii``.
+        slacks: the slack column counts, one per column of ``radii``.
         radii: ``(len(num_labels), len(slacks))``; NaN if no set was decided.
-        undecided: number of sets left out in each.
+        undecided: number of undecided sets left out of each entry.
     """
 
     k: int
@@ -131,21 +132,21 @@ def radius_quantiles(
     r"""Quantile of the Chebyshev radius over random sets of ``k`` labels, for DFT layers with random slack.
 
     The layer is :math:`[F\; S]`, ``F`` the DFT matrix of degree ``k`` and the slack :math:`S_{ij} \sim N(0, 1/n)`,
-    the scale of the entries of ``F``. Sets and slack are drawn anew for each number of labels. A larger slack extends a
-    smaller one, and all layers are audited on the same sets, so along the slacks only the added columns change the
-    radius of a set.
+    the scale of the entries of ``F``. Each number of labels gets new sets and new slack. A larger slack extends a
+    smaller one, and all layers with the same number of labels are audited on the same sets, so along the slack axis
+    only the added columns change a set's radius.
 
     Args:
-        num_labels: numbers of labels, each at least ``2k + 1``.
-        slacks: numbers of slack columns, each at least 0.
+        num_labels: label counts, each at least ``2k + 1``.
+        slacks: slack column counts, each at least 0.
         k: number of labels in a set, at least 1.
         quantile: in [0, 1]; 0.01 is the radius that 1% of the sets do not exceed.
         num_sets: number of sets to draw.
-        seed: of the sets and the slack.
+        seed: seed for the sets and the slack.
         jobs: passed to `audit`.
 
     Returns:
-        The quantiles, each the radius of one of the sets. Regions too thin for a witness in float64 count with a lower
+        The quantiles; each is the radius of one of the sets. Regions too thin for a float64 witness contribute a lower
         bound, the radius of the theorem's trigonometric polynomial.
 
     Example:

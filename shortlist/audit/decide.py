@@ -1,4 +1,4 @@
-"""The verdict on one label set: by a few Newton steps, by the nearest point of a growing pool, or by Fourier's theorem.
+"""Decide one label set: by a few Newton steps, by the nearest point of a growing pool, or by the Fourier theorem.
 
 References:
     Mangasarian, "A Finite Newton Method for Classification", Optimization Methods and Software 17, 2002; Keerthi and
@@ -19,25 +19,25 @@ from shortlist.audit.radius import largest_ball, radius_above, radius_below
 from shortlist.audit.system import BOX, UNIT_ROUNDOFF, Array, Indices, System
 from shortlist.functional import dft_witness
 
-# Rows per dimension that the pool starts with and grows by.
+# Initial size and growth of the pool, in rows per dimension.
 _START, _GROWTH = 5, 2
-# Rows per dimension from which Newton's method is faster for large sets.
+# From this many rows per dimension, Newton's method is faster for large sets.
 _MANY = 60
-# The share of the best margin that a witness needs: the first value is fast, the second is for thin regions.
+# Fraction of the best margin that a witness needs. Try the first, fast value first; the second is for thin regions.
 _SHARES = (0.3, 0.99)
 
 _PENALTY = 1e6
-# Rows per dimension that the pool of Newton's method starts with.
+# Initial size of the pool for Newton's method, in rows per dimension.
 _NEWTON_START = 10
 _ROUNDS, _STEPS = 8, 40
-# A margin in the pool at which all rows are checked again, and one below which a row joins the pool.
+# Recheck all rows when the pool's margin reaches the first value; rows with a margin below the second join the pool.
 _ENOUGH, _NEAR = 0.1, 0.5
-# With a larger share of rows on the wrong side of the first fit, the set is hardly ever argmaxable.
+# If the first fit puts a larger fraction of rows on the wrong side, the set is almost never argmaxable.
 _MOST_WRONG = 0.1
 
 
 def decide(system: System, active: Indices, *, radius: bool) -> Decision:
-    """Verdict, certificate and, on request, the exact radius of one set."""
+    """Verdict and certificate of one set and, on request, its exact radius."""
     decision = _search(system, active)
     if decision.verdict == "undecided" and system.dft is not None:
         decision = _decide_by_theorem(system, active, system.dft, decision)
@@ -86,7 +86,7 @@ def _search(system: System, active: Indices) -> Decision:
 
 def _first_fit(system: System, signs: Array, active: Indices) -> tuple[Array, Array]:
     """A least-squares fit of the signs, and the signed products of all rows with it."""
-    # Active labels weigh more than inactive ones; otherwise the fit of a small set is that of the empty one.
+    # Weight active labels more than inactive ones; otherwise small sets would get the same fit as the empty set.
     emphasis = max(2.0, 0.1 * len(system.unit) / max(1, len(active)))
     guess = np.where(signs > 0, emphasis - 1.0, -1.0) @ system.least_squares
     return guess, signs * (system.unit @ guess)
@@ -105,7 +105,7 @@ def _make_pool(system: System, signs: Array, values: Array, size: int) -> tuple[
 
 
 def _grow(solver: NearestPoint, system: System, signs: Array, inside: NDArray[np.bool_], share: float) -> int:
-    """Solve on the pool and add the worst rows outside it, until there are none or the combination vanishes."""
+    """Solve on the pool and add the worst rows outside it until none are violated or the combination vanishes."""
     dim = system.unit.shape[1]
     least = (dim + 4) * UNIT_ROUNDOFF
     while True:
@@ -123,7 +123,7 @@ def _grow(solver: NearestPoint, system: System, signs: Array, inside: NDArray[np
 
 
 def _vanishing(system: System, signs: Array, solver: NearestPoint) -> Combination | None:
-    """A proof from all rows of the support, or an exact one from those whose weight is not just rounding."""
+    """A proof from all support rows, or an exact one from those whose weight is more than rounding error."""
     heavy = solver.support[solver.weights > 1e-9 * solver.weights.max(initial=0.0)]
     return combine(system, signs, solver.support) or combine(system, signs, heavy)
 
@@ -148,7 +148,7 @@ def _undecided(system: System, signs: Array, solver: NearestPoint) -> Decision:
 
 
 def _upper_bound(system: System, signs: Array, solver: NearestPoint) -> float:
-    """The solver's rows have norm one in all kept columns; the bound wants norm one in ``features`` alone."""
+    """Rescale weights: the solver's rows have unit norm over all kept columns, the bound needs it over ``features``."""
     support = solver.support
     labels = support < system.num_labels
     weights = np.where(labels, solver.weights, 0.0)
@@ -159,21 +159,21 @@ def _upper_bound(system: System, signs: Array, solver: NearestPoint) -> float:
 
 
 def newton_witness(system: System, signs: Array, guess: Array, values: Array) -> Array | None:
-    r"""A witness for a large set whose signs are nearly fitted, by a few Newton steps.
+    r"""Find a witness for a large set whose signs are almost fitted, in a few Newton steps.
 
     Minimizes :math:`\|v\|^2 / C + \sum_i \max(0, 1 - a_i \cdot v)^2` over signed unit rows :math:`a_i`. The sum is
-    piecewise quadratic, so Newton's method ends after finitely many steps, each a least-squares problem in the rows
-    below margin one. For thousands of rows in a hundred dimensions this is faster than the nearest point, which adds
-    rows one by one; but its failure proves nothing.
+    piecewise quadratic, so Newton's method terminates after finitely many steps, each a least-squares problem in the
+    rows below margin one. For thousands of rows in a hundred dimensions this is faster than the nearest-point solver,
+    which adds rows one by one, but its failure proves nothing.
 
     Args:
         system: the layer.
-        signs: of the set, one per row.
+        signs: signs of the set, one per row.
         guess: a direction that fits the signs.
-        values: signed products of the rows with it.
+        values: signed products of the rows with ``guess``.
 
     Returns:
-        A direction with all rows on their side; None if the first fit is poor or nothing was found.
+        A direction with every row on its correct side; None if the first fit is poor or none was found.
     """
     count, dim = system.unit.shape
     if np.count_nonzero(values <= 0) > _MOST_WRONG * count:
@@ -193,7 +193,7 @@ def newton_witness(system: System, signs: Array, guess: Array, values: Array) ->
             return vector
         values[rows] = np.inf
         more = np.flatnonzero(values < _NEAR)
-        if len(more) == 0:  # A row of the pool is wrong by rounding.
+        if len(more) == 0:  # Only rounding puts a pool row on the wrong side.
             return None
         rows, pool = np.append(rows, more), np.append(pool, signs[more, None] * system.unit[more], axis=0)
     return None
@@ -235,7 +235,7 @@ def _line_search(vector: Array, margins: Array, change: Array, slope: Array) -> 
 
 
 def _decide_by_theorem(system: System, active: Indices, k: int, undecided: Decision) -> Decision:
-    """For a Fourier layer: the trigonometric polynomial if its rounded coefficients keep the signs, or the theorem."""
+    """For a Fourier layer: the trigonometric polynomial if it keeps the signs after rounding, else the theorem."""
     changes = _sign_changes(active, system.num_labels)
     verdict = _theorem_verdict(system, changes)
     if verdict == "undecided":
@@ -255,24 +255,24 @@ def _decide_by_theorem(system: System, active: Indices, k: int, undecided: Decis
 
 
 def _sign_changes(active: Indices, num_labels: int) -> int:
-    """How often the sign changes around the circle of labels: twice the number of runs."""
+    """Number of cyclic sign changes: twice the number of runs."""
     present = np.zeros(num_labels, dtype=bool)
     present[active] = True
     return int(np.count_nonzero(present != np.roll(present, 1)))
 
 
 def _theorem_verdict(system: System, changes: int) -> str:
-    """What the sign changes decide: nothing unless the layer starts with the Fourier matrix and has no bias."""
+    """The verdict from the sign changes; undecided unless the layer starts with the Fourier matrix and has no bias."""
     if system.dft is None or system.bias is not None or not system.is_fourier:
         return "undecided"
     if changes <= 2 * system.dft:
         return "argmaxable"
-    # With further columns, more sets may be argmaxable than the theorem covers.
+    # With additional columns, sets that the theorem does not cover may also be argmaxable.
     return "unargmaxable" if system.weight.shape[1] == 2 * system.dft + 1 else "undecided"
 
 
 def _log10_radius(system: System, k: int, log10_radius: float) -> float:
-    """From Fourier rows and a box of one to the layer's own rows, which further columns make longer, and its box."""
+    """Convert from Fourier rows and a unit box to the layer's box and rows, which additional columns make longer."""
     exponents, norms = system.norms
     longest = (np.log10(norms) + exponents * math.log10(2)).max()
     return log10_radius + math.log10(BOX * math.sqrt((2 * k + 1) / system.num_labels)) - float(longest)

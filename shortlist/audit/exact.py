@@ -1,4 +1,4 @@
-"""Exact linear algebra on floats, which are rationals: fraction-free elimination on integers."""
+"""Exact linear algebra on floats: they are rationals, so fraction-free integer elimination applies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_ROWS = 40
 
 
 class Echelon(NamedTuple):
-    """Row echelon form: pivot columns, the nonzero rows, and the determinant's sign if the matrix is regular."""
+    """Row echelon form: pivot columns, nonzero rows, and the sign of the determinant if the matrix is nonsingular."""
 
     pivots: list[int]
     rows: list[list[int]]
@@ -20,14 +20,14 @@ class Echelon(NamedTuple):
 
 
 def to_integers(values: Array) -> list[int]:
-    """``values`` times the least power of two that makes all of them integers."""
+    """``values`` times the smallest power of two that makes all of them integers."""
     ratios = [value.as_integer_ratio() for value in values.tolist()]
     scale = max(denominator for _, denominator in ratios)
     return [numerator * (scale // denominator) for numerator, denominator in ratios]
 
 
 def echelon_form(rows: Sequence[Sequence[int]]) -> Echelon:
-    """Eliminate by Bareiss' method: every division is exact, so entries stay as short as the minors they are."""
+    """Eliminate by Bareiss' method: every division is exact, and every entry is a minor, so entries stay short."""
     table = [list(row) for row in rows]
     pivots: list[int] = []
     sign, previous = 1, 1
@@ -53,10 +53,10 @@ def echelon_form(rows: Sequence[Sequence[int]]) -> Echelon:
 
 
 def vanishing_weights(rows: Array) -> list[Fraction] | None:
-    """Nonnegative weights, summing to one, with which ``rows`` sum to exactly zero.
+    """Nonnegative weights that sum to one and combine ``rows`` to exactly zero.
 
     Returns:
-        None unless the weights are unique up to scale, or for more than 40 rows.
+        None if the weights are not unique up to scale, or for more than 40 rows.
     """
     count = len(rows)
     if not 0 < count <= _MAX_ROWS:

@@ -1,4 +1,4 @@
-"""Reading what an audit is about: a layer (a matrix, a module or a file), and label sets."""
+"""Read the inputs of an audit: a layer (a matrix, a module or a file) and label sets."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _from_safetensors(path: Path, key: str | None) -> Tensor:
 
 def _from_numpy(path: Path, key: str | None) -> np.ndarray:
     try:
-        # Opened here, because numpy leaves a file that it cannot read open.
+        # Open the file here, because numpy leaks the handle of a file that it cannot read.
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
@@ -152,7 +152,7 @@ def read_label_sets(label_sets: LabelSets, num_labels: int) -> list[Indices]:
     """Each set as sorted label indices.
 
     Raises:
-        ValueError: names the set with a label that is out of range or repeated.
+        ValueError: if a label is out of range or repeated; the message names the set.
     """
     if isinstance(label_sets, np.ndarray):
         label_sets = torch.from_numpy(label_sets)

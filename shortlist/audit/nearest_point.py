@@ -27,14 +27,14 @@ from shortlist.kernels import compilation as numba_code
 
 FEASIBLE, VANISHED, STALLED = 0, 1, 2
 _CANDIDATES = 16
-# A gap shorter than this is recomputed: an updated one would have too few digits.
+# Recompute a gap shorter than this; an updated one would have too few correct digits.
 _SHORT = 1e-6
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def compiled(function: Function) -> Function:
-    """Compile with numba, whose linear algebra needs scipy; without either, leave the function as it is."""
+    """Compile with numba, whose linear algebra needs scipy; without either, return the function unchanged."""
     if not numba_code.can_compile() or importlib.util.find_spec("scipy") is None:
         return function
     return numba_code.compiled()(function)
@@ -73,7 +73,7 @@ class NearestPoint:
         self.length = end
 
     def solve(self, share: float) -> int:
-        """Iterate until every margin in the pool is at least ``share`` of the best one, or the combination vanishes."""
+        """Iterate until every margin in the pool is at least ``share`` times the best, or the combination vanishes."""
         status, self._count, self.residual = _advance(
             self.pool[: self.length],
             self._orthogonal,
@@ -114,7 +114,7 @@ def _advance(
     share: float,
 ) -> tuple[int, int, Array]:
     size = pool.shape[1]
-    # The residual's last entry bounds the smallest margin of every unit vector: below this none could be verified.
+    # The residual's last entry bounds the smallest margin of every unit vector. Below this, no margin is verifiable.
     noise = max(8.0, 0.5 * size) * UNIT_ROUNDOFF
     for _ in range(50 * size):
         if count == size or residual[size - 1] <= noise:
@@ -126,7 +126,7 @@ def _advance(
         # Several promising rows enter before the whole pool is scanned again.
         promising = np.flatnonzero(gain > 0.7 * best)[:_CANDIDATES]
         rows = pool[promising]
-        # The residual's last entry is its norm before it was normalized. In the loop the gap is only updated.
+        # The residual's last entry is its norm before normalization. The loop only updates the gap.
         gap = residual * residual[size - 1]
         for _ in range(_CANDIDATES):
             gain = np.dot(rows, residual)
@@ -153,8 +153,8 @@ def _advance(
 def _settle(orthogonal: Array, triangle: Array, weights: Array, passive: Indices, count: int, gap: Array) -> int:
     """Move to the least-squares weights and drop rows whose weight reaches zero on the way; return how many remain.
 
-    Updates ``gap``, the part of (0, …, 0, 1) that the rows do not span. Returns -1 if the newest row, which has a
-    positive gain, gets no weight, which only rounding can cause.
+    Updates ``gap``, the part of (0, …, 0, 1) that the rows do not span. Returns -1 if the newest row has a positive
+    gain but gets no weight, which only rounding can cause.
     """
     size = orthogonal.shape[1]
     target = _back_substitute(triangle, orthogonal[:count, size - 1].copy())
@@ -230,7 +230,7 @@ def _remove(orthogonal: Array, triangle: Array, gone: int, count: int) -> None:
 
 @compiled
 def _rotate(first: Array, second: Array, c: float, s: float) -> None:
-    """A plane rotation of two rows, as a loop: temporary arrays would cost more than the rotation."""
+    """A Givens rotation of two rows, as a loop: temporary arrays would cost more than the rotation."""
     for j in range(len(first)):
         above, below = first[j], second[j]
         first[j] = c * above + s * below
@@ -239,7 +239,7 @@ def _rotate(first: Array, second: Array, c: float, s: float) -> None:
 
 @compiled
 def _orthogonal_residual(basis: Array) -> Array:
-    """The part of (0, …, 0, 1) orthogonal to the basis, normalized, and orthogonal to rounding however short it was.
+    """The component of (0, …, 0, 1) orthogonal to the basis, normalized; accurate to rounding even if it was tiny.
 
     Zero if only rounding errors in the span of the basis remain.
     """

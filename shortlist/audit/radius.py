@@ -1,9 +1,9 @@
-r"""The Chebyshev radius of a label set's region: certified bounds, and the linear program that closes the gap.
+r"""The Chebyshev radius of a label set's region: certified bounds and the linear program that closes their gap.
 
 .. math:: \epsilon^* = \max\{\epsilon : s_i (w_i \cdot v + b_i) \ge \epsilon \|w_i\|,\ |v_j| \le 10^4\}
 
-Any vector bounds it from below. From above, for weights :math:`\lambda \ge 0` with sum one, every feasible pair has
-:math:`\epsilon \le \sum_i \lambda_i s_i b_i / \|w_i\| + 10^4 \|\sum_i \lambda_i s_i w_i / \|w_i\|\|_1`.
+Any vector gives a lower bound. For weights :math:`\lambda \ge 0` that sum to one, every feasible pair has the upper
+bound :math:`\epsilon \le \sum_i \lambda_i s_i b_i / \|w_i\| + 10^4 \|\sum_i \lambda_i s_i w_i / \|w_i\|\|_1`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SECONDS = 60.0
 
 
 class Ball(NamedTuple):
-    """A center, the radius that it achieves, and a bound that no center exceeds, both certified."""
+    """A center, its certified radius, and a certified upper bound over all centers."""
 
     center: Array
     low: float
@@ -29,14 +29,14 @@ class Ball(NamedTuple):
 
 
 def radius_below(system: System, signs: Array, vector: Array) -> float:
-    """Radius of the ball around ``vector``, moved to the edge of the box if there is no bias; 0 outside the region."""
+    """Radius of the ball around ``vector``, scaled to the edge of the box if there is no bias; 0 outside the region."""
     if system.bias is None:
         vector = to_box(vector)
     elif np.abs(vector).max(initial=0.0) > BOX:
         return 0.0
     n, size = system.features.shape
     error = (size + 4) * UNIT_ROUNDOFF
-    # An offset that overflows is replaced by a smaller one; a label on the wrong side stays there.
+    # Replace an offset that overflows by a smaller one; a label on the wrong side stays there.
     offsets = np.clip(system.offsets, -1e300, 1e300)
     distance = signs[:n] * (system.normals @ vector + offsets)
     bound = error * (np.linalg.norm(vector) + np.abs(offsets)) + size * BOX * UNDERFLOW
@@ -45,7 +45,7 @@ def radius_below(system: System, signs: Array, vector: Array) -> float:
 
 
 def radius_above(system: System, signs: Array, support: Indices, weights: Array) -> float:
-    """A bound that no ball in the region exceeds, from nonnegative weights of the rows of ``normals``."""
+    """An upper bound on the radius of any ball in the region, from nonnegative weights on the rows of ``normals``."""
     inside = (support < system.num_labels) & (weights > 0)
     support, weights = support[inside], weights[inside]
     if len(support) == 0:
@@ -62,10 +62,10 @@ def radius_above(system: System, signs: Array, support: Indices, weights: Array)
 
 
 def largest_ball(system: System, signs: Array, witness: Array) -> Ball:
-    """The largest ball in the region and the box, by a linear program on few rows that grows by the violated ones.
+    """The largest ball in the region and the box, by a linear program on few rows that adds violated rows.
 
-    Starts from a vector inside the region. If the solver fails, the ball around the witness and an infinite bound
-    remain; it never changes a verdict.
+    Starts from a vector inside the region. If the solver fails, the result is the ball around the witness and an
+    infinite bound. A verdict never changes.
     """
     signs = signs[: system.num_labels]
     program = _Program(system, signs)
@@ -76,7 +76,7 @@ def largest_ball(system: System, signs: Array, witness: Array) -> Ball:
     best = Ball(witness, radius_below(system, signs, witness), float("inf"))
     while program.solve():
         below = program.distances(program.point) - program.radius
-        # A row of the program is violated by rounding alone: adding it again would change nothing.
+        # Only rounding violates a row that is already in the program; adding it again would change nothing.
         below[program.rows] = np.inf
         wrong = min(np.count_nonzero(below < -_TOLERANCE), max(1, program.dim // 2))
         if wrong == 0:
@@ -86,7 +86,7 @@ def largest_ball(system: System, signs: Array, witness: Array) -> Ball:
 
 
 def _better(best: Ball, system: System, signs: Array, program: _Program) -> Ball:
-    """The better of the solver's point and the exact vertex of its basis, bounded by the multipliers of either."""
+    """The better of the solver's point and the exact vertex of its basis, bounded by either's multipliers."""
     for point in [program.point, *program.vertex()]:
         center = BOX * np.clip(point, -1.0, 1.0)
         low = radius_below(system, signs, center)
@@ -103,7 +103,7 @@ class _Program:
     def __init__(self, system: System, signs: Array) -> None:
         self._highs = require("highspy", extra="audit")
         self._signs, self._matrix, self._offsets = signs, system.normals, system.offsets / BOX
-        # The logit of a row of zeros is its bias whatever the vector, so it bounds nothing.
+        # The logit of a zero row is its bias for every vector, so the row constrains nothing.
         self._constant = system.constant
         self.dim = self._matrix.shape[1]
         self.rows: Indices = np.empty(0, dtype=np.int64)
@@ -129,7 +129,7 @@ class _Program:
         return solver
 
     def distances(self, point: Array) -> Array:
-        """How far a point of the unit box is on the right side of every label's hyperplane."""
+        """Signed distance of a point in the unit box from every label's hyperplane; positive on the correct side."""
         values = self._signs * (self._matrix @ point + self._offsets)
         values[self._constant] = np.inf
         return values
@@ -171,7 +171,7 @@ class _Program:
         return np.count_nonzero(self._tight) == len(self._free) and self.dim in self._free
 
     def vertex(self) -> list[Array]:
-        """The point where the tight rows hold with equality, beyond the solver's tolerance; none if degenerate."""
+        """The point where the tight rows hold with equality, more accurate than the solver; None if degenerate."""
         if not self._is_square():
             return []
         tight = self.rows[self._tight]
@@ -189,7 +189,7 @@ class _Program:
         return [point[:-1]] if np.isfinite(point).all() else []
 
     def vertex_multipliers(self) -> list[Array]:
-        """Multipliers for which the combination of tight rows is exactly zero in the free coordinates."""
+        """Multipliers that combine the tight rows to exactly zero in the free coordinates."""
         if not self._is_square():
             return []
         lines = self._constraints(self.rows[self._tight])

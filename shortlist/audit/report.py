@@ -1,4 +1,4 @@
-"""The result of an audit: verdicts, radii and certificates, with their checks, saved as one file."""
+"""The result of an audit: verdicts, radii and certificates; how they are verified and saved."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BLOCK = 1 << 24
 
 
 class SizeRow(NamedTuple):
-    """Sets of one size: how many have each verdict, and the smallest radius of the argmaxable ones."""
+    """Verdict counts of the sets of one size, and the smallest radius of the argmaxable ones."""
 
     size: int
     argmaxable: int
@@ -49,15 +49,15 @@ class SizeRow(NamedTuple):
 
 @dataclass(frozen=True)
 class AuditReport:
-    """Verdicts on label sets, in the order of the audit's argument.
+    """Verdicts on label sets, in the order in which they were passed to the audit.
 
     Attributes:
         system: the layer and the mode.
         label_sets: the sorted labels of each set.
-        decisions: verdict, certificate, bounds of the radius, and reason of each set.
+        decisions: verdict, certificate, radius bounds and reason for each set.
         names: label names, or None.
-        survives: for each floating type, the share of argmaxable sets whose witness keeps its signs when layer
-            and vector are rounded to it; empty if no set is argmaxable.
+        survives: for each floating dtype, the share of argmaxable sets whose witness keeps its signs when layer and
+            vector are rounded to that dtype; empty if no set is argmaxable.
     """
 
     system: System
@@ -76,7 +76,7 @@ class AuditReport:
 
     @property
     def radius_bounds(self) -> Array:
-        """``(sets, 2)``: certified lower and upper bounds of the radius. Both are 0 for unargmaxable sets."""
+        """``(sets, 2)``: certified lower and upper bounds on the radius. Both are 0 for unargmaxable sets."""
         return np.array([(decision.low, decision.high) for decision in self.decisions]).reshape(-1, 2)
 
     @property
@@ -86,7 +86,7 @@ class AuditReport:
 
     @property
     def centres(self) -> Array:
-        """``(sets, d)``: the vectors that achieve the radii; NaN if there is none. One more column in top-k mode."""
+        """``(sets, d)``: the vectors that achieve the radii, NaN if there is none; one extra column in top-k mode."""
         centres = np.full((len(self), self.system.features.shape[1]), np.nan)
         for index, certificate in enumerate(self.certificates):
             if isinstance(certificate, Witness):
@@ -104,7 +104,7 @@ class AuditReport:
         return [decision.reason for decision in self.decisions]
 
     def counts(self) -> dict[str, int]:
-        """How many sets have each verdict."""
+        """Number of sets with each verdict."""
         return {verdict: int(np.count_nonzero(self.verdicts == verdict)) for verdict in VERDICTS}
 
     def table(self) -> list[SizeRow]:
@@ -121,7 +121,7 @@ class AuditReport:
         return rows
 
     def worst(self, count: int = 5) -> list[int]:
-        """Positions of the sets to look at first: unargmaxable, then undecided, then those of smallest radius."""
+        """Positions of the worst sets: unargmaxable, then undecided, then by ascending radius."""
         if count < 0:
             raise ValueError(f"`count` must be at least 0; got {count}.")
         rank = {"unargmaxable": 0, "undecided": 1, "argmaxable": 2}
@@ -137,19 +137,19 @@ class AuditReport:
         return order[:count]
 
     def labels_of(self, index: int) -> list[str]:
-        """Names, or else indices, of the labels of one set."""
+        """Names of the labels in one set, or their indices if there are no names."""
         return [self.name_of(label) for label in self.label_sets[index].tolist()]
 
     def name_of(self, label: int) -> str:
-        """Name, or else index, of a label."""
+        """Name of a label, or its index if there are no names."""
         return str(label) if self.names is None else self.names[label]
 
     def verify(self) -> list[int]:
-        """Check every certificate from scratch, without a solver, and return the positions of those that fail.
+        """Verify every certificate from scratch, without a solver, and return the positions of those that fail.
 
         This checks the signs of every witness and the radius that it achieves, the positivity of every combination,
         and for the theorem the columns of the layer, the sign changes of the set and the radius of its polynomial.
-        Upper bounds of the radii of argmaxable sets were certified when computed; their proof is not stored.
+        The upper bounds on the radii of argmaxable sets were certified when computed; their proofs are not stored.
         """
         wrong, seen = [], {}
         for index, (labels, decision) in enumerate(zip(self.label_sets, self.decisions, strict=True)):
@@ -207,7 +207,7 @@ class AuditReport:
 
     @classmethod
     def load(cls, path: str | Path) -> AuditReport:
-        """Read a report that `save` wrote.
+        """Read a report written by `save`.
 
         Raises:
             InputError: if the file is damaged, of another kind, or of another version.
@@ -266,10 +266,10 @@ def _decode_array(value: dict[str, Any] | None) -> Array | None:
 
 
 def measure_survival(system: System, sets: list[Indices], decisions: list[Decision]) -> dict[str, float]:
-    """Share of the argmaxable sets whose witness keeps its signs when layer and vector are rounded to each type.
+    """Share of the argmaxable sets whose witness keeps its signs when layer and vector are rounded to each dtype.
 
-    A set whose certificate is the theorem counts as lost: no vector is known that keeps its signs even in float64. The
-    shares are what these vectors achieve; others in the same regions may do better.
+    A set certified by the theorem counts as lost: no known vector keeps its signs, even in float64. The shares describe
+        these particular vectors; other vectors in the same regions may do better.
     """
     witnesses = [
         (labels, decision.certificate.vector)

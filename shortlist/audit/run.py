@@ -1,4 +1,4 @@
-"""The audit: every distinct label set once, on all cores or on a cluster, resumable."""
+"""Run an audit: decide every distinct label set once, on all cores or on a cluster, and resume after interruption."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from shortlist.extras import require
 from shortlist.fingerprint import digest, first_difference
 from shortlist.progress import progress_bar
 
-# Below this much work (label sets times entries of the layer) starting processes takes longer than it saves.
+# Below this much work (label sets times layer entries), starting processes costs more time than it saves.
 _WORTH_PROCESSES = 3e8
 _LARGEST_CHUNK = 64
-# Workers of a cluster come and go; chunks are small enough for this many.
+# Cluster workers come and go; make chunks small enough for this many workers.
 _CLUSTER_WORKERS = 64
 
 _RESUME_FORMAT = "shortlist audit progress"
@@ -55,12 +55,12 @@ def audit(
     r"""Decide for each label set, with proof, whether the layer can ever output it.
 
     A set is argmaxable when some feature vector :math:`v` gives logits :math:`Wv + b` that are positive on the set and
-    negative elsewhere (``mode="sign"``), or larger on the set than elsewhere (``mode="top-k"``, the same question with
-    a free threshold). Every verdict carries a certificate that was checked without a solver: a vector whose signs hold
-    beyond rounding, or a positive combination of signed rows that vanishes, for this layer and for every layer
-    within rounding of it. If float64 can represent neither, the verdict is ``"undecided"``, with the reason.
+    negative elsewhere (``mode="sign"``), or larger on the set than elsewhere (``mode="top-k"``, the same problem with a
+    free threshold). Every verdict carries a certificate that was verified without a solver: a vector whose signs hold
+    despite rounding, or a positive combination of signed rows that vanishes, for this layer and for every layer within
+    rounding of it. If float64 can represent neither, the verdict is ``"undecided"``, with the reason.
 
-    The features are those that the weight multiplies: for a head with a projection, those after it.
+    Features are the vectors that the weight multiplies; for a head with a projection, its outputs.
 
     Args:
         weight: ``(n, d)`` matrix, an ``nn.Linear``, a head of ``shortlist.nn`` with one weight, or a file that ends in
@@ -69,18 +69,19 @@ def audit(
             repeated sets are allowed.
         bias: ``(n,)``, added to the logits.
         mode: ``"sign"`` or ``"top-k"``.
-        radius: also find the exact Chebyshev radius by linear programming; otherwise only the bounds that come with
-            the certificate.
-        jobs: number of processes; by default all cores if the work is worth it, or the setting of
+        radius: also compute the exact Chebyshev radius by linear programming; otherwise report only the bounds that
+            come with the certificate.
+        jobs: number of processes; by default all cores if there is enough work, or the setting of
             ``joblib.parallel_config``. On a cluster, the number of concurrent tasks; by default as many as its workers
-            take.
+            accept.
         cluster: ``"local"``, ``"dask://HOST:PORT"`` or ``"ray://HOST:PORT"``; without host and port, Dask or Ray is
-            started on this machine. Workers need this release of shortlist but no files. The layer is sent to each
-            worker once, and tasks lost with a worker are repeated.
-        key: which array of the file.
-        dft: the first ``2 dft + 1`` columns are the truncated Fourier matrix (checked); known for a ``DFTHead``.
-        names: names of the labels, for the report.
-        resume: a file of finished verdicts, from which an interrupted audit resumes.
+            started on this machine. Workers need the same release of shortlist but no files. Each worker receives the
+            layer once, and tasks lost with a worker are retried.
+        key: name of the array in the file.
+        dft: declares that the first ``2 dft + 1`` columns are the truncated Fourier matrix (checked); set automatically
+            for a ``DFTHead``.
+        names: label names for the report.
+        resume: a file of finished verdicts from which an interrupted audit resumes.
         progress: show a progress bar.
 
     Returns:
@@ -142,14 +143,14 @@ def _decide_all(
 
 def _decide_chunk(common: tuple[System, bool], chunk: list[Key]) -> dict[Key, Decision]:
     system, radius = common
-    # The products are too small to share among threads, which would only wait for each other.
+    # The matrix products are too small for multithreading; threads would only wait for each other.
     with _thread_limits().limit(limits=1, user_api="blas"):
         return {key: decide(system, np.array(key, dtype=np.int64), radius=radius) for key in chunk}
 
 
 @functools.cache
 def _thread_limits() -> Any:
-    """Controls the threads of linear algebra; finding its libraries takes longer than a small audit."""
+    """The thread-pool controller, cached: finding the linear algebra libraries takes longer than a small audit."""
     if importlib.util.find_spec("scipy") is not None:
         importlib.import_module("scipy.linalg")  # loads a library of its own
     return require("threadpoolctl", extra="audit").ThreadpoolController()
@@ -168,13 +169,13 @@ def _num_jobs(jobs: int | None, work: float) -> int:
 
 
 def _chunks(waiting: list[Key], jobs: int) -> Iterable[list[Key]]:
-    """Small enough that all processes finish together and a killed audit loses little."""
+    """Chunks small enough that all processes finish together and a killed audit loses little work."""
     size = max(1, min(_LARGEST_CHUNK, len(waiting) // (8 * jobs)))
     return (waiting[start : start + size] for start in range(0, len(waiting), size))
 
 
 def _fingerprint(system: System, radius: bool) -> dict[str, Any]:
-    """What an audit must have in common with the file that it resumes from."""
+    """The properties that an audit must share with the file that it resumes from."""
     return {
         "mode": system.mode,
         "dft": system.dft,
@@ -190,10 +191,10 @@ class ResumeFile:
 
     Args:
         path: the file; created if it does not exist.
-        fingerprint: of the audit.
+        fingerprint: fingerprint of the audit.
 
     Raises:
-        InputError: if the file is of another kind or belongs to another audit; it is left as it is.
+        InputError: if the file has another format or belongs to another audit; the file is left unchanged.
     """
 
     def __init__(self, path: str | Path, fingerprint: dict[str, Any]) -> None:
@@ -207,14 +208,14 @@ class ResumeFile:
         self._path.write_text(json.dumps(header) + "\n")
 
     def append(self, decisions: dict[Key, Decision]) -> None:
-        """Write finished sets and hand them to the operating system."""
+        """Write finished sets and flush them to the operating system."""
         lines = [json.dumps({"labels": key, **encode_decision(decision)}) for key, decision in decisions.items()]
         with self._path.open("a") as file:
             file.write("".join(line + "\n" for line in lines))
 
     def _read(self, fingerprint: dict[str, Any]) -> None:
         data = self._path.read_bytes()
-        # A killed process may leave half a line at the end: it is cut off, and its set decided again.
+        # A killed process may leave a partial last line. Truncate it and decide its set again.
         complete = data.rfind(b"\n") + 1
         lines = data[:complete].decode("utf-8", errors="replace").splitlines()
         self._check_header(lines[0] if lines else "", fingerprint)

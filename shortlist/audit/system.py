@@ -1,12 +1,12 @@
-r"""The inequalities that a label set asks of a layer, in one homogeneous form.
+r"""The inequalities that make a layer output a label set, in homogeneous form.
 
 A set :math:`Y` is argmaxable when some :math:`v` gives :math:`s_i (w_i \cdot v + b_i) > 0` for all labels, with
-:math:`s_i = 1` on :math:`Y` and :math:`-1` elsewhere. A bias becomes one more column, and one more row says that its
-coordinate is positive. In top-k mode the free threshold becomes a column of ones. What remains is
-:math:`s_i\, r_i \cdot u > 0` for the rows :math:`r_i` of one matrix.
+:math:`s_i = 1` on :math:`Y` and :math:`-1` elsewhere. A bias becomes an extra column, with an extra row that requires
+its coordinate to be positive. In top-k mode the free threshold becomes a column of ones. The result is :math:`s_i\, r_i
+\cdot u > 0` for the rows :math:`r_i` of one matrix.
 
-Rows and columns are scaled by powers of two only. That changes no sign and no digit, except for entries that underflow:
-these are off by at most :math:`2^{-1075}` while the largest entry of each row is at least 1/2.
+Rows and columns are scaled only by powers of two. This changes no sign and no digit, except for entries that underflow:
+their error is at most :math:`2^{-1075}` while the largest entry of each row is at least 1/2.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ Exponents = NDArray[np.int32]
 
 UNIT_ROUNDOFF = 2.0**-53
 UNDERFLOW = 2.0**-1070
-"""Bounds what one product of scaled numbers loses to underflow, several times over."""
+"""A generous bound on the underflow error in a product of scaled numbers."""
 
 _MAX_SHIFT = 64
 
 BOX = 1e4
-"""The paper bounds every feature by this, so that a region, which is a cone, holds a largest ball."""
+"""The paper bounds every feature by this value, so that a region, which is a cone, contains a largest ball."""
 
 
 @dataclass(frozen=True)
 class System:
-    """The rows of a layer, ready for questions about label sets.
+    """A layer as a system of inequalities, with everything that does not depend on the label set.
 
     Attributes:
-        weight: ``(n, d)``, as in the layer.
+        weight: ``(n, d)``, the layer's weight.
         bias: ``(n,)`` or None.
         mode: ``"sign"`` (logits against zero) or ``"top-k"`` (logits against a free threshold).
-        dft: the first ``2 dft + 1`` columns are the truncated Fourier matrix; None if nothing is known.
+        dft: the first ``2 dft + 1`` columns are the truncated Fourier matrix; None if unknown.
     """
 
     weight: Array
@@ -67,7 +67,7 @@ class System:
 
     @cached_property
     def features(self) -> Array:
-        """``(n, d)``, what multiplies a vector; in top-k mode ``(n, d + 1)``, with the threshold's column last."""
+        """``(n, d)``, the matrix that multiplies a vector; in top-k mode ``(n, d + 1)``, threshold column last."""
         if self.mode == "sign":
             return self.weight
         return np.hstack([self.weight, np.ones((self.num_labels, 1))])
@@ -81,18 +81,18 @@ class System:
 
     @cached_property
     def constant(self) -> NDArray[np.bool_]:
-        """Labels with a row of zeros, whose logit is the bias whatever the input."""
+        """Labels with a zero row, whose logit equals the bias for every input."""
         return np.asarray(~self.features.any(axis=1))
 
     @cached_property
     def normals(self) -> Array:
-        """``features`` divided by their norms: a row times a vector is a distance."""
+        """``features`` divided by their norms, so that a row times a vector is a distance."""
         exponents, norms = self.norms
         return np.ldexp(self.features, -exponents[:, None]) / norms[:, None]
 
     @cached_property
     def offsets(self) -> Array:
-        """The bias divided by the norms of ``features``, infinite if that overflows; zeros without a bias."""
+        """The bias divided by the norms of ``features``, infinite on overflow; zeros without a bias."""
         if self.bias is None:
             return np.zeros(self.num_labels)
         exponents, norms = self.norms
@@ -101,7 +101,7 @@ class System:
 
     @cached_property
     def augmented(self) -> Array:
-        """All rows, exact: the bias is the last column, and one more row says that its coordinate is positive."""
+        """All rows, exact: the bias is the last column, and an extra row requires its coordinate to be positive."""
         if self.bias is None:
             return self.features
         size = self.features.shape[1]
@@ -109,7 +109,7 @@ class System:
 
     @cached_property
     def row_exponents(self) -> Exponents:
-        """The powers of two that ``homogeneous`` divides the rows by."""
+        """Exponents of the powers of two that ``homogeneous`` divides the rows by."""
         return _largest_exponents(self.augmented)
 
     @cached_property
@@ -119,7 +119,7 @@ class System:
 
     @cached_property
     def kept(self) -> Indices:
-        """Columns that others do not obviously span, so that proofs see the rank of the layer."""
+        """Columns that are not obviously in the span of others, so that proofs see the rank of the layer."""
         kept, seen = [], set()
         constant = False
         for index in range(self.augmented.shape[1]):
@@ -138,7 +138,7 @@ class System:
 
     @cached_property
     def column_exponents(self) -> Exponents:
-        """The powers of two, none positive, that ``rows`` divides the kept columns by: features differ in scale."""
+        """Exponents, none positive, of the powers of two that ``rows`` divides columns by; features differ in scale."""
         entries = self.augmented[: self.num_labels, self.kept]
         exponents = np.frexp(entries)[1] - self.row_exponents[: self.num_labels, None]
         lowest = np.where(entries != 0, exponents, np.iinfo(np.int32).min).max(axis=0)
@@ -146,7 +146,7 @@ class System:
 
     @cached_property
     def row_shifts(self) -> Exponents:
-        """The further powers of two that ``rows`` divides rows by: only the bias row, if its column is tiny."""
+        """Additional exponents for ``rows``: nonzero only for the bias row, if the bias column is tiny."""
         shifts = np.zeros_like(self.row_exponents)
         if self.bias is not None:
             shifts[-1] = max(0, -_MAX_SHIFT - self.column_exponents[-1])
@@ -156,14 +156,14 @@ class System:
     def rows(self) -> Array:
         """The kept columns with the largest entry of each label and column in [1/2, 1); proofs are about these.
 
-        Scaled in one step: an entry that underflows after the rows alone are scaled may be the largest of its column.
+        Scales in one step: an entry that underflows when only rows are scaled may be the largest of its column.
         """
         exponents = (self.row_exponents + self.row_shifts)[:, None] + self.column_exponents
         return np.ascontiguousarray(np.ldexp(self.augmented[:, self.kept], -exponents))
 
     @cached_property
     def unit(self) -> Array:
-        """``rows`` of norm one (zero rows stay zero): what the solver works on."""
+        """``rows`` scaled to unit norm (zero rows stay zero), the solver's input."""
         norms: Array = np.linalg.norm(self.rows, axis=1, keepdims=True)
         return self.rows / np.where(norms > 0, norms, 1.0)
 
@@ -174,7 +174,7 @@ class System:
 
     @cached_property
     def zero_rows(self) -> Indices:
-        """Labels whose logit is zero whatever the input: no set has them on either side."""
+        """Labels whose logit is zero for every input, so that no set is argmaxable."""
         return np.flatnonzero(~self.augmented.any(axis=1))
 
     @cached_property
@@ -184,7 +184,7 @@ class System:
 
     @cached_property
     def least_squares(self) -> Array:
-        """``unit`` times the inverse of its Gram matrix: signs times this are their least-squares fit."""
+        """``unit`` times the inverse of its Gram matrix; signs times this give their least-squares fit."""
         gram = self.unit.T @ self.unit
         ridge = 1e-9 * np.trace(gram) / max(1, len(gram))
         return self.unit @ np.linalg.inv(gram + (ridge + 1e-300) * np.eye(len(gram)))
@@ -197,9 +197,9 @@ class System:
         return signs
 
     def to_vector(self, direction: Array) -> Array:
-        """From the coordinates of ``rows`` to features: at the edge of the box, or divided by the bias coordinate."""
+        """Convert ``rows`` coordinates to features: scale to the edge of the box, or divide by the bias coordinate."""
         full = np.zeros(self.augmented.shape[1])
-        # The length of a direction is arbitrary, so the largest factor becomes one and nothing overflows.
+        # The length of a direction is arbitrary, so scale the largest factor to one to avoid overflow.
         full[self.kept] = np.ldexp(direction, self.column_exponents.min() - self.column_exponents)
         if self.bias is None:
             return to_box(full)
@@ -207,23 +207,23 @@ class System:
             return full[:-1] / full[-1]
 
     def to_direction(self, vector: Array) -> Array:
-        """The homogeneous coordinates of a feature vector, the largest of them in [1/2, 1)."""
+        """The homogeneous coordinates of a feature vector, scaled so that the largest lies in [1/2, 1)."""
         direction = vector if self.bias is None else np.append(vector, 1.0)
         return np.ldexp(direction, -_largest_exponents(direction[None])[0])
 
     def prepare(self) -> System:
-        """Compute what all label sets share, once, before the work is handed to other processes."""
+        """Compute what all label sets share, once, before sending work to other processes."""
         _ = (self.normals, self.offsets, self.homogeneous_norms, self.rows, self.unit, self.least_squares)
         return self
 
 
 def to_box(vector: Array) -> Array:
-    """The multiple of a vector that touches the edge of the box; zero stays zero."""
+    """The vector scaled to touch the edge of the box; zero stays zero."""
     scaled = np.ldexp(vector, -_largest_exponents(vector[None])[0])
     largest = np.abs(scaled).max(initial=0.0)
     return scaled * (BOX / largest) if largest > 0 else scaled
 
 
 def _largest_exponents(matrix: Array) -> Exponents:
-    """For each row the exponent e with its largest entry in [2^(e-1), 2^e); 0 for rows of zeros."""
+    """For each row, the exponent e such that its largest entry lies in [2^(e-1), 2^e); 0 for zero rows."""
     return np.frexp(np.abs(matrix).max(axis=1, initial=0.0))[1]

@@ -1,4 +1,4 @@
-"""Set rules: sets of controlled size or controlled error, from the scores of any model."""
+"""Set rules: turn the scores of any model into label sets with controlled size or controlled error."""
 
 from shortlist.sets.average_k import AverageK
 from shortlist.sets.conformal import AverageError, ClassConditional

@@ -1,4 +1,4 @@
-"""As many labels as each row needs, k on average; and the exact order statistic that this takes."""
+"""Sets of k labels on average, with as many labels as each row needs, by an exact order statistic."""
 
 from __future__ import annotations
 
@@ -15,32 +15,33 @@ from shortlist.label_axis.processes import ProcessShards, all_max, all_sum
 from shortlist.sets.rule import Draw, SetRule
 from shortlist.sets.scores import Link, Scores, Selection
 
-# If the number of rows is unknown, this many times the labels wanted so far are kept.
+# If the number of rows is unknown, keep this multiple of the number of labels wanted so far.
 _RESERVE = 8
-# The m-th largest score over several processes is found by this many bits per round.
+# Each round of the search for the m-th largest score over several processes determines this many bits.
 _DIGIT_BITS = 4
 
 
 class AverageK(SetRule):
-    r"""All labels whose score reaches one threshold, chosen so that there are ``k`` of them on average.
+    r"""All labels whose score reaches one threshold, chosen so that sets have ``k`` labels on average.
 
     .. math:: \lambda = \tfrac12 \left(s_{[m]} + s_{[m + 1]}\right), \quad m = \lfloor k N \rfloor
 
-    over all :math:`N \times n` scores of the calibration data, which needs no labels. If the scores are the true
+    over all :math:`N \times n` scores of the calibration data. No labels are needed. If the scores are the true
     probabilities, no rule with the same average size makes fewer errors.
 
-    If scores tie at the threshold, lower labels come first; of the one label at which the m-th score is reached, an
-    even share of the tied rows is taken, in the order of the call. So ``predict`` on the calibration data, in one call,
-    returns exactly m labels whatever the ties.
+    If scores tie at the threshold, lower label indices come first. For the one label at which the m-th score is
+    reached, an evenly spaced part of the tied rows is selected, in row order. A single call of ``predict`` on the
+    calibration data therefore returns exactly m labels, regardless of ties.
 
-    Scores may be a ``DTensor`` that is sharded along its labels, in all batches of a fit or in none: every process
-    keeps the largest of its own, and all find the same threshold by counting. Softmax scores of sharded and of plain
-    logits may differ in the last bit, so ties at the threshold of a rule that was fitted the other way may be resolved
-    differently.
+    Scores may be a ``DTensor`` sharded along the labels, in all batches of a fit or in none: every process keeps its
+    own largest scores, and all processes find the same threshold by counting. Softmax scores of sharded and plain
+    logits may differ in the last bit, so if a rule was fitted on one kind and predicts on the other, ties at the
+    threshold may be resolved differently.
 
     Args:
-        k: number of labels on average, a real number, at least 0. It is read as written: 0.29 of 100 rows are 29.
-        rows: total number of calibration rows, if they come in batches and it is known.
+        k: average number of labels, a real number of at least 0. Its decimal value is exact: 0.29 labels for 100 rows
+            are 29.
+        rows: total number of calibration rows, if known, for fitting in batches.
         link, min_size: as in `SetRule`. ``min_size`` adds labels beyond the average.
 
     Example:
@@ -76,7 +77,7 @@ class AverageK(SetRule):
 
     def _clear(self) -> None:
         self.register_buffer("threshold", torch.tensor(torch.inf, dtype=torch.float64))
-        # Labels below this one are in the set if their score equals the threshold.
+        # Labels with a lower index are in the set if their score equals the threshold.
         self.register_buffer("tie_label", torch.tensor(0))
         self.register_buffer("tie_taken", torch.tensor(0))
         self.register_buffer("tie_count", torch.tensor(1))
@@ -145,12 +146,12 @@ class AverageK(SetRule):
         return above | (found.labels < self.tie_label) | (column & self._taken(position))
 
     def _taken(self, position: Tensor) -> Tensor:
-        """Whether a tied row is taken: if the even share, ``position * taken / count``, reaches an integer there."""
+        """Whether to select a tied row: yes if ``position * taken / count`` reaches a new integer there."""
         return position * self.tie_taken // self.tie_count > (position - 1) * self.tie_taken // self.tie_count
 
 
 def _midpoint(cut: Cut, dtype: torch.dtype) -> float:
-    """Between the last score inside and the first outside, in their dtype; the former if the two are neighbors."""
+    """Midpoint of the last score inside and the first outside, in their dtype; the former if they are adjacent."""
     middle = torch.tensor(cut.value / 2 + cut.below / 2, dtype=torch.float64).to(dtype).item()
     return middle if cut.below < middle <= cut.value else cut.value
 
@@ -162,9 +163,9 @@ class Cut(NamedTuple):
         value: the m-th largest score.
         below: the largest score smaller than ``value``; -inf if there is none.
         tied: how many scores equal ``value``.
-        inside: how many of these are among the m largest.
-        quota: if lower labels come first, the label at which the m largest end, how many of its ties are inside, and
-            how many it has.
+        inside: how many of the tied scores are among the m largest.
+        quota: with lower labels first: the label at which the m largest end, how many of its ties are inside, and how
+            many ties it has.
     """
 
     value: float
@@ -175,14 +176,14 @@ class Cut(NamedTuple):
 
 
 class LargestScores:
-    """Keeps the scores above a rising floor, and counts by label those that equal it.
+    """Keeps the scores above a rising floor and counts, per label, the scores equal to it.
 
-    The labels may be sharded over processes: each keeps its local ones, and answers are about all of them.
+    The labels may be sharded over processes: each process keeps its local scores, and results cover all labels.
 
     Args:
         num_labels: columns of the local scores.
-        shards: which labels are here; None if all are.
-        device: of the process group.
+        shards: the labels on this process; None if it has all of them.
+        device: device for collectives.
     """
 
     def __init__(
@@ -198,16 +199,16 @@ class LargestScores:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether the labels are on several processes."""
+        """Whether the labels are sharded over processes."""
         return self._shards is not None
 
     @property
     def total(self) -> int:
-        """How many scores above -inf were seen."""
+        """Number of scores above -inf seen so far."""
         return self._sum([self._total])[0]
 
     def add(self, scores: NDArray[np.floating], keep: int) -> None:
-        """Add ``(rows, labels)`` scores; at least the ``keep`` largest of all seen so far stay known."""
+        """Add ``(rows, labels)`` scores and keep at least the ``keep`` largest seen so far."""
         flat = scores.reshape(-1)
         if self._floor == -np.inf:
             found = np.flatnonzero(flat > -np.inf)
@@ -235,7 +236,7 @@ class LargestScores:
         self._count = int(np.count_nonzero(above))
 
     def cut(self, m: int) -> Cut | None:
-        """Where the m largest end, 0 < m < total; None if scores that matter were dropped."""
+        """Where the m largest end, for 0 < m < total; None if relevant scores were dropped."""
         values, labels = np.concatenate(self._values), np.concatenate(self._labels)
         floor, at_floor = self._floor, int(self._at_floor.sum())
         highest = self._max(floor)
@@ -258,7 +259,7 @@ class LargestScores:
     def _mth_largest(self, values: NDArray[np.floating], m: int) -> float:
         if self._shards is None:
             return _kth_largest(values, m) if m <= len(values) else self._floor
-        # All processes count the scores that reach each candidate for the next bits of the answer.
+        # All processes count the scores that reach each candidate for the next bits of the result.
         keys, bits, at_floor = np.sort(_to_keys(values)), 8 * values.dtype.itemsize, int(self._at_floor.sum())
         floor = int(_to_keys(np.asarray([self._floor], dtype=values.dtype))[0])
         key = 0
@@ -270,7 +271,7 @@ class LargestScores:
         return _from_key(key, bits)
 
     def _quota(self, ties: NDArray[np.int64], inside: int) -> tuple[int, int, int]:
-        """The first label, over all processes, at which more ties are counted than are inside."""
+        """The first label, over all processes, at which the cumulative number of ties exceeds ``inside``."""
         shards, tied = self._shards, int(ties.sum())
         first, before = 0, 0
         if shards is not None:
@@ -301,7 +302,7 @@ def _kth_largest(values: NDArray[np.floating], k: int) -> float:
 
 
 def _to_keys(values: NDArray[Any]) -> NDArray[Any]:
-    """Integers in the order of the floats: their bits, inverted if negative."""
+    """Integers that sort like the floats: their bits, inverted if negative."""
     kind = np.uint32 if values.dtype == np.float32 else np.uint64
     bits = (values + values.dtype.type(0)).view(kind)  # turns -0 into 0
     sign = kind(1 << (8 * values.dtype.itemsize - 1))

@@ -1,4 +1,4 @@
-"""Split conformal prediction: one threshold for all classes, or one per class or cluster of classes; exact ties."""
+"""Split conformal prediction: one threshold for all classes, or one per class or cluster; ties are exact."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shortlist.checks import as_written
 from shortlist.sets.rule import Draw, SetRule, check_alpha, read_classes
 from shortlist.sets.scores import Link, Selection
 
-# Classes are clustered by these quantiles of the scores of their true labels.
+# Quantiles of the true-label scores by which classes are clustered.
 _LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 _MAX_ITERATIONS = 100
 
 
 class ConformalRule(SetRule):
-    """One threshold on conformity scores, at the rank that bounds how often the true label is missing by ``alpha``."""
+    """One threshold on conformity scores, at the rank that bounds the miscoverage by ``alpha``."""
 
     constraint: ClassVar[str]
     threshold: Tensor
@@ -49,13 +49,13 @@ class AverageError(ConformalRule):
     .. math:: C(x) = \{l : s_l(x) \ge t\}, \quad
               t = \text{the } \lceil (N+1)(1-\alpha) \rceil \text{-th largest } s_{y_i}(x_i)
 
-    For exchangeable data the true label is in the set with probability between :math:`1 - \alpha` and
-    :math:`1 - \alpha + 1 / (N + 1)`, whatever the model and however its scores tie: ties at the threshold are
-    broken at random, with the exact probability. If the scores are the true probabilities, no rule with this guarantee
-    has smaller sets on average.
+    For exchangeable data, the set contains the true label with probability between :math:`1 - \alpha` and :math:`1 -
+    \alpha + 1 / (N + 1)`, for any model and any pattern of ties: ties at the threshold are broken at random, with the
+    exact probability. If the scores are the true probabilities, no rule with this guarantee has smaller sets on
+    average.
 
     Args:
-        alpha: how often the true label may be missing, in (0, 1).
+        alpha: miscoverage level, in (0, 1): how often the true label may be missing.
         link, min_size: as in `SetRule`.
 
     Example:
@@ -85,18 +85,18 @@ class AverageError(ConformalRule):
 class ClassConditional(SetRule):
     r"""A conformal threshold for each class, or for each cluster of classes with similar scores.
 
-    A label is in the set if its score reaches the threshold of its own class, so every class, rare or common, is missed
-    at most at the rate ``alpha``. Classes with fewer than ``min_count`` examples share one threshold, fitted on their
-    examples together; their guarantee holds for them as a group. If these are too few as well, it is fitted on all
-    examples and guarantees nothing for the rare classes themselves.
+    A label is in the set if its score reaches the threshold of its own class, so the miscoverage of every class, rare
+    or common, is at most ``alpha``. Classes with fewer than ``min_count`` examples share one threshold, fitted on their
+    pooled examples; the guarantee then holds for them as a group. If even the pooled examples are too few, the
+    threshold is fitted on all examples and guarantees nothing for the rare classes themselves.
     ``evidence["pooled_classes"]`` counts the classes without a guarantee of their own.
 
     Args:
-        alpha: how often the true label may be missing, in (0, 1).
+        alpha: miscoverage level, in (0, 1): how often the true label may be missing.
         clusters: number of groups of classes, found by k-means on quantiles of the scores of half the examples;
             thresholds are then fitted, per group, on the other half. None: one group per class.
-        min_count: smallest number of examples for a class to have its own threshold; by default as many as a finite
-            threshold needs.
+        min_count: smallest number of examples for which a class gets its own threshold; by default as many as a finite
+            threshold requires.
         link, min_size: as in `SetRule`.
 
     Example:
@@ -134,7 +134,7 @@ class ClassConditional(SetRule):
     def _clear(self) -> None:
         self.register_buffer("thresholds", torch.zeros(0, dtype=torch.float64))
         self.register_buffer("tie_shares", torch.zeros(0, dtype=torch.float64))
-        # The group of each class; -1 for rare classes, which share one threshold.
+        # The group of each class; -1 for rare classes, which share a threshold.
         self.register_buffer("groups", torch.zeros(0, dtype=torch.int64))
 
     def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
@@ -178,15 +178,15 @@ class ClassConditional(SetRule):
 
 
 def conformal_threshold(scores: Tensor, alpha: float) -> tuple[float, float]:
-    r"""Threshold on conformity scores (large is good), and the probability that a score equal to it is in the set.
+    r"""Threshold on conformity scores (higher conforms better), and the probability of including a score equal to it.
 
     The threshold is the r-th largest of the N scores of true labels, :math:`r = \lceil (N + 1)(1 - \alpha) \rceil`; a
-    of them are larger and b equal. The true label of a new example is in the set with probability exactly r / (N + 1)
-    if ties are with probability (r - a) / (b + 1): how often a new score, ranked at random among its equals, has rank
-    at most r.
+    of them are larger and b are equal. If ties are included with probability (r - a) / (b + 1), the set contains the
+    true label of a new example with probability exactly r / (N + 1): this is the probability that a new score, ranked
+    at random among its equals, has rank at most r.
 
     Returns:
-        ``(threshold, share)``; ``(-inf, 1.0)``, all labels, if N is too small for the level.
+        ``(threshold, share)``; ``(-inf, 1.0)``, which selects all labels, if N is too small for the level.
     """
     rank = conformal_rank(len(scores), alpha)
     if rank > len(scores):
@@ -198,17 +198,17 @@ def conformal_threshold(scores: Tensor, alpha: float) -> tuple[float, float]:
 
 
 def missing_share(scores: Tensor, threshold: float) -> float:
-    """Share of true labels that are missing: below the threshold, or absent and in no set."""
+    """Share of true labels that are missing: below the threshold, or absent."""
     return float(((scores < threshold) | (scores == -math.inf)).double().mean())
 
 
 def conformal_rank(count: int, alpha: float) -> int:
-    """``ceil((N + 1)(1 - alpha))``, with alpha as written."""
+    """``ceil((N + 1)(1 - alpha))``, computed with the exact decimal value of alpha."""
     return math.ceil((count + 1) * (1 - as_written(alpha)))
 
 
 def kept_with_ties(values: Tensor, threshold: Tensor, share: Tensor, draw: Draw) -> Tensor:
-    """Mask of the values to keep among those that reach their threshold: all above it, and ties at random.
+    """Mask of the values to keep among those that reach their threshold: all above it, and a random part of the ties.
 
     Args:
         values: ``(count,)``.
@@ -238,7 +238,7 @@ def _every_other(classes: Tensor) -> Tensor:
 
 
 def _cluster_classes(scores: Tensor, classes: Tensor, num_labels: int, clusters: int, smallest: int) -> Tensor:
-    """The group of each class by its distribution of scores; -1 for classes with fewer than ``smallest`` examples.
+    """The group of each class, by its score distribution; -1 for classes with fewer than ``smallest`` examples.
 
     Classes are weighted by the square root of their number of examples, the precision of their quantiles. The initial
     centers are spread along the medians, so the result depends only on the data.
@@ -268,6 +268,6 @@ def _k_means(points: Tensor, weights: Tensor, clusters: int) -> Tensor:
         member = nearest
         total = torch.zeros(clusters, dtype=torch.float64).index_add(0, member, weights)
         sums = torch.zeros_like(centers).index_add(0, member, points * weights[:, None])
-        # A center that lost all its points stays where it was.
+        # A center that loses all its points stays in place.
         centers = torch.where(total[:, None] > 0, sums / total[:, None].clamp(min=1e-300), centers)
     return member

@@ -26,26 +26,27 @@ _MAX_KNOTS = 2048
 class PerLabelThreshold(SetRule):
     r"""One threshold per label, fitted on held-out data without overfitting rare labels.
 
-    ``"f1"`` maximizes for each label the F1 of its own counts plus those of all labels pooled, which are worth
+    ``"f1"`` maximizes, for each label, the F1 of its own counts plus pooled counts of all labels, weighted like
     ``prior`` true examples:
 
     .. math:: F_l(t) = \frac{2\,(TP_l + \kappa\, tp)}{n_l + P_l + \kappa\,(tp + fp + 1)}
 
     with :math:`n_l` predictions and :math:`P_l` true examples of the label, and tp, fp the pooled true and false
-    positives per true example at t. A label without examples gets the pooled optimum, a frequent one its own.
+    positives per true example at t. A label without examples gets the pooled optimum, and a frequent label gets nearly
+    its own.
 
-    ``"average-size"`` returns about k labels on average: scores are calibrated by one increasing curve for all labels
-    times a factor per label, :math:`(P_l + \kappa) / (E_l + \kappa)`, with :math:`E_l` the number of true examples that
-    the curve expects; one threshold on these is a threshold per label on the scores.
+    ``"average-size"`` returns about k labels on average. It calibrates scores by one increasing curve for all labels
+    times a factor per label, :math:`(P_l + \kappa) / (E_l + \kappa)`, where :math:`E_l` is the number of true examples
+    that the curve predicts. One threshold on the calibrated scores is then one threshold per label on the raw scores.
 
-    Pooling assumes that scores mean about the same for all labels, as calibrated probabilities do. If they do not, for
-    instance because rare labels never score high, choose a small ``prior`` or calibrate the scores first.
+    Pooling assumes that scores mean about the same for all labels, as calibrated probabilities do. If this does not
+    hold, for instance because rare labels never score high, choose a small ``prior`` or calibrate the scores first.
 
     Fitting keeps all scores of the calibration data in memory.
 
     Args:
         objective: ``"f1"`` or ``"average-size"``.
-        k: for ``"average-size"``, the number of labels on average.
+        k: for ``"average-size"``, the average number of labels.
         prior: :math:`\kappa`, the number of true examples that the pooled curve is worth.
         link, min_size: as in `SetRule`.
 
@@ -123,7 +124,7 @@ class PerLabelThreshold(SetRule):
         f1 = 2 * (right + self.prior * tp) / (answers + true + self.prior * (tp + fp + 1))
         at = int(np.argmax(f1))
         below = ordered[ordered < candidates[at]]
-        # Halfway to the next lower score, so that a new score just below a true one is decided by distance.
+        # Use the midpoint to the next lower score, so that a new score between the two goes to the closer one.
         middle = (float(candidates[at]) + float(below[-1])) / 2 if len(below) else float(candidates[at])
         return middle if np.isfinite(middle) else float(candidates[at])
 
@@ -141,7 +142,7 @@ class PerLabelThreshold(SetRule):
 
 @dataclass(frozen=True)
 class _PooledCurve:
-    """How many predictions of all labels together are right above a score, and how likely one at a score is.
+    """Pooled over all labels: true and false positives above each score, and the probability of a positive at it.
 
     Attributes:
         knots: ascending thresholds, at quantiles of the scores of true labels.
@@ -171,7 +172,7 @@ class _PooledCurve:
         return cls(knots, right / len(true), (answers - right) / len(true), _likelihood(histogram, true, knots))
 
     def best_threshold(self) -> float:
-        """Where F1 over all labels together is largest."""
+        """The threshold that maximizes F1 over all labels pooled."""
         f1 = 2 * self.right / (self.right + self.wrong + 1)
         return float(self.knots[int(np.argmax(f1))])
 
@@ -184,7 +185,7 @@ class _PooledCurve:
         """The probability that a label with each score is true, strictly increasing; -inf stays."""
         values = np.interp(scores.astype(np.float64), self.knots, self.likelihood)
         below = scores < self.knots[0]
-        # Below the knots the curve falls to zero; above, it has only a tiny slope, which keeps the order.
+        # Below the knots the curve falls to zero. Above, it keeps a tiny slope to preserve the order.
         falling = self.likelihood[0] * np.exp(np.minimum(0.0, scores.astype(np.float64) - self.knots[0]))
         rising = 1e-9 * np.maximum(0.0, scores.astype(np.float64) - self.knots[-1])
         return np.where(scores == -np.inf, -np.inf, np.where(below, falling, values + rising))
@@ -201,7 +202,7 @@ class _PooledCurve:
 
 
 def _likelihood(histogram: NDArray[np.int64], true: Array, knots: Array) -> Array:
-    """Share of true labels around each knot, isotonic, and strictly increasing by a tiny slope."""
+    """Share of true labels around each knot: isotonic, with a tiny slope added to make it strictly increasing."""
     positives = np.bincount(np.searchsorted(knots, true, side="right"), minlength=len(knots) + 1)
     shares = _isotonic(positives[1:].astype(np.float64), histogram[1:].astype(np.float64))
     return np.maximum(shares, 1e-12) + 1e-9 * np.arange(len(knots)) / max(1, len(knots))

@@ -24,12 +24,12 @@ class PointwiseError(ConformalRule):
     .. math:: S_l(x) = \sum_{j : \text{before } l} p_j + U p_l + \eta\,(\text{rank}_l - \text{free})_+, \quad
               C(x) = \{l : S_l(x) \le q\}
 
-    With the true probabilities and q = 1 - alpha, the true label of *every* example is in the set with probability
-    1 - alpha; the calibrated q keeps that on average for any model. U is one uniform number per row, a hash of its
-    scores, so the same row always gets the same set; or 1 without randomization, which makes sets larger.
+    With the true probabilities and q = 1 - alpha, the set of *every* example contains its true label with probability 1
+    - alpha. The calibrated q guarantees this on average, for any model. U is one uniform number per row, a hash of its
+    scores, so the same row always gets the same set. Without randomization U is 1, which makes sets larger.
 
     Args:
-        alpha: how often the true label may be missing, in (0, 1).
+        alpha: miscoverage level, in (0, 1): how often the true label may be missing.
         randomized: whether to use U; ``forward`` always takes U = 1.
         penalty: :math:`\eta`, per label beyond ``free``: smaller sets on hard examples (RAPS).
         free: number of labels without penalty.
@@ -72,7 +72,7 @@ class PointwiseError(ConformalRule):
 
     def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
         conformity = self.conformity(values, randomized=self.randomized)
-        # An absent label, which is in no set, conforms less than any other.
+        # An absent label is in no set, so it must conform less than any other.
         conformity = torch.where(values == -torch.inf, -torch.inf, conformity)
         return (conformity.gather(1, labels[:, None])[:, 0],)
 
@@ -84,7 +84,7 @@ class PointwiseError(ConformalRule):
         return inside
 
     def conformity(self, values: Tensor, *, randomized: bool) -> Tensor:
-        """Minus the mass up to each label, in float64, so that sums of rounded probabilities do not tie by accident."""
+        """Minus the mass up to each label, in float64 so that sums of rounded probabilities do not tie by accident."""
         ordered, order = _best_first(values.double().clamp(min=0.0))
         share = row_uniforms(values)[:, None] if randomized else 1.0
         mass = ordered.cumsum(-1) - ordered + share * ordered
@@ -96,21 +96,21 @@ class PointwiseError(ConformalRule):
 def _best_first(values: Tensor) -> tuple[Tensor, Tensor]:
     """Each row by descending score, equal scores by ascending label, and the labels in that order."""
     if torch.compiler.is_exporting():
-        # ONNX has no stable sort, but its top-k takes the lower of equal labels first.
+        # ONNX has no stable sort, but its top-k returns the lower index first among equal values.
         return values.topk(values.shape[-1], dim=-1)
     return values.sort(dim=-1, descending=True, stable=True)
 
 
 def row_uniforms(values: Tensor) -> Tensor:
-    """A number in [0, 1) for each row, ``(rows,)`` float64: as good as random, but always the same for the same row.
+    """A pseudorandom number in [0, 1) for each row, ``(rows,)`` float64, that depends only on the row's entries.
 
-    Every bit of every entry counts: entries are mixed, multiplied by an odd number for their column, and summed.
+    Every bit of every entry matters: entries are mixed, multiplied by an odd number for their column, and summed.
 
     Example:
         >>> row_uniforms(torch.tensor([[0.2, 0.8], [0.8, 0.2], [0.2, 0.8]]))
         tensor([0.3591, 0.1589, 0.3591], dtype=torch.float64)
     """
-    # The sum turns -0 into 0, which is the same score.
+    # Adding 0 turns -0 into 0, which is the same score.
     bits = (values.double() + 0.0).contiguous().numpy().view(np.uint64)
     factors = _mixed(np.arange(1, bits.shape[-1] + 1, dtype=np.uint64) * _STEP) | np.uint64(1)
     hashed = _mixed((_mixed(bits) * factors).sum(axis=-1, dtype=np.uint64))
@@ -118,7 +118,7 @@ def row_uniforms(values: Tensor) -> Tensor:
 
 
 def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A bijection on 64 bits in which each bit depends on all others (the finalizer of SplitMix64)."""
+    """A bijection on 64-bit integers in which each bit depends on all others (the SplitMix64 finalizer)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))

@@ -1,4 +1,4 @@
-"""The result of a set rule: a set of labels for each row, best first, in compressed rows."""
+"""The result of a set rule: one label set per row, best label first, in compressed sparse row (CSR) format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shortlist.targets import to_pairs
 
 @dataclass(frozen=True, eq=False)
 class PredictionSets:
-    """One set of labels per row, in compressed rows: memory grows with the labels in the sets, not with all labels.
+    """One label set per row in CSR format, so memory grows with the size of the sets, not with the number of labels.
 
     Attributes:
         indptr: ``(rows + 1,)`` int64; the labels of row i are at ``indptr[i]`` up to ``indptr[i + 1]``.
@@ -93,7 +93,7 @@ class PredictionSets:
         return len(self.indptr) - 1
 
     def __eq__(self, other: object) -> bool:
-        """Whether labels, scores and names are the same."""
+        """Whether labels, scores and names are equal."""
         if not isinstance(other, PredictionSets):
             return NotImplemented
         mine, theirs = ((sets.indptr, sets.labels, sets.scores) for sets in (self, other))
@@ -103,7 +103,7 @@ class PredictionSets:
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __contains__(self, label: object) -> bool:
-        """Refused, because it is ambiguous which row is meant."""
+        """Raise, because the row is ambiguous."""
         raise TypeError("`in` is ambiguous for several rows; use `contains`, or `in` on the labels of one row.")
 
     @property
@@ -123,7 +123,7 @@ class PredictionSets:
     def __getitem__(self, index: slice) -> PredictionSets: ...
 
     def __getitem__(self, index: int | slice) -> list[tuple[int | str, float]] | PredictionSets:
-        """One row as a list of (label or name, score), best first; for a slice, some of the rows."""
+        """One row as a list of (label or name, score), best first; for a slice, a `PredictionSets` with those rows."""
         if isinstance(index, slice):
             return self._take(torch.from_numpy(np.arange(len(self))[index].copy()))
         if not -len(self) <= index < len(self):
@@ -159,7 +159,7 @@ class PredictionSets:
         return pairs
 
     def _hits(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """Look labels up among the stored ones, both as one number per (row, label)."""
+        """Look up labels among the stored ones, encoding each (row, label) pair as one number."""
         stored = (self.rows * self.num_labels + self.labels).sort().values
         found = torch.zeros(len(self), dtype=torch.int64)
         if not len(stored):
@@ -201,7 +201,7 @@ class PredictionSets:
         return PredictionSets.from_entries(rows, labels, scores, (len(self), self.num_labels), names=self.names)
 
     def _has(self, other: PredictionSets) -> Tensor:
-        """Which labels of ``other`` are also here."""
+        """Mask of the labels of ``other`` that are also in these sets."""
         mine, theirs = (sets.rows * sets.num_labels + sets.labels for sets in (self, other))
         return torch.isin(theirs, mine)
 
@@ -213,12 +213,12 @@ def collect_sets(
     most: int,
     names: Sequence[str] | None,
 ) -> PredictionSets:
-    """The sets of consecutive blocks of rows.
+    """Build the sets of consecutive blocks of rows.
 
     Args:
-        blocks: row, label and score of the selected labels, rows counted from 0 in each block; and its number of rows.
+        blocks: for each block, the row (from 0), label and score of the selected labels, and the number of rows.
         num_labels: n.
-        most: about this many labels are sorted at a time, which takes several copies of them.
+        most: sort about this many labels at a time, because sorting makes several copies of them.
         names: label names.
     """
     none = torch.zeros(0, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Conformal risk control: sets that miss a given share of the true labels on average."""
+"""Conformal risk control: sets that miss at most a given share of the true labels on average."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shortlist.sets.scores import Link
 
 
 class RecallControl(SetRule):
-    r"""Bounds the expected share of true labels that are missing.
+    r"""Sets with a bound on the expected share of missing true labels.
 
     .. math:: C(x) = \{l : s_l(x) \ge t\}, \quad t = \max\Big\{t : \tfrac{1}{N + 1} \Big(1 + \sum_i \big(1 -
               \tfrac{|Y_i \cap C_t(x_i)|}{|Y_i|}\big)\Big) \le \alpha\Big\}
@@ -62,7 +62,8 @@ class RecallControl(SetRule):
         true, counts = true[order], counts[order]
         budget = as_written(self.alpha) * (rows + 1) - 1
         allowed = -1 if budget < 0 else _allowed(counts, budget)
-        # The first true label that may not be missing is the threshold; labels that tie with it are in the set too.
+        # The threshold is the score of the first true label that must not be missing. Labels that tie with it are
+        # included.
         threshold = -torch.inf if allowed < 0 else float(true[min(allowed, len(true) - 1)])
         self.threshold.fill_(threshold)
         outside = (true < threshold) | (true == -torch.inf)
@@ -71,7 +72,7 @@ class RecallControl(SetRule):
 
 
 def _allowed(counts: Tensor, budget: Fraction) -> int:
-    """How many labels, lowest score first, may be missing if each costs one over the number of labels of its row."""
+    """How many labels, lowest score first, may be missing if each costs one over the number of labels in its row."""
     sums = (1.0 / counts.double()).cumsum(0)
     most = int((sums <= float(budget) * (1 + 1e-9) + 1e-9).sum())
     while most and _cost(counts[:most]) > budget:

@@ -1,4 +1,4 @@
-"""What all set rules share: reading scores and labels, fitting at once or in batches, predicting, saving."""
+"""The base class of set rules: reads scores and labels, fits at once or in batches, predicts, saves and loads."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def fresh_seed() -> int:
 
 
 class Draw:
-    """What the blocks of ``predict`` share: random numbers for ties, and how many rows tied so far.
+    """State shared by the blocks of ``predict``: random numbers for ties, and how many rows have tied so far.
 
     Args:
-        generator: of the random numbers; by default one with a fresh seed.
-        seen: how many rows tied before.
+        generator: source of the random numbers; by default one with a fresh seed.
+        seen: how many rows have tied before.
     """
 
     def __init__(self, generator: torch.Generator | None = None, *, seen: int = 0) -> None:
@@ -51,7 +51,7 @@ class Draw:
         return torch.rand(*shape, dtype=torch.float64, generator=self._generator)
 
     def state(self) -> dict[str, Any]:
-        """Plain values from which `from_state` continues."""
+        """Plain values from which `from_state` resumes."""
         state = None if self._generator is None else self._generator.get_state().numpy().tobytes()
         return {"generator": None if state is None else base64.b64encode(state).decode(), "seen": self.seen}
 
@@ -74,19 +74,19 @@ class Draw:
 
 
 class SetRule(nn.Module, ABC):
-    """A rule that turns scores into sets of labels; a module whose buffers hold what was fitted.
+    """A rule that turns scores into label sets; a module whose buffers hold the fitted values.
 
     Args:
         link: how logits become scores, ``"softmax"`` (one true label) or ``"sigmoid"`` (any number of them). Used only
             if the rule is fitted with ``from_logits=True``.
-        min_size: every set contains at least this many labels, those with the best scores.
+        min_size: every set contains at least this many labels, filled up with the best scores.
     """
 
     needs_labels: ClassVar[bool] = True
     takes_shards: ClassVar[bool] = False
-    """Whether scores may be a DTensor that is sharded along its labels."""
+    """Whether scores may be a DTensor sharded along the labels."""
     threshold_name: ClassVar[str | None] = None
-    """The buffer, one number or one per label, that a score must reach; None if that depends on the row."""
+    """Name of the threshold buffer (one number, or one per label); None if the threshold depends on the row."""
 
     def __init__(self, *, link: Link, min_size: int) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class SetRule(nn.Module, ABC):
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was fitted."""
+        """Return to the unfitted state."""
         self.from_logits: bool | None = None
         self.num_labels: int | None = None
         self.fitted = False
@@ -113,11 +113,11 @@ class SetRule(nn.Module, ABC):
         """Fit on held-out data.
 
         Args:
-            scores: ``(N, n)``, floating: logits, or scores that are compared as they are.
-            labels: the true labels in a form of ``shortlist.targets``, none unknown; unused by rules that only control
-                the size.
-            from_logits: whether ``scores`` are logits; never guessed, so there is no default. ``predict`` reads scores
-                in the same way.
+            scores: ``(N, n)``, floating: logits, or scores that are compared without a link.
+            labels: the true labels in any form of ``shortlist.targets``, none unknown; ignored by rules that control
+                only the size.
+            from_logits: whether ``scores`` are logits. Required, because it is never inferred from the values.
+                ``predict`` interprets scores the same way.
 
         Returns:
             The rule itself.
@@ -128,7 +128,7 @@ class SetRule(nn.Module, ABC):
         return self.finish()
 
     def partial_fit(self, scores: Tensor, labels: Tensor | None = None, *, from_logits: bool) -> Self:
-        """Add one batch of held-out data; call `finish` after the last."""
+        """Add one batch of held-out data; call `finish` after the last one."""
         if self.fitted:
             self.reset()
         self._check_reading(scores, from_logits)
@@ -168,12 +168,12 @@ class SetRule(nn.Module, ABC):
         """Predict the set of each row.
 
         Args:
-            scores: ``(B, n)``, read as in ``fit``.
+            scores: ``(B, n)``, interpreted as in ``fit``.
             names: label names.
-            generator: decides ties at a conformal threshold; nothing else is random. By default one with a fresh seed:
-                with a fixed seed for every call, the guarantee would not hold for rows that come one at a time.
-            draw: instead of ``generator``, a `Draw` that several calls share: together they answer like a single call
-                with all rows.
+            generator: breaks ties at a conformal threshold; nothing else is random. By default one with a fresh seed:
+                if every call used the same seed, the guarantee would not hold for rows that arrive one at a time.
+            draw: instead of ``generator``, a `Draw` that several calls share; together they return the same sets as a
+                single call with all rows.
 
         Returns:
             One set per row, best label first.
@@ -189,7 +189,7 @@ class SetRule(nn.Module, ABC):
         return collect_sets(blocks, scores.shape[-1], most=BLOCK, names=names)
 
     def forward(self, scores: Tensor) -> Tensor:
-        """Bool mask of the shape of ``scores``, without randomness: labels that tie at a conformal threshold are in."""
+        """Bool mask of the shape of ``scores``, deterministic: includes labels that tie at a conformal threshold."""
         self._check_fitted()
         self._check_width(scores)
         if is_dtensor(scores):
@@ -202,7 +202,7 @@ class SetRule(nn.Module, ABC):
         return mask.reshape(scores.shape)
 
     def save(self, path: str | Path) -> None:
-        """Write options, thresholds and evidence as JSON, which `load_rule` reads."""
+        """Write options, thresholds and evidence as JSON for `load_rule`."""
         self._check_fitted()
         kind, from_logits, num_labels = type(self).__name__, bool(self.from_logits), self.num_labels or 0
         buffers = dict(self.named_buffers())
@@ -213,7 +213,7 @@ class SetRule(nn.Module, ABC):
         return {name: value for name, value in self._arguments().items() if name not in ("link", "min_size")}
 
     def _arguments(self) -> dict[str, Any]:
-        """The constructor's arguments, each of which is an attribute."""
+        """The constructor's arguments, which are all stored as attributes."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def _clear(self) -> None:
@@ -224,14 +224,14 @@ class SetRule(nn.Module, ABC):
 
     @abstractmethod
     def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
-        """What fitting needs of some rows, from their scores and what `_read_labels` returned for them."""
+        """What fitting needs from these rows, given their scores and the result of `_read_labels`."""
 
     @abstractmethod
     def _settle(self, *observed: Tensor) -> dict[str, Any]:
-        """Set the buffers from what `_observe` returned, concatenated; return the constraint and the value achieved."""
+        """Set the buffers from the concatenated results of `_observe`; return the constraint and the value achieved."""
 
     def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        """Mask of the selected labels, before ``min_size``; without ``draw``, nothing is random."""
+        """Mask of the selected labels, before ``min_size``; deterministic without ``draw``."""
         if self.threshold_name is None:
             raise NotImplementedError
         return (values >= self.get_buffer(self.threshold_name).to(values.dtype)) & (values > -torch.inf)
@@ -241,7 +241,7 @@ class SetRule(nn.Module, ABC):
         return None
 
     def _select_local(self, values: Tensor, scores: Scores, draw: Draw) -> Selection:
-        """The local labels in the sets of a block: those of `_select`, found faster if there is a threshold."""
+        """The local labels in the sets of a block, as selected by `_select`; faster if there is a threshold."""
         if self.threshold_name is None:
             found = select_where(self._select(values, draw), values)
         else:
@@ -261,7 +261,7 @@ class SetRule(nn.Module, ABC):
         return found
 
     def _read_labels(self, labels: Tensor, rows: int) -> Any:
-        """Labels in the form that `_observe` takes, one entry per row; rules that need labels override this."""
+        """Convert labels to the form that `_observe` expects, one entry per row; overridden by rules that need labels."""
         raise NotImplementedError
 
     def _read_scores(self, scores: Tensor) -> Scores:
@@ -275,11 +275,11 @@ class SetRule(nn.Module, ABC):
 
     @property
     def _link_used(self) -> Link | None:
-        """The link, or None if scores are compared as they are."""
+        """The link, or None if scores are compared directly."""
         return self.link if self.from_logits else None
 
     def get_extra_state(self) -> dict[str, Any]:
-        """What is fitted other than the buffers."""
+        """Fitted state other than the buffers."""
         names = ("from_logits", "num_labels", "fitted", "evidence")
         return {name: getattr(self, name) for name in names}
 
@@ -289,7 +289,7 @@ class SetRule(nn.Module, ABC):
             setattr(self, name, value)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # Only the fitted rule knows how many thresholds there are.
+        # Only the saved state knows the number of thresholds.
         for name, buffer in list(self._buffers.items()):
             saved = state_dict.get(prefix + name)
             if buffer is not None and isinstance(saved, Tensor) and saved.shape != buffer.shape:
@@ -297,7 +297,7 @@ class SetRule(nn.Module, ABC):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # Thresholds follow a model to another device, but ``model.half()`` must not round them.
+        # Thresholds move with the model to another device, but ``model.half()`` must not round them.
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 self._buffers[name] = buffer.to(fn(buffer).device)
@@ -331,7 +331,7 @@ class SetRule(nn.Module, ABC):
             raise ValueError(f"`min_size` must be at most the number of labels, {num_labels}; got {self.min_size}.")
 
     def _check_values(self, scores: Scores) -> None:
-        """Refuse bad scores before any is added: a batch counts as a whole or not at all."""
+        """Reject bad scores before adding any, so that a batch counts entirely or not at all."""
         scores.check(lambda block: ~(block < torch.inf), "must not be NaN or infinite", fine_below=torch.inf)
 
     def _check_fitted(self) -> None:
@@ -340,13 +340,13 @@ class SetRule(nn.Module, ABC):
 
 
 def load_rule(path: str | Path) -> SetRule:
-    """Read a rule that ``save`` wrote.
+    """Read a rule written by ``save``.
 
     Args:
         path: the JSON file.
 
     Returns:
-        The fitted rule, of the class that it was saved from.
+        The fitted rule, an instance of the class that saved it.
 
     Raises:
         InputError: if the file is damaged, of another kind, or of another version.
@@ -387,7 +387,7 @@ def read_classes(labels: Tensor, num_rows: int, num_labels: int | None) -> Tenso
 
 
 def read_label_sets(labels: Tensor, num_rows: int, num_labels: int | None) -> Labels:
-    """Read and check the true labels of each row, in any form of ``shortlist.targets``; none may be unknown."""
+    """Read and check the true labels of each row in any form of ``shortlist.targets``; none may be unknown."""
     found = list_labels(labels.cpu(), num_labels or 0, name="labels")
     found.refuse_unknown("a true label")
     _check_rows(labels, num_rows)

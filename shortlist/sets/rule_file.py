@@ -1,4 +1,4 @@
-"""The file format of fitted set rules: versioned JSON with exact numbers and no code inside."""
+"""The file format of fitted set rules: versioned JSON with exact numbers and no executable code."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _DTYPES = {"float64": torch.float64, "int64": torch.int64}
 
 
 class RuleDocument(NamedTuple):
-    """What a rule file holds.
+    """The contents of a rule file.
 
     Attributes:
         kind: name of the rule's class.
         options: arguments of its constructor.
-        from_logits: whether it reads scores as logits.
+        from_logits: whether the rule interprets scores as logits.
         num_labels: n.
         buffers: the fitted tensors by name: numbers, or ``(n,)``.
-        evidence: what fitting found.
+        evidence: the constraint and what fitting achieved.
     """
 
     kind: str
@@ -80,7 +80,7 @@ def _decode(content: dict[str, Any]) -> RuleDocument:
 
 
 def _encode_buffer(buffer: Tensor) -> dict[str, Any]:
-    """Numbers as Python prints them, which read back exactly; infinity, which JSON lacks, as a string."""
+    """Numbers in Python's repr, which round-trips exactly; infinity, which JSON lacks, as a string."""
     values = [value if math.isfinite(value) else str(value) for value in buffer.reshape(-1).tolist()]
     return {"dtype": str(buffer.dtype).removeprefix("torch."), "shape": list(buffer.shape), "values": values}
 

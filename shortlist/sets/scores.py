@@ -1,7 +1,7 @@
-"""Scores as set rules read them, in blocks of rows, and the labels that are selected from a block.
+"""Scores as set rules read them, in blocks of rows, and the selection of labels from a block.
 
-All labels may be here, or every process may hold a shard of them. Then each reads its local labels, and only the best
-labels of each row travel.
+A process may hold all labels or a shard of them. With shards, each process reads its local labels, and only the best
+labels of each row are communicated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shortlist.tensors import is_dtensor, solvable, wide
 Link = Literal["softmax", "sigmoid"]
 
 BLOCK = 1 << 18
-"""Scores are transformed and compared in blocks of about this many entries, which fit into a cache."""
+"""Block size in entries for transforming and comparing scores; a block fits into the cache."""
 
 
 class Selection(NamedTuple):
@@ -37,11 +37,11 @@ class Selection(NamedTuple):
     values: Tensor
 
     def where(self, mask: Tensor) -> Selection:
-        """Those for which the ``(count,)`` mask is true."""
+        """The labels for which the ``(count,)`` mask is true."""
         return Selection(self.rows[mask], self.labels[mask], self.values[mask])
 
     def union(self, other: Selection, num_labels: int) -> Selection:
-        """The labels of both, each once."""
+        """The union of both, without duplicates."""
         keys = self.rows * num_labels + self.labels
         fresh = other.where(~torch.isin(other.rows * num_labels + other.labels, keys))
         return Selection(*(torch.cat(pair) for pair in zip(self, fresh, strict=True)))
@@ -55,12 +55,12 @@ def select_where(mask: Tensor, values: Tensor) -> Selection:
         >>> select_where(values > 0.5, values).labels
         tensor([1, 0])
     """
-    # If few entries are true, numpy finds them many times faster than torch.
+    # If few entries are true, numpy finds them much faster than torch.
     return _select_flat(torch.from_numpy(np.flatnonzero(mask.numpy())), values)
 
 
 def select_reaching(values: Tensor, threshold: Tensor) -> Selection:
-    """The labels that score at least ``threshold``, one number or one per label; never those of score -inf.
+    """The labels that score at least ``threshold`` (one number, or one per label), except those with score -inf.
 
     Example:
         >>> select_reaching(torch.tensor([[0.2, 0.8], [0.7, 0.3]]), torch.tensor([0.1, 0.8])).rows
@@ -72,7 +72,7 @@ def select_reaching(values: Tensor, threshold: Tensor) -> Selection:
 
 
 def select_top(values: Tensor, k: int) -> Selection:
-    """The k best labels of each row, equal scores by ascending label; never those of score -inf.
+    """The k best labels of each row, ties by ascending label, except those with score -inf.
 
     Example:
         >>> select_top(torch.tensor([[0.1, 0.5, 0.5, 0.5]]), 2).labels
@@ -82,7 +82,7 @@ def select_top(values: Tensor, k: int) -> Selection:
     largest = values.topk(min(k + 1, n), dim=-1)
     flat = torch.arange(rows)[:, None] * n + largest.indices[:, :k]
     if k < n:
-        # Among scores that tie for rank k, the choice of `topk` is undefined.
+        # `topk` chooses arbitrarily among scores that tie for rank k.
         tied = (largest.values[:, k - 1] == largest.values[:, k]).nonzero()
         if len(tied):
             flat[tied[:, 0]] = tied * n + top_mask(values[tied[:, 0]], k).nonzero()[:, 1].reshape(-1, k)
@@ -91,7 +91,7 @@ def select_top(values: Tensor, k: int) -> Selection:
 
 
 def top_mask(values: Tensor, k: int) -> Tensor:
-    """Mask of the k best labels of each row, k at least 1; equal scores by ascending label."""
+    """Mask of the k best labels of each row, k at least 1; ties by ascending label."""
     last = values.topk(k, dim=-1).values[..., -1:]
     above, equal = values > last, values == last
     return above | (equal & (equal.cumsum(-1) <= k - above.sum(-1, keepdim=True)))
@@ -108,15 +108,15 @@ def apply_link(scores: Tensor, link: Link | None, *, all_present: bool = False) 
     if link is None:
         return work
     values = work.softmax(-1) if link == "softmax" else work.sigmoid()
-    # A logit of -inf marks a label that is in no set; its probability, 0, could be.
+    # A label with logit -inf must be in no set, but its probability of 0 could reach a threshold.
     return values if all_present else torch.where(work == -torch.inf, -torch.inf, values)
 
 
 class Scores:
-    """Scores ``(*rows, n)`` of which all labels, or a shard of them, are on this process.
+    """Scores ``(*rows, n)``; this process holds all labels or a shard of them.
 
     Args:
-        scores: a tensor, or a DTensor that is sharded along its labels, the last axis.
+        scores: a tensor, or a DTensor sharded along the labels, the last axis.
     """
 
     def __init__(self, scores: Tensor) -> None:
@@ -126,21 +126,21 @@ class Scores:
         self.local = local.detach().reshape(math.prod(local.shape[:-1]), local.shape[-1])
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.local)
 
     @property
     def shards(self) -> ProcessShards | None:
-        """Which labels are here; None if all are."""
+        """The labels on this process; None if it has all of them."""
         return self.processes if isinstance(self.processes, ProcessShards) else None
 
     def check(self, wrong: Callable[[Tensor], Tensor], rule: str, *, fine_below: float | None = None) -> None:
-        """Raise, on every process, for the first row with an entry for which ``wrong`` is true.
+        """Raise on every process for the first row with an entry for which ``wrong`` is true.
 
         Args:
-            wrong: makes a mask of a block.
-            rule: for the error message.
-            fine_below: a block whose maximum lies below this needs no closer look.
+            wrong: maps a block to a mask.
+            rule: wording for the error message.
+            fine_below: skip a block whose maximum lies below this value.
         """
         first = next(self._bad_rows(wrong, fine_below), len(self))
         if self.shards is not None:
@@ -152,13 +152,13 @@ class Scores:
         if self.local.shape[-1] == 0:
             return
         for start, block in self._row_blocks():
-            # The maximum of numbers with a NaN is NaN, which is below nothing.
+            # The maximum of values with a NaN is NaN, which compares false.
             if fine_below is not None and float(block.amax()) < fine_below:
                 continue
             yield from (start + row for row in wrong(block).any(-1).nonzero()[:1, 0].tolist())
 
     def _row_blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """A few rows at a time, equally many on every process, and the index of the first."""
+        """Blocks of a few rows, the same on every process, with the index of the first row."""
         n, shards = self.shape[-1], self.shards
         width = n if shards is None else math.ceil(n / shards.mesh.size())
         step = max(1, BLOCK // max(1, width))
@@ -166,7 +166,7 @@ class Scores:
             yield start, self.local[start : start + step]
 
     def blocks(self, link: Link | None) -> Iterator[Tensor]:
-        """What the rule compares, a few rows at a time, on the CPU: there is never a copy of all scores."""
+        """The scores after the link, in blocks on the CPU, so that there is never a copy of all scores."""
         for _, block in self._row_blocks():
             if self.shards is None:
                 work = solvable(block.cpu())
@@ -175,7 +175,7 @@ class Scores:
                 yield self._sharded_values(block, link, self.shards).cpu()
 
     def values(self, link: Link | None) -> Tensor:
-        """What the rule compares, all rows at once."""
+        """The scores after the link, all rows at once."""
         if self.shards is None:
             return apply_link(self.local, link)
         return self._sharded_values(self.local, link, self.shards).cpu()
@@ -190,10 +190,10 @@ class Scores:
         return torch.where(work == -torch.inf, -torch.inf, powers / total.to(work.dtype))
 
     def top(self, values: Tensor, k: int) -> Selection:
-        """The k best of all labels of each row, equal scores by ascending label; k numbers per row and process travel.
+        """The k best of all labels of each row, ties by ascending label; communicates k numbers per row and process.
 
         Args:
-            values: of the local labels of a block.
+            values: scores of the local labels in a block.
             k: at most the number of labels.
         """
         if self.shards is None:
@@ -207,7 +207,7 @@ class Scores:
             slot = torch.arange(len(row)) - torch.searchsorted(row, row)
             best[row, slot, 0] = local.values[order].double()
             best[row, slot, 1] = (local.labels[order] + self.shards.first).double()
-        # Every process lists its labels in ascending order, and a stable sort keeps that among equal scores.
+        # Every process lists its labels in ascending order, and a stable sort preserves that order among ties.
         gathered = torch.cat(self._all_gather(best, self.shards), dim=1)
         order = gathered[..., 0].sort(dim=-1, descending=True, stable=True).indices[:, :k]
         best = gathered.gather(1, order.unsqueeze(-1).expand(-1, -1, 2)).reshape(-1, 2)
@@ -215,12 +215,12 @@ class Scores:
         return Selection(row, best[:, 1].long(), best[:, 0].to(values.dtype)).where(best[:, 0] > -torch.inf)
 
     def select_local(self, values: Tensor, threshold: Tensor) -> Selection:
-        """The local labels that reach a threshold, with their numbers among all labels."""
+        """The local labels that reach a threshold, as global label indices."""
         found = select_reaching(values, threshold)
         return found._replace(labels=found.labels + self.processes.first)
 
     def only_local(self, found: Selection) -> Selection:
-        """The local ones among labels of all processes."""
+        """The local labels among those of all processes."""
         if self.shards is None:
             return found
         first = self.shards.first
@@ -240,13 +240,13 @@ class Scores:
         return selection, sum(int(count[1]) for count in counts)
 
     def local_mask(self, found: Selection) -> Tensor:
-        """Local labels as a bool mask of the scores' shape, sharded like them."""
+        """Local labels as a bool mask with the shape and sharding of the scores."""
         mask = torch.zeros(self.local.shape, dtype=torch.bool)
         mask[found.rows, found.labels - self.processes.first] = True
         return self.processes.shard(mask.to(self.local.device).reshape(*self.shape[:-1], self.local.shape[-1]))
 
     def _all_gather(self, values: Tensor, shards: ProcessShards) -> list[Tensor]:
-        """The tensors of all processes, of one shape, in their order."""
+        """Gather tensors of the same shape from all processes, in rank order."""
         values = values.to(self.local.device).contiguous()
         gathered = [torch.empty_like(values) for _ in range(shards.mesh.size())]
         dist.all_gather(gathered, values, group=shards.group)

@@ -1,4 +1,4 @@
-"""The k best labels, always."""
+"""Sets of exactly k labels."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from shortlist.sets.scores import Link, Scores, Selection, top_mask
 class TopK(SetRule):
     """Every set has exactly ``k`` labels: those with the largest scores.
 
-    Equal scores are taken by ascending label. Fitting only learns the number of labels and what scores mean. Scores may
-    be a ``DTensor`` that is sharded along its labels: then the k best of each process travel, all processes get the
-    same sets, and ``forward`` returns a mask that is sharded alike.
+    Ties are broken by ascending label. Fitting only records the number of labels and whether scores are logits. Scores
+    may be a ``DTensor`` sharded along the labels: processes exchange their k best labels, all get the same sets, and
+    ``forward`` returns a mask with the same sharding.
 
     Args:
         k: number of labels, at least 1.

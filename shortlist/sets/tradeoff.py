@@ -1,4 +1,4 @@
-"""Error against average set size for three kinds of sets, in one pass over the scores."""
+"""Error as a function of average set size for three kinds of sets, in one pass over the scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Tradeoff(NamedTuple):
 
     Attributes:
         sizes: ``(m,)`` average set sizes.
-        errors: for each rule ``(m,)``, the share of true labels that are missing, averaged over rows.
+        errors: for each rule, ``(m,)``: the share of missing true labels, averaged over rows.
     """
 
     sizes: Tensor
@@ -37,12 +37,12 @@ def tradeoff(
     link: Link = "softmax",
     sizes: Sequence[float] | None = None,
 ) -> Tradeoff:
-    """How the error falls as sets grow, for sets of fixed size, one threshold, or enough mass.
+    """Error by average set size, for sets of fixed size, of one threshold, or of a given probability mass.
 
     Args:
-        scores: ``(N, n)``, logits or scores that are compared as they are.
-        labels: in a form of ``shortlist.targets``; with several per row, the error is the share that is missing. Rows
-            without labels count toward the size, not toward the error.
+        scores: ``(N, n)``, logits, or scores that are compared without a link.
+        labels: in any form of ``shortlist.targets``; with several per row, the error is the share that is missing. Rows
+            without labels count toward the size but not toward the error.
         from_logits, link: as in `SetRule`.
         sizes: average set sizes, positive; by default 1 to 20, or to the number of labels if that is less.
 
@@ -117,7 +117,7 @@ def _ranks(values: Tensor, labels: Labels) -> Tensor:
 
 
 def _top_error(ranks: Tensor, weights: Tensor, size: float) -> Tensor:
-    """Probability that a true label is not among the ``size`` best, with ties broken at random."""
+    """Probability that a true label is not among the ``size`` best if ties are broken at random."""
     higher, same = ranks.double().unbind(-1)
     floor = float(int(size))
     inside = [((k - higher) / same).clamp(0.0, 1.0) for k in (floor, floor + 1)]
