@@ -1,10 +1,10 @@
-"""Metrics over many batches and processes; they need the extra ``metrics``.
+"""Metrics that accumulate over batches and processes; they require the extra ``metrics``.
 
 All metrics follow the same rules. Only the order of scores matters unless a threshold is given, and nothing is inferred
-from their values. Ties count by expectation over a random order; in average precision, equal scores are one threshold,
-as in scikit-learn. Labels of score ``-inf`` are never predicted. Unknown labels are left out of the ranking. Rows
-without a known positive are left out of means over rows, and counted. Macro averages run over the classes that occur.
-The value of an empty average is NaN.
+from their values. Ties count by their expected value under a random order; in average precision, equal scores form one
+threshold, as in scikit-learn. Labels with score ``-inf`` are never predicted. Unknown labels are left out of the
+ranking. Rows without a known positive are left out of means over rows, but counted. Macro averages run over the classes
+that occur. An empty average is NaN.
 """
 
 from shortlist.extras import import_failure as _import_failure

@@ -1,4 +1,4 @@
-"""Top-k and average-K accuracy over many batches: micro, macro, and by how often a class was seen in training."""
+"""Top-k and average-K accuracy over many batches: micro, macro, and by training frequency of the class."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from shortlist.metrics.base import ListMetric, SumMetric, absent_labels, state_s
 from shortlist.tensors import solvable
 
 FEW, MANY = 20, 100
-"""Classes with fewer, and with more, training examples than these are few-shot and many-shot."""
+"""Classes with fewer training examples than the first are few-shot; with more than the second, many-shot."""
 
 
 class _ClassAccuracy(SumMetric):
-    """Hits and rows, by class or, for ``num_labels=None``, together."""
+    """Hits and rows, by class or, for ``num_labels=None``, in total."""
 
     hits: Tensor
     total: Tensor
@@ -58,7 +58,7 @@ class _ClassAccuracy(SumMetric):
         self.add_count("rows_without_positives")
 
     def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
-        """Add a batch: scores ``(B, n)``, one class per row, and optionally which rows count."""
+        """Add a batch: scores ``(B, n)``, one class per row, and optionally a mask of the rows that count."""
         found = class_hits(scores, target, self._ks, mask)
         if self.num_labels is not None:
             self.check_width(scores, self.num_labels)
@@ -66,9 +66,9 @@ class _ClassAccuracy(SumMetric):
 
     @property
     def absent(self) -> Tensor:
-        """Classes that have not occurred, ascending, on this process; inside ``with metric.sync_context():`` on all."""
+        """Classes not seen yet on this process, ascending; on all processes inside ``with metric.sync_context():``."""
         if self.num_labels is None:
-            raise ValueError('absent classes are known for `average="macro"` only; got "micro".')
+            raise ValueError('absent classes are known only for `average="macro"`; got "micro".')
         return absent_labels(self.total)
 
 
@@ -76,10 +76,10 @@ class TopKAccuracy(_ClassAccuracy):
     """:func:`~shortlist.functional.topk_accuracy` over many batches.
 
     Args:
-        k: an integer from 1, or a sequence of them.
+        k: an integer of at least 1, or a sequence of them.
         average: ``"micro"`` over rows, ``"macro"`` over the classes that occur; ``absent`` lists the others.
         num_labels: n, required for ``"macro"``.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import TopKAccuracy
@@ -103,7 +103,7 @@ class TopKAccuracy(_ClassAccuracy):
 
     def compute(self) -> Tensor:
         """One number, or one per k; NaN if no row had a class."""
-        return like_k(macro_mean(self.hits, self.total), self.k)  # micro: all rows belong to one class
+        return like_k(macro_mean(self.hits, self.total), self.k)  # for micro, all rows belong to one class
 
 
 class ShotAccuracy(_ClassAccuracy):
@@ -111,9 +111,9 @@ class ShotAccuracy(_ClassAccuracy):
 
     Args:
         counts: ``(n,)``, the number of training examples of each class.
-        k: an integer from 1, or a sequence of them.
+        k: an integer of at least 1, or a sequence of them.
         average: ``"macro"`` over the classes of a group that occur, ``"micro"`` over its rows.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import ShotAccuracy
@@ -161,17 +161,17 @@ def check_average(average: Average, num_labels: int | None) -> int | None:
 class AverageKAccuracy(ListMetric):
     """:func:`~shortlist.functional.average_k_accuracy` over many batches.
 
-    With ``threshold``, fitted elsewhere, only the score of each true class is kept. With ``k`` the threshold is fitted
-    on all rows seen, so their scores are kept: all of them, or, if ``num_rows`` is given, those that can be among the
-    ⌊k · num_rows⌋ largest. Equal scores are kept once, with a count. Either way the value is exact, however the rows
-    are split into batches and processes.
+    With a ``threshold`` fitted elsewhere, the metric keeps only the score of each true class. With ``k``, it fits the
+    threshold on all rows seen, so it must keep scores: all of them or, if ``num_rows`` is given, those that can be
+    among the ⌊k · num_rows⌋ largest. Equal scores are stored once, with a count. Either way, the value is exact no
+    matter how the rows are split into batches and processes.
 
     Args:
-        k: number of labels on average; may be fractional.
-        threshold: instead of ``k``, labels of at least this score are in the set.
+        k: average number of labels; may be fractional.
+        threshold: instead of ``k``: labels that score at least this are in the set.
         num_rows: upper bound on the number of rows over all processes; only with ``k``.
         average: ``"micro"`` over rows, ``"macro"`` over the classes that occur.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import AverageKAccuracy
@@ -217,7 +217,7 @@ class AverageKAccuracy(ListMetric):
         self.add_count("selected", "rows_without_positives")
 
     def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
-        """Add a batch: scores ``(B, n)``, one class per row, and optionally which rows count."""
+        """Add a batch: scores ``(B, n)``, one class per row, and optionally a mask of the rows that count."""
         data = read_scored_labels(scores, target, mask)
         refuse_nan(data.scores)
         rows, classes, missing = one_class_rows(data)
@@ -243,13 +243,13 @@ class AverageKAccuracy(ListMetric):
 
     @property
     def average_size(self) -> float:
-        """Average number of labels in a set, in the rows of this process; NaN without rows."""
+        """Average number of labels in a set, over the rows of this process; NaN without rows."""
         rows = len(self.kept("classes"))
         if rows == 0:
             return math.nan
         if self.k is None:
             return int(self.selected) / rows
-        # With `k` the budget is exhausted, unless there are too few labels.
+        # With `k`, the sets use up the budget unless there are too few labels.
         return min(set_budget(self.k, rows), int(self.kept("counts").sum())) / rows
 
     def _set_threshold(self) -> SetThreshold:

@@ -1,4 +1,4 @@
-"""Mean average precision over many batches: exact, keeping all scores, or binned in bounded memory."""
+"""Mean average precision over many batches: exact, which keeps all scores, or binned, in bounded memory."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from shortlist.tensors import solvable
 class MeanAveragePrecision(ListMetric):
     """:func:`~shortlist.functional.average_precision` over many batches, exactly.
 
-    By class the ranking runs over all rows, so **all scores are kept**: 4 bytes each (8 for float64), and 8 for each
-    positive. `BinnedMeanAveragePrecision` has bounded memory. By sample, only two sums are kept.
+    By class, the ranking runs over all rows, so the metric **keeps all scores**: 4 bytes each (8 for float64), plus 8
+    for each positive. `BinnedMeanAveragePrecision` has bounded memory. By sample, it keeps only two sums.
 
     Args:
         by: ``"class"``, mean over the classes that occur, or ``"sample"``, mean over the rows with a positive.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import MeanAveragePrecision
@@ -66,7 +66,7 @@ class MeanAveragePrecision(ListMetric):
         self.add_count("rows_without_positives")
 
     def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
-        """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
+        """Add a batch: scores ``(B, n)``, labels in any form, and optionally a mask of the rows that count."""
         if self.by == "sample":
             values = average_precision(scores, target, by="sample", reduction="none", mask=mask)
             counted = len(values) if mask is None else mask.sum()
@@ -92,19 +92,19 @@ class MeanAveragePrecision(ListMetric):
         return self.total / self.rows if self.by == "sample" else mean_of_known(self.values())
 
     def values(self) -> Tensor:
-        """Average precision of each class, ``(n,)``, on this process; inside ``with metric.sync_context():`` on all.
+        """Average precision of each class, ``(n,)``, on this process; inside ``with metric.sync_context():``, on all.
 
         NaN for classes without positives.
         """
         if self.by == "sample":
-            raise ValueError('`by` must be "class" for values by class; got "sample".')
+            raise ValueError('`by` must be "class" for per-class values; got "sample".')
         labels, sizes = self.kept("labels"), self.kept("row_sizes")
         x = self.kept("scores").reshape(len(sizes), int(self.num_labels))
         return line_average_precision(x.T, labels, torch.repeat_interleave(sizes))
 
 
 class BinnedMeanAveragePrecision(SumMetric):
-    """:func:`~shortlist.functional.binned_average_precision` over many batches: labels × bins counts, twice.
+    """:func:`~shortlist.functional.binned_average_precision` over many batches, in two tables of labels × bins counts.
 
     The exact value lies between `bounds`.
 
@@ -113,7 +113,7 @@ class BinnedMeanAveragePrecision(SumMetric):
         bins: number of bins, at least 1.
         limits: the bins are equally wide between these two scores, and the outer ones extend to infinity: (0, 1) for
             probabilities. None: equally wide in ``sigmoid(score)``, for logits.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import BinnedMeanAveragePrecision
@@ -147,7 +147,7 @@ class BinnedMeanAveragePrecision(SumMetric):
         self.add_sum("positives", num_labels, dtype=torch.int64)
 
     def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
-        """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
+        """Add a batch: scores ``(B, n)``, labels in any form, and optionally a mask of the rows that count."""
         counts = score_histogram(scores, target, self.edges, mask)
         self.check_width(scores, self.num_labels)
         self.accumulate(counts)
@@ -158,7 +158,7 @@ class BinnedMeanAveragePrecision(SumMetric):
 
     @property
     def bounds(self) -> tuple[Tensor, Tensor]:
-        """Lower and upper bound of the exact value, on this process; inside ``sync_context()`` on all."""
+        """Lower and upper bounds on the exact value, on this process; inside ``sync_context()``, on all."""
         found = self.values()
         return mean_of_known(found.lower), mean_of_known(found.upper)
 

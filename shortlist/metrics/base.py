@@ -1,4 +1,4 @@
-"""What all metrics share: sums and lists that add up over batches and processes, and the mask of a sampler."""
+"""Base classes of the metrics, whose states add up over batches and processes, and the mask for a sampler."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _UNBOUNDED = 1 << 62
 
 
 class SumMetric(torchmetrics.Metric):
-    """A metric whose state is a few sums of fixed shape, which add up over batches and processes of any size.
+    """A metric whose state is a few sums of fixed shape, which add up over batches of any size and over processes.
 
-    ``family`` and ``options`` become part of the state. `torchmetrics.MetricCollection` merges metrics whose states are
-    equal after the first batch, and equal sums at another k must not be merged.
+    ``family`` and ``options`` become part of the state: `torchmetrics.MetricCollection` merges metrics whose states are
+    equal after the first batch, but must not merge equal sums for different k.
     """
 
     is_differentiable = False
@@ -38,7 +38,7 @@ class SumMetric(torchmetrics.Metric):
         self.add_state("signature", torch.tensor(zlib.crc32(repr((family, plain)).encode())), dist_reduce_fx="max")
 
     def add_sum(self, name: str, *shape: int, dtype: torch.dtype = torch.float64) -> None:
-        """Create a state of zeros that adds up."""
+        """Create a zero state that is summed over processes."""
         self.add_state(name, torch.zeros(shape, dtype=dtype), dist_reduce_fx="sum")
 
     def add_count(self, *names: str) -> None:
@@ -52,13 +52,13 @@ class SumMetric(torchmetrics.Metric):
             setattr(self, name, getattr(self, name) + value)
 
     def check_width(self, scores: Tensor, num_labels: int) -> None:
-        """Raise unless ``scores`` have ``num_labels`` labels."""
+        """Raise unless ``scores`` has ``num_labels`` labels."""
         if scores.shape[-1] != num_labels:
             raise ValueError(f"`scores` must have the {num_labels} labels of the metric; got {scores.shape[-1]}.")
 
 
 class ListMetric(SumMetric):
-    """A metric that keeps scores, in lists; a process without rows can still synchronize with the others."""
+    """A metric that keeps lists of scores; a process without rows can still synchronize with the others."""
 
     wide: Tensor
 
@@ -68,12 +68,12 @@ class ListMetric(SumMetric):
         self.add_state("wide", torch.tensor(0), dist_reduce_fx="max")
 
     def add_list(self, name: str, dtype: torch.dtype | None) -> None:
-        """Create a list of vectors that are concatenated; without a dtype, of scores in float32 or float64."""
+        """Create a list of vectors to concatenate; without a dtype, scores in float32 or float64."""
         self._list_dtypes[name] = dtype
         self.add_state(name, [], dist_reduce_fx="cat")
 
     def kept(self, name: str) -> Tensor:
-        """The list as one vector."""
+        """Concatenate the list to one vector."""
         values = getattr(self, name)
         if isinstance(values, Tensor):
             return values
@@ -89,7 +89,8 @@ class ListMetric(SumMetric):
         getattr(self, name).append(values)
 
     def _sync_dist(self, dist_sync_fn: Callable = gather_all_tensors, process_group: Any | None = None) -> None:
-        # All processes must bring one vector of one dtype, which a process without rows cannot know alone.
+        # All processes must contribute one vector of the same dtype, which a process without rows cannot know by
+        # itself.
         group = process_group or self.process_group
         self.wide = torch.stack(dist_sync_fn(self.wide, group=group)).max()
         for name in self._list_dtypes:
@@ -98,7 +99,7 @@ class ListMetric(SumMetric):
 
 
 def state_size(num_labels: int | None) -> int:
-    """One sum per label, or one in all if ``num_labels`` is None."""
+    """One sum per label, or a single sum if ``num_labels`` is None."""
     return 1 if num_labels is None else whole_k(num_labels, _UNBOUNDED, name="num_labels")
 
 
@@ -111,18 +112,18 @@ def sampler_mask(num_rows: int, *, rank: int, world_size: int, start: int, count
     """Mask of the examples in a batch that are not duplicates added by `torch.utils.data.DistributedSampler`.
 
     The sampler (with ``drop_last=False``, shuffled or not) gives process ``rank`` every ``world_size``-th example and
-    repeats some at the end, so that all processes get equally many: the i-th example of a process is a repetition if
+    repeats some at the end so that all processes get the same number. The i-th example of a process is a repetition if
     and only if ``i * world_size + rank >= num_rows``.
 
     Args:
         num_rows: number of examples in the dataset.
-        rank: of this process, in [0, world_size).
+        rank: rank of this process, in [0, world_size).
         world_size: number of processes.
-        start: number of examples that this process had before this batch.
+        start: number of examples this process had before this batch.
         count: number of examples in this batch.
 
     Returns:
-        ``(count,)`` bool for the ``mask`` of metrics: False for a repetition.
+        ``(count,)`` bool, to pass as ``mask``: False for a repetition.
 
     Example:
         >>> from shortlist.metrics import sampler_mask

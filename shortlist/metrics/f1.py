@@ -37,12 +37,12 @@ class _F1(SumMetric):
 
 
 class MicroF1(_F1):
-    """:func:`~shortlist.functional.f1_score` of all labels together, over many batches.
+    """Micro :func:`~shortlist.functional.f1_score` over many batches.
 
     Args:
-        threshold: labels of at least this score are predicted; a number, or ``(n,)`` with one per label.
-        k: instead of ``threshold``, the k best labels of each row are predicted.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        threshold: labels that score at least this are predicted; a number, or ``(n,)`` with one per label.
+        k: instead of ``threshold``: the k best labels of each row are predicted.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import MicroF1
@@ -57,22 +57,22 @@ class MicroF1(_F1):
         super().__init__("micro-f1", threshold, k, **torchmetrics_options)
 
     def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
-        """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
+        """Add a batch: scores ``(B, n)``, labels in any form, and optionally a mask of the rows that count."""
         self.accumulate(F1Counts(*(count.sum() for count in self._count(scores, target, mask))))
 
     def compute(self) -> Tensor:
-        """One number; NaN if nothing was positive and nothing predicted."""
+        """One number; NaN if there were no positives and no predictions."""
         return f1_of(self.hits, self.predicted, self.positives)
 
 
 class MacroF1(_F1):
-    """Mean over the labels that occur of their :func:`~shortlist.functional.f1_score`, over many batches.
+    """Macro :func:`~shortlist.functional.f1_score` over many batches: the mean over the labels that occur.
 
     Args:
         num_labels: n.
-        threshold: labels of at least this score are predicted; a number, or ``(n,)`` with one per label.
-        k: instead of ``threshold``, the k best labels of each row are predicted.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        threshold: labels that score at least this are predicted; a number, or ``(n,)`` with one per label.
+        k: instead of ``threshold``: the k best labels of each row are predicted.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import MacroF1
@@ -96,7 +96,7 @@ class MacroF1(_F1):
         self.num_labels = num_labels
 
     def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
-        """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
+        """Add a batch: scores ``(B, n)``, labels in any form, and optionally a mask of the rows that count."""
         counts = self._count(scores, target, mask)
         self.check_width(scores, self.num_labels)
         self.accumulate(counts)
@@ -107,5 +107,5 @@ class MacroF1(_F1):
 
     @property
     def absent(self) -> Tensor:
-        """Labels that have not occurred, ascending, on this process; inside ``with metric.sync_context():`` on all."""
+        """Labels not seen yet on this process, ascending; on all processes inside ``with metric.sync_context():``."""
         return absent_labels(self.positives)

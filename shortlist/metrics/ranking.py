@@ -14,7 +14,7 @@ from shortlist.metrics.base import SumMetric
 
 
 class _Ranking(SumMetric):
-    """The sums behind all metrics at k: the same for all, so a `MetricCollection` computes them once."""
+    """The sums behind all metrics at k. They are the same for all, so a `MetricCollection` computes them once."""
 
     precision: Tensor
     recall: Tensor
@@ -31,7 +31,7 @@ class _Ranking(SumMetric):
         self.add_count("rows", "rows_without_positives")
 
     def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
-        """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
+        """Add a batch: scores ``(B, n)``, labels in any form, and optionally a mask of the rows that count."""
         self.accumulate(ranking_sums(scores, target, self._ks, mask))
 
     def _values(self) -> dict[str, Tensor]:
@@ -56,8 +56,8 @@ class RankingMetrics(_Ranking):
     Rows without a (known) positive are left out and counted in ``rows_without_positives``.
 
     Args:
-        k: an integer from 1, or a sequence of them.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        k: an integer of at least 1, or a sequence of them.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import RankingMetrics
@@ -68,7 +68,7 @@ class RankingMetrics(_Ranking):
          'f1@1': 0.857, 'f1@2': 0.6, 'ndcg@1': 1.0, 'ndcg@2': 0.807}
 
     References:
-        The formulas are at :func:`~shortlist.functional.precision_at_k` and its neighbors.
+        For the formulas, see :func:`~shortlist.functional.precision_at_k` and related functions.
     """
 
     def compute(self) -> dict[str, Tensor]:
@@ -81,8 +81,8 @@ class PrecisionAtK(_AtK):
     """:func:`~shortlist.functional.precision_at_k` over many batches.
 
     Args:
-        k: an integer from 1, or a sequence of them.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        k: an integer of at least 1, or a sequence of them.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import PrecisionAtK
@@ -98,8 +98,8 @@ class RecallAtK(_AtK):
     """:func:`~shortlist.functional.recall_at_k` over many batches.
 
     Args:
-        k: an integer from 1, or a sequence of them.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        k: an integer of at least 1, or a sequence of them.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import RecallAtK
@@ -112,11 +112,12 @@ class RecallAtK(_AtK):
 
 
 class F1AtK(_AtK):
-    """:func:`~shortlist.functional.f1_at_k` over many batches: of the averages over all rows, not of each batch.
+    """:func:`~shortlist.functional.f1_at_k` over many batches: computed from the averages over all rows, not averaged
+    over batches.
 
     Args:
-        k: an integer from 1, or a sequence of them.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        k: an integer of at least 1, or a sequence of them.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import F1AtK
@@ -132,8 +133,8 @@ class NDCGAtK(_AtK):
     """:func:`~shortlist.functional.ndcg_at_k` over many batches.
 
     Args:
-        k: an integer from 1, or a sequence of them.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        k: an integer of at least 1, or a sequence of them.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import NDCGAtK
@@ -150,9 +151,9 @@ class PropensityScoredPrecisionAtK(SumMetric):
 
     Args:
         propensities: ``(n,)`` floating, in (0, 1]; see :func:`~shortlist.functional.propensities`.
-        k: an integer from 1, or a sequence of them.
+        k: an integer of at least 1, or a sequence of them.
         normalized: whether to divide by the best possible value.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import PropensityScoredPrecisionAtK
@@ -179,7 +180,7 @@ class PropensityScoredPrecisionAtK(SumMetric):
         self.add_count("rows", "rows_without_positives")
 
     def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
-        """Add a batch: scores ``(B, n)``, labels in any form, and optionally which rows count."""
+        """Add a batch: scores ``(B, n)``, labels in any form, and optionally a mask of the rows that count."""
         self.accumulate(propensity_sums(scores, target, self.propensities, self._ks, mask))
 
     def compute(self) -> Tensor:

@@ -15,14 +15,14 @@ from shortlist.metrics.base import SumMetric, absent_labels, state_size
 
 
 class SceneGraphRecall(SumMetric):
-    """:func:`~shortlist.functional.scene_graph_recall` over many batches, each of whole images.
+    """:func:`~shortlist.functional.scene_graph_recall` over many batches of whole images.
 
     Args:
-        k: an integer from 1, or a sequence of them.
-        constrained: whether each pair has one predicate only; there is no default.
+        k: an integer of at least 1, or a sequence of them.
+        constrained: whether each pair may have only one predicate; required.
         average: ``"image"``, or ``"predicate"`` for the mean recall over predicates.
         num_labels: R, the number of predicates; required for ``"predicate"``.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import SceneGraphRecall
@@ -74,7 +74,7 @@ class SceneGraphRecall(SumMetric):
 
     @property
     def absent(self) -> Tensor:
-        """Predicates that have not occurred, ascending, on this process; inside ``sync_context()`` on all."""
+        """Predicates not seen yet on this process, ascending; on all processes inside ``sync_context()``."""
         if self.average == "image":
-            raise ValueError('absent predicates are known for `average="predicate"` only; got "image".')
+            raise ValueError('absent predicates are known only for `average="predicate"`; got "image".')
         return absent_labels(self.images)

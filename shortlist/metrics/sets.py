@@ -35,7 +35,7 @@ class LabelSets(Protocol):
 
 
 class _GroupedCoverage(SumMetric):
-    """Share of the true labels of a row that are in its set, summed over groups of rows."""
+    """Share of a row's true labels that are in its set, summed over groups of rows."""
 
     covered: Tensor
     total: Tensor
@@ -48,7 +48,7 @@ class _GroupedCoverage(SumMetric):
         self.add_count("rows_without_positives")
 
     def update(self, sets: Tensor | LabelSets, target: Tensor, mask: Tensor | None = None) -> None:
-        """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, labels in any form, optionally which rows count."""
+        """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, labels in any form, optionally a mask of rows."""
         rows, share, missing = covered_share(sets, target, mask)
         group = self._group_of(rows, sets, target)
         self.covered = self.covered.index_add(0, group, share)
@@ -60,7 +60,7 @@ class _GroupedCoverage(SumMetric):
 
 
 class SetCoverage(_GroupedCoverage):
-    r"""Share of the true labels of a row that are in its set, averaged over rows.
+    r"""Share of a row's true labels that are in its set, averaged over rows.
 
     .. math:: \frac1B \sum_i \frac{|Y_i \cap S_i|}{|Y_i|}
 
@@ -70,7 +70,7 @@ class SetCoverage(_GroupedCoverage):
         average: ``"micro"`` over rows; ``"macro"`` (one class per row only) over the classes that occur: the mean of
             class-conditional coverage.
         num_labels: n, required for ``"macro"``.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import SetCoverage
@@ -108,11 +108,11 @@ class SetCoverage(_GroupedCoverage):
 
 
 class SetSize(SumMetric):
-    """Mean size of the sets, and a histogram of the sizes.
+    """Mean size of the sets and a histogram of the sizes.
 
     Args:
         num_labels: n.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import SetSize
@@ -133,7 +133,7 @@ class SetSize(SumMetric):
         self.add_sum("histogram", num_labels + 1, dtype=torch.int64)
 
     def update(self, sets: Tensor | LabelSets, mask: Tensor | None = None) -> None:
-        """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, and optionally which rows count."""
+        """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, and optionally a mask of the rows that count."""
         sizes = set_sizes(sets)
         sizes = sizes[check_mask(mask, len(sizes), sizes.device)]
         if len(sizes) and int(sizes.max()) > self.num_labels:
@@ -147,11 +147,12 @@ class SetSize(SumMetric):
 
 
 class SizeStratifiedCoverage(_GroupedCoverage):
-    """Smallest coverage among groups of sets of similar size, which reveals sets that are too small for hard rows.
+    """Smallest coverage among groups of sets of similar size; reveals sets that are too small for hard rows.
 
     Args:
-        edges: ascending sizes; a group contains the sizes from one edge to below the next, and the last is open.
-        torchmetrics_options: for `torchmetrics.Metric`.
+        edges: ascending sizes; a group contains the sizes from one edge up to but not including the next, and the last
+            group is open-ended.
+        torchmetrics_options: passed to `torchmetrics.Metric`.
 
     Example:
         >>> from shortlist.metrics import SizeStratifiedCoverage
@@ -202,7 +203,7 @@ def set_sizes(sets: Tensor | LabelSets) -> Tensor:
 
 
 def covered_share(sets: Tensor | LabelSets, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows that count and have a positive, the share of it that is covered, and the number of rows without."""
+    """Rows that count and have positives, the covered share of these, and the number of rows without positives."""
     num_rows = len(set_sizes(sets))
     if not isinstance(target, Tensor) or len(target) != num_rows:
         got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
@@ -225,5 +226,5 @@ def _hits_and_positives(sets: Tensor | LabelSets, target: Tensor) -> tuple[Tenso
     if isinstance(sets, Tensor):
         inside = sets[rows, labels].long()
         return torch.zeros_like(positives).index_add(0, rows, inside), positives
-    # Sets take index lists, which cannot express unknown labels: those are neither inside nor outside.
+    # Sets take index lists, which cannot express unknown labels; those count neither as covered nor as missed.
     return sets.count_hits(entries.index_lists()), positives

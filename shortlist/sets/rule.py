@@ -261,7 +261,7 @@ class SetRule(nn.Module, ABC):
         return found
 
     def _read_labels(self, labels: Tensor, rows: int) -> Any:
-        """Convert labels to the form that `_observe` expects, one entry per row; overridden by rules that need labels."""
+        """Convert labels to the form that `_observe` expects, one entry per row; rules that need labels override it."""
         raise NotImplementedError
 
     def _read_scores(self, scores: Tensor) -> Scores:

@@ -24,11 +24,11 @@ def test_absent_classes_are_reported_and_do_not_count_as_zero():
 
 
 def test_absent_classes_are_not_known_to_means_over_rows():
-    with pytest.raises(ValueError, match=r'absent classes are known for `average="macro"` only'):
+    with pytest.raises(ValueError, match=r'absent classes are known only for `average="macro"`'):
         _ = M.TopKAccuracy(1).absent
-    with pytest.raises(ValueError, match=r'absent predicates are known for `average="predicate"` only'):
+    with pytest.raises(ValueError, match=r'absent predicates are known only for `average="predicate"`'):
         _ = M.SceneGraphRecall(1, constrained=True).absent
-    with pytest.raises(ValueError, match=r'`by` must be "class" for values by class; got "sample".'):
+    with pytest.raises(ValueError, match=r'`by` must be "class" for per-class values; got "sample".'):
         M.MeanAveragePrecision(by="sample").values()
 
 
@@ -107,7 +107,7 @@ def test_exact_precision_keeps_to_the_labels_of_the_first_batch():
     ("make", "message"),
     [
         (lambda: M.PrecisionAtK(0), "`k` must be at least 1; got 0."),
-        (lambda: M.PrecisionAtK(()), "`k` must hold at least one number; got none."),
+        (lambda: M.PrecisionAtK(()), "`k` must contain at least one number; got none."),
         (lambda: M.TopKAccuracy(1, average="macro"), '`num_labels` must be given for `average="macro"`; got None.'),
         (lambda: M.TopKAccuracy(1, num_labels=3), '`num_labels` must be None for `average="micro"`; got 3.'),
         (lambda: M.ShotAccuracy(torch.zeros(2, 2)), r"`counts` must have one value per label; got shape \(2, 2\)."),

@@ -1,1 +1,1 @@
-"""Metrics as functions of one batch; :mod:`shortlist.metrics` accumulates them over many."""
+"""Metrics as functions of one batch; :mod:`shortlist.metrics` accumulates them over batches."""

@@ -1,4 +1,4 @@
-"""How often the one true class is in the set: among the k best (top-k), or above one threshold (average-K)."""
+"""Accuracy of sets for one true class: the k best labels (top-k), or all labels above one threshold (average-K)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ AVERAGES = ("micro", "macro")
 
 
 class ClassHits(NamedTuple):
-    """Rows with a class: which, and the probability over the order of ties that it is in the set."""
+    """Rows with a class: the class, and the probability that it is in the set under a random order of ties."""
 
     classes: Tensor  # (m,) int64
     hits: Tensor  # (m, len(ks)) float64
     rows_without_positives: Tensor  # () int64
 
     def sums(self, num_labels: int | None) -> ClassSums:
-        """Sums for each of ``num_labels`` classes, or for all together if None."""
+        """Sums for each of ``num_labels`` classes, or over all classes if None."""
         if num_labels is None:
             hits, total = self.hits.sum(0, keepdim=True), self.classes.new_tensor([len(self.classes)])
         else:
@@ -45,7 +45,7 @@ class ClassHits(NamedTuple):
 
 
 class ClassSums(NamedTuple):
-    """Sums over rows, by class or together, which add up over batches."""
+    """Sums over rows, by class or in total, which add up over batches."""
 
     hits: Tensor  # (classes, len(ks)) float64
     total: Tensor  # (classes,) int64
@@ -60,13 +60,13 @@ def topk_accuracy(
     average: Average = "micro",
     mask: Tensor | None = None,
 ) -> Tensor:
-    r"""How often the true class is among the ``k`` best.
+    r"""Share of rows whose true class is among the ``k`` best.
 
     .. math:: \text{micro} = \frac1B \sum_i [\,y_i \in \text{top}_k(s_i)\,], \qquad
               \text{macro} = \frac1{|C|} \sum_{c \in C} \text{accuracy on the rows of class } c
 
-    with C the classes that occur in ``target``. A tie across rank k counts by the probability under a random order, so
-    constant scores have accuracy k/n.
+    where C is the set of classes that occur in ``target``. A tie across rank k counts by its probability under a random
+    order, so constant scores have accuracy k/n.
 
     Args:
         scores: ``(B, n)``, floating; only their order matters, and ``-inf`` marks an absent label.
@@ -80,7 +80,8 @@ def topk_accuracy(
         One float64 number, or ``(len(k),)`` for a sequence; NaN if no row has a class.
 
     Raises:
-        ValueError: for a row with several positives (on the CPU, where reading values is free), among others.
+        ValueError: for a row with several positives, among others (checked only on the CPU, where reading values needs
+            no synchronization).
 
     Example:
         >>> scores = torch.tensor([[3.0, 1.0, 2.0], [1.0, 3.0, 2.0], [0.0, 0.0, 0.0]])
@@ -106,7 +107,7 @@ def class_hits(scores: Tensor, target: Tensor, ks: list[int], mask: Tensor | Non
 
 
 def one_class_rows(data: ScoredLabels) -> tuple[Tensor, Tensor, Tensor]:
-    """The rows that count and have a class, their classes, and the number of those without."""
+    """The rows that count and have a class, their classes, and the number of rows without a class."""
     positives = data.positives
     several = (positives > 1) & data.counted
     if holds(several.any()):
@@ -131,14 +132,14 @@ def macro_mean(sums: Tensor, total: Tensor) -> Tensor:
 
 
 class SetThreshold(NamedTuple):
-    """A threshold; a label of exactly that score is in the set with probability ``share``."""
+    """A threshold; a label with exactly this score is in the set with probability ``share``."""
 
     threshold: float
     share: float
 
     def inclusion(self, scores: Tensor) -> Tensor:
-        """The probability that a label of each score is in the set, float64; 0 for ``-inf``."""
-        x = solvable(scores)  # compared in its own precision, so that a float32 score of 0.3 meets a threshold of 0.3
+        """The probability that a label with each score is in the set, float64; 0 for ``-inf``."""
+        x = solvable(scores)  # compare in its own precision: a float32 score of 0.3 must reach a threshold of 0.3
         probability = (x > self.threshold).double() + self.share * (x == self.threshold).double()
         return probability.masked_fill(x == -math.inf, 0)
 
@@ -150,7 +151,7 @@ class ScoreCounts(NamedTuple):
     counts: Tensor  # (m,) int64
 
     def threshold(self, size: int) -> SetThreshold:
-        """The threshold with which ``size`` of all scores are in the sets."""
+        """The threshold for which ``size`` of all scores are in the sets."""
         total = self.counts.cumsum(0)
         if size == 0 or len(total) == 0:
             return SetThreshold(math.inf, 0.0)
@@ -161,7 +162,7 @@ class ScoreCounts(NamedTuple):
         return SetThreshold(float(self.values[last]), (size - int(total[last]) + count) / count)
 
     def largest(self, size: int) -> ScoreCounts:
-        """Those that can be among the ``size`` largest, with all ties of the last."""
+        """The scores that can be among the ``size`` largest, including all ties of the last one."""
         kept = self.counts.cumsum(0) - self.counts < size
         return ScoreCounts(self.values[kept], self.counts[kept])
 
@@ -175,20 +176,20 @@ def average_k_accuracy(
     average: Average = "micro",
     mask: Tensor | None = None,
 ) -> Tensor:
-    r"""How often the true class is in a set of all labels above one threshold.
+    r"""Share of rows whose true class scores at least one threshold, common to all rows.
 
     .. math:: \frac1B \sum_i [\,s_{i y_i} \ge \lambda\,], \qquad \lambda \text{ such that }
               \textstyle\sum_{ij} [\,s_{ij} \ge \lambda\,] = \lfloor k B \rfloor
 
-    With ``k`` the threshold is fitted on the same scores; if several scores equal it, each is in the set with the same
-    probability, so the sets have exactly ⌊k·B⌋ labels in expectation. With ``threshold`` it was fitted elsewhere.
+    With ``k``, the threshold is fitted on the same scores. If several scores equal it, each is in the set with the same
+    probability, so the sets have exactly ⌊k·B⌋ labels in expectation. Pass ``threshold`` if it was fitted elsewhere.
 
     Args:
         scores: ``(B, n)``, floating, comparable between rows (probabilities, or logits if they were trained to be);
             ``-inf`` marks an absent label, which is in no set.
-        target: one class per row, in any form of :mod:`shortlist.targets`; rows without a class are left out of
-            everything, and unknown labels are in no set.
-        k: number of labels on average, in [0, n]; may be fractional, and is read as written: 0.29 labels for each of
+        target: one class per row, in any form of :mod:`shortlist.targets`; rows without a class are ignored entirely,
+            and unknown labels are in no set.
+        k: average number of labels, in [0, n]; may be fractional. Its decimal value is exact: 0.29 labels for each of
             100 rows are 29.
         threshold: a number instead of ``k``.
         average: ``"micro"`` over rows, ``"macro"`` over the classes that occur; the threshold is the same for all.
@@ -230,12 +231,12 @@ def check_k(k: float, n: int) -> float:
 
 
 def set_budget(k: float, rows: int) -> int:
-    """⌊k · rows⌋ with ``k`` as written: in binary, 0.29 · 100 is a little less than 29."""
+    """⌊k · rows⌋ for the exact decimal value of ``k``: in binary, 0.29 · 100 is slightly less than 29."""
     return math.floor(as_written(k) * rows)
 
 
 def count_scores(data: ScoredLabels, rows: Tensor, *, largest: int | None = None) -> ScoreCounts:
-    """Count the scores of ``rows``; if ``largest`` is given, only those that can be among that many largest."""
+    """Count the scores of ``rows``; if ``largest`` is given, only those that can be among the ``largest`` largest."""
     x = solvable(data.scores if len(rows) == len(data.scores) else data.scores[rows]).reshape(-1)
     if largest is not None and largest < len(x):
         x = x[x >= _kth_largest(x, max(largest, 1))]

@@ -1,4 +1,4 @@
-"""Average precision: exact, by class (mAP) or by row (label ranking), or binned, with bounds of the exact value."""
+"""Average precision: exact, by class (mAP) or by row (label ranking); or binned, with bounds on the exact value."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shortlist.tensors import is_plain, solvable
 
 By = Literal["class", "sample"]
 _BLOCK = 1 << 21
-"""Entries that are sorted at a time, with buffers of some tens of megabytes."""
+"""Number of entries to sort at a time; the buffers take some tens of megabytes."""
 
 _MANY = 64
-"""Number of values per line from which numpy, which continues from one value to the next, is faster than torch."""
+"""From this many values per line, numpy's searchsorted, which reuses the last position, is faster than torch's."""
 
 
 def average_precision(
@@ -34,17 +34,17 @@ def average_precision(
     .. math:: \text{AP} = \frac{1}{|P|} \sum_{i \in P}
               \frac{|\{j \in P : s_j \ge s_i\}|}{|\{j : s_j \ge s_i\}|}
 
-    Equal scores are one threshold, as in scikit-learn, so their order does not matter. A positive of score ``-inf`` is
-    never found, so its precision is 0. By class this is average precision without interpolation, by sample it is label
-    ranking average precision.
+    Equal scores form one threshold, as in scikit-learn, so their order does not matter. A positive with score ``-inf``
+    is never found, so its precision is 0. By class, this is average precision without interpolation; by sample, it is
+    label ranking average precision.
 
     Args:
-        scores: ``(B, n)``, floating; only their order matters (by class: down the rows). ``-inf`` marks an absent
+        scores: ``(B, n)``, floating; only their order matters (by class: within each column). ``-inf`` marks an absent
             label.
         target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out.
         by: ``"class"`` or ``"sample"``.
         reduction: ``"mean"`` over the classes (rows) with a positive, or ``"none"``: one value each, NaN for those
-            without.
+            without positives.
         mask: ``(B,)`` bool, False for rows that do not count.
 
     Returns:
@@ -69,7 +69,7 @@ def average_precision(
         chosen = mask[rows]
         rows, labels = rows[chosen], labels[chosen]
     if by == "class":
-        # A row that does not count is one in which every label is absent.
+        # Treat a row that does not count as one in which every label is absent.
         x = data.scores if mask is None else data.scores.masked_fill(~mask.unsqueeze(-1), -math.inf)
         values = line_average_precision(x.T, labels, rows)
     else:
@@ -87,7 +87,7 @@ def line_average_precision(x: Tensor, lines: Tensor, columns: Tensor) -> Tensor:
     counts = torch.bincount(lines, minlength=len(x))
     result = torch.full((len(x),), math.nan, dtype=torch.float64, device=x.device)
     width = max(x.shape[-1], 1)
-    columns = ascending(lines * width + columns) - width * torch.repeat_interleave(counts)  # in the order of the lines
+    columns = ascending(lines * width + columns) - width * torch.repeat_interleave(counts)  # sorted by line
     first = counts.cumsum(0) - counts
     size = max(1, _BLOCK // width)
     for start in range(0, len(x), size):
@@ -103,16 +103,16 @@ def line_average_precision(x: Tensor, lines: Tensor, columns: Tensor) -> Tensor:
 
 
 def _similar(counts: Tensor) -> list[Tensor]:
-    """Lines with at least one positive, in groups in which no line has twice as many as another.
+    """Lines with at least one positive, in groups where no line has twice as many positives as another.
 
-    A table of the positives of a group is then at least half full.
+    A padded table of a group's positives is then at least half full.
     """
     doublings = counts.clamp(min=1).double().log2().floor().masked_fill(counts == 0, -1)
     return [(doublings == level).nonzero().squeeze(-1) for level in doublings.unique().tolist() if level >= 0]
 
 
 def ascending(table: Tensor) -> Tensor:
-    """Each line sorted; on the CPU, numpy is several times as fast as torch."""
+    """Sort each line; on the CPU, numpy is several times as fast as torch."""
     table = table.contiguous()
     return torch.from_numpy(np.sort(table.numpy(), axis=-1)) if is_plain(table) else table.sort(-1).values
 
@@ -120,7 +120,7 @@ def ascending(table: Tensor) -> Tensor:
 def _precision_sums(table: Tensor, found: Tensor) -> Tensor:
     """Sum of the precision at each of ``found`` in its line; both ascend, and ``-inf`` in ``found`` counts as 0."""
     at_least = table.shape[-1] - _count_below(table, found)
-    # Without ties, the number of positives below one is its index.
+    # Without ties, the number of positives below a positive is its index.
     below = torch.arange(found.shape[-1], device=found.device).repeat(len(found), 1)
     tied = (found[:, 1:] == found[:, :-1]).any(-1).nonzero().squeeze(-1)
     below[tied] = _count_below(found[tied], found[tied])
@@ -129,7 +129,7 @@ def _precision_sums(table: Tensor, found: Tensor) -> Tensor:
 
 
 def _count_below(table: Tensor, wanted: Tensor) -> Tensor:
-    """How many entries of each line of ``table`` lie below each of ``wanted``; both ascend."""
+    """For each of ``wanted``, the number of smaller entries in the same line of ``table``; both ascend."""
     if wanted.shape[-1] < _MANY or len(table) == 0 or not is_plain(table):
         return torch.searchsorted(table, wanted)
     pairs = zip(table.numpy(), wanted.numpy(), strict=True)
@@ -137,7 +137,7 @@ def _count_below(table: Tensor, wanted: Tensor) -> Tensor:
 
 
 class BinnedAveragePrecision(NamedTuple):
-    """Average precision with every bin as one threshold, and bounds of the exact value."""
+    """Average precision with one threshold per bin, and bounds on the exact value."""
 
     value: Tensor
     lower: Tensor
@@ -161,7 +161,7 @@ def binned_average_precision(
     reduction: Literal["mean", "none"] = "mean",
     mask: Tensor | None = None,
 ) -> BinnedAveragePrecision:
-    r"""Average precision by class, with scores known only by their bin, and bounds of the exact value.
+    r"""Average precision by class from binned scores, with bounds on the exact value.
 
     A bin with p positives and q negatives, below bins with P positives and N negatives, adds
 
@@ -169,15 +169,15 @@ def binned_average_precision(
               \underbrace{p\, \frac{P+p}{P+N+p+q}}_{\text{value}} \;\le\;
               \underbrace{p\, \frac{P+p}{P+N+p}}_{\text{upper}}
 
-    and whatever the order inside the bins, :func:`average_precision` lies between the sums of lower and upper. Memory
-    is two tables of labels × bins.
+    and for any order inside the bins, :func:`average_precision` lies between the sums of the lower and upper terms.
+    Memory is two tables of labels × bins.
 
     Args:
         scores, target, mask: as for :func:`average_precision`.
         bins: number of bins, at least 1.
         limits: the bins are equally wide between these two scores, and the outer ones extend to infinity: (0, 1) for
             probabilities. None: equally wide in ``sigmoid(score)``, for logits.
-        reduction: ``"mean"`` over the classes with a positive, or ``"none"``: NaN for those without.
+        reduction: ``"mean"`` over the classes with a positive, or ``"none"``: NaN for classes without positives.
 
     Returns:
         ``value``, ``lower`` and ``upper``, float64: one number each, or ``(n,)``.
@@ -198,7 +198,7 @@ def binned_average_precision(
 
 
 def bin_edges(bins: int, limits: tuple[float, float] | None) -> Tensor:
-    """The scores between bins, ``(bins - 1,)`` float32 and ascending."""
+    """The edges between bins, ``(bins - 1,)`` float32, ascending."""
     whole_k(bins, 1 << 30, name="bins")
     parts = torch.arange(1, bins, dtype=torch.float64) / bins
     if limits is None:
@@ -212,13 +212,13 @@ def bin_edges(bins: int, limits: tuple[float, float] | None) -> Tensor:
 def score_histogram(scores: Tensor, target: Tensor, edges: Tensor, mask: Tensor | None = None) -> ScoreHistogram:
     """Count the scores of each class by bin.
 
-    The edges are compared with the scores themselves: if scores were mapped first, rounding could swap neighbors, and
-    the bounds would not hold.
+    The edges are compared with the raw scores. If scores were mapped first, rounding could swap neighbors, and the
+    bounds would not hold.
     """
     data = read_scored_labels(scores, target, mask)
     refuse_nan(data.scores)
     n, bins = scores.shape[-1], len(edges) + 1
-    # A row that does not count is one in which every label is absent.
+    # Treat a row that does not count as one in which every label is absent.
     x = solvable(data.scores).masked_fill(~data.counted.unsqueeze(-1), -math.inf)
     chosen = data.counted[data.rows]
     rows, labels = data.rows[chosen], data.labels[chosen]
@@ -230,8 +230,8 @@ def score_histogram(scores: Tensor, target: Tensor, edges: Tensor, mask: Tensor 
 
 
 def _counts(lines: Tensor, edges: Tensor) -> Tensor:
-    """How many scores above -inf of each line ``(n, B)`` lie from one edge to below the next, ``(n, bins)``."""
-    ordered = ascending(lines)  # there are fewer edges than scores to search for
+    """The number of scores above -inf in each bin, for each line ``(n, B)``; ``(n, bins)``."""
+    ordered = ascending(lines)  # searching for edges is cheaper: there are fewer edges than scores
     start = torch.searchsorted(ordered, ordered.new_full((len(lines), 1), -math.inf), right=True)
     below = torch.searchsorted(ordered, edges.repeat(len(lines), 1))
     return torch.cat([start, below, torch.full_like(start, lines.shape[-1])], -1).diff()
@@ -239,7 +239,7 @@ def _counts(lines: Tensor, edges: Tensor) -> Tensor:
 
 def histogram_average_precision(counts: ScoreHistogram) -> BinnedAveragePrecision:
     """Value and bounds for each class, ``(n,)``; NaN without positives."""
-    # From the highest bin down; capitals count what lies above each bin.
+    # From the highest bin down; capital letters count what lies above each bin.
     p = counts.positive.flip(-1).double()
     q = counts.known.flip(-1).double() - p
     P, N = p.cumsum(-1) - p, q.cumsum(-1) - q

@@ -1,4 +1,4 @@
-"""Micro and macro F1, with labels predicted by a threshold or as the k best of each row."""
+"""Micro and macro F1, where labels are predicted by a threshold or as the k best of each row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shortlist.tensors import solvable
 
 
 class F1Counts(NamedTuple):
-    """Counts of each label over known entries, ``(n,)`` float64, which add up over batches."""
+    """Counts per label over known entries, ``(n,)`` float64, which add up over batches."""
 
     hits: Tensor  # predicted and positive
     predicted: Tensor
@@ -37,14 +37,14 @@ def f1_counts(
     k: int | None = None,
     mask: Tensor | None = None,
 ) -> F1Counts:
-    """Count the hits, predictions and positives of each label, from which F1 follows.
+    """Count the hits, predictions and positives of each label, which determine F1.
 
     Args:
         scores: ``(B, n)``, floating; ``-inf`` marks an absent label, which is never predicted.
         target: labels in any form of :mod:`shortlist.targets`; unknown labels are not counted, and with ``k`` they are
             left out of the ranking.
-        threshold: labels of at least this score are predicted; a number, or ``(n,)`` with one per label.
-        k: instead of ``threshold``, the k best labels of each row are predicted; a tie across rank k counts by the
+        threshold: labels that score at least this are predicted; a number, or ``(n,)`` with one per label.
+        k: instead of ``threshold``: the k best labels of each row are predicted; a tie across rank k counts by its
             probability under a random order.
         mask: ``(B,)`` bool, False for rows that do not count.
 
@@ -95,7 +95,7 @@ def f1_score(
             ``target``, ``"none"`` gives one value per label, NaN for those that do not occur.
 
     Returns:
-        Float64: one number, or ``(n,)`` for ``"none"``; NaN if nothing is positive (micro: and nothing predicted).
+        Float64: one number, or ``(n,)`` for ``"none"``; NaN if there are no positives (micro: and no predictions).
 
     Example:
         >>> scores = torch.tensor([[0.9, 0.6, 0.1], [0.2, 0.8, 0.7]])

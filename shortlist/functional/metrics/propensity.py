@@ -1,4 +1,4 @@
-"""Propensity-scored precision at k: rare labels, which are missing from the data more often, count more."""
+"""Propensity-scored precision at k: rare labels are missing from the data more often, so they count more."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def propensities(counts: Tensor, *, num_rows: int, a: float = 0.55, b: float = 1
 
     Args:
         counts: ``(n,)``, the number of training examples with each label.
-        num_rows: N, the number of training examples; at least 3, from where C is positive.
+        num_rows: N, the number of training examples; at least 3, so that C is positive.
         a: at least 0; 0.55 in general, 0.5 for Wikipedia articles, 0.6 for Amazon products.
         b: at least 0; 1.5 in general, 0.4 for Wikipedia articles, 2.6 for Amazon products.
 
     Returns:
-        ``(n,)`` float64 in (0, 1), ascending with the counts.
+        ``(n,)`` float64 in (0, 1), increasing in the counts.
 
     Example:
         >>> propensities(torch.tensor([1000, 10, 0]), num_rows=5000)
@@ -65,13 +65,13 @@ def propensity_scored_precision_at_k(
     normalized: bool = True,
     mask: Tensor | None = None,
 ) -> Tensor:
-    r"""Precision at ``k`` in which each hit is weighted by the inverse propensity of its label.
+    r"""Precision at ``k`` with each hit weighted by the inverse propensity of its label.
 
     .. math:: \text{PSP}@k = \frac1k \sum_{j \in Y \cap \text{top}_k(s)} \frac{1}{p_j}
 
-    If the propensities are right, this is an unbiased estimate of precision against all true labels. It can exceed 1,
-    so ``normalized`` divides the sum over all rows by the largest that any ranking could achieve. Ties count by
-    expectation, see :func:`hits_at_k`; rows without a (known) positive are left out.
+    If the propensities are correct, this is an unbiased estimate of precision on all true labels. It can exceed 1, so
+    ``normalized`` divides the sum over all rows by the largest that any ranking could achieve. Ties count by their
+    expected value; see :func:`hits_at_k`. Rows without a (known) positive are left out.
 
     Args:
         scores: ``(B, n)``, floating; only their order matters, and ``-inf`` marks an absent label.
@@ -113,7 +113,7 @@ def propensity_sums(
 
 
 def check_propensities(propensities: Tensor, num_labels: int | None = None) -> Tensor:
-    """``propensities``, checked to be ``(n,)`` and, if reading values is free, in (0, 1]."""
+    """Check that ``propensities`` is ``(n,)`` and, where that needs no synchronization, in (0, 1]."""
     if not isinstance(propensities, Tensor) or not propensities.is_floating_point():
         kind = propensities.dtype if isinstance(propensities, Tensor) else type(propensities).__name__
         raise TypeError(f"`propensities` must be a floating tensor; got {kind}.")

@@ -1,4 +1,4 @@
-"""Precision, recall, F1 and nDCG at k, and the one pass over the ranking behind all of them, with exact ties."""
+"""Precision, recall, F1 and nDCG at k, from one pass over the ranking with exact ties."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from shortlist.label_axis.axis import row_blocks
 from shortlist.tensors import may_look
 
 _GROUP = 16
-"""Labels per group in the search for the largest scores."""
+"""Number of labels per group in the search for the largest scores."""
 
 
 def hits_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int]) -> Tensor:
-    r"""How many positives are among the ``k`` best labels of each row, in expectation over the order of ties.
+    r"""Number of positives among the ``k`` best labels of each row, in expectation over the order of ties.
 
     .. math:: h_k = \sum_{j \in Y} \min\Bigl(1, \Bigl(\frac{k - a_j}{g_j}\Bigr)_+\Bigr)
 
-    where :math:`a_j` labels score above label j and :math:`g_j` score the same, itself included. Without ties these are
-    integers. One pass for the largest k serves all.
+    where :math:`a_j` labels score above label j and :math:`g_j` labels score the same, including j itself. Without ties
+    these are integers. One pass for the largest k yields the values for all k.
 
     Args:
         scores: ``(B, n)``, floating; only their order matters. ``-inf`` marks an absent label: it is never among the
-            best, even if fewer than k others are left.
+            best, even if fewer than k other labels are left.
         target: labels in any form of :mod:`shortlist.targets`; unknown labels are left out of the ranking.
         k: an integer in [1, n], or a sequence of them.
 
@@ -35,7 +35,8 @@ def hits_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int]) -> Tensor:
         ``(B,)`` float64 for one k, ``(B, len(k))`` for a sequence.
 
     Raises:
-        ValueError: for a NaN among the scores, naming its row (on the CPU, where reading values is free).
+        ValueError: if the scores contain a NaN, naming its row (checked only on the CPU, where reading values needs no
+            synchronization).
 
     Example:
         >>> scores = torch.tensor([[3.0, 1.0, 2.0], [1.0, 1.0, 1.0]])
@@ -54,7 +55,7 @@ def expected_hits(data: ScoredLabels, ks: list[int]) -> Tensor:
 
 
 def rank_gains(data: ScoredLabels, k: int, gains: Tensor | None = None) -> Tensor:
-    """Expected gain of the label at each of the first ``k`` ranks, ``(B, k)`` float64; labels that tie share theirs.
+    """Expected gain of the label at each of the first ``k`` ranks, ``(B, k)`` float64; tied labels share their gains.
 
     Args:
         data: the rows.
@@ -75,10 +76,10 @@ def rank_gains(data: ScoredLabels, k: int, gains: Tensor | None = None) -> Tenso
 
 
 def cutoff(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The score at rank ``k``, and the probability that a label of exactly that score is among the k best.
+    """The score at rank ``k``, and the probability that a label with exactly this score is among the k best.
 
-    Both are ``(B,)``; labels that score higher are certain. The probability is 1 if no tie crosses rank k, and 0 if
-    fewer than k labels are present.
+    Both are ``(B,)``. Labels that score higher are always among the k best. The probability is 1 if no tie crosses rank
+    k, and 0 if fewer than k labels are present.
     """
     values, _ = _largest(scores, min(k + 1, scores.shape[-1]))
     last = values[:, k - 1]
@@ -93,8 +94,8 @@ def cutoff(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values and labels of the ``k`` largest of each row, in descending order.
 
-    With labels in groups of 16, the k largest lie in the k groups with the largest maxima: a label outside has k of
-    these above it or equal. Finding the maxima is one fast pass, which leaves few labels to select from.
+    With labels in groups of 16, the k largest lie in the k groups with the largest maxima: for a label outside, those k
+        maxima are at least as large. Finding the maxima is one fast pass and leaves few labels to select from.
     """
     n = x.shape[-1]
     if not may_look(x) or k * 64 > n or x.numel() == 0:
@@ -115,12 +116,12 @@ def _largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _shared(data: ScoredLabels, rows: Tensor, values: Tensor, at: Tensor, k: int, gains: Tensor | None) -> Tensor:
-    """``at`` with each gain replaced by the mean over equal scores."""
+    """``at`` with each gain replaced by its mean over equal scores."""
     group = torch.zeros_like(values, dtype=torch.int64)
     group[:, 1:] = (values[:, 1:] != values[:, :-1]).cumsum(-1)
     size = torch.zeros_like(at).scatter_add(-1, group, torch.ones_like(at))
     total = torch.zeros_like(at).scatter_add(-1, group, at)
-    if values.shape[-1] > k:  # the last group may continue beyond
+    if values.shape[-1] > k:  # the last group of ties may extend past rank k
         is_open = (values[:, -1] == values[:, -2]) & (values[:, -1] > -math.inf)
         inner = is_open.nonzero().squeeze(-1)
         last = group[inner, -1]
@@ -131,7 +132,7 @@ def _shared(data: ScoredLabels, rows: Tensor, values: Tensor, at: Tensor, k: int
 
 
 def _equal_in_row(scores: Tensor, rows: Tensor, edge: Tensor) -> Tensor:
-    """How many scores of each of ``rows`` equal its ``edge``."""
+    """The number of scores in each of ``rows`` that equal its ``edge``."""
     if len(rows) == 0:
         return rows
     blocks = row_blocks(scores[:1].expand(len(rows), -1))
@@ -139,7 +140,7 @@ def _equal_in_row(scores: Tensor, rows: Tensor, edge: Tensor) -> Tensor:
 
 
 def _gain_of_equal(data: ScoredLabels, rows: Tensor, edge: Tensor, gains: Tensor | None) -> Tensor:
-    """Gain of the positives of each of ``rows`` whose score equals its ``edge``."""
+    """Total gain of the positives in each of ``rows`` whose score equals its ``edge``."""
     edges = torch.full_like(data.scores[:, 0], math.nan).index_put((rows,), edge)
     gain = torch.ones_like(data.rows, dtype=torch.float64) if gains is None else gains[data.labels]
     gain = gain * (data.true_scores() == edges[data.rows])
@@ -157,7 +158,7 @@ class RankingSums(NamedTuple):
 
 
 def ranking_sums(scores: Tensor, target: Tensor, ks: list[int], mask: Tensor | None = None) -> RankingSums:
-    """Sums of the row values of precision, recall and nDCG at all ``ks``."""
+    """Sums over rows of precision, recall and nDCG at all ``ks``."""
     data = read_scored_labels(scores, target, mask)
     ks = check_ks(ks, scores.shape[-1])
     gains, positives = rank_gains(data, max(ks)), data.positives
@@ -182,8 +183,8 @@ def precision_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, ma
 
     .. math:: P@k = \frac{1}{k}\, |Y \cap \text{top}_k(s)|
 
-    Always divided by k, even if a row has fewer than k labels. Ties count by expectation, see :func:`hits_at_k`. Rows
-    without a (known) positive are left out.
+    The divisor is always k, even if a row has fewer than k positives. Ties count by their expected value; see
+    :func:`hits_at_k`. Rows without a (known) positive are left out.
 
     Args:
         scores: ``(B, n)``, floating; only their order matters, and ``-inf`` marks an absent label.
@@ -234,7 +235,7 @@ def f1_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, mask: Ten
 
     .. math:: F_1@k = 2\, \frac{P@k \cdot R@k}{P@k + R@k}
 
-    The averages come first, as in the reference; the mean of the F1 of single rows is a different number.
+    Averages are taken first, as in the reference; the mean of per-row F1 is a different number.
 
     Args:
         scores, target, k, mask: as for :func:`precision_at_k`.
@@ -260,7 +261,7 @@ def ndcg_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, mask: T
     .. math:: \text{nDCG}@k = \frac{\sum_{i=1}^{k} [\,j_i \in Y\,] / \log_2(i + 1)}
               {\sum_{i=1}^{\min(k, |Y|)} 1 / \log_2(i + 1)}
 
-    with :math:`j_i` the label at rank i. Labels that tie share the discounts of their ranks.
+    where :math:`j_i` is the label at rank i. Tied labels share the discounts of their ranks.
 
     Args:
         scores, target, k, mask: as for :func:`precision_at_k`.

@@ -23,7 +23,7 @@ from shortlist.tensors import holds, solvable
 
 
 class GraphRecalls(NamedTuple):
-    """Expected hits and numbers of true relations for each image and predicate that occurs."""
+    """Expected hits and number of true relations for each (image, predicate) that occurs."""
 
     image: Tensor  # (cells,) int64
     predicate: Tensor  # (cells,) int64
@@ -39,7 +39,7 @@ class GraphRecalls(NamedTuple):
         return (hits / total.clamp(min=1).unsqueeze(-1)).sum(0), (total > 0).sum()
 
     def by_predicate(self) -> tuple[Tensor, Tensor]:
-        """For each predicate, the sum of its recalls ``(R, len(ks))`` and the number of images with it ``(R,)``."""
+        """For each predicate, the sum of its recalls ``(R, len(ks))`` and the number of its images ``(R,)``."""
         recall = self.hits / self.relations.unsqueeze(-1)
         sums = recall.new_zeros(self.num_labels, recall.shape[-1]).index_add(0, self.predicate, recall)
         return sums, torch.bincount(self.predicate, minlength=self.num_labels)
@@ -60,16 +60,16 @@ def scene_graph_recall(
     .. math:: R@k = \frac{|\{\text{true (pair, predicate)}\} \cap \text{top}_k|}{|\{\text{true (pair, predicate)}\}|}
 
     A triple is a pair of objects with a predicate. If ``constrained``, only the best predicate of each pair competes.
-    Triples that tie across rank k, and predicates that tie for the best of a pair, count by the probability under a
-    random order. Images without relations are left out. In an image with fewer than k triples, all are among the best.
+    Triples that tie across rank k and predicates that tie for best of a pair count by their probability under a random
+    order. Images without relations are left out. In an image with fewer than k triples, all are among the best.
 
     Args:
-        scores: ``(P, R)``, floating: P pairs from all images, R predicates without one for "no relation"; comparable
-            within an image. ``-inf`` marks an absent predicate.
+        scores: ``(P, R)``, floating: P pairs from all images and R predicates, excluding "no relation"; must be
+            comparable within an image. ``-inf`` marks an absent predicate.
         target: the true predicates of each pair, in any form of :mod:`shortlist.targets`; unknown ones do not compete.
-        image: ``(P,)`` int64, the image of each pair, from 0.
-        k: an integer from 1, or a sequence of them.
-        constrained: whether each pair has one predicate only; there is no default.
+        image: ``(P,)`` int64, the image index of each pair, starting at 0.
+        k: an integer of at least 1, or a sequence of them.
+        constrained: whether each pair may have only one predicate; required.
         missed: number of true relations whose pair was not detected: ``(images,)``, or ``(images, R)`` by predicate,
             int64. Its length is the number of images.
         average: ``"image"``, or ``"predicate"``: for each predicate the mean over the images that have it, then the
@@ -111,7 +111,7 @@ def graph_recalls(
     (cells, times), unnamed = _missed(missed, image, scores)
     size = max(scores.shape[-1], 1)
     probability = _probabilities(data, image, len(unnamed), torch.tensor(ks, device=scores.device), constrained)
-    # Only cells that occur: a table of all images and predicates would be as large as the scores.
+    # Store only cells that occur: a dense table of images and predicates would be as large as the scores.
     found = image[data.rows] * size + data.labels
     cells, index = torch.cat([found, cells]).unique(return_inverse=True)
     relations = torch.zeros_like(cells).index_add(0, index, torch.cat([torch.ones_like(found), times]))
@@ -126,7 +126,7 @@ def refuse_unnamed(missed: Tensor) -> None:
 
 
 def _probabilities(data: ScoredLabels, image: Tensor, images: int, at: Tensor, constrained: bool) -> Tensor:
-    """The probability of each true triple to be among the k best of its image, ``(m, len(ks))``."""
+    """The probability that each true triple is among the k best of its image, ``(m, len(ks))``."""
     x = solvable(data.scores)
     truth = x[data.rows, data.labels]
     share = torch.ones_like(truth, dtype=torch.float64)

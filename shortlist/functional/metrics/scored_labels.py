@@ -1,4 +1,4 @@
-"""Scores and labels as all metrics read them, and the checks of their shared arguments."""
+"""Scores and labels as all metrics read them, and checks of shared arguments."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ScoredLabels(NamedTuple):
 
 
 def read_scored_labels(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> ScoredLabels:
-    """Check and read the arguments that all metrics share.
+    """Check and read the arguments shared by all metrics.
 
     Args:
         scores: ``(B, n)`` floating, any real numbers; ``-inf`` marks an absent label.
@@ -87,7 +87,7 @@ def check_ks(k: int | Sequence[int], n: int | None = None) -> list[int]:
     """One ``k`` or several, as a list of integers in [1, n]."""
     ks = list(k) if isinstance(k, Sequence) else [k]
     if not ks:
-        raise ValueError("`k` must hold at least one number; got none.")
+        raise ValueError("`k` must contain at least one number; got none.")
     for one in ks:
         if n is None and whole_k(one, _ANY, lowest=-_ANY) < 1:
             raise ValueError(f"`k` must be at least 1; got {one}.")
@@ -118,7 +118,7 @@ def check_one_rule(k: float | None, threshold: float | Tensor | None) -> None:
 
 
 def refuse_nan(scores: Tensor) -> None:
-    """Raise for the first row with a NaN, if reading values is free."""
-    # A sum is several times faster than a test of every entry, and no NaN escapes it.
+    """Raise for the first row with a NaN, if reading values needs no synchronization."""
+    # Summing is several times faster than testing every entry, and any NaN makes the sum NaN.
     if may_look(scores) and bool(scores.sum().isnan()) and bool((wrong := scores.isnan().any(-1)).any()):
         raise ValueError(f"`scores` row {int(wrong.nonzero()[0])}: scores must not be NaN.")
