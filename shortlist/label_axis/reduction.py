@@ -39,34 +39,6 @@ class BlockReduction(Protocol):
         ...
 
 
-class SumOverLabels:
-    """The sum over a row's labels of ``terms``, which autograd differentiates again in the backward pass.
-
-    Args:
-        terms: ``(x, start) -> (B,)``, where ``x`` are the logits ``(B, labels)`` of a block and ``start`` is its first
-            label; it must not write to ``x``.
-    """
-
-    bounded: ClassVar[bool] = False
-
-    def __init__(self, terms: Callable[[Tensor, int], Tensor]) -> None:
-        self.terms = terms
-
-    def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        total = torch.zeros(blocks.num_rows, dtype=torch.float64, device=blocks.features.device)
-        for start, x in blocks.blocks():
-            total += self.terms(x, start)
-        return (blocks.processes.sum(total).to(blocks.dtype),), ()
-
-    def gradient(self, *upstream: Tensor) -> BlockGradient:
-        def block(x: Tensor, start: int) -> Tensor:
-            with torch.enable_grad():
-                x = x.detach().requires_grad_()
-                return torch.autograd.grad(self.terms(x, start), x, upstream[0])[0]
-
-        return block
-
-
 def reduce_blocks(logits: LinearLogits, pairs: Labels, hidden: Labels, reduction: BlockReduction) -> tuple[Tensor, ...]:
     """The logits of the pairs ``(m,)``, and the outputs of the reduction, which leaves out ``hidden`` pairs.
 
