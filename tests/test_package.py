@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,47 +34,90 @@ LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}
 HEAVY = {"matplotlib", "rich", "scipy", "pandas", "sklearn", "lightning", "torchmetrics", "plotly", "numba"}
 
 
-def part_of(module: str) -> str | None:
-    """Return ``functional`` for ``shortlist.functional.lml``; None for other packages and the top."""
-    names = module.split(".")
-    return names[1] if names[0] == "shortlist" and len(names) > 1 else None
+def module_name(path: Path) -> str:
+    names = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(names[:-1] if names[-1] == "__init__" else names)
+
+
+MODULES = {module_name(path): path for path in SOURCES}
 
 
 def imported_modules(path: Path) -> Iterator[str]:
-    """Every module that a file imports, wherever in the file, by its full name."""
+    """Every module of the package that a file imports, anywhere in the file, by its full name."""
     package = ["shortlist", *path.relative_to(PACKAGE).parts[:-1]]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             prefix = ".".join([*base, *([node.module] if node.module else [])])
-            yield prefix
-            yield from (f"{prefix}.{alias.name}" for alias in node.names)
+            names = (f"{prefix}.{alias.name}" for alias in node.names)
+            yield from (name if name in MODULES else prefix for name in names if prefix in MODULES)
 
 
-def owner(path: Path) -> str:
-    relative = path.relative_to(PACKAGE)
-    return relative.parts[0].removesuffix(".py")
+# A package's `__init__` only re-exports, and the top of the package only holds the version.
+IMPORTS = {
+    name: {module for module in imported_modules(path) if module not in (name, "shortlist")}
+    for name, path in MODULES.items()
+    if path.name not in ("__init__.py", "__main__.py")
+}
 
 
-def test_imports_point_one_way():
-    for path in SOURCES:
-        if path.parent == PACKAGE and path.name in ("__init__.py", "__main__.py"):
-            continue
-        part = owner(path)
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """A path in ``graph`` that ends where it began, or nothing."""
+    done: set[str] = set()
+
+    def visit(node: str, path: list[str]) -> list[str]:
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node not in done:
+            for target in sorted(graph.get(node, ())):
+                if found := visit(target, [*path, node]):
+                    return found
+            done.add(node)
+        return []
+
+    return next((found for node in sorted(graph) if (found := visit(node, []))), [])
+
+
+def test_imports_point_down_the_layers():
+    for name, modules in IMPORTS.items():
+        part = name.split(".")[1]
         assert part in LEVEL, f"place {part} among the layers"
-        for module in imported_modules(path):
-            imported = part_of(module)
-            if imported in LEVEL and imported != part:
-                assert LEVEL[imported] < LEVEL[part], f"{path} must not import {module}"
+        for module in modules:
+            imported = module.split(".")[1]
+            assert imported == part or LEVEL[imported] < LEVEL[part], f"{name} must not import {module}"
+
+
+def test_no_files_import_each_other_in_a_circle():
+    assert circle(IMPORTS) == []
+
+
+@pytest.mark.parametrize("package", [name for name, path in MODULES.items() if path.name == "__init__.py"])
+def test_sub_packages_and_the_files_beside_them_import_each_other_one_way(package):
+    depth = package.count(".") + 1
+    siblings: dict[str, set[str]] = defaultdict(set)
+    for name, modules in IMPORTS.items():
+        if name.startswith(f"{package}."):
+            assert package not in modules, f"{name} must not import the package that re-exports it"
+            own = name.split(".")[depth]
+            siblings[own] |= {m.split(".")[depth] for m in modules if m.startswith(f"{package}.")} - {own}
+    assert circle(siblings) == []
+
+
+def test_the_search_for_circles_finds_one():
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}}) == []
 
 
 def test_the_check_of_imports_sees_every_way_to_import():
-    path = PACKAGE / "functional" / "lml.py"
-    assert "shortlist.functional.autograd" in set(imported_modules(path))
-    names = set(imported_modules(PACKAGE / "nn" / "projections.py"))
-    assert {"shortlist.functional", "torch.Tensor"} <= names
+    assert "shortlist.functional.lml" in IMPORTS["shortlist.functional.losses.projection"]
+    assert "shortlist.functional" in IMPORTS["shortlist.nn.projections"]
+
+
+def test_folders_hold_few_files():
+    for package in {path.parent for path in SOURCES}:
+        assert len([path for path in package.glob("*.py") if path.name != "__init__.py"]) <= 17, package
 
 
 def test_importing_the_package_loads_nothing_but_torch_and_numpy():
@@ -99,7 +143,7 @@ def test_source_files_stay_small_and_neither_print_nor_assert():
     for path in SOURCES:
         text = path.read_text()
         assert len(text.splitlines()) <= 600, path
-        for node in ast.walk(ast.parse(text)) if owner(path) != "cli" else ():
+        for node in ast.walk(ast.parse(text)) if path.parent.name != "cli" else ():
             printing = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
             assert not printing, f"{path}:{node.lineno} prints"
             assert not isinstance(node, ast.Assert), f"{path}:{node.lineno} asserts"
