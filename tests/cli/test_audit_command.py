@@ -1,9 +1,6 @@
 """``shortlist audit``: tables, exit codes, one sentence for every mistake, and work that is never lost."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -143,11 +140,3 @@ def test_a_bias_that_is_left_out_is_mentioned(folder, capsys):
         "shortlist: the bias is left out; --bias head.bias adds it.\n"
     )
     assert run(capsys, "layer.safetensors", "sets.txt", "--key", "head.weight", "--bias", "head.bias")[2] == ""
-
-
-def test_a_terminal_without_box_characters_still_gets_the_table(folder):
-    arguments = [sys.executable, "-m", "shortlist", "audit", "layer.safetensors", "sets.txt"]
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(arguments, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 1
-    assert "3 of 4 sets can be output" in done.stdout

@@ -50,7 +50,11 @@ def folder(tmp_path, monkeypatch) -> Path:
 CASES = {
     "top-k": (["--k", "2"], None, TopK(2)),
     "average-k": (["--k", "2.5"], None, AverageK(2.5)),
-    "average-k, sigmoid": (["--k", "2.5", "--link", "sigmoid", "--min-size", "1"], None, None),
+    "average-k, sigmoid": (
+        ["--k", "2.5", "--link", "sigmoid", "--min-size", "1"],
+        None,
+        AverageK(2.5, link="sigmoid", min_size=1),
+    ),
     "average-error": (["--alpha", "0.2"], "y.txt", AverageError(0.2)),
     "pointwise-error": (["--alpha", "0.2"], "y.txt", PointwiseError(0.2)),
     "pointwise-error, raps": (
@@ -72,7 +76,6 @@ CASES = {
         PerLabelThreshold("average-size", 2, prior=3),
     ),
 }
-CASES["average-k, sigmoid"] = (*CASES["average-k, sigmoid"][:2], AverageK(2.5, link="sigmoid", min_size=1))
 
 
 @pytest.mark.parametrize(

@@ -190,12 +190,3 @@ def test_the_report_reads_what_a_comparison_writes_and_shows_its_config(capsys, 
     assert document.commands[1] == "# run.yaml holds:\nlosses: [lml_nll]\nseeds: 1"
     assert main(["report", "runs"]) == 0
     assert "# run.yaml holds:" in Path("runs/report.html").read_text()
-
-
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
-def test_too_little_memory_is_one_sentence(capsys, folder, monkeypatch, error):  # noqa: F811
-    def full(*arguments, **options):
-        raise error
-
-    monkeypatch.setattr(runs, "fit", full)
-    assert refused(capsys, *PARTS, *TWO).startswith("there is not enough memory")

@@ -71,20 +71,6 @@ def test_formats_are_those_that_can_be_read(capsys):
     ]
 
 
-def test_options_reach_the_reader_of_the_recognized_format(written, capsys):
-    path = written("CIFAR-100")
-    code, out, _ = run(capsys, "inspect", path, "--json", "--option", "labels=coarse")
-    assert (code, json.loads(out)["labels"]) == (0, 2)
-
-
-@pytest.mark.parametrize("more", [[], ["--format", "coco"]])
-def test_a_list_is_a_size_for_images(more, written, capsys):
-    path = written("COCO root")
-    code, out, _ = run(capsys, "inspect", path, "--no-figure", "--option", "size=[8, 6]", *more)
-    assert code == 0
-    assert "6 × 8 pixels, color" in out
-
-
 def test_images_are_counted_even_if_the_library_that_reads_them_is_missing(written, capsys, monkeypatch):
     path = written("COCO root")
     for module in ("PIL", "PIL.Image"):

@@ -111,14 +111,6 @@ def test_a_bug_keeps_its_traceback(failing, error):
         main(["losses"])
 
 
-def test_a_reader_that_stops_early_ends_the_command_quietly(failing, monkeypatch, capsys, tmp_path):
-    failing(BrokenPipeError())
-    with open(tmp_path / "out", "w") as out:
-        monkeypatch.setattr(sys, "stdout", out)
-        assert main(["losses"]) == 141
-    assert capsys.readouterr().err == ""
-
-
 def test_a_terminal_without_the_characters_of_a_table_gets_question_marks(monkeypatch):
     buffer = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, encoding="ascii"))

@@ -1,14 +1,15 @@
 """``shortlist report``: a page, who won in a table or as JSON, charts, and one sentence for mistakes."""
 
 import json
-import re
 import sys
 
 import pytest
 
-from shortlist.cli import main
 from shortlist.report.chart_matplotlib import new_figure
+from tests.cli.command import command
 from tests.report.comparisons import HOSTILE, document
+
+run, refused = command("report")
 
 
 @pytest.fixture(autouse=True)
@@ -21,29 +22,6 @@ def write(folder, content):
     folder.mkdir(exist_ok=True)
     (folder / "comparison.json").write_text(json.dumps(content))
     return str(folder)
-
-
-def run(capsys, *arguments):
-    try:
-        code = main(["report", *arguments])
-    except SystemExit as error:
-        code = int(str(error.code or 0))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def refused(capsys, *arguments):
-    code, out, err = run(capsys, *arguments)
-    assert (code, out) == (2, "")
-    assert re.fullmatch(r"shortlist[^\n]*\.\n", err)
-    return err
-
-
-def test_help_shows_options_and_examples(capsys):
-    code, out, _ = run(capsys, "--help")
-    assert code == 0
-    for word in ("examples:", "--output", "--figures", "--json", "exit code"):
-        assert word in out
 
 
 def test_the_table_names_the_winner_by_each_metric_and_where_the_page_is(capsys, tmp_path):
@@ -115,15 +93,18 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(capsys, tmp_path):
     assert [entry.name for entry in (tmp_path / "good").iterdir()] == ["comparison.json"]
 
 
-def test_a_full_disk_is_one_sentence(capsys, tmp_path, monkeypatch):
+def test_a_full_disk_is_one_sentence_and_leaves_the_old_page(capsys, tmp_path, monkeypatch):
     folder = write(tmp_path / "a", document())
+    page = tmp_path / "a" / "report.html"
+    page.write_text("old")
 
     def fail(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.write_bytes", fail)
     assert "report.html` cannot be written: No space left on device." in refused(capsys, folder)
-    assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["comparison.json"]
+    assert page.read_text() == "old"
+    assert {entry.name for entry in page.parent.iterdir()} == {"comparison.json", "report.html"}
 
 
 def test_without_plotly_the_extra_is_named(capsys, tmp_path, monkeypatch):

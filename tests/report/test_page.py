@@ -217,20 +217,6 @@ def test_several_jobs_are_sections_of_one_page():
         report_page([])
 
 
-def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
-    path = tmp_path / "page.html"
-    path.write_text("old")
-
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("pathlib.Path.write_bytes", fail)
-    with pytest.raises(OSError, match="No space"):
-        write_report([comparison()], path)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["page.html"]
-    assert path.read_text() == "old"
-
-
 @pytest.fixture
 def browser():
     if CHROMIUM is None:
