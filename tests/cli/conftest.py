@@ -1,4 +1,4 @@
-"""Models that several tests of commands use."""
+"""Models and data that several tests of commands use."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cli.trained import train_all
+from tests.cli.trained import train_all, write_features
 
 
 class TrainedModels(NamedTuple):
@@ -24,3 +24,11 @@ def trained_models(tmp_path_factory) -> TrainedModels:
         return TrainedModels(folder, train_all())
     finally:
         os.chdir(before)
+
+
+@pytest.fixture
+def training_files(tmp_path, monkeypatch) -> Path:
+    """The current folder, with tables and arrays to train on."""
+    monkeypatch.chdir(tmp_path)
+    write_features()
+    return tmp_path

@@ -1,6 +1,8 @@
-"""Every mistake in arguments and files is one sentence with exit code 2, and nothing is written."""
+"""Every mistake in arguments and files is one sentence with exit code 2; nothing is trained and nothing is written."""
 
 import os
+import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,40 +11,44 @@ import torch
 from safetensors.torch import save_file
 
 from shortlist.cli import main
+from shortlist.data.files import table_files
+from shortlist.predict import model_scores
 from shortlist.sets import AverageError, AverageK
+from shortlist.train import SetClassifier
+from tests.cli.trained import DATA, NAMES, PARTS, VALUES, write_table
 
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS = 2 * torch.randn(50, 4, generator=GENERATOR)
 PROBS = LOGITS.softmax(-1)
 CLASSES = torch.multinomial(PROBS, 1, generator=GENERATOR)[:, 0]
 HOT = torch.rand(50, 4, generator=GENERATOR) < LOGITS.sigmoid()
+EARLY_ROW, TEST_ROW = 35, int(DATA.part_rows("test")[3])
+"""Rows of bad files: one in the first block, before any row is finished, and one that is only tested on."""
+TRAIN = """--reader '{label: species, features: [a, b, c, d], split: part}' --k 2 --output m"""
+"""Options to train on a table with parts."""
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    """Good and bad files for all commands."""
-    root, before = tmp_path_factory.mktemp("bad"), Path.cwd()
-    os.chdir(root)
+def folder(trained_models) -> Path:
+    """Good and bad files for all commands, next to models and what they were trained on."""
+    before = Path.cwd()
+    os.chdir(trained_models.folder)
     try:
-        write_files()
+        write_score_files()
+        write_data_files()
     finally:
         os.chdir(before)
-    return root
+    return trained_models.folder
 
 
-def write_files() -> None:
-    broken = LOGITS.clone()
-    broken[37, 1] = torch.nan
+def write_score_files() -> None:
     arrays = {
         "logits": LOGITS.numpy(),
         "probs": PROBS.numpy(),
-        "nan": broken.numpy(),
         "wide": np.zeros((50, 5), dtype=np.float32),
-        "empty": np.zeros((0, 4), dtype=np.float32),
         "classes": CLASSES.numpy(),
         "hot": HOT.numpy(),
         "absent": np.zeros((50, 4), dtype=bool),
-        "few": np.zeros(3, dtype=np.int64),
         "scalar": np.array(1.0),
     }
     for name, array in arrays.items():
@@ -80,6 +86,42 @@ def write_files() -> None:
     AverageError(0.2).fit(LOGITS, CLASSES, from_logits=True).save("error.json")
 
 
+def write_data_files() -> None:
+    """Data that models refuse, to be trained on or to be scored."""
+    Path("empty.csv").write_text("")
+    Path("header.csv").write_text("a,b,c,d,species,part\n")
+    write_table("unlabeled.csv")
+    write_table("three.csv", VALUES[:, :3])
+    write_table("one.csv", species=["only"] * len(NAMES), part=PARTS)
+    write_table("no-test.csv", species=NAMES, part=["dev" if part == "test" else part for part in PARTS])
+    write_table("hole.csv", VALUES[:9], species=[*NAMES[:4], "", *NAMES[5:9]])
+    write_table("dev.csv", VALUES[:9], species=NAMES[:9], part=["early", "late", "late"] * 3)
+    for name, value, row in (("nan", np.nan, EARLY_ROW), ("inf", np.inf, TEST_ROW)):
+        wrong = VALUES.copy()
+        wrong[row, 1] = value
+        write_table(f"{name}.csv", wrong, species=NAMES, part=PARTS)
+        np.save(f"{name}-features.npy", wrong)
+        np.savez(
+            f"{name}.npz",
+            x=wrong,
+            y=DATA.targets.numpy(),
+            split=DATA.split.index.numpy(),
+            label_names=np.array(DATA.label_names),
+        )
+    np.save("five.npy", np.zeros((4, 5), dtype=np.float32))
+    np.save("no-rows.npy", VALUES[:0])
+    np.savez("words.npz", x=np.array([["a", "b"]]))
+    Path("list.jsonl").write_text('{"a": 1, "b": 2, "c": 3, "d": 4}\n{"a": 1, "b": 2, "d": 4, "c": null}\n')
+    Path("some.txt").write_text("a\n")
+    image = Path("photos/owl/1.png").read_bytes()
+    for name in ("broken", "nothing", "cut"):
+        Path(name).mkdir()
+    Path("broken/1.png").write_bytes(image)
+    Path("broken/2.png").write_bytes(image[:45])
+    for file in Path("parts").glob("*.*"):
+        Path("cut", file.name).write_bytes(file.read_bytes()[: 300 if file.suffix == ".safetensors" else None])
+
+
 PREDICT = [
     ("none.npy --logits --rule logits.json", "`none.npy` does not exist."),
     ("logits.npy --logits", "--rule must name the JSON of `shortlist calibrate`."),
@@ -95,8 +137,6 @@ PREDICT = [
         "logits.npy --logits --rule probs.json",
         "`probs.json` was calibrated on probabilities, but `logits.npy` holds logits.",
     ),
-    ("empty.npy --logits --rule logits.json", "`empty.npy` holds no rows."),
-    ("nan.npy --logits --rule logits.json", "`nan.npy` row 37: scores must not be NaN or infinite; that of label 1 is"),
     ("logits.npy --logits --rule logits.json -o sets.txt", "`sets.txt` must end in .jsonl, .parquet or .csv, or "),
     ("logits.npy --logits --rule logits.json --format parquet -o -", "--format parquet needs a file: --output must"),
     ("logits.npy --logits --rule logits.json --resume -o -", "--resume needs a file to resume: --output must name"),
@@ -114,6 +154,32 @@ PREDICT = [
     ("folder --rule logits.json", "`folder` is a model: --data must name the data to score."),
     ("folder --data x.csv --logits", "--logits is for files of scores, but `folder` is a model."),
     ("folder --data x.csv", "`folder/model.json` cannot be read: No such file or directory."),
+    ("parts --data empty.csv", "`empty.csv` is empty."),
+    ("parts --data header.csv", "`header.csv` holds no rows."),
+    ("parts --data three.csv", "`three.csv`: has no column 'd' for `features`; it has 'a', 'b', 'c'."),
+    ("parts --data nan.csv", f"`nan.csv` line {EARLY_ROW + 2}: 'b' must be a finite number; got 'nan'."),
+    ("parts --data nan-features.npy", f"`nan-features.npy` row {EARLY_ROW}: features must be finite; got nan."),
+    ("parts --data nan.npz", f"`nan.npz` row {EARLY_ROW}: features must be finite; got nan."),
+    ("parts --data five.npy", "`five.npy` must have features of shape (4,); got features (5,)."),
+    ("parts --data no-rows.npy", "`no-rows.npy` holds no rows."),
+    ("parts --data words.npz", "`words.npz` 'x' must hold numbers"),
+    ("parts --data list.jsonl", "`list.jsonl` line 2: 'c' must be a finite number; got None."),
+    ("parts --data none.csv", "`none.csv` does not exist."),
+    ("parts --data some.txt", "`some.txt` has no known format; "),
+    ("parts --data photos", "`photos/daisy/0.png`: the model takes features; these are images."),
+    ("parts --data parts.csv --part none", "`parts.csv` has no part 'none'; it has train, val, test."),
+    ("parts --data plain.csv --part test", "`plain.csv` has no parts, so none is called 'test': leave out"),
+    ("parts --data parts.csv --part test --id a", "rows of the part 'test' are numbered; leave out the id column 'a'."),
+    ("parts --data parts.csv --reader {zzz:", "--reader is not YAML: "),
+    ("parts --data parts.csv --reader 5", "--reader must be an object like '{label: species}'; got '5'."),
+    ("parts --data parts.csv --reader '{zzz: 1}'", "reader options must be among text, features, "),
+    ("parts --data parts.csv --reader '{features: 5}'", "reader option `features` must be a text or a list, "),
+    ("parts --data parts.csv --data-format zzz", "`format` must be one of cifar, "),
+    ("texts --data parts.csv", "`parts.csv`: has no column 'words' for `text`; it has "),
+    ("texts --data some.txt --reader {size:1}", "reader options must be among encoding; got 'size:1'."),
+    ("photos-model --data broken", "`broken/2.png` cannot be read as an image: "),
+    ("photos-model --data nothing", "`nothing` has no known format; "),
+    ("photos-model --data parts.csv", "`parts.csv` line 2: 'species' must be a finite number; got "),
 ]
 EVALUATE = [
     ("logits.npy none.csv --logits", "`none.csv` does not exist."),
@@ -127,19 +193,26 @@ EVALUATE = [
     ),
     ("logits.npy hot.npy --logits --threshold nan", "the threshold must be finite; got nan."),
     ("logits.npy hot.npy --logits --one-class", "`hot.npy` row 0: exactly one label must be positive; got 0."),
-    ("logits.npy few.npy --logits", "`few.npy` must have labels for each of the 50 rows of `logits.npy`; got 3."),
     ("logits.npy classes.npy --probabilities", "`logits.npy` row 0: probabilities must lie in [0, 1]; that of label"),
     (
         "probs.npy classes.npy --probabilities --rule error.json",
         "`error.json` was calibrated on logits, but",
     ),
     ("folder y.txt --data x.csv", "LABELS is for files of scores, but `folder` is a model."),
+    ("parts --data header.csv", "`header.csv` holds no rows."),
+    ("parts --data unlabeled.csv", "`unlabeled.csv`: has no column 'species' for `label`; it has "),
+    ("parts --data hole.csv", "`hole.csv` line 6: 'species' must name a class; got an empty cell."),
+    ("parts --data dev.csv", "`dev.csv` has no part test: choose one of early, late."),
+    ("arrays --data inf.npz", f"`inf.npz` row {TEST_ROW}: features must be finite; got inf."),
+    ("parts --data parts.csv --rule none.json", "`none.json` cannot be read: No such file or directory."),
+    ("parts --data parts.csv --threshold 0.4", "a threshold applies to sets of labels, and these rows have one class"),
+    ("parts --data parts.csv --id a", "--id is for files of scores, but `parts` is a model."),
+    ("cut --data parts.csv", "`cut/model.safetensors` "),
 ]
 CALIBRATE = [
     ("logits.npy --rule top-k --k 2", "one of the arguments --logits --probabilities is required"),
     ("logits.npy --logits --rule best", "argument --rule: invalid choice: 'best'"),
     ("logits.npy --logits --rule top-k", "--rule top-k needs --k."),
-    ("logits.npy --logits --rule top-k --k 7", "k must be at most the number of labels, 4; got 7."),
     ("logits.npy --logits --rule average-k --k inf", "k must be at most the number of labels, 4; got inf."),
     ("logits.npy --logits --rule top-k --k 2.5", "`k` must be an integer, at least 1; got 2.5."),
     ("logits.npy --logits --rule average-k --k nan", "`k` must be finite and at least 0; got nan."),
@@ -148,11 +221,9 @@ CALIBRATE = [
         "logits.npy y.txt --logits --rule average-error --alpha 0.1 --deterministic",
         "--deterministic does not apply to --rule average-error, which takes --alpha.",
     ),
-    ("logits.npy y.txt --logits --rule average-error --alpha 1", "`alpha` must lie strictly between 0 and 1; got 1.0."),
     ("logits.npy --logits --rule average-error --alpha 0.1", "--rule average-error is fitted on true labels: LABELS"),
     ("logits.npy --logits --rule top-k --k 2 --labels-key y", "--labels-key names an array of LABELS, which are not"),
     ("probs.npy --probabilities --rule top-k --k 2 --link softmax", "--link turns logits into probabilities, but"),
-    ("logits.npy two.txt --logits --rule average-error --alpha 0.1", "`two.txt` must have labels for each of the 50"),
     ("logits.npy absent.npy --logits --rule recall-control --alpha 0.1", "`labels` must have at least one positive"),
     ("logits.npy --logits --rule top-k --k 2 -o folder", "`folder` cannot be written: it is a folder."),
     ("logits.npy --logits --rule top-k --k 2 -o /dev/null", "`/dev/null` cannot be written: it is not a regular file."),
@@ -214,7 +285,6 @@ FIT = [
     ("digits --epochs 1.5 --output m", "--epochs must be a whole number; got '1.5'."),
     ("digits --epochs 0 --output m", "`epochs` must be at least 1; got 0."),
     ("digits --reader 5 --output m", "--reader must be an object like '{name: value}'; got '5'."),
-    ("digits --optimizer zzz --output m", "`optimizer` must be one of adamw, sgd; got 'zzz'."),
     ("digits --milestones [a] --output m", "--milestones must be a list, each a number; got '[a]'."),
     ("digits --reader.zzz 1 --output m", "reader options must be among val, test, seed; got 'zzz'."),
     (
@@ -234,6 +304,19 @@ FIT = [
     ("digits --output y.txt", "`y.txt` cannot be written: it is not a folder."),
     ("digits --output y.txt/below", "`y.txt/below` cannot be written: `"),
     ("digits --output m --resume", "`m` holds no run to resume."),
+    (f"parts.csv {TRAIN} --k 99", "`k` must lie in (0, 7], the number of labels; got 99"),
+    (f"parts.csv {TRAIN} --loss_options '{{zzz: 1}}'", "`loss` 'cross_entropy': "),
+    (f"parts.csv {TRAIN} --nodes 2", "MASTER_ADDR must be set in the environment with `nodes` 2: "),
+    ("digits --encoder timm:zzz --output m", "`encoder` 'timm:zzz' needs timm: run `pip install timm`."),
+    (f"nan.csv {TRAIN}", f"`nan.csv` line {EARLY_ROW + 2}: 'b' must be a finite number; got 'nan'."),
+    ("inf.npz --k 2 --output m", f"`inf.npz` must have finite features; those of row {TEST_ROW} are not."),
+    (f"one.csv {TRAIN}", "`one.csv` must have at least 2 labels; got 1."),
+    (f"header.csv {TRAIN}", "`header.csv` holds no rows."),
+    (f"no-test.csv {TRAIN}", "`no-test.csv` must have parts train and test; it has "),
+    ("hole.csv --reader '{label: species}' --output m", "`hole.csv` line 6: 'species' must name a class; got an empty"),
+    ("parts.csv --reader '{label: [a]}' --output m", "reader option `label` must be a text or null; got ('a',)."),
+    ("parts.csv --reader '{features: 5}' --output m", "reader option `features` must be a text or a list, each a text"),
+    ("parts.csv --reader '{zzz: 1}' --output m", "reader options must be among text, features, "),
 ]
 COMPARE = [
     ("digits", "--losses or --candidates must say what to compare."),
@@ -245,6 +328,14 @@ COMPARE = [
     ("digits --candidates.a.epochs 0", "--candidates a: `epochs` must be at least 1; got 0."),
     ("digits --losses bce --candidates.bce.epochs 2", "--candidates must have names of their own; 'bce' is one of"),
     ("digits --losses cross_entropy --target zzz", "--target must be one of "),
+    ("digits --candidates '{a: {epochs: many}}'", "--candidates a: `epochs` must be an integer; got"),
+    ("digits --candidates '{1: {}}'", "--candidates must be an object like '{name: value}'; got"),
+    ("digits --losses lml_nll --jobs 0", "`jobs` must be at least 1; got 0."),
+    ("digits --losses lml_nll --cluster dask://host", "`cluster` must be local, dask://HOST:PORT or ray://HOST:PORT"),
+    ("digits --losses lml_nll zzz", "`loss` must be one of"),
+    ("digits --losses lml_nll --k 99", "`k` must lie in (0, 10]"),
+    ("digits --losses lml_nll --target average_size", "--target must be one of "),
+    ("sets.npz --losses lml_nll focal --k 2", "`loss` 'focal' is for one class per row"),
 ]
 OTHERS = [
     ("", "a COMMAND must be given; see `shortlist --help`."),
@@ -275,10 +366,15 @@ CASES = [(f"{command} {arguments}".strip(), start) for command, cases in TABLES.
 
 
 @pytest.mark.parametrize(("line", "sentence"), CASES, ids=[line for line, _ in CASES])
-def test_a_mistake_is_one_sentence_and_nothing_is_written(folder, monkeypatch, capsys, line, sentence):
+def test_a_mistake_is_one_sentence_before_any_work_and_nothing_is_written(folder, monkeypatch, capsys, line, sentence):
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(table_files, "BLOCK", 50)  # Rows come in several blocks.
+    monkeypatch.setattr(model_scores, "_ROWS", 40)
+    monkeypatch.setattr(SetClassifier, "training_step", None)
+    monkeypatch.setitem(sys.modules, "timm", None)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
     before = sorted(os.listdir())
-    arguments = line.split()
+    arguments = shlex.split(line)
     if arguments[:1] in (["predict"], ["calibrate"]) and "-o" not in arguments:
         arguments += ["-o", "sets.jsonl"]
     code = main(arguments)

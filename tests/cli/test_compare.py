@@ -14,7 +14,7 @@ from shortlist.train import FitOptions
 from shortlist.train import compare as library
 from shortlist.train.comparison import runs
 from tests.cli.command import command
-from tests.cli.test_fit import QUICK, folder, reader  # noqa: F401
+from tests.cli.trained import QUICK, reader
 
 run, refused = command("compare")
 
@@ -36,7 +36,7 @@ def trained(monkeypatch) -> list[tuple[str, int]]:
     return calls
 
 
-def test_json_holds_what_the_library_finds(capsys, folder):  # noqa: F811
+def test_json_holds_what_the_library_finds(capsys, training_files):
     code, out, err = run(capsys, *PARTS, *TWO, "--seeds", "2", "--seed", "4", "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
@@ -55,7 +55,7 @@ def test_json_holds_what_the_library_finds(capsys, folder):  # noqa: F811
             assert found["intervals"][name][figure] == {"mean": interval.mean, "half_width": interval.half_width}
 
 
-def test_one_seed_has_no_interval_and_the_json_still_parses_strictly(capsys, folder):  # noqa: F811
+def test_one_seed_has_no_interval_and_the_json_still_parses_strictly(capsys, training_files):
     def refuse(word: str) -> None:
         raise AssertionError(word)
 
@@ -64,7 +64,7 @@ def test_one_seed_has_no_interval_and_the_json_still_parses_strictly(capsys, fol
     assert found["intervals"]["lml_nll"]["top1_error"]["half_width"] is None
 
 
-def test_the_table_marks_the_best_and_names_the_winner(capsys, folder):  # noqa: F811
+def test_the_table_marks_the_best_and_names_the_winner(capsys, training_files):
     code, out, _ = run(capsys, *PARTS, *TWO, "--seeds", "2", "--target", "top1_error")
     assert code == 0
     assert re.search(r"^│ lml_nll  .* \d+\.\d+ ± \d+\.\d+", out, re.M)
@@ -74,7 +74,7 @@ def test_the_table_marks_the_best_and_names_the_winner(capsys, folder):  # noqa:
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "200"])
-def test_numbers_keep_their_stars_in_terminals_of_any_width(capsys, folder, monkeypatch, columns):  # noqa: F811
+def test_numbers_keep_their_stars_in_terminals_of_any_width(capsys, training_files, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     out = run(capsys, "sets.npz", *QUICK, "--losses", "bce", "warp", "--seeds", "2")[1]
     lines = [line for line in out.splitlines() if line.startswith("│")]
@@ -99,7 +99,7 @@ def test_a_world_of_known_probabilities_shows_the_optimum(capsys, tmp_path, monk
     assert "`shortlist report runs` makes a page of it." in out
 
 
-def test_candidates_have_options_of_their_own(capsys, folder, trained):  # noqa: F811
+def test_candidates_have_options_of_their_own(capsys, training_files, trained):
     Path("run.yaml").write_text(
         "candidates:\n  small: {loss: lml_nll, learning_rate: 1e-2}\n  big, too: {loss: bce}\nseeds: 1\n"
     )
@@ -109,7 +109,7 @@ def test_candidates_have_options_of_their_own(capsys, folder, trained):  # noqa:
     assert [*json.loads(out)["runs"]] == ["small", "big, too"]
 
 
-def test_an_audit_counts_the_sets_that_a_layer_can_never_rank_first(capsys, folder):  # noqa: F811
+def test_an_audit_counts_the_sets_that_a_layer_can_never_rank_first(capsys, training_files):
     narrow = "{narrow: {loss: bce, head: bottleneck, head_options: {bottleneck: 1}}, wide: {loss: bce}}"
     code, out, _ = run(capsys, "sets.npz", *QUICK, "--candidates", narrow, "--seeds", "1", "--audit", "true", "--json")
     assert code == 0
@@ -119,14 +119,14 @@ def test_an_audit_counts_the_sets_that_a_layer_can_never_rank_first(capsys, fold
     assert sum(row["unargmaxable"] for row in audits["narrow"]["by_size"]) == audits["narrow"]["unargmaxable"]
 
 
-def test_sets_are_judged_by_the_recall_that_was_asked_for(capsys, folder):  # noqa: F811
+def test_sets_are_judged_by_the_recall_that_was_asked_for(capsys, training_files):
     _, out, _ = run(capsys, "sets.npz", *QUICK, "--losses", "bce", "lml_nll", "--seeds", "1", "--json")
     found = json.loads(out)
     assert found["target"] == "recall@2"
     assert {"map", "recall@2", "ndcg@5"} <= found["best"].keys()
 
 
-def test_finished_runs_in_a_folder_are_not_trained_again(capsys, folder, trained):  # noqa: F811
+def test_finished_runs_in_a_folder_are_not_trained_again(capsys, training_files, trained):
     first = run(capsys, *PARTS, *TWO, "--seeds", "1", "--output", "runs", "--json")
     assert trained == [("cross_entropy", 0), ("lml_nll", 0)]
     assert run(capsys, *PARTS, *TWO, "--seeds", "1", "--output", "runs", "--json") == first
@@ -137,7 +137,7 @@ def test_finished_runs_in_a_folder_are_not_trained_again(capsys, folder, trained
     assert sentence.endswith("result.json` holds another run (batch_size was 128 and is 32); choose another folder.")
 
 
-def test_options_come_from_yaml_with_flags_over_them(capsys, folder, trained):  # noqa: F811
+def test_options_come_from_yaml_with_flags_over_them(capsys, training_files, trained):
     Path("run.yaml").write_text("losses: [lml_nll, cross_entropy]\nseeds: 1\nk: 2\nepochs: 1\nseed: 7\n")
     arguments = ["plain.csv", *reader(), "--encoder_options", "{hidden: [8]}", "--config", "run.yaml", "--json"]
     code, out, _ = run(capsys, *arguments, "--seed", "8")
@@ -146,35 +146,7 @@ def test_options_come_from_yaml_with_flags_over_them(capsys, folder, trained):  
     assert json.loads(out)["target"] == "average2_error"
 
 
-MISTAKES = {
-    "a wrong type": (["--candidates", "{a: {epochs: many}}"], "--candidates a: `epochs` must be an integer; got"),
-    "a list for a loss": (
-        ["--candidates", "{a: {loss: [lml_nll]}}"],
-        "--candidates a: `loss` must be text; got ['",
-    ),
-    "a number for options": (
-        ["--candidates", "{a: {loss_options: 3}}"],
-        "--candidates a: `loss_options` must map names",
-    ),
-    "a number as a name": (["--candidates", "{1: {}}"], "--candidates must be an object like '{name: value}'; got"),
-    "no jobs": ([*TWO, "--jobs", "0"], "`jobs` must be at least 1; got 0."),
-    "no cluster": ([*TWO, "--cluster", "dask://host"], "`cluster` must be local, dask://HOST:PORT or ray://HOST:PORT"),
-    "unknown loss": (["--losses", "lml_nll", "zzz"], "`loss` must be one of"),
-    "k above n": ([*TWO, "--k", "99"], "`k` must lie in (0, 7]"),
-    "a target without an aim": ([*TWO, "--target", "average_size"], "--target must be one of "),
-    "a loss of classes on sets": (["--losses", "lml_nll", "focal"], "`loss` 'focal' is for one class per row"),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_one_sentence_before_anything_is_trained(capsys, folder, trained, name):  # noqa: F811
-    arguments, start = MISTAKES[name]
-    data = ["sets.npz", *QUICK] if "sets" in name else PARTS
-    assert refused(capsys, *data, *arguments).startswith(start)
-    assert not trained
-
-
-def test_every_model_of_a_comparison_is_evaluated_on_the_parts_it_was_trained_with(capsys, folder):  # noqa: F811
+def test_every_model_of_a_comparison_is_evaluated_on_the_parts_it_was_trained_with(capsys, training_files):
     arguments = ["plain.csv", *reader(), *QUICK, "--losses", "lml_nll", "--seeds", "2", "--output", "runs", "--json"]
     figures = json.loads(run(capsys, *arguments)[1])["runs"]["lml_nll"]
     for seed in ("0", "1"):
@@ -183,7 +155,7 @@ def test_every_model_of_a_comparison_is_evaluated_on_the_parts_it_was_trained_wi
         assert 1 - found["1"] == pytest.approx(figures[seed]["top1_error"])
 
 
-def test_the_report_reads_what_a_comparison_writes_and_shows_its_config(capsys, folder):  # noqa: F811
+def test_the_report_reads_what_a_comparison_writes_and_shows_its_config(capsys, training_files):
     Path("run.yaml").write_text("losses: [lml_nll]\nseeds: 1\n")
     assert run(capsys, *PARTS, "--config", "run.yaml", "--output", "runs")[0] == 0
     document = read_comparison(comparison_file("runs"))

@@ -135,31 +135,3 @@ def test_a_model_runs_once_for_scores_and_sets_unless_memory_is_short(capsys, mo
     monkeypatch.setattr(model_scores, "_MOST_KEPT", 10)
     assert figures(capsys, "parts", "--data", "parts.csv") == found
     assert len(calls) == 3 * once
-
-
-MISTAKES = [
-    ("parts --data header.csv", "`header.csv` holds no rows."),
-    ("parts --data new.csv", "`new.csv`: has no column 'species' for `label`; it has "),
-    ("parts --data hole.csv", "`hole.csv` line 6: 'species' must name a class; got an empty cell."),
-    ("parts --data dev.csv", "`dev.csv` has no part test: choose one of early, late."),
-    ("arrays --data nan.npz", "`nan.npz` row 9: features must be finite; got nan."),
-    ("parts --data parts.csv --rule none.json", "`none.json` cannot be read: No such file or directory."),
-    ("parts --data parts.csv --threshold 0.4", "a threshold applies to sets of labels, and these rows have one class"),
-    ("parts --data parts.csv --id a", "--id is for files of scores, but `parts` is a model."),
-    ("cut --data parts.csv", "`cut/model.safetensors` "),
-]
-
-
-@pytest.mark.parametrize(("arguments", "sentence"), MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
-def test_a_mistake_is_one_sentence(capsys, arguments, sentence):
-    Path("header.csv").write_text("a,b,c,d,species,part\n")
-    write_table("new.csv")
-    write_table("hole.csv", VALUES[:9], species=[*NAMES[:4], "", *NAMES[5:9]])
-    write_table("dev.csv", VALUES[:9], species=NAMES[:9], part=["early", "late", "late"] * 3)
-    wrong = VALUES.copy()
-    wrong[9, 1] = np.nan
-    np.savez("nan.npz", x=wrong, y=DATA.targets.numpy(), label_names=np.array(DATA.label_names))
-    Path("cut").mkdir(exist_ok=True)
-    for file in Path("parts").glob("*.*"):
-        Path("cut", file.name).write_bytes(file.read_bytes()[: 300 if file.suffix == ".safetensors" else None])
-    assert refused(capsys, *arguments.split()).startswith(sentence)

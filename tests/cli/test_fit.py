@@ -1,10 +1,8 @@
 """``shortlist fit``: a model that loads, metrics as JSON, options from YAML and flags, one sentence for mistakes."""
 
 import json
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,48 +10,14 @@ from shortlist.data import open_dataset
 from shortlist.train import FitOptions, SetClassifier, checkpoints, evaluate, fit, load_model
 from shortlist.train.data_source import open_training_data
 from tests.cli.command import command
-from tests.train.small_data import classes, features, label_sets
+from tests.cli.trained import NAMES, PARTS, QUICK, reader, write_table
 
 run, refused = command("fit")
 
-QUICK = ["--epochs", "1", "--k", "2", "--encoder_options", "{hidden: [8]}"]
-PARTS = ("train", "val", "test")
 FULL = "`model` cannot be written: No space left on device."
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
-    """A table with parts, one without, one without validation rows; arrays of classes and of sets."""
-    monkeypatch.chdir(tmp_path)
-    data = classes()
-    rows = features(data).numpy()
-    part = [PARTS[int(index)] for index in data.split.index]
-    names = [data.label_names[int(label)] for label in data.targets]
-    write_table("parts.csv", rows, names, part)
-    write_table("plain.csv", rows, names, None)
-    write_table("no_val.csv", rows, names, ["test" if name == "test" else "train" for name in part])
-    bad = rows.copy()
-    bad[150, 1] = np.nan
-    write_table("bad.csv", bad, names, part)
-    write_table("one.csv", rows, ["only"] * len(rows), part)
-    write_table("hole.csv", rows, ["" if row == 4 else name for row, name in enumerate(names)], part)
-    Path("empty.csv").write_text("")
-    np.savez("sets.npz", x=rows, y=label_sets().targets.numpy().astype(bool))
-    return tmp_path
-
-
-def write_table(path: str, rows: np.ndarray, names: list[str], part: list[str] | None) -> None:
-    lines = ["a,b,c,d,species" + (",part" if part else "")]
-    for index, (row, name) in enumerate(zip(rows.tolist(), names, strict=True)):
-        lines.append(",".join([*map(repr, row), name, *([part[index]] if part else [])]))
-    Path(path).write_text("\n".join(lines) + "\n")
-
-
-def reader(**more: str) -> list[str]:
-    return ["--reader", json.dumps({"label": "species", "features": ["a", "b", "c", "d"], **more})]
-
-
-def test_a_model_is_trained_evaluated_and_saved_as_the_library_does(capsys, folder):
+def test_a_model_is_trained_evaluated_and_saved_as_the_library_does(capsys, training_files):
     code, out, err = run(capsys, "parts.csv", *reader(split="part"), *QUICK, "--output", "model", "--json")
     assert (code, err) == (0, "")
     figures = json.loads(out)
@@ -74,7 +38,7 @@ def test_a_model_is_trained_evaluated_and_saved_as_the_library_does(capsys, fold
     ]
 
 
-def test_a_table_and_the_folder_are_printed(capsys, folder):
+def test_a_table_and_the_folder_are_printed(capsys, training_files):
     code, out, err = run(capsys, "parts.csv", *reader(split="part"), *QUICK, "--output", "[model]")
     assert (code, err) == (0, "")
     for word in ("parts", "cross_entropy", "top1_error", "average2_error", "best_epoch", "Model: [model]"):
@@ -87,16 +51,17 @@ def data_of(path: str, seed: int = 0, **more: str):
     return open_training_data(path, format=None, reader=options, seed=seed)
 
 
-def test_a_dataset_without_parts_gets_a_tenth_each_for_validation_and_test(capsys, folder):
+def test_a_dataset_without_parts_gets_a_tenth_each_for_validation_and_test(capsys, training_files):
     data = data_of("plain.csv")
-    assert data.split.names == PARTS
+    assert data.split.names == ("train", "val", "test")
     assert data.split.counts().tolist() == [192, 24, 24]
     code, out, _ = run(capsys, "plain.csv", *reader(), *QUICK, "--output", "model", "--json")
     assert code == 0
     assert json.loads(out)["epochs"] == 1
 
 
-def test_a_dataset_without_validation_rows_gives_a_tenth_of_its_training_rows(capsys, folder):
+def test_a_dataset_without_validation_rows_gives_a_tenth_of_its_training_rows(capsys, training_files):
+    write_table("no_val.csv", species=NAMES, part=["test" if part == "test" else "train" for part in PARTS])
     given = data_of("parts.csv", split="part")
     data = data_of("no_val.csv", split="part")
     assert data.split.counts().tolist() == [192 - 20, 20, 48]
@@ -107,14 +72,7 @@ def test_a_dataset_without_validation_rows_gives_a_tenth_of_its_training_rows(ca
     assert run(capsys, "no_val.csv", *reader(split="part"), *QUICK, "--output", "model")[0] == 0
 
 
-def test_a_dataset_without_training_or_test_rows_is_one_sentence(capsys, folder):
-    text = Path("parts.csv").read_text().replace(",test\n", ",dev\n")
-    Path("no_test.csv").write_text(text)
-    sentence = refused(capsys, "no_test.csv", *reader(split="part"), *QUICK, "--output", "model")
-    assert sentence.startswith("`no_test.csv` must have parts train and test; it has ")
-
-
-def test_options_come_from_yaml_with_flags_over_them(capsys, folder):
+def test_options_come_from_yaml_with_flags_over_them(capsys, training_files):
     Path("run.yaml").write_text(
         "epochs: 3\nk: 2\nloss: lml_nll\nlearning_rate: 0.01\npatience: 0\nencoder_options: {hidden: [8]}\n"
         "reader: {label: species, features: [a, b, c, d], split: part}\n"
@@ -132,64 +90,13 @@ def test_options_come_from_yaml_with_flags_over_them(capsys, folder):
     assert options["encoder_options"] == {"hidden": [8]}
 
 
-MISTAKES = {
-    "k above n": ([*QUICK, "--k", "99"], "`k` must lie in (0, 7], the number of labels; got 99"),
-    "unknown option of the loss": ([*QUICK, "--loss_options", "{zzz: 1}"], "`loss` 'cross_entropy': "),
-    "a node that is nowhere": ([*QUICK, "--nodes", "2"], "MASTER_ADDR must be set in the environment with `nodes` 2: "),
-    "missing library": (
-        ["digits", "--encoder", "timm:zzz", "--output", "m"],
-        "`encoder` 'timm:zzz' needs timm: run `pip install timm`.",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_one_sentence_and_code_2(capsys, folder, monkeypatch, name):
-    monkeypatch.setitem(sys.modules, "timm", None)
-    monkeypatch.delenv("MASTER_ADDR", raising=False)
-    arguments, start = MISTAKES[name]
-    if arguments and arguments[0].startswith("--"):
-        arguments = ["parts.csv", *reader(split="part"), *arguments, "--output", "m"]
-    assert refused(capsys, *arguments).startswith(start)
-    assert not Path("m").exists()
-
-
-@pytest.mark.parametrize(
-    ("path", "start"),
-    [
-        ("bad.csv", "`bad.csv` line 152: 'b' must be a finite number; got 'nan'."),
-        ("one.csv", "`one.csv` must have at least 2 labels; got 1."),
-        ("hole.csv", "`hole.csv`"),
-    ],
-)
-def test_data_that_do_not_fit_are_one_sentence(capsys, folder, path, start):
-    sentence = refused(capsys, path, *reader(split="part"), *QUICK, "--output", "m")
-    assert sentence.startswith(start)
-    assert path != "hole.csv" or "row" in sentence or "line" in sentence
-
-
-def test_a_table_without_rows_is_one_sentence(capsys, folder):
-    Path("header.csv").write_text("a,b,c,d,species,part\n")
-    assert refused(capsys, "header.csv", *reader(), *QUICK, "--output", "m") == "`header.csv` holds no rows."
-
-
-def test_a_test_row_that_is_not_finite_is_found_before_anything_is_trained(capsys, folder, monkeypatch):
-    monkeypatch.setattr(SetClassifier, "training_step", None)
-    data = classes()
-    row = int(data.part_rows("test")[3])
-    values = features(data).numpy().copy()
-    values[row, 2] = np.inf
-    np.savez("bad.npz", x=values, y=data.targets.numpy(), split=data.split.index.numpy())
-    sentence = refused(capsys, "bad.npz", *QUICK, "--output", "m")
-    assert sentence == f"`bad.npz` must have finite features; those of row {row} are not."
-    assert not Path("m/model.json").exists()
-
-
 @pytest.mark.parametrize("part", ["train", "test"])
-def test_an_unreadable_image_is_one_sentence_and_that_of_a_test_row_comes_first(capsys, folder, monkeypatch, part):
+def test_an_unreadable_image_is_one_sentence_and_a_test_row_comes_first(capsys, training_files, monkeypatch, part):
     from PIL import Image
 
-    for place, (where, name) in enumerate((where, name) for where in PARTS for name in ("owl", "rose")):
+    for place, (where, name) in enumerate(
+        (where, name) for where in ("train", "val", "test") for name in ("owl", "rose")
+    ):
         for number in range(3):
             path = Path("photos", where, name, f"{number}.png")
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -204,17 +111,8 @@ def test_an_unreadable_image_is_one_sentence_and_that_of_a_test_row_comes_first(
     assert refused(capsys, *arguments, "--loss", "zzz").startswith("`loss` must be one of")
 
 
-def test_a_reader_gets_lists_of_yaml_as_it_takes_them(capsys, folder):
-    for value, sentence in (
-        ("{label: [a]}", "reader option `label` must be a text or null; got ('a',)."),
-        ("{features: 5}", "reader option `features` must be a text or a list, each a text or null; got 5."),
-        ("{zzz: 1}", "reader options must be among text, features, "),
-    ):
-        assert refused(capsys, "parts.csv", "--reader", value, "--output", "m").startswith(sentence)
-
-
 @pytest.mark.parametrize("epoch", [0, 2])
-def test_resume_continues_the_same_run_and_no_other(capsys, folder, monkeypatch, epoch):
+def test_resume_continues_the_same_run_and_no_other(capsys, training_files, monkeypatch, epoch):
     arguments = ["parts.csv", *reader(split="part"), *QUICK, "--epochs", "3", "--json", "--output"]
     wanted = run(capsys, *arguments, "whole")
     steps, step = [], SetClassifier.training_step
@@ -237,7 +135,7 @@ def test_resume_continues_the_same_run_and_no_other(capsys, folder, monkeypatch,
     assert refused(capsys, *arguments, "model", "--resume") == "`model` holds no run to resume."
 
 
-def test_a_node_that_is_not_the_first_says_where_the_model_is(capsys, folder, monkeypatch):
+def test_a_node_that_is_not_the_first_says_where_the_model_is(capsys, training_files, monkeypatch):
     for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"), ("NODE_RANK", "1")):
         monkeypatch.setenv(name, value)
     arguments = ["parts.csv", *reader(split="part"), *QUICK, "--output", "model"]
@@ -249,7 +147,7 @@ def test_a_node_that_is_not_the_first_says_where_the_model_is(capsys, folder, mo
     assert {path: path.stat().st_mtime_ns for path in Path("model").rglob("*")} == written
 
 
-def test_a_full_disk_is_one_sentence(capsys, folder, monkeypatch):
+def test_a_full_disk_is_one_sentence(capsys, training_files, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")
 

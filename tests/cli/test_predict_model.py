@@ -166,68 +166,6 @@ def test_an_interrupted_model_resumes_and_scores_no_row_twice(model, data, capsy
         os.remove(path)
 
 
-def bad_files() -> None:
-    Path("empty.csv").write_text("")
-    Path("header.csv").write_text("a,b,c,d\n")
-    write_table("three.csv", VALUES[:, :3])
-    wrong = VALUES[:60].copy()
-    wrong[35, 1] = np.nan
-    write_table("nan.csv", wrong)
-    np.save("nan.npy", wrong)
-    wrong[35, 1] = np.inf
-    np.savez("inf.npz", x=wrong)
-    np.save("wide.npy", np.zeros((4, 5), dtype=np.float32))
-    np.save("no-rows.npy", VALUES[:0])
-    np.savez("words.npz", x=np.array([["a", "b"]]))
-    Path("list.jsonl").write_text('{"a": 1, "b": 2, "c": 3, "d": 4}\n{"a": 1, "b": 2, "d": 4, "c": null}\n')
-    Path("some.txt").write_text("a\n")
-    Path("broken").mkdir(exist_ok=True)
-    Path("broken/1.png").write_bytes(Path("photos/owl/1.png").read_bytes())
-    Path("broken/2.png").write_bytes(Path("photos/owl/1.png").read_bytes()[:45])
-    Path("nothing").mkdir(exist_ok=True)
-
-
-MISTAKES = [
-    ("parts --data empty.csv", "`empty.csv` is empty."),
-    ("parts --data header.csv", "`header.csv` holds no rows."),
-    ("parts --data three.csv", "`three.csv`: has no column 'd' for `features`; it has 'a', 'b', 'c'."),
-    ("parts --data nan.csv", "`nan.csv` line 37: 'b' must be a finite number; got 'nan'."),
-    ("parts --data nan.npy", "`nan.npy` row 35: features must be finite; got nan."),
-    ("parts --data inf.npz", "`inf.npz` row 35: features must be finite; got inf."),
-    ("parts --data wide.npy", "`wide.npy` must have features of shape (4,); got features (5,)."),
-    ("parts --data no-rows.npy", "`no-rows.npy` holds no rows."),
-    ("parts --data words.npz", "`words.npz` 'x' must hold numbers"),
-    ("parts --data list.jsonl", "`list.jsonl` line 2: 'c' must be a finite number; got None."),
-    ("parts --data none.csv", "`none.csv` does not exist."),
-    ("parts --data some.txt", "`some.txt` has no known format; "),
-    ("parts --data photos", "`photos/daisy/0.png`: the model takes features; these are images."),
-    ("parts --data parts.csv --part none", "`parts.csv` has no part 'none'; it has train, val, test."),
-    (
-        "parts --data plain.csv --part test",
-        "`plain.csv` has no parts, so none is called 'test': leave out",
-    ),
-    ("parts --data parts.csv --part test --id a", "rows of the part 'test' are numbered; leave out the id column 'a'."),
-    ("parts --data parts.csv --reader {zzz:", "--reader is not YAML: "),
-    ("parts --data parts.csv --reader 5", "--reader must be an object like '{label: species}'; got '5'."),
-    ('parts --data parts.csv --reader {"zzz":1}', "reader options must be among text, features, "),
-    ('parts --data parts.csv --reader {"features":5}', "reader option `features` must be a text or a list, "),
-    ("parts --data parts.csv --data-format zzz", "`format` must be one of cifar, "),
-    ("texts --data parts.csv", "`parts.csv`: has no column 'words' for `text`; it has "),
-    ("texts --data some.txt --reader {size:1}", "reader options must be among encoding; got 'size:1'."),
-    ("photos-model --data broken", "`broken/2.png` cannot be read as an image: "),
-    ("photos-model --data nothing", "`nothing` has no known format; "),
-    ("photos-model --data parts.csv", "`parts.csv` line 2: 'species' must be a finite number; got "),
-]
-
-
-@pytest.mark.parametrize(("arguments", "sentence"), MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
-def test_a_mistake_is_one_sentence_with_file_and_row_and_writes_nothing(capsys, arguments, sentence):
-    bad_files()
-    before = sorted(os.listdir())
-    assert refused(capsys, *arguments.split(), "-o", "never.jsonl").startswith(sentence)
-    assert sorted(os.listdir()) == before
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

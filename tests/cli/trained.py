@@ -14,7 +14,12 @@ DATA = classes()
 VALUES = features(DATA).numpy()
 NAMES = [DATA.label_names[int(label)] for label in DATA.targets]
 PARTS = [("train", "val", "test")[int(part)] for part in DATA.split.index]
-QUICK = ["--epochs", "1", "--k", "2", "--encoder_options", "{hidden: [8]}", "--json"]
+QUICK = ["--epochs", "1", "--k", "2", "--encoder_options", "{hidden: [8]}"]
+
+
+def reader(**more: str) -> list[str]:
+    """How the tables are read, as an option."""
+    return ["--reader", json.dumps({"label": "species", "features": ["a", "b", "c", "d"], **more})]
 
 
 def write_table(path: str, values: np.ndarray = VALUES, delimiter: str = ",", **columns: list[str]) -> None:
@@ -36,12 +41,17 @@ def write_images(folder: str, count: int = 10, size: tuple[int, int] = (8, 8)) -
             Image.new("RGB", size, (100 * place, number, 0)).save(Path(folder, name, f"{number}.png"))
 
 
-def write_files() -> None:
-    """Data to train on, in the current folder."""
+def write_features() -> None:
+    """A table with parts, one without, arrays of classes and of sets, in the current folder."""
     write_table("parts.csv", species=NAMES, part=PARTS)
     write_table("plain.csv", species=NAMES)
     np.savez("arrays.npz", x=VALUES, y=DATA.targets.numpy(), label_names=np.array(DATA.label_names))
     np.savez("sets.npz", x=VALUES, y=label_sets().targets.numpy().astype(bool))
+
+
+def write_files() -> None:
+    """Data of every kind to train on, in the current folder."""
+    write_features()
     lines = [f"{name} is a word,{name}" for name in ("owl", "fox", "hare") for _ in range(20)]
     Path("texts.csv").write_text("words,label\n" + "\n".join(lines) + "\n")
     write_images("photos")
@@ -51,7 +61,7 @@ def train(model: str, data: str, *options: str, reader: dict[str, object] | None
     """Run ``shortlist fit`` and return its metrics."""
     read = [] if reader is None else ["--reader", json.dumps(reader)]
     with redirect_stdout(io.StringIO()) as out:
-        assert main(["fit", data, *read, *QUICK, *options, "--output", model]) == 0
+        assert main(["fit", data, *read, *QUICK, "--json", *options, "--output", model]) == 0
     return json.loads(out.getvalue())
 
 
