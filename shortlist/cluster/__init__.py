@@ -1,4 +1,4 @@
-"""Many tasks on the processes of this machine, on a Dask cluster or on a Ray cluster; lost ones are repeated."""
+"""Run tasks on local processes, a Dask cluster or a Ray cluster, and retry those that are lost."""
 
 from shortlist.cluster.address import check_cluster
 from shortlist.cluster.tasks import run_tasks

@@ -1,4 +1,4 @@
-"""Addresses of clusters, ``local``, ``dask://HOST:PORT`` or ``ray://HOST:PORT``, and checks before work is sent."""
+"""Cluster addresses (``local``, ``dask://HOST:PORT``, ``ray://HOST:PORT``) and checks before sending work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_address(text: str) -> Address:
     """Parse an address.
 
     Raises:
-        InputError: if it has another form.
+        InputError: if the address is invalid.
 
     Example:
         >>> read_address("dask://10.0.0.5:8786")[1:], read_address("ray://")[1:]
@@ -54,10 +54,10 @@ def read_address(text: str) -> Address:
 
 
 def check_cluster(text: str) -> None:
-    """Check that an address is valid and that something listens there, before hours of work are prepared for it.
+    """Check that an address is valid and that something listens there, before preparing hours of work.
 
     Raises:
-        InputError: if it is not an address.
+        InputError: if the address is invalid.
         ConnectionError: if nothing listens there.
 
     Example:
@@ -77,20 +77,20 @@ def check_cluster(text: str) -> None:
 
 
 def unreachable(address: Address, reason: object) -> ConnectionError:
-    """Return the error for a cluster that does not answer; of a long reason the first line counts."""
+    """Return the error for a cluster that does not respond, with the first line of the reason."""
     first = (str(reason).strip().splitlines() or ["no answer"])[0]
     return ConnectionError(f"`{address.text}` cannot be reached: {first.rstrip('.: ')}.")
 
 
 def check_versions(address: Address, found: Mapping[str, object]) -> None:
-    """Check that workers have this release of shortlist; others would fail halfway or compute something else.
+    """Check that workers have the same release of shortlist; others could fail midway or compute something else.
 
     Args:
-        address: of the cluster.
-        found: for each worker its version, or the exception when it was asked. Lost workers are ignored.
+        address: the cluster's address.
+        found: for each worker, its version or the exception that the query raised. Lost workers are ignored.
 
     Raises:
-        ImportError: naming a worker.
+        ImportError: if a worker has no shortlist or another release; names the worker.
     """
     for worker, version in found.items():
         if isinstance(version, ImportError):

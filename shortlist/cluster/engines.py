@@ -1,4 +1,4 @@
-"""Where tasks run: joblib's processes on this machine, a Dask cluster, or a Ray cluster."""
+"""Execution engines: joblib processes on this machine, a Dask cluster, or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from shortlist.extras import require
 _CONNECT_SECONDS = 10
 _WORKERS_RETURN_SECONDS = 60
 _POLL_SECONDS = 0.2
-# Larger buffers are shared between the processes of a machine; joblib maps arrays of this size into memory.
+# Share larger buffers between local processes; joblib memory-maps arrays from this size on.
 _SHARED_BYTES = 2**20
-# Ray itself repeats a task once when its process is lost; after that the next round does.
+# Ray itself retries a task once when its process is lost; after that, the next round does.
 _RAY_RETRIES = 1
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -38,32 +38,33 @@ _unpacked: dict[str, Any] = {}
 
 
 class Engine(ABC):
-    """Runs rounds of calls. A call whose worker is lost has no result and is left to the next round."""
+    """Runs rounds of calls. A call whose worker is lost yields no result and is left to the next round."""
 
     @abstractmethod
     def share(self, common: Any) -> Any:
-        """Send a value to all workers once; the result stands for it among the arguments of calls."""
+        """Send a value to all workers once; pass the returned reference as an argument of calls."""
 
     @abstractmethod
     def results(self, calls: Iterable[Call]) -> Iterator[Any]:
-        """Run all calls and yield results as they finish; raise what a call raises."""
+        """Run all calls and yield results as they finish; exceptions in calls propagate."""
 
 
 def open_engine(address: Address, jobs: int | None) -> AbstractContextManager[Engine]:
     """Connect to an engine, or start it.
 
     Args:
-        address: where; for Dask and Ray without a host, one is started on this machine and ended afterwards.
-        jobs: how many calls at a time; None for all that the workers of a cluster take.
+        address: the engine's address; for Dask and Ray without a host, a local cluster is started and shut down
+            afterwards.
+        jobs: maximum number of concurrent calls; None for as many as the workers of a cluster accept.
 
     Raises:
-        ConnectionError, ImportError: if nobody answers, or workers have another release of shortlist.
+        ConnectionError, ImportError: if the cluster does not respond, or workers have another release of shortlist.
     """
     return {"local": _local, "dask": _dask, "ray": _ray}[address.engine](address, jobs)
 
 
 class SharedValue(ABC):
-    """Travels with calls in place of a large value, which a process unpacks once."""
+    """A reference to a large value; travels with calls in its place, and each process unpacks it once."""
 
     @abstractmethod
     def value(self) -> Any:
@@ -71,7 +72,7 @@ class SharedValue(ABC):
 
 
 def _unpack_once(token: str, unpack: Callable[[], Any]) -> Any:
-    """Return what ``unpack`` returns, and keep it for the next call; only one, because such values are large."""
+    """Return the result of ``unpack`` and cache it for the next call; caches only one, because values are large."""
     if token not in _unpacked:
         _unpacked.clear()
         _unpacked[token] = unpack()
@@ -82,10 +83,10 @@ def _unpack_once(token: str, unpack: Callable[[], Any]) -> Any:
 
 
 class MappedValue(SharedValue):
-    """A value whose large arrays joblib writes to a file in memory that all processes map, read-only.
+    """A value whose large arrays joblib writes to a shared-memory file that all processes map read-only.
 
     Args:
-        value: anything that cloudpickle takes.
+        value: anything that cloudpickle can serialize.
     """
 
     def __init__(self, value: Any) -> None:
@@ -93,7 +94,7 @@ class MappedValue(SharedValue):
         self._pickled: list[np.ndarray] = []
 
     def __getstate__(self) -> tuple[str, list[np.ndarray]]:
-        """Pickle when it is first sent; joblib recognizes an array that it has seen before."""
+        """Pickle on the first send; joblib recognizes arrays that it has seen before."""
         if not self._pickled:
             large: list[np.ndarray] = []
 
@@ -113,7 +114,7 @@ class MappedValue(SharedValue):
         self._token, self._pickled = state
 
     def value(self) -> Any:
-        """Return the value itself, or this process's only copy."""
+        """Return the value itself, or this process's cached copy."""
         if hasattr(self, "_value"):
             return self._value
         content, *large = self._pickled
@@ -131,9 +132,9 @@ class _LocalEngine(Engine):
         joblib = require("joblib", extra="audit")
         parallel = joblib.Parallel(n_jobs=self._jobs, return_as="generator_unordered", batch_size=1)
         with warnings.catch_warnings():
-            # joblib replaces a process that has grown, which need not be reported.
+            # joblib replaces processes whose memory has grown; this needs no warning.
             warnings.filterwarnings("ignore", message="A worker stopped while some jobs")
-            # When one process is killed, joblib gives up all of them.
+            # When one process is killed, joblib abandons all of them.
             with suppress(BrokenProcessPool), _closing(parallel(_delayed(joblib, calls))) as results:
                 yield from results
 
@@ -145,7 +146,7 @@ def _delayed(joblib: Any, calls: Iterable[Call]) -> Iterator[Any]:
 
 @contextmanager
 def _closing(results: Any) -> Iterator[Any]:
-    """Cancel the rest on exit; joblib would warn of how many tasks are given up."""
+    """Cancel the remaining calls on exit and suppress joblib's warning about abandoned tasks."""
     try:
         yield results
     finally:
@@ -189,7 +190,7 @@ class _FutureEngine(Engine):
         finished: Queue[tuple[Any, Any, BaseException | None]] = Queue()
 
         def collect(future: Any) -> None:
-            # Fetched at once, not when the caller asks: a worker that is killed later takes no result with it.
+            # Fetch results immediately, so that a worker killed later loses none.
             try:
                 finished.put((future, self.fetch(future), None))
             except BaseException as error:
@@ -242,7 +243,7 @@ def _dask(address: Address, jobs: int | None) -> Iterator[Engine]:
     distributed = require("distributed", extra="cluster")
     with _silent_dask(), _dask_client(distributed, address, jobs) as client:
         _wait_for_workers(client, address, _CONNECT_SECONDS)
-        # A function of the standard library, which workers without this package have too.
+        # Use a standard-library function, because workers may not have this package.
         check_versions(address, client.run(resolve_name, "shortlist:__version__", on_error="return"))
         yield _DaskEngine(client, address, jobs)
 
@@ -262,17 +263,17 @@ def _dask_client(distributed: Any, address: Address, jobs: int | None) -> Iterat
 
 
 def _connect_to_dask(distributed: Any, address: Address) -> Any:
-    """Connect in a thread: a server that is not a scheduler can make the client wait forever."""
+    """Connect in a thread, because a server that is not a scheduler can make the client wait forever."""
 
     class Client(distributed.Client):
         def __del__(self) -> None:
-            """Do nothing: without a scheduler, closing would wait for an answer."""
+            """Do nothing; without a scheduler, closing would wait for a response."""
 
     host = f"[{address.host}]" if ":" in str(address.host) else address.host
     found: Queue[Any] = Queue()
 
     def connect() -> None:
-        with suppress(Exception):  # Another kind of server may answer anything.
+        with suppress(Exception):  # Another kind of server may respond with anything.
             found.put(Client(f"tcp://{host}:{address.port}", timeout=_CONNECT_SECONDS, set_as_default=False))
             return
         found.put(None)
@@ -283,12 +284,12 @@ def _connect_to_dask(distributed: Any, address: Address) -> Any:
     except Empty:
         client = None
     if client is None:
-        raise unreachable(address, "no Dask scheduler answers")
+        raise unreachable(address, "no Dask scheduler responds")
     return client
 
 
 def _wait_for_workers(client: Any, address: Address, seconds: float) -> None:
-    """Wait until there is a worker; killed ones may be restarted, and a client may reconnect to its scheduler."""
+    """Wait for a worker; killed ones may be restarted, and the client may reconnect to its scheduler."""
     while client.status == "connecting":
         time.sleep(_POLL_SECONDS)
     try:
@@ -301,7 +302,7 @@ def _wait_for_workers(client: Any, address: Address, seconds: float) -> None:
 
 @contextmanager
 def _silent_dask() -> Iterator[None]:
-    """Silence Dask's reports of lost workers and connections; what matters is raised."""
+    """Silence Dask's logs about lost workers and connections; errors that matter are raised."""
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in ("distributed", "tornado")]
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
@@ -315,7 +316,7 @@ def _silent_dask() -> Iterator[None]:
 
 
 class _RayValue(SharedValue):
-    """A value in Ray's object store, from which a process reads it once."""
+    """A value in Ray's object store; each process reads it once."""
 
     def __init__(self, ref: Any) -> None:
         self._ref = ref
@@ -339,7 +340,7 @@ class _RayEngine(_FutureEngine):
     def fetch(self, future: Any) -> Any:
         try:
             return future.result()
-        except self._ray.exceptions.RayTaskError as error:  # A subclass of RayError, raised for what a call raises.
+        except self._ray.exceptions.RayTaskError as error:  # A RayError that wraps what the call raised.
             raise error.cause from None
 
 
@@ -356,7 +357,7 @@ def _ray(address: Address, jobs: int | None) -> Iterator[Engine]:
 
 
 def _import_ray() -> Any:
-    """Import Ray, which reports lost processes on standard output unless this variable is set before."""
+    """Import Ray, which logs lost processes to standard output unless this variable is set first."""
     name = "RAY_DEDUP_LOGS_SKIP_REGEX"
     before = os.environ.get(name)
     os.environ[name] = before or ".*"
@@ -391,7 +392,7 @@ def _ray_connection(ray: Any, address: Address, jobs: int | None) -> Iterator[No
 
 
 def _ray_versions(ray: Any) -> dict[str, object]:
-    """Return each machine's release of shortlist, or the exception when it was asked."""
+    """Return each machine's release of shortlist, or the exception that the query raised."""
     strategy = require("ray.util.scheduling_strategies", extra="cluster").NodeAffinitySchedulingStrategy
     ask = ray.remote(resolve_name)
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]

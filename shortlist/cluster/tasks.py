@@ -1,4 +1,4 @@
-"""Run tasks and yield results as they come; tasks that are lost with their worker are repeated."""
+"""Run tasks, yield results as they finish, and retry tasks that are lost with their worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shortlist.cluster.engines import Call, SharedValue, open_engine
 Common = TypeVar("Common")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-# How many rounds in a row may finish no task; what a scheduler repeats by itself does not count.
+# How many consecutive rounds may finish no task; a scheduler's own retries do not count.
 _FRUITLESS_ROUNDS = 3
 _POLL_SECONDS = 1.0
 _one_at_a_time = Lock()
@@ -33,30 +33,30 @@ def run_tasks(
     exclusive: bool = False,
     advice: str = "finished tasks are kept",
 ) -> Iterator[tuple[int, Result]]:
-    """Call ``work(common, task)`` for every task, on the processes of this machine or on a cluster.
+    """Call ``work(common, task)`` for every task, on local processes or on a cluster.
 
-    Tasks whose worker is killed or lost are repeated, on Dask and Ray first by their own schedulers. An exception in a
-    task is raised here and ends the others.
+    Tasks whose worker is killed or lost are retried; on Dask and Ray, their own schedulers retry first. An exception in
+    a task propagates and cancels the others.
 
     Args:
-        work: a function of a module; its result must depend on nothing but its arguments.
+        work: a module-level function; its result must depend only on its arguments.
         common: sent to every worker once.
-        tasks: small.
+        tasks: small values, one per call.
         cluster: ``"local"``, ``"dask://HOST:PORT"`` or ``"ray://HOST:PORT"``; without host and port, Dask or Ray is
             started on this machine.
-        jobs: how many tasks at a time; None for all workers of a cluster. On this machine None means 1, and 1 means
-            this process.
-        exclusive: whether a process may run only one task at a time, for tasks that use state that threads share, such
-            as torch's random generator.
-        advice: the end of the message when tasks were lost too often.
+        jobs: number of concurrent tasks; None uses all workers of a cluster. Locally, None means 1, and 1 runs in this
+            process.
+        exclusive: run only one task at a time per process, for tasks that use state shared by threads, such as torch's
+            random generator.
+        advice: the end of the error message if tasks are lost too often.
 
     Yields:
-        Index of the task and its result, in the order in which tasks finish.
+        The index and the result of each task, in order of completion.
 
     Raises:
         ChildProcessError: if workers were lost several times while no task finished.
-        ConnectionError: if the cluster does not answer or has no workers.
-        ImportError: if its workers have no shortlist or another release.
+        ConnectionError: if the cluster does not respond or has no workers.
+        ImportError: if its workers do not have shortlist or have another release.
 
     Example:
         >>> dict(run_tasks(divmod, 17, [5, 3]))
@@ -79,7 +79,7 @@ def run_tasks(
                 del waiting[index]
                 yield index, result
             fruitless = fruitless + 1 if len(waiting) == before else 0
-            # Lost tasks last: one that kills its process must not keep the others from finishing.
+            # Retry lost tasks last: a task that kills its process must not keep the others from finishing.
             waiting = dict(sorted(waiting.items(), key=lambda item: item[0] in started))
     if waiting:
         raise ChildProcessError(
@@ -89,7 +89,7 @@ def run_tasks(
 
 
 def worker_threads() -> int | None:
-    """Return how many threads a Dask worker was given for its tasks; None elsewhere."""
+    """Return the number of threads of a Dask worker; None elsewhere."""
     distributed = sys.modules.get("distributed")
     try:
         return None if distributed is None else distributed.get_worker().state.nthreads
@@ -98,13 +98,13 @@ def worker_threads() -> int | None:
 
 
 def _calls(tasks: list[tuple[int, Any]], arguments: tuple[Any, ...], started: set[int]) -> Iterator[Call]:
-    for index, task in tasks:  # Engines take the next one when a worker is idle.
+    for index, task in tasks:  # Engines pull the next task when a worker is idle.
         started.add(index)
         yield _call, (index, task, *arguments)
 
 
 def _call(index: int, task: Any, work: Callable[..., Any], shared: Any, exclusive: bool, caller: int) -> Any:
-    """Run one task, in a worker."""
+    """Run one task in a worker."""
     if os.getppid() == caller:
         exit_with_parent(caller)
     common = shared.value() if isinstance(shared, SharedValue) else shared
@@ -114,7 +114,7 @@ def _call(index: int, task: Any, work: Callable[..., Any], shared: Any, exclusiv
 
 @cache  # A process runs many tasks.
 def exit_with_parent(parent: int) -> None:
-    """End this process soon after its parent was killed, which when restarted repeats the same work."""
+    """Exit soon after the parent is killed; once restarted, the parent repeats the same work."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -1,4 +1,4 @@
-"""The document of all results: every claim with its verdict, the numbers behind it, and what was tried."""
+"""The document of all results: every claim with its verdict, the supporting numbers, and what was tried."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _SCALES = {"small": "small scale", "paper": "scale of the paper"}
 
 
 def write_evidence(folders: Folders, path: Path, *, leave_out: Sequence[str] = ()) -> Path:
-    """Write the document of all results, which is made from the result files alone.
+    """Write the document of all results, using only the result files.
 
     Args:
-        folders: where the results and ``claims.json`` are, which names the claims and the papers.
+        folders: where to find the results and ``claims.json``, which names the claims and the papers.
         path: the document, in Markdown.
-        leave_out: experiments that could not be run; results of other data may exist for them.
+        leave_out: experiments that could not be run; stale results on other data may exist for them.
     """
     about = json.loads((folders.experiments / "claims.json").read_text(encoding="utf-8"))
     results = [each for (name, _), each in read_results(folders.output).items() if name not in leave_out]
@@ -162,7 +162,7 @@ def _result_table(table: Mapping[str, Any]) -> str:
 def _value(cell: Any, table: Mapping[str, Any]) -> str:
     if cell is None:
         return "–"
-    if isinstance(cell, int) and not isinstance(cell, bool):  # A count, such as a width, also among percentages.
+    if isinstance(cell, int) and not isinstance(cell, bool):  # A count, such as a width: never a percentage.
         return str(cell)
     scale, digits = (100 if table["percent"] else 1), table["digits"]
     if isinstance(cell, Mapping):
@@ -175,7 +175,7 @@ def _value(cell: Any, table: Mapping[str, Any]) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table: columns of short cells are aligned in the source, too, and numbers to the right."""
+    """A Markdown table with right-aligned numbers; columns of short cells are also aligned in the source."""
     numeric = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in range(len(columns))]
     cells = [[_cell(column) for column in columns], *rows]
     widths = [max(3, *(len(row[at]) for row in cells)) for at in range(len(columns))]

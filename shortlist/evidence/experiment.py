@@ -26,7 +26,7 @@ class Scale:
     Args:
         settings: the arguments of the study.
         files: what the study reads, as paths below the data root.
-        minutes: the duration on two cores, for the estimate of the time left; 0 if unknown.
+        minutes: the duration on two cores, for estimating the remaining time; 0 if unknown.
     """
 
     settings: Mapping[str, Any]
@@ -60,10 +60,10 @@ class Experiment:
 
 
 def read_experiments(folder: str | Path) -> dict[str, Experiment]:
-    """All experiments of a folder by name, ordered by claim.
+    """All experiments in a folder by name, ordered by claim.
 
     Raises:
-        InputError: if there is no such folder, or a file does not describe an experiment.
+        InputError: if the folder contains no experiments, or a file does not describe one.
     """
     files = sorted(Path(folder).glob("*.yaml"))
     if not files:
@@ -121,9 +121,9 @@ class Claim:
     """A published claim and its verdict.
 
     Args:
-        text: the claim, in one sentence of our own.
-        published: the numbers of the paper, in a few words.
-        finding: the verdict and the numbers behind it.
+        text: the claim in one sentence, in our own words.
+        published: the paper's numbers, in a few words.
+        finding: the verdict and the supporting numbers.
     """
 
     text: str
@@ -137,8 +137,8 @@ class Table:
 
     Args:
         title: what it shows, with the unit.
-        columns: the headings; the first is that of the row names.
-        rows: cells. An `Interval` is written as mean ± half-width, None as a dash, a whole number as it is.
+        columns: the headings; the first one is for the row names.
+        rows: cells. An `Interval` is written as mean ± half-width, None as a dash, an integer unchanged.
         percent: other numbers are fractions, written as percentages.
         digits: how many decimals.
         note: one sentence below the table.
@@ -159,10 +159,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture that the study wrote.
+    """A figure that the study wrote.
 
     Args:
-        file: its name in the experiment's folder of pictures.
+        file: its name in the experiment's figure folder.
         caption: what it shows, in one or two sentences.
     """
 
@@ -178,7 +178,7 @@ class Outcome:
         setup: one paragraph: data, model, budget, seeds, and how hyperparameters were chosen.
         claims, tables, figures: the results.
         tried: what was tried before a negative verdict; one sentence each.
-        values: the numbers of every seed, as plain values, for further computations.
+        values: the numbers of every seed as plain values, for further analysis.
     """
 
     setup: str

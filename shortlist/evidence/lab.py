@@ -1,4 +1,4 @@
-"""The trials of a study: run in parallel, kept when finished, and used to choose hyperparameters."""
+"""The trials of a study: run in parallel, cached when finished, and used to choose hyperparameters."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ class Lab:
     """Runs the trials of one experiment.
 
     Args:
-        data_root: where the data are.
-        figures: a folder for the pictures of the experiment.
-        kept: a folder of finished trials. All experiments share it, so a trial of two experiments runs once.
-        data: fingerprints of the data, which are part of a trial's identity.
-        jobs: how many trials to run at a time, each in a process with one thread; None for one, or for all workers of
-            a cluster.
-        since: trials that finished before this time, in seconds since 1970, run again.
-        tell: called with the fraction of the planned trials that is done, and the fraction that ran just now.
-        cluster: ``"local"``, ``"dask://HOST:PORT"`` or ``"ray://HOST:PORT"``. Its workers read the same data below
-            ``data_root`` and send their results back; ``kept`` is written here.
+        data_root: the folder of the data.
+        figures: a folder for the experiment's figures.
+        kept: the cache folder of finished trials. All experiments share it, so a trial used by two experiments runs
+            once.
+        data: fingerprints of the data, which are part of a trial's cache key.
+        jobs: how many trials to run at a time, each in a single-threaded process; None runs one at a time, or uses all
+            workers of a cluster.
+        since: trials that finished before this time (in seconds since 1970) run again.
+        tell: called with the fraction of planned trials that is done and the fraction that was run in this call.
+        cluster: ``"local"``, ``"dask://HOST:PORT"`` or ``"ray://HOST:PORT"``. Its workers read the same data under
+            ``data_root`` and send their results back; only this process writes ``kept``.
         sources: the folder from which workers import the package of the trials; None if it is installed there.
     """
 
@@ -59,7 +60,7 @@ class Lab:
     seconds: float = 0.0
 
     def plan(self, trials: int) -> None:
-        """Announce the total number of trials of all calls, for the estimate of the time left."""
+        """Set the total number of trials over all calls, for estimating the remaining time."""
         self.planned = trials
 
     def trials(
@@ -68,16 +69,16 @@ class Lab:
         """Run a trial for each of several settings.
 
         Args:
-            trial: a module-level function from settings and the data root to plain values. Its result must depend on
-                nothing else.
-            settings: plain values for each trial. Finished trials are read instead of run.
-            alone: one at a time, in this process with all threads; for timings.
+            trial: a module-level function from settings and the data root to plain values. Its result must depend only
+                on these.
+            settings: plain values for each trial. Finished trials are read from the cache.
+            alone: run one at a time, in this process with all threads; for timings.
 
         Returns:
             The results, in the order of ``settings``.
 
         Raises:
-            DivergedError: if a training run diverged. The trial is kept, because it would diverge again.
+            DivergedError: if a training run diverged. The outcome is cached, because the trial would diverge again.
         """
         found = self.attempts(trial, settings, alone=alone)
         for each, asked in zip(found, settings, strict=True):
@@ -88,7 +89,7 @@ class Lab:
     def attempts(
         self, trial: Trial, settings: Sequence[Mapping[str, Any]], *, alone: bool = False
     ) -> list[dict[str, Any] | None]:
-        """As `trials`, with None for trials that diverged."""
+        """Like `trials`, but with None for trials that diverged."""
         todo = [json.loads(json.dumps(dict(each))) for each in settings]
         identities = [self._identity(trial, each) for each in todo]
         paths = [self.kept / f"{digest_values(identity)}.json" for identity in identities]
@@ -101,7 +102,7 @@ class Lab:
         if alone:
             run = self._run_here(trial, missing)
         elif self.cluster == "local" and (self.jobs in (None, 1) or torch.accelerator.is_available()):
-            # One run keeps the accelerator busy, and all processes would share it.
+            # One run keeps the accelerator busy, and all processes share it.
             run = self._run_here(trial, missing, threads=1)
         else:
             run = self._run_in_parallel(trial, missing)
@@ -125,7 +126,7 @@ class Lab:
     def _run_here(
         self, trial: Trial, todo: Mapping[Path, dict[str, Any]], *, threads: int | None = None
     ) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """One after another; with one thread as in parallel jobs, because sums depend on the number of threads."""
+        """Run sequentially, with one thread as in parallel jobs, because sums depend on the number of threads."""
         before = torch.get_num_threads()
         torch.set_num_threads(threads or before)
         try:
@@ -159,7 +160,7 @@ class ImportedTrial:
 
     Args:
         trial: a module-level function.
-        sources: the folder of its package, on all machines.
+        sources: the folder of its package, the same on all machines.
     """
 
     def __init__(self, trial: Trial, sources: Path) -> None:
@@ -215,7 +216,7 @@ def without_nan(value: Any) -> Any:
 
 
 def _read(path: Path, identity: Mapping[str, Any], *, since: float = 0.0) -> dict[str, Any] | None:
-    """A finished trial; None if it is missing, damaged, too old or a different one."""
+    """A finished trial; None if the file is missing, damaged, too old, or of a different trial."""
     if not path.is_file() or path.stat().st_mtime < since:
         return None
     try:
@@ -230,15 +231,15 @@ class Choice:
     """The hyperparameters chosen for a candidate.
 
     Args:
-        options: the best of those that were tried.
-        tried: all options that were tried, with their validation score.
+        options: the best of those tried.
+        tried: all options tried, with their validation scores.
     """
 
     options: Mapping[str, Any]
     tried: Sequence[tuple[Mapping[str, Any], float]]
 
     def edges(self) -> list[str]:
-        """The options whose chosen value is the smallest or the largest one tried: a wider grid might do better.
+        """The options whose chosen value is the smallest or largest one tried; a wider grid might do better.
 
         Example:
             >>> points = [{"learning_rate": rate, "k": 5} for rate in (0.1, 0.2, 0.3)]
@@ -262,21 +263,22 @@ def tuned(
     figure: str,
     seeds: Sequence[int],
 ) -> dict[str, Choice]:
-    """Try every point of every candidate's grid and keep the one with the highest validation score.
+    """Try every point of every candidate's grid and choose the one with the highest validation score.
 
-    Nothing runs if every grid has a single point, as when a paper states its choice.
+    Nothing runs if every grid has a single point, for example because a paper states its choice.
 
     Args:
         lab: runs the trials.
-        trial: returns at least ``figure``, measured on validation rows; it must not look at the test rows.
-        grids: the options to try by candidate; all grids must have the same size, so that no budget is larger.
-        settings: from candidate, options and seed to the settings of the trial.
+        trial: returns at least ``figure``, measured on validation rows; it must not use the test rows.
+        grids: the options to try, by candidate; all grids must have the same size, so that all candidates get the same
+            budget.
+        settings: maps candidate, options and seed to the settings of the trial.
         figure: the score to maximize, averaged over ``seeds``; a trial that diverges or returns NaN loses.
-        seeds: best not those of the final runs.
+        seeds: preferably not those of the final runs.
     """
     sizes = {len(grid) for grid in grids.values()}
     if len(sizes) != 1 or 0 in sizes:
-        raise ValueError(f"`grids` must have as many points for each candidate; got {sorted(sizes)}.")
+        raise ValueError(f"`grids` must have the same number of points for each candidate; got {sorted(sizes)}.")
     if sizes == {1}:
         return {name: Choice(grid[0], []) for name, grid in grids.items()}
     asked = [(name, at, seed) for name, grid in grids.items() for at in range(len(grid)) for seed in seeds]

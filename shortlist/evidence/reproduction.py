@@ -29,13 +29,13 @@ _MAX_DIGESTED_BYTES = 2**30  # Reading larger files and folders would take minut
 
 @dataclass(frozen=True)
 class Folders:
-    """Where experiments are, what they read and what they write.
+    """The folders that experiments read from and write to.
 
     Args:
-        experiments: the descriptions and the studies.
+        experiments: experiment descriptions and studies.
         data_root: the data.
-        output: results are written to ``output/SCALE/NAME.json``, pictures to the folder ``NAME`` beside it.
-        kept: finished trials.
+        output: results are written to ``output/SCALE/NAME.json``, figures to the folder ``NAME`` beside it.
+        kept: the cache of finished trials.
     """
 
     experiments: Path
@@ -44,11 +44,11 @@ class Folders:
     kept: Path
 
     def result(self, name: str, scale: str) -> Path:
-        """The file of a result."""
+        """The path of a result file."""
         return self.output / scale / f"{name}.json"
 
     def figures(self, name: str, scale: str) -> Path:
-        """The folder of the pictures of a result."""
+        """The folder of a result's figures."""
         return self.output / scale / name
 
 
@@ -65,9 +65,9 @@ def reproduce(
     """Run an experiment and write its result.
 
     Args:
-        experiment: which one.
+        experiment: the experiment.
         scale: ``small`` or ``paper``.
-        folders: where everything is.
+        folders: where to read and write.
         jobs, cluster, since, tell: as in `Lab`. On a cluster, ``folders.experiments`` and ``folders.data_root`` must
             exist on all workers, under the same paths.
 
@@ -124,7 +124,7 @@ def reproduce(
     }
     with replacing(folders.result(experiment.name, scale)) as partial:
         partial.write_text(json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    # Pictures of an earlier version of the study belong to nothing.
+    # Remove figures of an earlier version of the study.
     for file in lab.figures.glob("*.png") if lab.figures.is_dir() else ():
         if file.name not in {figure.file for figure in outcome.figures}:
             file.unlink()
@@ -145,7 +145,7 @@ def _study(experiment: Experiment, folder: Path) -> Callable[..., Any]:
     module, name = experiment.study.split(":")
     root = str(folder.resolve().parent)
     if root not in sys.path:
-        sys.path.insert(0, root)  # The processes of trials inherit it.
+        sys.path.insert(0, root)  # Trial processes inherit it.
     try:
         return getattr(importlib.import_module(f"{folder.resolve().name}.{module}"), name)
     except (ModuleNotFoundError, AttributeError) as error:
@@ -159,7 +159,7 @@ def _data_fingerprint(path: Path) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON values: null for numbers that are not finite, six digits for others, which is all that seeds warrant."""
+    """JSON values: null for non-finite numbers, six digits for others, all the precision that seeds justify."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

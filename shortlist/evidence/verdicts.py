@@ -22,7 +22,7 @@ OPEN: Verdict = "not decidable at this scale"
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict, and in words the numbers that it rests on."""
+    """A verdict and a short text with the supporting numbers."""
 
     verdict: Verdict
     why: str
@@ -40,7 +40,7 @@ def beats(
 
     Args:
         ours, other: one value per seed, in the same order; greater is better.
-        names: of both, for the words.
+        names: names of both, for the text.
         worth: the smallest difference worth having, in the unit of the values.
         unit: ``"points"`` for fractions, whose differences are written as percentage points; anything else is written
             after the number.
@@ -63,7 +63,7 @@ def alike(
     within: float = 0.01,
     unit: str = "points",
 ) -> Finding:
-    """Whether two values differ by at most ``within``, paired by seed: the whole interval must lie inside.
+    """Whether two values differ by at most ``within``, paired by seed: the whole interval must lie within.
 
     Example:
         >>> alike([0.84, 0.85, 0.86], [0.84, 0.85, 0.86], names=("lml", "svm")).verdict
@@ -77,12 +77,12 @@ def alike(
 
 
 def at_least(values: Sequence[float], bound: float, *, name: str, unit: str = "%") -> Finding:
-    """Whether a value is at least ``bound``: holds if the whole interval is, fails if none of it is.
+    """Whether a value is at least ``bound``: holds if the whole interval is above, fails if all of it is below.
 
     Args:
         values: one per seed.
         bound: in the unit of the values.
-        name: of the value, for the words.
+        name: name of the value, for the text.
         unit: ``"%"`` writes fractions as percentages, ``"points"`` as signed percentage points; anything else is
             written after the number.
 
@@ -116,7 +116,7 @@ def grows(
 
     Args:
         gaps: by condition, one value per seed.
-        name: of the value, for the words.
+        name: name of the value, for the text.
         along: what the condition is.
         worth: the smallest growth over the whole range that would be worth having.
         unit: as in `beats`.
@@ -140,7 +140,7 @@ def grows(
 
 
 def all_of(findings: Sequence[Finding]) -> Finding:
-    """A claim with several parts: it holds if all do, and does not hold if one does not.
+    """A claim with several parts: it holds if all parts do, and does not hold if any part does not.
 
     Example:
         >>> all_of([Finding("holds", "a"), Finding("not decidable at this scale", "b")])
@@ -168,7 +168,7 @@ def _scale(unit: str) -> float:
 
 
 def _bound(value: float, unit: str) -> str:
-    """Without its unit, which is written before."""
+    """The number without its unit, which is written elsewhere."""
     return f"{_scale(unit) * value:g}"
 
 

@@ -1,4 +1,4 @@
-"""Losses, projections and output layers as modules: thin, they delegate to ``shortlist.functional``."""
+"""Losses, projections and output layers as thin modules that delegate to ``shortlist.functional``."""
 
 from shortlist.nn import (
     heads,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class FunctionModule(nn.Module):
-    """Stores the options of ``function``: tensors as buffers, which move with ``.to()`` and belong to the state."""
+    """Stores the options of ``function``; tensors become buffers, which move with ``.to()`` and are saved."""
 
     function: ClassVar[Callable[..., Tensor]]
 
@@ -18,7 +18,7 @@ class FunctionModule(nn.Module):
         self.options: tuple[str, ...] = ()
 
     def add_options(self, **options: Any) -> None:
-        """Store options in front of those that are stored already; called by the constructors of subclasses."""
+        """Store options ahead of those already stored; called by the constructors of subclasses."""
         self.options = (*options, *self.options)
         for name, value in options.items():
             if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
@@ -27,11 +27,11 @@ class FunctionModule(nn.Module):
                 setattr(self, name, value)
 
     def arguments(self) -> dict[str, Any]:
-        """The options by name, as the function takes them."""
+        """The keyword arguments for the function."""
         return {name: getattr(self, name) for name in self.options}
 
     def extra_repr(self) -> str:
-        """The options, for ``repr``; a tensor by its shape."""
+        """The options, for ``repr``; tensors are shown by shape."""
         shown = ((name, value) for name, value in self.arguments().items() if value is not None)
         return ", ".join(
             f"{name}=tensor{tuple(value.shape)}" if isinstance(value, Tensor) else f"{name}={value!r}"

@@ -1,4 +1,4 @@
-"""Output layers: through a bottleneck, by cosines, or two of them for average-K."""
+"""Output layers: with a bottleneck, with cosine logits, or a pair of heads for average-K."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["BottleneckHead", "CosineHead", "TwoHead"]
 
 
 def check_features(features: Tensor, in_features: int) -> None:
-    """Refuse features whose size is not that of the layer."""
+    """Raise unless the last dimension of ``features`` matches the layer."""
     if features.ndim == 0 or features.shape[-1] != in_features:
         raise ValueError(f"`features` must have last size {in_features}; got shape {tuple(features.shape)}.")
 
@@ -25,8 +25,8 @@ class BottleneckHead(nn.Module):
 
     .. math:: z = W (P e + b)
 
-    With fewer columns than labels, most combinations of signs are impossible for *every* input, and training does not
-    reveal which: :mod:`shortlist.audit` does. :class:`DFTHead` rules this out for sets of at most k labels.
+    With fewer columns than labels, most sign patterns are impossible for *every* input. Training does not reveal which;
+    :mod:`shortlist.audit` does. :class:`DFTHead` avoids the problem for sets of at most k labels.
 
     Args:
         in_features: size of e.
@@ -80,12 +80,12 @@ class CosineHead(nn.Module):
 
     .. math:: z_i = s \, \frac{w_i}{\|w_i\|} \cdot \frac{e}{\|e\|}
 
-    For losses with margins, :class:`LDAM` and :class:`NoisedTopK`, which multiply by a scale of their own: hence the
-    default scale of 1, with cosines in [-1, 1] up to rounding. Other losses need a larger scale to separate labels.
+    For losses with margins: :class:`LDAM` and :class:`NoisedTopK` apply their own scale, so the default scale is 1 and
+        the logits lie in [-1, 1] up to rounding. Other losses need a larger scale to separate labels.
 
     Args:
         in_features: size of e. A zero vector has logits 0 and a finite gradient, as if its norm were 1. Norms are
-            computed in float32 or better and neither overflow nor underflow.
+            computed in float32 or higher precision and neither overflow nor underflow.
         num_labels: n, rows of ``weight``.
         scale: s, positive.
         learn_scale: whether ``scale`` is a parameter with this initial value.
@@ -120,7 +120,7 @@ class CosineHead(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw random directions; a learned scale returns to its initial value."""
+        """Draw random directions and reset a learned scale to its initial value."""
         nn.init.normal_(self.weight, std=1 / math.sqrt(self.in_features))
         if isinstance(self.scale, Tensor):
             nn.init.constant_(self.scale, self.initial_scale)
@@ -142,10 +142,10 @@ class CosineHead(nn.Module):
 
 
 class TwoHead(nn.Module):
-    """Two heads on the same features, in the order in which :class:`AverageK` takes their logits.
+    """Two heads on the same features; returns their logits in the order that :class:`AverageK` expects.
 
-    Any two modules from features to logits will do. Only ``prediction`` is used for predictions and audits;
-    ``proposal`` is needed in training only.
+    Any two modules that map features to logits work. Only ``prediction`` is used for predictions and audits;
+    ``proposal`` is needed only in training.
 
     Args:
         prediction: the head that predicts.
@@ -194,7 +194,7 @@ def _unit(vectors: Tensor) -> Tensor:
     """Rows of norm 1; zeros stay zeros."""
     rows = solvable(vectors)
     largest = rows.detach().abs().amax(-1, keepdim=True)
-    # Divided by its largest entry a vector has a norm of at least 1, so the squares are safe. The divisor is treated as
-    # a constant because it cancels in the derivative. A vector too small to divide by counts as zero.
+    # After division by its largest entry, a vector has a norm of at least 1, so squaring is safe. The divisor is
+    # detached because it cancels in the derivative. A vector too small to divide by counts as zero.
     rows = rows / torch.where(largest > math.sqrt(torch.finfo(rows.dtype).tiny), largest, 1)
     return (rows * rows.square().sum(-1, keepdim=True).clamp(min=1).rsqrt()).to(vectors.dtype)

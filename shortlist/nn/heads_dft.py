@@ -1,4 +1,4 @@
-"""The DFT output layer: every set of at most k labels is the output for some features, by construction."""
+"""The DFT output layer, which by construction can output every set of at most k labels."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from shortlist.targets import to_index_lists, to_multi_hot
 __all__ = ["DFTHead", "HeadWitness"]
 
 BOX = 1e4
-"""Half the side of the box of features in which the papers measure radii."""
+"""Half the side length of the feature box in which the papers measure radii."""
 _BLOCK = 1 << 20
-"""Logits that the check of signs computes at a time."""
+"""Number of logits that the sign check computes at a time."""
 
 
 class HeadWitness(NamedTuple):
@@ -29,7 +29,7 @@ class HeadWitness(NamedTuple):
 
     ``features``, ``(rows, d)`` float64, are outputs of ``projection``: d = 2k + 1 + slack, where the slack features are
     0 and the largest magnitude is 1. ``radius``, ``(rows,)`` float64, is ``min_i |z_i| / ||w_i||`` for 10⁴ times the
-    features, the convention of the papers; it is that of the exact polynomial, and ``log10_radius`` is valid even where
+    features, the convention of the papers; it belongs to the exact polynomial, and ``log10_radius`` is valid even where
     it underflows to 0. ``survives`` says for float64, float32 and bfloat16 which rows keep all their signs when
     features and weight are rounded to that dtype and multiplied in it; for float64, by more than any rounding error.
     """
@@ -41,15 +41,17 @@ class HeadWitness(NamedTuple):
 
 
 class DFTHead(nn.Module):
-    r"""Output layer of low rank in which every set of at most ``k`` labels can be the positive ones.
+    r"""Low-rank output layer that can output every set of at most ``k`` labels.
 
     .. math:: z = [F \; S] (P e + b)
 
-    where F is the fixed :func:`shortlist.functional.dft_matrix` with ``2k + 1`` columns and S has learned columns.
+    where F is the fixed :func:`shortlist.functional.dft_matrix` with ``2k + 1`` columns and the columns of S are
+    learned.
 
-    *In theory.* The regions of many sets are too thin for floating point: more so with more labels, a larger k, and
-    labels of a set that are closer together. Share of 5000 random sets of k labels whose `witness` keeps all its signs
-    in float64 (by more than rounding) / in float32, without slack; in bfloat16 none did:
+    *This holds in exact arithmetic.* The regions of many sets are too thin for floating point, and get thinner with
+    more labels, a larger k, and labels of a set that are closer together. The table shows the share of 5000 random sets
+    of k labels whose `witness` keeps all its signs in float64 (beyond rounding error) / in float32, without slack. In
+    bfloat16 none did:
 
     ========  ===========  ===========  ==========
     n         k = 5        k = 10       k = 20
@@ -62,8 +64,8 @@ class DFTHead(nn.Module):
     for given sets.
 
     Args:
-        in_features: size of e. If it is less than ``2k + 1``, the projection does not reach all features; the guarantee
-            and the verdicts of an audit are about all features, whether reached or not.
+        in_features: size of e. If it is less than ``2k + 1``, the projection cannot reach all features. The guarantee
+            and the verdicts of an audit are about all features, reachable or not.
         num_labels: n.
         k: the largest size of a set; ``2k + 1 <= n``. Also stored as ``dft_degree``.
         slack: the number of columns of S.
@@ -121,7 +123,7 @@ class DFTHead(nn.Module):
             self.projection.bias[0] = math.sqrt(n) * math.log(start / (1 - start))
             if self.slack_weight is not None:
                 nn.init.normal_(self.slack_weight, std=1 / math.sqrt(n))
-                # Many slack columns together change the logits no more than F does.
+                # Even many slack columns together change the logits no more than F does.
                 self.projection.weight[fixed:] *= math.sqrt(min(1, fixed / self.slack))
         self._make_matrix()
 
@@ -177,12 +179,13 @@ class DFTHead(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         super()._apply(fn, recurse)
-        # Computed again, not converted: a rounded F would stay rounded, and `to_empty` leaves nothing to convert.
+        # Recompute F instead of converting it: a rounded F would stay rounded, and `to_empty` leaves nothing to
+        # convert.
         self._make_matrix()
         return self
 
     def _make_matrix(self) -> None:
-        """Store F where the product with it is cheaper than an FFT."""
+        """Store F if multiplying by it is cheaper than an FFT."""
         if fft_is_cheaper(self.num_labels, self.dft_degree, None):
             return
         like = self.projection.weight

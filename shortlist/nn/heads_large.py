@@ -1,4 +1,4 @@
-"""Output layers for very many labels: logits computed in blocks of labels, or sharded over processes."""
+"""Output layers for very many labels: computed in blocks of labels, or sharded over processes."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 __all__ = ["ChunkedHead", "ColumnParallelHead"]
 
 _BLOCK = 4096
-"""Labels that share a random generator, so that their initial weights do not depend on which process holds them."""
+"""Labels per random generator, so that initial weights do not depend on which process holds a label."""
 
 
 class ChunkedHead(nn.Linear):
     """Linear output layer that returns :class:`shortlist.functional.LinearLogits`, in training and in evaluation.
 
-    ``loss(head(features), target)`` trains it with any loss that takes such logits (``takes_linear_logits``), in the
-    memory of its own parameters and one block of logits. For predictions, ``head(features).topk(k)`` gives the best
-    labels without all logits, and ``head(features).dense()`` gives all logits as a tensor. Parameters, their names and
-    their initial values are those of ``nn.Linear``, so the state of either fits the other.
+    ``loss(head(features), target)`` trains it with any loss that accepts such logits (``takes_linear_logits``), using
+    only the memory of its parameters and one block of logits. For predictions, ``head(features).topk(k)`` gives the
+    best labels without materializing all logits, and ``head(features).dense()`` gives all logits as a tensor.
+    Parameters, their names and their initial values are those of ``nn.Linear``, so state dicts are interchangeable.
 
     Args:
         in_features: d.
         num_labels: n.
-        bias: whether to add one.
-        label_block: how many labels are computed at a time; by default a good number for the batch.
+        bias: whether to add a bias.
+        label_block: how many labels to compute at a time; by default chosen from the batch size.
         device: the device of the parameters.
         dtype: their dtype.
 
@@ -64,7 +64,7 @@ class ChunkedHead(nn.Linear):
         self.label_block = None if label_block is None else check_size("label_block", label_block)
 
     def forward(self, features: Tensor) -> LinearLogits:
-        """Logits ``(..., n)`` of ``features`` ``(..., in_features)``, computed when they are used."""
+        """Logits ``(..., n)`` of ``features`` ``(..., in_features)``, computed on use."""
         check_features(features, self.in_features)
         return LinearLogits(features, self.weight, self.bias, label_block=self.label_block)
 
@@ -76,28 +76,28 @@ class ChunkedHead(nn.Linear):
 
 
 class ColumnParallelHead(nn.Module):
-    r"""Linear output layer that is sharded over processes: each holds the rows of its own labels only.
+    r"""Linear output layer sharded over processes: each holds only the rows of its own labels.
 
     .. math:: z = W e + b
 
-    All processes pass the same features, and get the logits as a ``DTensor`` that is sharded along the labels. Losses
-    with ``takes_dtensor``, the projections :class:`LML`, :class:`LogLML`, :class:`SparseTop` and :class:`Sparsemax`,
-    and the set rules ``TopK`` and ``AverageK`` take it as it is. In the backward pass the gradient of the features is
-    summed over the processes, so that the layers below get the same gradient on each of them.
+    All processes pass the same features and get the logits as a ``DTensor`` sharded along the labels. Losses with
+    ``takes_dtensor``, the projections :class:`LML`, :class:`LogLML`, :class:`SparseTop` and :class:`Sparsemax`, and the
+    set rules ``TopK`` and ``AverageK`` accept it directly. The backward pass sums the gradient of the features over the
+    processes, so the layers below get the same gradient on each of them.
 
-    The initial weights are drawn like those of ``nn.Linear``, from a seed that the first process takes from torch's
-    generator: after ``torch.manual_seed`` they are the same for any number of processes.
+    The initial weights are drawn like those of ``nn.Linear``, from a seed that the first process draws from torch's
+    generator. After ``torch.manual_seed``, they are the same for any number of processes.
 
     Torch can do the same: ``parallelize_module(model, mesh, {"head": ColwiseParallel(output_layouts=Shard(-1),
     use_local_output=False)})`` shards an ``nn.Linear``, but the whole layer must exist first.
 
     To save it, pass ``state_dict()`` to ``torch.distributed.checkpoint``, which writes the shard of each process, or
-    use ``weight.full_tensor()`` where one process can hold it. ``load_state_dict`` also takes plain tensors with all
+    use ``weight.full_tensor()`` if it fits into one process. ``load_state_dict`` also accepts plain tensors with all
     labels, such as those of an ``nn.Linear``, and keeps the local rows.
 
-    Optimizers take its parameters together with plain ones. With ``foreach=True`` or ``fused=True``, which torch
-    refuses for a mixture, put the two kinds into two parameter groups; not every optimizer has a fused kernel for
-    shards. ``clip_grad_norm_`` refuses a mixture, too. Clip each kind separately, or both by their common norm::
+    Optimizers accept its parameters together with plain ones. Torch rejects ``foreach=True`` and ``fused=True`` for a
+    mixture, so put the two kinds into separate parameter groups; not every optimizer has a fused kernel for shards.
+    ``clip_grad_norm_`` rejects a mixture, too. Clip each kind separately, or both by their common norm::
 
         norms = [get_total_norm([p.grad for p in module.parameters()]) for module in (encoder, head)]
         norm = torch.stack([norms[0], norms[1].full_tensor()]).norm()
@@ -106,11 +106,11 @@ class ColumnParallelHead(nn.Module):
 
     Args:
         in_features: size of e.
-        num_labels: n, the rows of ``weight`` of all processes together.
+        num_labels: n, the rows of ``weight`` over all processes.
         mesh: the processes that share the labels, a ``DeviceMesh`` of one dimension.
         bias: whether to add b.
         device: the device of the local shard; by default that of the mesh.
-        dtype: of the parameters.
+        dtype: the dtype of the parameters.
 
     Example:
         >>> import tempfile, torch.distributed as dist

@@ -1,4 +1,4 @@
-"""The base class of the losses: its options, the facts that other layers ask for, and the task it is made for."""
+"""The base class of the losses, with the class attributes that other layers use, and the task a loss is built for."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Task:
 
     @property
     def labels_per_row(self) -> float:
-        """The average number of labels of a training row."""
+        """The average number of labels per training row."""
         return float(self.counts.sum()) / max(self.num_rows, 1)
 
     @property
@@ -60,37 +60,39 @@ class LossMemory(NamedTuple):
     """Peak memory of a loss, in copies of the logits (plain head) or of one block of them (:class:`ChunkedHead`)."""
 
     forward: float
-    """While the gradients of the previous step may still exist, as in Lightning."""
+    """Peak while gradients of the previous step may still exist, as in Lightning."""
     backward: float
-    """In the backward pass of the loss, before the weight has a gradient (with blocks it always has one)."""
+    """Peak in the backward pass of the loss, before the weight has a gradient (with blocks it always has one)."""
     bytes_per_label: int = 0
-    """In addition, whatever the number of rows."""
+    """Additional memory, independent of the number of rows."""
 
 
 class Loss(FunctionModule):
-    """Base of the losses: stores the options of a function and calls it.
+    """Base class of the losses: stores the options of a function and calls it.
 
     Tensors among the options are buffers: they move with ``.to()`` and are part of the state. A subclass sets
-    ``function`` and whichever of these facts differ from the default; everything else (names on the command line,
-    recipes, the loss of a global batch, memory estimates, tables) follows from them.
+        ``function`` and those attributes that differ from the defaults. Everything else (names on the command line,
+        recipes, the loss of a global batch, memory estimates, tables) is derived from them.
 
     Attributes:
         function: the function of :mod:`shortlist.functional` that computes the loss.
-        name: on the command line and in saved models; the function's name, except for presets.
+        name: name on the command line and in saved models; the function's name, except for presets.
         former_names: old spellings of ``name`` that are still accepted.
-        one_class: whether each row has exactly one true class; all other losses take sets, and a class is a set of one.
-        link: how logits become scores that compare across rows.
-        couples_rows: whether the loss of a batch is more than a weighted mean of the losses of its rows.
+        one_class: whether each row has exactly one true class; all other losses take sets, and a class is a set with
+            one label.
+        link: how logits become scores that are comparable across rows.
+        couples_rows: whether the loss of a batch is not just a weighted mean of per-row losses.
         mean_over: what ``reduction="mean"`` divides by.
         head: the head that suits the loss.
-        num_heads: how many heads it trains on the same features; the first one predicts.
+        num_heads: how many heads the loss trains on the same features; the first one predicts.
         needs_examples: whether ``forward`` also takes the indices of the training examples.
-        starts_at_frequencies: whether the head may start at the label frequencies. Not so for losses that ignore
-            negatives far above the positives: they would never push down a label that starts on top of every row.
-        takes_linear_logits: whether it takes :class:`shortlist.functional.LinearLogits`.
-        takes_dtensor: whether it takes logits that are sharded along the labels.
-        memory: for losses that take ``LinearLogits``, their peak memory with a ``"plain"`` and a ``"chunked"`` head.
-        from_data: options that follow from a `Task` unless the user sets them.
+        starts_at_frequencies: whether the head may be initialized to the label frequencies. False for losses that
+            ignore negatives far above the positives: they would never push down a label that starts on top of every
+            row.
+        takes_linear_logits: whether it accepts :class:`shortlist.functional.LinearLogits`.
+        takes_dtensor: whether it accepts logits sharded along the labels.
+        memory: for losses that accept ``LinearLogits``, the peak memory with a ``"plain"`` and a ``"chunked"`` head.
+        from_data: options that are derived from a `Task` unless the user sets them.
     """
 
     name: ClassVar[str]
@@ -125,7 +127,7 @@ class Loss(FunctionModule):
 
     @classmethod
     def from_task(cls, task: Task, /, **options: Any) -> Self:
-        """The loss for a task: options that are not given come from the data, or have their defaults.
+        """The loss for a task: options that are not given are derived from the data or keep their defaults.
 
         Example:
             >>> TopKHinge.from_task(Task(num_labels=10, counts=torch.ones(10), num_rows=10, k=2.5), margin=0.5)
@@ -136,10 +138,10 @@ class Loss(FunctionModule):
 
     @classmethod
     def describe(cls) -> dict[str, Any]:
-        """The facts about the loss as plain values, for tables and JSON.
+        """The properties of the loss as plain values, for tables and JSON.
 
-        ``options`` has the default of each option, without ``weight`` and ``reduction``, which all losses have;
-        ``from_data`` has the names of those that follow from the training data.
+        ``options`` maps each option to its default, except ``weight`` and ``reduction``, which all losses have;
+        ``from_data`` lists the options that are derived from the training data.
 
         Example:
             >>> TopKHinge.describe()["options"]

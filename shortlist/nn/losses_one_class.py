@@ -164,12 +164,12 @@ class NoisedTopK(_OneClassLoss):
     """Calibrated top-k hinge, smoothed by noise.
 
     The arguments are those of :func:`shortlist.functional.noised_topk`; a tensor of margins is saved with the module.
-    In training every call draws new noise; in evaluation every call draws the same.
+    In training mode, every call draws new noise; in evaluation mode, every call draws the same noise.
 
     Args:
         k: the size of the prediction set.
         epsilon: the scale of the noise.
-        samples: how often noise is drawn.
+        samples: number of noise samples.
         margin: a number, or one per class: see :func:`shortlist.functional.margins_from_counts`.
         scale: a positive factor; larger than 1 for cosines.
         generator: makes the noise of training reproducible; by default torch's own.

@@ -39,8 +39,8 @@ class LMLNLL(Loss):
     function = staticmethod(F.lml_nll)
     former_names = ("lml",)
     takes_linear_logits = takes_dtensor = True
-    # Of tensor operations; the kernel (float32 on the CPU, extra `fast`) needs a quarter less than plain. In blocks,
-    # it is mostly the solver's sample and its powers of the probabilities.
+    # Measured for tensor operations; with a plain head, the kernel (float32 on the CPU, extra `fast`) needs a quarter
+    # less. In blocks, most of it is the solver's sample and its powers of the probabilities.
     memory = {"plain": LossMemory(1.0, 4), "chunked": LossMemory(5.2, 1)}
     from_data = {"k": lambda task: task.k}
 
@@ -116,7 +116,7 @@ class TwoWay(Loss):
 
     function = staticmethod(F.two_way)
     link = "sigmoid"
-    # Even by rows alone: which rows count depends on their labels.
+    # True even for rows alone, because which rows count depends on their labels.
     couples_rows = True
     mean_over = "rows and classes"
     takes_linear_logits = takes_dtensor = True

@@ -1,4 +1,4 @@
-"""Pictures and pages; they need the extra ``report``."""
+"""Figures and HTML pages; they require the extra ``report``."""
 
 from shortlist.report.argmaxability import draw_arrangement, draw_lattice, draw_radius_quantiles, draw_share
 from shortlist.report.dataset import draw_dataset

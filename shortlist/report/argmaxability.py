@@ -1,4 +1,4 @@
-"""Pictures of argmaxability: the lattice of all assignments, the regions of a layer, and curves over its dimensions."""
+"""Figures of argmaxability: the lattice of all assignments, the regions of a layer, and curves by dimension."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shortlist.audit.layer import read_system
 from shortlist.extras import require
 from shortlist.report.chart_matplotlib import new_figure, save_figure, style_axis
 
-_LATTICE_LABELS, _ARRANGEMENT_LABELS = 8, 10  # more cannot be read
+_LATTICE_LABELS, _ARRANGEMENT_LABELS = 8, 10  # more would be unreadable
 # Distinguishable with every kind of color vision; shapes differ, too.
 _VERDICT_STYLES = {
     "argmaxable": ("#009e73", "o"),
@@ -25,7 +25,7 @@ _VERDICT_STYLES = {
     "undecided": ("#8c8c8c", "^"),
 }
 _GLYPH = 0.6 / 72  # the width of a monospaced character in inches, per point of font size
-_BOX = 1e4  # the audit bounds features by |v_j| <= 10^4; pictures use this bound as their unit
+_BOX = 1e4  # the audit bounds features by |v_j| <= 10^4; figures use this bound as their unit
 _LINE = "#264653"
 _LINE_MARKERS = "osD^vP*Xh<>"
 _THRESHOLD = 1e-8
@@ -37,7 +37,7 @@ class Lattice:
 
     Attributes:
         signs: ``(2^n, n)``, 1 for active labels and -1 for the others.
-        verdicts: ``(2^n,)``, from the audit.
+        verdicts: ``(2^n,)``, the audit's verdicts.
         positions: ``(2^n, 2)``: the centered position within a level, and the level: the number of active labels.
         edges: ``(n 2^(n-1), 2)``, the pairs of assignments that differ in one label.
     """
@@ -80,7 +80,7 @@ def lattice(weight: Tensor | NDArray[Any] | nn.Module, *, bias: Tensor | NDArray
     for level in range(num_labels + 1):
         # In descending order, the first labels are active on the left.
         members = np.flatnonzero(active == level)[::-1]
-        # Spread short levels, or the edges at both ends would merge.
+        # Spread out short levels; otherwise the edges at both ends would merge.
         step = np.sqrt(widest / len(members))
         positions[members, 0] = step * (np.arange(len(members)) - (len(members) - 1) / 2)
         positions[members, 1] = level
@@ -186,7 +186,7 @@ class Arrangement:
         signs: ``(regions, n)``, 1 and -1.
         centres: ``(regions, d)``, centers of the largest balls, in units of the bound on the features.
         radii: ``(regions,)``, in the same unit.
-        undecided: how many assignments the audit could not decide.
+        undecided: number of assignments that the audit could not decide.
     """
 
     weight: NDArray[np.float64]
@@ -314,7 +314,7 @@ def _write_at_rim(axis: Any, signs: NDArray[np.int64], centres: NDArray[np.float
     for row, centre, angle in zip(signs, centres, spread(angles, np.radians(4.5)), strict=True):
         start = 1.05 * rim * np.array([np.cos(angle), np.sin(angle)])
         axis.plot(*np.stack([centre, start], axis=1), color="#bbbbbb", linewidth=0.6, zorder=0)
-        left = np.cos(angle) < 0  # turned around there, so that no text is upside down
+        left = np.cos(angle) < 0  # flip the text there, so that none is upside down
         axis.text(
             *(1.01 * start),
             sign_text(row),
@@ -375,7 +375,7 @@ def _draw_balls(axis: Any, regions: Arrangement, view: NDArray[np.float64]) -> N
     axis.set(xlim=(-limit, limit), ylim=(-limit, limit), zlim=(-limit, limit), proj_type="ortho")
     axis.set_box_aspect((1, 1, 1), zoom=1.35)
     azimuth, elevation = np.degrees([np.arctan2(view[2, 1], view[2, 0]), np.arcsin(np.clip(view[2, 2], -1, 1))])
-    # Slightly rotated, so that the front balls do not hide all others.
+    # Rotate slightly, so that the front balls do not hide all others.
     axis.view_init(elev=elevation + (20 if elevation < 45 else -20), azim=azimuth + 25)
     axis.set_axis_off()
 

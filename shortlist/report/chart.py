@@ -1,4 +1,4 @@
-"""A chart as data: what is drawn, not how. Plotly draws it in the page, matplotlib in files."""
+"""A chart as data, independent of the backend: Plotly draws it in the page, matplotlib in files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 INK = "#1b1f24"
-"""The color of text, axes and known truths; a page on a dark background draws it light."""
+"""The color of text, axes and ground truth; light on pages with a dark background."""
 
 # Okabe and Ito: distinguishable with every kind of color vision. Black is INK; the yellow is darkened for white paper.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6E6E6E", "#B5A500")
@@ -17,7 +17,7 @@ Dash = Literal["solid", "dash", "dot", "dashdot"]
 
 @dataclass(frozen=True)
 class Style:
-    """How one candidate is drawn, the same in every chart."""
+    """The style of one candidate, the same in every chart."""
 
     color: str
     marker: str = "circle"
@@ -28,7 +28,7 @@ OPTIMUM = Style(INK, marker="none")
 
 
 def candidate_style(index: int) -> Style:
-    """The style of a candidate; from the ninth on, colors repeat with other dashes and markers.
+    """The style of a candidate; starting with the ninth, colors repeat with other dashes and markers.
 
     Example:
         >>> candidate_style(0)
@@ -76,7 +76,7 @@ class Series:
         sizes: the width of each point in pixels; empty for the default size.
         notes: a short text per point, shown on hover; empty for its coordinates.
         group: series with the same group are shown and hidden together; the name if empty.
-        in_legend: False if another series stands for this one in the legend.
+        in_legend: False if another series represents this one in the legend.
         marked: a line with markers.
         faint: drawn as background.
     """
@@ -137,8 +137,8 @@ class Panel:
         about: what the chart shows and how to read it.
         charts: by choice, one chart, or one for each K of the slider.
         choose: the label of the choice, such as ``"Rule"``; unused if ``charts`` has one entry.
-        log: the reader may switch the y axis between linear and logarithmic.
-        wide: the chart takes the full width.
+        log: whether the reader may switch the y axis between linear and logarithmic.
+        wide: whether the chart takes the full width.
     """
 
     name: str

@@ -34,7 +34,7 @@ _FEW_DECADES = 3.5
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty matplotlib figure of that size in inches.
+    """An empty matplotlib figure with this size in inches.
 
     It has no global state: no window, no backend, nothing to close.
     """
@@ -50,7 +50,7 @@ def save_figure(figure: Any, path: str | Path, *, dpi: int = 150) -> Path:
         dpi: dots per inch of a bitmap.
 
     Returns:
-        ``path``. If writing fails, an existing file is left as it was.
+        ``path``. If writing fails, an existing file is left unchanged.
     """
     path = Path(path)
     with replacing(path) as partial:
@@ -189,7 +189,7 @@ def wrap(text: str, width: int, lines: int) -> str:
         >>> wrap("a red rose in the garden", 10, 2).splitlines()
         ['a red rose', 'in the …']
     """
-    text = drawable(text)[: 2 * width * lines]  # Wrapping a whole book to show its first page takes long.
+    text = drawable(text)[: 2 * width * lines]  # Wrapping a whole book to show its first page would be slow.
     return "\n".join(textwrap.wrap(text, width, max_lines=lines, placeholder=" …", break_on_hyphens=False))
 
 

@@ -253,7 +253,7 @@ def shot_panel(document: ComparisonDocument) -> Panel | None:
     indices = range(len(document.ks))
     charts = {rule: tuple(_shot_chart(document, k_index, rule) for k_index in indices) for rule in rules}
     about = (
-        "How often the true label is missing, for labels with many and with few training rows. A method that serves "
+        "How often the true label is missing, for labels with many and with few training rows. A method that handles "
         "the long tail has short bars on the right, too."
     )
     return Panel("error-by-shot", "Error by shot", about, charts, choose="Rule")

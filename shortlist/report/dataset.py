@@ -27,7 +27,7 @@ def draw_dataset(summary: DatasetSummary, dataset: Dataset | None = None, *, exa
 
     Args:
         summary: from `shortlist.data.summary.summarise`.
-        dataset: the same dataset, for examples; None for none.
+        dataset: the same dataset, to show examples; None shows none.
         examples: how many random rows.
         seed: the same seed shows the same rows.
 
@@ -136,7 +136,7 @@ def _draw_frequencies(axis: Any, summary: DatasetSummary) -> None:
 
 
 def _draw_lorenz(axis: Any, summary: DatasetSummary) -> None:
-    """The share of all label entries that the rarest labels have."""
+    """The share of all label entries that belong to the rarest labels."""
     x, y = (100 * np.array(side) for side in zip(*summary.lorenz, strict=True))
     axis.fill_between(x, x, y, color=_FILL, alpha=0.15, linewidth=0)
     axis.plot([0, 100], [0, 100], color=_PALE, linewidth=1, linestyle="--")
@@ -235,7 +235,7 @@ def _bars(axis: Any, bars: list[tuple[str, int, str]]) -> None:
     for position, (_, value, text) in enumerate(bars):
         axis.annotate(text, (value, position), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
     axis.set_yticks(positions, [shorten(name, 30) for name, _, _ in bars], parse_math=False, fontsize=8)
-    # Few bars are no thicker than many; the numbers need room on the right.
+    # Keep bars the same thickness even if there are few, and leave room for the numbers on the right.
     axis.set(ylim=(max(3.5, len(bars) - 0.5), -0.5), xlim=(0, 1.6 * max(1, most)))
 
 
@@ -274,7 +274,7 @@ def _finish(axis: Any, title: str, xlabel: str, ylabel: str, *, whole: str = "x"
 
 
 def _tick(value: float) -> str:
-    """A whole number in few characters; nothing for other numbers, which are no counts."""
+    """A whole number in few characters; empty for other numbers, which are not counts."""
     if value < 0 or value != round(value):
         return ""
     for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):

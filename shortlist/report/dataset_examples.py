@@ -1,4 +1,4 @@
-"""Examples of a dataset: which rows, how images, texts, features and pairs of objects are drawn and described."""
+"""Examples from a dataset: sampling rows, and drawing and describing images, texts, features and object pairs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CAPTION_WIDTH, _TEXT_WIDTH, _TEXT_LINES = 174, 208, 10
 
 
 class Shown(NamedTuple):
-    """A row with its content, or with the reason why it cannot be read.
+    """A row with its content, or the reason why it cannot be read.
 
     Args:
         row: its index.
@@ -43,7 +43,7 @@ def example_rows(num_rows: int, count: int, *, seed: int = 0) -> list[int]:
     """Sample rows without replacement, in ascending order.
 
     Args:
-        num_rows: how many rows there are.
+        num_rows: the total number of rows.
         count: how many to sample; all rows if there are fewer.
         seed: the same seed gives the same rows on any platform.
 
@@ -170,7 +170,7 @@ def draw_examples(figure: Any, dataset: Dataset, rows: list[int], *, columns: in
 
 
 def _feature(value: float) -> str:
-    """Three significant digits, or all digits before the point; an exponent only instead of many zeros."""
+    """Three significant digits, or all digits before the decimal point; an exponent only to avoid many zeros."""
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
@@ -218,7 +218,7 @@ def _pair_names(dataset: Dataset, pair: Any) -> list[str]:
 
 
 def _heat(content: Any) -> np.ndarray | None:
-    """Features as an image: a matrix as it is, anything else as a strip of at most 256 cells; None without features."""
+    """Features as an image: a matrix unchanged, anything else as a strip of at most 256 cells; None if empty."""
     if not isinstance(content, Tensor) or not content.numel():
         return None
     if content.layout != torch.strided:

@@ -22,7 +22,7 @@ from shortlist.report.chart_plotly import plotly_chart
 from shortlist.report.comparison_charts import comparison_panels
 from shortlist.report.winners import MetricFormat, audit_sentence, metric_title, shown_name, summary_sentence
 
-# The page must look the same without a network and report to nobody, so even scripts may fetch nothing.
+# The page must look the same offline and must not phone home, so not even scripts may fetch anything.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 _CONTENTS = {
     "comparison": "Comparison",
@@ -73,7 +73,7 @@ def report_page(documents: Sequence[ComparisonDocument]) -> str:
         raise ValueError("`documents` must contain at least one comparison.")
     markup = require("markupsafe", extra="report").Markup
     jobs = [_job(document, number, len(documents)) for number, document in enumerate(documents, start=1)]
-    # Plotly contains no such text today; if it did, the rest of it would be displayed instead of run.
+    # Plotly contains no closing script tag today; if it did, the rest of it would be displayed instead of run.
     plotly = require("plotly.offline", extra="report").get_plotlyjs().replace("</script", "<\\/script")
     return _template().render(
         jobs=jobs,
@@ -117,7 +117,7 @@ def _resource(name: str) -> str:
 
 
 def chart_data(documents: Sequence[ComparisonDocument], panels: Sequence[Sequence[Panel]]) -> dict[str, Any]:
-    """What the script of the page draws, as plain JSON.
+    """The data that the page's script draws, as plain JSON.
 
     Charts of neighboring K share most of their traces, so equal traces and layouts are stored once.
 
@@ -146,7 +146,7 @@ def chart_data(documents: Sequence[ComparisonDocument], panels: Sequence[Sequenc
 
 
 class _Pool:
-    """Stores equal members once."""
+    """Stores equal items once."""
 
     def __init__(self) -> None:
         self.members: list[Any] = []
@@ -350,7 +350,7 @@ class _FeatureBars(NamedTuple):
 
 
 def _feature_bars(values: Sequence[float | None]) -> _FeatureBars:
-    """Features as bars around 0, as (top, height) in percent; of many, the largest magnitude in each stretch."""
+    """Features as bars around 0, as (top, height) in percent; if there are many, the largest magnitude per bin."""
     known = [0.0 if value is None else value for value in values]
     if len(known) > _MAX_FEATURE_BARS:
         edges = [len(known) * bar // _MAX_FEATURE_BARS for bar in range(_MAX_FEATURE_BARS + 1)]

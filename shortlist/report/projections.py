@@ -1,4 +1,4 @@
-"""The projections in pictures: the response to one logit, the dual root, and the polytope."""
+"""Figures of the projections: the response to one logit, the dual root, and the polytope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who won a comparison, in words: names and values of metrics, the best candidate, ties, and the gap to the optimum."""
+"""The winner of a comparison in words: metric names and values, the best candidate, ties, the gap to the optimum."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def shown_name(name: str) -> str:
 
 
 def listed(names: Sequence[str], conjunction: str = "") -> str:
-    """Names in a row, separated by semicolons if one of them contains a comma.
+    """A list of names in words, separated by semicolons if one of them contains a comma.
 
     Args:
         names: as the user wrote them.
-        conjunction: written before the last name, such as ``"and"``.
+        conjunction: the word before the last name, such as ``"and"``.
 
     Example:
         >>> listed(["bce", "lml", "rml"], "and"), listed(["bce, wide", "lml"]), listed(["bce, wide", "lml"], "and")
@@ -45,7 +45,7 @@ def listed(names: Sequence[str], conjunction: str = "") -> str:
 
 
 def metric_title(name: str) -> str:
-    """What a metric is called in a sentence.
+    """The name of a metric in a sentence.
 
     Example:
         >>> [metric_title(name) for name in ("average2.5_error", "top1_error", "ndcg@5", "map", "my_metric")]
@@ -61,7 +61,7 @@ def metric_title(name: str) -> str:
 
 
 class MetricFormat:
-    """How the values of one metric are written, with the same number of decimals for all candidates.
+    """Formats the values of one metric, with the same number of decimals for all candidates.
 
     Fractions are written as percentages, other values with about three digits. Percentages have one decimal, or two if
     an interval would otherwise round to 0.
@@ -117,7 +117,7 @@ class Winner:
         name: the best candidate.
         interval: its mean over seeds.
         ties: the candidates that do not differ significantly from it.
-        optimum: what the true probabilities achieve; None if they are unknown.
+        optimum: the value that the true probabilities achieve; None if unknown.
         gap: how much worse than the optimum the winner is; negative if it happens to be better on these rows.
     """
 
@@ -156,7 +156,7 @@ def main_metrics(document: ComparisonDocument) -> list[str]:
 
 
 def summary_sentence(document: ComparisonDocument) -> str:
-    """Who wins by the target metric, in words."""
+    """The winner by the target metric, in words."""
     best = winners(document)[0]
     wording = MetricFormat(document, best.metric)
     seeds = len(document.candidates[best.name].runs)

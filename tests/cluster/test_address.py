@@ -68,7 +68,7 @@ def test_another_kind_of_server_is_reported():
 
         threading.Thread(target=answer, daemon=True).start()
         text = f"dask://127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(ConnectionError, match=rf"^`{text}` cannot be reached: no Dask scheduler answers\.$"):
+        with pytest.raises(ConnectionError, match=rf"^`{text}` cannot be reached: no Dask scheduler responds\.$"):
             list(run_tasks(divmod, 1, [1], cluster=text))
 
 

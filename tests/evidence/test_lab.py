@@ -98,7 +98,7 @@ def test_every_candidate_gets_the_same_number_of_tries(lab):
     choices = tuned(lab(), trial, grids, settings, figure="figure", seeds=[7])
     assert {name: choice.options for name, choice in choices.items()} == {"a": {"rate": 0.3}, "b": {"rate": 0.2}}
     assert choices["a"].tried == [({"rate": 0.1}, 0.1), ({"rate": 0.3}, 0.3)]
-    with pytest.raises(ValueError, match=r"as many points for each candidate; got \[1, 2\]"):
+    with pytest.raises(ValueError, match=r"the same number of points for each candidate; got \[1, 2\]"):
         tuned(lab(), trial, {**grids, "c": [{}]}, settings, figure="figure", seeds=[7])
 
 
