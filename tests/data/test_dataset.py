@@ -11,25 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from shortlist.data import Dataset, Features, Groups, Texts
-from shortlist.targets import to_class_indices, to_index_lists, to_multi_hot, to_sparse
+from shortlist.targets import to_multi_hot, to_sparse
+from tests.data.datasets import in_all_forms
 
 examples = settings(derandomize=True, deadline=None, max_examples=25)
 NAMES = ("rose", "lily of the valley", "Ährenlilie", "'quoted'")
 PARTS = ("train", "val", "test")
-
-
-def in_all_forms(hot: Tensor) -> dict[str, Tensor]:
-    """The same labels in each form that can say them; ``hot`` has no unknown labels."""
-    forms = {
-        "multi-hot": hot,
-        "bool": hot.bool(),
-        "index lists": to_index_lists(hot, hot.shape[1]),
-        "sparse COO": to_sparse(hot, hot.shape[1]),
-        "sparse CSR": to_sparse(hot, hot.shape[1], layout=torch.sparse_csr),
-    }
-    if (hot.sum(1) == 1).all():
-        forms["class indices"] = to_class_indices(hot, hot.shape[1])
-    return forms
 
 
 def make(targets: Tensor, **options) -> Dataset:

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shortlist.data import Dataset, Features, Groups, hide_labels, incomplete_labels, single_positive
-from shortlist.targets import check_target, to_class_indices, to_index_lists, to_multi_hot, to_sparse
+from shortlist.data import Dataset, Groups, hide_labels, incomplete_labels, single_positive
+from shortlist.targets import check_target, to_class_indices, to_multi_hot
+from tests.data.datasets import dataset_of, in_all_forms
 
 examples = settings(derandomize=True, deadline=None, max_examples=40)
 PARTS = ("train", "val", "test")
@@ -23,10 +24,6 @@ PROCEDURES: dict[str, Callable[..., Dataset]] = {
 }
 every_procedure = pytest.mark.parametrize("hide", PROCEDURES.values(), ids=PROCEDURES.keys())
 every_mark = pytest.mark.parametrize("mark", ["absent", "unknown"])
-
-
-def make(targets: Tensor, *, labels: int = 4, split: Groups | None = None) -> Dataset:
-    return Dataset(Features(torch.zeros(len(targets), 1)), targets, tuple("abcdefgh"[:labels]), split=split)
 
 
 def dense(dataset: Dataset) -> Tensor:
@@ -46,7 +43,7 @@ def test_only_present_labels_of_training_rows_are_hidden(hide, mark, hot, seed):
     split = Groups.of([(*PARTS, None, "train")[i % 5] for i in range(len(hot))], order=PARTS)
     if "train" not in split.names:
         return
-    dataset = make(hot, split=split)
+    dataset = dataset_of(hot, split=split)
     result = hide(dataset, mark=mark, seed=seed)
     check_target(result.targets, 4)
     assert result.targets.layout == torch.sparse_csr
@@ -70,43 +67,27 @@ def test_only_present_labels_of_training_rows_are_hidden(hide, mark, hot, seed):
 @every_procedure
 def test_the_form_of_the_labels_plays_no_part(hide, mark):
     hot = ((torch.arange(60)[:, None] * 3 + torch.arange(8)) % 5 < 2).float()
-    lists = to_index_lists(hot, 8)
-    forms = {
-        "bool": hot.bool(),
-        "lists": lists,
-        "lists the other way": torch.tensor([sorted(row, reverse=True) for row in lists.tolist()]),
-        "COO": to_sparse(hot, 8),
-        "CSR": to_sparse(hot, 8, layout=torch.sparse_csr),
-    }
-    expected = dense(hide(make(hot, labels=8), mark=mark, seed=2))
+    expected = dense(hide(dataset_of(hot), mark=mark, seed=2))
     assert not torch.equal(expected, hot)
-    for name, targets in forms.items():
-        result = hide(make(targets, labels=8), mark=mark, seed=2)
+    for name, targets in in_all_forms(hot).items():
+        result = hide(dataset_of(targets, labels=8), mark=mark, seed=2)
         assert torch.equal(dense(result), expected), name
         clean = result.clean_targets
         assert torch.equal(to_multi_hot(clean, 8), hot), name
-
-
-def test_the_order_within_an_unsorted_sparse_form_plays_no_part():
-    hot = torch.ones(20, 4)
-    at = hot.nonzero().T
-    backwards = torch.sparse_coo_tensor(at.flip(1), torch.ones(80), (20, 4), check_invariants=True)
-    for hide in PROCEDURES.values():
-        assert torch.equal(dense(hide(make(backwards))), dense(hide(make(hot))))
 
 
 @every_mark
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.4, 0.75, 1.0])
 def test_each_label_is_hidden_at_the_stated_rate(rate, mark):
     hot = torch.ones(ROWS, 4)
-    new = dense(hide_labels(make(hot), rate, mark=mark, seed=7))
+    new = dense(hide_labels(dataset_of(hot), rate, mark=mark, seed=7))
     for label in range(4):
         hidden = int((new[:, label] != 1).sum())
         assert abs(hidden - ROWS * rate) <= 4 * (ROWS * rate * (1 - rate)) ** 0.5
 
 
 def test_labels_of_a_row_are_hidden_independently():
-    new = dense(hide_labels(make(torch.ones(ROWS, 4)), 0.3, seed=9))
+    new = dense(hide_labels(dataset_of(torch.ones(ROWS, 4)), 0.3, seed=9))
     counts = Counter(int(count) for count in new.sum(1))
     for left in range(5):
         chance = [0.3**4, 4 * 0.7 * 0.3**3, 6 * 0.7**2 * 0.3**2, 4 * 0.7**3 * 0.3, 0.7**4][left]
@@ -117,7 +98,7 @@ def test_labels_of_a_row_are_hidden_independently():
 def test_incomplete_labels_are_uniform_over_strict_subsets_that_are_not_empty(size):
     hot = torch.zeros(ROWS, 4)
     hot[:, :size] = 1
-    found = Counter(tuple(row) for row in dense(incomplete_labels(make(hot), seed=1)).int().tolist())
+    found = Counter(tuple(row) for row in dense(incomplete_labels(dataset_of(hot), seed=1)).int().tolist())
     subsets = {
         tuple(int(label in kept) for label in range(4)) for k in range(1, size) for kept in combinations(range(size), k)
     }
@@ -131,7 +112,7 @@ def test_incomplete_labels_are_uniform_over_strict_subsets_that_are_not_empty(si
 def test_the_single_positive_is_uniform_over_the_labels_of_a_row():
     hot = torch.zeros(ROWS, 4)
     hot[:, [0, 2, 3]] = 1
-    counts = dense(single_positive(make(hot), seed=1)).sum(0).tolist()
+    counts = dense(single_positive(dataset_of(hot), seed=1)).sum(0).tolist()
     assert counts[1] == 0
     mean = ROWS / 3
     assert sum((count - mean) ** 2 / mean for i, count in enumerate(counts) if i != 1) < 2 + 4 * 4**0.5
@@ -140,7 +121,7 @@ def test_the_single_positive_is_uniform_over_the_labels_of_a_row():
 @every_procedure
 def test_a_class_per_row_is_a_set_of_one(hide):
     classes = torch.arange(100) % 4
-    result = hide(make(classes))
+    result = hide(dataset_of(classes))
     assert result.targets.layout == torch.sparse_csr
     left = dense(result)
     one = to_multi_hot(classes, 4)
@@ -154,7 +135,7 @@ def test_a_class_per_row_is_a_set_of_one(hide):
 
 @every_procedure
 def test_rows_without_labels_no_rows_and_one_row_pass(hide):
-    assert not dense(hide(make(torch.zeros(3, 4)))).any()
-    assert len(hide(make(torch.empty(0, 4)))) == 0
-    assert len(hide(make(torch.empty(0, dtype=torch.int64)))) == 0
-    assert len(hide(make(torch.ones(1, 4)))) == 1
+    assert not dense(hide(dataset_of(torch.zeros(3, 4)))).any()
+    assert len(hide(dataset_of(torch.empty(0, 4)))) == 0
+    assert len(hide(dataset_of(torch.empty(0, dtype=torch.int64), labels=4))) == 0
+    assert len(hide(dataset_of(torch.ones(1, 4)))) == 1

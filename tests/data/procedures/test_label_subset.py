@@ -22,7 +22,8 @@ from shortlist.data import (
     split_per_class,
 )
 from shortlist.data.draws import Draws
-from shortlist.targets import check_target, to_index_lists, to_multi_hot, to_sparse
+from shortlist.targets import check_target, to_multi_hot
+from tests.data.datasets import dataset_of, in_all_forms, rows_of
 
 examples = settings(derandomize=True, deadline=None, max_examples=20)
 N = 5
@@ -30,17 +31,7 @@ GENUS = Groups(torch.tensor([0, 1, 0, 2, -1]), ("x", "y", "z"))
 
 
 def make(targets: Tensor, **options) -> Dataset:
-    rows = torch.arange(len(targets), dtype=torch.float32)[:, None]
-    return Dataset(Features(rows), targets, tuple("abcde"), label_groups={"genus": GENUS}, **options)
-
-
-def rows_of(dataset: Dataset) -> list[int]:
-    return dataset.inputs.batch(torch.arange(len(dataset))).flatten().long().tolist()
-
-
-def in_all_forms(hot: Tensor) -> list[Tensor]:
-    forms = [hot, to_sparse(hot, N), to_sparse(hot, N, layout=torch.sparse_csr)]
-    return forms if (hot < 0).any() else [*forms, hot.bool(), to_index_lists(hot, N)]
+    return dataset_of(targets, labels=N, label_groups={"genus": GENUS}, **options)
 
 
 hot_rows = st.lists(st.lists(st.sampled_from([0.0, 0.0, 1.0, -1.0]), min_size=N, max_size=N), max_size=8).map(
@@ -52,7 +43,7 @@ hot_rows = st.lists(st.lists(st.sampled_from([0.0, 0.0, 1.0, -1.0]), min_size=N,
 @given(hot_rows, st.lists(st.integers(0, N - 1), unique=True))
 def test_labels_rows_names_and_groups_agree_with_a_loop_in_every_form(hot, labels):
     kept = [r for r, row in enumerate(hot.tolist()) if not any(row) or any(row[label] for label in labels)]
-    for targets in [*in_all_forms(hot), *in_all_forms(hot.abs())]:
+    for targets in [*in_all_forms(hot).values(), *in_all_forms(hot.abs()).values()]:
         signed = to_multi_hot(targets, N)
         split = Groups.of(["train"] * len(hot))
         few = keep_labels(make(targets, split=split, row_groups={"r": Groups.of(range(len(hot)))}), labels)
@@ -188,7 +179,7 @@ def test_shares_of_groups_are_rounded_up_as_decimals(share, genera):
 
 def test_groups_are_sampled_in_every_form_and_labels_without_a_group_are_left_out():
     hot = (torch.arange(40)[:, None] % torch.tensor([2, 3, 4, 5, 2]) == 0).float()
-    results = [sample_groups(make(targets), 0.6, seed=1) for targets in in_all_forms(hot)]
+    results = [sample_groups(make(targets), 0.6, seed=1) for targets in in_all_forms(hot).values()]
     assert 0 < results[0].num_labels < N
     for result in results:
         assert "e" not in result.label_names

@@ -9,25 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shortlist.data import Dataset, Features, Groups, label_noise, long_tail, long_tail_sizes
-from shortlist.data.procedures.long_tail import rank_within
+from shortlist.data import Groups, label_noise, long_tail, long_tail_sizes
+from shortlist.data.procedures.training_rows import rank_within
+from tests.data.datasets import dataset_of, rows_of
 
 examples = settings(derandomize=True, deadline=None, max_examples=60)
 PARTS = ("train", "val", "test")
-
-
-def world(classes: list[int], *, labels: int = 5, split: list[str] | None = None) -> Dataset:
-    rows = len(classes)
-    return Dataset(
-        Features(torch.arange(rows, dtype=torch.float32)[:, None]),
-        torch.tensor(classes, dtype=torch.int64),
-        tuple(f"class {i}" for i in range(labels)),
-        split=None if split is None else Groups.of(split, order=PARTS),
-    )
-
-
-def kept_rows(dataset: Dataset) -> list[int]:
-    return dataset.inputs.batch(torch.arange(len(dataset))).flatten().long().tolist()
 
 
 def test_exponential_sizes_by_hand():
@@ -102,9 +89,9 @@ def test_options_outside_their_range_are_refused(option, rule, values):
 def test_classes_keep_their_size_in_the_tail_or_all_they_have(rows, imbalance, order, seed):
     rows = [(0, "train"), *rows]
     classes, parts = [row[0] for row in rows], [row[1] for row in rows]
-    dataset = world(classes, split=parts)
+    dataset = dataset_of(torch.tensor(classes), labels=5, split=Groups.of(parts, order=PARTS))
     thin = long_tail(dataset, imbalance, order=order, seed=seed)
-    kept = kept_rows(thin)
+    kept = rows_of(thin)
     assert kept == sorted(set(kept))
     assert {i for i, part in enumerate(parts) if part != "train"} <= set(kept)
     assert thin.targets.tolist() == [classes[row] for row in kept]
@@ -122,7 +109,7 @@ def test_classes_keep_their_size_in_the_tail_or_all_they_have(rows, imbalance, o
 
 
 def test_random_order_gives_each_class_each_size_equally_often():
-    dataset = world([i % 3 for i in range(30)], labels=3)
+    dataset = dataset_of(torch.arange(30) % 3)
     first = Counter(int(long_tail(dataset, 10, order="random", seed=s).label_counts().argmax()) for s in range(900))
     assert sum((first[c] - 300) ** 2 / 300 for c in range(3)) < 2 + 4 * 4**0.5
     sizes = [sorted(long_tail(dataset, 10, order="random", seed=s).label_counts().tolist()) for s in range(5)]
@@ -130,8 +117,8 @@ def test_random_order_gives_each_class_each_size_equally_often():
 
 
 def test_each_row_of_a_class_is_kept_equally_often():
-    dataset = world([0] * 8 + [1] * 8, labels=2)
-    kept = Counter(row for seed in range(1600) for row in kept_rows(long_tail(dataset, 4, seed=seed)))
+    dataset = dataset_of(torch.tensor([0] * 8 + [1] * 8))
+    kept = Counter(row for seed in range(1600) for row in rows_of(long_tail(dataset, 4, seed=seed)))
     assert all(kept[row] == 1600 for row in range(8))
     assert sum(kept[row] for row in range(8, 16)) == 2 * 1600
     # Two of eight without repeats: variance of a count is 1600 * 1/4 * 3/4.
@@ -139,19 +126,16 @@ def test_each_row_of_a_class_is_kept_equally_often():
 
 
 def test_the_truth_follows_the_rows():
-    dataset = world([i % 5 for i in range(100)])
     groups = {"superclass": Groups(torch.zeros(5, dtype=torch.int64), ("all",))}
-    clean = Dataset(dataset.inputs, dataset.targets, dataset.label_names, groups)
+    clean = dataset_of(torch.arange(100) % 5, label_groups=groups)
     thin = long_tail(label_noise(clean, 0.5), 10)
     assert thin.clean_targets is not None
-    assert thin.clean_targets.tolist() == [row % 5 for row in kept_rows(thin)]
+    assert thin.clean_targets.tolist() == [row % 5 for row in rows_of(thin)]
 
 
 def test_one_row_and_no_training_rows_pass():
-    assert len(long_tail(world([4]), 10)) == 1
-    dataset = Dataset(
-        Features(torch.zeros(2, 1)), torch.tensor([0, 0]), ("a",), split=Groups(torch.tensor([1, 1]), ("train", "test"))
-    )
+    assert len(long_tail(dataset_of(torch.tensor([4])), 10)) == 1
+    dataset = dataset_of(torch.tensor([0, 0]), split=Groups(torch.tensor([1, 1]), ("train", "test")))
     assert len(long_tail(dataset, 10)) == 2
 
 

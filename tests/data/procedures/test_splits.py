@@ -25,7 +25,7 @@ from shortlist.data import (
     split_per_class,
 )
 from shortlist.data.procedures.splits import exact_share
-from shortlist.targets import to_index_lists, to_sparse
+from tests.data.datasets import in_all_forms
 
 examples = settings(derandomize=True, deadline=None, max_examples=40)
 PARTS = ("train", "val", "test")
@@ -106,16 +106,6 @@ def test_the_published_relation_holds_on_a_species_table_of_the_published_size()
     assert images == 243_916 + 31_118 + 31_112
 
 
-def test_each_row_of_a_class_falls_into_each_part_equally_often():
-    dataset = make(torch.tensor([0] * 10))
-    found = Counter(
-        (row, part) for seed in range(800) for row, part in enumerate(parts_of(split_per_class(dataset, seed=seed)))
-    )
-    for row in range(10):
-        for part in ("val", "test"):
-            assert abs(found[row, part] - 80) < 4 * 72**0.5
-
-
 @pytest.mark.parametrize(("counts", "name", "count"), [([30, 2], "label 1", 2), ([1, 30], "label 0", 1)])
 def test_a_class_with_too_few_rows_is_refused(counts, name, count):
     classes = torch.tensor([label for label, size in enumerate(counts) for _ in range(size)])
@@ -136,12 +126,11 @@ def test_a_random_split_has_its_sizes(rows, val, test, seed):
         assert sizes_of(split) == [rows - size_val - size_test, size_val, size_test]
 
 
-def test_each_row_is_in_each_part_equally_often():
-    dataset = make(torch.zeros(10, 1), labels=1)
+@pytest.mark.parametrize("split", [split_per_class, split_at_random])
+def test_each_row_is_in_each_part_equally_often(split):
+    dataset = make(torch.tensor([0] * 10))
     found = Counter(
-        (row, part)
-        for seed in range(800)
-        for row, part in enumerate(parts_of(split_at_random(dataset, val=0.3, seed=seed)))
+        (row, part) for seed in range(800) for row, part in enumerate(parts_of(split(dataset, val=0.3, seed=seed)))
     )
     for row in range(10):
         assert abs(found[row, "val"] - 240) < 4 * 168**0.5
@@ -214,15 +203,9 @@ def test_every_label_is_on_both_sides_in_every_form(seed):
     assert sizes_of(split) == [52, 8, 20]
     for part in ("train", "test"):
         assert (split.label_counts(part) > 0).all()
-    for targets in (to_sparse(hot, 12), to_sparse(hot, 12, layout=torch.sparse_csr)):
-        assert parts_of(split_covering_labels(make(targets, labels=12), val=0.1, test=0.25, seed=seed)) == parts_of(
-            split
-        )
-    sure = hot.clamp(min=0)
-    for targets in (sure.bool(), to_index_lists(sure, 12)):
-        assert parts_of(split_covering_labels(make(targets, labels=12), val=0.1, test=0.25, seed=seed)) == parts_of(
-            split
-        )
+    for targets in (*in_all_forms(hot).values(), *in_all_forms(hot.clamp(min=0)).values()):
+        again = split_covering_labels(make(targets, labels=12), val=0.1, test=0.25, seed=seed)
+        assert parts_of(again) == parts_of(split)
 
 
 def test_classes_are_covered_and_absent_labels_are_no_matter():

@@ -15,7 +15,7 @@ from shortlist.data import Dataset, Features, Groups, Texts
 from shortlist.data.summary import Names, summarise
 from shortlist.data.summary.tally import Tally
 from shortlist.data.target_rows import sparse_targets
-from shortlist.targets import to_multi_hot, to_sparse
+from tests.data.datasets import in_all_forms
 
 PARTS = ("train", "val", "test")
 numbers = st.lists(st.integers(0, 12), max_size=25)
@@ -218,24 +218,15 @@ def test_without_a_split_all_rows_train_and_without_a_training_part_none_do():
     assert only_test.only_in_test.count == 2
 
 
-@pytest.mark.parametrize("form", ["multi-hot", "coo", "csr", "uncoalesced", "lists"])
-def test_the_form_of_the_labels_does_not_matter(form):
-    lists = torch.tensor([[2, 0], [1, -1], [-1, -1], [0, 2]])
-    forms = {
-        "multi-hot": to_multi_hot(lists, 4),
-        "coo": to_sparse(lists, 4),
-        "csr": to_sparse(lists, 4, layout=torch.sparse_csr),
-        "uncoalesced": torch.sparse_coo_tensor(
-            torch.tensor([[3, 0, 0, 3, 1], [2, 2, 0, 0, 1]]), torch.ones(5), (4, 4), check_invariants=False
-        ),
-        "lists": lists,
-    }
-    summary = summarise(Dataset(Texts(["a", "b", "c", "a"]), forms[form], tuple("wxyz")))
-    assert summary.rows_per_label == Tally((0, 1, 2), (1, 1, 2))
-    assert summary.labels_per_row == Tally((0, 1, 2), (1, 1, 2))
-    assert summary.label_sets == 3
-    assert summary.duplicates is not None
-    assert (summary.duplicates.groups, summary.duplicates.different_labels) == (1, 0)
+def test_the_form_of_the_labels_does_not_matter():
+    hot = torch.tensor([[1.0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 0]])
+    for form, targets in in_all_forms(hot).items():
+        summary = summarise(Dataset(Texts(["a", "b", "c", "a"]), targets, tuple("wxyz")))
+        assert summary.rows_per_label == Tally((0, 1, 2), (1, 1, 2)), form
+        assert summary.labels_per_row == Tally((0, 1, 2), (1, 1, 2)), form
+        assert summary.label_sets == 3, form
+        assert summary.duplicates is not None
+        assert (summary.duplicates.groups, summary.duplicates.different_labels) == (1, 0), form
 
 
 EMPTY = {
