@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from shortlist.data import (
@@ -15,8 +16,16 @@ from shortlist.data import (
     SparseRows,
     Texts,
 )
+from shortlist.data.formats.arrays import read_arrays
+from shortlist.data.formats.cifar import read_cifar
+from shortlist.data.images import ImageArray
 from shortlist.data.target_rows import sparse_targets
 from shortlist.targets import to_sparse
+from tests.data.files.pickles import Python2
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (64, 16, 16, 3), dtype=np.uint8)
+VALUES = np.random.default_rng(1).normal(size=(64, 256)).astype(np.float32)
+ROWS = torch.tensor([63, 0, 40, 40, 7])
 
 
 def sparse_rows(count: int) -> SparseRows:
@@ -27,9 +36,9 @@ def labels(count: int) -> torch.Tensor:
     return sparse_targets(torch.arange(count), torch.arange(count) % 3, count, 3)
 
 
-def mapped(tmp_path, array: np.ndarray) -> np.ndarray:
-    np.save(tmp_path / "x.npy", array)
-    return np.load(tmp_path / "x.npy", mmap_mode="r")
+def mapped(tmp_path, array: np.ndarray, name: str = "x.npy") -> np.ndarray:
+    np.save(tmp_path / name, array)
+    return np.load(tmp_path / name, mmap_mode="r")
 
 
 @pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
@@ -56,19 +65,87 @@ def test_a_batch_of_texts_survives_pickling():
 
 
 def test_a_mapped_file_is_sent_by_its_name_also_in_part(tmp_path):
-    array = np.random.default_rng(0).random((500, 100)).astype(np.float32)
-    whole = mapped(tmp_path, array)
-    for part, want in ((whole, array), (whole[100:300], array[100:300]), (whole[1:2], array[1:2])):
-        sent = pickle.dumps(Features(part))
-        assert len(sent) < 1000
-        got = pickle.loads(sent).batch(torch.arange(len(want)))
-        assert torch.equal(got, torch.from_numpy(want))
+    whole = mapped(tmp_path, np.concatenate([VALUES, VALUES]))
+    for part in (whole, whole[:64], whole[40:104]):
+        sent(Features(part), most=1000)
 
 
 def test_columns_of_a_mapped_file_are_sent_as_they_are(tmp_path):
     array = np.arange(12.0).reshape(3, 4)
     got = pickle.loads(pickle.dumps(Features(mapped(tmp_path, array)[:, 1:3])))
     assert got.batch(torch.tensor([2])).tolist() == [[9.0, 10.0]]
+
+
+def sent(inputs, *, most=4096):
+    """The inputs after a journey that must not carry their content."""
+    letter = pickle.dumps(inputs)
+    assert len(letter) < most
+    arrived = pickle.loads(letter)
+    assert torch.equal(arrived.batch(ROWS), inputs.batch(ROWS))
+    assert arrived.batch(ROWS).dtype == inputs.batch(ROWS).dtype
+    assert len(arrived) == len(inputs)
+    assert torch.equal(pickle.loads(pickle.dumps(arrived)).batch(ROWS), inputs.batch(ROWS))
+    return arrived
+
+
+@pytest.mark.parametrize("channels", [3, 1, None])
+def test_mapped_images(tmp_path, channels):
+    array = PIXELS[..., 0] if channels is None else PIXELS[..., :channels]
+    sent(ImageArray(mapped(tmp_path, array)))
+
+
+def test_images_in_several_files_and_some_of_their_rows(tmp_path):
+    parts = [mapped(tmp_path, PIXELS[:30], "a.npy"), PIXELS[:0], mapped(tmp_path, PIXELS[30:], "b.npy")]
+    images = sent(ImageArray(parts))
+    assert isinstance(images.pixels.parts[2], np.memmap)
+    few = images.take(torch.tensor([33, 2]))
+    assert torch.equal(pickle.loads(pickle.dumps(few)).batch(torch.tensor([0, 1])), few.batch(torch.tensor([0, 1])))
+
+
+def test_images_in_planes_and_slices_of_a_file(tmp_path):
+    planes = mapped(tmp_path, np.concatenate([PIXELS, PIXELS]).transpose(0, 3, 1, 2))[20:84].transpose(0, 2, 3, 1)
+    sent(ImageArray(planes))
+
+
+def test_images_in_memory_are_sent_whole():
+    images = ImageArray([PIXELS[:30], PIXELS[30:]])
+    arrived = pickle.loads(pickle.dumps(images))
+    assert torch.equal(arrived.batch(ROWS), images.batch(ROWS))
+
+
+def test_features_in_parts(tmp_path):
+    np.savez(tmp_path / "a.npz", X_train=VALUES[:40], X_test=VALUES[40:], y_train=[0] * 40, y_test=[0] * 24)
+    sent(read_arrays(tmp_path / "a.npz").inputs)
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_features_of_bfloat16(tmp_path, parts):
+    values, labels = torch.from_numpy(VALUES).bfloat16(), torch.zeros(64, dtype=torch.int64)
+    tensors = {"X": values, "y": labels}
+    if parts:
+        tensors = {"X_train": values[:9].clone(), "X_test": values[9:].clone()}
+        tensors |= {"y_train": labels[:9].clone(), "y_test": labels[9:].clone()}
+    save_file(tensors, tmp_path / "a.safetensors")
+    inputs = sent(read_arrays(tmp_path / "a.safetensors").inputs)
+    assert torch.equal(inputs.batch(ROWS), values[ROWS])
+    assert torch.equal(inputs.take(ROWS).batch(torch.tensor([4])), values[[7]])
+
+
+def test_pixels_of_cifar(tmp_path):
+    pixels = np.random.default_rng(2).integers(0, 256, (64, 3072), dtype=np.uint8)
+    (tmp_path / "meta").write_bytes(pickle.dumps({"fine_label_names": ["a"], "coarse_label_names": ["A"]}, protocol=2))
+    for name, count in (("train", 64), ("test", 3)):  # As published, where pixels are stored as they are.
+        labels = {b"fine_labels": [0] * count, b"coarse_labels": [0] * count}
+        (tmp_path / name).write_bytes(Python2(2).dumps({b"data": pixels[:count], **labels}))
+    inputs = sent(read_cifar(tmp_path).inputs)
+    assert torch.equal(inputs.batch(ROWS), torch.from_numpy(pixels[ROWS]).reshape(-1, 3, 32, 32))
+
+
+def test_packed_pixels_of_cifar_are_read_again(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", x_train=PIXELS, y_train=[0] * 64, fine_names=["a"])
+    inputs = read_cifar(tmp_path / "a.npz").inputs
+    inputs.batch(ROWS)
+    sent(inputs)
 
 
 def test_bits_of_another_dtype_are_read_as_that():

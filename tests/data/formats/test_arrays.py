@@ -374,6 +374,13 @@ def test_wrong_safetensors_are_refused(tmp_path, content, message):
     refuses(path, message)
 
 
+def test_bfloat16_in_one_part_only_is_refused(tmp_path):
+    tensors = {"X_train": torch.ones(2, 2).bfloat16(), "X_test": torch.ones(2, 2, dtype=torch.uint16)}
+    tensors |= {"y_train": torch.tensor([0, 1]), "y_test": torch.tensor([0, 1])}
+    save_file(tensors, tmp_path / "a.safetensors")
+    refuses(tmp_path / "a.safetensors", "'X_test' must be bfloat16 exactly if 'X_train' is.")
+
+
 def test_names_in_metadata_must_be_a_list_in_json(tmp_path):
     path = tmp_path / "a.safetensors"
     for note in ("rose, daisy", '{"a": 1}', "[1]"):

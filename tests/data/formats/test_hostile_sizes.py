@@ -1,7 +1,6 @@
 """Small files that ask for much memory: refused in a sentence, or read in memory of their own size."""
 
 import io
-import json
 import re
 import struct
 import tracemalloc
@@ -18,6 +17,7 @@ from shortlist.data.formats.arrays import read_arrays
 from shortlist.data.formats.cifar import read_cifar
 from shortlist.data.formats.extreme_text import read_extreme_text
 from shortlist.data.formats.visual_genome import read_visual_genome
+from tests.data.formats.samples import visual_genome
 
 
 @contextmanager
@@ -104,38 +104,28 @@ def test_labels_that_rows_leave_out_but_have_are_bounded(tmp_path, monkeypatch):
     refuses(lambda: read_arff(tmp_path / "a.arff"), rule)
 
 
-def write_graphs(folder, boxes, **changes):
-    found = {
-        "labels": np.ones((boxes, 1), np.int32),
-        "boxes_1024": np.tile(np.array([5, 5, 4, 4], np.int32), (boxes, 1)),
-        "relationships": np.array([[0, 1]], np.int32),
-        "predicates": np.ones((1, 1), np.int32),
-        "split": np.zeros(1, np.int32),
-        "img_to_first_box": np.zeros(1, np.int32),
-        "img_to_last_box": np.array([boxes - 1], np.int32),
-        "img_to_first_rel": np.zeros(1, np.int32),
-        "img_to_last_rel": np.zeros(1, np.int32),
-    }
-    with h5py.File(folder / "VG-SGG.h5", "w") as file:
-        for key, array in found.items():
-            if key not in changes:
-                file[key] = array
-        for key, shape in changes.items():
-            file.create_dataset(key, shape, "i4", chunks=True)
-    names = {"idx_to_label": {"1": "man"}, "label_to_idx": {"man": 1}}
-    names |= {"idx_to_predicate": {"1": "on"}, "predicate_to_idx": {"on": 1}}
-    (folder / "VG-SGG-dicts.json").write_text(json.dumps(names))
-    return folder
+def write_graphs(folder, **changes):
+    """The sample with some arrays replaced; a shape stands for an array that was never written."""
+    with h5py.File(visual_genome(folder) / "VG-SGG.h5", "a") as file:
+        for key, array in changes.items():
+            del file[key]
+            if isinstance(array, tuple):
+                file.create_dataset(key, array, "i4", chunks=True)
+            else:
+                file[key] = np.array(array, np.int32)
 
 
 def test_arrays_of_a_graph_file_that_were_never_written_are_refused(tmp_path):
-    write_graphs(tmp_path, 3, relationships=(10**11, 2))
+    write_graphs(tmp_path, relationships=(10**11, 2))
     rule = "relationships: must be stored completely; got 0 bytes for 200000000000 numbers."
     refuses(lambda: read_visual_genome(tmp_path), rule)
 
 
 def test_pairs_of_very_many_boxes_are_refused_unless_related_ones_are_meant(tmp_path):
-    write_graphs(tmp_path, 60_000)
+    ranges = {"img_to_first_box": [0, -1], "img_to_last_box": [59_999, -1]}
+    ranges |= {"img_to_first_rel": [0, -1], "img_to_last_rel": [0, -1]}
+    boxes = {"labels": [[1]] * 60_000, "boxes_1024": [[5, 5, 4, 4]] * 60_000}
+    write_graphs(tmp_path, **ranges, **boxes, relationships=[[0, 1]], predicates=[[1]])
     rule = "VG-SGG.h5` has 3599940000 pairs of boxes, so `pairs` must be 'related'; got 'all'."
     refuses(lambda: read_visual_genome(tmp_path), rule)
     assert len(read_visual_genome(tmp_path, pairs="related")) == 1
