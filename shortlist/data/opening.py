@@ -81,10 +81,6 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _is_recognized(path: Path) -> bool:
-    return any(format.recognises(path) for format in FORMATS.values())
-
-
 def recognize_format(path: str | Path) -> tuple[str, Path]:
     """The format of the data at a path, and the file or folder that has it: a folder may contain one data file.
 
@@ -102,7 +98,8 @@ def recognize_format(path: str | Path) -> tuple[str, Path]:
     if path.is_dir():
         # Images alone are no dataset, and there may be very many.
         names = (file for file in sorted(path.iterdir()) if not file.name.lower().endswith(IMAGE_ENDINGS))
-        inside = [file for file in names if file.name[0] != "." and file.is_file() and _is_recognized(file)]
+        known = [form.recognises for form in FORMATS.values()]
+        inside = [file for file in names if file.name[0] != "." and file.is_file() and _either(*known)(file)]
         if len(inside) == 1:  # A folder with one data file, and perhaps a note about it.
             return recognize_format(inside[0])
     raise InputError(f"`{path}` has no known format; `format` can be one of {', '.join(FORMATS)}.")

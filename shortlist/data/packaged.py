@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
@@ -16,12 +16,12 @@ import torch
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.files.text_files import DAMAGED, need_file, open_binary, reason, text_lines
+from shortlist.data.files.vocabularies import LabelSets
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageArray
 from shortlist.data.inputs import Texts
 from shortlist.data.procedures.label_subset import frequent_labels
 from shortlist.data.procedures.splits import split_by_year, split_per_class
-from shortlist.data.target_rows import sparse_targets
 from shortlist.errors import InputError
 from shortlist.extras import MissingExtraError, require
 from shortlist.files import cache_folder, replacing
@@ -76,15 +76,12 @@ def pubmed(
         for citation in _cached_citations(_packaged_file())
         if citation.headings and (citation.abstract or not abstracts_only)
     ]
-    sets = [citation.major if major_only else citation.headings for citation in citations]
-    names = sorted(set().union(*sets))
-    number = {name: i for i, name in enumerate(names)}
-    rows = np.repeat(np.arange(len(sets)), [len(labels) for labels in sets])
-    labels = np.fromiter((number[label] for labels in sets for label in labels), dtype=np.int64, count=len(rows))
+    labels = LabelSets()
+    for citation in citations:
+        labels.add(citation.major if major_only else citation.headings)
     dataset = Dataset(
         Texts([" ".join(filter(None, (c.journal, c.title, c.abstract))) for c in citations]),
-        sparse_targets(rows, labels, len(sets), len(names)),
-        tuple(names),
+        *labels.finish(),
         row_groups={
             "year": Groups.of(citation.year for citation in citations),
             "journal": Groups.of(citation.journal for citation in citations),
@@ -171,16 +168,9 @@ def _cached_citations(path: Path) -> list[Citation]:
         pass
     citations = list(read_medline(path))
     # Without a cache, the next call is slow but works.
-    with suppress(OSError), replacing(cache) as partial:
-        _write(partial, source, citations)
+    with suppress(OSError), replacing(cache) as partial, gzip.open(partial, "wt", 3, encoding="utf-8") as file:
+        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in (source, *citations))
     return citations
-
-
-def _write(path: Path, source: dict[str, Any], citations: list[Citation]) -> None:
-    with gzip.open(path, "wt", encoding="utf-8", compresslevel=3) as file:
-        file.write(json.dumps(source) + "\n")
-        for citation in citations:
-            file.write(json.dumps(citation, ensure_ascii=False) + "\n")
 
 
 def digits(*, val: float = 0.1, test: float = 0.2, seed: int = 0) -> Dataset:

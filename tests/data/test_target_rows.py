@@ -8,6 +8,7 @@ from torch import Tensor
 
 from shortlist.data.target_rows import csr, label_pairs, sparse_targets, take_rows, take_segments
 from shortlist.targets import check_target
+from tests.data.datasets import in_all_forms
 
 examples = settings(derandomize=True, deadline=None, max_examples=60)
 N = 5
@@ -16,42 +17,9 @@ hot_rows = st.lists(st.lists(st.sampled_from([0, 0, 1, -1]), min_size=N, max_siz
 sure_rows = st.lists(st.lists(st.sampled_from([0, 1]), min_size=N, max_size=N), max_size=7)
 
 
-def coo(hot: Hot, *, backwards: bool = False) -> Tensor:
-    entries = [(r, label, value) for r, row in enumerate(hot) for label, value in enumerate(row) if value]
-    if backwards:
-        entries.reverse()
-    at = torch.tensor([[r, label] for r, label, _ in entries], dtype=torch.int64).reshape(-1, 2).T
-    values = torch.tensor([float(value) for *_, value in entries])
-    return torch.sparse_coo_tensor(at, values, (len(hot), N), check_invariants=True)
-
-
-def lists(hot: Hot) -> Tensor:
-    labels = [[label for label in reversed(range(N)) if row[label]] for row in hot]
-    width = max(map(len, labels), default=0)
-    return torch.tensor([row + [-1] * (width - len(row)) for row in labels], dtype=torch.int64).reshape(len(hot), width)
-
-
 def forms(hot: Hot) -> dict[str, Tensor]:
-    """The same labels in every form that can say them, written by hand."""
-    crow, columns, values = [0], [], []
-    for row in hot:
-        columns += [label for label, value in enumerate(row) if value]
-        values += [float(value) for value in row if value]
-        crow.append(len(columns))
     dense = torch.tensor(hot, dtype=torch.float32).reshape(-1, N)
-    columns = torch.tensor(columns, dtype=torch.int64)
-    result = {
-        "multi-hot": dense,
-        "double": dense.double(),
-        "coo": coo(hot),
-        "unsorted coo": coo(hot, backwards=True),
-        "csr": csr(torch.tensor(crow), columns, torch.tensor(values), N),
-    }
-    if all(value >= 0 for row in hot for value in row):
-        result |= {"bool": dense.bool(), "lists": lists(hot)}
-        if all(sum(row) == 1 for row in hot):
-            result["class indices"] = torch.tensor([row.index(1) for row in hot], dtype=torch.int64)
-    return result
+    return {**in_all_forms(dense), "double": dense.double()}
 
 
 def listed(hot: Hot) -> list[tuple[int, int, bool]]:
@@ -67,7 +35,7 @@ def test_pairs_are_the_same_in_every_form(hot):
         assert pairs.present.dtype == torch.bool, name
         found = list(zip(*(part.tolist() for part in pairs), strict=True))
         assert sorted(found) == listed(hot), name
-        if name != "unsorted coo":
+        if name not in ("unsorted COO", "lists backward"):
             assert pairs.rows.tolist() == sorted(pairs.rows.tolist()), name
 
 
@@ -88,7 +56,7 @@ def test_rows_are_taken_in_their_order_and_with_repeats(hot, chance):
     for name, target in forms(hot).items():
         taken = take_rows(target, torch.tensor(rows, dtype=torch.int64))
         assert taken.dtype == target.dtype, name
-        assert taken.layout == (torch.sparse_csr if "coo" in name else target.layout), name
+        assert taken.layout == (torch.sparse_csr if "COO" in name else target.layout), name
         check_target(taken, N)
         pairs = label_pairs(taken, N)
         found = sorted(zip(*(part.tolist() for part in pairs), strict=True))

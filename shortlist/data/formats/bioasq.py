@@ -57,7 +57,8 @@ def read_bioasq(path: str | Path, *, encoding: str = "utf-8", min_count: int = 1
     texts: list[str] = []
     labels, journals, years = LabelSets(), NameCodes(), NameCodes()
     for article in islice(json_records(path, key="articles", noun="article", encoding=encoding), limit):
-        where = _where(path, len(texts) + 1, article)
+        pmid = article.get("pmid")
+        where = f"`{path}` article {len(texts) + 1}" + ("" if pmid is None else f" (pmid {pmid!s:.20})")
         journal, title, abstract = (_text(article, key, where) for key in ("journal", "title", "abstractText"))
         headings = json_field(article, "meshMajor", list, where)
         for heading in headings:
@@ -70,11 +71,6 @@ def read_bioasq(path: str | Path, *, encoding: str = "utf-8", min_count: int = 1
     targets, names = labels.finish(min_count=min_count)
     row_groups = {"journal": journals.groups(), "year": years.groups()}
     return Dataset(Texts(texts), targets, names, row_groups=row_groups, name=path.name.split(".")[0])
-
-
-def _where(path: Path, number: int, article: dict[str, Any]) -> str:
-    pmid = article.get("pmid")
-    return f"`{path}` article {number}" + ("" if pmid is None else f" (pmid {pmid!s:.20})")
 
 
 def _text(article: dict[str, Any], key: str, where: str) -> str:

@@ -59,6 +59,7 @@ PROCEDURES = {
     85: "85-86 operations on the integumentary system",
     87: "87-99 miscellaneous diagnostic and therapeutic procedures",
 }
+CHAPTERS = (*DIAGNOSES.values(), *SUPPLEMENTS.values(), *PROCEDURES.values())
 
 
 def read_mimic(folder: str | Path, *, version: str | int = "full", codes: Sequence[str] | None = None) -> Dataset:
@@ -115,7 +116,7 @@ def read_mimic(folder: str | Path, *, version: str | int = "full", codes: Sequen
         names,
         label_groups={
             "category": Groups.of([name.partition(".")[0] for name in names]),
-            "chapter": Groups.of([_chapter(name) for name in names], order=_chapters()),
+            "chapter": Groups.of([_chapter(name) for name in names], order=CHAPTERS),
         },
         row_groups={"patient": patients.groups()},
         split=split if split.names else None,
@@ -186,7 +187,3 @@ def _chapter(code: str) -> str | None:
     chapters = {2: PROCEDURES, 3: DIAGNOSES}.get(len(category), {})
     below = bisect_right(list(chapters), int(category))
     return list(chapters.values())[below - 1] if below else None
-
-
-def _chapters() -> tuple[str, ...]:
-    return (*DIAGNOSES.values(), *SUPPLEMENTS.values(), *PROCEDURES.values())

@@ -57,11 +57,12 @@ def read_nus_wide(
         Chua et al., "NUS-WIDE: a real-world web image database from National University of Singapore", CIVR 2009.
     """
     root = need_folder(root)
-    concepts = _concepts(root)
+    listing = root / "ConceptsList" / "Concepts81.txt"
+    concepts = _distinct_lines(listing if listing.is_file() else root / "Concepts81.txt", "concept")
     truth = root / "Groundtruth"
     by_part = truth / "TrainTestLabels"
     lists = {part: root / "ImageList" / f"{called}Imagelist.txt" for part, called in PARTS.items()}
-    listed = {part: _image_names(file) for part, file in lists.items() if file.is_file()}
+    listed = {part: _distinct_lines(file, "image") for part, file in lists.items() if file.is_file()}
     _check_disjoint(lists, listed)
     if by_part.is_dir():
         if not listed:
@@ -76,7 +77,7 @@ def read_nus_wide(
         ]
     else:
         every = need_file(root / "ImageList" / "Imagelist.txt")
-        names = _image_names(every)
+        names = _distinct_lines(every, "image")
         part_of = {name: part for part, own in listed.items() for name in own}
         parts = [part_of.get(name) for name in names]
         folder = need_folder(truth / "AllLabels")
@@ -108,27 +109,17 @@ def _lines(file: Path) -> list[str]:
     return lines
 
 
-def _check_distinct(file: Path, lines: list[str], what: str) -> None:
+def _distinct_lines(file: Path, what: str) -> list[str]:
+    lines = _lines(file)
+    if what == "image":  # These lists were written on Windows.
+        lines = [line.replace("\\", "/") for line in lines]
     repeat = first_repeat(lines)
     if repeat is not None:
         first, second = repeat
         raise InputError(
             f"`{file}` line {second + 1}: {what} {lines[second]!r} must differ from that of line {first + 1}."
         )
-
-
-def _concepts(root: Path) -> list[str]:
-    file = root / "ConceptsList" / "Concepts81.txt"
-    file = file if file.is_file() else need_file(root / "Concepts81.txt")
-    concepts = _lines(file)
-    _check_distinct(file, concepts, "concept")
-    return concepts
-
-
-def _image_names(file: Path) -> list[str]:
-    names = [line.replace("\\", "/") for line in _lines(file)]  # The lists were written on Windows.
-    _check_distinct(file, names, "image")
-    return names
+    return lines
 
 
 def _check_disjoint(lists: dict[str, Path], listed: dict[str, list[str]]) -> None:
