@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DistributedSampler
 
-from shortlist.metrics import PrecisionAtK, sampler_mask
+from shortlist.metrics import sampler_mask
 from tests.contracts_metrics import METRICS, draw, flat
 from tests.metrics.shares import DTYPES, ROWS, SHARES
 
@@ -48,19 +48,6 @@ def test_every_example_counts_once_with_the_mask_of_a_sampler(world, num_rows, s
             mask = sampler_mask(num_rows, rank=rank, world_size=world, start=start, count=len(batch))
             counted += batch[mask].tolist()
     assert sorted(counted) == list(range(num_rows))
-
-
-def test_padding_of_a_sampler_does_not_change_a_metric():
-    generator = torch.Generator().manual_seed(0)
-    scores, classes = torch.randn(7, 4, generator=generator), torch.randint(4, (7,), generator=generator)
-    whole, parts = PrecisionAtK(1), PrecisionAtK(1)
-    whole.update(scores, classes)
-    for rank in range(3):
-        mine = torch.tensor(list(DistributedSampler(range(7), 3, rank, shuffle=True)))
-        mask = sampler_mask(7, rank=rank, world_size=3, start=0, count=len(mine))
-        parts.update(scores[mine], classes[mine], mask=mask)
-    assert parts.rows == 7
-    assert torch.allclose(parts.compute(), whole.compute(), rtol=1e-12)
 
 
 def test_the_mask_of_a_sampler_wants_numbers_that_make_sense():

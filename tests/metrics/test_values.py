@@ -46,9 +46,8 @@ def test_metrics_agree_with_their_references(cases, rows, seed):
 @settings(derandomize=True, deadline=None, max_examples=20)
 def test_metrics_agree_with_their_functions(cases, rows, seed):
     scores, hot = draw(cases[0], rows, seed)
-    for case in cases:
-        if case.function:
-            assert close(value(case, (scores, hot)), flat(case.function(scores, hot))), str(case)
+    for case in (case for case in cases if case.function):
+        assert close(value(case, (scores, hot)), flat(case.function(scores, hot))), str(case)
 
 
 @each_group
@@ -68,9 +67,7 @@ def test_any_split_into_batches_gives_the_same_value(cases, rows, seed, cuts):
 def test_rows_that_do_not_count_are_as_if_they_were_not_there(cases, rows, seed):
     scores, hot = draw(cases[0], rows, seed)
     mask = torch.rand(rows, generator=torch.Generator().manual_seed(seed)) < 0.6
-    for case in cases:
-        if not case.takes_mask:
-            continue
+    for case in (case for case in cases if case.takes_mask):
         got, left_out = value(case, (scores, hot, mask)), getattr(MADE[case], "rows_without_positives", None)
         assert close(got, value(case, (scores[mask], hot[mask]))), str(case)
         assert left_out == getattr(MADE[case], "rows_without_positives", None), str(case)
@@ -83,9 +80,8 @@ def test_rows_that_do_not_count_are_as_if_they_were_not_there(cases, rows, seed)
 @settings(derandomize=True, deadline=None, max_examples=20)
 def test_only_the_order_of_the_scores_matters(cases, rows, seed):
     scores, hot = draw(cases[0], rows, seed, absent=0)
-    for case in cases:
-        if case.rank_only:
-            assert close(value(case, (torch.exp(scores / 3), hot)), value(case, (scores, hot))), str(case)
+    for case in (case for case in cases if case.rank_only):
+        assert close(value(case, (torch.exp(scores / 3), hot)), value(case, (scores, hot))), str(case)
 
 
 @each_group
