@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from shortlist.audit.counting import count_alternating, count_argmaxable
+from shortlist.audit.counting import count_argmaxable
 from shortlist.audit.curves import RadiusQuantiles
-from shortlist.functional import dft_matrix
 from shortlist.report import (
     argmaxability,
     draw_arrangement,
@@ -57,22 +56,9 @@ def test_a_figure_is_written_into_a_new_folder(name, tmp_path):
 @pytest.mark.parametrize(("suffix", "start"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_the_suffix_chooses_the_format(suffix, start, tmp_path):
     assert save_figure(new_figure(1, 1), tmp_path / f"figure.{suffix}").read_bytes().startswith(start)
-
-
-def test_a_figure_that_cannot_be_written_leaves_what_was_there(tmp_path):
-    path = tmp_path / "figure.png"
-    path.write_text("before")
-
-    def fail(partial, **options):
-        partial.write_text("half")
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        save_figure(SimpleNamespace(savefig=fail), path)
     with pytest.raises(ValueError, match="nonsense"):
         save_figure(new_figure(1, 1), tmp_path / "figure.nonsense")
-    assert path.read_text() == "before"
-    assert list(tmp_path.iterdir()) == [path]
+    assert [path.suffix for path in tmp_path.iterdir()] == [f".{suffix}"]
 
 
 def test_importing_loads_no_matplotlib_and_drawing_chooses_no_backend():
@@ -103,15 +89,6 @@ def test_the_lattice_of_a_layer_with_a_bias_counts_the_bias():
     assert (nodes.verdicts == again.verdicts).all()
 
 
-def test_the_fourier_lattice_shows_exactly_the_assignments_with_two_changes():
-    nodes = argmaxability.lattice(dft_matrix(6, 1, dtype=torch.float64))
-    changes = (nodes.signs[:, 1:] != nodes.signs[:, :-1]).sum(axis=1)
-    assert ((nodes.verdicts == "argmaxable") == (changes <= 2)).all()
-    assert (nodes.verdicts == "argmaxable").sum() == count_alternating(6, 2) == 32
-    few = (nodes.signs > 0).sum(axis=1) <= 1
-    assert (nodes.verdicts[few] == "argmaxable").all()
-
-
 @pytest.mark.parametrize("num_labels", [1, 4, 8])
 def test_the_lattice_is_laid_out_in_levels_with_an_edge_for_every_flip(num_labels):
     nodes = argmaxability.lattice(gaussian(num_labels, 2))
@@ -125,13 +102,6 @@ def test_the_lattice_is_laid_out_in_levels_with_an_edge_for_every_flip(num_label
         places = np.sort(nodes.positions[nodes.positions[:, 1] == level, 0])
         assert (np.diff(places) > 0.99).all()
         assert places == pytest.approx(-places[::-1])
-
-
-def test_assignments_of_signs_and_of_labels_are_the_same():
-    signs, sets = argmaxability.all_assignments(3)
-    assert ["".join(argmaxability.sign_text(row)) for row in signs][:3] == ["---", "--+", "-+-"]
-    for row, labels in zip(signs, sets, strict=True):
-        assert np.flatnonzero(row > 0).tolist() == labels
 
 
 def test_undecided_assignments_are_drawn_as_such(tmp_path, monkeypatch):
@@ -170,14 +140,6 @@ def test_the_arrangement_has_a_ball_inside_every_region(num_labels, dim):
     for first, second in itertools.combinations(range(len(regions.signs)), 2):
         between = np.linalg.norm(regions.centres[first] - regions.centres[second])
         assert between >= (regions.radii[first] + regions.radii[second]) * (1 - 1e-6)
-
-
-def test_opposite_regions_have_equal_radii():
-    regions = argmaxability.arrangement(dft_matrix(6, 1, dtype=torch.float64))
-    radius = {tuple(signs): value for signs, value in zip(regions.signs.tolist(), regions.radii, strict=True)}
-    assert len(radius) == 32
-    for signs, value in radius.items():
-        assert radius[tuple(-sign for sign in signs)] == pytest.approx(value, rel=1e-6)
 
 
 @pytest.mark.parametrize("dim", [2, 3])
