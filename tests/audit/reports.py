@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.audit import AuditReport, Combination, Witness
+from shortlist.audit import AuditReport, Combination, Witness, audit
 from tests.audit.layers import Case
-from tests.reference_audit import combination_holds, witness_holds
+from tests.reference_audit import combination_holds, is_argmaxable, witness_holds
 
 
 def exact_check(report: AuditReport, case: Case, index: int) -> None:
@@ -25,6 +25,23 @@ def exact_check(report: AuditReport, case: Case, index: int) -> None:
         assert verdict == "undecided"
         assert certificate is None
         assert report.reasons[index]
+
+
+def true_verdicts(case: Case) -> np.ndarray:
+    yes = [is_argmaxable(case.weight, labels, case.bias, case.mode) for labels in case.label_sets]
+    return np.where(yes, "argmaxable", "unargmaxable")
+
+
+def checked_audit(case: Case, *, radius: bool = True) -> AuditReport:
+    """The report of a case: no verdict is wrong, and every certificate and radius holds; some may be undecided."""
+    report = audit(case.weight, case.label_sets, case.bias, mode=case.mode, jobs=1, radius=radius)
+    assert report.verify() == [], case
+    assert ((report.verdicts == true_verdicts(case)) | (report.verdicts == "undecided")).all(), case
+    low, high = report.radius_bounds.T
+    assert ((low >= 0) & (low <= high)).all(), case
+    for i in range(len(case.label_sets)):
+        exact_check(report, case, i)
+    return report
 
 
 def fields(certificate: Any) -> dict[str, Any]:

@@ -149,7 +149,6 @@ PREDICT = [
     ),
     ("logits.npy --logits --rule logits.json --names two.txt", "`two.txt` must name each of the 4 labels of `logits"),
     ("logits.npy --logits --rule logits.json --names odd.txt -o sets.csv", "label names must not hold ';', which"),
-    ("logits.npy --logits --rule logits.json -o names.txt/sets.csv", "`names.txt/sets.csv` cannot be written: `"),
     ("logits.npy --logits --rule logits.json --data x.csv", "--data is for models, but `logits.npy` is not a folder"),
     ("folder --rule logits.json", "`folder` is a model: --data must name the data to score."),
     ("folder --data x.csv --logits", "--logits is for files of scores, but `folder` is a model."),
@@ -226,7 +225,6 @@ CALIBRATE = [
     ("probs.npy --probabilities --rule top-k --k 2 --link softmax", "--link turns logits into probabilities, but"),
     ("logits.npy absent.npy --logits --rule recall-control --alpha 0.1", "`labels` must have at least one positive"),
     ("logits.npy --logits --rule top-k --k 2 -o folder", "`folder` cannot be written: it is a folder."),
-    ("logits.npy --logits --rule top-k --k 2 -o /dev/null", "`/dev/null` cannot be written: it is not a regular file."),
     (
         "logits.npy --logits --rule top-k --k 2 --min-size 9",
         "`min_size` must be at most the number of labels",
@@ -302,7 +300,6 @@ FIT = [
         "`five.yaml`: encoder_options must be an object like '{name",
     ),
     ("digits --output y.txt", "`y.txt` cannot be written: it is not a folder."),
-    ("digits --output y.txt/below", "`y.txt/below` cannot be written: `"),
     ("digits --output m --resume", "`m` holds no run to resume."),
     (f"parts.csv {TRAIN} --k 99", "`k` must lie in (0, 7], the number of labels; got 99"),
     (f"parts.csv {TRAIN} --loss_options '{{zzz: 1}}'", "`loss` 'cross_entropy': "),

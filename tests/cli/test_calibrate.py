@@ -168,16 +168,6 @@ def test_the_table_shows_aims_notes_and_warnings(folder, capsys, arguments, expe
     assert out.endswith("Rule: rule.json\n")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_folder_without_permission_is_refused_before_the_work(folder, capsys):
-    Path("locked").mkdir(mode=0o500)
-    code, _, err = run(capsys, "logits.npy", "--logits", "--rule", "top-k", "--k", "2", "-o", "locked/rule.json")
-    assert (code, err) == (
-        2,
-        f"shortlist: `locked/rule.json` cannot be written: no permission to write in `{folder}/locked`.\n",
-    )
-
-
 def test_a_full_disk_is_reported_and_the_old_rule_stays(folder, capsys, monkeypatch):
     Path("rule.json").write_text("before")
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from experiments.argmaxable_pictures import alternating_trial, count_trial, dft_trial, plane_signs
-from experiments.level_sets import exponent, loss_of, misses, on_triangle, zero_one
+from experiments.level_sets import exponent, loss_of, misses, zero_one
 from experiments.lml_pictures import (
     binary,
     bisected_root,
@@ -18,19 +18,13 @@ from experiments.lml_pictures import (
     one_sided,
     profile,
     rounds,
-    simplex_mesh,
     surfaces,
     vertices,
 )
 from experiments.lorenz_curves import gini_of_genera
-from experiments.presentation import checked, power, worded
+from experiments.presentation import power, worded
 from shortlist.audit import count_argmaxable
 from shortlist.functional import cross_entropy, lml_dual, topk_hinge
-
-
-def test_a_check_holds_or_does_not():
-    assert checked(True, "so").verdict == "holds"
-    assert checked(False, "so").verdict == "does not hold"
 
 
 def test_the_exponent_of_a_power_law_is_found():
@@ -98,12 +92,6 @@ def test_only_the_calibrated_hinge_and_cross_entropy_hit_the_top_k():
 def test_an_unknown_loss_is_refused_by_name():
     with pytest.raises(ValueError, match="`loss` must be one of"):
         loss_of({"loss": "square"}, 1)
-
-
-def test_noise_is_averaged_over_replications():
-    panel = {"loss": "noised", "epsilon": 0.1, "samples": 2}
-    few, many = (on_triangle(panel, 1, 3, total=2.0, replications=count) for count in (1, 4))
-    assert few.shape == many.shape == (len(simplex_mesh(3)),)
 
 
 def test_all_genera_have_the_gini_coefficient_of_everything():

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from shortlist.cli import main
 from shortlist.files import replacing
 from shortlist.predict import resumable_output
 from shortlist.predict import scores as scores_module
 from shortlist.sets import TopK
+from tests.cli.command import command
+
+predict, _ = command("predict")
 
 LOGITS = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
 
@@ -31,9 +33,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def run(capsys) -> tuple[int, str, str]:
-    code = main(["predict", "scores.npy", "--logits", "--rule", "rule.json", "-o", "sets.jsonl"])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return predict(capsys, "scores.npy", "--logits", "--rule", "rule.json", "-o", "sets.jsonl")
 
 
 def full_after(monkeypatch, notes: int) -> None:
