@@ -19,6 +19,11 @@ def rows_of(dataset: Dataset) -> list[int]:
     return dataset.inputs.batch(torch.arange(len(dataset))).flatten().long().tolist()
 
 
+def parts_of(dataset: Dataset) -> tuple[tuple[str, ...], list[int]] | None:
+    """The names of the parts and the part of each row; None without a split."""
+    return None if dataset.split is None else (dataset.split.names, dataset.split.index.tolist())
+
+
 def in_all_forms(hot: Tensor) -> dict[str, Tensor]:
     """The same labels in each form that can express them; only some can express unknown ones."""
     n = hot.shape[1]

@@ -36,8 +36,8 @@ hot_rows = st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=4, max_size=4
 
 @examples
 @given(hot_rows, st.randoms(use_true_random=False))
-def test_batches_subsets_examples_and_counts_agree_with_a_loop_in_every_form(hot, chance):
-    rows = [chance.randrange(len(hot)) for _ in range(5)] if len(hot) else []
+def test_batches_subsets_examples_and_counts_agree_with_a_loop_in_every_form(hot, rng):
+    rows = [rng.randrange(len(hot)) for _ in range(5)] if len(hot) else []
     for name, targets in in_all_forms(hot).items():
         dataset = make(
             targets, split=split_of(len(hot)), row_groups={"twos": Groups.of(i // 2 for i in range(len(hot)))}

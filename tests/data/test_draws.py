@@ -1,4 +1,4 @@
-"""Chance depends on a seed and a purpose alone: in another process, for another order of dicts, on another platform."""
+"""Random numbers depend on a seed and a purpose alone, in every process, order of dicts and platform."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def world(*, backwards: bool = False) -> tuple[Dataset, Dataset]:
 
 
 def digests(*, backwards: bool = False) -> dict[str, str]:
-    """What stands for the result of each procedure with chance."""
+    """A digest of the result of each random procedure."""
     single, many = world(backwards=backwards)
     results = {
         "noise": label_noise(single, 0.4, seed=3),

@@ -38,9 +38,9 @@ def test_counts_and_members_agree_with_a_loop(values):
 
 @examples
 @given(members.filter(bool), st.randoms(use_true_random=False))
-def test_some_members_are_taken_in_their_order_and_names_stay(values, chance):
+def test_some_members_are_taken_in_their_order_and_names_stay(values, rng):
     groups = Groups.of(values)
-    rows = [chance.randrange(len(values)) for _ in range(6)]
+    rows = [rng.randrange(len(values)) for _ in range(6)]
     taken = groups.take(torch.tensor(rows))
     assert taken.names == groups.names
     assert [None if i < 0 else taken.names[i] for i in taken.index.tolist()] == [values[row] for row in rows]
@@ -48,8 +48,8 @@ def test_some_members_are_taken_in_their_order_and_names_stay(values, chance):
 
 @examples
 @given(members.filter(bool), st.randoms(use_true_random=False))
-def test_a_compact_partition_has_no_empty_group_and_the_same_members(values, chance):
-    rows = [chance.randrange(len(values)) for _ in range(3)]
+def test_a_compact_partition_has_no_empty_group_and_the_same_members(values, rng):
+    rows = [rng.randrange(len(values)) for _ in range(3)]
     taken = Groups.of(values, order=("val", "a")).take(torch.tensor(rows))
     compact = taken.compact()
     assert (compact.counts() > 0).all()

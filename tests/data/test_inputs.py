@@ -35,9 +35,9 @@ tables = st.lists(st.lists(st.sampled_from([0.0, 0.0, 1.5, -2.0]), min_size=4, m
 
 @examples
 @given(tables, st.randoms(use_true_random=False))
-def test_rows_are_read_and_narrowed_in_any_order(rows, chance):
-    first = [chance.randrange(len(rows)) for _ in range(4)]
-    second = [chance.randrange(4) for _ in range(5)]
+def test_rows_are_read_and_narrowed_in_any_order(rows, rng):
+    first = [rng.randrange(len(rows)) for _ in range(4)]
+    second = [rng.randrange(4) for _ in range(5)]
     for name, inputs in table(rows).items():
         assert len(inputs) == len(rows)
         assert inputs.shape == (4,), name

@@ -41,7 +41,7 @@ def test_other_npz_files_go_to_arrays(content, tmp_path):
     assert open_dataset(tmp_path / "a.npz").label_counts().tolist() == [1, 2]
 
 
-def test_every_ending_of_a_table_or_an_image_is_told(tmp_path):
+def test_every_ending_of_a_table_or_an_image_is_recognized(tmp_path):
     assert format_of(lines(tmp_path / "a.csv", "Source,label", "1,x", "ImageID,Source,LabelName")) == "table"
     for name in product((".csv", ".tsv", ".jsonl", ".NDJSON"), ("", ".gz", ".xz")):
         assert format_of(put(tmp_path / "".join(("a", *name)), "text,label\n")) == "table"
@@ -56,7 +56,7 @@ def test_other_text_is_no_extreme_text(ending, tmp_path):
         assert "`PATH` has no known format" in refused(put(tmp_path / f"notes{ending}", text))
 
 
-def test_extreme_text_without_a_first_line_is_told_what_it_needs(tmp_path):
+def test_extreme_text_without_a_first_line_says_what_it_needs(tmp_path):
     path = lines(tmp_path / "old.txt", "0,2 1:0.5 3:2", " 0:1")
     assert "unless `num_features` and `num_labels` are given" in refused(path)
     assert len(open_dataset(path, num_features=4, num_labels=3)) == 2

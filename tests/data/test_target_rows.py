@@ -51,8 +51,8 @@ def test_pairs_of_a_form_that_is_none_are_refused():
 
 @examples
 @given(hot_rows | sure_rows, st.randoms(use_true_random=False))
-def test_rows_are_taken_in_their_order_and_with_repeats(hot, chance):
-    rows = [chance.randrange(len(hot)) for _ in range(5)] if hot else []
+def test_rows_are_taken_in_their_order_and_with_repeats(hot, rng):
+    rows = [rng.randrange(len(hot)) for _ in range(5)] if hot else []
     for name, target in forms(hot).items():
         taken = take_rows(target, torch.tensor(rows, dtype=torch.int64))
         assert taken.dtype == target.dtype, name
@@ -73,10 +73,10 @@ def test_rows_of_a_sparse_form_with_narrow_indices_are_a_valid_tensor():
 
 @examples
 @given(hot_rows, st.randoms(use_true_random=False))
-def test_segments_point_at_the_entries_of_their_rows(hot, chance):
+def test_segments_point_at_the_entries_of_their_rows(hot, rng):
     sizes = [sum(map(abs, row)) for row in hot]
     starts = [sum(sizes[:r]) for r in range(len(sizes) + 1)]
-    rows = [chance.randrange(len(hot)) for _ in range(4)] if hot else []
+    rows = [rng.randrange(len(hot)) for _ in range(4)] if hot else []
     crow, places = take_segments(torch.tensor(starts), torch.tensor(rows, dtype=torch.int64))
     assert crow.tolist() == [sum(sizes[row] for row in rows[:i]) for i in range(len(rows) + 1)]
     assert places.tolist() == [place for row in rows for place in range(starts[row], starts[row + 1])]

@@ -91,7 +91,7 @@ def test_a_column_that_is_not_there_is_one_sentence(columns, options, sentence):
         table_rows("new.csv", **options)
 
 
-def test_a_cell_that_is_no_number_is_told_by_its_line():
+def test_a_cell_that_is_no_number_is_reported_by_its_line():
     Path("new.csv").write_text("a,b\n1,2\n3,4\n5,x\n")
     with pytest.raises(ValueError, match=r"^`new.csv` line 4: 'b' must be a finite number; got 'x'\.$"):
         list(table_rows("new.csv").blocks())
@@ -145,7 +145,7 @@ def test_arrays_may_hold_no_rows_or_no_features():
         array_rows("other.npz")
 
 
-def test_pixels_and_sparse_rows_are_told_by_their_form():
+def test_pixels_and_sparse_rows_are_recognized_by_their_form():
     np.savez("pixels.npz", x=np.zeros((3, 4, 5, 3), dtype=np.uint8))
     (block,) = array_rows("pixels.npz").blocks()
     assert (block.inputs.kind, block.inputs.batch(torch.arange(3)).shape) == ("images", (3, 3, 4, 5))

@@ -242,7 +242,7 @@ def test_frozen_features_are_those_of_the_trained_network_and_named_by_its_weigh
         encoder(pictures().float())
 
 
-def test_making_an_encoder_leaves_the_chance_alone():
+def test_making_an_encoder_leaves_the_random_state_alone():
     torch.manual_seed(0)
     wanted = torch.rand(2)
     torch.manual_seed(0)

@@ -233,10 +233,10 @@ def extreme_folder(folder: Path) -> Path:
 
 def articles(folder: Path, layout: str = "{}", joint: str = ",\n", name: str = "allMeSH.json") -> Path:
     """Articles of BioASQ; the text has words that are keys of other formats."""
-    told = [("Cell", '"images": of "categories": in mice.', ["Mice", "Humans"]), ("Gut", "On men.", ["Humans"])]
+    contents = [("Cell", '"images": of "categories": in mice.', ["Mice", "Humans"]), ("Gut", "On men.", ["Humans"])]
     records = [
         {"journal": j, "abstractText": a, "meshMajor": m, "pmid": str(i), "title": f"Title {i}", "year": "2008"}
-        for i, (j, a, m) in enumerate(told)
+        for i, (j, a, m) in enumerate(contents)
     ]
     return put(folder / name, layout.replace("{}", joint.join(map(json.dumps, records))))
 

@@ -5,6 +5,7 @@ import torch
 
 from shortlist.data import Features, SparseRows, Texts
 from shortlist.data.formats.arff import read_arff
+from tests.data.datasets import parts_of
 
 XML = """<?xml version="1.0" encoding="utf-8"?>
 <labels xmlns="http://mulan.sourceforge.net/labels">
@@ -71,9 +72,7 @@ def test_a_pair_is_found_from_its_folder_or_its_train_file(tmp_path, stem):
     save(tmp_path, {"scene.arff": mulan()})
     for path in (tmp_path, tmp_path / names["train"]):
         data = read_arff(path)
-        assert data.split is not None
-        assert data.split.names == ("train", "test")
-        assert data.split.index.tolist() == [0, 1, 1]
+        assert parts_of(data) == (("train", "test"), [0, 1, 1])
         assert dense_targets(data.part("test")) == [[0, -1], [1, 1]]
     assert len(read_arff(tmp_path / names["test"])) == 2
 
@@ -174,7 +173,7 @@ def test_a_missing_feature_is_refused_unless_a_number_is_given_for_it(tmp_path):
         ("{0 1}", r"either all rows must be in braces or none; got '\{0 1\}'"),
     ],
 )
-def test_a_fault_in_a_row_is_told_with_its_file_and_line(tmp_path, row, sentence):
+def test_a_fault_in_a_row_is_reported_with_its_file_and_line(tmp_path, row, sentence):
     save(tmp_path, {"scene.arff": mulan([ROWS[0], row]), "scene.xml": XML})
     with pytest.raises(ValueError, match=rf"`.*scene.arff` line 12: .*{sentence}\.$"):
         read_arff(tmp_path)
@@ -194,7 +193,7 @@ def test_a_fault_in_a_row_is_told_with_its_file_and_line(tmp_path, row, sentence
         ("{3 5}", r"attribute 'Beach' must be 0, 1 or \?; got '5'"),
     ],
 )
-def test_a_fault_in_a_row_of_pairs_is_told_with_its_file_and_line(tmp_path, row, sentence):
+def test_a_fault_in_a_row_of_pairs_is_reported_with_its_file_and_line(tmp_path, row, sentence):
     save(tmp_path, {"scene.arff": mulan(["{0 1}", row]), "scene.xml": XML})
     with pytest.raises(ValueError, match=rf"`.*scene.arff` line 12: .*{sentence}.*\.$"):
         read_arff(tmp_path)
@@ -291,8 +290,7 @@ def test_files_of_parts_belong_together_however_they_are_spelled(tmp_path):
         (tmp_path / name).write_text(text.format(rows))
     for path in (tmp_path, tmp_path / "music_training.arff"):
         data = read_arff(path)
-        assert data.split.names == ("train", "val", "test")
-        assert data.split.index.tolist() == [0, 0, 1, 2]
+        assert parts_of(data) == (("train", "val", "test"), [0, 0, 1, 2])
         assert data.inputs.batch(torch.arange(4)).flatten().tolist() == [1, 2, 4, 3]
     assert read_arff(tmp_path / "music_dev.arff").split is None
     (tmp_path / "music_val.arff").write_text(text.format("0,4\n"))

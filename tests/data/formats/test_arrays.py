@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 from shortlist.data.files.array_files import open_arrays
 from shortlist.data.formats.arrays import read_arrays
+from tests.data.datasets import parts_of
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 Y = np.array([2, 0, 1, 1])
@@ -29,10 +30,6 @@ def refuses(path, message, **options):
         read_arrays(path, **options)
     assert str(caught.value)[-1] in ".?"
     assert str(path if path.suffix != ".npy" else path.parent) in str(caught.value)
-
-
-def parts_of(dataset):
-    return None if dataset.split is None else (dataset.split.names, dataset.split.index.tolist())
 
 
 @pytest.mark.parametrize("kind", ["npz", "packed", "npy", "folder", "safetensors"])

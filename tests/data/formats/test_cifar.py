@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from shortlist.data.formats.cifar import read_cifar
+from tests.data.datasets import parts_of
 from tests.data.files.pickles import each_writer
 
 FINE = ["beaver", "dolphin", "trout", "shark", "bus"]
@@ -51,9 +52,7 @@ def test_the_published_folder_of_cifar_100_is_read_as_written(tmp_path, write):
     superclass = data.label_groups["superclass"]
     assert superclass.names == tuple(COARSE)
     assert superclass.index.tolist() == FINE_TO_COARSE
-    assert data.split is not None
-    assert data.split.names == ("train", "test")
-    assert data.split.index.tolist() == [0] * 6 + [1] * 2
+    assert parts_of(data) == (("train", "test"), [0] * 6 + [1] * 2)
     pixels = data.batch([7, 0, 5]).inputs
     assert pixels.shape == (3, 3, 32, 32)
     expected = np.concatenate([images(6), images(2, seed=1)])[[7, 0, 5]]

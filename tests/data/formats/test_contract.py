@@ -94,11 +94,11 @@ def test_a_file_that_is_not_text_is_named_if_it_is_read_at_all(name, tmp_path, m
     for file in text_files(tmp_path):
         whole = file.read_bytes()
         file.write_bytes(COMPRESS.get(file.suffix, bytes)(b"\xff\xd8\xff\xe0"))
-        told = refusal(path, format=form)
-        if told is None:
+        message = refusal(path, format=form)
+        if message is None:
             assert content(open_dataset(path, format=form)) == expected
         else:
-            assert file.name in told or file == path
+            assert file.name in message or file == path
         file.write_bytes(whole)
 
 
@@ -150,8 +150,8 @@ def test_an_option_that_a_format_does_not_have_is_refused(name, tmp_path, monkey
     path, form = place(name, tmp_path, monkeypatch), SAMPLES[name].format
     for option in ("colour", "root", "folder", "annotations"):  # Some readers call the path so.
         for chosen in (None, form):
-            told = refused(path, TypeError, format=chosen, **{option: "red"})
-            assert told.startswith(f"`PATH`: {form} has no option {option!r}; it has ")
+            message = refused(path, TypeError, format=chosen, **{option: "red"})
+            assert message.startswith(f"`PATH`: {form} has no option {option!r}; it has ")
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
@@ -165,6 +165,6 @@ def test_a_sample_with_one_damaged_file_is_read_or_refused_in_a_sentence(name, t
             flipped[at] ^= 1 << int(rng.integers(8))
         for damaged in (whole[: len(whole) // 2], whole[:-1], whole[len(whole) // 3 :], bytes(flipped)):
             file.write_bytes(damaged)
-            told = refusal(path)
-            assert told is None or "`PATH" in told or tmp_path.name in told
+            message = refusal(path)
+            assert message is None or "`PATH" in message or tmp_path.name in message
         file.write_bytes(whole)

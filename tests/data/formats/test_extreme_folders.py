@@ -8,6 +8,7 @@ import torch
 
 from shortlist.data import open_dataset
 from shortlist.data.formats.extreme_text import read_extreme_text
+from tests.data.datasets import parts_of
 
 DATA = "4 3 2\n0 0:1\n1 1:2\n0,1 2:3\n 0:4\n"
 
@@ -23,10 +24,6 @@ def write_folds(folder, train="2 1\n4 2\n", test="1 3\n3 4\n"):
     (folder / "bibtex_trSplit.txt").write_text(train)
     (folder / "bibtex_tstSplit.txt").write_text(test)
     return folder
-
-
-def parts_of(dataset):
-    return dataset.split.names, dataset.split.index.tolist()
 
 
 @pytest.mark.parametrize("which", ["", "Bibtex_data.txt"])

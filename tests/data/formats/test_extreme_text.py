@@ -13,6 +13,7 @@ from shortlist.data import SparseRows
 from shortlist.data.formats import extreme_rows
 from shortlist.data.formats.extreme_text import read_extreme_text, stream_extreme_text
 from shortlist.data.target_rows import label_pairs
+from tests.data.datasets import parts_of
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 ROWS = [([2, 0], {3: "0.25", 1: "1"}), ([], {0: "-2.5"}), ([1], {}), ([], {}), ([0, 1, 2], {2: "1e-3", 3: "7.0"})]
@@ -91,9 +92,7 @@ def test_a_folder_gives_both_parts_in_order(tmp_path, train, test):
     (folder / "readme.txt").write_text("not data")
     data = read_extreme_text(folder)
     assert data.name == "Wiki ‘10’"
-    assert data.split is not None
-    assert data.split.names == ("train", "test")
-    assert data.split.index.tolist() == [0, 0, 0, 1, 1]
+    assert parts_of(data) == (("train", "test"), [0, 0, 0, 1, 1])
     assert torch.equal(data.part("test").targets.to_dense(), hot(ROWS[3:]))
     paired = read_extreme_text(folder / train, test=folder / test)
     assert torch.equal(paired.inputs.batch(torch.arange(5)).to_dense(), dense(ROWS))
@@ -174,7 +173,7 @@ def test_names_of_labels_may_hold_anything_and_repeat_but_must_be_as_many(tmp_pa
         ("1 2:1\0", r"got '1\\x00'"),
     ],
 )
-def test_a_fault_is_told_with_its_file_and_line(tmp_path, line, sentence):
+def test_a_fault_is_reported_with_its_file_and_line(tmp_path, line, sentence):
     path = tmp_path / "bad.txt"
     path.write_text(f"3 4 3\n1 0:1\n{line}\n2 1:1\n")
     with pytest.raises(ValueError, match=rf"`.*bad.txt` line 3: .*{sentence}.*\.$"):
@@ -232,11 +231,11 @@ def test_files_and_options_that_do_not_fit_are_refused(tmp_path):
 @pytest.mark.parametrize("block", [64, 1000])
 def test_chunks_have_the_asked_size_and_hold_what_the_whole_holds(tmp_path, monkeypatch, rows_per_chunk, block):
     monkeypatch.setattr(extreme_rows, "BLOCK_BYTES", block)
-    chance = random.Random(0)
+    rng = random.Random(0)
     rows = [
         (
-            chance.sample(range(20), chance.randrange(4)),
-            {i: f"{chance.random():.4f}" for i in chance.sample(range(50), chance.randrange(20))},
+            rng.sample(range(20), rng.randrange(4)),
+            {i: f"{rng.random():.4f}" for i in rng.sample(range(50), rng.randrange(20))},
         )
         for _ in range(250)
     ]
@@ -313,10 +312,10 @@ def test_values_are_bit_for_bit_what_float_makes_of_them(texts, dtype):
 
 
 def test_values_of_many_digits_near_the_middle_between_two_float32_are_rounded_rightly():
-    chance = random.Random(1)
+    rng = random.Random(1)
     texts = []
     for _ in range(300):
-        low = np.float32(chance.random() + 0.01)
+        low = np.float32(rng.random() + 0.01)
         middle = (float(low) + float(np.nextafter(low, np.float32(2)))) / 2
         texts += [f"{middle + step * 2**-56:.19f}"[:20] for step in (-2, -1, 0, 1, 2)] + [f"{middle:.17f}"]
     block = fast("1 " + " ".join(f"{i}:{text}" for i, text in enumerate(texts)) + "\n", num_features=2000)

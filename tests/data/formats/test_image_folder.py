@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from shortlist.data.formats.image_folder import read_image_folder
+from tests.data.datasets import parts_of
 
 # Identifiers and names as published with Pl@ntNet-300K; file names are SHA-1 in hexadecimal there.
 SPECIES = {
@@ -40,12 +41,8 @@ def write_plantnet(root, layout="images/{split}/{species}", names="plantnet300K_
                 (root / layout.format(split=split, species=species) / f"{name}.jpg").touch()
                 metadata[name] = {
                     "species_id": species,
-                    "obs_id": f"10{len(metadata)}",
                     "organ": "flower" if split == "train" else "leaf",
-                    "is_shareable": True,
-                    "v1_id": name[::-1],
                     "author": f"Author {len(metadata) % 2}",
-                    "license": "cc-by-sa",
                     "split": split,
                 }
     (root / names).write_text(json.dumps(SPECIES), encoding="utf-8")
@@ -73,9 +70,7 @@ def test_parts_are_folders(tmp_path):
     touch(tmp_path, "train/b/1.jpg", "train/c/2.jpg", "val/c/3.jpg", "test/a/4.jpg", "test/b/5.jpg")
     data = read_image_folder(tmp_path)
     assert data.label_names == ("a", "b", "c")
-    assert data.split is not None
-    assert data.split.names == ("train", "val", "test")
-    assert data.split.index.tolist() == [0, 0, 1, 2, 2]
+    assert parts_of(data) == (("train", "val", "test"), [0, 0, 1, 2, 2])
     assert data.targets.tolist() == [1, 2, 2, 0, 1]
     assert stems(data.part("test")) == ["4", "5"]
 
@@ -161,9 +156,7 @@ def test_images_without_metadata_have_no_groups(tmp_path):
     assert data.row_groups["author"].names == ("5", "Ann")
     assert data.row_groups["author"].index.tolist() == [1, -1, 0]
     assert "organ" not in data.row_groups
-    assert data.split is not None
-    assert data.split.names == ("val",)
-    assert data.split.index.tolist() == [0, -1, -1]
+    assert parts_of(data) == (("val",), [0, -1, -1])
 
 
 def test_names_that_two_classes_share_get_the_folder_appended(tmp_path):

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from shortlist.data.formats.mimic import read_mimic
+from tests.data.datasets import parts_of
 
 HEADER = "SUBJECT_ID,HADM_ID,TEXT,LABELS,length\n"
 TRAIN = (
@@ -36,9 +37,7 @@ def test_the_three_files_of_the_preprocessing_are_read(folder):
     notes = read_mimic(folder)
     assert notes.label_names == ("403.91", "55.69", "584.9", "96.04", "E878.0", "V30.00")
     assert labels_of(notes) == [{"403.91", "584.9", "55.69", "E878.0"}, {"V30.00"}, {"403.91", "96.04"}, set()]
-    assert notes.split is not None
-    assert notes.split.names == ("train", "val", "test")
-    assert notes.split.index.tolist() == [0, 0, 1, 2]
+    assert parts_of(notes) == (("train", "val", "test"), [0, 0, 1, 2])
     assert notes.inputs.batch(notes.split.members("val")) == ["second stay"]
     patients = notes.row_groups["patient"]
     assert [patients.names[i] for i in patients.index.tolist()] == ["6", "7", "6", "9"]

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from shortlist.data.formats.nus_wide import read_nus_wide
+from tests.data.datasets import parts_of
 
 CONCEPTS = ["airport", "animal", "zebra"]
 TRAIN = ["actor\\0001_2124494179.jpg", "zoo\\0420_23.jpg", "house_of_worship\\0098_1153198149.jpg"]
@@ -48,9 +49,7 @@ def test_files_of_train_and_test_give_rows_labels_and_split(tmp_path, end):
     assert pictures.label_names == ("airport", "animal", "zebra")
     assert pictures.targets.layout == torch.sparse_csr
     assert pictures.targets.to_dense().tolist() == [[0, 0, 0], [0, 1, 0], [1, 1, 0], [0, 1, 0], [0, 0, 0]]
-    assert pictures.split is not None
-    assert pictures.split.names == ("train", "test")
-    assert pictures.split.index.tolist() == [0, 0, 0, 1, 1]
+    assert parts_of(pictures) == (("train", "test"), [0, 0, 0, 1, 1])
     assert pictures.label_counts().tolist() == [1, 3, 0]
 
 

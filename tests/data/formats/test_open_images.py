@@ -8,6 +8,7 @@ import torch
 
 from shortlist.data.formats import open_images
 from shortlist.data.formats.open_images import read_open_images
+from tests.data.datasets import parts_of
 
 HEADER = ["ImageID", "Source", "LabelName", "Confidence"]
 FIRST, SECOND, THIRD = "000002b66c9c498e", "000002b97e5471a0", "000002c707c9895e"
@@ -48,9 +49,7 @@ def test_a_folder_gives_rows_in_the_order_of_files_and_labels_in_that_of_descrip
     assert pictures.targets.dtype == torch.float32
     dense = [[1, 0, 0, 0, 0, 0], [0] * 6, [0, 0, 1, 0, 0, 1], [0, 1, 0, 0, 0, 0], [0] * 6]
     assert pictures.targets.to_dense().tolist() == dense
-    assert pictures.split is not None
-    assert pictures.split.names == ("train", "val", "test")
-    assert pictures.split.index.tolist() == [0, 0, 0, 1, 2]
+    assert parts_of(pictures) == (("train", "val", "test"), [0, 0, 0, 1, 2])
 
 
 def test_what_is_not_listed_may_be_unknown(root):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from shortlist.data.formats.pascal_voc import read_voc
+from tests.data.datasets import parts_of
 from tests.data.formats.samples import VOC_NAMES
 
 
@@ -72,9 +73,7 @@ def test_labels_are_present_by_a_plain_object_and_unknown_by_difficult_ones(root
 def test_lists_give_rows_and_split_and_images_are_jpeg(root):
     voc = read_voc(root, size=8)
     assert len(voc) == 3
-    assert voc.split is not None
-    assert voc.split.names == ("train", "val")
-    assert voc.split.index.tolist() == [0, 0, 1]
+    assert parts_of(voc) == (("train", "val"), [0, 0, 1])
     assert voc.inputs.kind == "images"
     assert [voc.inputs.path(row).name for row in range(3)] == ["2008_000008.jpg", "2007_000027.jpg", "2008_000002.jpg"]
     assert voc.inputs.path(0).parent == root / "JPEGImages"
@@ -238,8 +237,7 @@ def test_trainval_alone_is_for_training(tmp_path, with_test):
     if with_test:
         enlist(tmp_path, "test", "z")
     data = read_voc(tmp_path)
-    assert data.split.names == (("train", "test") if with_test else ("train",))
-    assert data.split.index.tolist() == [0, 0, 1][: len(data)]
+    assert parts_of(data) == ((("train", "test") if with_test else ("train",)), [0, 0, 1][: len(data)])
     assert [data.inputs.path(row).stem for row in range(2)] == ["b", "a"]
     enlist(tmp_path, "trainval", "b", "q")
     with pytest.raises(ValueError, match=r"trainval\.txt` line 2: image 'q' has no"):

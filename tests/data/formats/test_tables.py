@@ -13,6 +13,7 @@ import torch
 
 from shortlist.data.files import table_files
 from shortlist.data.formats.tables import read_table
+from tests.data.datasets import parts_of
 
 CSV = """text,label,labels,split,source,x_0,x_1,tag_red,tag_big
 "a rose, red",rose,flower;red,train,garden,1,0.5,1,0
@@ -64,9 +65,7 @@ def test_texts_with_sets_of_labels(tmp_path, ending):
     assert plants.inputs.batch(torch.arange(3)) == ["a rose, red", "daisy", 'say "oak"']
     assert plants.label_names == ("flower", "red")
     assert labels_of(plants) == [("flower", "red"), ("flower",), ()]
-    assert plants.split is not None
-    assert plants.split.names == ("train", "val", "test")
-    assert plants.split.index.tolist() == [0, 1, 2]
+    assert parts_of(plants) == (("train", "val", "test"), [0, 1, 2])
     source = plants.row_groups["source"]
     assert (source.names, source.index.tolist()) == (("field", "garden"), [1, 0, -1])
     assert plants.name == "plants"
@@ -141,7 +140,7 @@ def test_a_table_longer_than_a_block_is_read_whole(tmp_path, monkeypatch):
     refuses(path, "line 4: 'x_1' must be a finite number; got 'oak'", features="x_*", label="label")
 
 
-def test_every_line_of_a_table_longer_than_a_block_is_told_by_its_number(tmp_path, monkeypatch):
+def test_every_line_of_a_table_longer_than_a_block_is_reported_by_its_number(tmp_path, monkeypatch):
     monkeypatch.setattr(table_files, "BLOCK", 2)
     path = tmp_path / "a.csv"
     path.write_text('x,label\n1,a\n"2\n",b\n\n3,a\n4,b\n')
@@ -296,8 +295,7 @@ def test_a_key_may_be_missing_from_the_first_record(tmp_path):
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     data = read_table(path)
     assert [data[row].labels for row in range(3)] == [(), ("x",), ("x", "y")]
-    assert data.split.names == ("test",)
-    assert data.split.index.tolist() == [-1, 0, -1]
+    assert parts_of(data) == (("test",), [-1, 0, -1])
     assert data.row_groups["source"].index.tolist() == [-1, -1, 0]
     path.write_text('{"label": "x", "a": 1}\n{"label": "y", "a": 2, "b": 3}\n')
     with pytest.raises(ValueError, match=r"a\.jsonl` line 1: 'b' must be a finite number; got None\.$"):
@@ -307,8 +305,8 @@ def test_a_key_may_be_missing_from_the_first_record(tmp_path):
 def test_a_column_of_names_among_the_numbers_says_how_to_choose(tmp_path):
     path = tmp_path / "plants.csv"
     path.write_text("id,height,label\np1,3,rose\np2,4,daisy\n")
-    told = "line 2: 'id' must be a finite number; got 'p1'; `features` can name the columns of numbers"
-    refuses(path, told, label="label")
+    message = "line 2: 'id' must be a finite number; got 'p1'; `features` can name the columns of numbers"
+    refuses(path, message, label="label")
     assert read_table(path, label="label", features=["height"]).inputs.shape == (1,)
     path.write_text("height,label\n3,rose\nnan,daisy\n")
     refuses(path, "line 3: 'height' must be a finite number; got 'nan'", label="label")

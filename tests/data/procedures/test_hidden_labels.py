@@ -90,8 +90,8 @@ def test_labels_of_a_row_are_hidden_independently():
     new = dense(hide_labels(dataset_of(torch.ones(ROWS, 4)), 0.3, seed=9))
     counts = Counter(int(count) for count in new.sum(1))
     for left in range(5):
-        chance = [0.3**4, 4 * 0.7 * 0.3**3, 6 * 0.7**2 * 0.3**2, 4 * 0.7**3 * 0.3, 0.7**4][left]
-        assert abs(counts[left] - ROWS * chance) < 4 * (ROWS * chance * (1 - chance)) ** 0.5
+        probability = [0.3**4, 4 * 0.7 * 0.3**3, 6 * 0.7**2 * 0.3**2, 4 * 0.7**3 * 0.3, 0.7**4][left]
+        assert abs(counts[left] - ROWS * probability) < 4 * (ROWS * probability * (1 - probability)) ** 0.5
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])

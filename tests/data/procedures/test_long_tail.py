@@ -1,4 +1,4 @@
-"""Long tails have the stated sizes, keep rows by chance alone, and leave other parts as they are."""
+"""Long tails have the stated sizes, keep rows at random, and leave other parts as they are."""
 
 import math
 from collections import Counter

@@ -228,10 +228,10 @@ def test_a_chain_of_labels_with_two_rows_each_is_parted(seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_rare_labels_that_share_rows_are_parted_where_it_can_be_done(seed):
     # Even rows against odd ones is an answer: each label has two or three rows, and rows of both kinds.
-    chance = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(seed)
     hot = torch.zeros(200, 120)
     for label in range(120):
-        even, odd, any_row = torch.randint(100, (3,), generator=chance).tolist()
+        even, odd, any_row = torch.randint(100, (3,), generator=rng).tolist()
         hot[[2 * even, 2 * odd + 1], label] = 1
         if label % 2:
             hot[2 * any_row, label] = 1

@@ -49,12 +49,12 @@ def reference(items, users, labels, authors, theta, b0, max_rounds):
     return chosen, support, weights, False
 
 
-def random_crowd(chance: random.Random) -> tuple[list[int], list[int], list[int], list[int]]:
-    num_items, num_users, num_labels = chance.randint(1, 6), chance.randint(1, 5), chance.randint(1, 4)
-    pairs = [(i, u) for i in range(num_items) for u in range(num_users) if chance.random() < 0.6]
-    chance.shuffle(pairs)
-    labels = [chance.randrange(num_labels) for _ in pairs]
-    authors = [chance.randint(-1, num_users) for _ in range(num_items)]
+def random_crowd(rng: random.Random) -> tuple[list[int], list[int], list[int], list[int]]:
+    num_items, num_users, num_labels = rng.randint(1, 6), rng.randint(1, 5), rng.randint(1, 4)
+    pairs = [(i, u) for i in range(num_items) for u in range(num_users) if rng.random() < 0.6]
+    rng.shuffle(pairs)
+    labels = [rng.randrange(num_labels) for _ in pairs]
+    authors = [rng.randint(-1, num_users) for _ in range(num_items)]
     return [i for i, _ in pairs], [u for _, u in pairs], labels, authors
 
 
@@ -66,8 +66,8 @@ def random_crowd(chance: random.Random) -> tuple[list[int], list[int], list[int]
     st.sampled_from([B0, 0.1, 2.0]),
     st.sampled_from([1, 2, 50]),
 )
-def test_labels_support_and_weights_agree_with_a_loop(chance, with_authors, theta, b0, max_rounds):
-    items, users, labels, authors = random_crowd(chance)
+def test_labels_support_and_weights_agree_with_a_loop(rng, with_authors, theta, b0, max_rounds):
+    items, users, labels, authors = random_crowd(rng)
     authors = authors if with_authors else None
     expected = reference(items, users, labels, authors, theta, b0, max_rounds)
     result = aggregate_votes(items, users, labels, authors=authors, theta=theta, b0=b0, max_rounds=max_rounds)

@@ -83,10 +83,10 @@ def test_dense_and_sparse_features_are_compared_by_content():
     assert as_lists(find_duplicates(rows)) == [[0, 2]]
 
 
-def test_progress_is_told_after_each_block():
-    told = []
-    find_duplicates(Features(np.eye(5)), block=2, progress=lambda *state: told.append(state))
-    assert told == [(2, 5), (4, 5), (5, 5)]
+def test_progress_is_reported_after_each_block():
+    reported = []
+    find_duplicates(Features(np.eye(5)), block=2, progress=lambda *state: reported.append(state))
+    assert reported == [(2, 5), (4, 5), (5, 5)]
 
 
 def test_what_does_not_fit_the_rows_is_refused():

@@ -24,8 +24,8 @@ numbers = st.lists(st.integers(0, 12), max_size=25)
 def random_dataset(seed, rows=60, labels=9):
     """Long-tailed labels with unknown ones; rows with none, and equal rows."""
     rng = np.random.default_rng(seed)
-    chance = 0.6 / (1 + np.arange(labels))
-    hot = (rng.random((rows, labels)) < chance).astype(np.float32)
+    probability = 0.6 / (1 + np.arange(labels))
+    hot = (rng.random((rows, labels)) < probability).astype(np.float32)
     hot[rng.random((rows, labels)) < 0.03] = -1
     clean = np.where(rng.random((rows, labels)) < 0.1, 1 - np.abs(hot), np.abs(hot)).astype(np.float32)
     return Dataset(
@@ -51,7 +51,7 @@ def numbers_in(value):
 
 @settings(derandomize=True, deadline=None)
 @given(numbers)
-def test_a_tally_tells_what_the_numbers_tell(values):
+def test_a_tally_agrees_with_numpy(values):
     tally = Tally.of(np.array(values, dtype=np.int64))
     assert dict(zip(tally.values, tally.times, strict=True)) == dict(sorted(Counter(values).items()))
     assert (tally.members, tally.total) == (len(values), sum(values))
@@ -155,22 +155,22 @@ def test_parts_groups_and_duplicates_are_counted_as_by_hand(seed):
     split, source = dataset.split, dataset.row_groups["source"]
     assert split is not None
     hot, part = (dataset.targets > 0).numpy(), split.index.numpy()
-    for number, told in enumerate(summary.parts):
+    for number, part_summary in enumerate(summary.parts):
         inside = hot[part == number]
-        assert (told.name, told.rows) == (split.names[number], len(inside))
-        assert told.labels_per_row == pytest.approx(inside.sum() / len(inside))
-        assert told.labels_seen == inside.any(0).sum()
+        assert (part_summary.name, part_summary.rows) == (split.names[number], len(inside))
+        assert part_summary.labels_per_row == pytest.approx(inside.sum() / len(inside))
+        assert part_summary.labels_seen == inside.any(0).sum()
     assert summary.rows_without_part == (part < 0).sum() == 1
     (genus,) = summary.label_groups
     members = [dataset.label_groups["genus"].members(f"genus {number}").numpy() for number in range(3)]
     assert (genus.groups, genus.without) == (3, 1)
     assert genus.sizes == Tally.of(np.array([len(labels) for labels in members]))
     assert genus.rows == Tally.of(np.array([hot[:, labels].any(1).sum() for labels in members]))
-    (told,) = summary.row_groups
+    (group,) = summary.row_groups
     parts_of = [set(part[source.members(name).numpy()]) - {-1} for name in source.names]
-    assert told.across_parts == sum(len(parts) > 1 for parts in parts_of)
-    assert told.sizes.total == 60
-    assert told.largest[0][1] == max(source.counts().tolist())
+    assert group.across_parts == sum(len(parts) > 1 for parts in parts_of)
+    assert group.sizes.total == 60
+    assert group.largest[0][1] == max(source.counts().tolist())
     rows = {}
     for row, content in enumerate(dataset.inputs.batch(torch.arange(60)).tolist()):
         rows.setdefault(tuple(content), []).append(row)
@@ -278,6 +278,6 @@ def test_a_hundred_thousand_labels_stay_small_in_json():
 
 
 def test_progress_reports_the_search_for_duplicates():
-    told = []
-    summarise(EMPTY["one label"], progress=lambda *state: told.append(state))
-    assert told == [(2, 2)]
+    reported = []
+    summarise(EMPTY["one label"], progress=lambda *state: reported.append(state))
+    assert reported == [(2, 2)]

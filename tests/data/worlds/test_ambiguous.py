@@ -8,6 +8,7 @@ import torch
 
 from shortlist.data.worlds.ambiguous import AmbiguousWorld
 from shortlist.data.worlds.bayes import average_k_advantage, average_k_risk, top_k_risk
+from tests.data.datasets import parts_of
 
 WORLD = AmbiguousWorld()
 
@@ -143,9 +144,7 @@ def test_a_sample_is_a_whole_dataset():
     assert data[0].input.dtype == torch.float32
     assert data[0].input.shape == (16,)
     assert data.label_groups["superclass"] is WORLD.superclass
-    assert data.split is not None
-    assert data.split.names == ("train", "val", "test")
-    assert data.split.index.tolist() == [0] * 600 + [1] * 200 + [2] * 200
+    assert parts_of(data) == (("train", "val", "test"), [0] * 600 + [1] * 200 + [2] * 200)
     assert data.label_names[0] == "group 1 label 1"
     assert len(data.label_names) == 89
     assert WORLD.sample(10, split=None).split is None

@@ -17,10 +17,10 @@ def enumerated_shares(p):
     """Over all sets of labels, from the definition."""
     shares = [0.0] * len(p)
     for present in itertools.product((0, 1), repeat=len(p)):
-        chance = math.prod(q if here else 1 - q for q, here in zip(p, present, strict=True))
+        probability = math.prod(q if here else 1 - q for q, here in zip(p, present, strict=True))
         for label, here in enumerate(present):
             if here:
-                shares[label] += chance / sum(present)
+                shares[label] += probability / sum(present)
     return shares
 
 
@@ -51,7 +51,7 @@ def test_expected_shares_of_many_labels_lose_no_digits(mean):
         assert shares == pytest.approx(counted_shares(row), rel=1e-13)
 
 
-def test_expected_shares_of_a_row_sum_to_the_chance_of_any_label():
+def test_expected_shares_of_a_row_sum_to_the_probability_of_any_label():
     p = torch.rand(500, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) ** 6
     assert torch.allclose(expected_shares(p).sum(1), 1 - (1 - p).prod(1), rtol=1e-13, atol=0)
 

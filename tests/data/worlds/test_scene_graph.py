@@ -170,10 +170,10 @@ def test_no_answer_of_a_pair_misses_less_than_the_best_by_enumeration():
         answers = np.array([answer for answer in itertools.product([0, 1], repeat=4) if sum(answer) == k])
         found, related = [], []
         for row in probs:
-            outcomes, chance = enumerated(row)
+            outcomes, probability = enumerated(row)
             share = outcomes / np.maximum(1, outcomes.sum(1, keepdims=True))
-            found.append((chance @ share @ answers.T).max())
-            related.append(1 - chance[0])
+            found.append((probability @ share @ answers.T).max())
+            related.append(1 - probability[0])
         want = 1 - sum(found) / sum(related)
         assert world.top_k_risk(k, num_samples=50).value == pytest.approx(want, rel=1e-12)
 
@@ -184,7 +184,7 @@ def test_a_world_without_pairs_has_no_risk():
 
 
 def enumerated(probs):
-    """All outcomes of the labels ``(2^n, n)`` and their chances."""
+    """All outcomes of the labels ``(2^n, n)`` and their probabilities."""
     outcomes = np.array(list(itertools.product([0, 1], repeat=len(probs))), dtype=np.float64).reshape(-1, len(probs))
     return outcomes, np.where(outcomes > 0, probs, 1 - probs).prod(1)
 
@@ -198,7 +198,7 @@ def test_no_answer_has_a_better_expected_recall_than_bayes_by_enumeration(k, con
     best, related = [], []
     for image in range(4):
         probs = world._probabilities(inputs.batch(torch.arange(2 * image, 2 * image + 2)))
-        outcomes, chance = enumerated(probs.reshape(-1))
+        outcomes, probability = enumerated(probs.reshape(-1))
         share = outcomes / np.maximum(1, outcomes.sum(1, keepdims=True))
         answers = np.array(
             [
@@ -207,8 +207,8 @@ def test_no_answer_has_a_better_expected_recall_than_bayes_by_enumeration(k, con
                 if sum(answer) <= k and not (constrained and max(sum(answer[:3]), sum(answer[3:])) > 1)
             ]
         )
-        best.append((chance @ share @ answers.T).max())
-        related.append(1 - chance[0])
+        best.append((probability @ share @ answers.T).max())
+        related.append(1 - probability[0])
     found = world.bayes_recall(k, constrained=constrained, num_images=4)
     assert found.value.item() == pytest.approx(sum(best) / sum(related), rel=1e-12)
 
