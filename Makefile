@@ -1,4 +1,4 @@
-# Every target sets up what it needs in .venv; nothing has to be installed beforehand but Python 3.10 or newer.
+# Every target sets up .venv as needed. The only prerequisite is Python 3.10 or newer.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -7,36 +7,36 @@ WARM := .venv/.warm
 .PHONY: run tour test test-slow bench reproduce lint format clean
 .DELETE_ON_ERROR:
 
-# The tests start many processes, none of which should compile all modules again.
+# The tests start many processes, which should share compiled bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	@# A new pip installs faster. Modules are compiled when they are first imported: most of what is installed never is.
+	@# A new pip installs faster. Skip compilation: most installed modules are never imported.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt torch --editable '.[dev]'
 	@touch $@
 
-# Two processes that test would both compile every module for themselves; one that only looks for tests does it once.
+# Collect the tests once in one process to compile all modules; otherwise every test process would compile them itself.
 $(WARM): $(READY)
 	@$(BIN)/python -m pytest --collect-only --quiet --quiet > /dev/null || true
 	@touch $@
 
-run: $(READY)  ## the two jobs, one true label and several, and their report
+run: $(READY)  ## compare losses on a single-label and a multi-label dataset, and write a report
 	$(BIN)/shortlist compare ambiguous --config examples/ambiguous.yaml --output out/ambiguous
 	$(BIN)/shortlist compare pubmed --config examples/pubmed.yaml --output out/pubmed
 	$(BIN)/shortlist report out/ambiguous out/pubmed --output out/report.html
 
-tour: $(READY)  ## projections, argmaxability and set rules on a few numbers, with pictures
+tour: $(READY)  ## a short tour of projections, argmaxability and set rules, with figures
 	$(BIN)/python examples/tour.py
 
-test: $(WARM)  ## the test suite and the doctests, a process with one thread for each core
+test: $(WARM)  ## the test suite and the doctests, one single-threaded process per core
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist worksteal
 
 test-slow: $(READY)  ## statistical and heavy tests
 	$(BIN)/python -m pytest -m slow
 
-bench: $(READY)  ## speed and memory as ratios, with the goal beside the result
+bench: $(READY)  ## speed and memory as ratios, next to their goals
 	$(BIN)/python -m benchmarks.projections
 	$(BIN)/python -m benchmarks.losses
 	$(BIN)/python -m benchmarks.audit
@@ -48,7 +48,7 @@ bench: $(READY)  ## speed and memory as ratios, with the goal beside the result
 	$(BIN)/python -m benchmarks.scale_tables
 
 DATA_ROOT ?= data
-reproduce: $(READY)  ## the published claims at small scale, and docs/evidence.md: DATA_ROOT=FOLDER says where data are
+reproduce: $(READY)  ## test the published claims at small scale; reads DATA_ROOT=FOLDER, writes docs/evidence.md
 	$(BIN)/shortlist reproduce --all --scale small --data-root $(DATA_ROOT)
 
 lint: $(READY)  ## style and types

@@ -1,7 +1,8 @@
-"""An output layer for a million labels on two processes, trained for recall at k; each has half of the labels.
+"""Train an output layer with a million labels for recall at k on two processes; each holds half of the labels.
 
-Run ``python examples/sharded_labels.py``; it starts its processes by itself, first one and then two, and says what
-each needs. On several machines, start the same function by ``torchrun``, which sets what ``init_process_group`` reads.
+Run ``python examples/sharded_labels.py``. It starts its own processes, first one and then two, and reports the memory,
+time and communication of each run. On several machines, start the same function with ``torchrun``, which sets the
+environment variables that ``init_process_group`` reads.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MB = 1e6
 
 
 def toy(examples: int, inputs: int, labels: int, positives: int) -> tuple[Tensor, Tensor]:
-    """Examples with a few labels each, out of a few hundred that occur at all."""
+    """Examples with a few labels each, drawn from a few hundred."""
     generator = torch.Generator().manual_seed(0)
     used = torch.randperm(labels, generator=generator)[:300]
     target = used[torch.rand(examples, len(used), generator=generator).topk(positives).indices]
@@ -35,13 +36,13 @@ def toy(examples: int, inputs: int, labels: int, positives: int) -> tuple[Tensor
 
 
 def memory() -> float:
-    """The most memory that this process ever held, in MB."""
+    """The peak resident memory of this process, in MB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / MB if sys.platform == "darwin" else peak * 1024 / MB
 
 
 class Wire:
-    """Counts what this process hands to the others."""
+    """Counts the communication of this process."""
 
     def __init__(self) -> None:
         self.bytes, self.calls, self._reduce = 0, 0, dist.all_reduce
@@ -53,7 +54,7 @@ class Wire:
 
 
 def clip(encoder: nn.Module, head: ColumnParallelHead, most: float) -> None:
-    """Bound the common norm of all gradients; torch does not take plain and sharded ones in one call."""
+    """Clip the total gradient norm; torch does not accept plain and sharded gradients in one call."""
     plain, sharded = (get_total_norm([p.grad for p in part.parameters()]) for part in (encoder, head))
     norm = torch.stack([plain, sharded.full_tensor()]).norm()
     for part in (encoder, head):
@@ -61,7 +62,7 @@ def clip(encoder: nn.Module, head: ColumnParallelHead, most: float) -> None:
 
 
 def train(mesh: DeviceMesh, labels: int, options: argparse.Namespace) -> tuple[list[float], float, float]:
-    """The loss of each step, how many positives of the first examples are among the k best, and the layer's MB here."""
+    """The loss of each step, the recall at k on the first examples, and the size of the local layer in MB."""
     inputs, target = toy(options.examples, options.features, labels, options.k)
     torch.manual_seed(0)
     encoder = nn.Sequential(nn.Linear(options.features, options.features), nn.Tanh())
@@ -85,7 +86,7 @@ def train(mesh: DeviceMesh, labels: int, options: argparse.Namespace) -> tuple[l
 
 
 def work(rank: int, processes: int, folder: str, options: argparse.Namespace) -> None:
-    """One process; a first training on next to no labels loads all code, so that it is not counted."""
+    """Run one process; a warm-up training on few labels loads all code, so that it is not counted."""
     torch.set_num_threads(options.threads)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=processes)
     mesh = init_device_mesh("cpu", (processes,))
@@ -100,8 +101,8 @@ def work(rank: int, processes: int, folder: str, options: argparse.Namespace) ->
 
 
 def run(processes: int, options: argparse.Namespace) -> dict[str, float]:
-    """Start the processes and put together what they say."""
-    spawn = multiprocessing.get_context("spawn")  # so that each one's memory is its own
+    """Start the processes and collect their results."""
+    spawn = multiprocessing.get_context("spawn")  # so that processes do not share memory
     with tempfile.TemporaryDirectory() as folder:
         started = [spawn.Process(target=work, args=(rank, processes, folder, options)) for rank in range(processes)]
         for process in started:
@@ -109,7 +110,7 @@ def run(processes: int, options: argparse.Namespace) -> dict[str, float]:
         for process in started:
             process.join()
         if any(process.exitcode for process in started):
-            raise SystemExit("a process failed; what it said stands above.")
+            raise SystemExit("a process failed; see its output above.")
         found = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(processes)]
     first = found[0]
     figures = {"labels": options.labels, "processes": processes, "first": first["losses"][0]}
@@ -139,17 +140,17 @@ def table(rows: list[dict[str, float]]) -> str:
 
 
 def main() -> None:
-    """Read the options, run with each number of processes, print the table."""
+    """Parse the options, run with each number of processes, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="numbers of processes to compare")
     for name, value in {"labels": 1_000_000, "features": 64, "batch": 32, "examples": 64, "steps": 8, "k": 5}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--rate", type=float, default=4.0, help="learning rate")
-    parser.add_argument("--clip", type=float, default=10.0, help="the largest norm of all gradients together")
-    parser.add_argument("--threads", type=int, default=1, help="of each process")
+    parser.add_argument("--clip", type=float, default=10.0, help="maximum total gradient norm")
+    parser.add_argument("--threads", type=int, default=1, help="threads per process")
     options = parser.parse_args()
     print(table([run(processes, options) for processes in options.processes]))
-    print("\nPeak: the most memory held, less that of the same process before, with all code loaded.")
+    print("\nPeak: the peak memory of the process minus its memory before training, with all code loaded.")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A short tour: from logits to "k labels", what a layer can never say, and answers of the size that is wanted.
+"""A short tour: projections of logits to k labels, label sets that a layer can never output, and set rules.
 
-Run by ``make tour``; writes two pictures to ``out``.
+Run it with ``make tour``; it writes two figures to ``out``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOGITS = torch.tensor([3.1, 2.9, 2.2, 1.4, 0.3, -1.0, -2.5])
 
 
 def compare(console: Console) -> None:
-    """The same logits under each projection."""
+    """Apply each projection to the same logits."""
     columns = {
         "softmax": LOGITS.softmax(-1),
         "lml, k=3": lml(LOGITS, 3),
@@ -42,7 +42,7 @@ def compare(console: Console) -> None:
 
 
 def stress(console: Console) -> None:
-    """Rows on which bracketing by fixed offsets fails."""
+    """Show rows on which bracketing by fixed offsets fails."""
     gap = torch.tensor([1000.0, 999.5, 0.3, -0.2, -1.0]).requires_grad_()
     p = lml(gap, 3)
     (gradient,) = torch.autograd.grad(p[2], gap)
@@ -50,7 +50,7 @@ def stress(console: Console) -> None:
     console.print("\nHard rows stay exact, in float32:")
     console.print(f"  a gap of 1000:        p = {rounded(p)}, dp[2]/dx = {rounded(gradient)}")
     console.print(
-        f"  an offset of 1e6:     p = {rounded(lml(offset, 2))} (as without it: {rounded(lml(offset - 1e6, 2))})"
+        f"  an offset of 1e6:     p = {rounded(lml(offset, 2))} (without it: {rounded(lml(offset - 1e6, 2))})"
     )
     console.print(
         f"  the price of a label: nu = {lml_dual(LOGITS, 3):.4f} at k = 3, {lml_dual(LOGITS, 4):.4f} at k = 4"
@@ -58,7 +58,7 @@ def stress(console: Console) -> None:
 
 
 def learn(console: Console) -> None:
-    """Train two labels into free logits: the gradient is prediction minus target."""
+    """Fit free logits to two labels; the gradient is prediction minus target."""
     logits = torch.zeros(1, len(SPECIES), requires_grad=True)
     target = torch.tensor([[0, 3]])
     for _ in range(40):
@@ -69,7 +69,7 @@ def learn(console: Console) -> None:
     p = lml(logits.detach(), 2)[0]
     best = [f"{SPECIES[i]} ({p[i]:.2f})" for i in p.argsort(descending=True)[:2].tolist()]
     console.print(
-        f"\nTrained towards two labels, the Fenchel-Young loss is {loss.item():.3f} and says: {', '.join(best)}"
+        f"\nTrained toward two labels, the Fenchel-Young loss is {loss.item():.3f}; best labels: {', '.join(best)}"
     )
 
 
@@ -81,7 +81,9 @@ def impossible(console: Console) -> None:
         "bottleneck, 5 features": BottleneckHead(16, 40, 5),
         "DFT, k = 2, 5 features": DFTHead(16, 40, 2),
     }
-    view = Table(title="\nCan two of 40 labels be the answer? All 780 pairs, each with a proof", title_justify="left")
+    view = Table(
+        title="\nWhich of the 780 pairs of 40 labels can be output? Each verdict is proved", title_justify="left"
+    )
     for name in ("layer", "can be output", "never", "smallest radius", "certificates that fail"):
         view.add_column(name, justify="left" if name == "layer" else "right")
     for name, head in heads.items():
@@ -94,14 +96,14 @@ def impossible(console: Console) -> None:
 
 
 def answer(console: Console) -> None:
-    """Easy and hard examples from a world with known probabilities; the rules differ in who gets how many labels."""
+    """Compare rules on easy and hard examples with known probabilities; they distribute labels differently."""
     generator = torch.Generator().manual_seed(3)
     sharpness = torch.tensor([0.9, 3.0])[torch.arange(4000) % 2]
     probabilities = (torch.randn(4000, 50, generator=generator) * sharpness[:, None] * 2).softmax(-1)
     classes = probabilities.multinomial(1, generator=generator)[:, 0]
     fitted, fresh = slice(0, 2000), slice(2000, 4000)
-    rules = {"top-3": TopK(3), "average-3": AverageK(3), "10 % error on average": AverageError(0.1)}
-    view = Table(title="\nAnswers to 2000 new examples, half of them ambiguous", title_justify="left")
+    rules = {"top-3": TopK(3), "average-3": AverageK(3), "10% average error": AverageError(0.1)}
+    view = Table(title="\nSets for 2000 new examples, half of them ambiguous", title_justify="left")
     for name in ("rule", "labels, easy", "labels, ambiguous", "labels, all", "error"):
         view.add_column(name, justify="left" if name == "rule" else "right")
     for name, rule in rules.items():
@@ -113,13 +115,13 @@ def answer(console: Console) -> None:
             f"{sizes[1::2].mean():.2f}",
             f"{sizes[::2].mean():.2f}",
             f"{sizes.mean():.2f}",
-            f"{100 * missed:.1f} %",
+            f"{100 * missed:.1f}%",
         )
     console.print(view)
 
 
 def rounded(values: torch.Tensor) -> str:
-    """A row of numbers."""
+    """Format a row of numbers."""
     return "[" + ", ".join(f"{value:.4f}" for value in values.tolist()) + "]"
 
 
@@ -134,7 +136,7 @@ def main() -> None:
     out = Path("out")
     weight = DFTHead(4, 6, 1).explicit_weight(torch.float64)
     pictures = [draw_projections(out / "tour.png"), draw_lattice(weight, out / "lattice.png")]
-    console.print(f"\nThe pictures: {', '.join(map(str, pictures))}")
+    console.print(f"\nFigures: {', '.join(map(str, pictures))}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Models that answer with a set of labels.
+"""Models that predict sets of labels.
 
-Sub-packages load when they are first used, so ``import shortlist`` and ``shortlist --help`` do not wait for torch.
+Subpackages load on first use, so ``import shortlist`` and ``shortlist --help`` do not wait for torch.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Projections, losses and set rules timed side by side at a user's own size; what ``shortlist bench`` runs."""
+"""Time projections, losses and set rules side by side at a given size; used by ``shortlist bench``."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from shortlist.timing import Step, Timing, threads, time_steps
 
 WHAT = ("projections", "losses", "rules")
 """What can be timed."""
-# By how many standard deviations the true labels stand out: a model that is right most of the time.
+# Shift of the true labels' logits in standard deviations: simulates a model that is right most of the time.
 _MARGIN = 6.0
 _ALPHA = 0.1
-# Measured peaks of resident memory in float32 copies of the logits, including what is kept between steps.
+# Measured peaks of resident memory, in float32 copies of the logits, including what persists between steps.
 _COPIES = {"projections": 20, "losses": 32, "rules": 20}
 
 
 class Group(NamedTuple):
-    """Steps to compare: ``steps`` makes each of them, and ratios are relative to ``baseline``."""
+    """Steps to compare: ``steps`` creates each of them, and ratios are relative to ``baseline``."""
 
     title: str
     baseline: str
@@ -54,7 +54,7 @@ class Batch:
 
     @classmethod
     def draw(cls, rows: int, labels: int, k: float) -> Batch:
-        """Draw the same numbers every time; the true class, and about ``k`` labels with it, have the largest logits."""
+        """Draw with a fixed seed; the true class and about ``k`` labels with it have the largest logits."""
         generator = torch.Generator().manual_seed(0)
         size = min(max(1, round(k)), labels)
         lists = torch.randint(labels, (rows, size), generator=generator)
@@ -67,7 +67,7 @@ class Batch:
 
     @staticmethod
     def bytes_needed(rows: int, labels: int, k: float, what: Sequence[str]) -> int:
-        """Return about how much memory the batch and the steps need, generously."""
+        """Return a generous estimate of the memory that the batch and the steps need."""
         copies = max(_COPIES[name] for name in what)
         return 4 * rows * labels * copies + 160 * rows * max(1, round(k))
 
@@ -107,7 +107,7 @@ def projections(batch: Batch) -> Group:
 
 def losses(batch: Batch) -> list[Group]:
     """Return forward and backward passes of every loss, those for one class and those for sets."""
-    # All losses share the leaves, because a copy for each would fill the memory.
+    # All losses share the leaf tensors, because one copy per loss would fill the memory.
     heads = tuple(values.clone().requires_grad_() for values in (batch.logits, batch.proposals))
 
     def steps(names: list[str], target: Tensor) -> dict[str, Callable[[], Step]]:
@@ -123,7 +123,7 @@ def losses(batch: Batch) -> list[Group]:
 
 def _loss_step(name: str, batch: Batch, heads: tuple[Tensor, ...], target: Tensor) -> Step:
     from shortlist.train.distributed.global_batch import (
-        batch_loss,  # Needs the extra ``train``, which other steps do not.
+        batch_loss,  # Only this step needs the extra ``train``.
     )
 
     rows, labels = batch.shape
@@ -140,7 +140,7 @@ def _loss_step(name: str, batch: Batch, heads: tuple[Tensor, ...], target: Tenso
 
 
 def rules(batch: Batch) -> Group:
-    """Return predictions of sets from logits, with rules that were fitted on as many rows."""
+    """Return predictions of sets from logits, by rules fitted on the same number of rows."""
     k, whole = batch.k, max(1, round(batch.k))
     known: dict[str, Callable[[], SetRule]] = {
         "top-k": lambda: TopK(whole),
@@ -177,15 +177,15 @@ def run_benchmark(
     turns: int = 10,
     progress: Callable[[str, int], object] | None = None,
 ) -> tuple[list[tuple[Group, dict[str, Timing]]], int]:
-    """Time everything on random logits of a size.
+    """Time all selected steps on random logits.
 
     Args:
-        rows, labels: of a batch.
-        k: labels of an answer.
-        what: among `WHAT`.
-        num_threads: of torch; by default as many as it uses anyway.
-        turns: of each step.
-        progress: called with the name of a step and the number of all turns, after each turn.
+        rows, labels: size of a batch.
+        k: size of a prediction set.
+        what: the groups to time, from `WHAT`.
+        num_threads: torch's number of threads; unchanged by default.
+        turns: how often to run each step.
+        progress: called after each turn, with the name of the step and the total number of turns.
 
     Returns:
         The timings of each group, and the number of threads.

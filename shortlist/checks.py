@@ -1,4 +1,4 @@
-"""Checks of arguments that many functions share."""
+"""Argument checks shared by many functions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from shortlist.tensors import is_dtensor
 
 
 def check_logits(logits: Tensor, dim: int = -1) -> None:
-    """Refuse anything but a plain floating tensor with a label axis ``dim``."""
+    """Raise unless ``logits`` is a plain floating tensor with a label axis ``dim``."""
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
-        # `LinearLogits` brings its own hint.
+        # `LinearLogits` provides its own hint.
         raise TypeError(f"`logits` must be a floating tensor; got {kind}{getattr(logits, 'refusal', '')}.")
     if is_dtensor(logits):
         raise TypeError(
@@ -27,7 +27,7 @@ def check_logits(logits: Tensor, dim: int = -1) -> None:
 
 
 def check_axis(x: Tensor, dim: int, *, name: str = "logits") -> None:
-    """Refuse a tensor without dimensions, or without the dimension ``dim``."""
+    """Raise for a 0-dimensional tensor or one without the dimension ``dim``."""
     if x.ndim == 0:
         raise ValueError(f"`{name}` must have a label axis; got a tensor without dimensions.")
     if not -x.ndim <= dim < x.ndim:

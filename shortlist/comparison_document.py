@@ -1,4 +1,4 @@
-"""The document of a comparison, ``comparison.json``: what `shortlist.train` writes and `shortlist.report` reads."""
+"""The document of a comparison, ``comparison.json``, written by `shortlist.train` and read by `shortlist.report`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Better = Literal["lower", "higher"]
 
 @dataclass(frozen=True)
 class ErrorCurves(Record):
-    """Errors of each set rule against the average set size; ``errors[rule]`` is as long as ``sizes``."""
+    """Error of each set rule by average set size; ``errors[rule]`` is as long as ``sizes``."""
 
     sizes: list[float]
     errors: dict[str, list[Fraction | None]]
@@ -33,8 +33,9 @@ class ErrorCurves(Record):
 class SizeResult(Record):
     """The sets of one requested average size K.
 
-    ``error`` is that of the average-K rule and ``top_error`` that of the top-K rule, None for a fractional K. The
-    histogram counts rows by set size: all under ``all``, and under each shot group those whose rarest label is in it.
+    ``error`` is the error of the average-K rule, and ``top_error`` that of the top-K rule, None for a fractional K. The
+    histogram counts rows by set size: all rows under ``all``, and under each shot group those whose rarest label is in
+    it.
     """
 
     average_size: float
@@ -48,7 +49,7 @@ class SizeResult(Record):
 
 @dataclass(frozen=True)
 class ClassAccuracy(Record):
-    """Training rows of each label, and how often the label is in the sets of its rows; None without such rows."""
+    """Number of training rows of each label, and how often the sets of its rows contain it; None without such rows."""
 
     count: list[Count]
     accuracy: list[Fraction | None]
@@ -73,7 +74,7 @@ class Calibration(Record):
 
 @dataclass(frozen=True)
 class SetFindings(Record):
-    """What a report shows of one matrix of scores; ``by_k`` has one entry for each K of the document."""
+    """What a report shows about one score matrix; ``by_k`` has one entry for each K of the document."""
 
     curves: ErrorCurves
     by_k: list[SizeResult]
@@ -118,7 +119,7 @@ class Answer(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult(Record):
-    """What every run reports: the epoch that was kept, its duration, its metrics by epoch, and its sets."""
+    """What every run reports: the selected epoch, its duration, its metrics by epoch, and its sets."""
 
     best_epoch: float | None
     seconds: float | None
@@ -137,7 +138,7 @@ class Run(RunResult):
 
 @dataclass(frozen=True, kw_only=True)
 class RunDetails(RunResult):
-    """A finished run as its folder keeps it; ``answers`` are those of the example rows."""
+    """A finished run as stored in its folder; ``answers`` are the predictions for the example rows."""
 
     values: dict[str, float]
     loss: str
@@ -239,7 +240,7 @@ class DataSummary(Record):
 
 @dataclass(frozen=True)
 class MetricInfo(Record):
-    """A metric and which values of it are better; None if neither are."""
+    """A metric and whether lower or higher values are better; None if neither is."""
 
     name: str
     better: Better | None
@@ -255,15 +256,15 @@ class Optimum(Record):
 
 @dataclass(frozen=True)
 class ComparisonDocument(Record):
-    """Everything that a report shows of a comparison.
+    """Everything that a report shows about a comparison.
 
     Attributes:
-        made, commands: what made the document, and how to make it again.
+        made, commands: how the document was created, and the commands to reproduce it.
         data: the data.
         k, ks: the requested average set size, and all sizes that were evaluated, ascending; ``k`` is one of them.
-        target, metrics: the metric that decides, and all of them.
+        target, metrics: the deciding metric, and all metrics.
         best: for each metric, the best candidate and those that do not differ significantly from it.
-        optimum: of the true probabilities, where they are known.
+        optimum: the optimum under the true probabilities, if known.
         candidates: by name.
         examples: some rows with all answers.
     """
@@ -294,10 +295,10 @@ class ComparisonDocument(Record):
 
 
 def comparison_file(path: str | Path) -> Path:
-    """Return the document in a folder; a path that is not a folder is the document itself.
+    """Return the path of the document in a folder; any other path is the document itself.
 
     Raises:
-        InputError: if the path does not exist, or the folder holds no document.
+        InputError: if the path does not exist or the folder contains no document.
     """
     path = Path(path)
     if path.is_dir():
@@ -317,8 +318,8 @@ def read_comparison(path: str | Path) -> ComparisonDocument:
         path: the folder that ``shortlist compare --output`` wrote, or the ``comparison.json`` in it.
 
     Raises:
-        InputError: with file and path, if something is missing, has the wrong type, lies outside its range, or
-            contradicts the rest of the document; or if the file is not a comparison of this version.
+        InputError: if a value is missing, has the wrong type, is out of range, or contradicts the rest of the document;
+            or if the file is not a comparison of this version. The message names the file and the path of the value.
     """
     file = comparison_file(path)
     return ComparisonDocument.from_json(read_document(file, kind=FORMAT, version=VERSION), file=file)

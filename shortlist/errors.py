@@ -1,13 +1,13 @@
-"""The error for mistakes that a user can mend."""
+"""The exception for mistakes that a user can fix."""
 
 from __future__ import annotations
 
 
 class InputError(ValueError):
-    """A file, an option or a value in a file that the user can correct.
+    """An invalid file, option or value in a file, which the user can correct.
 
-    Code that reads users' files and options raises it, with one sentence that names the file or the option, the rule
-    and what was found. The command line prints that sentence and exits with code 2; any other exception is a bug and
+    Code that reads users' files and options raises it, with one sentence that states the file or the option, the rule,
+    and the value found. The command line prints that sentence and exits with code 2; any other exception is a bug and
     keeps its traceback. Functions that check a programmer's arguments raise `ValueError` or `TypeError` instead.
 
     Example:

@@ -1,4 +1,4 @@
-"""Optional dependencies: required by name; a missing one is reported in one sentence."""
+"""Optional dependencies: imported by name; a missing one is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from types import ModuleType
 
 
 class MissingExtraError(ImportError):
-    """A package of an optional extra that is missing or does not work; the message says what to install."""
+    """A package of an optional extra is missing or broken; the message says what to install."""
 
 
 def require(module: str, *, extra: str) -> ModuleType:
     """Import ``module``, which the extra ``extra`` installs.
 
     Raises:
-        MissingExtraError: names the module and how to install it, or why it cannot be imported.
+        MissingExtraError: if the module cannot be imported; the message says why, or how to install it.
 
     Example:
         >>> require("math", extra="report").pi > 3
@@ -32,10 +32,10 @@ def require(module: str, *, extra: str) -> ModuleType:
 
 
 def import_failure(module: str, error: Exception, *, extra: str) -> MissingExtraError:
-    """Return what to raise after importing ``module`` raised ``error``: one sentence, whether it is missing or broken.
+    """Return the exception to raise after importing ``module`` raised ``error``, because it is missing or broken.
 
-    A torchvision built for another torch breaks everything that imports it; torchmetrics and Lightning do if it is
-    installed. Their own errors name a missing operator, which tells users nothing.
+    A torchvision built for another torch breaks everything that imports it, including torchmetrics and Lightning. The
+    original error names a missing operator, which does not help users.
     """
     if isinstance(error, ModuleNotFoundError):
         missing = error.name

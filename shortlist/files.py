@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and JSON documents that name their format."""
+"""Atomic file writes, and JSON documents that state their format and version."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from shortlist.errors import InputError
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path to write to, and rename it to ``path`` once it is on the disk.
+    """Yield a temporary path to write to, and rename it to ``path`` once the content is on disk.
 
-    If anything goes wrong before, an existing file stays as it is and nothing of the new one is left. Missing folders
+    If anything fails before that, an existing file stays unchanged and the temporary file is removed. Missing folders
     are created.
 
     Example:
@@ -40,21 +40,21 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def check_output(path: str | Path, *inputs: str | Path | None) -> None:
-    """Raise InputError, before long work, if a file cannot be written or is one of the ``inputs`` being read."""
+    """Raise InputError if a file cannot be written or is one of the ``inputs``; call it before long work."""
     path = Path(path)
     for other in inputs:
         if other is not None and path.exists() and Path(other).exists() and path.samefile(other):
             raise InputError(f"`{path}` is read by this command, so it cannot be its output.")
     if path.is_dir():
         raise InputError(f"`{path}` cannot be written: it is a folder.")
-    # A device would be replaced by a file instead of written to.
+    # The rename would replace a device by a file instead of writing to it.
     if path.exists() and not path.is_file():
         raise InputError(f"`{path}` cannot be written: it is not a regular file.")
     _check_writable(path, next((above for above in path.absolute().parents if above.exists()), Path.cwd()))
 
 
 def check_folder(path: str | Path | None) -> None:
-    """Raise InputError, before long work, if a folder is a file or cannot be written or created; None is no folder."""
+    """Raise InputError if a folder is a file or cannot be written or created; None is ignored."""
     if path is None:
         return
     path = Path(path)
@@ -64,7 +64,7 @@ def check_folder(path: str | Path | None) -> None:
 
 
 def _check_writable(path: Path, folder: Path) -> None:
-    """Raise InputError if ``path`` cannot be created in ``folder``, the nearest existing one."""
+    """Raise InputError if ``path`` cannot be created in ``folder``, its nearest existing ancestor."""
     if not folder.is_dir():
         raise InputError(f"`{path}` cannot be written: `{folder}` is not a folder.")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -73,9 +73,9 @@ def _check_writable(path: Path, folder: Path) -> None:
 
 @contextmanager
 def writing(path: str | Path | None) -> Iterator[None]:
-    """Turn a system error in the block, such as a full disk, into an InputError that names ``path``, unless it is None.
+    """Turn an OSError in the block, such as a full disk, into an InputError that names ``path``, unless it is None.
 
-    An error that names a file elsewhere, such as one that is read, is raised as it is.
+    An error about another file, such as an input, propagates unchanged.
     """
     try:
         yield
@@ -88,7 +88,7 @@ def writing(path: str | Path | None) -> Iterator[None]:
 
 
 def _concerns(named: Path, written: Path) -> bool:
-    """Whether a file is the written one, a partial form of it beside it, inside it or above it."""
+    """Whether a file is the output, a temporary file beside it, or a path inside or above it."""
     named, written = named.absolute(), written.absolute()
     if written.is_relative_to(named):
         return True
@@ -99,10 +99,10 @@ def _concerns(named: Path, written: Path) -> bool:
 
 
 def read_document(path: str | Path, *, kind: str, version: int) -> dict[str, Any]:
-    """Read a JSON document that names its kind under ``format``, and its ``version``.
+    """Read a JSON document that states its ``format`` and ``version``.
 
     Raises:
-        InputError: if it cannot be read, or is of another kind or version.
+        InputError: if it cannot be read or has another format or version.
     """
     try:
         content: Any = json.loads(Path(path).read_text())

@@ -1,7 +1,7 @@
-"""Fingerprints of files, contents, options and versions: unfinished work resumes only for the same task.
+"""Fingerprints of files, contents, options and versions: work resumes only if they match.
 
-Everything here is a plain value that JSON keeps, so a fingerprint can be written beside the work it belongs to and
-compared later with `first_difference`.
+Fingerprints consist of plain JSON values, so they can be saved with the work they belong to and compared later with
+`first_difference`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DIGEST_BYTES = 16
 
 
 class Digest:
-    """A digest of any amount of content, fed piece by piece; 128 bits.
+    """An incremental 128-bit digest.
 
     Example:
         >>> found = Digest("features")
@@ -36,7 +36,7 @@ class Digest:
         self.update(content)
 
     def update(self, content: bytes | memoryview | str) -> None:
-        """Add content; text counts as UTF-8."""
+        """Add content; text is encoded as UTF-8."""
         self._hash.update(content.encode() if isinstance(content, str) else content)
 
     def bytes(self) -> bytes:
@@ -49,7 +49,7 @@ class Digest:
 
 
 def digest(content: bytes | memoryview | str) -> str:
-    """Return the digest of one content as 32 hexadecimal digits.
+    """Return the digest of ``content`` as 32 hexadecimal digits.
 
     Example:
         >>> digest(b"rose") == digest("rose") != digest("tulip")
@@ -78,12 +78,12 @@ def digest_file(path: str | Path) -> str:
 
 
 def file_state(path: str | Path, *, exclude: Iterable[str | Path] = ()) -> dict[str, Any]:
-    """Return where a file or folder is, its size and its modification time: for data too large to read.
+    """Return the path, size and modification time of a file or folder, for data too large to read.
 
     Args:
-        path: a file; a folder, which counts with all files inside; or a name that is no path, such as that of a
-            dataset inside a package, which counts as it is.
-        exclude: files and folders inside that do not count, such as those that the work itself writes.
+        path: a file; a folder, including all files inside; or a name that is not a path, such as a packaged dataset,
+            which is used verbatim.
+        exclude: files and folders to skip, such as those that the work itself writes.
     """
     path = Path(path)
     if path.is_dir():
@@ -101,11 +101,11 @@ def software_versions(*packages: str) -> dict[str, str | None]:
 
 
 def first_difference(before: Any, now: Mapping[str, Any]) -> str | None:
-    """Say in which value two fingerprints differ first; None if they are the same.
+    """Describe the first difference between two fingerprints; None if they are equal.
 
     Args:
-        before: a fingerprint that was read from a file, so that it may be anything.
-        now: the fingerprint of what is asked for.
+        before: a fingerprint read from a file, so it may be anything.
+        now: the fingerprint of the current task.
 
     Example:
         >>> first_difference({"options": {"k": 2}, "data": "a"}, {"options": {"k": 3}, "data": "a"})
@@ -129,16 +129,16 @@ def first_difference(before: Any, now: Mapping[str, Any]) -> str | None:
 
 
 def check_same(before: Any, now: Mapping[str, Any], *, path: str | Path, what: str = "another run") -> None:
-    """Check that unfinished or finished work belongs to the present task.
+    """Check that existing work, finished or not, belongs to the current task.
 
     Args:
-        before: the fingerprint that was read from a file, so that it may be anything.
-        now: the fingerprint of what is asked for.
+        before: the fingerprint read from a file, so it may be anything.
+        now: the fingerprint of the current task.
         path: the file or folder of the work.
         what: the kind of work, for the message.
 
     Raises:
-        InputError: with the first difference.
+        InputError: if the fingerprints differ; the message states the first difference.
     """
     difference = first_difference(before, now)
     if difference is not None:

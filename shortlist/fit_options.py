@@ -25,7 +25,7 @@ class FitOptions:
     Args:
         loss: cross_entropy, lml_nll, average_k, two_way, bce, ... (``shortlist losses`` lists all); ``auto`` is
             cross_entropy for one class per row, and bce for sets.
-        k: the size of a prediction set, or its average size; losses and metrics use it.
+        k: the (average) size of a prediction set; used by losses and metrics.
         encoder: linear, mlp, bag, cnn, densenet, ``torchvision:NAME``, ``timm:NAME``; ``auto`` depends on the inputs.
             Networks of other libraries take the options weights (a file, or DEFAULT to download them; without it
             parameters are initialized at random) and resolution.
@@ -38,33 +38,33 @@ class FitOptions:
         head_options: keyword arguments of the head.
         frozen_options: keyword arguments of the frozen encoder; those of other libraries need weights.
         epochs: the maximum number of epochs.
-        batch_size: rows of a step, over all processes.
+        batch_size: rows per step, over all processes.
         learning_rate: the highest learning rate.
-        milestones: fractions of all epochs, ascending, at each of which the rate is divided by ten: 0.5 and 0.75 are
-            epochs 150 and 225 of 300. Without any, the rate warms up for a twentieth of the steps and then follows a
+        milestones: ascending fractions of all epochs at which the learning rate is divided by ten: 0.5 and 0.75 are
+            epochs 150 and 225 of 300. By default the rate warms up for a twentieth of the steps and then follows a
             cosine to 0.
-        weight_decay: of the optimizer.
+        weight_decay: the weight decay of the optimizer.
         optimizer: ``adamw``, or ``sgd`` with Nesterov momentum.
         augmentation: ``crop-flip`` for images: in every epoch each training image is shifted by up to 4 pixels,
             padded with black, and mirrored with probability 1/2. Empty for none.
-        start: ``frequencies`` starts with logits that express the label frequencies, ``drawn`` with random parameters;
-            ``auto`` is the former unless the loss never pushes down a label that ranks first in every row.
+        start: ``frequencies`` initializes the logits to the label frequencies, ``drawn`` initializes parameters at
+            random; ``auto`` is the former unless the loss never pushes down a label that ranks first in every row.
         monitor: the metric for early stopping and for choosing the best epoch; ``auto`` is the average-k accuracy, or
             recall at k for sets.
         patience: how many epochs to wait for a better value; 0 never stops early.
         precision: ``32-true``, ``bf16-mixed`` or ``16-mixed``, as in Lightning: whether the network computes in half
             precision (on a CPU both mean bfloat16). Losses, parameters and saved models are float32.
-        processes: how many processes on this machine share a step, each on its part of the batch; the result is that of
-            one process except for random draws such as dropout. They use GPUs if there are as many, else CPUs. A script
-            must guard its start with ``if __name__ == "__main__"``.
+        processes: how many processes on this machine share a step, each with its part of the batch; the result is that
+            of one process except for random draws such as dropout. They use GPUs if there are enough, else CPUs. A
+            script must guard its entry point with ``if __name__ == "__main__"``.
         nodes: how many machines share a step. Start the same command on each, with MASTER_ADDR and MASTER_PORT (the
             address of the first machine and a free port there) and NODE_RANK (0, 1, ...) in its environment; each
             starts ``processes``. All must see the same folder. Under ``torchrun``, which starts the processes itself,
             leave out both numbers.
         strategy: what each of several processes stores: ``ddp`` all parameters, ``fsdp`` its shard of parameters,
             gradients and optimizer states. The result is the same.
-        seed: of parameters, order, dropout, noise and augmentation.
-        words: how many columns text is hashed to.
+        seed: seed for parameters, order, dropout, noise and augmentation.
+        words: number of columns that text is hashed to.
     """
 
     loss: str = "auto"
@@ -127,7 +127,7 @@ class FitOptions:
     def to_json(self) -> dict[str, Any]:
         """Return plain values, with tensors and arrays as lists; raise InputError for any other object.
 
-        Nodes and strategy are left out: they say where a run is computed, not what.
+        Nodes and strategy are left out: they determine where a run is computed, not what.
         """
         kept = {name: value for name, value in vars(self).items() if name not in ("nodes", "strategy")}
         try:

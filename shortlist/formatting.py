@@ -1,4 +1,4 @@
-"""Numbers as people read them: in messages, tables, charts and reports."""
+"""Human-readable numbers for messages, tables, charts and reports."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def format_count(count: int, noun: str, plural: str | None = None) -> str:
 
     Args:
         count: how many.
-        noun: in the singular.
-        plural: of the noun; ``noun`` with an s by default.
+        noun: the noun in the singular.
+        plural: its plural; by default ``noun`` with an s.
 
     Example:
         >>> format_count(1, "row"), format_count(2000, "row"), format_count(2, "process", "processes")
@@ -39,7 +39,7 @@ def format_percent(fraction: float, decimals: int | None = None) -> str:
 
     Args:
         fraction: usually in [0, 1].
-        decimals: how many; None for three significant digits, and then "0%" and "100%" only for exactly 0 and 1.
+        decimals: number of decimals; None for three significant digits, with "0%" and "100%" only for exactly 0 and 1.
 
     Example:
         >>> format_percent(0.1234), format_percent(0.99999), format_percent(1), format_percent(1e-9)
@@ -73,7 +73,7 @@ def format_bytes(size: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration in seconds, minutes or hours, whichever reads best.
+    """Return a duration in seconds, minutes or hours, whichever is most readable.
 
     Example:
         >>> format_duration(51.2), format_duration(200), format_duration(9000)

@@ -1,9 +1,10 @@
-"""How much memory a linear output layer and its loss need in training, estimated without allocating anything.
+"""Estimate the training memory of a linear output layer and its loss, without allocating anything.
 
-The estimate counts tensors: what persists (parameters, gradients, optimizer states, features) and the larger of two
-peaks, that of the loss and that of the optimizer step. It leaves out the rest of the model, Python and torch themselves
-(a few hundred MB), and temporary buffers of libraries: on a CPU without half-precision instructions, a matrix product
-may convert its operands to float32. What a loss needs is an attribute of its class; tests compare it with measurements.
+The estimate counts tensors: what persists (parameters, gradients, optimizer states, features) and the larger of the
+peaks of the loss and of the optimizer step. It excludes the rest of the model, Python and torch themselves (a few
+hundred MB), and temporary buffers of libraries: on a CPU without half-precision instructions, a matrix product may
+convert its operands to float32. The memory factors of a loss are attributes of its class; tests compare them with
+measurements.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ HeadKind = Literal["plain", "chunked"]
 
 
 LOSSES = tuple(name for name, loss in recipes.LOSSES.items() if loss.memory)
-"""The losses whose memory can be estimated: those that take ``LinearLogits``."""
+"""The losses whose memory can be estimated: those that accept ``LinearLogits``."""
 
 _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 OPTIMIZERS = {"adam": (2, 2), "adamw": (2, 2), "adagrad": (1, 1), "momentum": (1, 0), "sgd": (0, 0)}
-"""Copies of the parameters that each optimizer keeps, and that its unfused step makes temporarily."""
+"""Copies of the parameters that each optimizer stores, and that its unfused step makes temporarily."""
 
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes of one process, by part; ``str`` gives a table."""
+    """Bytes of one process, by category; ``str`` gives a table."""
 
     parameters: int
     gradients: int
@@ -44,11 +45,11 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """The peak: all that persists, and the larger of loss and step."""
+        """The peak: everything that persists plus the larger of loss and step."""
         return self.parameters + self.gradients + self.optimizer_states + self.features + max(self.loss, self.step)
 
     def parts(self) -> dict[str, int]:
-        """Bytes by the names in the table, the peak last."""
+        """Bytes by row name of the table, with the peak last."""
         return {
             "parameters": self.parameters,
             "gradients": self.gradients,
@@ -83,14 +84,14 @@ def estimate_memory(
         features: d.
         loss: one of `LOSSES`, for targets with few labels per row.
         head: ``"plain"``, logits as a tensor; ``"chunked"``, :class:`shortlist.nn.ChunkedHead`.
-        processes: the number of processes that share the labels; each holds its rows of the layer, and all features.
-        dtype: of parameters and products: ``"float32"``, ``"float64"``, ``"bfloat16"`` or ``"float16"``. In half
-            precision, losses are computed in float32.
+        processes: the number of processes that share the labels; each holds its rows of the layer and all features.
+        dtype: dtype of parameters and matrix products: ``"float32"``, ``"float64"``, ``"bfloat16"`` or ``"float16"``.
+            In half precision, losses are computed in float32.
         optimizer: one of `OPTIMIZERS`.
         label_block: the block size of the chunked head.
 
     Returns:
-        Bytes of one process, by part.
+        Bytes of one process, by category.
 
     Example:
         >>> print(estimate_memory(rows=256, labels=1_000_000, features=256, loss="bce", head="chunked"))
@@ -117,7 +118,7 @@ def estimate_memory(
     entries = rows * (own if head == "plain" else min(own, block_width(rows, label_block)))
     forward, backward = _loss_bytes(entries, own, recipes.LOSSES[loss].memory[head], size)
     if head == "plain":
-        # The gradients of the layer do not exist yet; when they are computed, those of the logits still do.
+        # The layer's gradients do not exist yet; while they are computed, those of the logits still exist.
         backward = max(backward - parameters, entries * size)
     return MemoryEstimate(
         parameters=parameters,
@@ -132,7 +133,7 @@ def estimate_memory(
 def _loss_bytes(entries: int, labels: int, memory: LossMemory, size: int) -> tuple[float, float]:
     """Peaks of a loss in its forward and its backward pass, from its number of logits and their size in bytes."""
     solved = max(size, 4)
-    # In half precision the logits, and later their gradient, exist besides the float32 copies.
+    # In half precision, the logits and later their gradient exist in addition to the float32 copies.
     rest = (entries * size if size < solved else 0) + labels * memory.bytes_per_label
     return entries * solved * memory.forward + rest, entries * solved * memory.backward + rest
 

@@ -1,4 +1,4 @@
-"""The progress of long work on standard error: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long work on standard error: a bar on a terminal, an occasional line elsewhere."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 
 class ProgressBar:
-    """The progress of one piece of work; made by `progress_bar`.
+    """The progress of one task; created by `progress_bar`.
 
     Args:
         description: what is being done.
-        total: how much there is to do; None if that is not known yet.
-        completed: how much was done before.
-        unit: what is counted, in the plural; a percentage is shown without it.
+        total: the total amount of work; None if not known yet.
+        completed: how much is already done.
+        unit: plural noun for what is counted; without it, a percentage is shown.
     """
 
     def __init__(self, description: str, total: float | None, completed: float, unit: str) -> None:
@@ -38,13 +38,13 @@ class ProgressBar:
         *,
         seconds_left: float | None = None,
     ) -> None:
-        """Tell how much is done.
+        """Report how much is done.
 
         Args:
-            completed: how much, of all there is to do.
-            total: how much there is to do, if that changed.
-            description: what is being done, if that changed.
-            seconds_left: a better estimate than that the rest goes on at the pace so far.
+            completed: how much of the total is done.
+            total: the total, if it changed.
+            description: the description, if it changed.
+            seconds_left: an estimate that replaces extrapolation from the pace so far.
         """
         self.completed = completed
         self.total = self.total if total is None else total
@@ -53,16 +53,16 @@ class ProgressBar:
         self._show()
 
     def advance(self, amount: float = 1) -> None:
-        """Tell that more is done."""
+        """Report that more is done."""
         self.update(self.completed + amount)
 
     def message(self, line: str) -> None:
-        """Write a line that stays."""
+        """Write a permanent line."""
         sys.stderr.write(f"{line}\n")
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the rest takes; None while that is unknown."""
+        """Estimated seconds left; None while unknown."""
         fresh = self.completed - self._before
         if self._left is not None or self.total is None or fresh <= 0:
             return self._left
@@ -82,7 +82,7 @@ class ProgressBar:
         return f"{done} of {self.total:,.0f} {self.unit}"
 
     def _pace(self) -> str:
-        """The rate and the time left, as far as they are known."""
+        """The rate and the time left, if known."""
         words = []
         rate = (self.completed - self._before) / max(self.elapsed, 1e-9)
         if self.unit and rate >= 10:
@@ -93,11 +93,11 @@ class ProgressBar:
         return ", ".join(words)
 
     def _show(self) -> None:
-        """Nothing is shown where progress is not wanted."""
+        """Shows nothing."""
 
 
 class _Lines(ProgressBar):
-    """A line every half minute, the first after half a minute, so short work says nothing."""
+    """Writes a line every half minute, the first after half a minute, so short work prints nothing."""
 
     _last = 0.0
 
@@ -109,7 +109,7 @@ class _Lines(ProgressBar):
 
 
 class _RichBar(ProgressBar):
-    """A bar that appears when the work turns out to be long, and leaves nothing behind."""
+    """A bar that appears only if the work takes long, and disappears at the end."""
 
     def __init__(
         self, description: str, total: float | None, completed: float, unit: str, *, delay: float, rich: Any
@@ -158,10 +158,10 @@ def progress_bar(
 
     Args:
         description: what is being done.
-        total: how much there is to do; None if only `ProgressBar.update` will tell.
-        completed: how much was done before.
-        unit: what is counted, in the plural; without it a percentage is shown.
-        shown: False to show nothing, so that callers need not tell the two cases apart.
+        total: the total amount of work; None if `ProgressBar.update` will set it.
+        completed: how much is already done.
+        unit: plural noun for what is counted; without it, a percentage is shown.
+        shown: False to show nothing, so that callers need no case distinction.
         delay: seconds until a bar appears.
 
     Example:
@@ -182,7 +182,7 @@ def progress_bar(
     try:
         yield bar
     finally:
-        bar.stop()  # Before an error message is written, which the bar would paint over.
+        bar.stop()  # Stop before an error message is written, which the bar would overwrite.
 
 
 def _import(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Losses and heads by name: what a configuration or the command line says becomes modules."""
+"""Losses and heads by name: build modules from a configuration or the command line."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ HEADS: dict[str, Callable[..., torch_nn.Module]] = {
 
 
 def current_name(loss: str, *, warn: bool = True) -> str:
-    """The current name of a loss; any other text is returned as it is.
+    """The current name of a loss; any other text is returned unchanged.
 
     Args:
-        loss: a name, or a former one.
-        warn: whether a former name warns; saved models use them quietly.
+        loss: a current or former name.
+        warn: whether a former name warns; saved models may use former names silently.
 
     Example:
         >>> current_name("lml", warn=False), current_name("bce")
@@ -66,7 +66,7 @@ def loss_class(name: str) -> type[Loss]:
 
 
 def make_loss(name: str, task: Task, options: Mapping[str, Any] | None = None) -> Loss:
-    """The loss of a name, with options that follow from the data unless they are given.
+    """Create a loss by name; options that are not given are derived from the data.
 
     Example:
         >>> import torch
@@ -79,9 +79,9 @@ def make_loss(name: str, task: Task, options: Mapping[str, Any] | None = None) -
 def make_head(
     name: str, in_features: int, num_labels: int, *, loss: str, options: Mapping[str, Any] | None = None
 ) -> torch_nn.Module:
-    """The head of a name; ``auto`` is the one that suits the loss.
+    """Create a head by name; ``auto`` chooses the one that suits the loss.
 
-    A loss with two heads gets a `TwoHead` of two alike.
+    A loss with two heads gets a `TwoHead` of two identical heads.
 
     Example:
         >>> make_head("auto", 4, 10, loss="ldam")

@@ -1,4 +1,4 @@
-"""The one contract for labels: four forms, recognized by type and never by value.
+"""The four forms of labels, recognized by type and never by value.
 
 ===================  ================  ================  ===============================================
 form                 shape             dtype             meaning
@@ -14,8 +14,8 @@ between them. `target_form` looks at types and shapes only. `check_target` and t
 values and raise ValueError with the row that breaks a rule. `sum_over_positives`, `count_positives`, `count_known`
 and `fill_unknown` are for use inside losses: they trust the values, never synchronize with the device, take O(labels)
 memory beside the logits for index and sparse forms, and compile with ``fullgraph=True`` (except for sparse tensors,
-which torch does not compile). Results stay on the device of the target. Only `to_multi_hot` and `unknown_mask` make a
-dense tensor of labels that are not dense.
+which torch does not compile). Results stay on the device of the target. Only `to_multi_hot` and `unknown_mask` turn
+sparse labels into a dense tensor.
 """
 
 from shortlist.labels.conversions import (

@@ -1,4 +1,4 @@
-"""Tensors in a suitable precision, and what may be read from them where."""
+"""Suitable precision for tensors, and checks of when their values can be read without synchronization."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def solvable(logits: Tensor) -> Tensor:
-    """``logits`` in a precision fit for solving: half precision as float32."""
+    """``logits`` in a precision suitable for solving: half precision becomes float32."""
     return logits.float() if logits.dtype in HALF else logits
 
 
@@ -22,13 +22,13 @@ def wide(x: Tensor) -> torch.dtype:
 
 
 def may_look(x: Tensor) -> bool:
-    """Whether values of ``x`` may steer the computation for free: on the CPU, and not while compiling."""
+    """Whether control flow may depend on values of ``x`` at no cost: on the CPU, and not while compiling."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def is_plain(x: Tensor) -> bool:
-    """Whether numpy can read ``x``: a strided CPU tensor outside of compilation and of ``torch.func`` transforms."""
-    if not may_look(x) or x.layout != torch.strided or x.dtype == torch.bfloat16:  # which numpy does not have
+    """Whether numpy can read ``x``: a strided CPU tensor outside of compilation and ``torch.func`` transforms."""
+    if not may_look(x) or x.layout != torch.strided or x.dtype == torch.bfloat16:  # numpy has no bfloat16
         return False
     try:
         x.detach().numpy()
@@ -56,7 +56,7 @@ def is_dtensor(x: object) -> bool:
 
 
 def moved(x: Tensor, source: int, to: int) -> Tensor:
-    """``movedim`` that returns ``x`` itself if the axis stays: a no-op would still add a node to the graph."""
+    """``movedim``, but returns ``x`` itself if the axis stays in place: a no-op would add a node to the graph."""
     return x if source % x.ndim == to % x.ndim else x.movedim(source, to)
 
 
@@ -66,14 +66,14 @@ def at_most_finite(x: Tensor) -> Tensor:
 
 
 def log_sigmoid(y: Tensor) -> Tensor:
-    """``log sigmoid(y)``; in a form that keeps its digits when exported, where torch's own may underflow."""
+    """``log sigmoid(y)`` in a form that stays accurate when exported, where torch's own may underflow."""
     if torch.compiler.is_exporting():
         return torch.minimum(y, y.new_zeros(())) - (-y.abs()).exp().log1p()
     return logsigmoid(y)
 
 
 def finite_logsumexp(x: Tensor, dim: int = -1) -> Tensor:
-    """``log sum exp`` along ``dim``; where all are -inf, the lowest finite number with a gradient of 0."""
+    """``log sum exp`` along ``dim``; if all are -inf, the lowest finite number with a gradient of 0."""
     limits = torch.finfo(x.dtype)
     pivot = x.detach().amax(dim, keepdim=True).clamp(min=limits.min / 4)
     total = (x - pivot).exp().sum(dim)

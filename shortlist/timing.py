@@ -1,4 +1,4 @@
-"""Timing of alternatives side by side in one process, on a machine whose speed drifts."""
+"""Time alternatives side by side in one process, on a machine whose speed drifts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import torch
 
 Step = Callable[[], object]
 
-_SHORT = 0.02  # Seconds below which the state of the caches makes a difference.
-# Once a block of so many floats has been freed, glibc keeps smaller ones for the next call. Before that, the first
-# steps of a process would pay for new pages each time, and later ones would not.
+_SHORT = 0.02  # Below this many seconds, the state of the caches matters.
+# After a block of this many floats has been freed, glibc reuses smaller blocks. Before that, the first steps of a
+# process would pay for new pages every time, and later ones would not.
 _LARGE_BLOCK = 1 << 22
 
 
@@ -28,15 +28,15 @@ def median_seconds(
     seconds: float = 0.4,
     progress: Callable[[str], object] | None = None,
 ) -> dict[str, float]:
-    """Return the median seconds of each step; steps take turns, so that drift affects all of them alike.
+    """Return the median seconds of each step; steps take turns, so that drift affects all of them equally.
 
-    A short step runs twice in its turn and the second run counts, so that none pays for what another one left in the
-    caches. Before the first turn every step runs twice, which loads and compiles what the first call needs.
+    A short step runs twice per turn and only the second run counts, so that no step pays for the cache state another
+    one left. Before the first turn, every step runs twice as a warm-up, which loads and compiles code.
 
     Args:
-        steps: what to time.
-        rounds: how many turns at most.
-        seconds: per step, after which no more turns are taken, but at least five.
+        steps: the functions to time.
+        rounds: maximum number of turns.
+        seconds: time budget per step, after which turns stop; at least five turns are taken.
         progress: called with the name of each step after its turn.
 
     Example:
@@ -62,7 +62,7 @@ def median_seconds(
 
 
 class Timing(NamedTuple):
-    """Median seconds of one call, or the reason why there are none."""
+    """Median seconds of one call, or the reason why it could not be timed."""
 
     seconds: float | None
     reason: str = ""
@@ -71,12 +71,12 @@ class Timing(NamedTuple):
 def time_steps(
     makers: Mapping[str, Callable[[], Step]], *, rounds: int, progress: Callable[[str], object] | None = None
 ) -> dict[str, Timing]:
-    """Time steps that may turn out to be impossible.
+    """Time steps, some of which may fail.
 
     Args:
-        makers: each makes a step; one that cannot be made or called is left out, with the reason.
-        rounds: how many turns.
-        progress: called with the name of each step that was made, and after each of its turns.
+        makers: each creates a step; a step that cannot be created or called is reported with the reason.
+        rounds: number of turns.
+        progress: called with the name of each step after it is created and after each of its turns.
 
     Example:
         >>> found = time_steps({"sum": lambda: lambda: sum(range(10)), "none": lambda: lambda: 1 // 0}, rounds=3)
@@ -101,7 +101,7 @@ def time_steps(
 
 @contextmanager
 def threads(count: int | None) -> Iterator[int]:
-    """Let torch use ``count`` threads in the block, or as many as before for None; yield their number."""
+    """Let torch use ``count`` threads in the block (unchanged for None); yield their number."""
     before = torch.get_num_threads()
     torch.set_num_threads(before if count is None else count)
     try:
@@ -111,7 +111,7 @@ def threads(count: int | None) -> Iterator[int]:
 
 
 def free_memory() -> int | None:
-    """Return the free bytes of the machine, or of what this process may use of it; None if unknown."""
+    """Return the free memory of the machine, or of this process's limit, in bytes; None if unknown."""
     found = [_free_on_machine(), _free_in_container()]
     return min((size for size in found if size is not None), default=None)
 
@@ -135,9 +135,9 @@ def _free_on_machine() -> int | None:
 
 
 def _free_in_container() -> int | None:
-    """Return what a limit on this group of processes leaves; files that the system may evict count as used."""
+    """Return the memory left under the control group's limit; evictable file caches count as used."""
     try:
         limit, used = (Path("/sys/fs/cgroup", name).read_text() for name in ("memory.max", "memory.current"))
         return max(int(limit) - int(used), 0)
-    except (OSError, ValueError):  # No limit, which reads "max".
+    except (OSError, ValueError):  # Without a limit, the file contains "max".
         return None

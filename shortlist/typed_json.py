@@ -1,4 +1,4 @@
-"""JSON documents as dataclasses: one decoder that checks types and ranges, and its inverse."""
+"""JSON documents as dataclasses: a decoder that checks types and ranges, and an encoder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from shortlist.errors import InputError
 
 T = TypeVar("T")
-_Where = tuple[Any, ...]  # Nested pairs (parent, key): cheap to extend, formatted only when something is wrong.
+_Where = tuple[Any, ...]  # Nested pairs (parent, key): cheap to extend, formatted only for errors.
 _Decoder = Callable[[Any, _Where], Any]
 
 
@@ -37,7 +37,7 @@ class Range:
 
 @dataclass(frozen=True)
 class NotEmpty:
-    """Marks a list or dict that must have an entry, used in ``Annotated``."""
+    """Marks a list or dict that must not be empty, used in ``Annotated``."""
 
 
 Count = Annotated[int, Range(low=0)]
@@ -46,9 +46,9 @@ Positive = Annotated[float, Range(low=0, exclusive=True)]
 
 
 class Record:
-    """Base of the dataclasses of a document.
+    """Base class for the dataclasses of a document.
 
-    A field's name is its JSON key, unless its metadata has a ``key``. A field with a default may be absent. Numbers are
+    A field's name is its JSON key unless its metadata has a ``key``. A field with a default may be absent. Numbers are
     finite, and ``float`` fields keep integers as integers.
     """
 
@@ -62,7 +62,7 @@ class Record:
 
 
 def encode(value: Any) -> Any:
-    """Turn records, and lists and dicts of them, into what `json.dumps` takes."""
+    """Turn records, and lists and dicts of them, into values for `json.dumps`."""
     if isinstance(value, Record):
         return {_key(field): encode(getattr(value, field.name)) for field in fields(value)}  # pyright: ignore[reportArgumentType]
     if isinstance(value, dict):
@@ -76,13 +76,13 @@ def decode(kind: type[T], value: Any, *, file: str | Path) -> T:
     """Build a record from parsed JSON.
 
     Args:
-        kind: a dataclass that extends `Record`. Keys that it does not have are ignored.
-        value: what `json.loads` returned.
+        kind: a dataclass that extends `Record`. Unknown keys are ignored.
+        value: the result of `json.loads`.
         file: the origin, for error messages.
 
     Raises:
-        InputError: with the file and the path of the first value that is missing, has the wrong type or lies outside
-            its range.
+        InputError: if a value is missing, has the wrong type or is out of range; names the file and the path of the
+            first such value.
 
     Example:
         >>> @dataclass
@@ -102,12 +102,12 @@ def decode(kind: type[T], value: Any, *, file: str | Path) -> T:
 
 
 def damaged(file: str | Path, path: str, rule: str) -> InputError:
-    """Return the error for the value at ``path`` of a file, such as ``runs[2].seed``, that breaks a rule."""
+    """Return the error for the value at ``path`` of a file, such as ``runs[2].seed``, that violates a rule."""
     return InputError(f"`{file}` is damaged: {path or 'the document'} {rule}.")
 
 
 def shown(value: Any) -> str:
-    """Return a value as it may stand in an error message: long ones abbreviated.
+    """Return a value for an error message, abbreviated if long.
 
     Example:
         >>> shown(None), shown([1, 2]), shown({"a": 1}), shown("x" * 99)

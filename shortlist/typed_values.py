@@ -1,4 +1,4 @@
-"""Values that users give as text, JSON or YAML, checked against the type hints of what takes them."""
+"""Read values that users give as text, JSON or YAML, and check them against type hints."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def matches(hint: Any, value: Any) -> bool:
     if hint is Any:
         return True
     if hint in _PLAIN:
-        # Python counts a bool as an int; nobody else does.
+        # In Python a bool is an int; users do not expect that.
         return type(value) in {float: (int, float), Path: (str,)}.get(hint, (hint,))
     origin, inside = get_origin(hint) or hint, get_args(hint)
     if origin is Literal:
@@ -60,7 +60,7 @@ def matches(hint: Any, value: Any) -> bool:
 
 
 def describe(hint: Any) -> str:
-    """Return a type in words.
+    """Describe a type in words.
 
     Example:
         >>> describe(int | tuple[int, int] | None)
@@ -84,12 +84,12 @@ def describe(hint: Any) -> str:
 
 
 def read_value(value: Any, hint: Any, name: str) -> Any:
-    """Return a value from a user as its type wants it: lists as tuples, and text read as JSON or YAML if need be.
+    """Convert a user's value to its type: lists become tuples, and text is parsed as JSON or YAML if necessary.
 
     Args:
-        value: text of the command line, or a plain value of a file.
+        value: text from the command line, or a plain value from a file.
         hint: the type.
-        name: what the user calls it, for errors.
+        name: the name that the user knows, for error messages.
 
     Raises:
         InputError: if the value has another type.
@@ -108,7 +108,7 @@ def read_value(value: Any, hint: Any, name: str) -> Any:
 
 
 def parse_text(text: str) -> Any:
-    """Read JSON, or else a YAML list or object, with tuples for lists; any other text stays as it is."""
+    """Parse JSON, or else a YAML list or object, with tuples for lists; return any other text unchanged."""
     try:
         # NaN and infinity are not JSON.
         return with_tuples(json.loads(text, parse_constant=_refuse_constant))
@@ -123,7 +123,7 @@ def parse_text(text: str) -> Any:
 
 
 def read_yaml(text: str, name: str) -> Any:
-    """Read YAML; ``name`` says what it is, for errors. Numbers like 1e-3 are numbers, as YAML 1.2 has it.
+    """Parse YAML. Numbers like 1e-3 are numbers, as in YAML 1.2. ``name`` is used in error messages.
 
     Raises:
         InputError: if it is not YAML.
