@@ -11,8 +11,6 @@ import torch
 from safetensors.torch import save_file
 
 from shortlist.cli import main
-from shortlist.data.files import table_files
-from shortlist.predict import model_scores
 from shortlist.sets import AverageError, AverageK
 from shortlist.train import SetClassifier
 from tests.cli.trained import DATA, NAMES, PARTS, VALUES, write_table
@@ -363,10 +361,8 @@ CASES = [(f"{command} {arguments}".strip(), start) for command, cases in TABLES.
 
 
 @pytest.mark.parametrize(("line", "sentence"), CASES, ids=[line for line, _ in CASES])
-def test_a_mistake_is_one_sentence_before_any_work_and_nothing_is_written(folder, monkeypatch, capsys, line, sentence):
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(table_files, "BLOCK", 50)  # Rows come in several blocks.
-    monkeypatch.setattr(model_scores, "_ROWS", 40)
+@pytest.mark.usefixtures("folder", "model_folder")
+def test_a_mistake_is_one_sentence_before_any_work_and_nothing_is_written(monkeypatch, capsys, line, sentence):
     monkeypatch.setattr(SetClassifier, "training_step", None)
     monkeypatch.setitem(sys.modules, "timm", None)
     monkeypatch.delenv("MASTER_ADDR", raising=False)

@@ -4,13 +4,11 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from shortlist.metrics import MacroF1, MicroF1, SetCoverage
 from shortlist.predict import RULES
-from shortlist.predict import scores as scores_module
 from shortlist.sets import (
     AverageError,
     AverageK,
@@ -23,29 +21,9 @@ from shortlist.sets import (
     load_rule,
 )
 from tests.cli.command import command
+from tests.cli.score_files import BLOCK, CLASSES, HOT, LOGITS, ROWS, SCORES
 
 run, _ = command("calibrate")
-
-SEED = torch.Generator().manual_seed(0)
-LOGITS = 2 * torch.randn(400, 6, generator=SEED)
-PROBS = LOGITS.softmax(-1)
-CLASSES = torch.multinomial(PROBS, 1, generator=SEED)[:, 0]
-HOT = torch.rand(400, 6, generator=SEED) < (LOGITS - 1).sigmoid()
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
-    """Scores of both kinds, classes and sets, read in several blocks."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(scores_module, "BLOCK_SCORES", 6 * 150)
-    np.save("logits.npy", LOGITS.numpy())
-    np.save("probs.npy", PROBS.numpy())
-    np.savez("both.npz", logits=LOGITS.numpy(), y=CLASSES.numpy())
-    np.save("hot.npy", HOT.numpy())
-    Path("y.txt").write_text("\n".join(map(str, CLASSES.tolist())) + "\n")
-    return tmp_path
-
 
 CASES = {
     "top-k": (["--k", "2"], None, TopK(2)),
@@ -87,12 +65,12 @@ CASES = {
         if (kind, case[-7:]) != ("probabilities", "sigmoid")
     ],
 )
-def test_every_rule_equals_that_of_the_library_fitted_in_one_call(folder, capsys, case, kind):
+def test_every_rule_equals_that_of_the_library_fitted_in_one_call(score_files, capsys, case, kind):
     arguments, labels, rule = CASES[case]
-    scores = LOGITS if kind == "logits" else PROBS
+    scores = SCORES[kind]
     target = {None: None, "y.txt": CLASSES, "hot.npy": HOT}[labels]
     rule.fit(scores, target, from_logits=kind == "logits")
-    files = ["logits.npy" if kind == "logits" else "probs.npy", *([labels] if labels else [])]
+    files = [f"{kind}.npy", *([labels] if labels else [])]
     name = case.split(",")[0]
     code, out, err = run(capsys, *files, f"--{kind}", "--rule", name, *arguments, "-o", "out/rule.json", "--json")
     assert (code, err) == (0, "")
@@ -110,7 +88,7 @@ def check_figures(told: dict, rule: SetRule, scores: torch.Tensor, target: torch
     """The metrics are those of sets predicted in one call, except for the few labels that tie with a threshold."""
     sets = rule.predict(scores, generator=torch.Generator().manual_seed(1))
     assert told["average_size"] == pytest.approx(float(sets.sizes.double().mean()), abs=0.03)
-    assert sum(told["sizes"].values()) == 400
+    assert sum(told["sizes"].values()) == ROWS
     assert told["empty"] == told["sizes"].get("0", 0)
     if target is None:
         assert not {"coverage", "recall", "error"} & told.keys()
@@ -127,7 +105,7 @@ def test_the_list_of_cases_holds_every_rule():
     assert {case.split(",")[0] for case in CASES} == RULES.keys()
 
 
-def test_a_table_tells_aim_size_error_and_promise(folder, capsys):
+def test_a_table_tells_aim_size_error_and_promise(score_files, capsys):
     arguments = ("both.npz", "both.npz", "--key", "logits", "--labels-key", "y", "--logits")
     code, out, err = run(capsys, *arguments, "--rule", "average-error", "--alpha", "0.2")
     assert (code, err) == (0, "")
@@ -135,7 +113,7 @@ def test_a_table_tells_aim_size_error_and_promise(folder, capsys):
     assert out.startswith("average-error on 400 rows of 6 labels\n")
     assert f"average error: 20% wanted, {100 * rule.evidence['achieved']:.3g}% on these rows" in out
     generator = torch.Generator().manual_seed(0)  # One true score ties with the threshold: it is the threshold.
-    sizes = [rule.predict(part, generator=generator).sizes for part in LOGITS.split(150)]
+    sizes = [rule.predict(part, generator=generator).sizes for part in LOGITS.split(BLOCK)]
     assert f"{torch.cat(sizes).double().mean():.4g} labels on average" in out
     assert "of rows have their true label inside" in out
     assert "for new rows like these the true label is missing with probability at most 0.2" in out
@@ -161,14 +139,14 @@ def test_a_table_tells_aim_size_error_and_promise(folder, capsys):
         (["logits.npy", "hot.npy", "--rule", "per-label"], "F1 over all labels: "),
     ],
 )
-def test_the_table_shows_aims_notes_and_warnings(folder, capsys, arguments, expected):
+def test_the_table_shows_aims_notes_and_warnings(score_files, capsys, arguments, expected):
     code, out, _ = run(capsys, *arguments, "--logits", "-o", "rule.json")
     assert code == 0
     assert expected in out
     assert out.endswith("Rule: rule.json\n")
 
 
-def test_a_full_disk_is_reported_and_the_old_rule_stays(folder, capsys, monkeypatch):
+def test_a_full_disk_is_reported_and_the_old_rule_stays(score_files, capsys, monkeypatch):
     Path("rule.json").write_text("before")
 
     def write_text(path, text, *rest, **options):

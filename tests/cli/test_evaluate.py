@@ -10,31 +10,21 @@ import torch
 from shortlist import functional
 from shortlist.metrics import BinnedMeanAveragePrecision, SetCoverage
 from shortlist.predict import evaluation
-from shortlist.predict import scores as scores_module
 from shortlist.sets import AverageError, PredictionSets, RecallControl
 from tests.cli.command import command
+from tests.cli.score_files import BLOCK, HOT, LOGITS, PROBS, ROWS, SCORES
+from tests.cli.score_files import CLASSES as ALL_CLASSES
 
 run, _ = command("evaluate")
 
-GENERATOR = torch.Generator().manual_seed(0)
-LOGITS = 2 * torch.randn(300, 6, generator=GENERATOR)
-PROBS = LOGITS.softmax(-1)
-CLASSES = torch.multinomial(PROBS[:, :5], 1, generator=GENERATOR)[:, 0]
-HOT = torch.rand(300, 6, generator=GENERATOR) < (LOGITS - 1).sigmoid()
-FORMS = {"logits": LOGITS, "probabilities": PROBS}
+CLASSES = ALL_CLASSES.clamp(max=4)
+"""The last label does not occur."""
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
-    """Scores of both kinds, classes and sets, read in several blocks."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(scores_module, "BLOCK_SCORES", 6 * 70)
-    for name, scores in FORMS.items():
-        np.save(f"{name}.npy", scores.numpy())
+def folder(score_files) -> Path:
     np.save("classes.npy", CLASSES.numpy())
-    np.save("hot.npy", HOT.numpy())
-    return tmp_path
+    return score_files
 
 
 def figures(capsys, *arguments: str) -> dict:
@@ -43,24 +33,24 @@ def figures(capsys, *arguments: str) -> dict:
     return json.loads(out)
 
 
-@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize("kind", SCORES)
 def test_one_class_has_the_accuracies_of_the_library(folder, capsys, kind):
     told = figures(capsys, f"{kind}.npy", "classes.npy", f"--{kind}", "--k", "2", "1", "4")
-    assert (told["rows"], told["labels"], told["labels_that_do_not_occur"]) == (300, 6, 1)
+    assert (told["rows"], told["labels"], told["labels_that_do_not_occur"]) == (ROWS, 6, 1)
     assert (told["scores"], told["task"], told["figures"]) == (kind, "one class", {})
     for average in ("micro", "macro"):
-        top = {str(k): float(functional.topk_accuracy(FORMS[kind], CLASSES, k, average=average)) for k in (1, 2, 4)}
+        top = {str(k): float(functional.topk_accuracy(SCORES[kind], CLASSES, k, average=average)) for k in (1, 2, 4)}
         assert told["at_k"][f"top_k_accuracy_{average}"] == pytest.approx(top, abs=1e-12)
         mean = {str(k): float(functional.average_k_accuracy(PROBS, CLASSES, k=k, average=average)) for k in (1, 2, 4)}
         assert told["at_k"][f"average_k_accuracy_{average}"] == pytest.approx(mean, abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize("kind", SCORES)
 @pytest.mark.parametrize("threshold", [None, 0.3])
 def test_sets_of_labels_have_the_metrics_of_the_library(folder, capsys, kind, threshold):
     extra = [] if threshold is None else ["--threshold", str(threshold)]
     told = figures(capsys, f"{kind}.npy", "hot.npy", f"--{kind}", *extra)
-    scores, limit = FORMS[kind], threshold or 0.5
+    scores, limit = SCORES[kind], threshold or 0.5
     assert told["task"] == "sets of labels"
     for name in ("precision", "recall", "f1", "ndcg"):
         direct = getattr(functional, f"{name}_at_k")(scores, HOT, (1, 3, 5)).tolist()
@@ -76,14 +66,14 @@ def test_sets_of_labels_have_the_metrics_of_the_library(folder, capsys, kind, th
     assert told["figures"] == pytest.approx({name: float(value) for name, value in expected.items()}, abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize("kind", SCORES)
 def test_mean_average_precision_of_many_scores_is_binned_and_bounded(folder, capsys, monkeypatch, kind):
-    exact = float(functional.average_precision(FORMS[kind], HOT))
+    exact = float(functional.average_precision(SCORES[kind], HOT))
     monkeypatch.setattr(evaluation, "_MOST_KEPT", 1000)
     told = figures(capsys, f"{kind}.npy", "hot.npy", f"--{kind}")["figures"]
     limits = None if kind == "logits" else (0.0, 1.0)
     metric = BinnedMeanAveragePrecision(6, bins=83, limits=limits)
-    assert told["map_of_labels"] == pytest.approx(float(metric(FORMS[kind], HOT)), abs=1e-12)
+    assert told["map_of_labels"] == pytest.approx(float(metric(SCORES[kind], HOT)), abs=1e-12)
     assert told["map_of_labels_at_least"] <= exact <= told["map_of_labels_at_most"]
     assert "at least" in run(capsys, f"{kind}.npy", "hot.npy", f"--{kind}")[1]
 
@@ -93,7 +83,7 @@ def test_the_sets_of_a_rule_are_measured(folder, capsys):
     rule.save("rule.json")
     told = figures(capsys, "logits.npy", "classes.npy", "--logits", "--rule", "rule.json", "--seed", "7")["sets"]
     generator = torch.Generator().manual_seed(7)  # One true score ties with the threshold: it is the threshold.
-    sets = PredictionSets.cat([rule.predict(part, generator=generator) for part in LOGITS.split(70)])
+    sets = PredictionSets.cat([rule.predict(part, generator=generator) for part in LOGITS.split(BLOCK)])
     sizes = sets.sizes
     assert told["average_size"] == pytest.approx(float(sizes.double().mean()))
     assert told["sizes"] == {str(size): int((sizes == size).sum()) for size in sizes.unique().tolist()}
@@ -110,7 +100,7 @@ def test_the_sets_of_a_rule_are_measured(folder, capsys):
 
 def test_unknown_labels_are_neither_right_nor_wrong(folder, capsys):
     hot = HOT.float()
-    hot[torch.rand(300, 6, generator=torch.Generator().manual_seed(1)) < 0.2] = -1
+    hot[torch.rand(ROWS, 6, generator=torch.Generator().manual_seed(1)) < 0.2] = -1
     np.save("unknown.npy", hot.numpy())
     told = figures(capsys, "logits.npy", "unknown.npy", "--logits")
     assert told["at_k"]["precision"]["3"] == pytest.approx(float(functional.precision_at_k(LOGITS, hot, 3)))
@@ -133,7 +123,9 @@ def test_tables_show_metrics_and_set_sizes(folder, capsys):
     AverageError(0.2).fit(LOGITS, CLASSES, from_logits=True).save("rule.json")
     code, out, err = run(capsys, "logits.npy", "classes.npy", "--logits", "--rule", "rule.json")
     assert (code, err) == (0, "")
-    assert out.startswith("300 rows, 6 labels, one class per row\n1 label without a row, left out of macro averages\n")
+    assert out.startswith(
+        f"{ROWS} rows, 6 labels, one class per row\n1 label without a row, left out of macro averages\n"
+    )
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
     top = functional.topk_accuracy(LOGITS, CLASSES, (1, 3, 5))
     assert cells[0] == ["top-k accuracy, micro", *(f"{100 * value:.3g}%" for value in top.tolist())]
@@ -146,7 +138,7 @@ def test_tables_show_metrics_and_set_sizes(folder, capsys):
 
 
 def test_without_any_label_there_are_no_numbers_and_json_says_null(folder, capsys):
-    np.save("none.npy", np.zeros((300, 6), dtype=bool))
+    np.save("none.npy", np.zeros((ROWS, 6), dtype=bool))
     told = figures(capsys, "logits.npy", "none.npy", "--logits")
     assert told["at_k"]["recall"] == {"1": None, "3": None, "5": None}
     assert "·" in run(capsys, "logits.npy", "none.npy", "--logits")[1]

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from shortlist.data import open_dataset
-from shortlist.data.files import table_files
 from shortlist.predict import model_scores
 from shortlist.predict import scores as scores_module
 from shortlist.sets import TopK
@@ -20,13 +19,9 @@ run, refused = command("evaluate")
 
 
 @pytest.fixture(autouse=True)
-def folder(trained_models, monkeypatch, capsys):
-    """The folder of all models; rows come in several blocks."""
-    monkeypatch.chdir(trained_models.folder)
-    monkeypatch.setattr(table_files, "BLOCK", 50)
-    monkeypatch.setattr(model_scores, "_ROWS", 40)
-    monkeypatch.setattr(scores_module, "BLOCK_SCORES", 40 * DATA.num_labels)  # Files, too, so that sums round alike.
-    capsys.readouterr()
+def folder(model_folder, monkeypatch):
+    """Files, too, come in the blocks of models, so that sums round alike."""
+    monkeypatch.setattr(scores_module, "BLOCK_SCORES", 40 * DATA.num_labels)
 
 
 def figures(capsys, *arguments: str) -> dict:

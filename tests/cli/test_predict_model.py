@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from shortlist.data import read_image_folder, read_table
-from shortlist.data.files import table_files
 from shortlist.predict import model_scores
 from shortlist.sets import TopK
 from shortlist.train import load_model
@@ -18,13 +17,7 @@ from tests.cli.trained import DATA, NAMES, PARTS, VALUES, write_table
 run, refused = command("predict")
 
 
-@pytest.fixture(autouse=True)
-def folder(trained_models, monkeypatch, capsys):
-    """The folder of all models; rows come in several blocks."""
-    monkeypatch.chdir(trained_models.folder)
-    monkeypatch.setattr(table_files, "BLOCK", 50)
-    monkeypatch.setattr(model_scores, "_ROWS", 40)
-    capsys.readouterr()
+pytestmark = pytest.mark.usefixtures("model_folder")
 
 
 def answers(capsys, *arguments: str) -> list[dict]:

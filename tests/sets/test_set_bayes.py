@@ -72,13 +72,3 @@ def test_a_rule_of_average_error_is_the_rule_of_average_size_that_has_its_size(w
     size = int(by_error.sizes.sum()) / 1000
     by_size = AverageK(size).fit(fresh, from_logits=False).predict(fresh)
     assert torch.equal(by_error.to_mask(), by_size.to_mask())
-
-
-@pytest.mark.parametrize("k", [1.5, 2, 3])
-def test_the_error_that_an_average_size_reaches_asks_for_that_size_again(world, k):
-    fitted, _ = world
-    classes = draw(fitted, seeded(5))
-    error = 1 - float(AverageK(k).fit(fitted, from_logits=False).predict(fitted).contains(classes).double().mean())
-    sizes = AverageError(error).fit(fitted, classes, from_logits=False).predict(fitted).sizes.double()
-    # One place of the rank more or less is one true class in 20,000.
-    assert abs(float(sizes.mean()) - k) < 0.005
