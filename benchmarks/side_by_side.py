@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from shortlist.kernels.compilation import can_compile
+from shortlist.kernels.chooser import can_compile
 from shortlist.timing import Step
 from shortlist.timing import median_seconds as medians
 

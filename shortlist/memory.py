@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from shortlist import recipes
-from shortlist.checks import check_size
 from shortlist.formatting import format_bytes
 from shortlist.label_axis.linear_blocks import block_width
 from shortlist.nn import LossMemory
+from shortlist.tensors import check_size
 
 HeadKind = Literal["plain", "chunked"]
 """Logits as a tensor, or :class:`shortlist.functional.LinearLogits`."""

@@ -1,8 +1,11 @@
-"""Suitable precision for tensors, and checks of when their values can be read without synchronization."""
+"""Tensors and numbers as arguments: checks, a suitable precision, and when values may be read."""
 
 from __future__ import annotations
 
+import math
 import sys
+from fractions import Fraction
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -78,3 +81,82 @@ def finite_logsumexp(x: Tensor, dim: int = -1) -> Tensor:
     pivot = x.detach().amax(dim, keepdim=True).clamp(min=limits.min / 4)
     total = (x - pivot).exp().sum(dim)
     return total.clamp(min=limits.tiny).log() + pivot.squeeze(dim)
+
+
+def check_logits(logits: Tensor, dim: int = -1) -> None:
+    """Raise unless ``logits`` is a plain floating tensor with a label axis ``dim``."""
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+        # `LinearLogits` provides its own hint.
+        raise TypeError(f"`logits` must be a floating tensor; got {kind}{getattr(logits, 'refusal', '')}.")
+    if is_dtensor(logits):
+        raise TypeError(
+            "`logits` must be a plain tensor; got a DTensor, which this function does not take: call its "
+            "`full_tensor()` (`shortlist losses` lists the losses that take one)."
+        )
+    check_axis(logits, dim)
+
+
+def check_axis(x: Tensor, dim: int, *, name: str = "logits") -> None:
+    """Raise for a 0-dimensional tensor or one without the dimension ``dim``."""
+    if x.ndim == 0:
+        raise ValueError(f"`{name}` must have a label axis; got a tensor without dimensions.")
+    if not -x.ndim <= dim < x.ndim:
+        raise ValueError(f"`dim` must lie in [{-x.ndim}, {x.ndim - 1}]; got {dim}.")
+
+
+def check_temperature(temperature: float) -> float:
+    """``temperature`` as a positive finite float."""
+    if isinstance(temperature, Tensor):
+        raise TypeError("`temperature` must be a number; divide the logits by a tensor to learn one.")
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"`temperature` must be positive and finite; got {temperature}.")
+    return float(temperature)
+
+
+def check_number(name: str, value: float, *, at_least: float = -math.inf, below: float = math.inf) -> float:
+    """``value`` as a finite float, checked to lie in [``at_least``, ``below``)."""
+    if not isinstance(value, Real | torch.SymInt | torch.SymFloat):
+        raise TypeError(f"`{name}` must be a number; got {type(value).__name__}.")
+    if not at_least <= value < below or value == -math.inf:
+        if below < math.inf:
+            rule = f"lie in [{at_least:g}, {below:g})" if at_least > -math.inf else f"be below {below:g}"
+        else:
+            rule = f"be finite and at least {at_least:g}" if at_least > -math.inf else "be finite"
+        raise ValueError(f"`{name}` must {rule}; got {value}.")
+    return float(value)
+
+
+def check_positive(name: str, value: float) -> float:
+    """``value`` as a positive finite float."""
+    if check_number(name, value) <= 0:
+        raise ValueError(f"`{name}` must be positive; got {value}.")
+    return float(value)
+
+
+def whole_k(k: int, n: int, *, lowest: int = 1, name: str = "k") -> int:
+    """``k`` as a whole number in [lowest, n]."""
+    if not isinstance(k, Integral | torch.SymInt) or isinstance(k, bool):
+        raise TypeError(f"`{name}` must be a whole number; got {k!r}.")
+    if not lowest <= k <= n:
+        raise ValueError(f"`{name}` must lie in [{lowest}, {n}]; got {k}.")
+    return int(k) if isinstance(k, int) else k
+
+
+def as_written(number: float) -> Fraction:
+    """The decimal that a float prints as, so that 0.1 is a tenth and not the nearest float.
+
+    Example:
+        >>> as_written(0.29) * 100
+        Fraction(29, 1)
+    """
+    return Fraction(repr(float(number)))
+
+
+def check_size(name: str, value: int, *, at_least: int = 1, error: type[Exception] | None = None) -> int:
+    """``value`` as a whole number of at least ``at_least``; else TypeError or ValueError, or ``error`` for both."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise (error or TypeError)(f"`{name}` must be a whole number; got {value!r}.")
+    if value < at_least:
+        raise (error or ValueError)(f"`{name}` must be at least {at_least}; got {value}.")
+    return int(value)

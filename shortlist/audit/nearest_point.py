@@ -23,7 +23,7 @@ from typing import TypeVar
 import numpy as np
 
 from shortlist.audit.system import UNIT_ROUNDOFF, Array, Indices
-from shortlist.kernels import compilation as numba_code
+from shortlist.kernels import chooser as numba_code
 
 FEASIBLE, VANISHED, STALLED = 0, 1, 2
 _CANDIDATES = 16

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_size
+from shortlist.tensors import check_size
 
 
 def check_share(name: str, value: float, *, below_one: bool = False) -> float:

@@ -7,10 +7,10 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_temperature
 from shortlist.functional.lml import lml
 from shortlist.functional.sparse_top import sparse_top
 from shortlist.label_axis.rows import as_rows
+from shortlist.tensors import check_temperature
 
 
 def lml_budget(

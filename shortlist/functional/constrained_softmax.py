@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from shortlist.checks import check_logits, check_temperature
 from shortlist.functional.autograd import (
     RowFunction,
     opaque,
@@ -20,7 +19,7 @@ from shortlist.functional.autograd import (
 )
 from shortlist.label_axis.axis import row_blocks
 from shortlist.label_axis.rows import as_rows, flat_rows
-from shortlist.tensors import at_most_finite, log_sigmoid, wide
+from shortlist.tensors import at_most_finite, check_logits, check_temperature, log_sigmoid, wide
 
 _MAX_STEPS = 12
 

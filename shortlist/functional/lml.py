@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_temperature
 from shortlist.functional.autograd import (
     RowFunction,
     opaque,
@@ -30,7 +29,7 @@ from shortlist.label_axis.once_differentiable import once_differentiable
 from shortlist.label_axis.processes import ProcessShards, all_max, all_sum
 from shortlist.label_axis.reduction import BlockGradient
 from shortlist.label_axis.rows import as_rows, flat_rows
-from shortlist.tensors import at_most_finite, log_sigmoid, wide
+from shortlist.tensors import at_most_finite, check_temperature, log_sigmoid, wide
 
 
 def lml(

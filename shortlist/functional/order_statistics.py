@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_logits, check_number
 from shortlist.functional.autograd import RowFunction
 from shortlist.functional.noise import noised_mean
-from shortlist.tensors import may_look, moved, solvable
+from shortlist.tensors import check_logits, check_number, may_look, moved, solvable
 
 
 def kth_largest(x: Tensor, k: int, *, dim: int = -1) -> Tensor:

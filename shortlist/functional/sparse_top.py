@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_temperature
 from shortlist.functional.autograd import (
     RowFunction,
     opaque,
@@ -21,6 +20,7 @@ from shortlist.kernels.chooser import use_kernel, use_kernel_backward
 from shortlist.label_axis.axis import HeldLabels, row_blocks
 from shortlist.label_axis.processes import ProcessShards
 from shortlist.label_axis.rows import as_rows, flat_rows
+from shortlist.tensors import check_temperature
 
 
 def sparse_top(

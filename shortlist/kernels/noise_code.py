@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.kernels.compilation import compiled
+from shortlist.kernels.chooser import compiled
 
 _BUCKETS, _PER_BUCKET, _STEP = 96, 2, 1 / 8
 """A bucket spans so many steps of ``_STEP`` epsilon each; a threshold lies at a whole number of steps."""

@@ -26,7 +26,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from shortlist.kernels.compilation import compiled, keeping
+from shortlist.kernels.chooser import compiled, keeping
 
 _SUMS = ("reassoc", "contract", "nsz")
 """What the compiler needs to sum several entries at a time."""

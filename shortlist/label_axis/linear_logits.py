@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from shortlist.checks import whole_k
 from shortlist.label_axis.linear_blocks import LinearBlocks
 from shortlist.label_axis.processes import processes_of, replicated, to_local
 from shortlist.label_axis.running_topk import RunningTopK
-from shortlist.tensors import is_dtensor
+from shortlist.tensors import is_dtensor, whole_k
 
 
 class TopLabels(NamedTuple):

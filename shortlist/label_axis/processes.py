@@ -14,9 +14,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from shortlist.checks import check_axis
 from shortlist.labels import Labels
-from shortlist.tensors import HALF, is_dtensor, wide
+from shortlist.tensors import HALF, check_axis, is_dtensor, wide
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_logits
 from shortlist.label_axis.processes import (
     ONE_PROCESS,
     OneProcess,
@@ -20,7 +19,7 @@ from shortlist.label_axis.processes import (
     shards_of,
     to_local,
 )
-from shortlist.tensors import is_dtensor, moved, solvable
+from shortlist.tensors import check_logits, is_dtensor, moved, solvable
 
 _NUMBERS = (int, float, Real, torch.SymInt, torch.SymFloat)
 

@@ -115,15 +115,19 @@ class Labels:
     # Sums and maxima over the entries of each row (axis -1) or of each label (axis -2).
 
     def sum_along(self, values: Tensor, axis: int = -1) -> Tensor:
-        """Sum one value per entry over rows or labels: ``(num_rows,)`` or ``(n,)``."""
+        """Sum values of the entries, ``(m, ...)`` or dense ``(num_rows, n, ...)``, over rows or labels.
+
+        Returns ``(num_rows, ...)`` for axis -1, ``(n, ...)`` for axis -2.
+        """
         if self.is_dense:
-            return values.sum(axis)
+            return values.sum(2 + axis)
+        more = values.shape[1:]
         if self.width is not None and axis == -1:  # adds in a fixed order
-            return values.view(self.num_rows, self.width).sum(-1)
-        # Numbers that are added one after the other lose digits in float32.
+            return values.reshape(self.num_rows, self.width, *more).sum(1)
+        # Sequential additions lose digits in float32.
         wide = torch.float32 if values.device.type == "mps" else torch.float64
-        total = values.new_zeros(self._size(axis), dtype=wide)
-        return total.scatter_add(0, self._line(axis), values.to(wide)).to(values.dtype)
+        total = values.new_zeros(self._size(axis), *more, dtype=wide)
+        return total.index_add(0, self._line(axis), values.to(wide)).to(values.dtype)
 
     def max_along(self, values: Tensor, axis: int, lowest: float) -> Tensor:
         """The maximum of one value per entry over rows or labels, ``lowest`` where there is none."""
@@ -133,12 +137,12 @@ class Labels:
         return none if self.is_dense else none.scatter_reduce(0, self._line(axis), values, "amax")
 
     def spread(self, values: Tensor, axis: int = -1) -> Tensor:
-        """Of one value per row ``(num_rows,)`` or per label ``(n,)``, that of each entry."""
+        """Give each entry the value of its row, from ``(num_rows, ...)``, or of its label, from ``(n, ...)``."""
         if self.is_dense:
-            return values.unsqueeze(axis)
+            return values.unsqueeze(2 + axis)
         if self.width is not None and axis == -1:
-            return values.unsqueeze(-1).expand(-1, self.width).reshape(-1)
-        # Backwards, the gradients of a line's entries are added one after the other.
+            return values.unsqueeze(1).expand(-1, self.width, *values.shape[1:]).flatten(0, 1)
+        # In the backward pass, the gradients of a row's entries are added sequentially.
         wide = torch.float32 if values.device.type == "mps" else torch.float64
         return values.to(wide)[self._line(axis)].to(values.dtype)
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.checks import whole_k
 from shortlist.functional.metrics.accuracy import (
     AVERAGES,
     Average,
@@ -34,7 +33,7 @@ from shortlist.functional.metrics.scored_labels import (
     refuse_nan,
 )
 from shortlist.metrics.base import ListMetric, SumMetric, absent_labels, state_size
-from shortlist.tensors import solvable
+from shortlist.tensors import solvable, whole_k
 
 FEW, MANY = 20, 100
 """Classes with fewer training examples than the first are few-shot; with more than the second, many-shot."""

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.checks import whole_k
 from shortlist.functional.metrics.average_precision import (
     BinnedAveragePrecision,
     By,
@@ -21,7 +20,7 @@ from shortlist.functional.metrics.average_precision import (
 )
 from shortlist.functional.metrics.scored_labels import check_choice, read_scored_labels, refuse_nan
 from shortlist.metrics.base import ListMetric, SumMetric
-from shortlist.tensors import solvable
+from shortlist.tensors import solvable, whole_k
 
 
 class MeanAveragePrecision(ListMetric):

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.checks import whole_k
 from shortlist.extras import require
+from shortlist.tensors import whole_k
 
 require("torchmetrics", extra="metrics")
 import torchmetrics  # noqa: E402

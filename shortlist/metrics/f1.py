@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.checks import whole_k
 from shortlist.functional.metrics.f1 import F1Counts, f1_counts, f1_of
 from shortlist.functional.metrics.scored_labels import check_ks, check_one_rule
 from shortlist.metrics.base import SumMetric, absent_labels
+from shortlist.tensors import whole_k
 
 
 class _F1(SumMetric):

@@ -8,12 +8,11 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from shortlist.checks import whole_k
 from shortlist.functional.metrics.accuracy import AVERAGES, Average, macro_mean
 from shortlist.functional.metrics.scored_labels import check_choice, check_mask
 from shortlist.labels import list_labels
 from shortlist.metrics.base import SumMetric, state_size
-from shortlist.tensors import may_look
+from shortlist.tensors import may_look, whole_k
 
 
 @runtime_checkable

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from shortlist.checks import check_positive, check_size
-from shortlist.tensors import solvable
+from shortlist.tensors import check_positive, check_size, solvable
 
 __all__ = ["BottleneckHead", "CosineHead", "TwoHead"]
 

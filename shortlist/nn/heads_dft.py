@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from shortlist import functional as F
-from shortlist.checks import check_size
-from shortlist.functional.dft.logits import check_degree, fft_is_cheaper
+from shortlist.functional.dft import check_degree, fft_is_cheaper
 from shortlist.nn.heads import check_features
 from shortlist.targets import to_index_lists, to_multi_hot
+from shortlist.tensors import check_size
 
 __all__ = ["DFTHead", "HeadWitness"]
 

@@ -10,11 +10,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from shortlist.checks import check_size
 from shortlist.functional import LinearLogits
 from shortlist.label_axis.processes import ProcessShards, copy_to_group, shards_of, shards_on, to_local
 from shortlist.nn.heads import check_features
-from shortlist.tensors import is_dtensor
+from shortlist.tensors import check_size, is_dtensor
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

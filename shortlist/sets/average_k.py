@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist.checks import as_written, check_number
 from shortlist.label_axis.processes import ProcessShards, all_max, all_sum
 from shortlist.sets.rule import Draw, SetRule
 from shortlist.sets.scores import Link, Scores, Selection
+from shortlist.tensors import as_written, check_number
 
 # If the number of rows is unknown, keep this multiple of the number of labels wanted so far.
 _RESERVE = 8

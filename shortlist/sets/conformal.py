@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from shortlist.checks import as_written
 from shortlist.sets.rule import Draw, SetRule, check_alpha, read_classes
 from shortlist.sets.scores import Link, Selection
+from shortlist.tensors import as_written
 
 # Quantiles of the true-label scores by which classes are clustered.
 _LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist.checks import check_number
 from shortlist.labels import Labels
 from shortlist.sets.average_k import AverageK
 from shortlist.sets.rule import SetRule, read_label_sets
 from shortlist.sets.scores import Link
+from shortlist.tensors import check_number
 
 Objective = Literal["f1", "average-size"]
 Array = NDArray[np.float64]

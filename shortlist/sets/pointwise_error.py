@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist.checks import check_number
 from shortlist.sets.conformal import ConformalRule, kept_with_ties
 from shortlist.sets.rule import Draw
 from shortlist.sets.scores import Link, Scores
+from shortlist.tensors import check_number
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 

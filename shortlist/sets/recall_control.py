@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from shortlist.checks import as_written
 from shortlist.labels import Labels
 from shortlist.sets.rule import SetRule, check_alpha, read_label_sets
 from shortlist.sets.scores import Link
+from shortlist.tensors import as_written
 
 
 class RecallControl(SetRule):

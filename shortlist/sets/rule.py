@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from shortlist.checks import check_number
 from shortlist.errors import InputError
 from shortlist.labels import Labels, list_labels
 from shortlist.sets.prediction_sets import PredictionSets, collect_sets
 from shortlist.sets.rule_file import RuleDocument, read_rule, write_rule
 from shortlist.sets.scores import BLOCK, Link, Scores, Selection, apply_link, select_where, top_mask
 from shortlist.targets import to_class_indices
-from shortlist.tensors import is_dtensor
+from shortlist.tensors import check_number, is_dtensor
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from shortlist.functional import dft_logits, dft_matrix
-from shortlist.functional.dft.logits import fft_is_cheaper
+from shortlist.functional.dft import fft_is_cheaper
 from tests.compiling import each_backend, whole_graph
 from tests.multiprecision import MP
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shortlist.functional import sign_changes
-from shortlist.functional.dft.runs import active_labels, active_runs
+from shortlist.functional.dft import active_labels, active_runs
 from tests.contracts_losses import FORMS
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shortlist.functional import lml, lml_dual, log_lml, sparse_top
-from shortlist.kernels import chooser, compilation, threads
+from shortlist.kernels import chooser, threads
 from tests.contracts import BY_NAME
 from tests.reference import HARD_ROWS
 
@@ -176,7 +176,7 @@ def test_code_that_cannot_be_kept_is_compiled_all_the_same(monkeypatch):
             raise RuntimeError("cannot cache function: no locator available")
         return lambda function: function
 
-    assert compilation.keeping(compiler)(len) is len
+    assert chooser.keeping(compiler)(len) is len
 
 
 class Wrapper(torch.Tensor):
@@ -243,4 +243,4 @@ def test_whatever_the_import_of_numba_raises_it_is_as_none(error, tmp_path, monk
     with monkeypatch.context() as patch:
         for name in [name for name in sys.modules if name.partition(".")[0] == "numba"]:
             patch.delitem(sys.modules, name)
-        assert compilation.can_compile.__wrapped__() is False
+        assert chooser.can_compile.__wrapped__() is False

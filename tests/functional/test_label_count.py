@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from shortlist.functional.lml import lml_root
-from shortlist.functional.polynomials.label_count import label_count
-from shortlist.functional.polynomials.label_count_tree import label_count_tree
+from shortlist.functional.symmetric_polynomials import label_count, label_count_tree
 from tests.functional.test_solvers_agree import mixed_batch
 
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_size
 from shortlist.data.dataset import Dataset
 from shortlist.data.inputs import Features, Inputs
 from shortlist.errors import InputError
 from shortlist.files import cache_folder
 from shortlist.fingerprint import Digest
+from shortlist.tensors import check_size
 
 try:
     import fcntl

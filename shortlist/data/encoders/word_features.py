@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from shortlist.checks import check_size
 from shortlist.data.dataset import Dataset
 from shortlist.data.inputs import Texts
 from shortlist.data.sparse_rows import SparseRows
 from shortlist.errors import InputError
 from shortlist.extras import require
+from shortlist.tensors import check_size
 
 
 def hashed_words(dataset: Dataset, *, num_features: int = 2**18, ngrams: int = 1) -> Dataset:

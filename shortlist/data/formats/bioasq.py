@@ -6,13 +6,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from shortlist.checks import check_size
 from shortlist.data.dataset import Dataset
 from shortlist.data.files.json_stream import json_records
 from shortlist.data.files.text_files import json_field, need_file
 from shortlist.data.files.vocabularies import LabelSets, NameCodes
 from shortlist.data.inputs import Texts
 from shortlist.errors import InputError
+from shortlist.tensors import check_size
 
 
 def read_bioasq(path: str | Path, *, encoding: str = "utf-8", min_count: int = 1, limit: int | None = None) -> Dataset:

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_size
 from shortlist.data.files.text_files import DAMAGED, open_binary, reason
 from shortlist.data.sparse_rows import SparseRows
 from shortlist.data.target_rows import csr
 from shortlist.errors import InputError
+from shortlist.tensors import check_size
 
 BLOCK_BYTES = 1 << 19  # Parsed at once: large enough to amortize the calls, small enough for the cache.
 MAX_LINE_BYTES = 1 << 28  # A file without a line end for so long is of another format.

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_size
 from shortlist.data.dataset import Dataset
 from shortlist.data.files.part_names import PART_PATTERN, PARTS, by_part, part_name
 from shortlist.data.files.text_files import need_file, text_lines
@@ -29,6 +28,7 @@ from shortlist.data.groups import Groups
 from shortlist.data.sparse_rows import SparseRows
 from shortlist.data.target_rows import sparse_targets
 from shortlist.errors import InputError
+from shortlist.tensors import check_size
 
 _PART = re.compile(rf"(?:.*[_-])?({PART_PATTERN})\.txt(?:\.gz)?", re.IGNORECASE)
 _DATA = re.compile(r"(.*)[_-]data\.txt(?:\.gz)?", re.IGNORECASE)

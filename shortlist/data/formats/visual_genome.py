@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from shortlist.checks import check_size
 from shortlist.data.dataset import Dataset
 from shortlist.data.files.part_names import PARTS
 from shortlist.data.files.text_files import json_field, need_file, need_folder, read_json, reason
@@ -20,6 +19,7 @@ from shortlist.data.object_pairs import ObjectPairs
 from shortlist.data.target_rows import sparse_targets
 from shortlist.errors import InputError
 from shortlist.extras import require
+from shortlist.tensors import check_size
 
 # The graphs and their names; the files with attributes hold the same arrays and more.
 FILES = {"VG-SGG.h5": "VG-SGG-dicts.json", "VG-SGG-with-attri.h5": "VG-SGG-dicts-with-attri.json"}

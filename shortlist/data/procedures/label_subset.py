@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_size
 from shortlist.data.checks import check_range, check_share, integer_tensor
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.procedures.training_rows import exact_share
 from shortlist.data.target_rows import label_pairs, sparse_targets
 from shortlist.targets import TargetForm, target_form
+from shortlist.tensors import check_size
 
 
 def keep_labels(dataset: Dataset, labels: Tensor | Sequence[int]) -> Dataset:

@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 import torch
 
-from shortlist.checks import check_number, check_size
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.procedures.training_rows import rank_within, training_classes
+from shortlist.tensors import check_number, check_size
 
 
 def long_tail_sizes(largest: int, num_classes: int, imbalance: float, *, alpha: float = math.inf) -> np.ndarray:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_size
 from shortlist.data.checks import integer_tensor
+from shortlist.tensors import check_size
 
 _MAX_ID_PER_VOTE = 1000
 

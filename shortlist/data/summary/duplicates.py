@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_size
 from shortlist.data.inputs import Inputs
+from shortlist.tensors import check_size
 
 _FINGERPRINT_BYTES = 16
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_number, check_positive, check_size
 from shortlist.data.checks import check_inputs, check_positive_pair, check_size_pair
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
@@ -16,6 +15,7 @@ from shortlist.data.groups import Groups
 from shortlist.data.inputs import Features
 from shortlist.data.worlds.bayes import Gains, sampled_gains
 from shortlist.data.worlds.world import World, parts_in_order
+from shortlist.tensors import check_number, check_positive, check_size
 
 
 class AmbiguousWorld(World):

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_number, check_size
+from shortlist.tensors import check_number, check_size
 
 Gains: TypeAlias = Tensor | Callable[[], Iterable[Tensor]]
 

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_number, check_size
 from shortlist.data.checks import check_inputs
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
@@ -19,6 +18,7 @@ from shortlist.data.target_rows import sparse_targets
 from shortlist.data.worlds.bayes import BayesRisk, Gains, best_precision, sampled_gains
 from shortlist.data.worlds.expected_shares import expected_shares
 from shortlist.data.worlds.world import World, draw_labels, observed_labels, parts_in_order
+from shortlist.tensors import check_number, check_size
 
 
 class MultiLabelWorld(World):

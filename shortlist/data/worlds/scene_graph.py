@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_number, check_size
 from shortlist.data.checks import check_share, check_size_pair
 from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
@@ -22,6 +21,7 @@ from shortlist.data.worlds.bayes import Gains, sampled_gains
 from shortlist.data.worlds.expected_shares import expected_shares
 from shortlist.data.worlds.world import World, draw_labels, observed_labels, parts_in_order
 from shortlist.functional.metrics.scored_labels import check_ks, like_k
+from shortlist.tensors import check_number, check_size
 
 _LONGER_SIDE = 1024
 # Without the logarithms: the rest of the geometry uses operations that all platforms round alike.

@@ -8,12 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_number
 from shortlist.functional.losses.binary import binary_terms, weighted_terms
 from shortlist.functional.losses.labeled_logits import Reduction, check_second_logits, check_weight, read_plain
 from shortlist.functional.losses.softmax import log1pexp, rival_excess
 from shortlist.labels import Labels
-from shortlist.tensors import is_plain
+from shortlist.tensors import check_number, is_plain
 
 __all__ = ["average_k"]
 

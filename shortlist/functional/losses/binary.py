@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from shortlist.checks import check_number
 from shortlist.functional.autograd import RowFunction
-from shortlist.functional.blocks import BLOCK
 from shortlist.functional.losses.block_reductions import SumOfTerms
 from shortlist.functional.losses.labeled_logits import (
     LabeledLogits,
@@ -26,9 +24,12 @@ from shortlist.functional.losses.labeled_logits import (
 )
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.labels import Labels
-from shortlist.tensors import may_look
+from shortlist.tensors import check_number, may_look
 
 __all__ = ["asymmetric", "bce"]
+
+_BLOCK = 1 << 16
+"""Entries per thread that are worked on at a time, so that the buffers stay in cache."""
 
 
 def bce(
@@ -219,13 +220,13 @@ class _Terms(RowFunction):
         own = x.new_empty(*x.shape[:-2], 0)
         if indices is not None:
             x, own = hidden_and_own(x, indices, hidden)
-        if not may_look(x) or x.ndim < 2 or x.numel() <= BLOCK:
+        if not may_look(x) or x.ndim < 2 or x.numel() <= _BLOCK:
             value, slope = _combined(x, present, absent, options)
             return value.sum(-1) if summed else value, own, slope
         # In blocks of rows that stay in the cache. The slope may overwrite a copy of x.
         slope, (rows, n) = x if indices is not None else torch.empty_like(x), x.shape[-2:]
         value = x.new_empty(*x.shape[:-1], 1) if summed else torch.empty_like(x)
-        size = max(1, BLOCK * torch.get_num_threads() // n)
+        size = max(1, _BLOCK * torch.get_num_threads() // n)
         for start in range(0, rows, size):
             block = slice(start, start + size)
             weights = (w if w is None or w.shape[-2] == 1 else w[..., block, :] for w in (present, absent))

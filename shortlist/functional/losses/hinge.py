@@ -7,11 +7,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_number, check_positive, whole_k
 from shortlist.functional.losses.labeled_logits import Reduction, own_logits, read_plain, split
 from shortlist.functional.losses.softmax import class_margin, log1pexp
 from shortlist.functional.order_statistics import kth_largest, largest, noised_kth_largest
-from shortlist.functional.polynomials.symmetric import log_symmetric_ratio
+from shortlist.functional.symmetric_polynomials import log_symmetric_ratio
+from shortlist.tensors import check_number, check_positive, whole_k
 
 __all__ = ["noised_topk", "smooth_topk_svm", "topk_hinge"]
 

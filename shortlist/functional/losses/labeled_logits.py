@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from shortlist.checks import check_logits
 from shortlist.functional.autograd import RowFunction
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.once_differentiable import once_differentiable
@@ -29,7 +28,7 @@ from shortlist.label_axis.processes import (
 )
 from shortlist.label_axis.reduction import BlockReduction, reduce_blocks
 from shortlist.labels import Labels, read_labels
-from shortlist.tensors import HALF, is_dtensor, solvable, wide
+from shortlist.tensors import HALF, check_logits, is_dtensor, solvable, wide
 
 Reduction = Literal["mean", "sum", "none"]
 """``"mean"`` over what counts, ``"sum"``, or ``"none"``."""

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_temperature
 from shortlist.functional.autograd import RowFunction
 from shortlist.functional.lml import RootOfBlocks, lml_root, log_odds
 from shortlist.functional.losses.labeled_logits import (
@@ -25,7 +24,7 @@ from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.processes import replicated
 from shortlist.label_axis.rows import Rows, as_rows
 from shortlist.labels import Labels
-from shortlist.tensors import log_sigmoid
+from shortlist.tensors import check_temperature, log_sigmoid
 
 __all__ = ["lml_nll", "sparse_top_loss", "sparsemax_loss"]
 

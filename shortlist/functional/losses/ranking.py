@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from shortlist.checks import check_number
 from shortlist.functional.losses.labeled_logits import (
     LabeledLogits,
     Reduction,
@@ -20,7 +19,7 @@ from shortlist.functional.losses.labeled_logits import (
     weighted,
 )
 from shortlist.labels import Labels
-from shortlist.tensors import is_plain
+from shortlist.tensors import check_number, is_plain
 
 __all__ = ["rml", "warp"]
 

@@ -6,7 +6,6 @@ import math
 
 from torch import Tensor
 
-from shortlist.checks import check_number
 from shortlist.functional.losses.binary import binary_terms, weighted_terms
 from shortlist.functional.losses.labeled_logits import (
     LabeledLogits,
@@ -17,7 +16,7 @@ from shortlist.functional.losses.labeled_logits import (
     reduce_rows,
     without_unknown,
 )
-from shortlist.tensors import log_sigmoid
+from shortlist.tensors import check_number, log_sigmoid
 
 __all__ = ["assume_negative", "expected_positive", "role"]
 

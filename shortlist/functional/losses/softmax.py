@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from shortlist.checks import check_number, check_positive, whole_k
 from shortlist.functional.losses.labeled_logits import (
     LabeledLogits,
     Reduction,
@@ -20,6 +19,7 @@ from shortlist.functional.losses.labeled_logits import (
 )
 from shortlist.functional.losses.soft_maximum import soft_maxima, soft_maximum, truncated_soft_maximum
 from shortlist.label_axis.linear_logits import LinearLogits
+from shortlist.tensors import check_number, check_positive, whole_k
 
 __all__ = [
     "cross_entropy",

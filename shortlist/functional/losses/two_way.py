@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from shortlist.checks import check_number, check_positive
 from shortlist.functional.losses.labeled_logits import (
     LabeledLogits,
     Reduction,
@@ -20,7 +19,7 @@ from shortlist.functional.losses.labeled_logits import (
 )
 from shortlist.functional.losses.soft_maximum import bound_of, negative_soft_maxima
 from shortlist.label_axis.linear_logits import LinearLogits
-from shortlist.tensors import is_dtensor
+from shortlist.tensors import check_number, check_positive, is_dtensor
 
 __all__ = ["two_way"]
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import as_written, check_number
 from shortlist.functional.metrics.ranking import expected_hits
 from shortlist.functional.metrics.scored_labels import (
     ScoredLabels,
@@ -21,7 +20,7 @@ from shortlist.functional.metrics.scored_labels import (
     read_scored_labels,
     refuse_nan,
 )
-from shortlist.tensors import holds, is_plain, solvable
+from shortlist.tensors import as_written, check_number, holds, is_plain, solvable
 
 Average = Literal["micro", "macro"]
 AVERAGES = ("micro", "macro")

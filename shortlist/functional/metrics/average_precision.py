@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.checks import whole_k
 from shortlist.functional.metrics.scored_labels import check_choice, read_scored_labels, refuse_nan
-from shortlist.tensors import is_plain, solvable
+from shortlist.tensors import is_plain, solvable, whole_k
 
 By = Literal["class", "sample"]
 _BLOCK = 1 << 21

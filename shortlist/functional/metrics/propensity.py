@@ -9,10 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_number, whole_k
 from shortlist.functional.metrics.ranking import rank_gains
 from shortlist.functional.metrics.scored_labels import ScoredLabels, check_ks, like_k, read_scored_labels
-from shortlist.tensors import holds
+from shortlist.tensors import check_number, holds, whole_k
 
 
 class PropensitySums(NamedTuple):

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.checks import check_number, whole_k
 from shortlist.labels import list_labels, target_form
-from shortlist.tensors import may_look
+from shortlist.tensors import check_number, may_look, whole_k
 
 _ANY = 1 << 62
 

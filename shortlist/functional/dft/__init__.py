@@ -1,1 +1,0 @@
-"""Output layers whose rows are truncated Fourier series: logits, signs and witnesses."""

@@ -1,1 +1,0 @@
-"""Elementary symmetric polynomials, by the law of how many labels are present."""
