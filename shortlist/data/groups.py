@@ -102,10 +102,8 @@ def first_repeat(values: Sequence[Hashable]) -> tuple[int, int] | None:
         >>> first_repeat(["oak", "ash", "oak", "ash"])
         (0, 2)
     """
-    if len(set(values)) == len(values):
-        return None
     seen: dict[Hashable, int] = {}
-    for position, value in enumerate(values):
+    for position, value in enumerate(values if len(set(values)) < len(values) else ()):
         if seen.setdefault(value, position) != position:
             return seen[value], position
     return None

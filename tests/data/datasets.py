@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from shortlist.data import Dataset, Features
+from shortlist.data.target_rows import csr
 from shortlist.targets import to_class_indices, to_index_lists, to_sparse
 
 
@@ -30,6 +31,9 @@ def in_all_forms(hot: Tensor) -> dict[str, Tensor]:
     forms = {"multi-hot": hot, "COO": to_sparse(hot, n), "CSR": to_sparse(hot, n, layout=torch.sparse_csr)}
     at = hot.nonzero().T.flip(1)
     forms["unsorted COO"] = torch.sparse_coo_tensor(at, hot[tuple(at)], hot.shape, check_invariants=True)
+    rows, labels = hot.nonzero().T
+    order = (rows * n + (n - 1 - labels)).argsort()
+    forms["unsorted CSR"] = csr(forms["CSR"].crow_indices(), labels[order], hot[rows[order], labels[order]], n)
     if not (hot < 0).any():
         lists = to_index_lists(hot, n)
         backward = torch.tensor([sorted(row, reverse=True) for row in lists.tolist()], dtype=torch.int64)

@@ -57,14 +57,7 @@ class StackedArrays:
     """
 
     def __init__(self, parts: Sequence[Any]) -> None:
-        first = parts[0]
-        for part in parts:
-            if part.shape[1:] != first.shape[1:] or part.dtype != first.dtype:
-                raise ValueError(
-                    f"`parts` must have rows of one shape and dtype; got {tuple(first.shape[1:])} of {first.dtype} and "
-                    f"{tuple(part.shape[1:])} of {part.dtype}."
-                )
-        self.parts, self.dtype, self.ndim = tuple(parts), first.dtype, first.ndim
+        self.parts, self.dtype, self.ndim = tuple(parts), parts[0].dtype, parts[0].ndim
         self._ends = np.cumsum([len(part) for part in parts])
 
     def __len__(self) -> int:

@@ -107,7 +107,7 @@ def summarise(
 
 @dataclass(frozen=True, eq=False)
 class _Entries:
-    """Distinct pairs of row and label, sorted."""
+    """Pairs of row and label, in the order of the rows; a dataset has each pair once."""
 
     rows: np.ndarray
     labels: np.ndarray
@@ -119,11 +119,7 @@ class _Entries:
         pairs = label_pairs(targets, dataset.num_labels)
         wanted = pairs.present if present else ~pairs.present
         rows, labels = pairs.rows[wanted].numpy(), pairs.labels[wanted].numpy()
-        keys = rows * size + labels
-        if (keys[1:] <= keys[:-1]).any():
-            keys = np.unique(keys)
-            rows, labels = keys // size, keys % size
-        return cls(rows, labels, keys)
+        return cls(rows, labels, rows * size + labels)
 
 
 def _label_set_words(present: _Entries, rows: int, num_labels: int) -> np.ndarray:
