@@ -269,7 +269,7 @@ def measure_survival(system: System, sets: list[Indices], decisions: list[Decisi
     """Share of the argmaxable sets whose witness keeps its signs when layer and vector are rounded to each dtype.
 
     A set certified by the theorem counts as lost: no known vector keeps its signs, even in float64. The shares describe
-        these particular vectors; other vectors in the same regions may do better.
+    these particular vectors; other vectors in the same regions may do better.
     """
     witnesses = [
         (labels, decision.certificate.vector)

@@ -38,15 +38,15 @@ _COMMANDS = (audit, bench, calibrate, compare, data, evaluate, fit, losses, memo
 
 
 def make_parser() -> Parser:
-    """Return the parser of all commands; it is built without importing torch."""
-    parser = Parser(prog="shortlist", description="Models that answer with a set of labels.")
+    """Return the parser of all commands, without importing torch."""
+    parser = Parser(prog="shortlist", description="Models that predict sets of labels.")
     parser.add_argument("--version", action="version", version=f"shortlist {__version__}")
     add_debug_option(parser)
     parser.add_argument(
         "--print-completion",
         metavar="SHELL",
         choices=("bash", "zsh", "tcsh"),
-        help="print the script for tab completion in bash, zsh or tcsh; needs the package shtab",
+        help="print a tab-completion script for bash, zsh or tcsh; requires the package shtab",
     )
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
     for command in _COMMANDS:
@@ -57,21 +57,21 @@ def make_parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    Mistakes that the user can mend are reported in one sentence, with code 2; a bug keeps its traceback.
+    Mistakes that the user can fix are reported in one sentence, with exit code 2; a bug keeps its traceback.
     """
     if arguments is None:
         arguments = sys.argv[1:]
         _show_deprecations()
     debug = "--debug" in arguments
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that lacks the characters of a table gets question marks, not an error after all the work.
+        # If the terminal lacks a table's characters, print question marks instead of failing after all the work.
         sys.stdout.reconfigure(errors="replace")
     try:
         code = _run(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader has seen enough, as `head` has; without this, Python would complain again at exit.
+        # The reader, such as `head`, closed the pipe; without this, Python would fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as error:
@@ -98,14 +98,14 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _sentence(error: Exception) -> str | None:
-    """Return what to tell the user; None for a bug."""
+    """Return the message for the user; None for a bug."""
     if isinstance(error, OSError):
         if error.strerror is None:
             return str(error) or None
         return f"{error.strerror}." if error.filename is None else f"`{error.filename}`: {error.strerror}."
     if isinstance(error, InputError | MissingExtraError):
         return str(error)
-    # torch reports a lack of memory as a RuntimeError.
+    # torch raises a RuntimeError when memory runs out.
     if isinstance(error, MemoryError) or "allocate" in str(error):
         return "there is not enough memory; smaller batches and fewer jobs or processes need less."
     return None
@@ -118,6 +118,6 @@ def _report(sentence: str, debug: bool, *, before: str = "") -> None:
 
 
 def _show_deprecations() -> None:
-    """Show deprecation warnings of this package, which Python hides by default, in one line each."""
+    """Show this package's deprecation warnings, which Python hides by default, in one line each."""
     warnings.filterwarnings("default", category=DeprecationWarning, module=r"shortlist")
     warnings.formatwarning = lambda message, category, *_: f"shortlist: {category.__name__}: {message}\n"

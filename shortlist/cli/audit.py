@@ -20,15 +20,15 @@ examples:
   shortlist audit weights.npz labels.npz --cluster dask://scheduler:8786 --json audit.json
   shortlist audit --verify audit.json
 
-exit code: 0 when every set can be output, 1 when some cannot or are undecided (with --verify: when a certificate
-fails), 2 when something could not be read. An interrupted audit with --json resumes where it stopped.
+exit code: 0 if every set can be output, 1 if some sets cannot or are undecided (with --verify: if a certificate fails),
+2 on errors. An interrupted audit with --json resumes where it stopped.
 """
 _MOST_SIZES = 15
 _MOST_CULPRITS = 4
 
 
 def add_command(commands: Any) -> None:
-    """Describe the command to the parser."""
+    """Add the command to the parser."""
     parser = add_parser(
         commands,
         "audit",
@@ -39,24 +39,31 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("weights", nargs="?", help="matrix, one row per label: .safetensors, .npz or .npy")
     parser.add_argument("labels", nargs="?", help="label sets: arrays, .json, or text with one set per line")
-    parser.add_argument("--key", help="which array of WEIGHTS; not needed when it holds one matrix")
-    parser.add_argument("--bias", metavar="KEY", help="array of WEIGHTS that is added to the logits")
-    parser.add_argument("--labels-key", metavar="KEY", help="which array of LABELS")
+    parser.add_argument("--key", help="array in WEIGHTS; optional if it contains only one matrix")
+    parser.add_argument("--bias", metavar="KEY", help="array in WEIGHTS to add to the logits")
+    parser.add_argument("--labels-key", metavar="KEY", help="array in LABELS")
     parser.add_argument("--names", metavar="FILE", help="label names, one per line, in the order of the rows")
-    parser.add_argument("--mode", choices=("sign", "top-k"), default="sign", help="logits against 0, or the k largest")
-    parser.add_argument("--dft", metavar="K", type=int, help="the first 2K + 1 columns are the Fourier matrix")
-    parser.add_argument("--no-radius", action="store_true", help="verdicts and certificates only: faster")
     parser.add_argument(
-        "--jobs", metavar="N", type=_jobs, help="processes; by default all cores if that pays off; -1 for all cores"
+        "--mode", choices=("sign", "top-k"), default="sign", help="compare logits with 0, or take the k largest"
+    )
+    parser.add_argument(
+        "--dft", metavar="K", type=int, help="declare that the first 2K + 1 columns are the Fourier matrix"
+    )
+    parser.add_argument("--no-radius", action="store_true", help="only verdicts and certificates; faster")
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        type=_jobs,
+        help="processes; by default all cores if there is enough work; -1 for all cores",
     )
     add_cluster_option(parser, "no files")
-    parser.add_argument("--worst", metavar="N", type=int, default=5, help="how many sets to name (default 5)")
-    parser.add_argument("--json", metavar="FILE", help="write the report, certificates included")
-    parser.add_argument("--verify", metavar="FILE", help="check the certificates of a saved report instead")
+    parser.add_argument("--worst", metavar="N", type=int, default=5, help="how many sets to list (default 5)")
+    parser.add_argument("--json", metavar="FILE", help="write the report, including certificates")
+    parser.add_argument("--verify", metavar="FILE", help="verify the certificates of a saved report instead")
 
 
 def _jobs(value: str) -> int:
-    """Read a number of processes as joblib counts them: negative numbers count back from all cores."""
+    """Parse a number of processes as joblib does: negative numbers count back from all cores."""
     jobs = whole_number(at_least=-(1 << 16))(value)
     if jobs == 0:
         raise argparse.ArgumentTypeError("must not be 0")
@@ -105,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _mention_bias(options: argparse.Namespace) -> None:
-    """Say that the bias stored beside the weight is left out, which may be an accident."""
+    """Warn that the bias stored beside the weight is ignored, which may be a mistake."""
     from shortlist.audit.layer import array_names
 
     key = options.key or ""
@@ -175,7 +182,7 @@ def _describe(report: Any, index: int) -> str:
 
 
 def _because(report: Any, certificate: object) -> str:
-    """Name the rows that exclude a set, if they are few."""
+    """Name the rows that exclude a set, if there are few."""
     from shortlist.audit import Combination
 
     if not isinstance(certificate, Combination) or len(certificate.rows) > _MOST_CULPRITS:

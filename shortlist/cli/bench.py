@@ -1,4 +1,4 @@
-"""``shortlist bench``: what projections, losses and set rules cost at the user's own size on this machine."""
+"""``shortlist bench``: time projections, losses and set rules at a given size on this machine."""
 
 from __future__ import annotations
 
@@ -17,33 +17,35 @@ examples:
   shortlist bench --labels 1000 --rows 128 --k 3 --what losses
   shortlist bench --labels 100000 --rows 32 --threads 4 --json > speed.json
 
-Times are medians of steps that take turns in one process, on random logits with true labels that stand out. Ratios are
-to softmax for projections, to cross-entropy for losses of one class, to binary cross-entropy for losses of sets, and to
-one pass of topk for set rules. Rules are fitted before; only their predictions are timed. Nothing is asserted.
-exit code: 0, or 2 when something is wrong.
+Times are medians of steps that take turns in one process, on random logits in which the true labels stand out. Ratios
+are relative to softmax for projections, to cross-entropy for single-class losses, to binary cross-entropy for losses of
+sets, and to one topk pass for set rules. Rules are fitted beforehand; only their predictions are timed.
+exit code: 0, or 2 on errors.
 """
 _WHAT = ("projections", "losses", "rules")
 
 
 def add_command(commands: Any) -> None:
-    """Describe the command to the parser."""
+    """Add the command to the parser."""
     parser = add_parser(
         commands,
         "bench",
         run,
-        help="what projections, losses and rules cost at your size",
-        about="Time projections, losses and set rules side by side, at a size of your own.",
+        help="time projections, losses and set rules at your size",
+        about="Time projections, losses and set rules side by side at a given size.",
         epilog=_EXAMPLES,
     )
     positive = whole_number(at_least=1)
-    parser.add_argument("--rows", metavar="N", type=positive, default=256, help="rows of a batch (default 256)")
+    parser.add_argument("--rows", metavar="N", type=positive, default=256, help="rows per batch (default 256)")
     parser.add_argument(
         "--labels", metavar="N", type=whole_number(at_least=2), default=10_000, help="labels (default 10000)"
     )
-    parser.add_argument("--k", metavar="K", type=float, default=5, help="labels of an answer (default 5)")
+    parser.add_argument("--k", metavar="K", type=float, default=5, help="size of a prediction set (default 5)")
     parser.add_argument("--what", nargs="+", choices=_WHAT, default=_WHAT, metavar="WHAT", help=", ".join(_WHAT))
-    parser.add_argument("--threads", metavar="N", type=positive, help="threads of torch (default: as many as it uses)")
-    parser.add_argument("--repeat", metavar="N", type=positive, default=10, help="turns of each step (default 10)")
+    parser.add_argument("--threads", metavar="N", type=positive, help="torch threads (default: unchanged)")
+    parser.add_argument(
+        "--repeat", metavar="N", type=positive, default=10, help="repetitions of each step (default 10)"
+    )
     add_json_option(parser, "the times")
 
 
@@ -75,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_size(options: argparse.Namespace, what: list[str]) -> None:
-    """Refuse sizes that are impossible or do not fit into memory, before anything is allocated."""
+    """Reject sizes that are impossible or do not fit into memory, before allocating anything."""
     from shortlist.benchmark import Batch
     from shortlist.timing import free_memory
 

@@ -1,4 +1,4 @@
-"""``shortlist calibrate``: from held-out scores and a constraint to a set rule."""
+"""``shortlist calibrate``: fit a set rule to held-out scores and a constraint."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ examples:
 
 rules:
   top-k              exactly --k labels
-  average-k          --k labels on average, more where it is hard
-  average-error      the true label is missing at most at the rate --alpha, with the smallest sets
-  pointwise-error    the same, with sets that collect probability: the error does not hide in hard rows
-  class-conditional  the same, for each class on its own
-  recall-control     of several true labels, at most the fraction --alpha is missing on average
-  per-label          a threshold for every label, for the best --objective f1 or for --objective average-size of --k
+  average-k          --k labels on average, more for hard rows
+  average-error      the true label is missing at most at rate --alpha, with the smallest sets
+  pointwise-error    the same, with adaptive sets, so that errors do not concentrate on hard rows
+  class-conditional  the same, separately for each class
+  recall-control     at most a fraction --alpha of a row's true labels is missing on average
+  per-label          one threshold per label, for the best --objective f1 or for --objective average-size with --k
 
-top-k and average-k need no LABELS; with them, the error is reported, too. The scores must be of rows that the model was
-not trained on. per-label holds all scores in memory; the others read them in blocks.
-exit code: 0, or 2 when something is wrong.
+top-k and average-k do not need LABELS; with them, the error is reported, too. Use scores of rows that the model was not
+trained on. per-label keeps all scores in memory; the other rules read them in blocks.
+exit code: 0, or 2 on errors.
 """
 _RULES = (
     "top-k",
@@ -55,38 +55,46 @@ _FLAGS = {"randomized": "--deterministic", "min_count": "--min-count"}
 
 
 def add_command(commands: Any) -> None:
-    """Describe the command to the parser."""
+    """Add the command to the parser."""
     parser = add_parser(
         commands,
         "calibrate",
         run,
-        help="from held-out scores and a constraint to a set rule",
+        help="fit a set rule to held-out scores and a constraint",
         about="Find the thresholds that give sets of labels the requested size or error.",
         epilog=_EXAMPLES,
     )
     add_score_options(parser)
     add_label_options(parser)
     parser.add_argument("--rule", choices=_RULES, required=True, metavar="RULE", help=", ".join(_RULES))
-    parser.add_argument("--k", metavar="K", type=float, help="how many labels: in every set, or on average")
-    parser.add_argument("--alpha", metavar="FRACTION", type=float, help="how much may be missing, between 0 and 1")
-    parser.add_argument("--objective", choices=("f1", "average-size"), help="of per-label (default f1)")
-    parser.add_argument("--prior", metavar="N", type=float, help="of per-label: examples that all labels are worth")
-    parser.add_argument("--clusters", metavar="N", type=int, help="of class-conditional: groups of similar classes")
-    parser.add_argument("--min-count", metavar="N", type=int, help="of class-conditional: examples to stand alone")
-    parser.add_argument("--penalty", metavar="P", type=float, help="of pointwise-error: per label beyond --free")
-    parser.add_argument("--free", metavar="N", type=int, help="of pointwise-error: labels without penalty")
+    parser.add_argument("--k", metavar="K", type=float, help="number of labels, in every set or on average")
+    parser.add_argument("--alpha", metavar="FRACTION", type=float, help="error rate, between 0 and 1")
+    parser.add_argument("--objective", choices=("f1", "average-size"), help="for per-label (default f1)")
+    parser.add_argument(
+        "--prior", metavar="N", type=float, help="for per-label: weight of the pooled labels, in examples"
+    )
+    parser.add_argument(
+        "--clusters", metavar="N", type=int, help="for class-conditional: number of groups of similar classes"
+    )
+    parser.add_argument(
+        "--min-count", metavar="N", type=int, help="for class-conditional: examples a class needs for its own threshold"
+    )
+    parser.add_argument(
+        "--penalty", metavar="P", type=float, help="for pointwise-error: penalty per label beyond --free"
+    )
+    parser.add_argument("--free", metavar="N", type=int, help="for pointwise-error: number of labels without penalty")
     parser.add_argument(
         "--deterministic",
         dest="randomized",
         action="store_const",
         const=False,
-        help="of pointwise-error: no random ties, larger sets",
+        help="for pointwise-error: deterministic, larger sets",
     )
     parser.add_argument(
-        "--link", choices=("softmax", "sigmoid"), help="how logits become probabilities (default: as the rule needs)"
+        "--link", choices=("softmax", "sigmoid"), help="how logits become probabilities (default: depends on the rule)"
     )
     parser.add_argument(
-        "--min-size", metavar="N", type=whole_number(at_least=0), default=0, help="the N best labels are in every set"
+        "--min-size", metavar="N", type=whole_number(at_least=0), default=0, help="every set contains the N best labels"
     )
     parser.add_argument("--output", "-o", metavar="FILE", help="where to save the rule, as JSON")
     add_json_option(parser)
@@ -169,7 +177,7 @@ def _print(options: argparse.Namespace, rule: Any, guarantee: str, notes: list[s
 
 
 def _aim(name: str, rule: Any) -> str:
-    """Return what was asked for and what was achieved, in labels or percent."""
+    """Return the requested and the achieved value, in labels or percent."""
     constraint = rule.evidence["constraint"]
     wanted, achieved = (
         f"{rule.evidence[key]:.4g}" if "size" in constraint else format_percent(rule.evidence[key])

@@ -1,4 +1,4 @@
-"""``shortlist compare``: several losses and seeds on the same data, with intervals and a winner."""
+"""``shortlist compare``: train several losses with several seeds on the same data, and name a winner."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ examples:
   shortlist compare digits --losses lml_nll bce --cluster dask://scheduler:8786 --output digits-comparison
   shortlist compare plants.csv --reader '{label: species}' --losses cross_entropy noised_topk --target average3_error
 
-Every loss is trained with every seed, on the same budget. A mean comes with half of its 95% interval (Student). A star
-marks the best and whatever is not significantly worse: the interval of the difference, paired by seed, contains 0.
-Candidates may differ in any option except k and the seed. With --output all runs and their models are kept; an
-interrupted comparison resumes when it is started again, on another cluster, too, and `shortlist report` makes a page
-of it.
-exit code: 0, or 2 when something is wrong.
+Every loss is trained with every seed on the same budget. Results are means with the half-width of Student's 95%
+interval. A star marks the best candidate and those that are not significantly worse: the interval of the difference,
+paired by seed, contains 0. Candidates may differ in any option except k and the seed. With --output, all runs and their
+models are saved. Run an interrupted comparison again to resume it, even on another cluster. `shortlist report` turns a
+comparison into an HTML page.
+exit code: 0, or 2 on errors.
 """
 
 
@@ -43,13 +43,13 @@ class CompareOptions:
         losses: names of losses; see `shortlist losses`.
         candidates: options by name, for candidates that differ in more than the loss.
         seeds: how many seeds.
-        target: the metric to name the winner of.
-        audit: which label sets can the layers never rank first?
-        jobs: runs at a time, each with its share of the cores (default 1).
+        target: the metric that decides the winner.
+        audit: find label sets that the layers can never rank first.
+        jobs: number of concurrent runs, each with its share of the cores (default 1).
         cluster: local, dask://HOST:PORT or ray://HOST:PORT; dask:// and ray:// start one on this machine. All workers
-            are used unless --jobs limits them; work that is lost with a worker is repeated. Workers need the same
-            release of shortlist and images, which are read on demand, under the same paths.
-        output: folder that keeps runs, models and what a report shows.
+            are used unless --jobs limits them; work lost with a worker is repeated. Workers need the same release of
+            shortlist, and images, which are read on demand, under the same paths.
+        output: folder for runs, models and the data of a report.
         json: print the metrics as JSON and nothing else.
     """
 
@@ -65,7 +65,7 @@ class CompareOptions:
 
 
 def add_command(commands: Any) -> None:
-    """Describe the command to the parser."""
+    """Add the command to the parser."""
     about = "Compare losses on the same data."
     parser = add_parser(commands, "compare", run, help="compare losses on the same data", about=about, epilog=_EXAMPLES)
     add_run_options(parser, CompareOptions)
@@ -102,7 +102,7 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
     from shortlist.train.evaluation import metric_names
 
     dataset = open_training_data(data.data, format=data.format, reader=data.reader, seed=base.seed)
-    # Before the work, which may take hours.
+    # Check before the work, which may take hours.
     metrics = metric_names(dataset, base.k)
     target = asked.target or metrics[0]
     if target not in metrics:
@@ -123,7 +123,7 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
             data_name=data.data,
         )
     seconds = [run.seconds or 0.0 for runs in comparison.details.values() for run in runs.values()]
-    # What all runs take at least, earlier calls included; on a cluster, the longest of them.
+    # A lower bound on the time of all runs, including earlier calls; on a cluster, the longest run.
     on_cluster = asked.jobs is None and asked.cluster != "local"
     least = max(seconds) if on_cluster else sum(seconds) / (asked.jobs or 1)
     return comparison_document(
@@ -138,7 +138,7 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
 
 
 def _candidates(base: FitOptions, losses: Sequence[str], named: Mapping[str, Any]) -> dict[str, FitOptions]:
-    """Return options by name: a candidate per loss, and those that were described."""
+    """Return options by name: one candidate per loss, and those of --candidates."""
     candidates = {loss: replace(base, loss=loss) for loss in losses}
     if len(candidates) < len(losses):
         raise InputError(f"--losses must name each loss once; got {' '.join(losses)}.")
@@ -159,7 +159,7 @@ def _candidates(base: FitOptions, losses: Sequence[str], named: Mapping[str, Any
 
 
 def exact_probabilities(format: str) -> Callable[[Any], Any] | None:
-    """Return the function from inputs to the true probabilities of labels, for data that have one."""
+    """Return the function from inputs to true label probabilities, if the data have one."""
     from shortlist.data import AmbiguousWorld
 
     if format != "ambiguous":
@@ -169,7 +169,7 @@ def exact_probabilities(format: str) -> Callable[[Any], Any] | None:
 
 
 def _content(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics; the file has everything else that a report shows."""
+    """Return the metrics; everything else that a report shows is in the file."""
     candidates, optimum = document["candidates"].items(), document["optimum"]
     return {
         "format": "shortlist comparison figures",
@@ -207,7 +207,7 @@ def _print(document: Any, path: Path | None) -> None:
     columns = [(name, MetricFormat(document, name)) for name in main_metrics(document)]
     rows = {candidate: _cells(document, candidate, columns) for candidate in document.candidates}
     titles = [f"{metric_title(name)}{wording.unit and f', {wording.unit}'}" for name, wording in columns]
-    # In narrow terminals titles may break between words, but numbers must not.
+    # In narrow terminals, titles may wrap between words, but numbers must not.
     in_column = zip(titles, *rows.values(), strict=True)
     least = [max(map(len, [*title.split(), *cells])) for title, *cells in in_column]
     names = max(len(word) for candidate in rows for word in shown_name(candidate).split())

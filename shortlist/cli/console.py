@@ -16,12 +16,12 @@ def print_json(content: Any) -> None:
 
 
 def console(*, wrap: bool = True) -> Any:
-    """Return a console that colors nothing by itself; without ``wrap`` long lines are left to the terminal."""
+    """Return a console without automatic highlighting; without ``wrap``, the terminal wraps long lines."""
     return require("rich.console", extra="report").Console(highlight=False, soft_wrap=not wrap)
 
 
 def text(content: str, style: str = "", **options: Any) -> Any:
-    """Return text that is shown as it is: names of labels are not markup."""
+    """Return text without markup, because label names may contain brackets."""
     return require("rich.text", extra="report").Text(content, style=style, **options)
 
 
@@ -46,13 +46,13 @@ def name_value_grid(rows: Iterable[tuple[str, Any]]) -> Any:
 
 
 def bars(counts: Iterable[tuple[str, int]], *, encoding: str, width: int = 30, padding: int = 2) -> Any:
-    """Return horizontal bars with a name before and a count behind each.
+    """Return horizontal bars, each with a name before it and a count after it.
 
     Args:
         counts: names and counts.
-        encoding: of the console, which may lack blocks.
-        width: of the longest bar.
-        padding: between the columns.
+        encoding: encoding of the console, which may lack block characters.
+        width: width of the longest bar.
+        padding: space between the columns.
     """
     counts = list(counts)
     block = "█" if encoding.lower().startswith("utf") else "#"
@@ -61,7 +61,7 @@ def bars(counts: Iterable[tuple[str, int]], *, encoding: str, width: int = 30, p
     found.add_column(no_wrap=True)
     most = max((count for _, count in counts), default=0)
     for name, count in counts:
-        # Whatever there is shows: at least one block.
+        # Show at least one block for any nonzero count.
         length = max(1, round(width * count / most)) if count else 0
         found.add_row(text(name), text(f"{block * length} {count:,}"))
     return found

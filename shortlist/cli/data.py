@@ -1,4 +1,4 @@
-"""``shortlist data``: look at a dataset before anything is trained on it."""
+"""``shortlist data``: inspect a dataset before training on it."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ examples:
   shortlist data inspect annotations/instances_val2017.json --format coco --no-duplicates
   shortlist data inspect features.npz --json > summary.json
 
-VALUE of --option is read as JSON (5, true, [64, 64]) where the reader takes such a value, and as text otherwise.
-exit code: 0, or 2 when something could not be read.
+VALUE of --option is parsed as JSON (5, true, [64, 64]) if the reader expects such a value, and as text otherwise.
+exit code: 0, or 2 on errors.
 """
 _EXAMPLES = """\
 examples:
-  shortlist data inspect PATH      what is in a dataset: numbers, a picture, examples
-  shortlist data formats           which formats can be read
+  shortlist data inspect PATH      summarize a dataset: statistics, a figure, examples
+  shortlist data formats           list the formats that can be read
 """
 _PICTURES = (".png", ".svg", ".pdf")
 
 
 def add_command(commands: Any) -> None:
-    """Describe the command and its parts to the parser."""
-    about = "Look at datasets of many formats."
+    """Add the command and its subcommands to the parser."""
+    about = "Inspect datasets in many formats."
     parser = add_parser(
-        commands, "data", _no_part, help="look at datasets of many formats", about=about, epilog=_EXAMPLES
+        commands, "data", _no_part, help="inspect datasets in many formats", about=about, epilog=_EXAMPLES
     )
     parts = parser.add_subparsers(metavar="inspect|formats", required=True)
     inspect = add_parser(
         parts,
         "inspect",
         run_inspect,
-        help="what is in a dataset: numbers, a picture, examples",
-        about="Print and draw what is in a dataset: rows, labels, long tail, groups, gaps, duplicates, examples.",
+        help="summarize a dataset: statistics, a figure, examples",
+        about="Print and draw a summary of a dataset: rows, labels, long tail, groups, gaps, duplicates, examples.",
         epilog=_INSPECT_EXAMPLES,
     )
     inspect.add_argument("path", metavar="PATH", help="file or folder")
@@ -66,10 +66,16 @@ def add_command(commands: Any) -> None:
     inspect.add_argument(
         "--examples", metavar="N", type=whole_number(at_least=0, below=61), default=12, help="rows to show (default 12)"
     )
-    add_seed_option(inspect, default=0, help="which rows (default 0)")
-    inspect.add_argument("--no-duplicates", action="store_true", help="do not read all inputs to find equal rows")
+    add_seed_option(inspect, default=0, help="seed for the rows to show (default 0)")
+    inspect.add_argument(
+        "--no-duplicates", action="store_true", help="skip the search for duplicate rows, which reads all inputs"
+    )
     formats = add_parser(
-        parts, "formats", run_formats, help="which formats can be read", about="List the formats that can be read."
+        parts,
+        "formats",
+        run_formats,
+        help="list the formats that can be read",
+        about="List the formats that can be read.",
     )
     add_json_option(formats, "them")
 
@@ -115,7 +121,7 @@ def run_inspect(options: argparse.Namespace) -> int:
 
 
 def _wanted_figure(options: argparse.Namespace) -> str | None:
-    """Return where to draw, empty for the default path, None for nowhere; check that before the work."""
+    """Return the figure's path (empty for the default, None for no figure), checked before the work."""
     if options.figure is None:
         return None if options.no_figure or options.json else ""
     if Path(options.figure).suffix.lower() not in _PICTURES:
@@ -145,8 +151,8 @@ def _draw(summary: Any, dataset: Any, figure: str, options: argparse.Namespace) 
     except (InputError, MissingExtraError) as error:
         if figure:
             raise
-        # Nobody asked for the picture, so its absence is no failure.
-        sys.stderr.write(f"shortlist: no picture: {error}\n")
+        # The default figure was not requested, so failing to draw it is not an error.
+        sys.stderr.write(f"shortlist: no figure: {error}\n")
         return None
 
 

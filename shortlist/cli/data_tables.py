@@ -1,4 +1,4 @@
-"""What ``shortlist data inspect`` prints: a table of numbers, bars of text and a few examples."""
+"""The output of ``shortlist data inspect``: a table of statistics, text bars and a few examples."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def print_summary(summary: DatasetSummary, dataset: Dataset, rows: list[int]) ->
     """Print the statistics of a dataset and some of its rows.
 
     Args:
-        summary: of the dataset.
-        dataset: for the examples.
+        summary: the dataset's summary.
+        dataset: the dataset, for examples.
         rows: rows to choose from; a few are shown.
     """
     screen = console()
@@ -46,7 +46,7 @@ def print_summary(summary: DatasetSummary, dataset: Dataset, rows: list[int]) ->
 
 
 def _text(content: str, style: str = "", **options: Any) -> Any:
-    """Return text without control characters, which labels and inputs may hold."""
+    """Return text without control characters, which labels and inputs may contain."""
     return text(one_line(content), style, **options)
 
 
@@ -58,7 +58,7 @@ def _heading(summary: DatasetSummary) -> Any:
 
 
 def _statistics(summary: DatasetSummary) -> Iterator[tuple[str, str, bool]]:
-    """Yield name, text, and whether it deserves a closer look."""
+    """Yield name, text, and whether it deserves attention."""
     per_row, per_label = summary.labels_per_row, summary.rows_per_label
     yield "rows", _parts(summary), False
     yield "targets", summary.target_form, False
@@ -88,7 +88,7 @@ def _statistics(summary: DatasetSummary) -> Iterator[tuple[str, str, bool]]:
 
 
 def _parts(summary: DatasetSummary) -> str:
-    # Worth telling only where it can differ: parts of one source should not.
+    # Show it only if there are several parts, which may differ.
     several = summary.labels_per_row.minimum < summary.labels_per_row.maximum
     texts = [
         f"{part.name} {part.rows:,}" + (f" ({format_number(part.labels_per_row)} labels per row)" if several else "")
@@ -172,7 +172,7 @@ def _group(group: GroupStructure, of: str) -> str:
 
 
 def _spread(tally: Tally) -> str:
-    # The median of whole numbers is whole or halfway between two.
+    # The median of integers is an integer or a half-integer.
     median = f"{tally.median:,.1f}".removesuffix(".0")
     return f"mean {format_number(tally.mean)}, median {median}, from {tally.minimum:,} to {tally.maximum:,}"
 
@@ -199,7 +199,7 @@ def _charts(summary: DatasetSummary, encoding: str) -> Any:
 
 
 def _bins(tally: Tally) -> list[tuple[int, int, int]]:
-    """Return ranges of one width, except that the few rows with very many labels share one."""
+    """Return ranges of equal width; the few rows with very many labels share the last one."""
     reached = list(accumulate(tally.times))
     common = bisect_left(reached, _COMMON_SHARE * tally.members) + 1
     bins = Tally(tally.values[:common], tally.times[:common]).bins(_MOST_BARS - 1)
@@ -221,7 +221,7 @@ def _examples(dataset: Dataset, rows: list[int]) -> Any:
     for row in rows:
         shown = read_example(dataset, row)
         if shown.example is None:
-            # The reason follows the name of a file, which may be long, so it is wrapped instead of cut.
+            # The reason follows a file name, which may be long, so wrap it instead of truncating it.
             reason = _text(
                 f"cannot be read: {shown.reason}"[:_LONGEST_CONTENT], "yellow", no_wrap=False, overflow="fold"
             )
@@ -229,7 +229,7 @@ def _examples(dataset: Dataset, rows: list[int]) -> Any:
             continue
         example = shown.example
         labels = _text(describe_labels(example), "green")
-        # Long texts are cut before they are measured, which takes a while for a book.
+        # Truncate long texts before measuring them, which would be slow for a book.
         content = _text(describe_input(dataset, example)[:_LONGEST_CONTENT])
         found.add_row(_text(f"{row:,}"), _text(example.split or ""), content, labels)
     return found

@@ -1,4 +1,4 @@
-"""``shortlist evaluate``: how good the scores of a file or a model are, and the sets that a rule makes of them."""
+"""``shortlist evaluate``: measure the scores of a file or a model, and the sets of a rule, against true labels."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ examples:
   shortlist evaluate plants-model --data new.csv --k 1 3
   shortlist evaluate plants-model --data plants.csv --part val --rule rule.json
 
-SCORES may be a model of `shortlist fit`; then --data has inputs and labels, and its own rule is used without --rule.
-Labels are matched by their names. DATA are read as the training data were; --reader overrides that.
+SCORES may be a model saved by `shortlist fit`; then --data names inputs and labels, and --rule defaults to the model's
+rule. Labels are matched by name. DATA is read like the training data; --reader overrides this.
 
 One class per row: top-k and average-k accuracy. Sets of labels: precision, recall, F1 and nDCG at k, micro and macro
-F1 of labels with a probability of at least --threshold, mean average precision. With --rule also the size and the
-coverage or recall of its sets. The shape and type of arrays of labels decide which of the two they are; text and JSON
-are one class if each row has one label. Macro averages run over the labels that occur; ties count by expectation.
-exit code: 0, or 2 when something is wrong.
+F1 of labels with a probability of at least --threshold, mean average precision. With --rule, also the size and the
+coverage or recall of its sets. The shape and dtype of label arrays decide between the two; text and JSON count as one
+class if each row has one label. Macro averages run over the labels that occur; ties count by their expected value.
+exit code: 0, or 2 on errors.
 """
 _KS = (1, 3, 5)
 _MOST_BINS = 10
@@ -57,32 +57,34 @@ _NAMES = {
 
 
 def add_command(commands: Any) -> None:
-    """Describe the command to the parser."""
+    """Add the command to the parser."""
     parser = add_parser(
         commands,
         "evaluate",
         run,
-        help="how good scores are, and the sets that a rule makes of them",
+        help="measure scores, and the sets of a rule, against true labels",
         about="Measure scores, and the sets of a rule, against true labels.",
         epilog=_EXAMPLES,
     )
     add_score_options(parser, kind_required=False)
     add_label_options(parser)
-    add_data_options(parser, "--format", part="test, or all rows where there are no parts")
-    parser.add_argument("--rule", metavar="FILE", help="JSON of `shortlist calibrate`: measure its sets, too")
-    parser.add_argument("--k", metavar="K", type=int, nargs="+", help="how many labels (default 1 3 5)")
+    add_data_options(parser, "--format", part="test, or all rows if the data have no parts")
+    parser.add_argument("--rule", metavar="FILE", help="rule file from `shortlist calibrate`: measure its sets, too")
+    parser.add_argument("--k", metavar="K", type=int, nargs="+", help="set sizes to evaluate (default 1 3 5)")
     parser.add_argument(
-        "--threshold", metavar="P", type=float, help="of F1 for sets of labels, a probability (default 0.5)"
+        "--threshold", metavar="P", type=float, help="probability threshold of F1 for sets of labels (default 0.5)"
     )
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--one-class", action="store_true", help="every row has one label, whatever the form of LABELS")
-    form.add_argument("--multi-label", action="store_true", help="rows have sets of labels, even if of one each")
-    add_seed_option(parser, default=0, help="of ties in sets of the rule (default 0)")
+    form.add_argument(
+        "--one-class", action="store_true", help="treat every row as having one label, regardless of the form of LABELS"
+    )
+    form.add_argument("--multi-label", action="store_true", help="treat rows as label sets, even if each has one label")
+    add_seed_option(parser, default=0, help="seed for breaking ties in the rule's sets (default 0)")
     add_json_option(parser)
 
 
 class _Measured(NamedTuple):
-    """What is measured: scores against labels, at numbers of labels, perhaps with a rule."""
+    """What to measure: scores against labels, at several set sizes, optionally with a rule."""
 
     scores: Any
     target: Any

@@ -1,4 +1,4 @@
-"""``shortlist fit``: from labeled data to a model that answers with sets."""
+"""``shortlist fit``: train a model that predicts sets of labels."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ examples:
   shortlist fit features.npz --processes 4 --strategy fsdp --output model --resume
   MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 NODE_RANK=1 shortlist fit features.npz --nodes 2 --processes 4 --output model
 
-An interrupted run resumes when it is started again with the same --output; it loses the epoch it was in. With --resume
-there must be a run to resume, so a mistyped folder does not start a new one. The folder holds the model (safetensors
-and JSON), its set rule and its checkpoints; `shortlist predict` reads it.
-Several nodes: start the same command on each, with the variables of the last example and another NODE_RANK, 0, 1, ...
-All must see the folder; node 0 evaluates and writes the model. If a machine vanishes, the others end within 5 minutes.
-exit code: 0, or 2 when something is wrong.
+Run an interrupted command again with the same --output to resume it; only the current epoch is lost. --resume fails
+unless there is a run to resume, so a mistyped folder does not start a new one. The folder contains the model
+(safetensors and JSON), its set rule and its checkpoints; `shortlist predict` reads it.
+Several nodes: run the same command on each, with the variables of the last example and NODE_RANK 0, 1, ...
+All nodes must see the folder; node 0 evaluates and writes the model. If a machine disappears, the others stop within 5
+minutes.
+exit code: 0, or 2 on errors.
 """
 
 
 @dataclass(frozen=True)
 class Output:
-    """What becomes of the model.
+    """Output options of ``shortlist fit``.
 
     Args:
-        output: folder of the model.
-        resume: resume the run in the folder, which must hold one.
+        output: folder for the model.
+        resume: resume the run in the folder; fail if there is none.
         json: print the metrics as JSON and nothing else.
     """
 
@@ -50,10 +51,10 @@ class Output:
 
 
 def add_command(commands: Any) -> None:
-    """Describe the command to the parser."""
-    about = "Train a model that answers with sets."
+    """Add the command to the parser."""
+    about = "Train a model that predicts sets of labels."
     parser = add_parser(
-        commands, "fit", run, help="train a model that answers with sets", about=about, epilog=_EXAMPLES
+        commands, "fit", run, help="train a model that predicts sets of labels", about=about, epilog=_EXAMPLES
     )
     add_run_options(parser, Output)
 

@@ -1,4 +1,4 @@
-"""``shortlist losses``: every loss, what it takes, and its options."""
+"""``shortlist losses``: list every loss, the targets it accepts, and its options."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ examples:
   shortlist losses
   shortlist losses --json | jq -r '.[] | select(.takes == "sets") | .name'
 
-takes   one class per row, or sets of labels; losses for sets take one class per row, too
-link    how logits become scores that compare across rows
+takes   one class per row, or sets of labels; losses for sets also accept one class per row
+link    how logits become scores that are comparable across rows
 head    the head that `--head auto` chooses
 blocks  whether logits may be computed in blocks of labels (LinearLogits) or sharded over processes (DTensor)
 exit code: 0.
@@ -25,8 +25,8 @@ _COLUMNS = ("loss", "takes", "link", "head", "blocks", "options")
 
 
 def add_command(commands: Any) -> None:
-    """Describe the command to the parser."""
-    about = "List all losses: what they take, their link and head, and their options with defaults."
+    """Add the command to the parser."""
+    about = "List all losses: the targets they accept, their link and head, and their options with defaults."
     parser = add_parser(
         commands, "losses", run, help="list all losses and their options", about=about, epilog=_EXAMPLES
     )
@@ -51,7 +51,7 @@ def _table(losses: list[dict[str, Any]]) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     summaries = [f"    {loss['summary']}" for loss in losses]
     body = [line for pair in zip(lines[1:], summaries, strict=True) for line in pair]
-    notes = "Options without a value follow from the data. All losses take weight=None and reduction='mean'."
+    notes = "Options without a value are derived from the data. All losses take weight=None and reduction='mean'."
     return "\n".join([lines[0], *body, "", notes]) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""``shortlist memory``: what an output layer and its loss need in training, before anything is allocated."""
+"""``shortlist memory``: estimate the training memory of an output layer and its loss."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ examples:
   shortlist memory --labels 10000000 --features 512 --loss bce --processes 8 --dtype bfloat16 --optimizer sgd
   shortlist memory --labels 1000000 --features 256 --loss two_way --chunked --json > memory.json
 
-Bytes of one process: the layer, its gradient, the optimizer's states and the peak of the loss. A plain layer holds all
-logits of a batch; a chunked one (shortlist.nn.ChunkedHead) computes them a block of labels at a time. The rest of the
-model, Python and torch come on top. This is an estimate; nothing is allocated.
-exit code: 0, or 2 when something is wrong.
+Bytes per process: the layer, its gradient, the optimizer's states and the peak of the loss. A plain layer holds all
+logits of a batch; a chunked one (shortlist.nn.ChunkedHead) computes them one block of labels at a time. The rest of the
+model, Python and torch need additional memory. This is an estimate; nothing is allocated.
+exit code: 0, or 2 on errors.
 """
 _DTYPES = ("float32", "float64", "bfloat16", "float16")
 _OPTIMIZERS = ("adam", "adamw", "adagrad", "momentum", "sgd")
 
 
 def add_command(commands: Any) -> None:
-    """Describe the command to the parser."""
+    """Add the command to the parser."""
     parser = add_parser(
         commands,
         "memory",
         run,
-        help="what an output layer and its loss need",
+        help="estimate the memory of an output layer and its loss",
         about="Estimate the memory of a linear output layer and its loss in training.",
         epilog=_EXAMPLES,
     )
     positive = whole_number(at_least=1)
     parser.add_argument("--labels", metavar="N", type=positive, required=True, help="labels")
-    parser.add_argument("--features", metavar="N", type=positive, required=True, help="features that the layer takes")
-    parser.add_argument("--rows", metavar="N", type=positive, default=256, help="rows of a batch (default 256)")
+    parser.add_argument("--features", metavar="N", type=positive, required=True, help="input features of the layer")
+    parser.add_argument("--rows", metavar="N", type=positive, default=256, help="rows per batch (default 256)")
     parser.add_argument(
         "--loss",
         metavar="LOSS",
         required=True,
-        help="bce, lml_nll, two_way, ...: one that takes logits in blocks; see `shortlist losses`",
+        help="bce, lml_nll, two_way, ...: a loss that accepts logits in blocks; see `shortlist losses`",
     )
-    parser.add_argument("--chunked", action="store_true", help="only the chunked layer (default: plain beside it)")
+    parser.add_argument("--chunked", action="store_true", help="show only the chunked layer (default: both)")
     parser.add_argument(
-        "--label-block", metavar="N", type=positive, help="labels that the chunked layer takes at a time"
+        "--label-block", metavar="N", type=positive, help="labels that the chunked layer computes at a time"
     )
     parser.add_argument(
         "--processes", metavar="N", type=positive, default=1, help="processes that share the labels (default 1)"

@@ -1,4 +1,4 @@
-"""Options that several commands share. Nothing here imports torch, so that help and completion answer at once."""
+"""Options that several commands share. Nothing here imports torch, so that help and completion are fast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE_SUFFIXES = ".npy, .npz, .safetensors, .h5, .hdf5, .csv, .tsv, .parquet"
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises InputError for a wrong command line, so that all mistakes are reported in the same way."""
+    """Raises InputError for an invalid command line, so that all mistakes are reported the same way."""
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see `{self.prog} --help`.")
@@ -23,8 +23,8 @@ def add_parser(commands: Any, name: str, run: Callable[..., int], *, help: str, 
     """Add a command.
 
     Args:
-        commands: what ``add_subparsers`` returned.
-        name: of the command.
+        commands: the result of ``add_subparsers``.
+        name: name of the command.
         run: takes the parsed options and returns the exit code.
         help: a phrase for the list of commands.
         about: a sentence for the command's own help.
@@ -39,12 +39,12 @@ def add_parser(commands: Any, name: str, run: Callable[..., int], *, help: str, 
 
 
 def add_debug_option(parser: argparse.ArgumentParser, default: Any = False) -> None:
-    """Add --debug, which may stand before or after the command."""
-    parser.add_argument("--debug", action="store_true", default=default, help="show the traceback of an error, too")
+    """Add --debug, which may come before or after the command."""
+    parser.add_argument("--debug", action="store_true", default=default, help="show the traceback of errors")
 
 
 def whole_number(*, at_least: int, below: int | None = None) -> Callable[[str], int]:
-    """Return the type of an option for whole numbers in a range."""
+    """Return an argparse type for whole numbers in a range."""
 
     def read(value: str) -> int:
         try:
@@ -60,7 +60,7 @@ def whole_number(*, at_least: int, below: int | None = None) -> Callable[[str], 
 
 
 def add_seed_option(parser: argparse.ArgumentParser, *, default: int | None, help: str) -> None:
-    """Add --seed of random numbers."""
+    """Add --seed."""
     parser.add_argument("--seed", metavar="N", type=whole_number(at_least=0, below=1 << 63), default=default, help=help)
 
 
@@ -76,42 +76,42 @@ def add_cluster_option(parser: argparse.ArgumentParser, needs: str) -> None:
         metavar="WHERE",
         default="local",
         help="local (default), dask://HOST:PORT or ray://HOST:PORT; dask:// and ray:// start one on this machine. All "
-        "workers are used unless --jobs limits them; work that is lost with a worker is repeated. Workers need the "
+        "workers are used unless --jobs limits them; work lost with a worker is repeated. Workers need the "
         f"same release of shortlist and {needs}",
     )
 
 
 def add_score_options(parser: argparse.ArgumentParser, *, kind_required: bool = True) -> None:
-    """Add SCORES and what must be known to read it."""
-    parser.add_argument("scores", metavar="SCORES", help=f"a row per example, a column per label: {FILE_SUFFIXES}")
+    """Add SCORES and the options for reading it."""
+    parser.add_argument("scores", metavar="SCORES", help=f"one row per example, one column per label: {FILE_SUFFIXES}")
     kind = parser.add_mutually_exclusive_group(required=kind_required)
     kind.add_argument("--logits", action="store_true", help="the scores are logits")
     kind.add_argument("--probabilities", action="store_true", help="the scores are probabilities")
-    parser.add_argument("--key", help="which array of SCORES; not needed if there is one")
-    parser.add_argument("--id", metavar="COLUMN", help="the column of a table that holds the ids of rows")
+    parser.add_argument("--key", help="array in SCORES; optional if there is only one")
+    parser.add_argument("--id", metavar="COLUMN", help="the column of a table that contains row ids")
     parser.add_argument(
-        "--names", metavar="FILE", help="label names, one per line, in the order of the columns; tables have them"
+        "--names", metavar="FILE", help="label names, one per line, in the order of the columns; not needed for tables"
     )
 
 
 def add_label_options(parser: argparse.ArgumentParser) -> None:
-    """Add LABELS and what must be known to read it."""
+    """Add LABELS and the options for reading it."""
     parser.add_argument(
         "labels",
         metavar="LABELS",
         nargs="?",
-        help="true labels of the same rows: arrays (sparse ones, too), .json, or text with a row's labels per line",
+        help="true labels of the same rows: arrays (dense or sparse), .json, or text with one row per line",
     )
-    parser.add_argument("--labels-key", metavar="KEY", help="which array of LABELS; not needed if there is one")
+    parser.add_argument("--labels-key", metavar="KEY", help="array in LABELS; optional if there is only one")
 
 
 def add_data_options(parser: argparse.ArgumentParser, *flags: str, part: str) -> None:
-    """Add --data and what must be known to read it.
+    """Add --data and the options for reading it.
 
     Args:
-        parser: of the command.
+        parser: parser of the command.
         flags: other spellings of --data-format.
-        part: what --part is by default, for its help.
+        part: the default of --part, for its help.
     """
     parser.add_argument("--data", metavar="PATH", help="with a model: the data to score")
     parser.add_argument("--part", metavar="NAME", help=f"with a model: the part of the data (default: {part})")
@@ -119,17 +119,17 @@ def add_data_options(parser: argparse.ArgumentParser, *flags: str, part: str) ->
         "--data-format",
         *flags,
         metavar="NAME",
-        help="of DATA; see `shortlist data formats` (default: recognized by PATH)",
+        help="format of DATA; see `shortlist data formats` (default: detected from PATH)",
     )
     parser.add_argument(
         "--reader",
         metavar="OBJECT",
-        help="options of the reader of DATA, as YAML or JSON, that override those of training: '{features: [a, b]}'",
+        help="reader options for DATA, as YAML or JSON; override those of training: '{features: [a, b]}'",
     )
 
 
 def is_model(options: argparse.Namespace) -> bool:
-    """Whether SCORES is a saved model, which is a folder; InputError for options that do not go with it."""
+    """Whether SCORES is a saved model, which is a folder; raise InputError for incompatible options."""
     path = options.scores
     if Path(path).is_dir():
         if options.data is None:
@@ -147,7 +147,7 @@ def is_model(options: argparse.Namespace) -> bool:
 
 
 def open_score_file(options: argparse.Namespace) -> Any:
-    """Open what the options of `add_score_options` name."""
+    """Open the scores that the options of `add_score_options` name."""
     from shortlist.predict import open_scores
 
     return open_scores(
@@ -156,7 +156,7 @@ def open_score_file(options: argparse.Namespace) -> Any:
 
 
 def open_model_scores(options: argparse.Namespace, *, labelled: bool) -> Any:
-    """Open what the options of `add_data_options` name."""
+    """Open the data that the options of `add_data_options` name."""
     from shortlist.predict.model_scores import open_model
 
     return open_model(
@@ -171,7 +171,7 @@ def open_model_scores(options: argparse.Namespace, *, labelled: bool) -> Any:
 
 
 def read_object(content: str | None, name: str) -> dict[str, Any]:
-    """Read an option whose value is an object in YAML or JSON.
+    """Parse an option whose value is an object in YAML or JSON.
 
     Example:
         >>> read_object("{label: species, features: [a, b]}", "--reader")

@@ -1,4 +1,4 @@
-"""``shortlist predict``: from scores and a rule to sets of labels, row by row."""
+"""``shortlist predict``: apply a set rule to scores, row by row."""
 
 from __future__ import annotations
 
@@ -32,36 +32,43 @@ examples:
   shortlist predict photos-model --data photos/ --output sets.csv
   shortlist predict mesh-model --data abstracts.txt --rule rule.json | head
 
-SCORES may be a model of `shortlist fit`, with the data to score in --data; its own rule is used without --rule.
-DATA need no labels: a table with the columns of training, a text per line (.txt), features (.npy, .npz), an image or a
-folder of images. They are read as the training data were; --reader overrides that.
+SCORES may be a model saved by `shortlist fit`, with the data to score in --data; --rule defaults to the model's rule.
+DATA needs no labels: a table with the training columns, one text per line (.txt), features (.npy, .npz), an image or a
+folder of images. It is read like the training data; --reader overrides this.
 
-.jsonl has an object per row: its number (from 0) or id, labels best first, and their probabilities.
-.parquet has columns row or id, labels and scores (lists); .csv a line per row, with ';' between labels.
-Labels are names where SCORES or --names has them, and numbers otherwise.
+.jsonl has one object per row: its number (from 0) or id, its labels, best first, and their probabilities.
+.parquet has columns row or id, labels and scores (lists); .csv has one line per row, with ';' between labels.
+Labels are names if SCORES or --names provides them, and indices otherwise.
 
-Any number of rows: memory stays below 700 MB, up to a million labels, for the software and a few blocks of 16 MB of
-scores. A model comes on top, Parquet input with 50 kB for each of its columns, and a compressed .npz as a whole.
-Finished rows are kept in the folder OUTPUT.partial until all are done, and stay there if the command is interrupted,
-killed or fails: the same command resumes after them, and with --resume it never begins anew. They belong to the same
-SCORES (or model and DATA), unchanged, and to the same rule and options; for any others they are discarded.
-exit code: 0, 2 when something is wrong, or 130 when interrupted; OUTPUT is there whole, or as it was before.
+Memory stays below 700 MB for any number of rows and up to a million labels: the software and a few blocks of 16 MB of
+scores. A model, 50 kB for each column of Parquet input, and the content of a compressed .npz come in addition.
+Finished rows are stored in the folder OUTPUT.partial until all are done, and stay there if the command is interrupted,
+killed or fails: the same command resumes after them, and with --resume it never starts over. They are reused only for
+the same, unchanged SCORES (or model and DATA), rule and options, and discarded otherwise.
+exit code: 0, 2 on errors, or 130 if interrupted; OUTPUT is either complete or left as it was before.
 """
 _FORMATS = ("jsonl", "parquet", "csv")
 
 
 def add_command(commands: Any) -> None:
-    """Describe the command to the parser."""
-    about = "Write the set of labels of each row, with a rule of `shortlist calibrate`."
+    """Add the command to the parser."""
+    about = "Predict the label set of each row, with a rule from `shortlist calibrate`."
     parser = add_parser(
-        commands, "predict", run, help="from scores and a rule to sets of labels", about=about, epilog=_EXAMPLES
+        commands,
+        "predict",
+        run,
+        help="apply a set rule to scores or to a model's predictions",
+        about=about,
+        epilog=_EXAMPLES,
     )
     add_score_options(parser, kind_required=False)
     add_data_options(parser, part="all rows")
-    parser.add_argument("--rule", metavar="FILE", help="JSON of `shortlist calibrate`")
+    parser.add_argument("--rule", metavar="FILE", help="rule file from `shortlist calibrate`")
     parser.add_argument("--output", "-o", metavar="FILE", help=".jsonl, .parquet or .csv (default: standard output)")
-    parser.add_argument("--format", choices=_FORMATS, help="by default the suffix of OUTPUT, or jsonl")
-    add_seed_option(parser, default=None, help="of the random numbers that break ties (default: fresh)")
+    parser.add_argument(
+        "--format", choices=_FORMATS, help="output format (default: from the suffix of OUTPUT, or jsonl)"
+    )
+    add_seed_option(parser, default=None, help="seed for breaking ties (default: a fresh one)")
     parser.add_argument("--resume", action="store_true", help="resume OUTPUT.partial, or fail if there is none")
     parser.add_argument("--json", action="store_true", help="print a summary as JSON; needs --output")
 
@@ -104,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _source(options: argparse.Namespace) -> tuple[Any, Any]:
-    """Open the scores of a file or a model, and the given rule or that of the model."""
+    """Open the scores of a file or a model, and the given rule or the model's own."""
     model = is_model(options)
     if not model and options.rule is None:
         raise InputError("--rule must name the JSON of `shortlist calibrate`.")
@@ -126,15 +133,15 @@ def _print_sets(options: argparse.Namespace, scores: Any, rule: Any) -> None:
     from shortlist.predict.set_files import text_lines
 
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
-    # A terminal that lacks the characters of a name gets escapes, which JSON reads back.
+    # If the terminal lacks a name's characters, write escapes, which JSON can read back.
     lines = text_lines(options.format or "jsonl", scores.names, ascii_only=not encoding.startswith("utf"))
     shown = not sys.stdout.isatty()
-    # Closed first whatever happens, because a bar would paint over the message of an error.
+    # Always close the bar first, because it would overwrite an error message.
     with closing(iterate_sets(scores, rule, seed=options.seed, progress=shown)) as found:
         for block, sets in found:
             rows = set_rows(block, sets)
             if block.start == 0:
                 sys.stdout.write(lines.header(rows))
             for text in lines.lines(rows):
-                # Line by line, so that a reader who has seen enough, such as `head`, is noticed soon.
+                # Flush every line, to notice soon when a reader such as `head` closes the pipe.
                 sys.stdout.writelines(text.splitlines(keepends=True))

@@ -1,4 +1,4 @@
-"""``shortlist report``: comparisons as one page to look at, and who won in a short table."""
+"""``shortlist report``: write an HTML page of comparisons and print the winners."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ examples:
   shortlist report out/ambiguous out/mesh --output report.html
   shortlist report out/plants --figures figures/ --json > winners.json
 
-FOLDER is what `shortlist compare --output FOLDER` wrote, or the comparison.json in it; each becomes a section of the
-page. The page is one file that loads nothing from elsewhere. --figures draws every chart at the K that was asked for,
-as PNG and as SVG. Intervals are 95% intervals; candidates that are not significantly worse than the best are named.
-exit code: 0, or 2 when something is wrong.
+FOLDER is the output of `shortlist compare --output FOLDER`, or the comparison.json in it; each becomes a section of the
+page. The page is a single file that loads nothing from the network. --figures saves every chart at the requested K, as
+PNG and SVG. Intervals are 95% intervals; candidates that are not significantly worse than the best are named.
+exit code: 0, or 2 on errors.
 """
 
 
 def add_command(commands: Any) -> None:
-    """Describe the command to the parser."""
+    """Add the command to the parser."""
     parser = add_parser(
         commands,
         "report",
         run,
-        help="a page with charts of comparisons, and who won",
-        about="Make one HTML page of comparisons, and print who won.",
+        help="write an HTML page of comparisons and print the winners",
+        about="Write one HTML page of comparisons and print the winners.",
         epilog=_EXAMPLES,
     )
-    parser.add_argument("folders", metavar="FOLDER", nargs="+", help="folder of `shortlist compare --output`")
+    parser.add_argument("folders", metavar="FOLDER", nargs="+", help="output folder of `shortlist compare`")
     parser.add_argument("--output", metavar="FILE", help="the page (default: report.html in the first folder)")
-    parser.add_argument("--figures", metavar="DIR", help="also draw every chart as PNG and SVG into this folder")
+    parser.add_argument("--figures", metavar="DIR", help="also save every chart as PNG and SVG in this folder")
     add_json_option(parser, "who won")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read and check all documents, write the page and the charts, and print who won."""
+    """Read and check all documents, write the page and the charts, and print the winners."""
     from shortlist.comparison_document import comparison_file, read_comparison
     from shortlist.report.comparison_charts import draw_figures
     from shortlist.report.page import write_report

@@ -1,4 +1,4 @@
-"""``shortlist reproduce``: run published experiments, at a small scale or at that of the paper."""
+"""``shortlist reproduce``: run published experiments, at small scale or at paper scale."""
 
 from __future__ import annotations
 
@@ -25,40 +25,42 @@ examples:
   shortlist reproduce dft-figure-6 --scale paper --data-root /datasets
   shortlist reproduce --all --data-root /datasets --cluster dask://scheduler:8786
 
-An experiment is a published table or figure. It is run again from the folder `experiments` of the source, at a scale of
-minutes on two cores, or with the data, the network and the options of the paper. Every finished trial is kept, so the
-same command resumes where it was interrupted. Results and pictures go to experiments/results, and docs/evidence.md,
-which shows all results, is rewritten; with --output both go there.
-exit code: 0; 2 when something is wrong, with one of several experiments, too: the others are still run.
+An experiment is a published table or figure. It runs from the folder `experiments` of the source, either in minutes
+on two cores or with the data, the network and the options of the paper. Every finished trial is saved, so the same
+command resumes after an interruption. Results and figures go to experiments/results, and docs/evidence.md, which shows
+all results, is rewritten; with --output, both go there.
+exit code: 0, or 2 if an experiment fails; the others still run.
 """
 _ENOUGH_MINUTES = 0.5
 
 
 def add_command(commands: Any) -> None:
-    """Describe the command to the parser."""
+    """Add the command to the parser."""
     parser = add_parser(
         commands,
         "reproduce",
         run,
-        help="put published claims to the test",
-        about="Run published experiments, and record which claims hold.",
+        help="test published claims",
+        about="Run published experiments and record which claims hold.",
         epilog=_EXAMPLES,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="experiments; see --list")
     parser.add_argument("--all", action="store_true", help="all experiments")
-    parser.add_argument("--list", action="store_true", help="list the experiments and run none")
+    parser.add_argument("--list", action="store_true", help="list the experiments without running them")
     parser.add_argument("--scale", choices=("small", "paper"), default="small", help="default small")
-    parser.add_argument("--data-root", metavar="FOLDER", default="data", help="where data are (default data)")
+    parser.add_argument("--data-root", metavar="FOLDER", default="data", help="folder of the data (default data)")
     parser.add_argument("--experiments", metavar="FOLDER", default="experiments", help="default experiments")
     parser.add_argument("--output", metavar="FOLDER", default=None, help="default experiments/results")
-    parser.add_argument("--kept", metavar="FOLDER", default="out/trials", help="finished trials (default out/trials)")
-    parser.add_argument("--again", action="store_true", help="repeat finished trials")
-    parser.add_argument("--jobs", type=whole_number(at_least=1), help="trials at a time (default all cores)")
+    parser.add_argument(
+        "--kept", metavar="FOLDER", default="out/trials", help="folder of finished trials (default out/trials)"
+    )
+    parser.add_argument("--again", action="store_true", help="rerun finished trials")
+    parser.add_argument("--jobs", type=whole_number(at_least=1), help="number of concurrent trials (default all cores)")
     add_cluster_option(parser, "the folders of --experiments and --data-root, under the same paths; one thread each")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the chosen experiments, and write the document."""
+    """Run the chosen experiments and write the document."""
     from shortlist.cluster import check_cluster
     from shortlist.evidence import read_experiments
     from shortlist.evidence.document import verdict_lines, write_evidence
@@ -88,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
 def _reproduce(
     chosen: dict[str, Any], folders: Any, options: argparse.Namespace
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Run experiments one after the other; return their results, and the names of those that failed."""
+    """Run experiments one after the other; return their results and the names of those that failed."""
     from shortlist.evidence.reproduction import reproduce
 
     jobs = options.jobs or (os.cpu_count() or 1 if options.cluster == "local" else None)
@@ -124,8 +126,9 @@ def seconds_left(minutes: Mapping[str, float], shares: Mapping[str, tuple[float,
     """Estimate the remaining time.
 
     Args:
-        minutes: that each experiment is known to take.
-        shares: of each that was begun, the fraction of its trials that is done, and the fraction that ran just now.
+        minutes: the known duration of each experiment.
+        shares: for each that was started, the fraction of its trials that is done and the fraction that was run just
+            now.
         elapsed: seconds so far.
 
     Example:

@@ -1,4 +1,4 @@
-"""Options of a training run: dataclass fields that a YAML file or flags set, checked against the fields' types."""
+"""Options of a training run: dataclass fields, set by a YAML file or by flags and checked against their types."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DataOptions:
 def add_run_options(parser: ArgumentParser, *groups: type) -> None:
     """Add DATA, --config, --set, and a flag for every field of `FitOptions` and of the dataclasses ``groups``.
 
-    A flag overrides the value of the YAML file, and both override the field's default. Help is the docstring's.
+    A flag overrides the YAML file, and both override the field's default. The help text comes from the docstring.
     """
     parser.add_argument("data", metavar="DATA", help=_field_help(DataOptions)["data"])
     parser.add_argument(
@@ -47,7 +47,7 @@ def add_run_options(parser: ArgumentParser, *groups: type) -> None:
         metavar="NAME.KEY=VALUE",
         action="append",
         default=[],
-        help="set one entry of an option that is an object; --NAME.KEY VALUE is short for it",
+        help="set one entry of an object option; --NAME.KEY VALUE is a shorthand",
     )
     for group in (DataOptions, *groups, FitOptions):
         texts = _field_help(group)
@@ -58,7 +58,7 @@ def add_run_options(parser: ArgumentParser, *groups: type) -> None:
 
 
 def _add_flag(parser: ArgumentParser, each: Any, hint: Any, text: str) -> None:
-    """Add the flag of a field, whose metadata may hold a ``metavar``; a bool with one takes a value."""
+    """Add the flag of a field, whose metadata may contain a ``metavar``; a bool with one takes a value."""
     flags = list(dict.fromkeys((f"--{each.name}", f"--{each.name.replace('_', '-')}")))
     default = "" if each.default in (MISSING, None, "", (), False) else f" (default {each.default})"
     options: dict[str, Any] = {"default": SUPPRESS, "help": f"{text}{default}".replace("%", "%%")}
@@ -96,13 +96,13 @@ def expand_dotted(arguments: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What was given for a run: the values of all dataclasses, by name, and the YAML files."""
+    """The options given for a run: the values of all dataclasses, by name, and the YAML files."""
 
     values: Mapping[str, Any]
     configs: tuple[Path, ...]
 
     def of(self, group: type) -> Any:
-        """Return a dataclass with the values that were given; InputError if it refuses one."""
+        """Return a dataclass with the given values; raise InputError if it rejects one."""
         given = {each.name: self.values[each.name] for each in fields(group) if each.name in self.values}
         try:
             return group(**given)
@@ -111,10 +111,10 @@ class RunOptions:
 
 
 def read_run_options(options: Namespace, *groups: type) -> RunOptions:
-    """Collect the values of the YAML files and, above them, of the flags.
+    """Collect the values of the YAML files, overridden by those of the flags.
 
     Raises:
-        InputError: names the file or the flag of an unknown option or of a value that has another type.
+        InputError: for an unknown option or a value of the wrong type; names the file or the flag.
     """
     hints = {name: hint for group in (DataOptions, *groups, FitOptions) for name, hint in get_type_hints(group).items()}
     values: dict[str, Any] = {}

@@ -80,7 +80,7 @@ class CosineHead(nn.Module):
     .. math:: z_i = s \, \frac{w_i}{\|w_i\|} \cdot \frac{e}{\|e\|}
 
     For losses with margins: :class:`LDAM` and :class:`NoisedTopK` apply their own scale, so the default scale is 1 and
-        the logits lie in [-1, 1] up to rounding. Other losses need a larger scale to separate labels.
+    the logits lie in [-1, 1] up to rounding. Other losses need a larger scale to separate labels.
 
     Args:
         in_features: size of e. A zero vector has logits 0 and a finite gradient, as if its norm were 1. Norms are

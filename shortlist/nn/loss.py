@@ -71,8 +71,8 @@ class Loss(FunctionModule):
     """Base class of the losses: stores the options of a function and calls it.
 
     Tensors among the options are buffers: they move with ``.to()`` and are part of the state. A subclass sets
-        ``function`` and those attributes that differ from the defaults. Everything else (names on the command line,
-        recipes, the loss of a global batch, memory estimates, tables) is derived from them.
+    ``function`` and those attributes that differ from the defaults. Everything else (names on the command line,
+    recipes, the loss of a global batch, memory estimates, tables) is derived from them.
 
     Attributes:
         function: the function of :mod:`shortlist.functional` that computes the loss.

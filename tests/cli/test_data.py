@@ -240,7 +240,7 @@ def test_a_picture_that_nobody_asked_for_and_cannot_be_written_is_no_failure(ope
     assert code == 0
     assert out.startswith("flowers: 7 rows")
     assert "Picture" not in out
-    assert err.startswith("shortlist: no picture: `flowers-inspect.png` cannot be written: ")
+    assert err.startswith("shortlist: no figure: `flowers-inspect.png` cannot be written: ")
     assert (err.count("\n"), err.count("partial")) == (1, 0)
     assert new_files() == ["flowers-inspect.png"]
 
@@ -254,7 +254,7 @@ def test_a_folder_without_permission_is_reported_by_the_name_of_the_picture(open
     code, _, err = run(capsys, "inspect", "flowers")
     assert (code, err) == (
         0,
-        "shortlist: no picture: `flowers-inspect.png` cannot be written: Permission denied.\n",
+        "shortlist: no figure: `flowers-inspect.png` cannot be written: Permission denied.\n",
     )
     code, _, err = run(capsys, "inspect", "flowers", "--figure", "a.png")
     assert (code, err) == (2, "shortlist: `a.png` cannot be written: Permission denied.\n")
@@ -268,7 +268,7 @@ def test_a_missing_library_for_pictures_is_mentioned_and_no_failure(opened, caps
     code, out, err = run(capsys, "inspect", "flowers")
     assert code == 0
     assert "Picture" not in out
-    assert err == "shortlist: no picture: `no_such_library` is not installed: run `pip install 'shortlist[report]'`.\n"
+    assert err == "shortlist: no figure: `no_such_library` is not installed: run `pip install 'shortlist[report]'`.\n"
 
 
 @pytest.mark.parametrize(

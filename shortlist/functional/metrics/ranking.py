@@ -95,7 +95,7 @@ def _largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values and labels of the ``k`` largest of each row, in descending order.
 
     With labels in groups of 16, the k largest lie in the k groups with the largest maxima: for a label outside, those k
-        maxima are at least as large. Finding the maxima is one fast pass and leaves few labels to select from.
+    maxima are at least as large. Finding the maxima is one fast pass and leaves few labels to select from.
     """
     n = x.shape[-1]
     if not may_look(x) or k * 64 > n or x.numel() == 0:
