@@ -48,11 +48,21 @@ def test_settings_that_come_twice_are_run_once(lab):
     assert calls(found) == 1
 
 
-def test_other_data_are_another_trial(lab):
+@pytest.mark.parametrize(
+    ("change", "runs"),
+    [
+        ({}, 1),
+        ({"data": {"x": "2"}}, 2),
+        ({"since": time.time() + 600}, 2),
+        ({"since": 0.0}, 1),
+    ],
+    ids=["the same", "other data", "kept before the time", "kept after the time"],
+)
+def test_other_data_and_a_later_time_run_a_trial_again(lab, change, runs):
     lab(data={"x": "1"}).trials(trial, [{"seed": 1}])
-    other = lab(data={"x": "2"})
-    other.trials(trial, [{"seed": 1}])
-    assert calls(other) == 2
+    again = lab(**{"data": {"x": "1"}, **change})
+    again.trials(trial, [{"seed": 1}])
+    assert calls(again) == runs
 
 
 def test_a_damaged_file_is_run_again(lab):
@@ -71,13 +81,6 @@ def test_finished_trials_survive_an_error(lab):
     assert [path.suffix for path in first.kept.iterdir()] == [".json"]
     first.trials(trial, [{"seed": 1}])
     assert calls(first) == 2
-
-
-def test_trials_older_than_a_time_run_again(lab):
-    lab().trials(trial, [{"seed": 1}])
-    later = lab(since=time.time() + 60)
-    later.trials(trial, [{"seed": 1}])
-    assert calls(later) == 2
 
 
 def test_progress_reports_what_is_done_and_what_ran_just_now(lab):

@@ -128,15 +128,6 @@ def test_hdf_is_read_in_blocks_that_hold_whole_chunks_where_these_are_small(chun
     )
     later = list(scores.blocks(blocks[1].start))
     assert [block.start for block in later] == [block.start for block in blocks[1:]]
-    Path("bad.h5").write_bytes(b"no")
-    for path, options, message in (
-        ("x.h5", {}, "`x.h5` must hold one array, or key must choose one; it holds 'count', 'run/logits'."),
-        ("x.h5", {"key": "count"}, "`x.h5` 'count' must hold floating-point scores; got int64."),
-        ("x.h5", {"key": "zzz"}, "`x.h5` has no array 'zzz'; it has 'count', 'run/logits'."),
-        ("bad.h5", {}, "`bad.h5` is not an HDF5 file: "),
-    ):
-        with pytest.raises(InputError, match=re.escape(message)):
-            open_scores(path, from_logits=True, **options)
 
 
 @pytest.mark.parametrize(("value", "told"), [(np.nan, "nan"), (np.inf, "inf")])
@@ -213,38 +204,44 @@ def test_an_unnamed_column_can_hold_ids():
     assert (scores.names, next(scores.blocks()).ids) == (("b",), ["first"])
 
 
+ONE_OF_TWO = "must hold one array, or key must choose one; it holds 'a', 'b'."
+
+
 @pytest.mark.parametrize(
-    ("array", "message"),
+    ("path", "options", "message"),
     [
-        (np.zeros((2, 3), dtype=np.int64), "`x.npy` must hold floating-point scores; got int64."),
-        (np.zeros(3), r"`x.npy` must have shape \(rows, labels\); got \(3,\)."),
-        (np.zeros((3, 0)), r"`x.npy` must have shape \(rows, labels\); got \(3, 0\)."),
-        (np.zeros((0, 3)), "`x.npy` holds no rows."),
-    ],
-)
-def test_a_wrong_array_is_refused_in_one_sentence(array, message):
-    np.save("x.npy", array)
-    with pytest.raises(InputError, match=message):
-        read_all(open_scores("x.npy", from_logits=True))
-
-
-def test_files_that_are_missing_damaged_or_of_another_kind_are_refused():
-    np.savez("two.npz", a=np.zeros((1, 2)), b=np.zeros((1, 2)))
-    Path("cut.npy").write_bytes(b"\x93NUMPY")
-    Path("x.txt").write_text("0")
-    write_scores(".npy")
-    for path, options, message in (
         ("none.npy", {}, "`none.npy` does not exist"),
         (".", {}, "is a folder"),
-        ("x.txt", {}, r"`x.txt` must end in one of .npy"),
+        ("x.txt", {}, "`x.txt` must end in one of .npy"),
         ("cut.npy", {}, "`cut.npy` is not a numpy array"),
-        ("two.npz", {}, "`two.npz` must hold one array, or key must choose one; it holds 'a', 'b'."),
+        ("cut.h5", {}, "`cut.h5` is not an HDF5 file: "),
+        ("two.npz", {}, f"`two.npz` {ONE_OF_TWO}"),
+        ("two.h5", {}, f"`two.h5` {ONE_OF_TWO}"),
         ("two.npz", {"key": "c"}, "has no array 'c'"),
-        ("scores.npy", {"key": "c"}, "`scores.npy` is a single array, so there is none called 'c': leave out key."),
-        ("scores.npy", {"id_column": "c"}, "so it has no id column 'c'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            open_scores(path, from_logits=True, **options)
+        ("two.h5", {"key": "c"}, "`two.h5` has no array 'c'; it has 'a', 'b'."),
+        ("whole.npy", {"key": "c"}, "`whole.npy` is a single array, so there is none called 'c': leave out key."),
+        ("whole.npy", {"id_column": "c"}, "so it has no id column 'c'"),
+        ("integers.npy", {}, "`integers.npy` must hold floating-point scores; got int64."),
+        ("two.h5", {"key": "b"}, "`two.h5` 'b' must hold floating-point scores; got int64."),
+        ("vector.npy", {}, "`vector.npy` must have shape (rows, labels); got (3,)."),
+        ("no-labels.npy", {}, "`no-labels.npy` must have shape (rows, labels); got (3, 0)."),
+        ("no-rows.npy", {}, "`no-rows.npy` holds no rows."),
+    ],
+)
+def test_a_missing_damaged_or_wrong_file_is_refused_in_one_sentence(path, options, message):
+    whole, integers = np.zeros((1, 2)), np.zeros((2, 3), dtype=np.int64)
+    arrays = {"whole": whole, "integers": integers, "vector": np.zeros(3)}
+    arrays |= {"no-labels": np.zeros((3, 0)), "no-rows": np.zeros((0, 3))}
+    for name, array in arrays.items():
+        np.save(f"{name}.npy", array)
+    np.savez("two.npz", a=whole, b=integers)
+    with h5py.File("two.h5", "w") as file:
+        file["a"], file["b"] = whole, integers
+    Path("cut.npy").write_bytes(b"\x93NUMPY")
+    Path("cut.h5").write_bytes(b"no")
+    Path("x.txt").write_text("0")
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_all(open_scores(path, from_logits=True, **options))
 
 
 def test_a_file_that_vanishes_while_it_is_read_is_named():
