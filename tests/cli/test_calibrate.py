@@ -1,4 +1,4 @@
-"""``shortlist calibrate``: the rule of the library, what it holds, and one sentence for every mistake."""
+"""``shortlist calibrate``: the rule of the library, and what it holds."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""``shortlist compare``: a table with intervals and a winner, JSON that parses, one sentence for mistakes."""
+"""``shortlist compare``: a table with intervals and a winner, and JSON that parses."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from shortlist.train.comparison import runs
 from tests.cli.command import command
 from tests.cli.trained import QUICK, reader
 
-run, refused = command("compare")
+run, _ = command("compare")
 
 PARTS = ["parts.csv", *reader(split="part"), *QUICK]
 TWO = ["--losses", "cross_entropy", "lml_nll"]
@@ -124,26 +124,6 @@ def test_sets_are_judged_by_the_recall_that_was_asked_for(capsys, training_files
     found = json.loads(out)
     assert found["target"] == "recall@2"
     assert {"map", "recall@2", "ndcg@5"} <= found["best"].keys()
-
-
-def test_finished_runs_in_a_folder_are_not_trained_again(capsys, training_files, trained):
-    first = run(capsys, *PARTS, *TWO, "--seeds", "1", "--output", "runs", "--json")
-    assert trained == [("cross_entropy", 0), ("lml_nll", 0)]
-    assert run(capsys, *PARTS, *TWO, "--seeds", "1", "--output", "runs", "--json") == first
-    assert len(trained) == 2
-    run(capsys, *PARTS, *TWO, "--seeds", "2", "--output", "runs")
-    assert trained[2:] == [("cross_entropy", 1), ("lml_nll", 1)]
-    sentence = refused(capsys, *PARTS, *TWO, "--seeds", "1", "--output", "runs", "--batch_size", "32")
-    assert sentence.endswith("result.json` holds another run (batch_size was 128 and is 32); choose another folder.")
-
-
-def test_options_come_from_yaml_with_flags_over_them(capsys, training_files, trained):
-    Path("run.yaml").write_text("losses: [lml_nll, cross_entropy]\nseeds: 1\nk: 2\nepochs: 1\nseed: 7\n")
-    arguments = ["plain.csv", *reader(), "--encoder_options", "{hidden: [8]}", "--config", "run.yaml", "--json"]
-    code, out, _ = run(capsys, *arguments, "--seed", "8")
-    assert code == 0
-    assert trained == [("lml_nll", 8), ("cross_entropy", 8)]
-    assert json.loads(out)["target"] == "average2_error"
 
 
 def test_every_model_of_a_comparison_is_evaluated_on_the_parts_it_was_trained_with(capsys, training_files):

@@ -1,4 +1,4 @@
-"""``shortlist data`` on a sample of every format, with the real readers."""
+"""``shortlist data`` on samples of several formats, with the real readers; `test_contract` of data reads them all."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 from shortlist.data.opening import FORMATS
 from tests.cli.command import command
-from tests.data.test_opening import SAMPLES, lines, picture, place, table
+from tests.data.formats.samples import lines, picture, place, table
 
 run, refused = command("data")
 
@@ -22,25 +22,6 @@ def written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("COLUMNS", "100")
     return lambda name: str(place(name, tmp_path / "sample", monkeypatch))
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_json_counts_what_is_in_a_sample(name, written, capsys):
-    sample, path = SAMPLES[name], written(name)
-    code, out, err = run(capsys, "inspect", path, "--json", "--no-figure")
-    assert (code, err) == (0, "")
-    found = json.loads(out, parse_constant=pytest.fail)
-    assert (found["rows"], found["labels"], found["inputs"]) == (sample.rows, len(sample.labels), sample.kind)
-    parts = {part: rows for part, rows in sample.parts.items() if part is not None}
-    assert {part["name"]: part["rows"] for part in found["parts"]} == parts
-    assert found["unknown"]["entries"] == sample.unknown
-    seen = {label: count for label, count in sample.labels.items() if count}
-    shown = dict(found["most_frequent"])
-    assert shown == {name: seen[name] for name in shown}
-    assert len(shown) == min(len(seen), 10)
-    assert found["never_seen"]["count"] == len(sample.labels) - len(seen)
-    assert found["duplicates"]["rows"] == 0
-    assert not list(Path().iterdir())
 
 
 TEXTS = {

@@ -1,4 +1,4 @@
-"""``shortlist fit``: a model that loads, metrics as JSON, options from YAML and flags, one sentence for mistakes."""
+"""``shortlist fit``: a model that loads, metrics as JSON, options from YAML and flags, and runs that resume."""
 
 import json
 from pathlib import Path
@@ -111,15 +111,14 @@ def test_an_unreadable_image_is_one_sentence_and_a_test_row_comes_first(capsys, 
     assert refused(capsys, *arguments, "--loss", "zzz").startswith("`loss` must be one of")
 
 
-@pytest.mark.parametrize("epoch", [0, 2])
-def test_resume_continues_the_same_run_and_no_other(capsys, training_files, monkeypatch, epoch):
+def test_resume_continues_the_same_run_and_no_other(capsys, training_files, monkeypatch):
     arguments = ["parts.csv", *reader(split="part"), *QUICK, "--epochs", "3", "--json", "--output"]
     wanted = run(capsys, *arguments, "whole")
     steps, step = [], SetClassifier.training_step
 
     def training_step(self, batch, index):
         steps.append(self.current_epoch)
-        if self.current_epoch == epoch and len(steps) < 10:
+        if self.current_epoch == 2 and len(steps) < 10:
             raise OSError(28, "No space left on device")
         return step(self, batch, index)
 
@@ -129,7 +128,7 @@ def test_resume_continues_the_same_run_and_no_other(capsys, training_files, monk
     sentence = refused(capsys, *arguments, "model", "--resume", "--learning_rate", "0.5")
     assert sentence == "`model` holds another run (learning_rate was 0.001 and is 0.5); choose another folder."
     assert run(capsys, *arguments, "model", "--resume") == wanted
-    assert set(steps[10:]) == set(range(epoch, 3))
+    assert set(steps[10:]) == {2}
     assert run(capsys, *arguments, "model", "--resume") == wanted
     Path("model/checkpoints").rename("elsewhere")
     assert refused(capsys, *arguments, "model", "--resume") == "`model` holds no run to resume."

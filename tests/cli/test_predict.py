@@ -1,4 +1,4 @@
-"""``shortlist predict``: the sets of the library, row by row, whole files or none, and one sentence for mistakes."""
+"""``shortlist predict``: the sets of the library, row by row, and whole files or none."""
 
 import csv
 import io
