@@ -1,4 +1,4 @@
-"""Whether a kernel serves a call, decided in one place; and compilation by numba, which is optional."""
+"""The single place that decides whether to use a kernel, and optional compilation by numba."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def compiled(*freedom: str) -> Callable[[Function], Function]:
-    """Decorate a function of numbers and arrays, which numba compiles at its first call.
+    """Decorate a function of numbers and arrays, which numba compiles on its first call.
 
-    It runs without Python's lock and divides by zero like IEEE 754.
+    It releases the GIL and follows IEEE 754 for division by zero.
 
     Args:
-        freedom: LLVM's names of the rules of IEEE 754 that the compiler may relax, such as ``"reassoc"``.
+        freedom: LLVM fast-math flags that relax IEEE 754, such as ``"reassoc"``.
     """
     numba = importlib.import_module("numba")
     return keeping(numba.njit, nogil=True, error_model="numpy", fastmath=set(freedom))
@@ -36,7 +36,7 @@ def keeping(compiler: Callable[..., Any], *arguments: Any, **options: Any) -> Ca
     def decorate(function: Any) -> Any:
         try:
             return compiler(*arguments, cache=True, **options)(function)
-        except RuntimeError:  # neither the package's folder nor the user's cache is writable
+        except RuntimeError:  # neither the package folder nor the user cache is writable
             return compiler(*arguments, **options)(function)
 
     return decorate
@@ -54,22 +54,22 @@ def can_compile() -> bool:
 
 
 LEAST_ENTRIES = 1 << 12
-"""The smallest input for a kernel: its first call in a process loads numba, and the first one ever compiles."""
+"""The smallest input for a kernel: the first call in a process loads numba, and the very first compiles."""
 
 _MODERATE = 1e12
-"""Scales beyond this bound or below its inverse are left to tensor operations: quotients may leave float32's range."""
+"""For scales above this bound or below its inverse, fall back to tensor operations: quotients may leave float32's range."""
 
 
 def use_kernel(scale: float, x: Tensor, *others: Tensor) -> bool:
-    """Whether a kernel takes the logits ``x`` and the tensors that come with them.
+    """Whether a kernel supports the logits ``x`` and the tensors passed with them.
 
-    It takes float32 memory on the CPU: no tensor subclasses, nothing under a ``torch.func`` transform or while torch
-    compiles or traces. ``SHORTLIST_KERNELS=off`` in the environment switches kernels off, for comparison.
+    Kernels need plain float32 tensors on the CPU: no tensor subclasses, no ``torch.func`` transforms, no compilation or
+    tracing. Set ``SHORTLIST_KERNELS=off`` in the environment to disable kernels for comparison.
 
     Args:
         scale: the temperature, or the scale of the noise.
-        x: the logits, or what has their shape.
-        others: further arguments of the kernel.
+        x: the logits, or a tensor of their shape.
+        others: other arguments of the kernel.
     """
     return (
         x.dtype == torch.float32
@@ -85,7 +85,7 @@ def use_kernel(scale: float, x: Tensor, *others: Tensor) -> bool:
 
 
 def use_kernel_backward(scale: float, x: Tensor, gradient: Tensor) -> bool:
-    """The same for a backward pass, which must not be differentiated again."""
+    """The same for a backward pass; kernels cannot be differentiated twice."""
     return not torch.is_grad_enabled() and is_plain(gradient) and use_kernel(scale, x, gradient)
 
 

@@ -8,10 +8,10 @@ from torch import Tensor
 
 
 def noised_kth(x: Tensor, k: int, epsilon: float, samples: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Of rows ``(rows, n)``: the mean of the k-th largest of ``x + epsilon Z`` over samples, and where it lies.
+    """The mean over samples of each row's k-th largest entry of ``x + epsilon Z``, and how often each label attains it.
 
-    The mean ``(rows,)`` is NaN in rows that are not finite; the share of the samples in which a label is the k-th is
-    ``(rows, n)``. Neither depends on the number of threads.
+    The mean ``(rows,)`` is NaN for rows that are not finite. The second result ``(rows, n)`` is the share of samples in
+    which a label is the k-th largest. Neither depends on the number of threads.
     """
     from shortlist.kernels import noise_code, threads
 

@@ -1,11 +1,11 @@
 """Numba code of noised order statistics: the k-th largest of ``x + epsilon Z``, for many draws of ``Z``.
 
 The noise of a label is a function of the seed, the row, the sample and the label (`shortlist.functional.noise`), so it
-can be evaluated for any label by itself. A threshold is chosen that a few more than k noised labels should exceed. The
-labels of a row are put into buckets of nearly equal logits; a label in a bucket that ends at the logit ``b`` can exceed
-the threshold only if its noise exceeds ``(threshold - b) / epsilon``, that is if its 32 random bits are small.
-Only such labels get a value. If k values or more exceed the threshold, the k-th largest of all is among them;
-otherwise, which is rare, all labels are evaluated. So the result does not depend on the threshold.
+can be evaluated for any label independently. We choose a threshold that slightly more than k noised labels should
+exceed, and sort the labels of a row into buckets of nearly equal logits. A label in a bucket that ends at the logit
+``b`` can exceed the threshold only if its noise exceeds ``(threshold - b) / epsilon``, that is if its 32 random bits
+are small. Only such labels are evaluated. If at least k values exceed the threshold, the k-th largest of all is among
+them; otherwise, which is rare, all labels are evaluated. The result therefore does not depend on the threshold.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from shortlist.kernels.chooser import compiled
 
 _BUCKETS, _PER_BUCKET, _STEP = 96, 2, 1 / 8
-"""A bucket spans so many steps of ``_STEP`` epsilon each; a threshold lies at a whole number of steps."""
+"""Number of steps, of ``_STEP`` epsilon each, per bucket; thresholds lie at whole numbers of steps."""
 
 _STEPS = _BUCKETS * _PER_BUCKET
 _REACHED = np.array([0.5 * math.erfc(_STEP * (i - _STEPS) / math.sqrt(2)) for i in range(2 * _STEPS)])
@@ -29,10 +29,10 @@ _HEAD = 4.5
 
 _BINS = 64
 _SPARE = 2.5
-"""By so many standard deviations more than k labels should exceed the threshold."""
+"""Safety margin, in standard deviations, by which more than k labels should exceed the threshold."""
 
 # The noise that is exceeded with probability exp(-r^2), r from sqrt(log 2) to 9: (U5 r^5 + ...) / (D4 r^4 + ... + 1),
-# with an error of 4e-9 times that noise, or times 0.7 where it is less.
+# with an error of 4e-9 times that noise, or times 0.7 where the noise is smaller.
 _U5, _U4, _U3, _U2, _U1, _U0 = (
     np.float32(c) for c in (0.687247402, 7.99974766, 18.7861083, 1.73681980, -15.4549940, -3.29629081)
 )
@@ -55,7 +55,7 @@ def _mix(z: Any) -> Any:
 
 @compiled("contract", "nsz")
 def _noise(tails: Any, bits: Any, signs: Any, exponents: Any, out: Any) -> None:
-    """The noise that is exceeded with probability ``tails``; the arrays between are room to work in."""
+    """The noise that is exceeded with probability ``tails``; the arrays in between are workspace."""
     parts = bits.view(np.float32)
     for i in range(tails.shape[0]):
         upper = tails[i] < 0.5
@@ -79,7 +79,7 @@ def _noise(tails: Any, bits: Any, signs: Any, exponents: Any, out: Any) -> None:
 
 @compiled()
 def _range(x: Any) -> Any:
-    """The least and the largest; NaN if not all are finite."""
+    """The minimum and the maximum; NaN if not all are finite."""
     low, high, odd = x[0], x[0], np.float32(0)
     for j in range(x.shape[0]):
         low = x[j] if x[j] < low else low
@@ -110,7 +110,7 @@ def _above_the_kth(x: Any, k: Any, low: Any, high: Any, least: Any, counts: Any)
 
 @compiled()
 def _fill_buckets(x: Any, top: Any, width: Any, bucket: Any, counts: Any) -> None:
-    """The bucket of each label, by ``width`` from ``top`` down, and their sizes; the outer ones have no other end."""
+    """The bucket of each label, in steps of ``width`` down from ``top``, and bucket sizes; the outer ones are open."""
     last, per_width = np.float32(_BUCKETS - 1), np.float32(1 / width)
     near, far = np.float32(top), np.float32(top - np.float32(top))
     for j in range(x.shape[0]):
@@ -124,7 +124,7 @@ def _fill_buckets(x: Any, top: Any, width: Any, bucket: Any, counts: Any) -> Non
 
 @compiled()
 def _steps_down(counts: Any, wanted: Any) -> Any:
-    """The least number of steps below the top at which ``wanted`` labels are expected; ``_STEPS`` if there is none."""
+    """The smallest number of steps below the top at which ``wanted`` labels are expected; ``_STEPS`` if none."""
     low, high = 0, _STEPS
     while low < high:
         middle = (low + high) // 2
@@ -154,7 +154,7 @@ def _mark(bits: Any, levels: Any, hits: Any) -> None:
 
 @compiled()
 def _draw(key: Any, levels: Any, words: Any, hits: Any, labels: Any, found: Any) -> Any:
-    """The labels whose 32 random bits are at most their level, and these bits; returns how many."""
+    """Collect the labels whose 32 random bits are at most their level, with these bits; return their number."""
     _fill_words(key, words)
     bits, count = words.view(np.uint32), 0
     _mark(bits, levels, hits)
@@ -169,7 +169,7 @@ def _draw(key: Any, levels: Any, words: Any, hits: Any, labels: Any, found: Any)
 
 @compiled()
 def _refine(key: Any, labels: Any, bits: Any, tails: Any) -> None:
-    """The probability to exceed the noise of each label: its 32 bits, and 53 more below them."""
+    """The probability of exceeding each label's noise: its 32 bits, followed by 53 more."""
     for i in range(labels.shape[0]):
         more = _mix(~key + _GOLDEN * np.uint64(labels[i] + 1)) >> np.uint64(11)
         tails[i] = (np.float64(bits[i]) + np.float64(more) * 2.0**-53 + 2.0**-54) * 2.0**-32
@@ -177,7 +177,7 @@ def _refine(key: Any, labels: Any, bits: Any, tails: Any) -> None:
 
 @compiled()
 def _select(values: Any, labels: Any, count: Any, k: Any) -> Any:
-    """The k-th largest of the first ``count`` values, and its label; both arrays are put in another order."""
+    """The k-th largest of the first ``count`` values and its label; reorders both arrays."""
     low, high, place = 0, count - 1, k - 1
     while low < high:
         a, b, c = values[low], values[(low + high) // 2], values[high]
@@ -204,7 +204,7 @@ def _select(values: Any, labels: Any, count: Any, k: Any) -> Any:
 
 @compiled()
 def _keep(x: Any, epsilon: Any, threshold: Any, labels: Any, noise: Any, values: Any, kept: Any) -> Any:
-    """The noised values that exceed the threshold, and their labels; how many."""
+    """Collect the noised values that exceed the threshold, and their labels; return their number."""
     count = 0
     for i in range(noise.shape[0]):
         value = x[labels[i]] + epsilon * noise[i]
@@ -217,9 +217,9 @@ def _keep(x: Any, epsilon: Any, threshold: Any, labels: Any, noise: Any, values:
 def noised_kth(
     x: Any, k: Any, epsilon: Any, samples: Any, seed: Any, first: Any, last: Any, mean: Any, share: Any
 ) -> None:
-    """The mean of the k-th largest noised value, and the share of the samples in which each label is it.
+    """The mean of the k-th largest noised value, and the share of samples in which each label attains it.
 
-    It covers the rows from ``first`` to ``last``; a row that is not finite has the mean NaN.
+    Processes the rows from ``first`` to ``last``; the mean of a row that is not finite is NaN.
     """
     n = x.shape[1]
     padded = (n + 7) // 8 * 8
@@ -245,7 +245,7 @@ def noised_kth(
         steps = _steps_down(counts, k + _SPARE * math.sqrt(k) + 1)
         threshold = top - steps * _STEP * epsilon if steps < _STEPS else -np.inf
         for b in range(_BUCKETS):
-            # A little more than at the end of the bucket, for logits that were rounded into it.
+            # Slightly beyond the end of the bucket, for logits that were rounded into it.
             reached = min(1.001 * _REACHED[_PER_BUCKET * b - steps + _STEPS], 1.0)
             level_of[b] = _ALL if b == 0 or steps == _STEPS else np.uint32(reached * (2.0**32 - 1))
         for j in range(n):

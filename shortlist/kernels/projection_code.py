@@ -1,16 +1,16 @@
-"""Numba code of the projections, row by row: LML and sparse-top, their gradients, and how threads share the rows.
+"""Numba code for the projections, row by row: LML and sparse-top, their gradients, and work sharing by threads.
 
-It is all in one file because numba's disk cache is keyed by the *file* of a function, while the functions that it calls
+Everything is in one file because numba's disk cache is keyed by the *file* of a function, while the functions it calls
 are inlined.
 
 LML is ``p = e / (e + s)`` with ``e = exp((x - center) / T)`` and ``center`` a little below the root; the scale ``s`` is
 the root of ``sum_j e_j / (e_j + s) = k``. Away from plateaus it uses Halley's method on the log-odds of the mean of p,
 which are nearly linear in ``log s``; on a plateau, Newton's method on the log-ratio of the sum of p below 1/2 to the
-sum of 1 - p above. Two passes settle an ordinary row.
+sum of 1 - p above. An ordinary row converges in two passes.
 
 Sparse-top is ``p = clip((x - l) / T, 0, 1)``. The sum of p is piecewise linear in the threshold ``l``, so Newton's
 method is exact once it reaches the right piece. The threshold is kept in float64; entries are compared with the nearest
-float32, so that an offset costs no digits.
+float32, so that an offset loses no digits.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from numba import types
 from shortlist.kernels.chooser import compiled, keeping
 
 _SUMS = ("reassoc", "contract", "nsz")
-"""What the compiler needs to sum several entries at a time."""
+"""Fast-math flags that let the compiler vectorize sums."""
 
 _BLOCK = 1024
 """Entries summed in float32 before the sum moves to float64."""
 
 _RUNS, _RUN = 8, 32
-"""The initial guess reads so many runs of so many entries, spread over the row."""
+"""The initial guess samples this many runs of this many entries, spread over the row."""
 
 _ABSENT = 1000.0
-"""Entries this many T below the largest of the sample do not enter the guess."""
+"""The guess ignores entries more than this many T below the largest of the sample."""
 
 _PROBIT = 1.7**2
 """The logistic function is close to the normal distribution function with this variance."""
@@ -47,10 +47,10 @@ _RAMP = 1 / 12
 """Variance of a uniform variable: clip(x, 0, 1) is its distribution function."""
 
 _ABOVE = 4.0
-"""How far above the center, in T, the root of LML is expected."""
+"""Expected distance of the LML root above the center, in units of T."""
 
 _NEAR = 12.0
-"""How far above the center it may be: up to there, p is computed down to float32's limit and 1 - p down to 1e-32."""
+"""Maximum distance: up to it, p is computed down to float32's limit and 1 - p down to 1e-32."""
 
 _UNDERFLOW = 1.2e-38 / 1e-6
 """The smallest exponential over the error that its underflow may cause."""
@@ -59,14 +59,14 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 _EPS = 2.0**-23
 _PER_LN2, _LN2, _LN2_REST = np.float32(1 / math.log(2)), np.float32(0.693359375), np.float32(-2.12194440e-4)
 _ROUNDING = np.float32(3 * 2.0**22 + 127)
-"""Added to a number, it leaves the nearest integer plus the bias of float32's exponent in the last bits."""
+"""Adding this to a number leaves the nearest integer plus float32's exponent bias in the last bits."""
 
 _C2, _C3, _C4, _C5, _C6 = (np.float32(1 / math.factorial(i)) for i in range(2, 7))
 _EXPONENT = np.int32(23)
 
 
 JOB = ("taken", "unsettled", "at_once", "rows", "labels", "columns", "k_step", "x", "y", "out", "k", "per_row")
-"""What the threads of a kernel share: 64-bit integers, followed by the temperature in float64.
+"""The job shared by the threads of a kernel: 64-bit integers, followed by the temperature in float64.
 
 ``x``, ``y`` and ``out`` are addresses of ``(rows, labels)`` numbers, ``per_row`` of ``(rows, columns)``, all float32;
 the ``k`` of row i is ``k[i * k_step]``.
@@ -123,7 +123,7 @@ def wanted(address: Any, row: Any) -> Any:
 
 @compiled()
 def next_rows(address: Any) -> Any:
-    """The range of rows to work on next; empty when none is left."""
+    """The next range of rows to process; empty if none are left."""
     job = carray(address, (_SLOTS,), np.int64)
     start = _add_atomically(address, _TAKEN, job[_AT_ONCE])
     return min(start, job[_ROWS]), min(start + job[_AT_ONCE], job[_ROWS])
@@ -153,7 +153,7 @@ def _exponentials(x: Any, center: Any, temperature: Any, e: Any) -> None:
     inverse_rest = np.float32(1 / temperature - inverse)
     for j in range(x.shape[0]):
         shifted = x[j] - center
-        shifted = lowest if shifted < lowest else shifted  # in this form, NaN stays
+        shifted = lowest if shifted < lowest else shifted  # this form propagates NaN
         shifted = highest if shifted > highest else shifted
         z = shifted * inverse + shifted * inverse_rest
         rounded = z * _PER_LN2 + _ROUNDING
@@ -187,7 +187,7 @@ def _lml_sums(e: Any, s: Any) -> Any:
 
 @compiled()
 def _largest(x: Any) -> Any:
-    """The largest entry, compared as integers, which the compiler vectorizes."""
+    """The largest entry; entries are compared as integers, which the compiler vectorizes."""
     best = np.int32(-(2**31))
     for j in range(x.shape[0]):
         bits = _bits(x[j])
@@ -197,7 +197,7 @@ def _largest(x: Any) -> Any:
 
 @compiled(*_SUMS)
 def _moments(x: Any, origin: Any, reach: Any) -> Any:
-    """Of the entries at most ``reach`` below ``origin``: their number, and the sums of x - origin and of its square."""
+    """Count of entries at most ``reach`` below ``origin``, and the sums of x - origin and its square over them."""
     count, total, square = _ZERO, _ZERO, _ZERO
     for j in range(x.shape[0]):
         z = x[j] - origin
@@ -211,7 +211,7 @@ def _moments(x: Any, origin: Any, reach: Any) -> Any:
 
 @compiled()
 def _normal(x: Any, k: Any, temperature: Any) -> Any:
-    """Of a sample of the row: mean, variance, share of k, and the normal quantile that this share exceeds."""
+    """Mean and variance of a sample of the row, the share of k, and the normal quantile that this share exceeds."""
     n = x.shape[0]
     runs, length = (_RUNS, _RUN) if n > _RUNS * _RUN else (1, n)
     largest = x[0]
@@ -233,7 +233,7 @@ def _normal(x: Any, k: Any, temperature: Any) -> Any:
 
 @compiled()
 def _lml_step(sums: Any, k: Any, n: Any) -> Any:
-    """The step of ``-log s`` towards the root, and how small it must be to be the last."""
+    """The step of ``-log s`` toward the root, and the tolerance at which it is the last one."""
     below, above, count, slope, curve = sums
     excess = (below - above) + (count - k)
     if below + above < 0.5:
@@ -248,7 +248,7 @@ def _lml_step(sums: Any, k: Any, n: Any) -> Any:
 
 @compiled()
 def _lml_row(x: Any, k: Any, temperature: Any, e: Any) -> Any:
-    """The center, ``log s`` and whether the row is settled; fills ``e``."""
+    """The center, ``log s`` and whether the row converged; fills ``e``."""
     n = x.shape[0]
     if not 0 < k < n:
         return _ZERO, 0.0, False
@@ -279,7 +279,7 @@ def _lml_row(x: Any, k: Any, temperature: Any, e: Any) -> Any:
 
 @entry
 def lml(job: Any) -> None:
-    """``x, k -> out``: p, which starts with NaN in unsettled rows."""
+    """``x, k -> out``: p; unconverged rows start with NaN."""
     x, _, out, _, temperature = arrays(job)
     start, stop = next_rows(job)
     while start < stop:
@@ -297,7 +297,7 @@ def lml(job: Any) -> None:
 
 @entry
 def lml_root(job: Any) -> None:
-    """``x, k -> per_row``: pivot and delta, ``p = sigmoid((x - pivot) / T + delta)``; delta is NaN if unsettled."""
+    """``x, k -> per_row``: pivot and delta, ``p = sigmoid((x - pivot) / T + delta)``; delta is NaN if unconverged."""
     x, _, _, per_row, temperature = arrays(job)
     e = np.empty(x.shape[1], np.float32)
     start, stop = next_rows(job)
@@ -331,7 +331,7 @@ def _lml_center(p: Any, values: Any, mean: Any, temperature: Any, out: Any) -> N
     inverse = np.float32(1 / temperature)
     for j in range(p.shape[0]):
         q = p[j] * (_ONE - p[j])
-        moved = q * (values[j] - mean) * inverse  # in this order, so that small numbers stay in range
+        moved = q * (values[j] - mean) * inverse  # this order keeps small numbers in range
         out[j] = _ZERO if q == _ZERO else moved
 
 
@@ -349,7 +349,7 @@ def lml_gradient(job: Any) -> None:
 
 @compiled("contract")
 def _lml_slopes(e: Any, s: Any) -> None:
-    """Replace the exponentials by ``q = p (1 - p)``; in another order, the products would overflow."""
+    """Replace the exponentials by ``q = p (1 - p)``; any other order of operations would overflow."""
     for j in range(e.shape[0]):
         inverse = _ONE / (e[j] + s)
         e[j] = (e[j] * inverse) * (s * inverse)
@@ -371,7 +371,7 @@ def _sum(values: Any) -> Any:
 def lml_root_gradient(job: Any) -> None:
     """``x, per_row -> out = y q / sum q``, with a row's pivot, delta and y; the last becomes ``1 / sum q``.
 
-    ``out`` starts with NaN in rows whose root was not found by this file.
+    ``out`` starts with NaN in rows whose root these kernels did not find.
     """
     x, _, out, per_row, temperature = arrays(job)
     start, stop = next_rows(job)
@@ -395,7 +395,7 @@ def lml_root_gradient(job: Any) -> None:
 
 @compiled(*_SUMS)
 def _clip_sums(x: Any, base: Any, inverse: Any, offset: Any) -> Any:
-    """With ``z = (x - base) / T - offset``: how many reach 1, how many lie inside (0, 1), the sum of the latter."""
+    """With ``z = (x - base) / T - offset``: how many are at least 1, how many lie in (0, 1), the sum of the latter."""
     n = x.shape[0]
     ones, inside, total = 0.0, 0.0, 0.0
     for start in range(0, n, _BLOCK):
@@ -404,7 +404,7 @@ def _clip_sums(x: Any, base: Any, inverse: Any, offset: Any) -> Any:
         for j in range(part.shape[0]):
             z = (part[j] - base) * inverse - offset
             top, positive = _ONE if z >= _ONE else _ZERO, _ONE if z > _ZERO else _ZERO
-            z = _ZERO if z < _ZERO else z  # in this form, NaN stays
+            z = _ZERO if z < _ZERO else z  # this form propagates NaN
             z = _ONE if z > _ONE else z
             o += top
             i += positive * (_ONE - top)
@@ -415,7 +415,7 @@ def _clip_sums(x: Any, base: Any, inverse: Any, offset: Any) -> Any:
 
 @compiled()
 def _sparse_top_row(x: Any, k: Any, temperature: Any, p: Any) -> Any:
-    """Fill ``p``; returns whether the row is settled."""
+    """Fill ``p``; return whether the row converged."""
     n = x.shape[0]
     if not 0 < k < n:
         return False
@@ -443,7 +443,7 @@ def _sparse_top_row(x: Any, k: Any, temperature: Any, p: Any) -> Any:
         if not abs(miss) <= n:  # NaN
             return False
         low, high = threshold if miss > 0 else low, threshold if miss < 0 else high
-        # From above, on the log of the sum, which decays like an exponential.
+        # From above, use the log of the sum, which decays exponentially.
         ratio = math.log(max(total, 0.5) / k)
         new = threshold + temperature * (ratio * total if miss > 0 else miss) / inside
         if not low < new < high:
@@ -457,7 +457,7 @@ def _sparse_top_row(x: Any, k: Any, temperature: Any, p: Any) -> Any:
 
 @entry
 def sparse_top(job: Any) -> None:
-    """``x, k -> out``: p, which starts with NaN in unsettled rows."""
+    """``x, k -> out``: p; unconverged rows start with NaN."""
     x, _, p, _, temperature = arrays(job)
     start, stop = next_rows(job)
     while start < stop:
@@ -470,7 +470,7 @@ def sparse_top(job: Any) -> None:
 
 @compiled(*_SUMS)
 def _clip_mean(p: Any, values: Any) -> Any:
-    """The mean of ``values`` where 0 < p < 1; NaN in a row that holds NaN."""
+    """The mean of ``values`` where 0 < p < 1; NaN in a row that contains NaN."""
     count, total, known = 0.0, 0.0, 0.0
     for start in range(0, p.shape[0], _BLOCK):
         c, t, s = _ZERO, _ZERO, _ZERO

@@ -1,6 +1,6 @@
 """The kernels of the projections as functions of float32 tensors ``(..., n)`` on the CPU.
 
-They import numba when they are called. Rows that a kernel does not settle are reported by their indices among all rows.
+They import numba on the first call. Rows that do not converge are reported by index.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class Projected(NamedTuple):
-    """Projections ``(..., n)``, valid but for the ``unsettled`` rows."""
+    """Projections ``(..., n)``, valid except for the ``unsettled`` rows, which did not converge."""
 
     p: Tensor
     unsettled: Tensor
@@ -36,7 +36,7 @@ def _projected(kernel: str, x: Tensor, k: Tensor, temperature: float) -> Project
 
 
 class Root(NamedTuple):
-    """``p = sigmoid((x - pivot) / T + delta)`` with columns ``(..., 1)``, valid but for the ``unsettled`` rows."""
+    """``p = sigmoid((x - pivot) / T + delta)`` with columns ``(..., 1)``, valid except in ``unsettled`` rows."""
 
     pivot: Tensor
     delta: Tensor
@@ -53,7 +53,7 @@ def lml_root(x: Tensor, k: Tensor, temperature: float) -> Root:
 
 
 class RootGradient(NamedTuple):
-    """``values q / sum q`` ``(..., n)`` and ``1 / sum q`` ``(..., 1)``, valid but for the ``unsettled`` rows."""
+    """``values q / sum q`` ``(..., n)`` and ``1 / sum q`` ``(..., 1)``, valid except in ``unsettled`` rows."""
 
     to_x: Tensor
     per_k: Tensor
@@ -61,7 +61,7 @@ class RootGradient(NamedTuple):
 
 
 def lml_root_gradient(x: Tensor, pivot: Tensor, delta: Tensor, values: Tensor, temperature: float) -> RootGradient:
-    """The gradient of the root, given one of the ``values`` ``(..., 1)`` per row, with ``q = p (1 - p)``."""
+    """The gradient of the root, given one of ``values`` ``(..., 1)`` per row, with ``q = p (1 - p)``."""
     x = x.contiguous()
     out, per_row = torch.empty_like(x), torch.cat([pivot, delta, values], -1)
     left = _run("lml_root_gradient", x, temperature, out=out, per_row=per_row)
@@ -97,5 +97,5 @@ def _flat(k: Tensor, x: Tensor) -> Tensor:
 
 
 def _unsettled(marks: Tensor, count: int) -> Tensor:
-    """The rows whose mark is NaN, if there are any."""
+    """The indices of rows marked by NaN, if any."""
     return marks.reshape(-1).isnan().nonzero().squeeze(-1) if count else torch.empty(0, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Runs kernels on several threads. Short ones use torch's own threads, because starting others would cost more."""
+"""Run kernels on several threads. Short ones use torch's own threads, because starting new ones would cost more."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torch import Tensor
 from shortlist.kernels import projection_code
 
 _GRAIN = 1 << 14
-"""The entries that are worth a thread."""
+"""Minimum number of entries per thread."""
 
 _SHARES = 4
-"""How often a thread fetches rows: rows differ in their cost."""
+"""How often a thread fetches rows, because rows differ in cost."""
 
 
 class _Job(ctypes.Structure):
@@ -27,7 +27,7 @@ class _Job(ctypes.Structure):
 
 
 def run(kernel: str, x: Tensor, temperature: float, **others: Tensor) -> int:
-    """Run a kernel of ``projection_code`` over the rows of ``x``; returns how many rows are not settled.
+    """Run a kernel of ``projection_code`` over the rows of ``x``; return how many rows did not converge.
 
     All tensors are float32 and contiguous.
     """
@@ -53,7 +53,7 @@ def run(kernel: str, x: Tensor, temperature: float, **others: Tensor) -> int:
 
 
 def run_parts(work: Callable[[int, int], object], rows: int, entries: int) -> None:
-    """Call ``work(start, stop)`` for ranges of rows: compiled code that runs long and releases Python's lock."""
+    """Call ``work(start, stop)``, long-running compiled code that releases the GIL, for ranges of rows."""
     threads, at_once = _shares(rows, entries)
     if threads == 1:
         work(0, rows)
@@ -71,7 +71,7 @@ def _shares(rows: int, entries: int) -> tuple[int, int]:
 
 @functools.cache
 def _openmp() -> Any:
-    """OpenMP's call to start a team of threads, from the library that torch itself uses; None if it uses no GOMP."""
+    """OpenMP's function to start a team of threads, from torch's own library; None if torch does not use libgomp."""
     for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
         try:
             call = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / name)).GOMP_parallel

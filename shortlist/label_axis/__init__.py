@@ -1,5 +1,5 @@
-"""Where the labels of each row are: in one tensor, in blocks that are recomputed, or spread over processes.
+"""The label axis of the logits: in one tensor, in recomputed blocks, or sharded over processes.
 
-An operator asks an axis for blocks of logits and for sums and maxima over processes, so its mathematics is the same in
-every case.
+An operator gets blocks of logits and reductions over processes from an axis, so its mathematics is the same in every
+case.
 """

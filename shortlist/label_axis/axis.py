@@ -1,4 +1,4 @@
-"""The label axis: logits ``(B, n)`` by blocks of labels, with reductions over the processes that share them."""
+"""The label axis: logits ``(B, n)`` in blocks of labels, with reductions over the processes that share them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from shortlist.label_axis.processes import ONE_PROCESS, Processes
 from shortlist.tensors import wide
 
 _CACHED = 1 << 18
-"""Entries that one thread works on at a time, so that a few buffers of that size stay in its cache."""
+"""Number of entries per thread at a time, so that a few buffers of this size stay in its cache."""
 
 
 class LabelAxis(Protocol):
-    """Logits ``(B, n)`` of which this process holds or computes the local labels.
+    """Logits ``(B, n)``; this process holds or computes those of its local labels.
 
-    An operator sees the labels of a row only through sums and maxima, each of one number per row.
+    An operator accesses the labels of a row only through sums and maxima with one number per row.
     """
 
     @property
@@ -29,7 +29,7 @@ class LabelAxis(Protocol):
 
     @property
     def processes(self) -> Processes:
-        """Who holds the labels: its ``sum`` and ``max`` reduce per-row values over the processes."""
+        """The processes that hold the labels; ``sum`` and ``max`` reduce per-row values over them."""
         ...
 
     @property
@@ -38,7 +38,7 @@ class LabelAxis(Protocol):
         ...
 
     def blocks(self, rows: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
-        """The first label and the logits ``(rows, labels)`` of each local block, of all rows or some."""
+        """The first label and the logits ``(rows, labels)`` of each local block, for all rows or some."""
         ...
 
     def sample(self) -> Tensor:
@@ -46,12 +46,12 @@ class LabelAxis(Protocol):
         ...
 
     def present(self) -> Tensor:
-        """How many labels of each row are above -inf, over all blocks and processes: ``(B, 1)`` in `wide` precision."""
+        """Number of labels above -inf in each row, over all blocks and processes: ``(B, 1)`` in `wide` precision."""
         ...
 
 
 class HeldLabels:
-    """Logits that are held in memory: one block ``(B, m)`` with the local labels, which must not be written to."""
+    """Logits in memory: one block ``(B, m)`` with the local labels, which must not be modified."""
 
     def __init__(self, logits: Tensor, processes: Processes = ONE_PROCESS) -> None:
         self.logits, self.processes = logits, processes
@@ -79,6 +79,6 @@ class HeldLabels:
 
 
 def row_blocks(x: Tensor) -> list[slice]:
-    """Slices that cut the rows of ``x`` ``(B, n)`` into blocks that fit the caches of torch's threads."""
+    """Slices that split the rows of ``x`` ``(B, n)`` into blocks that fit the caches of torch's threads."""
     size = max(1, _CACHED * torch.get_num_threads() // max(x.shape[-1], 1))
     return [slice(start, start + size) for start in range(0, x.shape[0], size)]

@@ -1,4 +1,4 @@
-"""Per-row numbers of an iterative solver: numpy arrays on the host, columns of tensors beside the logits."""
+"""Per-row state of an iterative solver: numpy arrays on the host, tensor columns on the logits' device."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from shortlist.label_axis.axis import HeldLabels, LabelAxis
 from shortlist.tensors import wide
 
 _WIDEST = 60.0
-"""The widest row, in T, whose exponentials relative to the largest logit keep their digits."""
+"""The widest row, in units of T, whose exponentials relative to the largest logit stay accurate."""
 
 _FARTHEST = 1e4
-"""For moments, labels count as at most this far below the largest one, in T."""
+"""For moments, labels are clipped to this distance below the largest one, in units of T."""
 
 
 class Columns:
-    """Moves per-row numbers between the host, in float64, and the device and dtype of an axis."""
+    """Moves per-row values between the host (float64) and the device and dtype of an axis."""
 
     def __init__(self, axis: LabelAxis, like: Tensor) -> None:
         self.axis, self.place, self._like = axis, like.device, like
-        # A tracer must not record values that were read on the way; reading an item makes it refuse.
+        # A tracer must not bake in values read during the solve; reading an item makes it raise.
         like[:1, :1].sum().item()
 
     def host(self, values: Tensor) -> np.ndarray:
-        """A column ``(B, 1)`` as an array ``(B,)``; several columns stay as they are."""
+        """A column ``(B, 1)`` as an array ``(B,)``; several columns keep their shape."""
         array = values.detach().cpu().numpy().astype(np.float64)
         return array[:, 0] if array.shape[-1] == 1 else array
 
@@ -37,7 +37,7 @@ class Columns:
         return torch.from_numpy(array).to(self._like.dtype).to(self._like.device).unsqueeze(-1)
 
     def zeros(self, rows: int, columns: int) -> Tensor:
-        """Room for sums, in the precision for sums over processes."""
+        """A buffer for sums, in the precision for sums over processes."""
         return torch.zeros(rows, columns, dtype=wide(self._like), device=self._like.device)
 
     def sum(self, values: Tensor) -> np.ndarray:
@@ -50,7 +50,7 @@ class Columns:
 
 
 def chosen_rows(waiting: np.ndarray) -> np.ndarray | None:
-    """The indices of the rows that still wait; None for all rows, while more than half of them do."""
+    """The indices of the unfinished rows; None, meaning all rows, while more than half are unfinished."""
     rows = np.flatnonzero(waiting)
     return None if 2 * len(rows) > len(waiting) else rows
 
@@ -66,22 +66,22 @@ def put(rows: np.ndarray | None, array: np.ndarray, values: np.ndarray) -> None:
 
 
 class Moments(NamedTuple):
-    """Per row, from which a solver makes its initial guess."""
+    """Per-row statistics from which a solver computes its initial guess."""
 
-    present: np.ndarray  # how many labels are above -inf
-    seen: np.ndarray  # how many finite logits the sample has
+    present: np.ndarray  # number of labels above -inf
+    seen: np.ndarray  # number of finite logits in the sample
     top: np.ndarray  # the largest finite logit, or 0
     bottom: np.ndarray  # the smallest
     mean: (
         np.ndarray
     )  # of ``z = (x - top) / T`` over the sample, where labels count as at most `_FARTHEST` below the top
     variance: np.ndarray
-    infinite: np.ndarray  # how many logits are +inf
+    infinite: np.ndarray  # number of logits equal to +inf
     broken: np.ndarray  # whether there is a NaN
-    scaled: Tensor | None = None  # z of all labels, if they are held, finite and not far apart
+    scaled: Tensor | None = None  # z of all labels, if they are in memory, finite and close together
 
     def quantile(self, k: np.ndarray) -> np.ndarray:
-        """The normal quantile that k of the present labels exceed, with the opposite sign."""
+        """Minus the normal quantile that k of the present labels exceed."""
         share = np.clip(k / np.maximum(self.present, 1), 1e-300, 1 - 1e-16)
         return torch.special.ndtri(torch.from_numpy(share)).numpy()
 
@@ -124,7 +124,7 @@ def _sums(z: Tensor) -> Tensor:
 
 
 def middle(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """The middle of a bracket; beside its only end where the other is infinite."""
+    """The midpoint of a bracket; near its finite end if the other one is infinite."""
     far = 1 + np.abs(np.where(np.isfinite(low), low, high))
     low, high = np.where(np.isfinite(low), low, high - far), np.where(np.isfinite(high), high, low + far)
     return low / 2 + high / 2

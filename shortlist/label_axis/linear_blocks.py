@@ -12,14 +12,14 @@ from shortlist.label_axis.processes import ONE_PROCESS, Processes
 from shortlist.labels import Labels
 
 ENTRIES = 1 << 20
-"""Logits per block: enough for matrix products to run at full speed, few enough to be recomputed."""
+"""Logits per block: enough for matrix products to run at full speed, few enough to recompute."""
 
 NARROWEST = 64
-"""The least number of labels per block; products of fewer are slow."""
+"""Minimum number of labels per block; smaller matrix products are slow."""
 
 
 def block_width(rows: int, label_block: int | None = None) -> int:
-    """How many labels are computed at a time."""
+    """The number of labels to compute at a time."""
     return max(NARROWEST, ENTRIES // max(rows, 1)) if label_block is None else label_block
 
 
@@ -30,11 +30,11 @@ class LinearBlocks:
         features: ``(B, d)``.
         weight: ``(n, d)`` of the local labels.
         bias: ``(n,)`` or None.
-        dtype: that of the products. Half precision is cast to float32 afterwards.
-        label_block: labels per block, or None for a good number.
-        processes: who holds the other labels.
-        pairs: their logits are collected in ``pair_logits`` by a pass over all rows.
-        hidden: these pairs have the logit -inf.
+        dtype: dtype of the matrix products. Half precision is cast to float32 afterwards.
+        label_block: labels per block; None chooses a suitable number.
+        processes: the processes that share the labels.
+        pairs: (row, label) pairs whose logits a pass over all rows collects in ``pair_logits``.
+        hidden: pairs whose logit is -inf.
         bounded: whether logits, infinite ones included, are clipped to a finite range.
     """
 
@@ -70,7 +70,7 @@ class LinearBlocks:
 
     @property
     def num_labels(self) -> int:
-        """How many labels are local."""
+        """The number of local labels."""
         return len(self.weight)
 
     @property
@@ -79,11 +79,11 @@ class LinearBlocks:
         return self.processes.total_labels(self.num_labels)
 
     def blocks(self, rows: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
-        """The first label and the logits of each block, which may be overwritten and last until the next block."""
+        """The first label and the logits of each block, which may be modified and are valid until the next block."""
         features = self.features if rows is None else self.features[rows]
         slots = None if rows is None else self._slots(rows)
         width = min(block_width(len(features), self._label_block), self.num_labels)
-        if self.weight.dtype != features.dtype:  # a block of the weight is cast, too
+        if self.weight.dtype != features.dtype:  # also cast a block of the weight
             width = min(width, block_width(features.shape[1]))
         room = features.new_empty(len(features) * width)
         wide_room = room if self._dtype == features.dtype else room.to(self._dtype)
@@ -99,7 +99,7 @@ class LinearBlocks:
         self._pairs_collected |= rows is None
 
     def collect_pairs(self) -> None:
-        """Fill ``pair_logits`` if no pass has gone over all rows so far."""
+        """Fill ``pair_logits`` if no pass has covered all rows yet."""
         if not self._pairs_collected:
             for _ in self.blocks():
                 pass
@@ -134,14 +134,14 @@ class LinearBlocks:
         return rows.new_full((self.num_rows,), -1).index_put_((rows,), numbers)
 
     def sample(self) -> Tensor:
-        """Logits of every m-th label, one block in total. It includes hidden labels, which a guess tolerates."""
+        """Logits of every m-th label, one block in total. Includes hidden labels, which a guess tolerates."""
         stride = max(1, -(-self.num_labels // block_width(self.num_rows)))
         bias = None if self.bias is None else self.bias[::stride]
         some = LinearBlocks(self.features, self.weight[::stride], bias, self.features.dtype, None)
         return next((x for _, x in some.blocks()), self.pair_logits.new_empty(self.num_rows, 0))
 
     def present(self) -> Tensor:
-        """How many labels of each row are above -inf: ``(B, 1)`` float64."""
+        """The number of labels above -inf in each row: ``(B, 1)`` float64."""
         there = torch.ones(self.num_labels, dtype=torch.float64, device=self.weight.device)
         if self.bias is not None:
             there = (self.bias > -math.inf).double()
@@ -153,5 +153,5 @@ class LinearBlocks:
 
 
 def bound_of(dtype: torch.dtype) -> float:
-    """A bound above any sensible logit: where logits are clipped, infinite ones count as this much."""
+    """A bound above any sensible logit; if logits are clipped, infinite ones become this value."""
     return math.sqrt(torch.finfo(dtype).max)

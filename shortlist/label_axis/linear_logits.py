@@ -1,4 +1,4 @@
-"""Logits of a linear layer that are never held in memory: for so many labels that a batch of logits does not fit."""
+"""Logits of a linear layer that are never materialized, for when a batch of logits does not fit into memory."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ class TopLabels(NamedTuple):
 
 
 class LinearLogits:
-    """Stands for ``features @ weight.T + bias`` without holding it.
+    """Represents ``features @ weight.T + bias`` without materializing it.
 
-    Several losses and their modules take it in place of logits (``shortlist losses`` lists them). They compute the
+    Several losses and their modules accept it in place of logits (``shortlist losses`` lists them). They compute the
     logits one block of labels at a time, keep a few numbers per row, and recompute each block for the gradient. The
-    values are the same, the memory is that of one block, and the extra time is that of one more matrix product (a few
-    for ``lml_nll``). The result can be differentiated once.
-    With half precision or autocast, products are in that precision, as in a layer; the rest is in float32.
+    values are the same, memory is that of one block, and the extra time is one more matrix product (a few for
+    ``lml_nll``). The result can be differentiated once. With half precision or autocast, matrix products use that
+    precision, as in a layer; everything else uses float32.
 
     Args:
         features: ``(*rows, d)``, floating.
-        weight: ``(n, d)``, in the same dtype unless autocast casts both. A ``DTensor`` may be sharded along its labels,
+        weight: ``(n, d)``, in the same dtype unless autocast casts both. A ``DTensor`` may be sharded along the labels,
             as in :class:`shortlist.nn.ColumnParallelHead`: then each process computes the blocks of its own labels,
             features and targets are the same on all of them, and the loss is a replicated ``DTensor``.
         bias: ``(n,)``, sharded like the weight; ``-inf`` marks an absent label.
-        label_block: how many labels are computed at a time; by default about a million logits, and at least 64
-            labels. Results depend on it only through rounding.
+        label_block: how many labels to compute at a time; by default as many as give about a million logits, but at
+            least 64. Results depend on it only through rounding.
 
     Example:
         >>> features, weight = torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.5]])
@@ -55,7 +55,7 @@ class LinearLogits:
     refusal: ClassVar[str] = (
         ", which this function does not take: call its `dense()` (`shortlist losses` lists the losses that take one)"
     )
-    """The hint of functions that need a tensor."""
+    """Hint for the error message of functions that need a tensor."""
 
     def __init__(
         self, features: Tensor, weight: Tensor, bias: Tensor | None = None, *, label_block: int | None = None
@@ -93,7 +93,7 @@ class LinearLogits:
 
     @property
     def device(self) -> torch.device:
-        """Where the features are."""
+        """The device of the features."""
         return self.features.device
 
     def dense(self) -> Tensor:
@@ -133,7 +133,7 @@ class LinearLogits:
         return features, self.weight, bias
 
     def stand_in(self) -> Tensor:
-        """A tensor of this shape, in the dtype to compute in, with one number in memory: for checks of arguments."""
+        """A tensor of this shape and the compute dtype that stores one number; for argument checks."""
         dtype = torch.promote_types(self.dtype, torch.float32)
         return self.features.detach().new_zeros((), dtype=dtype).expand(self.shape)
 

@@ -1,4 +1,4 @@
-"""Operators that can be differentiated once: a second derivative raises instead of silently missing a term."""
+"""Operators that can be differentiated once; a second derivative raises instead of silently losing a term."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Backward = Callable[..., tuple[Tensor | None, ...]]
 
 
 def once_differentiable(backward: Backward) -> Backward:
-    """Decorate the backward of a ``Function``, like torch's decorator of this name, but so that ``grad`` raises too.
+    """Decorate the backward of a ``Function`` like torch's decorator of this name, but make ``grad`` raise, too.
 
-    Torch attaches the error to tensors that ``torch.autograd.grad`` need not visit. Here it is attached to the
-    gradients and to the saved tensors, through which the inputs are reached.
+    Torch attaches the error to tensors that ``torch.autograd.grad`` may skip. This decorator attaches it to the
+    gradients and to the saved tensors, which lie on every path to the inputs.
     """
 
     @wraps(backward)

@@ -1,7 +1,7 @@
-"""The processes that share the labels of each row: one that holds all of them, or several with a shard each.
+"""The processes that share the labels of each row: one with all labels, or several with a shard each.
 
-Every process runs the same code on its local labels. Whatever they must agree on is reduced over the process group, and
-only reduced values may steer the computation: otherwise one process would wait for the others forever.
+Every process runs the same code on its local labels. Values that must agree are reduced over the process group, and
+control flow may depend only on reduced values; otherwise processes could wait for each other forever.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 class OneProcess:
-    """All labels are here."""
+    """This process holds all labels."""
 
     first = 0
     group = None
 
     def total_labels(self, local: int) -> int:
-        """How many labels there are on all processes, given how many are local."""
+        """The total number of labels over all processes, given the local number."""
         return local
 
     def local_labels(self, labels: Labels) -> Labels:
-        """The entries of local labels, numbered from the first of these."""
+        """The entries of the local labels, with label indices relative to the first one."""
         return labels
 
     def local_values(self, values: Tensor, dim: int = -1) -> Tensor:
-        """The local part of a tensor that every process holds, with all labels (or size 1) along ``dim``."""
+        """The local part of a replicated tensor with all labels (or size 1) along ``dim``."""
         return values
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over the processes, the same on each. The gradient passes unchanged."""
+        """The sum over the processes, the same on each. The gradient passes through unchanged."""
         return values
 
     def max(self, values: Tensor) -> Tensor:
@@ -48,19 +48,19 @@ class OneProcess:
         return values
 
     def copy(self, values: Tensor) -> Tensor:
-        """Values that all processes hold, for use with local labels: gradients are summed over the processes."""
+        """Replicated values for use with local labels: gradients are summed over the processes."""
         return values
 
     def gather_columns(self, values: Tensor) -> Tensor:
-        """The columns of all processes side by side, without a gradient."""
+        """The columns of all processes, concatenated, without a gradient."""
         return values
 
     def replicate(self, values: Tensor) -> Tensor:
-        """A result that all processes share, as the user gets it."""
+        """Wrap a replicated result for the user."""
         return values
 
     def shard(self, values: Tensor, dim: int = -1) -> Tensor:
-        """A result with local labels along ``dim``, as the user gets it."""
+        """Wrap a result with local labels along ``dim`` for the user."""
         return values
 
 
@@ -68,7 +68,7 @@ ONE_PROCESS = OneProcess()
 
 
 class ProcessShards(NamedTuple):
-    """This process holds ``count`` of ``total`` labels, from ``first`` on. Methods as in `OneProcess`."""
+    """This process holds ``count`` of ``total`` labels, starting at ``first``. Same methods as `OneProcess`."""
 
     mesh: DeviceMesh
     group: Any
@@ -85,7 +85,7 @@ class ProcessShards(NamedTuple):
     def local_values(self, values: Tensor, dim: int = -1) -> Tensor:
         if values.shape[dim] == 1 and self.total != 1:
             return values
-        # Each process differentiates its own part only.
+        # Each process differentiates only its own part.
         values = self.copy(values) if values.requires_grad else values
         return values.narrow(dim, self.first, self.count)
 
@@ -126,12 +126,12 @@ Processes = OneProcess | ProcessShards
 
 
 def processes_of(x: Tensor, dim: int = -1, *, name: str = "logits") -> Processes:
-    """Who holds the labels of ``x`` along ``dim``: a DTensor is sharded, any other tensor is all here."""
+    """The processes that hold the labels of ``x`` along ``dim``: several for a DTensor, one for any other tensor."""
     return shards_of(x, dim, name=name) if is_dtensor(x) else ONE_PROCESS
 
 
 def shards_of(x: Tensor, dim: int = -1, *, name: str = "logits") -> ProcessShards:
-    """Which labels of the DTensor ``x`` are here. Refuses tensors that are not sharded along their labels alone."""
+    """The local labels of the DTensor ``x``. Raises unless it is sharded along the labels only."""
     mesh, placements = x.device_mesh, x.placements  # pyright: ignore[reportAttributeAccessIssue]
     check_axis(x, dim, name=name)
     if mesh.ndim != 1:
@@ -157,19 +157,19 @@ def shards_of(x: Tensor, dim: int = -1, *, name: str = "logits") -> ProcessShard
 
 
 def shards_on(mesh: DeviceMesh, total: int) -> ProcessShards:
-    """Which of ``total`` labels this process holds if they are sharded over a one-dimensional mesh."""
+    """The labels of this process if ``total`` labels are sharded over a one-dimensional mesh."""
     step = math.ceil(total / mesh.size())
     first = min(mesh.get_local_rank() * step, total)
     return ProcessShards(mesh, mesh.get_group(), first, min(step, total - first), total)
 
 
 def to_local(x: Tensor) -> Tensor:
-    """The part of a DTensor that is on this process, differentiable."""
+    """The local part of a DTensor, differentiable."""
     return x.to_local()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def local_part(values: Tensor, shards: ProcessShards, dim: int, *, like: Tensor, name: str) -> Tensor:
-    """Local labels of ``values``: a plain tensor that every process holds, or a DTensor sharded as ``like`` is."""
+    """Local labels of ``values``: a plain replicated tensor, or a DTensor sharded like ``like``."""
     if not is_dtensor(values):
         axis = dim % like.ndim - like.ndim
         return values if values.ndim < -axis else shards.local_values(values, axis)
@@ -183,12 +183,12 @@ def local_part(values: Tensor, shards: ProcessShards, dim: int, *, like: Tensor,
 
 
 def is_replicated(values: Tensor) -> bool:
-    """Whether a DTensor is whole on every process."""
+    """Whether a DTensor is replicated."""
     return all(placement.is_replicate() for placement in values.placements)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def replicated(values: Tensor, name: str) -> Tensor:
-    """``values`` as a plain tensor that every process holds."""
+    """``values`` as a plain replicated tensor."""
     if not is_dtensor(values):
         return values
     if not is_replicated(values):
@@ -198,12 +198,12 @@ def replicated(values: Tensor, name: str) -> Tensor:
 
 
 def all_sum(values: Tensor, group: Any) -> Tensor:
-    """The sum over the processes, the same on each. They all continue alike, so the gradient passes unchanged."""
+    """The sum over the processes, the same on each. All continue identically, so the gradient passes unchanged."""
     return values if group is None else _AllSum.apply(values, group)
 
 
 def copy_to_group(values: Tensor, group: Any) -> Tensor:
-    """Values that all processes hold, for use with local labels: the gradients of all processes are summed."""
+    """Replicated values for use with local labels: the backward pass sums gradients over the processes."""
     return values if group is None else _CopyToGroup.apply(values, group)
 
 
@@ -217,7 +217,7 @@ def all_max(values: Tensor, group: Any) -> Tensor:
 
 
 def _reduced(values: Tensor, group: Any) -> Tensor:
-    # Half precision would lose digits with every process.
+    # In half precision, every process would add rounding error.
     result = values.detach().to(torch.float32 if values.dtype in HALF else values.dtype, copy=True)
     result = result.contiguous()
     dist.all_reduce(result, group=group)

@@ -1,8 +1,8 @@
 """Reductions over recomputed blocks of labels, as a differentiable operator.
 
-A loss over `LinearLogits` needs two things: the logits of a few pairs of row and label, and a few sums over all labels.
-The forward pass accumulates both over blocks without a graph; the backward pass recomputes each block and adds its
-gradient to those of features, weight and bias. Everything after that is plain autograd.
+A loss over `LinearLogits` needs two things: the logits of a few (row, label) pairs, and a few sums over all labels. The
+forward pass accumulates both over blocks without a graph; the backward pass recomputes each block and adds its gradient
+to those of features, weight and bias. Everything else is plain autograd.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from shortlist.label_axis.processes import Processes
 from shortlist.labels import Labels
 
 BlockGradient = Callable[[Tensor, int], Tensor]
-"""From the logits of a block, which it may overwrite, and its first label to the gradient in these logits."""
+"""Maps a block of logits, which it may overwrite, and its first label to the gradient of these logits."""
 
 
 class BlockReduction(Protocol):
-    """Sums over all labels of each row, or over all rows of each label, and their gradient in the logits."""
+    """Sums over all labels of each row, or over all rows of each label, and their gradient w.r.t. the logits."""
 
     bounded: ClassVar[bool]
     """Whether infinite logits are clipped to a finite range."""
 
     def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """The sums that have a gradient, and other outputs; it stores whatever ``gradient`` needs."""
+        """The differentiable sums and other outputs; stores whatever ``gradient`` needs."""
         ...
 
     def gradient(self, *upstream: Tensor) -> BlockGradient:
-        """The gradient in the logits, given that in the sums."""
+        """The gradient w.r.t. the logits, given that w.r.t. the sums."""
         ...
 
 
 def reduce_blocks(logits: LinearLogits, pairs: Labels, hidden: Labels, reduction: BlockReduction) -> tuple[Tensor, ...]:
-    """The logits of the pairs ``(m,)``, and the outputs of the reduction, which leaves out ``hidden`` pairs.
+    """The logits of the pairs ``(m,)`` and the outputs of the reduction, which excludes ``hidden`` pairs.
 
-    Pairs number the local labels of this process. Per-row outputs are the same on all processes.
+    Pairs use local label indices. Per-row outputs are the same on all processes.
     """
     plan = _Plan(logits.dtype, logits.label_block, logits.processes, pairs, hidden, reduction)
     return _ReduceBlocks.apply(*logits.local_layer(), plan)
 
 
 class _Plan(NamedTuple):
-    """All arguments but the tensors of the layer."""
+    """All arguments except the tensors of the layer."""
 
     dtype: torch.dtype
     label_block: int | None
@@ -104,10 +104,10 @@ class _ReduceBlocks(Function):
 
 
 class _LayerGradient:
-    """The gradients in features, weight and bias, where they are needed."""
+    """The required gradients of features, weight and bias."""
 
     def __init__(self, features: Tensor, weight: Tensor, bias: Tensor | None, needed: tuple[bool, ...]) -> None:
-        # Sums over many blocks are not rounded to half precision in between.
+        # Accumulate over blocks without rounding to half precision in between.
         summed = torch.promote_types(features.dtype, torch.float32)
         self._features = torch.zeros_like(features, dtype=summed) if needed[0] else None
         self._dtype = features.dtype

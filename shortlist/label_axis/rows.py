@@ -1,4 +1,4 @@
-"""The arguments that all projections share: logits as rows of floats, and one ``k`` per row."""
+"""The arguments shared by all projections: logits as rows of floats, and one ``k`` per row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBERS = (int, float, Real, torch.SymInt, torch.SymFloat)
 
 
 class Rows(NamedTuple):
-    """Logits with the label axis last, in a precision fit for solving, and ``k`` as a column beside them."""
+    """Logits with the label axis last, in a precision suitable for solving, and ``k`` as a column."""
 
     logits: Tensor
     k: Tensor
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
 
     @property
     def shards(self) -> ProcessShards | None:
-        """The processes, if there are several."""
+        """The processes, if there is more than one."""
         return None if isinstance(self.processes, OneProcess) else self.processes
 
     def restore(self, result: Tensor, like: Tensor, dim: int) -> Tensor:
@@ -43,11 +43,11 @@ class Rows(NamedTuple):
 
 
 def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None) -> Rows:
-    """Check the arguments and bring them to one shape.
+    """Check the arguments and normalize their shapes.
 
     Args:
-        logits: any shape with at least one axis, floating; or a DTensor sharded along ``dim``, of which the local
-            labels are taken.
+        logits: any shape with at least one axis, floating; or a DTensor sharded along ``dim``, whose local labels are
+            used.
         k: a number in [0, n], or a tensor with one value per row: the shape of ``logits`` without ``dim``
             (or with size 1 there), or anything that broadcasts to it.
         dim: the label axis.
@@ -72,7 +72,7 @@ def flat_rows(x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
 def _as_local_rows(logits: Tensor, k: float | Tensor, dim: int, mask: Tensor | None) -> Rows:
     shards = shards_of(logits, dim)
     k = replicated(k, "k") if isinstance(k, Tensor) else k
-    # The checks only read shapes, so tensors without memory stand for what no process holds.
+    # The checks only read shapes, so meta tensors represent what no process holds.
     if mask is not None:
         _check_mask(mask, logits)
     whole = torch.empty(logits.shape, dtype=logits.dtype, device="meta")
@@ -83,7 +83,7 @@ def _as_local_rows(logits: Tensor, k: float | Tensor, dim: int, mask: Tensor | N
     rows = solvable(moved(local, dim, -1))
     if not isinstance(k, Tensor):
         column = rows.new_full(column.shape, k)
-    elif column.is_meta:  # a tensor without dimensions
+    elif column.is_meta:  # a 0-dimensional tensor
         column = k.to(rows).reshape(column.shape)
     return Rows(rows, column, shards)
 

@@ -1,4 +1,4 @@
-"""The largest logits of each row, collected while blocks of labels pass by."""
+"""The largest logits of each row, accumulated over blocks of labels."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shortlist.label_axis.processes import Processes
 NO_LABEL = 1 << 62
 
 _GROUP = 16
-"""Labels per group when searching for the largest."""
+"""Number of labels per group in the search for the largest."""
 
 
 @dataclass
 class RunningTopK:
-    """The ``k`` largest so far in descending order; fewer until there are as many.
+    """The ``k`` largest so far in descending order; fewer until ``k`` were seen.
 
-    If ``stable``, ties are kept and ordered by ascending label; otherwise, which of them are kept is undefined.
+    If ``stable``, ties are ordered by ascending label; otherwise, the choice among ties is undefined.
     """
 
     k: int
@@ -31,7 +31,7 @@ class RunningTopK:
 
     @classmethod
     def empty(cls, rows: int, k: int, like: Tensor, *, stable: bool) -> RunningTopK:
-        """Nothing yet, for values with the dtype and device of ``like``."""
+        """An empty state for values with the dtype and device of ``like``."""
         values = like.new_empty((rows, 0))
         return cls(k, stable, values, values.long())
 
@@ -39,23 +39,23 @@ class RunningTopK:
         """Add a block of logits whose first label is ``start``.
 
         Returns:
-            ``(B, m)``: values that were dropped, from the block's largest and from those kept before. In ``x`` the
-            block's largest are replaced by -inf, so the two together hold everything that is not kept.
+            ``(B, m)``: dropped values, from the block's largest and from those kept before. The block's largest are
+            replaced by -inf in ``x``, so ``x`` and the result together contain everything that is not kept.
         """
         select = _leading if self.stable else _largest
         values, columns = select(x, min(self.k, x.shape[1]))
         x.scatter_(1, columns, -math.inf)
-        # Earlier blocks have smaller labels and come first.
+        # Earlier blocks have smaller labels, so they come first.
         dropped, _ = self._merge(torch.cat([self.values, values], 1), torch.cat([self.labels, columns + start], 1))
         return dropped
 
     def merge_processes(self, processes: Processes) -> tuple[Tensor, Tensor]:
-        """Keep the largest over all processes, which must number labels globally.
+        """Keep the largest over all processes, which must use global label indices.
 
         Returns:
-            ``(B, m)``: the values and labels that were dropped, on any process.
+            ``(B, m)``: the values and labels dropped on any process.
         """
-        # Every process sends equally many; padding has a label of its own, after all others.
+        # Every process sends the same number; padding uses an extra label after all others.
         short = self.k - self.values.shape[1]
         values = processes.gather_columns(pad(self.values, (0, short), value=-math.inf))
         labels = processes.gather_columns(pad(self.labels, (0, short), value=NO_LABEL))
@@ -63,7 +63,7 @@ class RunningTopK:
         return self._merge(values.gather(1, order), labels.gather(1, order))
 
     def _merge(self, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep the largest of these; equal values must come in the order of their labels."""
+        """Keep the largest of these; ties must be ordered by label."""
         values, order = values.sort(dim=1, descending=True, stable=True)
         labels = labels.gather(1, order)
         self.values, self.labels = values[:, : self.k], labels[:, : self.k]
@@ -81,7 +81,7 @@ def _leading(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     columns = columns[:, :k].gather(1, order)
     ordered, order = values[:, :k].gather(1, order).sort(dim=1, descending=True, stable=True)
     columns = columns.gather(1, order)
-    # Where a tie crosses the last place, it is undefined which of the equal labels were found.
+    # If a tie crosses rank k, the search may have found any of the tied labels.
     tied = (values[:, k] == values[:, k - 1]).nonzero().squeeze(1)
     if len(tied):
         columns[tied] = x[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
@@ -91,7 +91,7 @@ def _leading(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values and columns of the ``k`` largest in descending order.
 
-    They lie in the k groups with the largest maxima: a label outside has k of these at or above it.
+    They lie in the k groups with the largest maxima: for a label outside, those k maxima are at least as large.
     """
     groups = x.shape[1] // _GROUP
     if k >= groups:

@@ -1,4 +1,4 @@
-"""The one reading of labels, made once per call: every loss, metric and set rule takes its target as `Labels`."""
+"""Parse targets once per call into `Labels`, which every loss, metric and set rule uses."""
 
 from shortlist.labels.labels import Labels
 from shortlist.labels.reading import TargetForm, list_labels, read_labels, stored_entries, target_form

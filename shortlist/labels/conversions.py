@@ -1,4 +1,4 @@
-"""Conversions between the forms of a target, and the few sums that losses need of one."""
+"""Conversions between the forms of a target, and the few sums over positives that losses need."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from shortlist.labels.reading import TargetForm, list_labels, read_labels, store
 def check_target(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> TargetForm:
     """Recognize the form of ``target`` and check its values; this synchronizes with the device.
 
-    Refused are labels outside [0, n), a label after a -1, a label named twice in a row, and multi-hot values other
-    than 0, 1 and negative ones: soft targets, which `sum_over_positives` takes as weights, do not pass.
+    Rejects labels outside [0, n), a label after a -1, a duplicate label in a row, and multi-hot values other than 0, 1
+    and negative numbers. Soft targets, which `sum_over_positives` treats as weights, are therefore rejected.
 
     Args:
         target, num_labels, row_dims, name: as in `target_form`.
@@ -25,7 +25,7 @@ def check_target(target: Tensor, num_labels: int, *, row_dims: int = 1, name: st
         The form.
 
     Raises:
-        ValueError: for a value, naming its row; else as `target_form`.
+        ValueError: for an invalid value, naming its row; otherwise as `target_form`.
 
     Example:
         >>> check_target(torch.tensor([[2, 0], [1, -1]]), 3)
@@ -40,7 +40,7 @@ def check_target(target: Tensor, num_labels: int, *, row_dims: int = 1, name: st
 
 
 def to_class_indices(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> Tensor:
-    """Convert labels to class indices; ValueError unless each row has one positive and nothing unknown.
+    """Convert labels to class indices; raise ValueError unless each row has one positive and no unknown label.
 
     Args:
         target, num_labels, row_dims, name: as in `target_form`.
@@ -65,15 +65,15 @@ def to_class_indices(target: Tensor, num_labels: int, *, row_dims: int = 1, name
 
 
 def to_pairs(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> tuple[Tensor, Tensor]:
-    """List the positive labels one by one; ValueError if one is unknown.
+    """List all positive labels; raise ValueError if a label is unknown.
 
-    Index lists are as wide as their longest row; this takes as many numbers as there are labels.
+    Unlike index lists, which are as wide as their longest row, this stores each label once.
 
     Args:
         target, num_labels, row_dims, name: as in `target_form`.
 
     Returns:
-        The row of each, all row dimensions taken together, and the label: ``(m,)`` int64, ascending by row and label.
+        The flat row index and the label of each positive: ``(m,)`` int64, ascending by row, then by label.
 
     Example:
         >>> to_pairs(torch.tensor([[2, 0], [1, -1]]), 3)
@@ -85,7 +85,7 @@ def to_pairs(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = 
 
 
 def to_index_lists(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> Tensor:
-    """Convert labels to padded index lists; ValueError if one is unknown.
+    """Convert labels to padded index lists; raise ValueError if a label is unknown.
 
     Args:
         target, num_labels, row_dims, name: as in `target_form`.
@@ -132,7 +132,7 @@ def to_sparse(
     dtype: torch.dtype = torch.float32,
     layout: torch.layout = torch.sparse_coo,
 ) -> Tensor:
-    """Convert labels to a sparse multi-hot; from index forms, without a dense one in between.
+    """Convert labels to a sparse multi-hot; index forms are converted without a dense intermediate.
 
     Args:
         target, num_labels: as in `target_form`; there must be one row dimension.
@@ -140,7 +140,7 @@ def to_sparse(
         layout: ``torch.sparse_coo`` (then coalesced) or ``torch.sparse_csr``.
 
     Returns:
-        ``(rows, n)``; stores 1 for present and -1 for unknown, nothing else.
+        ``(rows, n)``; stores only 1 for present and -1 for unknown.
 
     Example:
         >>> to_sparse(torch.tensor([2, 0]), 3)
@@ -155,7 +155,7 @@ def to_sparse(
     values = _hot_values(entries, dtype)
     indices = torch.stack(entries.pairs())
     size = (*entries.row_shape, num_labels)
-    # The indices are checked, and torch would warn or check again.
+    # The indices are already checked; torch would warn or check again.
     coo = torch.sparse_coo_tensor(indices, values, size, is_coalesced=True, check_invariants=False)
     if layout == torch.sparse_coo:
         return coo
@@ -165,7 +165,7 @@ def to_sparse(
 
 
 def _hot_values(entries: Labels, dtype: torch.dtype) -> Tensor:
-    """1 for each entry that is present, -1 for each that is unknown."""
+    """1 for each present entry, -1 for each unknown entry."""
     if dtype != torch.bool and not dtype.is_floating_point:
         raise TypeError(f"`dtype` must be bool or floating; got {dtype}.")
     if dtype == torch.bool:
@@ -176,9 +176,9 @@ def _hot_values(entries: Labels, dtype: torch.dtype) -> Tensor:
 def sum_over_positives(values: Tensor, target: Tensor) -> Tensor:
     """Sum of each row's values at its positive labels, in O(labels) for index and sparse forms.
 
-    Labels that are absent, unknown or padding contribute 0 whatever their value, infinities included, and get
-    gradient 0. Floating multi-hots are weights: where a soft target is 0.3, the sum takes 0.3 times the value.
-    `check_target` refuses soft targets; this function does not check.
+    Absent, unknown and padding labels contribute 0 regardless of their value, even if infinite, and get gradient 0.
+    Floating multi-hots are weights: a soft target of 0.3 contributes 0.3 times the value. Unlike `check_target`, this
+    function does not reject soft targets.
 
     Args:
         values: ``(*rows, n)``, floating.
@@ -188,8 +188,8 @@ def sum_over_positives(values: Tensor, target: Tensor) -> Tensor:
         ``(*rows,)`` with the dtype of ``values``, twice differentiable in them.
 
     Raises:
-        TypeError: for ``values`` that are not floating; else as `target_form`.
-        ValueError: for rows that differ; else as `target_form`.
+        TypeError: if ``values`` is not floating; otherwise as `target_form`.
+        ValueError: if the rows differ; otherwise as `target_form`.
 
     Example:
         >>> values = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, -torch.inf]])
@@ -204,12 +204,12 @@ def sum_over_positives(values: Tensor, target: Tensor) -> Tensor:
         raise ValueError("`values` must have at least 1 dimension, the labels; got 0.")
     labels = read_labels(target, values.shape, dtype=values.dtype, like="values")
     own, present = labels.at(values.reshape(labels.num_rows, values.shape[-1])), labels.present
-    # Replaced before the product, because 0 * inf is NaN.
+    # Replace values before multiplying, because 0 * inf is NaN.
     return labels.sum_along(torch.where(present > 0, own, 0) * present).reshape(labels.row_shape)
 
 
 def count_positives(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor:
-    """Count each row's positive labels; in soft targets, all that are above 0.
+    """Count each row's positive labels; in soft targets, all above 0.
 
     Args:
         target, num_labels, row_dims: as in `target_form`.
@@ -226,7 +226,7 @@ def count_positives(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Te
 
 
 def count_known(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor:
-    """Count each row's labels that are not unknown.
+    """Count each row's known labels.
 
     Args:
         target, num_labels, row_dims: as in `target_form`.
@@ -245,16 +245,16 @@ def count_known(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor
 
 
 def fill_unknown(values: Tensor, target: Tensor, fill: float) -> Tensor:
-    """Replace the values of unknown labels by ``fill``, without a mask for the sparse form.
+    """Replace the values of unknown labels by ``fill``; the sparse form needs no dense mask.
 
     Args:
         values: ``(*rows, n)``, floating.
         target: labels in any form, for the same rows and n.
-        fill: the value of unknown labels; no gradient goes there.
+        fill: the value for unknown labels; they get no gradient.
 
     Returns:
-        Shaped like ``values``, twice differentiable in them; ``values`` themselves if nothing is unknown and
-        that is free to know.
+        Shaped like ``values``, twice differentiable in them; ``values`` itself if nothing is unknown and checking this
+        needs no synchronization.
 
     Example:
         >>> fill_unknown(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[1.0, -1.0, 0.0]]), 0)
@@ -273,14 +273,14 @@ def fill_unknown(values: Tensor, target: Tensor, fill: float) -> Tensor:
 
 
 def unknown_mask(target: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor | None:
-    """Mark the labels that are unknown.
+    """Return a mask of the unknown labels.
 
     Args:
         target, num_labels, row_dims: as in `target_form`.
 
     Returns:
-        ``(*rows, n)`` bool, dense also for the sparse form; None if the form cannot express "unknown": class
-        indices, index lists, and bool of either layout.
+        ``(*rows, n)`` bool, dense even for the sparse form; None if the form cannot express "unknown": class indices,
+        index lists, and bool tensors of either layout.
 
     Example:
         >>> unknown_mask(torch.tensor([[1.0, -1.0, 0.0]]), 3)

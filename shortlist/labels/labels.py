@@ -1,4 +1,4 @@
-"""`Labels`: what a target says about the labels of each row, whatever its form."""
+"""`Labels`: the labels of each row, independent of the form of the target."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from shortlist.tensors import holds
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Labels of all rows, as entries: pairs of a row and a label, each with a value.
+    """The labels of all rows as entries: (row, label) pairs with a value.
 
-    Labels without an entry are absent, so a few entries stand for rows of any length. There are three layouts:
+    Labels without an entry are absent, so a few entries can represent rows of any length. There are three layouts:
 
     - *listed*: the entries of all rows one after the other. Used where values may be read, and for sparse targets.
     - *padded* (``width`` is a number): every row has ``width`` entries, in the order of the rows. Used for index forms
@@ -27,17 +27,17 @@ class Labels:
       many positives or whose values may not be read.
 
     Attributes:
-        row_shape: the shape of the rows; their flat number is ``num_rows``.
+        row_shape: the shape of the rows; ``num_rows`` is their flat count.
         num_labels: n.
         rows: ``(m,)`` int64, the flat row of each entry.
         labels: ``(m,)`` int64, the label of each entry.
         values: ``(m,)``, dense ``(num_rows, n)``: above 0 present (1, or a soft target), negative unknown, 0 absent.
         listed: ``(m,)`` bool, False for an entry whose label is absent after all; None if there is none.
-        width: how many entries each row has, if that is fixed.
-        slots: how many labels a row of the target had room for, if it is an index form.
+        width: the number of entries per row, if fixed.
+        slots: the number of labels that a row of an index-form target can hold.
         has_unknown: whether a value may be negative.
         soft: whether a positive value may differ from 1.
-        name: what error messages call the target.
+        name: the target's name in error messages.
     """
 
     row_shape: torch.Size
@@ -54,7 +54,7 @@ class Labels:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are, all row dimensions taken together."""
+        """The number of rows over all row dimensions."""
         return math.prod(self.row_shape)
 
     @property
@@ -73,17 +73,17 @@ class Labels:
         """The index of each entry in the flattened ``(num_rows, n)``; past the end for a label out of range."""
         rows, labels = self.pairs()
         n = self.num_labels
-        # The flat index of a label out of range would be that of another row's label.
+        # Without this, a label out of range would have the flat index of another row's label.
         return torch.where((labels >= 0) & (labels < n), rows * n + labels, self.num_rows * n)
 
     @property
     def present(self) -> Tensor:
-        """How much each entry counts as a positive; 0 if it is unknown, absent or padding."""
+        """The weight of each entry as a positive; 0 if it is unknown, absent or padding."""
         return self.values.clamp(min=0) if self.has_unknown else self.values
 
     @property
     def absent(self) -> Tensor | None:
-        """How much each entry counts as a negative: one minus a soft target. None if no entry does."""
+        """The weight of each entry as a negative: one minus a soft target. None if all are zero."""
         present = self.present
         if not self.is_dense:
             return present.sign() - present if self.soft else None
@@ -100,12 +100,12 @@ class Labels:
         return (self.values.detach() > 0).to(self.values.dtype)
 
     def known(self) -> Tensor | int:
-        """How many labels of all rows are not unknown."""
+        """The number of known labels in all rows."""
         total, unknown = self.num_rows * self.num_labels, self.unknown
         return total if unknown is None else total - unknown.sum()
 
     def weights(self, weight: Tensor) -> Tensor:
-        """Of one weight per label ``(n,)``, that of each entry."""
+        """Gather weights ``(n,)`` at the label of each entry."""
         return weight if self.labels is None else weight[self.labels]
 
     def at(self, table: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class Labels:
         if self.is_dense:
             return values.sum(2 + axis)
         more = values.shape[1:]
-        if self.width is not None and axis == -1:  # adds in a fixed order
+        if self.width is not None and axis == -1:  # sums in a fixed order
             return values.reshape(self.num_rows, self.width, *more).sum(1)
         # Sequential additions lose digits in float32.
         wide = torch.float32 if values.device.type == "mps" else torch.float64
@@ -130,7 +130,7 @@ class Labels:
         return total.index_add(0, self._line(axis), values.to(wide)).to(values.dtype)
 
     def max_along(self, values: Tensor, axis: int, lowest: float) -> Tensor:
-        """The maximum of one value per entry over rows or labels, ``lowest`` where there is none."""
+        """The maximum of one value per entry over rows or labels; ``lowest`` if there are no entries."""
         if self.is_dense and values.shape[axis]:
             return values.amax(axis)
         none = values.new_full((self._size(axis),), lowest)
@@ -148,7 +148,7 @@ class Labels:
 
     @cached_property
     def counts(self) -> Tensor:
-        """How many entries each row of a list has, ``(num_rows,)`` int64."""
+        """The number of entries in each row of a list, ``(num_rows,)`` int64."""
         return torch.bincount(self.pairs()[0], minlength=self.num_rows)
 
     def index_lists(self) -> Tensor:
@@ -163,7 +163,7 @@ class Labels:
     # Some of the entries.
 
     def as_list(self) -> Labels:
-        """The present and the unknown labels one by one; their number is read from the device."""
+        """The present and the unknown labels as a list; reading their number synchronizes with the device."""
         if not self.is_dense:
             return self.only(self.values != 0)
         rows, labels = self.values.nonzero(as_tuple=True)
@@ -178,12 +178,12 @@ class Labels:
         )
 
     def positives(self) -> Labels:
-        """The entries that are present; their number is read from the device."""
+        """The present entries; reading their number synchronizes with the device."""
         entries = self.as_list()
         return replace(entries.only(entries.values > 0), has_unknown=False, listed=None)
 
     def __len__(self) -> int:
-        """How many rows there are along the first row dimension."""
+        """The number of rows along the first row dimension."""
         return self.row_shape[0]
 
     def __getitem__(self, which: slice) -> Labels:
@@ -206,19 +206,19 @@ class Labels:
         return replace(part, labels=labels[inside] - start, num_labels=count)
 
     def by_label(self) -> Labels:
-        """The present and the unknown labels one by one, in ascending order of labels, then of rows."""
+        """The present and the unknown labels as a list, sorted by label, then by row."""
         entries = replace(self.as_list(), listed=None)
-        # Two stable sorts, because one by label * rows + row can overflow.
+        # Use two stable sorts, because a single key label * rows + row can overflow.
         entries = entries.only(entries.pairs()[0].argsort(stable=True))
         return entries.only(entries.pairs()[1].argsort(stable=True))
 
     def between(self, start: int, stop: int) -> slice:
-        """Of entries in the order of `by_label`, those with labels in [start, stop)."""
+        """The entries with labels in [start, stop), for entries sorted as by `by_label`."""
         first, last = np.searchsorted(self._host_labels, (start, stop))
         return slice(int(first), int(last))
 
     def in_block(self, start: int, width: int) -> tuple[slice, Tensor]:
-        """Of entries in the order of `by_label`, those in the block of ``width`` labels from ``start`` on, and their
+        """The entries in the block of ``width`` labels from ``start``, for entries sorted as by `by_label`, and their
         indices in the flattened block ``(num_rows, width)``.
         """
         chosen = self.between(start, start + width)
@@ -230,8 +230,8 @@ class Labels:
     def one_class(self) -> tuple[Tensor, Tensor | None]:
         """The one positive of each row, ``(*rows, 1)`` (0 if there is none), and 1 or 0 for rows with or without.
 
-        Without the second where every row has a class. Two positives in a row raise where reading values is free, and
-        make the row count as NaN elsewhere.
+        The second is None if every row has a class. Two positives in a row raise if reading values needs no
+        synchronization; otherwise the second value of that row is NaN.
         """
         if self.slots not in (None, 1):
             raise ValueError(
@@ -246,7 +246,7 @@ class Labels:
             last, several = positive.to(self.values.dtype).argmax(-1), positive.sum(-1) > 1
             found = positive.any(-1)
         else:
-            # By the first and the last: where values are not read, one label may be named twice.
+            # Compare the first and the last: if values are not read, a label may be listed twice.
             rows, labels = self.pairs()
             none = labels.new_full((self.num_rows,), -1)
             first = (none + 1 + n).scatter_reduce(0, rows, torch.where(positive, labels, n), "amin")
@@ -270,7 +270,7 @@ class Labels:
         return str(index[0] if len(index) == 1 else index)
 
     def refuse(self, bad: Tensor, rule: str) -> None:
-        """Raise for the first bad entry; ``rule`` may hold ``{value}``."""
+        """Raise for the first bad entry; ``rule`` may contain ``{value}``."""
         if bad.any():
             i = int(bad.nonzero()[0])
             rows, labels = self.pairs()
@@ -278,7 +278,7 @@ class Labels:
             raise ValueError(f"`{self.name}` row {row}: label {int(labels[i])} {rule.format(value=value)}")
 
     def refuse_unknown(self, form: str) -> None:
-        """Raise for the first unknown label, which ``form`` cannot express."""
+        """Raise for the first unknown label; ``form`` cannot express unknown labels."""
         self.refuse(self.values < 0, f"must not be unknown (negative) to become {form}; got {{value}}.")
 
     def _size(self, axis: int) -> int:

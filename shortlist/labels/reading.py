@@ -1,4 +1,4 @@
-"""Reading a target in any of its four forms: as a checked list, or as losses do, without waiting for a device."""
+"""Read a target in any of its four forms: as a checked list or, for losses, without device synchronization."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shortlist.labels.labels import Labels
 from shortlist.tensors import holds, is_plain, may_look
 
 _RARE = 16
-"""A multi-hot is read as a list if at most one entry in this many is present or unknown."""
+"""Read a multi-hot as a list if at most one in this many entries is present or unknown."""
 
 _BLOCK = 1 << 18
-"""Entries that numpy looks at in one go, so that they stay in the cache."""
+"""Number of entries that numpy processes at a time, so that they stay in the cache."""
 
 
 class TargetForm(Enum):
-    """The four forms that labels may take."""
+    """The four forms of labels."""
 
     CLASS_INDICES = "class indices"
     INDEX_LISTS = "index lists"
@@ -39,7 +39,7 @@ def target_form(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str
         target: labels in one of the four forms.
         num_labels: n, the number of labels.
         row_dims: how many leading dimensions are rows: all dimensions of the logits but the last.
-        name: what error messages call the target.
+        name: the target's name in error messages.
 
     Returns:
         The form.
@@ -89,7 +89,7 @@ def target_form(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str
 
 
 def stored_entries(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows, labels and values that a sparse tensor stores, in its own order."""
+    """Rows, labels and values of a sparse tensor, in storage order."""
     if target.layout == torch.sparse_coo:
         # The public accessors need a coalesced tensor, and coalescing synchronizes with the device.
         rows, labels = target._indices()
@@ -101,7 +101,7 @@ def stored_entries(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def check_sparse_rows(target: Tensor, name: str) -> None:
-    """Check row indices (COO) or row pointers (CSR), which torch does not do by default."""
+    """Check row indices (COO) or row pointers (CSR), which torch does not check by default."""
     if target.layout == torch.sparse_coo:
         rows = target._indices()[0]
         outside = rows[(rows < 0) | (rows >= target.shape[0])]
@@ -116,24 +116,24 @@ def check_sparse_rows(target: Tensor, name: str) -> None:
 def list_labels(
     target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target", check: bool = True
 ) -> Labels:
-    """List the present and the unknown labels, in ascending order of rows, then of labels.
+    """List the present and the unknown labels, sorted by row, then by label.
 
-    This reads from the device how many there are. With ``check``, values are read, too: refused are labels outside
-    [0, n), a label after a -1, a label named twice in a row, and multi-hot values other than 0, 1 and negative ones.
+    Reading their number synchronizes with the device. With ``check``, this also rejects labels outside [0, n), a label
+    after a -1, a duplicate label in a row, and multi-hot values other than 0, 1 and negative numbers.
 
     Args:
         target, num_labels, row_dims, name: as in `target_form`.
         check: whether to check the values.
 
     Raises:
-        ValueError: for a bad value, with its row; else as `target_form`.
+        ValueError: for an invalid value, naming its row; otherwise as `target_form`.
     """
     form = target_form(target, num_labels, row_dims=row_dims, name=name)
     if form is TargetForm.SPARSE and check:
-        check_sparse_rows(target, name)  # before the rows are used as indices
+        check_sparse_rows(target, name)  # before using the rows as indices
     entries = _raw_entries(target, form, target.shape[:row_dims], num_labels, name)
     if form is TargetForm.MULTI_HOT and target.dtype == torch.bool:
-        return entries  # in order, and without a value that could be wrong
+        return entries  # already sorted, with no values to check
     if form is TargetForm.INDEX_LISTS and check:
         _refuse_after_padding(target.reshape(entries.num_rows, target.shape[-1]), entries)
     entries = _in_order(entries)
@@ -150,16 +150,16 @@ def list_labels(
 def read_labels(
     target: Tensor, shape: Sequence[int], *, dtype: torch.dtype, name: str = "target", like: str = "logits"
 ) -> Labels:
-    """Read a target as losses do: soft targets pass, and no value is read that would have to be waited for.
+    """Read a target for a loss: accepts soft targets, and never synchronizes with the device.
 
-    Where reading is free, labels out of range, named twice or after a -1 are refused.
+    If reading values needs no synchronization, labels that are out of range, duplicated or after a -1 are rejected.
 
     Args:
         target: labels in any form.
         shape: ``(*rows, n)``, the shape of the logits.
-        dtype: of the entries' values.
-        name: what error messages call the target.
-        like: what error messages call the logits.
+        dtype: dtype of the entries' values.
+        name: the target's name in error messages.
+        like: the logits' name in error messages.
     """
     row_shape, n = torch.Size(shape[:-1]), shape[-1]
     form = target_form(target, n, row_dims=len(row_shape), name=name)
@@ -181,7 +181,7 @@ _INDEX_FORMS = (TargetForm.CLASS_INDICES, TargetForm.INDEX_LISTS)
 
 
 def _raw_entries(target: Tensor, form: TargetForm, row_shape: torch.Size, num_labels: int, name: str) -> Labels:
-    """Everything that may be present or unknown, in the order of the target."""
+    """All entries that may be present or unknown, in the order of the target."""
     num_rows = math.prod(row_shape)
     if form is TargetForm.SPARSE:
         rows, labels, values = stored_entries(target)
@@ -198,7 +198,7 @@ def _raw_entries(target: Tensor, form: TargetForm, row_shape: torch.Size, num_la
 
 
 def nonzero(table: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and columns of what is not 0; numpy finds few among many much faster than torch."""
+    """Rows and columns of nonzero entries; if there are few, numpy is much faster than torch."""
     n = table.shape[-1]
     if table.numel() == 0 or not is_plain(table):
         rows, columns = table.nonzero(as_tuple=True)
@@ -213,12 +213,12 @@ def nonzero(table: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _in_order(entries: Labels) -> Labels:
-    """The entries in ascending order of rows, then of labels."""
+    """The entries sorted by row, then by label."""
     rows, labels = entries.pairs()
     behind = (rows[1:] < rows[:-1]) | ((rows[1:] == rows[:-1]) & (labels[1:] < labels[:-1]))
     if holds(~behind.any()):
         return entries
-    # Two stable sorts, because one by row * n + label can overflow.
+    # Use two stable sorts, because a single key row * n + label can overflow.
     entries = entries.only(labels.argsort(stable=True))
     return entries.only(entries.pairs()[0].argsort(stable=True))
 
@@ -262,7 +262,7 @@ def _read_multi_hot(target: Tensor, row_shape: torch.Size, n: int, dtype: torch.
 
 
 def _signs(values: Tensor) -> tuple[bool, bool]:
-    """Whether values that may be read hold unknown labels, and soft targets."""
+    """Whether readable values contain unknown labels, and whether they contain soft targets."""
     if values.numel() == 0:
         return False, False
     return bool(values.amin() < 0), bool(((values > 0) & (values != 1) | values.isnan()).any())
@@ -290,7 +290,7 @@ def _read_sparse(target: Tensor, row_shape: torch.Size, n: int, dtype: torch.dty
         soft = soft or values.requires_grad
         return Labels(row_shape, n, rows, labels, values, has_unknown=has_unknown, soft=soft, name=name)
     stored = values.detach() != 0
-    if target.layout == torch.sparse_coo and not target.is_coalesced():  # may name a label twice, which is not read
+    if target.layout == torch.sparse_coo and not target.is_coalesced():  # may contain duplicates, which are not checked
         order = labels.argsort(stable=True)
         order = order[rows[order].argsort(stable=True)]
         rows, labels, stored = rows[order], labels[order], stored[order]
@@ -318,7 +318,7 @@ def _read_indices(
             rows, slots = nonzero(table >= 0)
             labels = table[rows, slots]
             return Labels(row_shape, n, rows, labels, torch.ones_like(labels, dtype=dtype), slots=width, name=name)
-    # Sorted, so that padding can repeat the largest label of its row, and a label named twice counts once.
+    # Sort, so that padding can repeat the largest label of its row and a duplicate label counts once.
     ordered = table.sort(-1).values
     largest = ordered[:, -1:]
     labels = torch.where(ordered >= 0, ordered, largest).clamp(min=0)
@@ -339,7 +339,7 @@ def _read_indices(
 
 
 def _refuse_ambiguous(table: Tensor, row_shape: torch.Size, n: int, name: str) -> None:
-    """Refuse a label that a row names twice, and one after a -1. Ascending lists are seen at a glance to be fine."""
+    """Reject duplicate labels in a row and labels after a -1. Strictly ascending lists need no further check."""
     before, after = table[:, :-1], table[:, 1:]
     if ((after >= 0) & (after <= before) | (before < 0) & (after >= 0)).any():
         rows, slots = nonzero(table != -1)
