@@ -57,7 +57,7 @@ LEAST_ENTRIES = 1 << 12
 """The smallest input for a kernel: the first call in a process loads numba, and the very first compiles."""
 
 _MODERATE = 1e12
-"""For scales above this bound or below its inverse, fall back to tensor operations: quotients may leave float32's range."""
+"""Scales above this bound or below its inverse fall back to tensor operations: quotients may leave float32's range."""
 
 
 def use_kernel(scale: float, x: Tensor, *others: Tensor) -> bool:
@@ -85,7 +85,7 @@ def use_kernel(scale: float, x: Tensor, *others: Tensor) -> bool:
 
 
 def use_kernel_backward(scale: float, x: Tensor, gradient: Tensor) -> bool:
-    """The same for a backward pass; kernels cannot be differentiated twice."""
+    """The same for a backward pass, where no kernel is used if the gradient itself may be differentiated."""
     return not torch.is_grad_enabled() and is_plain(gradient) and use_kernel(scale, x, gradient)
 
 
