@@ -22,7 +22,16 @@ from torch import Tensor
 
 from shortlist.functional.lml_exact import exact_dual
 from shortlist.label_axis.axis import HeldLabels, LabelAxis
-from shortlist.label_axis.columns import Columns, Moments, chosen_rows, middle, put, row_moments, scratch, take
+from shortlist.label_axis.columns import (
+    Columns,
+    Moments,
+    chosen_rows,
+    middle,
+    pose_equations,
+    put,
+    scratch,
+    take,
+)
 
 _STEPS = 12
 _PLATEAU_STEPS = 100
@@ -77,18 +86,11 @@ def solve_lml(axis: LabelAxis, k: Tensor, temperature: float) -> Dual:
             present, all are taken.
         temperature: ``T``.
     """
-    sample = axis.sample()
-    sortable = isinstance(axis, HeldLabels) and axis.processes.group is None
-    columns = Columns(axis, sample)
-    k_array = columns.host(k.expand(len(sample), 1))
     with np.errstate(all="ignore"):
-        moments = row_moments(columns, sample, temperature)
-        none, everything = k_array <= 0, k_array >= moments.present
-        invalid = ~((k_array >= 0) & (k_array <= axis.total_labels))
-        trivial = none | everything | invalid
-        # Infinite logits are equal: if they are more than k, they share it and the others get nothing.
-        shared = ~trivial & (moments.infinite >= k_array)
-        search = _Search(columns, np.where(trivial, moments.present / 2, k_array), moments, temperature)
+        equations = pose_equations(axis, k, temperature)
+        columns, sample, moments, k_array, none, everything, invalid, shared, sortable = equations
+        trivial = equations.trivial
+        search = _Search(columns, equations.wanted, moments, temperature)
         search.settled |= trivial | shared
         if k_array.size:
             if sample.shape[-1] and (moments.seen < 0.5 * moments.present).all():

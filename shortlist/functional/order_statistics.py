@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from shortlist.functional.autograd import RowFunction
 from shortlist.functional.noise import noised_mean
-from shortlist.tensors import check_logits, check_number, may_look, moved, solvable
+from shortlist.tensors import check_logits, check_number, may_look, moved, solvable, whole_k
 
 
 def kth_largest(x: Tensor, k: int, *, dim: int = -1) -> Tensor:
@@ -94,15 +93,6 @@ def noised_kth_largest(
 def largest(x: Tensor, k: int) -> Tensor:
     """Indices of the ``k`` largest along the last axis, ``(..., k)``; the last of them is the k-th."""
     return _Largest.run(x.detach(), k)
-
-
-def whole_k(k: int, n: int, *, lowest: int = 1, name: str = "k") -> int:
-    """``k`` as a whole number in [lowest, n]."""
-    if not isinstance(k, Integral | torch.SymInt) or isinstance(k, bool):
-        raise TypeError(f"`{name}` must be a whole number; got {k!r}.")
-    if not lowest <= k <= n:
-        raise ValueError(f"`{name}` must lie in [{lowest}, {n}]; got {k}.")
-    return int(k) if isinstance(k, int) else k
 
 
 class _Largest(RowFunction):

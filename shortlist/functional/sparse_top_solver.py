@@ -15,7 +15,16 @@ import torch
 from torch import Tensor
 
 from shortlist.label_axis.axis import HeldLabels, LabelAxis
-from shortlist.label_axis.columns import Columns, Moments, chosen_rows, middle, put, row_moments, scratch, take
+from shortlist.label_axis.columns import (
+    Columns,
+    Moments,
+    chosen_rows,
+    middle,
+    pose_equations,
+    put,
+    scratch,
+    take,
+)
 from shortlist.tensors import at_most_finite, wide
 
 _STEPS, _HELD_STEPS = 200, 16
@@ -58,18 +67,11 @@ def solve_sparse_top(axis: LabelAxis, k: Tensor, temperature: float) -> Threshol
             present, all are taken.
         temperature: ``T``.
     """
-    sample = axis.sample()
-    sortable = isinstance(axis, HeldLabels) and axis.processes.group is None
-    columns = Columns(axis, sample)
-    k_array = columns.host(k.expand(len(sample), 1))
     with np.errstate(all="ignore"):
-        moments = row_moments(columns, sample, temperature)
-        none, everything = k_array <= 0, k_array >= moments.present
-        invalid = ~((k_array >= 0) & (k_array <= axis.total_labels))
-        trivial = none | everything | invalid
-        # Infinite logits are equal: if they are more than k, they share it and the others get nothing.
-        shared = ~trivial & (moments.infinite >= k_array)
-        search = _Search(columns, np.where(trivial, moments.present / 2, k_array), moments, temperature)
+        equations = pose_equations(axis, k, temperature)
+        columns, sample, moments, k_array, none, everything, invalid, shared, sortable = equations
+        trivial = equations.trivial
+        search = _Search(columns, equations.wanted, moments, temperature)
         search.settled |= trivial | shared
         if k_array.size:
             search.newton(_HELD_STEPS if sortable else _STEPS)

@@ -72,9 +72,7 @@ class Moments(NamedTuple):
     seen: np.ndarray  # number of finite logits in the sample
     top: np.ndarray  # the largest finite logit, or 0
     bottom: np.ndarray  # the smallest
-    mean: (
-        np.ndarray
-    )  # of ``z = (x - top) / T`` over the sample, where labels count as at most `_FARTHEST` below the top
+    mean: np.ndarray  # of ``z = (x - top) / T`` over the sample, where z is at least -`_FARTHEST`
     variance: np.ndarray
     infinite: np.ndarray  # number of logits equal to +inf
     broken: np.ndarray  # whether there is a NaN
@@ -84,6 +82,43 @@ class Moments(NamedTuple):
         """Minus the normal quantile that k of the present labels exceed."""
         share = np.clip(k / np.maximum(self.present, 1), 1e-300, 1 - 1e-16)
         return torch.special.ndtri(torch.from_numpy(share)).numpy()
+
+
+class Equations(NamedTuple):
+    """One equation per row, "the sum of p is k", and which rows have a trivial answer."""
+
+    columns: Columns
+    sample: Tensor
+    moments: Moments
+    k: np.ndarray
+    none: np.ndarray  # k is 0
+    everything: np.ndarray  # no more than k labels are present
+    invalid: np.ndarray  # k is outside [0, n]
+    shared: np.ndarray  # more than k logits are +inf: they share k and the others get nothing
+    sortable: bool  # all labels are at hand, so rows that do not converge can be sorted
+
+    @property
+    def trivial(self) -> np.ndarray:
+        """Rows without a root to search for."""
+        return self.none | self.everything | self.invalid
+
+    @property
+    def wanted(self) -> np.ndarray:
+        """The sum to search for; some value in between for trivial rows."""
+        return np.where(self.trivial, self.moments.present / 2, self.k)
+
+
+def pose_equations(axis: LabelAxis, k: Tensor, temperature: float) -> Equations:
+    """Read what a solver needs to know about the rows of ``axis`` and their ``k``, broadcastable to ``(B, 1)``."""
+    sample = axis.sample()
+    columns = Columns(axis, sample)
+    k_array = columns.host(k.expand(len(sample), 1))
+    moments = row_moments(columns, sample, temperature)
+    none, everything = k_array <= 0, k_array >= moments.present
+    invalid = ~((k_array >= 0) & (k_array <= axis.total_labels))
+    shared = ~(none | everything | invalid) & (moments.infinite >= k_array)
+    sortable = isinstance(axis, HeldLabels) and axis.processes.group is None
+    return Equations(columns, sample, moments, k_array, none, everything, invalid, shared, sortable)
 
 
 def row_moments(columns: Columns, sample: Tensor, temperature: float) -> Moments:
