@@ -91,8 +91,8 @@ def check_logits(logits: Tensor, dim: int = -1) -> None:
         raise TypeError(f"`logits` must be a floating tensor; got {kind}{getattr(logits, 'refusal', '')}.")
     if is_dtensor(logits):
         raise TypeError(
-            "`logits` must be a plain tensor; got a DTensor, which this function does not take: call its "
-            "`full_tensor()` (`shortlist losses` lists the losses that take one)."
+            "`logits` must be a plain tensor; got a DTensor, which this function does not accept: call its "
+            "`full_tensor()` (`shortlist losses` lists the losses that accept one)."
         )
     check_axis(logits, dim)
 

@@ -80,7 +80,7 @@ def describe(hint: Any) -> str:
         return f"a list of {len(inside)}, each {describe(inside[0])}"
     if origin in (tuple, list, Sequence):
         return f"a list, each {describe(inside[0])}"
-    return f"a {getattr(hint, '__name__', hint)}, which no text can be"
+    return f"a {getattr(hint, '__name__', hint)}, which cannot be given as text"
 
 
 def read_value(value: Any, hint: Any, name: str) -> Any:

@@ -136,7 +136,9 @@ def _decide_all(
     if cluster == "local":
         jobs = _num_jobs(jobs, len(waiting) * system.weight.size)
     chunks = _chunks(waiting, jobs or _CLUSTER_WORKERS)
-    advice = "fewer `jobs` need less" if cluster == "local" else "finished sets are in the file `resume`, if given"
+    advice = (
+        "fewer `jobs` need less memory" if cluster == "local" else "finished sets are in the file `resume`, if given"
+    )
     for _, done in run_tasks(_decide_chunk, (system, radius), chunks, cluster=cluster, jobs=jobs, advice=advice):
         yield done
 

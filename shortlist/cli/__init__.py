@@ -107,7 +107,7 @@ def _sentence(error: Exception) -> str | None:
         return str(error)
     # torch raises a RuntimeError when memory runs out.
     if isinstance(error, MemoryError) or "allocate" in str(error):
-        return "there is not enough memory; smaller batches and fewer jobs or processes need less."
+        return "not enough memory; use smaller batches, or fewer jobs or processes."
     return None
 
 

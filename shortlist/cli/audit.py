@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     """Audit a layer or verify a report."""
     if options.verify is not None:
         if options.weights is not None or options.json is not None:
-            raise InputError("--verify takes a saved report alone: it holds the layer and the sets.")
+            raise InputError("--verify takes only a saved report, which contains the layer and the sets.")
         return _verify(options)
     if options.weights is None or options.labels is None:
         raise InputError("audit needs WEIGHTS and LABELS, or --verify FILE; see `shortlist audit --help`.")
@@ -118,7 +118,7 @@ def _mention_bias(options: argparse.Namespace) -> None:
     key = options.key or ""
     beside = f"{key.removesuffix('weight')}bias"
     if options.bias is None and key.endswith("weight") and beside in array_names(options.weights):
-        sys.stderr.write(f"shortlist: the bias is left out; --bias {beside} adds it.\n")
+        sys.stderr.write(f"shortlist: the bias is ignored; use --bias {beside} to add it.\n")
 
 
 def _verify(options: argparse.Namespace) -> int:

@@ -143,7 +143,9 @@ def _given(options: argparse.Namespace, kind: Any) -> dict[str, Any]:
             taken = ", ".join(map(flag, (*kind.required, *kind.optional)))
             raise InputError(f"{flag(name)} does not apply to --rule {options.rule}, which takes {taken}.")
     if options.link is not None and options.probabilities:
-        raise InputError("--link turns logits into probabilities, but --probabilities says that these already are.")
+        raise InputError(
+            "--link turns logits into probabilities, but --probabilities means that SCORES has them already."
+        )
     return given
 
 
@@ -172,7 +174,7 @@ def _print(options: argparse.Namespace, rule: Any, guarantee: str, notes: list[s
     lines = [("aim", _aim(options.rule, rule)), *set_lines(metrics), ("guarantee", guarantee)]
     found = [(name, text(line)) for name, line in lines]
     screen.print(name_value_grid([*found, *(("note", text(note, "yellow")) for note in notes)]))
-    where = f"Rule: {options.output}" if options.output else "The rule is not saved; --output FILE does that."
+    where = f"Rule: {options.output}" if options.output else "The rule was not saved; use --output FILE to save it."
     sys.stdout.write(f"{where}\n")
 
 

@@ -149,7 +149,7 @@ class Lab:
             cluster=self.cluster,
             jobs=self.jobs,
             exclusive=not local,
-            advice=f"finished trials are kept{', fewer --jobs need less' if local else ''}",
+            advice=f"finished trials are kept{', fewer --jobs need less memory' if local else ''}",
         )
         for index, document in finished:
             yield paths[index], document

@@ -53,7 +53,7 @@ class LinearLogits:
     """
 
     refusal: ClassVar[str] = (
-        ", which this function does not take: call its `dense()` (`shortlist losses` lists the losses that take one)"
+        ", which this function does not accept: call its `dense()` (`shortlist losses` lists losses that accept one)"
     )
     """Hint for the error message of functions that need a tensor."""
 
@@ -153,9 +153,9 @@ def _check(features: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         raise ValueError(f"`weight` must have 2 dimensions, labels and features; got shape {tuple(weight.shape)}.")
     if features.ndim == 0 or features.shape[-1] != weight.shape[1]:
         raise ValueError(
-            f"`features` must have last size {weight.shape[1]}, as `weight` has; got shape {tuple(features.shape)}."
+            f"`features` must have last size {weight.shape[1]} like `weight`; got shape {tuple(features.shape)}."
         )
     if is_dtensor(bias) and getattr(bias, "placements", None) != getattr(weight, "placements", None):
-        raise ValueError("`bias` must be sharded as `weight` is.")
+        raise ValueError("`bias` must be sharded like `weight`.")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"`bias` must have one value per label, shape ({len(weight)},); got {tuple(bias.shape)}.")

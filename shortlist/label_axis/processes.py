@@ -142,15 +142,14 @@ def shards_of(x: Tensor, dim: int = -1, *, name: str = "logits") -> ProcessShard
     if not _is_shard_of(placements[0], dim % x.ndim):
         raise ValueError(
             f"`{name}` must be sharded along its labels, Shard({dim % x.ndim}); got {placements[0]!r}. `full_tensor()` "
-            "gives a plain tensor of all of it, `to_local()` one of the part that is here, and "
-            "`redistribute()` shards it otherwise."
+            "returns the whole tensor, `to_local()` the local part, and `redistribute()` changes the sharding."
         )
     shards = shards_on(mesh, x.shape[dim])
     with torch.no_grad():
         here = to_local(x).shape[dim]
     if here != shards.count:
         raise ValueError(
-            f"`{name}` must be sharded as `distribute_tensor` does, with {shards.count} of {shards.total} labels on "
+            f"`{name}` must be sharded as by `distribute_tensor`, with {shards.count} of {shards.total} labels on "
             f"process {mesh.get_local_rank()}; got {here}."
         )
     return shards

@@ -219,6 +219,6 @@ def audit_sentence(audit: AuditSummary) -> str:
     rest = f"; {audit.undecided:,} could not be decided" if audit.undecided else ""
     total = f"{audit.sets:,} distinct label sets in the test rows"
     if audit.unargmaxable:
-        return f"{audit.unargmaxable:,} of {total} can never {act}, whatever its input{rest}."
+        return f"{audit.unargmaxable:,} of {total} can never {act} for any input{rest}."
     some = f"{audit.sets - audit.undecided:,} of the" if audit.undecided else "All"
     return f"{some} {total} can {act}{rest}."

@@ -146,7 +146,7 @@ class Scores:
         if self.shards is not None:
             first = -int(all_max(torch.tensor([-first], device=self.local.device), self.shards.group))
         if first < len(self):
-            raise ValueError(f"`scores` {rule}; row {first} breaks that.")
+            raise ValueError(f"`scores` {rule}; row {first} violates this.")
 
     def _bad_rows(self, wrong: Callable[[Tensor], Tensor], fine_below: float | None) -> Iterator[int]:
         if self.local.shape[-1] == 0:

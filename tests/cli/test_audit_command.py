@@ -137,6 +137,6 @@ def test_an_interrupted_audit_resumes_from_its_file(folder, capsys, monkeypatch)
 
 def test_a_bias_that_is_left_out_is_mentioned(folder, capsys):
     assert run(capsys, "layer.safetensors", "sets.txt", "--key", "head.weight")[2] == (
-        "shortlist: the bias is left out; --bias head.bias adds it.\n"
+        "shortlist: the bias is ignored; use --bias head.bias to add it.\n"
     )
     assert run(capsys, "layer.safetensors", "sets.txt", "--key", "head.weight", "--bias", "head.bias")[2] == ""

@@ -241,7 +241,10 @@ AUDIT = [
     ("layer.safetensors sets.txt --cluster dask", "`cluster` must be local, dask://HOST:PORT or ray://"),
     ("layer.safetensors sets.txt --cluster ray://127.0.0.1:1", "`ray://127.0.0.1:1` cannot be reached"),
     ("layer.safetensors", "audit needs WEIGHTS and LABELS, or --verify FILE"),
-    ("layer.safetensors --verify logits.json", "--verify takes a saved report alone: it holds the layer and the sets."),
+    (
+        "layer.safetensors --verify logits.json",
+        "--verify takes only a saved report, which contains the layer and the sets.",
+    ),
     ("--verify names.txt", "`names.txt` cannot be read"),
     ("--verify missing.json", "`missing.json` cannot be read"),
     ("layer.safetensors none.txt", "`none.txt` holds no label sets."),

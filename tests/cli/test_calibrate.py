@@ -117,7 +117,7 @@ def test_a_table_tells_aim_size_error_and_promise(score_files, capsys):
     assert f"{torch.cat(sizes).double().mean():.4g} labels on average" in out
     assert "of rows have their true label inside" in out
     assert "for new rows like these the true label is missing with probability at most 0.2" in out
-    assert out.endswith("The rule is not saved; --output FILE does that.\n")
+    assert out.endswith("The rule was not saved; use --output FILE to save it.\n")
 
 
 @pytest.mark.parametrize(

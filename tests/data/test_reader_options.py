@@ -69,7 +69,7 @@ def test_a_value_is_what_the_reader_takes(option, value):
         (["size=true"], "got 'true'."),
         (["share=[1]"], "--option share must be a number or null; got '[1]'."),
         (["values=[true]"], "--option values must be a list, each a number or null; got '[true]'."),
-        (["dtype=float32"], "--option dtype must be a dtype, which no text can be; got 'float32'."),
+        (["dtype=float32"], "--option dtype must be a dtype, which cannot be given as text; got 'float32'."),
         (["size"], "--option must look like NAME=VALUE; got 'size'."),
         (["a b=1"], "--option must look like NAME=VALUE; got 'a b=1'."),
         (["format=x"], "--option must not be 'format': PATH and --format say that."),

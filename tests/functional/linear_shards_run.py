@@ -126,7 +126,7 @@ def refusals(mesh: Any) -> Iterator[str]:
     hot = shard(torch.zeros(4, 8), mesh)
     wrong: list[tuple[str, Callable[[], object]]] = [
         ("`weight` must be sharded along its labels, Shard(0)", lambda: LinearLogits(features, whole)),
-        ("`bias` must be sharded as `weight` is", lambda: LinearLogits(features, layer.weight, bias)),
+        ("`bias` must be sharded like `weight`", lambda: LinearLogits(features, layer.weight, bias)),
         ("`features` must be a plain tensor or replicated", lambda: LinearLogits(shard(features, mesh), weight, bias)),
         (
             "`target` must be a plain tensor or replicated",

@@ -200,7 +200,7 @@ def test_what_it_stands_for_is_said():
         (
             {"features": torch.zeros(2, 4)},
             ValueError,
-            r"`features` must have last size 3, as `weight` has; got shape \(2, 4\)",
+            r"`features` must have last size 3 like `weight`; got shape \(2, 4\)",
         ),
         ({"features": torch.zeros(2, 3).long()}, TypeError, "`features` must be a floating tensor; got torch.int64"),
         ({"features": [1.0]}, TypeError, "`features` must be a floating tensor; got list"),

@@ -172,7 +172,7 @@ def test_metrics_of_a_short_table_are_those_at_the_requested_k():
 def test_the_audit_says_what_can_never_be_output():
     content = comparison(audit=True)
     page = Reader(report_page([content])).text()
-    impossible = "15 of 45 distinct label sets in the test rows can never be output by this layer, whatever its input."
+    impossible = "15 of 45 distinct label sets in the test rows can never be output by this layer for any input."
     assert impossible in page
     assert "The layer has 6 labels and 2 features." in page
     assert "All 30 distinct label sets in the test rows can be output by this layer." in page

@@ -206,7 +206,7 @@ def _in_parallel(
 
 def _on_this_machine(dataset: Dataset, specs: Sequence[RunSpec], jobs: int) -> Iterator[tuple[RunSpec, RunDetails]]:
     common = dataset, max(1, torch.get_num_threads() // jobs)
-    advice = "finished runs are kept, fewer `jobs` need less"
+    advice = "finished runs are kept, fewer `jobs` need less memory"
     for index, details in run_tasks(_run_in_process, common, specs, jobs=jobs, advice=advice):
         yield specs[index], details
 
