@@ -159,11 +159,11 @@ def refused(mesh: Any) -> list[str]:
         *((lambda run=run: twice(run, x), "differentiated once; got a second derivative") for run in once_only(target)),
         (
             lambda: F.cross_entropy(x, target),
-            "`logits` must be a plain tensor; got a DTensor, which this function does not take",
+            "`logits` must be a plain tensor; got a DTensor, which this function does not accept",
         ),
         (
             lambda: F.sparse_top_loss(x, target),
-            "`logits` must be a plain tensor; got a DTensor, which this function does not take",
+            "`logits` must be a plain tensor; got a DTensor, which this function does not accept",
         ),
     ]
     return [wrong for call, text in calls for wrong in unless_refused(call, text)]

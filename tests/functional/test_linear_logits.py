@@ -195,7 +195,7 @@ def test_a_weight_that_was_changed_before_the_gradient_is_noticed():
 
 @pytest.mark.parametrize("projection", PROJECTIONS, ids=str)
 def test_projections_refuse_linear_logits(projection):
-    with pytest.raises(TypeError, match="got LinearLogits, which this function does not take"):
+    with pytest.raises(TypeError, match="got LinearLogits, which this function does not accept"):
         projection(Layer.draw(3, n=9).unheld(), 2)
 
 
