@@ -13,7 +13,8 @@ from shortlist.audit import audit
 from shortlist.audit.run import ResumeFile
 from shortlist.cluster import run_tasks
 from shortlist.evidence import Lab
-from shortlist.train import compare, comparison, load_model
+from shortlist.train import compare, load_model
+from shortlist.train.comparison import candidates
 from tests.audit.layers import make_case
 from tests.audit.reports import assert_same
 from tests.cluster.traced_work import Common, elsewhere, traces, trial, work
@@ -82,7 +83,7 @@ def test_a_comparison_with_a_killed_worker_gives_the_figures_of_one_process(clus
     }
     assert load_model(tmp_path / "fast-1").about["options"]["learning_rate"] == 0.05
     assert not list((Path(os.environ["SHORTLIST_CACHE"]) / "runs").iterdir())
-    monkeypatch.setattr(comparison, "run_tasks", lambda work, common, tasks, **_: asked.extend(tasks) or iter(()))
+    monkeypatch.setattr(candidates, "run_tasks", lambda work, common, tasks, **_: asked.extend(tasks) or iter(()))
     assert compare(classes(), ways, seeds=[0, 1], folder=tmp_path, cluster=address).runs == found.runs
     assert not asked
     several = {"plain": replace(quick(), processes=2)}

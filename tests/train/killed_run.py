@@ -18,7 +18,7 @@ NOISY = {"hidden": [8], "dropout": 0.3}
 OPTIONS = {
     "noise and dropout": (
         classes,
-        quick(loss="noised_topk", encoder_options=NOISY, epochs=EPOCHS, patience=0, learning_rate=0.03),
+        quick(loss="noised_topk", encoder_options=NOISY, epochs=EPOCHS, patience=0, learning_rate=0.03, seed=2),
     ),
     "a loss with parameters": (
         label_sets,
@@ -26,7 +26,15 @@ OPTIONS = {
     ),
     "two heads and momentum": (
         classes,
-        quick(loss="average_k", encoder_options=NOISY, epochs=EPOCHS, patience=3, optimizer="sgd", learning_rate=0.1),
+        quick(
+            loss="average_k",
+            encoder_options=NOISY,
+            epochs=EPOCHS,
+            patience=3,
+            optimizer="sgd",
+            learning_rate=0.1,
+            seed=1,
+        ),
     ),
 }
 """Data and options by name."""
