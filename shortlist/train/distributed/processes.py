@@ -243,7 +243,7 @@ def _picklable(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return InputError(str(error))
+        return RuntimeError(f"{type(error).__name__}: {error}")  # a bug must not look like bad input
     return error
 
 
