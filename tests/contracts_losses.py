@@ -151,6 +151,28 @@ def multilabel_softmax(row, positives, unknown=frozenset(), weight=None):
     return MP.fsum(w[i] * (total - x[i]) for i in positives) / len(positives)
 
 
+def plackett_luce(row, positives, unknown=frozenset(), weight=None):
+    """Draw labels one after the other: the probability that the positives come first, in any order."""
+    if not positives:
+        return MP.mpf(0)
+    w, power = _weights(weight, row), [MP.exp(x) for x in _without(row, unknown)]
+    rest = MP.fsum(power[j] for j in _negatives(row, positives, unknown))
+    if not rest:
+        return MP.mpf(0)
+    if len(positives) <= 6:
+        first = {frozenset(): MP.mpf(1)}
+        for size in range(1, len(positives) + 1):
+            for left in map(frozenset, combinations(positives, size)):
+                total = rest + MP.fsum(power[j] for j in left)
+                first[left] = MP.fsum(power[j] / total * first[left - {j}] for j in left)
+        probability = first[frozenset(positives)]
+    else:  # label j comes after an exponential time with rate power[j]: all positives before the first of the rest
+        times = [MP.exp(MP.mpf(i) / 8) for i in range(-400, 50)]
+        ratios = [power[j] / rest for j in positives]
+        probability = MP.fsum(t * MP.exp(-t) * MP.fprod(-MP.expm1(-r * t) for r in ratios) for t in times) / 8
+    return -MP.log(probability) * MP.fsum(w[j] for j in positives) / len(positives)
+
+
 def multilabel_truncated_topk_entropy(row, positives, unknown=frozenset(), k=1, weight=None):
     w = _weights(weight, row)
     rivals = _descending(MP.mpf(row[j]) for j in _negatives(row, positives, unknown))[max(0, k - len(positives)) :]
@@ -374,6 +396,7 @@ LOSSES = [
     Loss(nn.LMLNLL, lml_nll),
     Loss(nn.MultilabelSoftmax, multilabel_softmax, cancels=True),
     Loss(nn.MultilabelTruncatedTopKEntropy, multilabel_truncated_topk_entropy),
+    Loss(nn.PlackettLuce, plackett_luce, cancels=True),
     *(
         Loss(
             nn.TwoWay,

@@ -21,6 +21,7 @@ __all__ = [
     "ExpectedPositive",
     "MultilabelSoftmax",
     "MultilabelTruncatedTopKEntropy",
+    "PlackettLuce",
     "SparseTopLoss",
     "TwoWay",
 ]
@@ -88,6 +89,19 @@ class MultilabelTruncatedTopKEntropy(Loss):
     def __init__(self, k: int, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
         super().__init__(weight=weight, reduction=reduction)
         self.add_options(k=k)
+
+
+class PlackettLuce(Loss):
+    """Negative log-likelihood of a set under the Plackett-Luce model, summed over all orders of its labels.
+
+    The arguments are those of :func:`shortlist.functional.plackett_luce`.
+
+    Example:
+        >>> PlackettLuce()(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([[0, 2]]))
+        tensor(1.1772)
+    """
+
+    function = staticmethod(F.plackett_luce)
 
 
 class SparseTopLoss(Loss):
