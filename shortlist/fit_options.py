@@ -29,7 +29,8 @@ class FitOptions:
         encoder: linear, mlp, bag, cnn, densenet, ``torchvision:NAME``, ``timm:NAME``; ``auto`` depends on the inputs.
             Networks of other libraries take the options weights (a file, or DEFAULT to download them; without it
             parameters are initialized at random) and resolution.
-        head: linear, cosine, bottleneck, dft; ``auto`` depends on the loss.
+        head: linear, cosine, bottleneck, dft; ``auto`` depends on the loss. A DFT head takes the largest training set
+            as its k by default, and 50 learned columns (``slack``) on top of its fixed ones, as wide as a bottleneck.
         frozen: an encoder that is not trained: minilm for text, efficientnet-lite0, ``torchvision:NAME`` or
             ``timm:NAME`` for images. Its features are computed once and cached on disk; ``encoder`` is trained on them.
             Empty for none.

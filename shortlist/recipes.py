@@ -24,10 +24,13 @@ LOSSES = {loss.name: loss for loss in _exported_losses()}
 
 _FORMER_NAMES = {former: name for name, loss in LOSSES.items() for former in loss.former_names}
 
+BOTTLENECK_WIDTH = 50
+"""The default width of a bottleneck head, and of the slack of the DFT head that it is compared with."""
+
 HEADS: dict[str, Callable[..., torch_nn.Module]] = {
     "linear": torch_nn.Linear,
     "cosine": nn.CosineHead,
-    "bottleneck": lambda features, labels, /, *, bottleneck=50, **options: nn.BottleneckHead(
+    "bottleneck": lambda features, labels, /, *, bottleneck=BOTTLENECK_WIDTH, **options: nn.BottleneckHead(
         features, labels, bottleneck, **options
     ),
     "dft": nn.DFTHead,

@@ -11,6 +11,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shortlist.data.checks import check_share
 from shortlist.data.dataset import Dataset
 from shortlist.data.formats import (
     read_arff,
@@ -30,6 +31,7 @@ from shortlist.data.formats import (
 from shortlist.data.formats.image_folder import IMAGE_ENDINGS
 from shortlist.data.formats.visual_genome import FILES as GRAPH_FILES
 from shortlist.data.packaged import digits, pubmed
+from shortlist.data.procedures.label_noise import label_noise
 from shortlist.data.worlds import AmbiguousWorld
 from shortlist.errors import InputError
 
@@ -189,8 +191,10 @@ def _never(path: Path) -> bool:
     return False
 
 
-def _ambiguous(*, rows: int = 20_000, seed: int = 0) -> Dataset:
-    return AmbiguousWorld().sample(rows, seed=seed)
+def _ambiguous(*, rows: int = 20_000, noise: float = 0.0, seed: int = 0) -> Dataset:
+    """Rows of the default world; ``noise`` is the share of training rows whose label is redrawn within its group."""
+    data, share = AmbiguousWorld().sample(rows, seed=seed), check_share("noise", noise)
+    return label_noise(data, share, seed=seed) if share else data
 
 
 BUILT_IN = ("pubmed", "digits", "ambiguous")

@@ -68,7 +68,8 @@ class DFTHead(nn.Module):
             and the verdicts of an audit are about all features, reachable or not.
         num_labels: n.
         k: the largest size of a set; ``2k + 1 <= n``. Also stored as ``dft_degree``.
-        slack: the number of columns of S.
+        slack: the number of columns of S. The paper compares the layer with a bottleneck of this width: F guarantees
+            which sets are possible, S learns which labels go together.
         device: the device of the parameters.
         dtype: their dtype.
 

@@ -15,7 +15,7 @@ from shortlist.data.target_rows import label_pairs
 from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions
 from shortlist.nn import TwoHead
-from shortlist.recipes import current_name, make_head
+from shortlist.recipes import BOTTLENECK_WIDTH, current_name, make_head
 from shortlist.train.encoders import MLP, Bag, DenseNet, Plain, SmallCNN, Standardised
 
 
@@ -132,12 +132,19 @@ def make_plan(dataset: Dataset, options: FitOptions, *, loss: str) -> ModelPlan:
 
 
 def _head_options(dataset: Dataset, options: FitOptions) -> Mapping[str, Any]:
-    """Return the user's options; by default a DFT head can output every set as large as those in training."""
-    if options.head != "dft" or "k" in options.head_options:
+    """Return the user's options; a DFT head is by default as in its paper.
+
+    It can output every set as large as those in training, and it has as many learned columns as a bottleneck head, on
+    top of the fixed ones. The fixed columns alone are far too few to rank the labels well.
+    """
+    if options.head != "dft":
         return options.head_options
-    rows, _, present = label_pairs(dataset.part("train").targets, dataset.num_labels)
-    largest = int(torch.bincount(rows[present]).max())
-    return {"k": min(largest, (dataset.num_labels - 1) // 2), **options.head_options}
+    chosen: dict[str, Any] = {"slack": BOTTLENECK_WIDTH}
+    if "k" not in options.head_options:
+        rows, _, present = label_pairs(dataset.part("train").targets, dataset.num_labels)
+        largest = int(torch.bincount(rows[present]).max())
+        chosen["k"] = min(largest, (dataset.num_labels - 1) // 2)
+    return {**chosen, **options.head_options}
 
 
 def row_shape(dataset: Dataset) -> tuple[int, ...]:

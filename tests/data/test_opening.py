@@ -125,3 +125,12 @@ def test_what_is_not_there_or_empty_or_odd_is_refused(tmp_path):
     picture(tmp_path / "flat" / "1.jpg")
     for path in ("empty", "empty/inner", "flat", "flat/1.jpg"):
         assert refused(tmp_path / path) == f"`PATH` has no known format; `format` can be {known}."
+
+
+def test_the_ambiguous_world_can_have_label_noise_in_its_training_rows_alone():
+    data = open_dataset("ambiguous", rows=500, noise=0.5)
+    changed = data.targets != data.true_targets
+    assert 0.2 < changed[data.part_rows("train")].float().mean() < 0.5
+    assert not changed[data.part_rows("test")].any()
+    with pytest.raises(ValueError, match=r"^`noise` must lie in \[0, 1\]; got 2\.$"):
+        open_dataset("ambiguous", noise=2)

@@ -12,9 +12,22 @@ from torch import nn
 
 from shortlist.data import SparseRows
 from shortlist.nn import BottleneckHead, CosineHead, DFTHead, TwoHead
-from shortlist.recipes import HEADS
-from shortlist.train import MLP, Bag, DenseNet, ModelPlan, Plain, SetModel, SmallCNN, Standardised, build_model
-from shortlist.train.plan import ENCODERS
+from shortlist.recipes import BOTTLENECK_WIDTH, HEADS
+from shortlist.targets import to_index_lists
+from shortlist.train import (
+    MLP,
+    Bag,
+    DenseNet,
+    FitOptions,
+    ModelPlan,
+    Plain,
+    SetModel,
+    SmallCNN,
+    Standardised,
+    build_model,
+)
+from shortlist.train.plan import ENCODERS, make_plan
+from tests.train.small_data import label_sets
 
 SHAPES = {"features": (4,), "sparse features": (6,), "images": (3, 8, 8)}
 
@@ -183,3 +196,12 @@ def test_prediction_does_not_run_the_proposing_head():
             raise AssertionError
 
     assert SetModel(Plain((4,)), TwoHead(MODELS["linear"](), Refuses()))(inputs_of("features")).shape == (3, 9)
+
+
+def test_a_dft_head_is_by_default_as_large_as_the_largest_set_and_as_wide_as_a_bottleneck():
+    data = label_sets()
+    largest = int((to_index_lists(data.part("train").targets, 7) >= 0).sum(1).max())
+    chosen = make_plan(data, FitOptions(head="dft"), loss="bce").head_options
+    assert chosen == {"k": min(largest, 3), "slack": BOTTLENECK_WIDTH}
+    given = make_plan(data, FitOptions(head="dft", head_options={"k": 1, "slack": 2}), loss="bce").head_options
+    assert given == {"k": 1, "slack": 2}
