@@ -24,6 +24,7 @@ __all__ = [
     "LOSSES",
     "MARGINS",
     "PRESETS",
+    "SCORES",
     "Loss",
     "N",
     "batch",
@@ -322,13 +323,13 @@ def expected_positive(rows, positives, unknown, expected=1, beta=1, weight=None)
 
 
 def _soft_cross_entropy(row, soft_logits, unknown):
-    """Mean over known labels of the cross-entropy from σ(soft logits) to σ(logits)."""
+    """Sum over known labels of the cross-entropy from σ(soft logits) to σ(logits)."""
     known = [j for j in range(len(row)) if j not in unknown]
     terms = []
     for j in known:
         share = 1 / (1 + MP.exp(-MP.mpf(soft_logits[j])))
         terms.append(share * _nll(row[j]) + (1 - share) * _nll(-row[j]))
-    return MP.fsum(terms) / len(known) if known else MP.mpf(0)
+    return MP.fsum(terms)
 
 
 def role(rows, estimates, positives, unknown, expected=1, beta=1, weight=None):
@@ -442,6 +443,38 @@ LOSSES = [
 
 PRESETS = [nn.NoisedTopKImbalanced]
 """Losses that differ from another one only in their defaults."""
+
+_THESIS = "Garcin 2023, eq. 5.16-5.17 and algorithm 1: the softmax of every loss it compares"
+_OWN_SOFTMAX = "the softmax is the probability that the loss fits"
+_INVARIANT = "its evaluation ranks labels within rows only; like the loss, softmax ignores a shift of a row"
+_EACH_LABEL = "a probability of each label for itself"
+
+SCORES = {
+    nn.CrossEntropy: ("softmax", _THESIS),
+    nn.AverageK: ("softmax", _THESIS),
+    nn.AssumeNegative: ("softmax", _THESIS),
+    nn.ExpectedPositive: ("softmax", _THESIS),
+    nn.ROLE: ("softmax", _THESIS),
+    nn.NoisedTopK: ("softmax", _THESIS),
+    nn.NoisedTopKImbalanced: ("softmax", _INVARIANT),
+    nn.Focal: ("softmax", _OWN_SOFTMAX),
+    nn.LDAM: ("softmax", _OWN_SOFTMAX),
+    nn.MultilabelSoftmax: ("softmax", _OWN_SOFTMAX),
+    nn.TruncatedTopKEntropy: ("softmax", "Amos et al. 2019, appendix A: the softmax, truncated in the loss only"),
+    nn.MultilabelTruncatedTopKEntropy: ("softmax", "Amos et al. 2019, appendix B: as for one class"),
+    nn.PlackettLuce: ("softmax", "the probability that a label is drawn first"),
+    nn.TopKHinge: ("softmax", _INVARIANT),
+    nn.SmoothTopKSVM: ("softmax", _INVARIANT),
+    nn.WARP: ("softmax", _INVARIANT),
+    nn.LMLNLL: ("softmax", _INVARIANT + "; its own p sums to k in every row, so sets of k on average hardly vary"),
+    nn.SparsemaxLoss: ("softmax", _INVARIANT + "; sparsemax itself ties most labels at 0"),
+    nn.SparseTopLoss: ("softmax", _INVARIANT + "; sparse-top itself ties most labels at 0"),
+    nn.BCE: ("sigmoid", _EACH_LABEL),
+    nn.Asymmetric: ("sigmoid", _EACH_LABEL + ", Ridnik et al. 2021"),
+    nn.TwoWay: ("sigmoid", "Kobayashi 2023: mAP by class orders the rows of a class by logits, as the sigmoid does"),
+    nn.RML: ("sigmoid", "Cevikalp et al. 2019: a label is predicted where its own logit is positive"),
+}
+"""The score by which rows are compared, for every loss, and where that comes from."""
 
 BUILDING_BLOCKS = [F.kth_largest, F.noised_kth_largest, F.log_elementary_symmetric, F.margins_from_counts]
 """Neither projections nor losses; their references are in reference.py."""

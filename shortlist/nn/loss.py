@@ -80,7 +80,7 @@ class Loss(FunctionModule):
         former_names: old spellings of ``name`` that are still accepted.
         one_class: whether each row has exactly one true class; all other losses take sets, and a class is a set with
             one label.
-        link: how logits become scores that are comparable across rows.
+        link: how logits become scores that are comparable across rows, as the paper of the loss evaluates it.
         couples_rows: whether the loss of a batch is not just a weighted mean of per-row losses.
         mean_over: what ``reduction="mean"`` divides by.
         head: the head that suits the loss.

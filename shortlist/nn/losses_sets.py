@@ -229,6 +229,7 @@ class RML(Loss):
     """
 
     function = staticmethod(F.rml)
+    link = "sigmoid"
     starts_at_frequencies = False
 
     def __init__(
@@ -249,7 +250,6 @@ class AssumeNegative(Loss):
     """
 
     function = staticmethod(F.assume_negative)
-    link = "sigmoid"
 
 
 class ExpectedPositive(Loss):
@@ -263,7 +263,6 @@ class ExpectedPositive(Loss):
     """
 
     function = staticmethod(F.expected_positive)
-    link = "sigmoid"
     couples_rows = True
     from_data = {"expected": lambda task: task.expected_positives}
 
@@ -298,7 +297,6 @@ class ROLE(Loss):
     """
 
     function = staticmethod(F.role)
-    link = "sigmoid"
     couples_rows = True
     needs_examples = True
     from_data = {

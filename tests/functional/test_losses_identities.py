@@ -271,8 +271,20 @@ def test_role_holds_the_other_side_constant(logits, hot, fresh):
     got = slope(F.role(logits, estimates, hot, 2.0, beta=0.5), logits, estimates)
     for mine, other, gradient in ((logits, estimates, got[0]), (estimates, logits, got[1])):
         soft = other.detach().sigmoid()
-        alone = F.expected_positive(mine, hot, 2.0, beta=0.5) + binary_cross_entropy_with_logits(mine, soft)
+        taught = binary_cross_entropy_with_logits(mine, soft, reduction="sum") / len(mine)
+        alone = F.expected_positive(mine, hot, 2.0, beta=0.5) + taught
         assert close(gradient, slope(alone / 2, mine)[0])
+
+
+def test_role_weighs_an_observed_positive_like_an_entry_of_the_cross_terms(logits, hot, fresh):
+    """As the authors' code: one matrix of entries and its mean, and a penalty on the share of predicted labels."""
+    estimates = torch.randn(6, N, generator=fresh, dtype=torch.float64)
+    p, q, penalty = logits.sigmoid(), estimates.sigmoid(), 3.0
+    entries = torch.where(hot.bool(), -p.log() - q.log(), 0.0)
+    entries = entries - q * p.log() - (1 - q) * (1 - p).log() - p * q.log() - (1 - p) * (1 - q).log()
+    shares = sum(((side.sum(-1).mean() - 2.0) / N) ** 2 for side in (p, q))
+    theirs = (entries.mean() + penalty * shares) / 2
+    assert close(F.role(logits, estimates, hot, 2.0, beta=penalty / N), N * theirs)
 
 
 def test_two_way_is_the_sum_of_the_sample_wise_and_the_class_wise_loss(logits, hot):

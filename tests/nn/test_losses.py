@@ -5,8 +5,9 @@ import torch
 from torch import Tensor, nn
 
 from shortlist import functional as F
-from shortlist.nn import BCE, LMLNLL, ROLE, AverageK, ExpectedPositive, NoisedTopK
-from tests.contracts_losses import LOSSES, MARGINS, Loss, random_hot
+from shortlist.nn import BCE, LMLNLL, ROLE, AverageK, ExpectedPositive, NoisedTopK, TwoWay
+from shortlist.recipes import LOSSES as LOSS_CLASSES
+from tests.contracts_losses import LOSSES, MARGINS, SCORES, Loss, random_hot
 from tests.nn.saving import copies
 
 N = len(MARGINS)
@@ -100,6 +101,26 @@ def test_the_noised_loss_is_reproducible_with_a_generator():
     assert first == second
     assert len(set(first)) == 3
     assert first != third
+
+
+@pytest.mark.parametrize("loss", SCORES, ids=lambda loss: loss.name)
+def test_a_loss_compares_rows_by_the_score_of_its_paper(loss):
+    link, reference = SCORES[loss]
+    assert loss.link == link, reference
+
+
+def test_the_score_of_every_loss_is_listed():
+    assert {loss.name for loss in SCORES} == {loss.name for loss in LOSS_CLASSES.values()}
+
+
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss.module.link == "sigmoid"], ids=str)
+def test_a_score_of_each_logit_belongs_to_a_loss_that_can_tell_a_shifted_row(loss):
+    """Otherwise training would leave a free constant in each row, and rows could not be compared."""
+    if loss.module is TwoWay and loss.options["kind"] == "sample":
+        pytest.skip("compares within rows only; it is one half of the two-way loss")
+    logits, hot = batch(loss)
+    shifts = torch.tensor([[0.0], [3.0], [-2.0], [1.0], [5.0]])
+    assert not torch.allclose(loss(logits + shifts, hot), loss(logits, hot), rtol=1e-3)
 
 
 def test_role_trains_its_estimates_in_the_rows_of_the_batch_only():

@@ -102,9 +102,13 @@ def role(
 
     .. math:: \ell = \tfrac{1}{2} \left[ E(x) + C(x \mid \sigma(\theta)) + E(\theta) + C(\theta \mid \sigma(x)) \right]
 
-    with E the loss :func:`expected_positive` and C the mean over the known labels of the binary cross-entropy with a
-    soft target, which is a constant for the gradient. A label at ``-inf`` is absent for certain and leaves the mean of
-    its own side.
+    with E the loss :func:`expected_positive` and C the binary cross-entropy with a soft target, summed over the known
+    labels; the soft target is a constant for the gradient. A label at ``-inf`` is absent for certain and leaves the sum
+    of its own side.
+
+    This is the weighting of the authors' code: an observed positive and an entry of C count alike. Their value, a mean
+    over rows and labels with a penalty :math:`\lambda ((\hat K - K) / n)^2`, is this one divided by n, with
+    :math:`\beta = \lambda / n`.
 
     Args:
         logits: ``(*rows, n)``, floating; ``-inf`` marks an absent label.
@@ -122,7 +126,7 @@ def role(
     Example:
         >>> logits, estimates = torch.tensor([[2.0, -1.0, 0.0]]), torch.zeros(1, 3)
         >>> role(logits, estimates, torch.tensor([0]), 2.0)
-        tensor(1.3818)
+        tensor(2.9528)
 
     References:
         Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic, "Multi-Label Learning from Single Positive Labels", 2021.
@@ -132,11 +136,8 @@ def role(
     theirs = ours.with_logits(estimates)
     values = _expected_positive(ours, expected, beta) + _expected_positive(theirs, expected, beta)
     x, other = (without_unknown(side.tensor, side.labels) for side in (ours, theirs))
-    unknown, n = ours.labels.unknown, ours.num_labels
-    known = n if unknown is None else n - ours.row_sums(unknown.to(x.dtype))
-    taught = (_taught(x, other.detach()) + _taught(other, x.detach())).reshape(ours.row_shape)
-    values = values + taught / (known.clamp(min=1) if isinstance(known, Tensor) else max(known, 1))
-    return reduce_rows(values / 2, reduction)
+    taught = _taught(x, other.detach()) + _taught(other, x.detach())
+    return reduce_rows((values + taught.reshape(ours.row_shape)) / 2, reduction)
 
 
 def _expected_positive(data: LabeledLogits, expected: float, beta: float) -> Tensor:
