@@ -94,7 +94,7 @@ def started(settings: Mapping[str, Any], root: Path) -> tuple[Run, list[float], 
     if start not in STARTS:
         raise ValueError(f"`start` must be one of {', '.join(STARTS)}; got {start!r}.")
     dataset = open_data(settings["data"], root, seed=seed)
-    options = FitOptions(**{**settings["fit"], "seed": seed})
+    options = FitOptions(**{**settings["fit"], "seed": seed}).settled(dataset.inputs.kind)
     losses: list[float] = []
     with quiet_lightning():
         seed_everything(seed, verbose=False)

@@ -156,13 +156,14 @@ class MeanInterval(Record):
 
 @dataclass(frozen=True)
 class Candidate(Record):
-    """One way to train; ``intervals`` by metric, ``audit`` of the first seed's model."""
+    """One way to train; ``intervals`` by metric, ``audit`` of the first seed's model, ``recipe`` None if unknown."""
 
     about: str
     options: dict[str, Any]
     intervals: dict[str, MeanInterval]
     runs: Annotated[list[Run], NotEmpty()]
     audit: AuditSummary | None
+    recipe: str | None = None
 
 
 @dataclass(frozen=True)

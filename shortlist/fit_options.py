@@ -1,4 +1,4 @@
-"""The options of a training run, with defaults that suit most data."""
+"""The options of a training run, and the recipes from which those come that are not given."""
 
 from __future__ import annotations
 
@@ -13,16 +13,65 @@ from typing import Any, Literal, get_args
 from shortlist.errors import InputError
 
 Optimizer = Literal["adamw", "sgd"]
+RecipeName = Literal["adamw", "paper"]
+Keep = Literal["best", "last"]
 Start = Literal["auto", "frequencies", "drawn"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
 Strategy = Literal["ddp", "fsdp"]
 
 
 @dataclass(frozen=True)
-class FitOptions:
-    """Options of a run.
+class Recipe:
+    """Values for the options of a run that are not given.
 
     Args:
+        defaults: values by option, the same options in every recipe.
+        by_kind: values that suit one kind of inputs better, by kind; they take precedence over ``defaults``.
+    """
+
+    defaults: Mapping[str, Any]
+    by_kind: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+RECIPES: dict[RecipeName, Recipe] = {
+    "adamw": Recipe(
+        {
+            "epochs": 20,
+            "batch_size": 128,
+            "optimizer": "adamw",
+            "learning_rate": 1e-3,
+            "milestones": (),
+            "weight_decay": 1e-4,
+            "patience": 5,
+            "keep": "best",
+        }
+    ),
+    # Networks that memorize their training rows, as in the papers on top-k and average-K losses.
+    "paper": Recipe(
+        {
+            "epochs": 20,
+            "batch_size": 64,
+            "optimizer": "sgd",
+            "learning_rate": 0.1,
+            "milestones": (0.5, 0.75),
+            "weight_decay": 1e-4,
+            "patience": 0,
+            "keep": "last",
+        }
+    ),
+}
+"""``adamw`` generalizes well by default; ``paper`` trains to the end, as the papers do."""
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """Options of a run. Those that are None are settled by the recipe, see `settled`.
+
+    Args:
+        recipe: where the values of epochs, batch_size, optimizer, learning_rate, milestones, weight_decay, patience
+            and keep come from, unless they are given: ``adamw`` (warm-up and cosine, stops early, keeps the best
+            epoch), or ``paper`` (SGD with Nesterov momentum and a high rate that is divided by ten at milestones, no
+            early stopping, keeps the last epoch), the setting for which losses for top-k and average-K were proposed.
         loss: cross_entropy, lml_nll, average_k, two_way, bce, ... (``shortlist losses`` lists all); ``auto`` is
             cross_entropy for one class per row, and bce for sets.
         k: the (average) size of a prediction set; used by losses and metrics.
@@ -42,7 +91,7 @@ class FitOptions:
         batch_size: rows per step, over all processes.
         learning_rate: the highest learning rate.
         milestones: ascending fractions of all epochs at which the learning rate is divided by ten: 0.5 and 0.75 are
-            epochs 150 and 225 of 300. By default the rate warms up for a twentieth of the steps and then follows a
+            epochs 150 and 225 of 300. Without any, the rate warms up for a twentieth of the steps and then follows a
             cosine to 0.
         weight_decay: the weight decay of the optimizer.
         optimizer: ``adamw``, or ``sgd`` with Nesterov momentum.
@@ -53,6 +102,7 @@ class FitOptions:
         monitor: the metric for early stopping and for choosing the best epoch; ``auto`` is the average-k accuracy, or
             recall at k for sets.
         patience: how many epochs to wait for a better value; 0 never stops early.
+        keep: the epoch whose model is kept: the ``best`` by the monitored metric, or the ``last``.
         precision: ``32-true``, ``bf16-mixed`` or ``16-mixed``, as in Lightning: whether the network computes in half
             precision (on a CPU both mean bfloat16). Losses, parameters and saved models are float32.
         processes: how many processes on this machine share a step, each with its part of the batch; the result is that
@@ -68,6 +118,7 @@ class FitOptions:
         words: number of columns that text is hashed to.
     """
 
+    recipe: RecipeName = "adamw"
     loss: str = "auto"
     k: float = 3
     encoder: str = "auto"
@@ -77,16 +128,17 @@ class FitOptions:
     encoder_options: Mapping[str, Any] = field(default_factory=dict)
     head_options: Mapping[str, Any] = field(default_factory=dict)
     frozen_options: Mapping[str, Any] = field(default_factory=dict)
-    epochs: int = 20
-    batch_size: int = 128
-    learning_rate: float = 1e-3
-    milestones: tuple[float, ...] = ()
-    weight_decay: float = 1e-4
-    optimizer: Optimizer = "adamw"
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    milestones: tuple[float, ...] | None = None
+    weight_decay: float | None = None
+    optimizer: Optimizer | None = None
     augmentation: Literal["", "crop-flip"] = ""
     start: Start = "auto"
     monitor: str = "auto"
-    patience: int = 5
+    patience: int | None = None
+    keep: Keep | None = None
     precision: Precision = "32-true"
     processes: int = 1
     nodes: int = 1
@@ -105,12 +157,14 @@ class FitOptions:
         self._check(sizes, "be at least 1", lambda value: value >= 1)
         self._check(number, "be above 0 and finite", lambda value: 0 < value < math.inf)
         self._check((*whole, "weight_decay"), "be at least 0 and finite", lambda value: 0 <= value < math.inf)
-        choices = {"optimizer": Optimizer, "precision": Precision, "start": Start, "strategy": Strategy}
+        choices = {"recipe": RecipeName, "optimizer": Optimizer, "keep": Keep}
+        choices |= {"precision": Precision, "start": Start, "strategy": Strategy}
         for name, kind in choices.items():
             known = get_args(kind)
             self._check((name,), f"be one of {', '.join(known)}", lambda value, known=known: value in known)
         self._check(("augmentation",), "be crop-flip or empty", lambda value: value in ("", "crop-flip"))
-        object.__setattr__(self, "milestones", _fractions(self.milestones))
+        if self.milestones is not None:
+            object.__setattr__(self, "milestones", _fractions(self.milestones))
         if self.augmentation and self.frozen:
             rule = f"be empty with `frozen` {self.frozen!r}, whose features are computed once"
             raise InputError(f"`augmentation` must {rule}; got {self.augmentation!r}.")
@@ -122,8 +176,26 @@ class FitOptions:
     def _check(self, names: Sequence[str], rule: str, holds: Callable[[Any], bool]) -> None:
         for name in names:
             value = getattr(self, name)
+            if value is None and name in RECIPES["adamw"].defaults:
+                continue
             if not holds(value):
                 raise InputError(f"`{name}` must {rule}; got {value!r}.")
+
+    def settled(self, kind: str) -> SettledOptions:
+        """Return the options with none left open: those that are None come from the recipe.
+
+        Args:
+            kind: of the dataset's inputs: ``features``, ``sparse features``, ``images`` or ``text``.
+
+        Example:
+            >>> options = FitOptions(recipe="paper", batch_size=32).settled("features")
+            >>> options.optimizer, options.learning_rate, options.batch_size, options.keep
+            ('sgd', 0.1, 32, 'last')
+        """
+        recipe = RECIPES[self.recipe]
+        values = {**recipe.defaults, **recipe.by_kind.get("features" if self.frozen else kind, {})}
+        given = {name: value for name, value in vars(self).items() if name not in values or value is not None}
+        return SettledOptions(**{**values, **given})
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, with tensors and arrays as lists; raise InputError for any other object.
@@ -135,6 +207,19 @@ class FitOptions:
             return json.loads(json.dumps(kept, default=_plain))
         except TypeError as error:
             raise InputError(f"`options` must hold plain values, tensors or arrays: {error}.") from error
+
+
+class SettledOptions(FitOptions):
+    """Options of a run with none left open; see `FitOptions.settled`."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    milestones: tuple[float, ...]
+    weight_decay: float
+    optimizer: Optimizer
+    patience: int
+    keep: Keep
 
 
 def _is_number(value: Any) -> bool:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from shortlist.errors import InputError
-from shortlist.fit_options import FitOptions
-from shortlist.typed_values import matches, read_value, read_yaml
+from shortlist.fit_options import RECIPES, FitOptions
+from shortlist.typed_values import alternatives, matches, read_value, read_yaml
 
 _DOTTED = re.compile(r"--(\w+)\.([\w.]+)(?:=(.*))?", re.DOTALL)
 _NOT_FLAGS = ("data",)
@@ -60,7 +60,9 @@ def add_run_options(parser: ArgumentParser, *groups: type) -> None:
 def _add_flag(parser: ArgumentParser, each: Any, hint: Any, text: str) -> None:
     """Add the flag of a field, whose metadata may contain a ``metavar``; a bool with one takes a value."""
     flags = list(dict.fromkeys((f"--{each.name}", f"--{each.name.replace('_', '-')}")))
+    hint = next(kind for kind in alternatives(hint) if kind is not type(None))
     default = "" if each.default in (MISSING, None, "", (), False) else f" (default {each.default})"
+    default = default or _recipe_defaults(each.name)
     options: dict[str, Any] = {"default": SUPPRESS, "help": f"{text}{default}".replace("%", "%%")}
     metavar = each.metadata.get("metavar")
     if hint is bool and metavar is None:
@@ -73,6 +75,22 @@ def _add_flag(parser: ArgumentParser, each: Any, hint: Any, text: str) -> None:
     elif get_origin(hint) is tuple and get_args(hint)[0] is str:
         options["nargs"] = "+"
     parser.add_argument(*flags, metavar=metavar or each.name.upper(), **options)
+
+
+def _recipe_defaults(name: str) -> str:
+    """Return the default of a field in each recipe, if recipes have one, as in `` (default 0.001; paper: 0.1)``."""
+    found: dict[str, str] = {}
+    for recipe, each in RECIPES.items():
+        if name not in each.defaults:
+            return ""
+        own = {"": each.defaults[name]} | {f" for {kind}": by[name] for kind, by in each.by_kind.items() if name in by}
+        found[recipe] = ", ".join(f"{_shown(value)}{kind}" for kind, value in own.items())
+    first, *others = found.items()
+    return f" (default {'; '.join([first[1], *(f'{recipe}: {text}' for recipe, text in others if text != first[1])])})"
+
+
+def _shown(value: Any) -> str:
+    return str(list(value) or "none") if isinstance(value, tuple) else str(value)
 
 
 def expand_dotted(arguments: Sequence[str]) -> list[str]:

@@ -213,6 +213,8 @@ def _job(document: ComparisonDocument, number: int, jobs: int) -> _Job:
     words = [f"Job {number} of {jobs}"] if jobs > 1 else []
     facts = [(_PARTS.get(part, f"{shown_name(part)} rows"), f"{rows:,}") for part, rows in data.parts.items()]
     facts += [("labels", f"{data.labels:,}"), ("labels per row", format_number(data.labels_per_row)), ("K", k)]
+    recipes = _recipes(document)
+    facts += [("recipe" if len(recipes) == 1 else "recipes", ", ".join(recipes))] if recipes else []
     sections = {"comparison", "reproduce", *panels}
     sections |= {"examples"} if document.examples else set()
     sections |= {"audits"} if audited else set()
@@ -233,6 +235,12 @@ def _job(document: ComparisonDocument, number: int, jobs: int) -> _Job:
         provenance=_provenance(document.made),
         options=[(name, _options(candidate)) for name, candidate in document.candidates.items()],
     )
+
+
+def _recipes(document: ComparisonDocument) -> list[str]:
+    """The recipes by which the candidates were trained, in their order; older documents do not name them."""
+    found = (candidate.recipe for candidate in document.candidates.values())
+    return list(dict.fromkeys(shown_name(recipe) for recipe in found if recipe is not None))
 
 
 def _table(document: ComparisonDocument) -> _Table:
@@ -281,9 +289,9 @@ def _row(document: ComparisonDocument, name: str, formats: dict[str, MetricForma
             gap = wording.difference(interval.mean - optimum)
         sort_value = "" if interval.mean is None else repr(float(interval.mean))
         cells.append(_Cell(wording.interval(interval.mean, interval.half_width), sort_value, mark, gap))
-    about = shown_name(candidate.about)
-    if about.removeprefix("loss ") == shown_name(name):
-        about = ""
+    about = "" if candidate.about.removeprefix("loss ") == shown_name(name) else shown_name(candidate.about)
+    if candidate.recipe is not None and len(_recipes(document)) > 1:
+        about = f"{about}, recipe {candidate.recipe}".removeprefix(", ")
     # Long names may break after underscores.
     parts = shown_name(name).split("_")
     return _Row([f"{part}_" for part in parts[:-1]] + parts[-1:], about, cells)

@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.2
 
 
 def run_fingerprint(dataset: Dataset, options: FitOptions) -> dict[str, Any]:
-    """Return what identifies a run, as plain values: its options, and a digest of labels, parts and inputs.
+    """Return what identifies a run, as plain values: its settled options, and a digest of labels, parts and inputs.
 
     At most 2,048 inputs count, evenly spread, because all of them may be a million files. The number of processes does
     not count: it does not change the result.
@@ -39,7 +39,9 @@ def run_fingerprint(dataset: Dataset, options: FitOptions) -> dict[str, Any]:
     rows = torch.linspace(0, len(dataset) - 1, min(len(dataset), _DIGESTED_ROWS), dtype=torch.float64).round().long()
     for content in dataset.inputs.fingerprints(rows):
         digest.update(content)
-    plain = {name: value for name, value in options.to_json().items() if name != "processes"}
+    plain = {
+        name: value for name, value in options.settled(dataset.inputs.kind).to_json().items() if name != "processes"
+    }
     found = {"options": plain, "data": digest.hex(), "rows": len(dataset)}
     # A file of weights may have changed under the same name.
     frozen = frozen_encoder(options.frozen, options.frozen_options).name if options.frozen else None

@@ -14,7 +14,7 @@ from torchmetrics import Metric
 
 from shortlist.data import Batch
 from shortlist.errors import InputError
-from shortlist.fit_options import FitOptions
+from shortlist.fit_options import SettledOptions
 from shortlist.train.distributed.global_batch import batch_loss
 from shortlist.train.distributed.sharding import broadcast_buffers, shard
 from shortlist.train.evaluation import metric_values, update_metrics
@@ -41,7 +41,7 @@ class SetClassifier(LightningModule):
     """
 
     def __init__(
-        self, model: SetModel, loss: nn.Module, metrics: dict[str, Metric], options: FitOptions, *, link: str
+        self, model: SetModel, loss: nn.Module, metrics: dict[str, Metric], options: SettledOptions, *, link: str
     ) -> None:
         super().__init__()
         self.model, self.loss, self.options, self.link = model, loss, options, link

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from shortlist.data import Dataset
 from shortlist.errors import InputError
-from shortlist.fit_options import FitOptions
+from shortlist.fit_options import FitOptions, SettledOptions
 from shortlist.nn import Task
 from shortlist.progress import progress_bar
 from shortlist.recipes import loss_class, make_loss
@@ -60,12 +60,13 @@ Progress = bool | Report
 class Fitted:
     """The result of a run.
 
-    ``model`` has the parameters of the best epoch; ``history`` has the metrics of every epoch.
+    ``model`` has the parameters of the epoch ``best_epoch``, which is the last one if ``options.keep`` says so;
+    ``history`` has the metrics of every epoch.
     """
 
     model: SetModel
     plan: ModelPlan
-    options: FitOptions
+    options: SettledOptions
     label_names: tuple[str, ...]
     monitor: str
     best_epoch: int
@@ -95,12 +96,12 @@ def fit(
         data_name: what messages call the dataset, such as its file.
 
     Returns:
-        The model of the best epoch, with what is needed to rebuild it.
+        The model of the kept epoch, with what is needed to rebuild it.
 
     Raises:
         InputError: if data or options do not fit, the folder holds another run, or the loss diverges.
     """
-    options = options or FitOptions()
+    options = (options or FitOptions()).settled(dataset.inputs.kind)
     topology = Topology.of(options)
     if folder is None and (resume or not topology.is_alone):
         raise InputError(f"`folder` must be given {'with `resume`' if resume else 'with several nodes'}; got None.")
@@ -119,8 +120,8 @@ def fit(
         with TemporaryDirectory() as scratch:
             monitor = _monitor(dataset, options)
             training = Training(module, train, val, options, monitor, Path(folder or scratch), topology)
-            best = training.run(progress, resume=resume)
-    return Fitted(module.model, plan, options, dataset.label_names, monitor, best, module.history)
+            kept = training.run(progress, resume=resume)
+    return Fitted(module.model, plan, options, dataset.label_names, monitor, kept, module.history)
 
 
 def evaluate(fitted: Fitted, dataset: Dataset, *, part: str = "test", data_name: str = "dataset") -> Evaluation:
@@ -153,6 +154,7 @@ def make_run(dataset: Dataset, options: FitOptions, *, data_name: str = "dataset
         InputError: if options do not fit the data or each other.
     """
     kind = dataset.inputs.kind
+    options = options.settled(kind)
     if kind not in _KINDS:
         raise InputError(f"`{data_name}` must have {', '.join(_KINDS)} as inputs; got {kind}.")
     if options.augmentation and kind != "images":
@@ -193,20 +195,20 @@ class Training:
     module: SetClassifier
     train: Dataset
     val: Dataset
-    options: FitOptions
+    options: SettledOptions
     monitor: str
     folder: Path
     topology: Topology = field(default_factory=Topology)
 
     def run(self, progress: Progress, *, resume: bool = False) -> int:
-        """Train to the end, from the last checkpoint if there is one, and load the parameters of the best epoch.
+        """Train to the end, from the last checkpoint if there is one, and load the parameters of the kept epoch.
 
         Args:
             progress: whether to show a progress bar; or a function that is called with the fraction of steps done.
             resume: whether a run must have started in the folder.
 
         Returns:
-            The best epoch.
+            The kept epoch.
 
         Raises:
             InputError: if the folder holds another run, a checkpoint is damaged, or the loss is not finite.
@@ -227,11 +229,12 @@ class Training:
             finally:
                 if self.topology.is_first:
                     files.forget_begin()
-        best = read_checkpoint(files.best)
-        self.module.history = read_checkpoint(files.last)["history"]
-        self.module.load_state_dict(best["state_dict"])
+        last = read_checkpoint(files.last)
+        kept = last if self.options.keep == "last" else read_checkpoint(files.best)
+        self.module.history = last["history"]
+        self.module.load_state_dict(kept["state_dict"])
         self.module.model.eval()
-        return int(best["epoch"])
+        return int(kept["epoch"])
 
     def _train(self, report: Report) -> None:
         if self.topology.world_size > 1:

@@ -109,6 +109,16 @@ def test_candidates_have_options_of_their_own(capsys, training_files, trained):
     assert [*json.loads(out)["runs"]] == ["small", "big, too"]
 
 
+def test_candidates_may_differ_in_their_recipe(capsys, training_files):
+    Path("run.yaml").write_text("candidates:\n  usual: {loss: bce}\n  long: {loss: bce, recipe: paper}\nseeds: 1\n")
+    assert run(capsys, *PARTS, "--config", "run.yaml", "--output", "runs")[0] == 0
+    found = read_comparison("runs").candidates
+    assert {name: candidate.recipe for name, candidate in found.items()} == {"usual": "adamw", "long": "paper"}
+    assert (found["long"].options["optimizer"], found["long"].options["learning_rate"]) == ("sgd", 0.1)
+    code, _, err = run(capsys, *PARTS, *TWO, "--recipe", "sgd")
+    assert (code, "`recipe` must be one of adamw, paper; got 'sgd'." in err) == (2, True)
+
+
 def test_an_audit_counts_the_sets_that_a_layer_can_never_rank_first(capsys, training_files):
     narrow = "{narrow: {loss: bce, head: bottleneck, head_options: {bottleneck: 1}}, wide: {loss: bce}}"
     code, out, _ = run(capsys, "sets.npz", *QUICK, "--candidates", narrow, "--seeds", "1", "--audit", "true", "--json")

@@ -89,6 +89,7 @@ def _candidate(place: int, name: str, *, seeds: int, figures: dict, audit: bool,
     width = 0.01 if seeds > 1 else None
     return {
         "about": f"loss {name}",
+        "recipe": "paper" if place % 3 == 1 else "adamw",
         "options": {"loss": name, "k": facts["k"], "hidden": [64, 64], "note": "</td><b>"},
         "intervals": {figure: {"mean": level, "half_width": width} for figure in figures},
         "runs": runs,

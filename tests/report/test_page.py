@@ -146,6 +146,15 @@ def test_the_table_marks_the_best_its_ties_and_the_optimum():
     assert "★" not in report_page([comparison(names=("lml",))])
 
 
+def test_the_page_names_the_recipes_and_whose_each_is_where_they_differ():
+    page = report_page([comparison()])
+    assert "<dt>recipes</dt><dd>adamw, paper</dd>" in page
+    assert "<small><bdi>recipe paper</bdi></small>" in page
+    page = report_page([comparison(names=("lml",))])
+    assert "<dt>recipe</dt><dd>adamw</dd>" in page
+    assert "<small><bdi>recipe" not in page
+
+
 def test_the_summary_names_the_winner_and_its_ties():
     assert summary_sentence(comparison(seeds=3, optimum=True)) == (
         "cross_entropy has the lowest average-3 error: 10.0 ± 1.0% over 3 seeds, 5.0 points above the optimum of 5.0%. "

@@ -84,6 +84,18 @@ def test_the_best_epoch_is_that_of_the_monitor(monitor):
     assert fitted.monitor == monitor
 
 
+def test_the_recipe_of_the_papers_trains_to_the_end_and_keeps_the_last_epoch():
+    data = classes()
+    fitted = fit(data, quick(recipe="paper", epochs=8, batch_size=None, learning_rate=0.5))
+    values = [entry[fitted.monitor] for entry in fitted.history]
+    assert len(values) == 8
+    assert values.index(max(values)) < fitted.best_epoch == 7
+    val = data.part("val")
+    top = float((model_scores(fitted.model, val, 7).argmax(-1) == val.targets).double().mean())
+    assert fitted.history[-1]["top1_accuracy"] == pytest.approx(top, abs=1e-12)
+    assert (fitted.options.optimizer, fitted.options.batch_size) == ("sgd", 64)
+
+
 def test_features_are_standardised_by_the_training_rows_even_far_from_zero():
     data = classes()
     far = replace(data, inputs=Features(features(data).double() + 1e6))

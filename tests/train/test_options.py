@@ -1,11 +1,13 @@
 """Options of a run: values out of range are refused with their name, and plain values survive JSON."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 
 from shortlist.errors import InputError
+from shortlist.fit_options import RECIPES
 from shortlist.train import FitOptions, fit, load_model, save_model
 from tests.train.small_data import classes, quick
 
@@ -21,6 +23,9 @@ REFUSED = [
     ({"learning_rate": float("inf")}, "`learning_rate` must be above 0 and finite; got inf."),
     ({"learning_rate": "fast"}, "`learning_rate` must be a number; got 'fast'."),
     ({"weight_decay": float("nan")}, "`weight_decay` must be at least 0 and finite; got nan."),
+    ({"recipe": "sgd"}, "`recipe` must be one of adamw, paper; got 'sgd'."),
+    ({"keep": "first"}, "`keep` must be one of best, last; got 'first'."),
+    ({"loss": None}, "`loss` must be text; got None."),
     ({"patience": -1}, "`patience` must be at least 0 and finite; got -1."),
     ({"loss": ["lml_nll"]}, "`loss` must be text; got ['lml_nll']."),
     ({"loss_options": 3}, "`loss_options` must map names to values; got 3."),
@@ -51,11 +56,36 @@ def test_options_out_of_range_are_refused(options, message):
         FitOptions(**options)
 
 
+def test_options_that_are_not_given_come_from_the_recipe():
+    common, paper = FitOptions().settled("features"), FitOptions(recipe="paper").settled("features")
+    assert (common.optimizer, common.milestones, common.patience, common.keep) == ("adamw", (), 5, "best")
+    assert (paper.optimizer, paper.learning_rate, paper.weight_decay, paper.batch_size) == ("sgd", 0.1, 1e-4, 64)
+    assert (paper.milestones, paper.patience, paper.keep) == ((0.5, 0.75), 0, "last")
+    given = FitOptions(recipe="paper", learning_rate=0.5, milestones=(), patience=3).settled("features")
+    assert (given.learning_rate, given.milestones, given.patience, given.optimizer) == (0.5, (), 3, "sgd")
+    assert given.settled("text") == given, "nothing is left to settle"
+
+
+def test_every_recipe_settles_the_same_options():
+    first, *others = (recipe.defaults for recipe in RECIPES.values())
+    assert all(set(each) == set(first) for each in others)
+    assert all(set(values) <= set(first) for recipe in RECIPES.values() for values in recipe.by_kind.values())
+    assert {name for name, value in vars(FitOptions()).items() if value is None} == set(first)
+
+
+def test_a_recipe_can_depend_on_the_kind_of_inputs(monkeypatch):
+    recipe = replace(RECIPES["adamw"], by_kind={"text": {"epochs": 7}})
+    monkeypatch.setitem(RECIPES, "adamw", recipe)
+    assert FitOptions().settled("text").epochs == 7
+    assert FitOptions(epochs=2).settled("text").epochs == 2
+    assert FitOptions().settled("images").epochs == FitOptions(frozen="minilm").settled("text").epochs == 20
+
+
 def test_options_survive_json_in_a_saved_model(tmp_path):
     fitted = fit(classes(), quick(milestones=[0.25], loss_options={"weight": torch.tensor([9.0, 1, 1, 1, 1, 1, 1])}))
     kept = load_model(save_model(fitted, tmp_path)).about["options"]
     assert kept["loss_options"] == {"weight": [9, 1, 1, 1, 1, 1, 1]}
-    assert FitOptions(**kept) == quick(milestones=(0.25,), loss_options=kept["loss_options"])
+    assert FitOptions(**kept).settled("features") == replace(fitted.options, loss_options=kept["loss_options"])
     assert {"nodes", "strategy"}.isdisjoint(kept)
     with pytest.raises(InputError, match=r"^`options` must hold plain values, tensors or arrays: got set\.$"):
         quick(loss_options={"weight": {1.0}}).to_json()

@@ -101,6 +101,8 @@ def compare(
         (['cross_entropy', 'lml_nll'], ['average3_error', 'average_size', 'top1_error', 'top3_error'])
     """
     _check_request(candidates, seeds, jobs=jobs, cluster=cluster, folders=folder is not None)
+    # Before text is hashed, because the recipe depends on the kind of the inputs.
+    candidates = {name: options.settled(dataset.inputs.kind) for name, options in candidates.items()}
     dataset = _hash_words_once(dataset, candidates)
     for options in candidates.values():  # Before the work, which may take hours.
         make_run(dataset, options, data_name=data_name)

@@ -34,7 +34,7 @@ from shortlist.comparison_document import (
 )
 from shortlist.data import Dataset
 from shortlist.extras import require
-from shortlist.fit_options import FitOptions
+from shortlist.fit_options import FitOptions, SettledOptions
 from shortlist.train.comparison.candidates import Comparison
 from shortlist.train.comparison.findings import (
     Shots,
@@ -79,7 +79,7 @@ def comparison_document(
     Returns:
         What `shortlist.report` reads, and `shortlist.train.write_comparison` writes.
     """
-    k = next(iter(candidates.values())).k
+    k, kind = next(iter(candidates.values())).k, dataset.inputs.kind
     names = metric_names(dataset, k) + ([AVERAGE_SIZE] if is_one_class(dataset) else [])
     return ComparisonDocument(
         made=Provenance(
@@ -98,7 +98,9 @@ def comparison_document(
         metrics=[MetricInfo(name, better(name)) for name in names],
         best={name: comparison.best(name) for name in names if better(name) is not None},
         optimum=None if exact is None else _optimum(dataset, part, exact, k),
-        candidates={name: _candidate(comparison, name, options, names) for name, options in candidates.items()},
+        candidates={
+            name: _candidate(comparison, name, options.settled(kind), names) for name, options in candidates.items()
+        },
         examples=_examples(comparison, dataset.part(part)),
     )
 
@@ -164,7 +166,7 @@ def _optimum(dataset: Dataset, part: str, exact: Callable[[Any], Tensor], k: flo
     return Optimum(dict(found.values), set_findings(found, rows, dataset.label_counts("train"), rules, k=k))
 
 
-def _candidate(comparison: Comparison, name: str, options: FitOptions, metrics: Sequence[str]) -> Candidate:
+def _candidate(comparison: Comparison, name: str, options: SettledOptions, metrics: Sequence[str]) -> Candidate:
     details = comparison.details[name]
     shared = [each.name for each in fields(RunResult)]
     first = next(iter(details.values()))
@@ -175,6 +177,7 @@ def _candidate(comparison: Comparison, name: str, options: FitOptions, metrics: 
 
     return Candidate(
         about=_about(first.loss, options),
+        recipe=options.recipe,
         options=options.to_json(),
         intervals={metric: interval(metric) for metric in metrics},
         runs=[
