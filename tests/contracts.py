@@ -182,7 +182,7 @@ HEADS = [
     Head(nn.TwoHead, nn.TwoHead.linear),
 ]
 
-HEADS_WITHOUT_TENSORS = [nn.ChunkedHead, nn.ColumnParallelHead]
+HEADS_WITHOUT_TENSORS = [nn.CandidateLogits, nn.ChunkedHead, nn.ClusterHead, nn.ColumnParallelHead]
 """Heads whose logits are not one tensor, and that are not run through every loss."""
 NN_EXTRAS = [nn.Loss, nn.LossMemory, nn.Task, nn.HeadWitness, *HEADS_WITHOUT_TENSORS]
 FUNCTIONAL_EXTRAS = [

@@ -4,6 +4,7 @@ from shortlist.nn import (
     heads,
     heads_dft,
     heads_large,
+    label_clusters,
     loss,
     losses_one_class,
     losses_sets,
@@ -12,6 +13,7 @@ from shortlist.nn import (
 from shortlist.nn.heads import *
 from shortlist.nn.heads_dft import *
 from shortlist.nn.heads_large import *
+from shortlist.nn.label_clusters import *
 from shortlist.nn.loss import *
 from shortlist.nn.losses_one_class import *
 from shortlist.nn.losses_sets import *
@@ -25,3 +27,4 @@ __all__ += projections.__all__
 __all__ += heads.__all__
 __all__ += heads_dft.__all__
 __all__ += heads_large.__all__
+__all__ += label_clusters.__all__

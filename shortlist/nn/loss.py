@@ -91,6 +91,8 @@ class Loss(FunctionModule):
             row.
         takes_linear_logits: whether it accepts :class:`shortlist.functional.LinearLogits`.
         takes_dtensor: whether it accepts logits sharded along the labels.
+        takes_candidates: whether it acts on the logits of each row alone, so that labels with logit -inf can be left
+            out; only then can it train a :class:`ClusterHead`.
         memory: for losses that accept ``LinearLogits``, the peak memory with a ``"plain"`` and a ``"chunked"`` head.
         from_data: options that are derived from a `Task` unless the user sets them.
     """
@@ -107,6 +109,7 @@ class Loss(FunctionModule):
     starts_at_frequencies: ClassVar[bool] = True
     takes_linear_logits: ClassVar[bool] = False
     takes_dtensor: ClassVar[bool] = False
+    takes_candidates: ClassVar[bool] = True
     memory: ClassVar[Mapping[str, LossMemory]] = {}
     from_data: ClassVar[Mapping[str, Callable[[Task], Any]]] = {}
 
@@ -169,6 +172,7 @@ class Loss(FunctionModule):
             "starts_at_frequencies": cls.starts_at_frequencies,
             "takes_linear_logits": cls.takes_linear_logits,
             "takes_dtensor": cls.takes_dtensor,
+            "takes_candidates": cls.takes_candidates,
         }
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:

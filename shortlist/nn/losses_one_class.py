@@ -71,6 +71,7 @@ class LDAM(_OneClassLoss):
     """
 
     function = staticmethod(F.ldam)
+    takes_candidates = False
     head = "cosine"
     from_data = {"margin": lambda task: margins_from_counts(task.counts)}
 
@@ -221,6 +222,7 @@ class NoisedTopKImbalanced(NoisedTopK):
     """
 
     name = "noised_topk_imbalanced"
+    takes_candidates = False
     head = "cosine"
     from_data = {
         "k": lambda task: task.whole_k,
@@ -277,6 +279,7 @@ class AverageK(_OneClassLoss):
     """
 
     function = staticmethod(F.average_k)
+    takes_candidates = False
     couples_rows = True
     mean_over = "labeled rows"
     num_heads = 2

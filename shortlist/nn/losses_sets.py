@@ -129,6 +129,7 @@ class TwoWay(Loss):
     """
 
     function = staticmethod(F.two_way)
+    takes_candidates = False
     link = "sigmoid"
     # True even for rows alone, because which rows count depends on their labels.
     couples_rows = True
@@ -250,6 +251,7 @@ class AssumeNegative(Loss):
     """
 
     function = staticmethod(F.assume_negative)
+    takes_candidates = False
 
 
 class ExpectedPositive(Loss):
@@ -297,6 +299,7 @@ class ROLE(Loss):
     """
 
     function = staticmethod(F.role)
+    takes_candidates = False
     couples_rows = True
     needs_examples = True
     from_data = {
