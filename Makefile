@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WARM := .venv/.warm
 
-.PHONY: run tour test test-slow bench reproduce lint format clean
+.PHONY: run tour test test-slow bench bench-models reproduce lint format clean
 .DELETE_ON_ERROR:
 
 # The tests start many processes, which should share compiled bytecode.
@@ -48,6 +48,11 @@ bench: $(READY)  ## speed and memory as ratios, next to their goals
 	$(BIN)/python -m benchmarks.scale_tables
 
 DATA_ROOT ?= data
+# An interpreter with fasttext-numpy2-wheel, napkinxc and libmultilabel, which need an environment of their own.
+PEERS ?=
+bench-models: $(READY)  ## models beside those of other libraries; reads DATA_ROOT=FOLDER, PEERS=PYTHON
+	$(BIN)/python -m benchmarks.models --data-root $(DATA_ROOT) $(if $(PEERS),--peers $(PEERS))
+
 reproduce: $(READY)  ## test the published claims at small scale; reads DATA_ROOT=FOLDER, writes docs/evidence.md
 	$(BIN)/shortlist reproduce --all --scale small --data-root $(DATA_ROOT)
 

@@ -2,7 +2,7 @@
 
 An experiment names a loader of this module, ``data: {loader: NAME, ...}``, or anything that
 `shortlist.data.open_dataset` reads, ``data: {open: PATH, format: NAME, reader: {...}}``. All paths are below the data
-root.
+root. Loaders of texts hash their words, unless ``words`` is None.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def mulan(root: Path, *, name: str, dense: bool = True) -> Dataset:
     return Dataset(inputs, targets, labels, split=Groups.of(parts), name=name)
 
 
-def clinc150(root: Path, *, words: int = 2**14) -> Dataset:
+def clinc150(root: Path, *, words: int | None = 2**14) -> Dataset:
     """CLINC150 intents as hashed words, without out-of-scope queries; parts train, val and test."""
     rows = [row for row in _lines(root / "clinc150" / "clinc150.jsonl.xz") if not row["split"].startswith("oos")]
     names = sorted({row["labels"][0] for row in rows})
@@ -139,20 +139,20 @@ def clinc150(root: Path, *, words: int = 2**14) -> Dataset:
         split=Groups.of([row["split"] for row in rows]),
         name="CLINC150",
     )
-    return hashed_words(dataset, num_features=words)
+    return dataset if words is None else hashed_words(dataset, num_features=words)
 
 
-def pubmed_mesh(root: Path, *, min_count: int = 1, words: int = 2**15, seed: int = 0) -> Dataset:
+def pubmed_mesh(root: Path, *, min_count: int = 1, words: int | None = 2**15, seed: int = 0) -> Dataset:
     """PubMed abstracts as hashed words, and their MeSH headings; random parts train, val and test."""
     rows = [row for row in _lines(root / "pubmed_mesh" / "pubmed_mesh.jsonl.xz") if row["text"]]
     dataset = _tagged([f"{row['title']} {row['text']}" for row in rows], [row["labels"] for row in rows], "PubMed")
     dataset = split_at_random(dataset, seed=seed)
     if min_count > 1:
         dataset = frequent_labels(dataset, min_count, part="train")
-    return hashed_words(dataset, num_features=words)
+    return dataset if words is None else hashed_words(dataset, num_features=words)
 
 
-def debtags(root: Path, *, min_count: int = 10, words: int = 2**15, seed: int = 0) -> Dataset:
+def debtags(root: Path, *, min_count: int = 10, words: int | None = 2**15, seed: int = 0) -> Dataset:
     """Debian packages as hashed words of their descriptions, and their tags; source packages are never split."""
     rows = list(_lines(root / "debtags" / "debtags.jsonl.xz"))
     dataset = _tagged([row["text"] for row in rows], [row["labels"] for row in rows], "debtags")
@@ -163,7 +163,7 @@ def debtags(root: Path, *, min_count: int = 10, words: int = 2**15, seed: int = 
     dataset = split_by_group(dataset, by="source", seed=seed)
     if min_count > 1:
         dataset = frequent_labels(dataset, min_count, part="train")
-    return hashed_words(dataset, num_features=words)
+    return dataset if words is None else hashed_words(dataset, num_features=words)
 
 
 def _tagged(texts: list[str], labels: list[list[str]], name: str) -> Dataset:
