@@ -19,6 +19,8 @@ FILE_NAME = "comparison.json"
 
 Task = Literal["one class", "sets"]
 Better = Literal["lower", "higher"]
+Question = Literal["rule", "loss", "head"]
+"""What a comparison is about: how scores become sets, which loss trains them, or which output layer."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,18 @@ class Calibration(Record):
 
 
 @dataclass(frozen=True)
+class ErrorControl(Record):
+    """Conformal sets, calibrated on the validation rows to miss a share ``alpha`` of the true labels.
+
+    ``error`` is the share that they miss in the evaluated rows.
+    """
+
+    alpha: Fraction
+    error: Fraction
+    average_size: float
+
+
+@dataclass(frozen=True)
 class SetFindings(Record):
     """What a report shows about one score matrix; ``by_k`` has one entry for each K of the document."""
 
@@ -80,6 +94,7 @@ class SetFindings(Record):
     by_k: list[SizeResult]
     classes: ClassAccuracy
     calibration: Calibration
+    error_control: ErrorControl | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +109,10 @@ class AuditCounts(Record):
 
 @dataclass(frozen=True)
 class AuditSummary(Record):
-    """How many label sets of the evaluated rows a model can never output; ``worst`` names some of them."""
+    """How many label sets of the evaluated rows a model can never output; ``worst`` names some of them.
+
+    ``features`` is the width of the audited layer, and ``parameters`` counts what it learns.
+    """
 
     mode: Literal["sign", "top-k"]
     sets: Count
@@ -106,6 +124,7 @@ class AuditSummary(Record):
     by_size: list[AuditCounts]
     worst: list[list[str]]
     seconds: float | None = None
+    parameters: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -156,7 +175,11 @@ class MeanInterval(Record):
 
 @dataclass(frozen=True)
 class Candidate(Record):
-    """One way to train; ``intervals`` by metric, ``audit`` of the first seed's model, ``recipe`` None if unknown."""
+    """One way to train.
+
+    ``intervals`` by metric; ``audit`` of the first seed's model; ``differences`` to the baseline of the document by
+    metric, paired by seed; ``recipe`` None if unknown.
+    """
 
     about: str
     options: dict[str, Any]
@@ -164,6 +187,7 @@ class Candidate(Record):
     runs: Annotated[list[Run], NotEmpty()]
     audit: AuditSummary | None
     recipe: str | None = None
+    differences: dict[str, MeanInterval] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -268,6 +292,9 @@ class ComparisonDocument(Record):
         optimum: the optimum under the true probabilities, if known.
         candidates: by name.
         examples: some rows with all answers.
+        title: the user's name for the comparison; None for that of the data.
+        questions: what the page shows about the comparison at its top; empty for all that it answers.
+        baseline: the candidate with the usual loss, cross-entropy or BCE, that the others are compared with, if any.
     """
 
     made: Provenance
@@ -281,6 +308,9 @@ class ComparisonDocument(Record):
     optimum: Optimum | None
     candidates: Annotated[dict[str, Candidate], NotEmpty()]
     examples: list[Example]
+    title: str | None = None
+    questions: list[Question] = field(default_factory=list)
+    baseline: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the file."""
@@ -362,6 +392,8 @@ def _check_names(document: ComparisonDocument, file: str | Path) -> None:
     for index, example in enumerate(document.examples):
         for name in example.answers:
             known(name, document.candidates, f"examples[{index}].answers")
+    if document.baseline is not None:
+        known(document.baseline, document.candidates, "baseline")
     known(document.data.evaluated, document.data.parts, "data.evaluated")
 
 

@@ -9,11 +9,15 @@ from typing import Any
 from shortlist.cli.console import console, name_value_grid, print_json, text
 from shortlist.cli.evaluate import set_lines
 from shortlist.cli.options import (
+    add_data_options,
     add_json_option,
     add_label_options,
     add_parser,
     add_score_options,
+    is_model,
+    open_model_scores,
     open_score_file,
+    refuse_file_options,
     whole_number,
 )
 from shortlist.errors import InputError
@@ -27,6 +31,10 @@ examples:
   shortlist calibrate val.csv labels.txt --probabilities --id image --rule class-conditional --alpha 0.05
   shortlist calibrate val.npz val.npz --key logits --labels-key y --logits --rule recall-control --alpha 0.2
   shortlist calibrate val.npy sets.json --logits --rule per-label --objective f1 --output rule.json
+  shortlist calibrate plants-model --data plants.csv --rule average-error --alpha 0.1 --output rule.json
+
+SCORES may be a model saved by `shortlist fit`; then --data names inputs and labels. On the data that it was trained on,
+the validation rows are used.
 
 rules:
   top-k              exactly --k labels
@@ -64,8 +72,9 @@ def add_command(commands: Any) -> None:
         about="Find the thresholds that give sets of labels the requested size or error.",
         epilog=_EXAMPLES,
     )
-    add_score_options(parser)
+    add_score_options(parser, kind_required=False)
     add_label_options(parser)
+    add_data_options(parser, part="val, or all rows if the data have no parts")
     parser.add_argument("--rule", choices=_RULES, required=True, metavar="RULE", help=", ".join(_RULES))
     parser.add_argument("--k", metavar="K", type=float, help="number of labels, in every set or on average")
     parser.add_argument("--alpha", metavar="FRACTION", type=float, help="error rate, between 0 and 1")
@@ -102,22 +111,15 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Fit a rule, report what it achieves, and save it."""
-    from shortlist.predict import RULES, calibrate, evaluate_sets, make_rule, read_true_labels
+    from shortlist.predict import RULES, calibrate, evaluate_sets, make_rule
     from shortlist.predict.calibration import calibration_warnings
 
     kind = RULES[options.rule]
     given = _given(options, kind)
-    if kind.one_class is not None and options.labels is None:
-        raise InputError(f"--rule {options.rule} is fitted on true labels: LABELS must be given.")
-    if options.labels is None and options.labels_key is not None:
-        raise InputError(f"--labels-key names an array of LABELS, which are not given; got {options.labels_key!r}.")
     if options.output is not None:
-        check_output(options.output, options.scores, options.labels, options.names)
-    scores = open_score_file(options)
-    rule = make_rule(options.rule, scores, link=options.link, min_size=options.min_size, **given)
-    target = None
-    if options.labels is not None:
-        target = read_true_labels(options.labels, scores, key=options.labels_key, one_class=kind.one_class)
+        check_output(options.output, options.scores, options.labels, options.names, options.data)
+    scores, target, link = (_of_model if is_model(options) else _of_file)(options, kind)
+    rule = make_rule(options.rule, scores, link=link, min_size=options.min_size, **given)
     calibrate(scores, rule, target, progress=True)
     metrics = evaluate_sets(scores, rule, target, progress=True)
     if options.output is not None:
@@ -129,6 +131,31 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print(options, rule, guarantee, notes, metrics)
     return 0
+
+
+def _of_file(options: argparse.Namespace, kind: Any) -> tuple[Any, Any, str | None]:
+    """Return scores, true labels if they are given, and the link."""
+    from shortlist.predict import read_true_labels
+
+    if kind.one_class is not None and options.labels is None:
+        raise InputError(f"--rule {options.rule} is fitted on true labels: LABELS must be given.")
+    if options.labels is None and options.labels_key is not None:
+        raise InputError(f"--labels-key names an array of LABELS, which are not given; got {options.labels_key!r}.")
+    scores = open_score_file(options)
+    if options.labels is None:
+        return scores, None, options.link
+    target = read_true_labels(options.labels, scores, key=options.labels_key, one_class=kind.one_class)
+    return scores, target, options.link
+
+
+def _of_model(options: argparse.Namespace, kind: Any) -> tuple[Any, Any, str | None]:
+    """Return scores and true labels of the data, and the link of the model's loss."""
+    refuse_file_options(options)
+    from shortlist.predict.true_labels import as_task
+
+    found = open_model_scores(options, labelled=True, usual_part="val")
+    target = as_task(found.target, found.scores.num_labels, kind.one_class, options.data)
+    return found.scores, target, options.link or found.link
 
 
 def _given(options: argparse.Namespace, kind: Any) -> dict[str, Any]:

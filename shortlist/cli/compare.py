@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from shortlist.cli.console import console, print_json, table, text
 from shortlist.cli.options import add_parser
 from shortlist.cli.run_options import DataOptions, RunOptions, add_run_options, read_run_options
+from shortlist.comparison_document import Question
 from shortlist.errors import InputError
 from shortlist.files import check_folder, writing
 from shortlist.fit_options import FitOptions
@@ -45,6 +46,8 @@ class CompareOptions:
         seeds: how many seeds.
         target: the metric that decides the winner.
         audit: find label sets that the layers can never rank first.
+        title: name of the comparison on its page.
+        questions: what its page shows first: rule, loss, head (default: all that it answers).
         jobs: number of concurrent runs, each with its share of the cores (default 1).
         cluster: local, dask://HOST:PORT or ray://HOST:PORT; dask:// and ray:// start one on this machine. All workers
             are used unless --jobs limits them; work lost with a worker is repeated. Workers need the same release of
@@ -58,6 +61,8 @@ class CompareOptions:
     seeds: int = 3
     target: str | None = field(default=None, metadata={"metavar": "METRIC"})
     audit: bool = field(default=False, metadata={"metavar": "true|false"})
+    title: str | None = field(default=None, metadata={"metavar": "TEXT"})
+    questions: tuple[str, ...] = field(default=(), metadata={"metavar": "QUESTION"})
     jobs: int | None = None
     cluster: str = "local"
     output: str | None = field(default=None, metadata={"metavar": "FOLDER"})
@@ -77,6 +82,9 @@ def run(options: argparse.Namespace) -> int:
     asked: CompareOptions = given.of(CompareOptions)
     if asked.seeds < 1:
         raise InputError(f"--seeds must be at least 1; got {asked.seeds}.")
+    for question in asked.questions:
+        if question not in get_args(Question):
+            raise InputError(f"--questions must be among {', '.join(get_args(Question))}; got {question!r}.")
     check_folder(asked.output)
     document = _compare(given, asked, shlex.join(["shortlist", *options.command_line]))
     path = None
@@ -134,6 +142,8 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
         exact=exact_probabilities(source["format"]),
         commands=[command, *(f"# {file} holds:\n{file.read_text().rstrip()}" for file in given.configs)],
         seconds=max(time.monotonic() - began, least),
+        title=asked.title,
+        questions=asked.questions,  # pyright: ignore[reportArgumentType]
     )
 
 

@@ -17,6 +17,7 @@ from shortlist.cli.options import (
     is_model,
     open_model_scores,
     open_score_file,
+    refuse_file_options,
 )
 from shortlist.errors import InputError
 from shortlist.formatting import format_count, format_percent
@@ -124,9 +125,7 @@ def _of_file(options: argparse.Namespace) -> _Measured:
 
 
 def _of_model(options: argparse.Namespace) -> _Measured:
-    for name, given in (("LABELS", options.labels), ("--labels-key", options.labels_key), ("--id", options.id)):
-        if given is not None:
-            raise InputError(f"{name} is for files of scores, but `{options.scores}` is a model.")
+    refuse_file_options(options)
     from shortlist.predict import read_rule
     from shortlist.predict.true_labels import as_task
 

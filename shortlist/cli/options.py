@@ -128,6 +128,13 @@ def add_data_options(parser: argparse.ArgumentParser, *flags: str, part: str) ->
     )
 
 
+def refuse_file_options(options: argparse.Namespace) -> None:
+    """Raise InputError for options that belong to labels in a file, because SCORES is a model."""
+    for name, given in (("LABELS", options.labels), ("--labels-key", options.labels_key), ("--id", options.id)):
+        if given is not None:
+            raise InputError(f"{name} is for files of scores, but `{options.scores}` is a model.")
+
+
 def is_model(options: argparse.Namespace) -> bool:
     """Whether SCORES is a saved model, which is a folder; raise InputError for incompatible options."""
     path = options.scores
@@ -155,8 +162,8 @@ def open_score_file(options: argparse.Namespace) -> Any:
     )
 
 
-def open_model_scores(options: argparse.Namespace, *, labelled: bool) -> Any:
-    """Open the data that the options of `add_data_options` name."""
+def open_model_scores(options: argparse.Namespace, *, labelled: bool, usual_part: str = "test") -> Any:
+    """Open the data that the options of `add_data_options` name; ``usual_part`` is the default of --part."""
     from shortlist.predict.model_scores import open_model
 
     return open_model(
@@ -164,6 +171,7 @@ def open_model_scores(options: argparse.Namespace, *, labelled: bool) -> Any:
         options.data,
         labelled=labelled,
         part=options.part,
+        usual_part=usual_part,
         format=options.data_format,
         reader=read_object(options.reader, "--reader"),
         id_column=options.id,

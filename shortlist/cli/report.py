@@ -44,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
     """Read and check all documents, write the page and the charts, and print the winners."""
     from shortlist.comparison_document import comparison_file, read_comparison
     from shortlist.report.comparison_charts import draw_figures
+    from shortlist.report.highlights import highlights
     from shortlist.report.page import write_report
     from shortlist.report.winners import summary_of
 
@@ -65,7 +66,12 @@ def run(options: argparse.Namespace) -> int:
             )
     if options.json:
         jobs = [{"file": str(file), **summary_of(document)} for file, document in zip(files, documents, strict=True)]
-        content = {"report": str(output), "figures": [str(figure) for figure in figures], "jobs": jobs}
+        content = {
+            "report": str(output),
+            "figures": [str(figure) for figure in figures],
+            "highlights": [each.to_json() for document in documents for each in highlights(document)],
+            "jobs": jobs,
+        }
         print_json(content)
     else:
         _print(documents, output, len(figures), options.figures)
@@ -73,19 +79,42 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(documents: list[Any], output: Path, figures: int, folder: str | None) -> None:
-    from shortlist.report.winners import audit_sentence, shown_name
+    from shortlist.report.winners import audit_sentence, comparison_title, shown_name
 
     screen = console(wrap=False)
     for document in documents:
-        screen.print(f"{shown_name(document.data.name)}, K = {document.k:g}", markup=False, style="bold")
+        screen.print(f"{comparison_title(document)}, K = {document.k:g}", markup=False, style="bold")
         screen.print(_table(document))
         for name, candidate in document.candidates.items():
             if candidate.audit is not None:
                 screen.print(f"{shown_name(name)}: {audit_sentence(candidate.audit)}", markup=False)
         screen.print()
+    _print_short(documents)
     if folder is not None:
         screen.print(f"Figures: {folder} ({figures} files)", markup=False)
     screen.print(f"Report: {output}", markup=False)
+
+
+def _print_short(documents: list[Any]) -> None:
+    """Print the highlights, whether the usual loss is enough, and what to type next."""
+    from shortlist.report.highlights import highlights, loss_sentence
+    from shortlist.report.next_steps import next_steps
+    from shortlist.report.winners import comparison_title
+
+    screen = console(wrap=False)
+    for number, highlight in enumerate((each for one in documents for each in highlights(one)), start=1):
+        line = f"{number}. {highlight.heading} {highlight.numbers}"
+        screen.print(line, markup=False, style="bold")
+        screen.print(f"   {highlight.caption} ({highlight.source})", markup=False)
+    verdicts = [(comparison_title(document), loss_sentence(document)) for document in documents]
+    for title, sentence in verdicts:
+        if sentence is not None:
+            screen.print(f"{title}: {sentence}", markup=False)
+    screen.print()
+    screen.print("Your own data:", markup=False, style="bold")
+    for step in next_steps(documents):
+        screen.print(f"  # {step.purpose}\n  {step.command}", markup=False)
+    screen.print()
 
 
 def _table(document: Any) -> Any:

@@ -51,6 +51,7 @@ def open_model(
     *,
     labelled: bool = False,
     part: str | None = None,
+    usual_part: str = "test",
     format: str | None = None,
     reader: Mapping[str, Any] | None = None,
     id_column: str | None = None,
@@ -61,9 +62,10 @@ def open_model(
         folder: of a model that `shortlist.train.save_model` wrote.
         data: a path, or the name of a dataset inside a package. Without labels also a table with the columns of
             training, text line by line, features alone, an image or a folder of images.
-        labelled: whether to read the true labels, too. Then the rows are those of the part test by default, or all
+        labelled: whether to read the true labels, too. Then the rows are those of ``usual_part`` by default, or all
             rows of data without parts.
         part: the part of the data; all rows by default.
+        usual_part: the default of ``part`` with ``labelled``.
         format: of the data, one of ``shortlist.data.opening.FORMATS``; by default that of training or what the path
             tells.
         reader: options of the reader that override those of training.
@@ -81,7 +83,7 @@ def open_model(
     target = None
     if labelled:
         dataset = open_labelled(data, source, format=format, reader=options)
-        part = _measured_part(dataset, part, data)
+        part = _part_or_usual(dataset, part, usual_part, data)
         numbers = torch.arange(len(dataset)) if part is None else part_rows(dataset, part, data)
         if not len(numbers):
             raise InputError(f"`{data}` holds no rows in the part {part!r}.")
@@ -105,14 +107,14 @@ def open_model(
     return ModelScores(scores, rule_file, loss_class(saved.plan.loss).link, target)
 
 
-def _measured_part(dataset: Dataset, part: str | None, data: str) -> str | None:
+def _part_or_usual(dataset: Dataset, part: str | None, usual: str, data: str) -> str | None:
     if not len(dataset):
         raise InputError(f"`{data}` holds no rows.")
     if part is not None or dataset.split is None:
         return part
-    if "test" not in dataset.split.names:
-        raise InputError(f"`{data}` has no part test: choose one of {', '.join(dataset.split.names)}.")
-    return "test"
+    if usual not in dataset.split.names:
+        raise InputError(f"`{data}` has no part {usual}: choose one of {', '.join(dataset.split.names)}.")
+    return usual
 
 
 def _scores(

@@ -186,7 +186,7 @@
       const box = document.getElementById(`job-${number + 1}-${name}`);
       const made = {
         job, element: box, charts: panel.charts, choice: 0, scale: "", hidden: new Set(), drawn: false,
-        plot: box.querySelector(".chart"), legend: box.querySelector(".legend"), note: box.querySelector(".note"),
+        plot: box.querySelector(".chart"), legend: box.querySelector(".legend"), note: box.querySelector(".chart-note") || box.querySelector(".note"),
       };
       for (const control of box.querySelectorAll("[data-choice]")) {
         control.addEventListener("change", () => { made.choice = Number(control.value); draw(made); });

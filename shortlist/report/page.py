@@ -20,7 +20,16 @@ from shortlist.formatting import format_count, format_duration, format_number
 from shortlist.report.chart import INK, Panel, candidate_style
 from shortlist.report.chart_plotly import plotly_chart
 from shortlist.report.comparison_charts import comparison_panels
-from shortlist.report.winners import MetricFormat, audit_sentence, metric_title, shown_name, summary_sentence
+from shortlist.report.highlights import Highlight, highlights, loss_sentence
+from shortlist.report.next_steps import next_steps
+from shortlist.report.winners import (
+    MetricFormat,
+    audit_sentence,
+    comparison_title,
+    metric_title,
+    shown_name,
+    summary_sentence,
+)
 
 # The page must look the same offline and must not phone home, so not even scripts may fetch anything.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -75,11 +84,14 @@ def report_page(documents: Sequence[ComparisonDocument]) -> str:
     jobs = [_job(document, number, len(documents)) for number, document in enumerate(documents, start=1)]
     # Plotly contains no closing script tag today; if it did, the rest of it would be displayed instead of run.
     plotly = require("plotly.offline", extra="report").get_plotlyjs().replace("</script", "<\\/script")
+    verdicts = [(job.title, sentence) for job in jobs if (sentence := loss_sentence(job.document)) is not None]
     return _template().render(
         jobs=jobs,
+        verdicts=verdicts,
+        steps=next_steps(documents),
         policy=_POLICY,
         version=software_versions()["shortlist"],
-        data=chart_data(documents, [list(job.panels.values()) for job in jobs]),
+        data=chart_data(documents, [[*(each.panel for each in job.highlights), *job.panels.values()] for job in jobs]),
         styles=markup(_resource("page.css")),
         script=markup(_resource("page.js")),
         plotly=markup(plotly),
@@ -191,6 +203,8 @@ class _Job:
 
     id: str
     document: ComparisonDocument
+    title: str
+    highlights: list[Highlight]
     panels: dict[str, Panel]
     eyebrow: str
     summary: str
@@ -211,6 +225,7 @@ def _job(document: ComparisonDocument, number: int, jobs: int) -> _Job:
     audited = {name: each.audit for name, each in document.candidates.items() if each.audit is not None}
     task = "one true label per row" if data.task == "one class" else "several labels per row"
     words = [f"Job {number} of {jobs}"] if jobs > 1 else []
+    words += [shown_name(data.name)] if document.title is not None else []
     facts = [(_PARTS.get(part, f"{shown_name(part)} rows"), f"{rows:,}") for part, rows in data.parts.items()]
     facts += [("labels", f"{data.labels:,}"), ("labels per row", format_number(data.labels_per_row)), ("K", k)]
     recipes = _recipes(document)
@@ -222,6 +237,8 @@ def _job(document: ComparisonDocument, number: int, jobs: int) -> _Job:
     return _Job(
         id=f"job-{number}",
         document=document,
+        title=comparison_title(document),
+        highlights=highlights(document),
         panels=panels,
         eyebrow=" · ".join([*words, shown_name(data.kind), task]),
         summary=summary_sentence(document),

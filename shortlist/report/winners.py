@@ -25,6 +25,11 @@ def shown_name(name: str) -> str:
     return " ".join(name.split()) or "(no name)"
 
 
+def comparison_title(document: ComparisonDocument) -> str:
+    """The name of a comparison: the user's, or that of its data."""
+    return shown_name(document.data.name if document.title is None else document.title)
+
+
 def listed(names: Sequence[str], conjunction: str = "") -> str:
     """A list of names in words, separated by semicolons if one of them contains a comma.
 

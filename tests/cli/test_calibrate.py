@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from shortlist.cli import main
 from shortlist.metrics import MacroF1, MicroF1, SetCoverage
 from shortlist.predict import RULES
 from shortlist.sets import (
@@ -20,10 +21,12 @@ from shortlist.sets import (
     TopK,
     load_rule,
 )
+from shortlist.train import load_model
+from shortlist.train.data_source import open_training_data
 from tests.cli.command import command
 from tests.cli.score_files import BLOCK, CLASSES, HOT, LOGITS, ROWS, SCORES
 
-run, _ = command("calibrate")
+run, refused = command("calibrate")
 
 CASES = {
     "top-k": (["--k", "2"], None, TopK(2)),
@@ -159,3 +162,22 @@ def test_a_full_disk_is_reported_and_the_old_rule_stays(score_files, capsys, mon
     assert err == "shortlist: `rule.json` cannot be written: No space left on device.\n"
     assert Path("rule.json").read_text() == "before"
     assert not list(Path().glob(".*partial"))
+
+
+def test_a_model_is_calibrated_on_its_validation_rows_and_predicts_with_the_rule(model_folder, capsys):
+    arguments = ["plain", "--data", "plain.csv", "--rule", "average-error", "--alpha", "0.2", "--output", "rule.json"]
+    code, out, err = run(capsys, *arguments, "--json")
+    assert (code, err) == (0, "")
+    parts = open_training_data("plain.csv", format=None, reader={"label": "species"}, seed=0)
+    val = parts.part("val")
+    expected = AverageError(0.2).fit(load_model("plain").scores(val), val.targets, from_logits=True)
+    found = load_rule("rule.json")
+    assert json.loads(out)["evidence"]["rows"] == len(val)
+    torch.testing.assert_close(found.threshold, expected.threshold)
+    assert main(["predict", "plain", "--data", "plain.csv", "--rule", "rule.json", "--output", "sets.jsonl"]) == 0
+    assert len(Path("sets.jsonl").read_text().splitlines()) == len(parts)
+
+
+def test_a_model_takes_no_files_of_labels(model_folder, capsys):
+    line = ["plain", "labels.txt", "--data", "plain.csv", "--rule", "average-error", "--alpha", "0.2"]
+    assert "LABELS is for files of scores, but `plain` is a model." in refused(capsys, *line)

@@ -34,6 +34,9 @@ def document(
     labels: tuple[str, ...] = ("rose", "daisy", "clover", "tulip", "iris", "moss"),
     optimum: bool = False,
     audit: bool = False,
+    baseline: str | None = None,
+    title: str | None = None,
+    questions: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """A document as `shortlist compare --output` writes it."""
     target = f"recall@{round(k)}" if sets else f"average{k:g}_error"
@@ -66,6 +69,7 @@ def document(
         "optimum": {"values": values, "sets": _findings(0.05, **facts)} if optimum else None,
         "candidates": candidates,
         "examples": [_example(row, kind, names, labels, ks) for row in range(6)],
+        "title": title, "questions": list(questions), "baseline": baseline,
     }  # fmt: skip
 
 
@@ -94,6 +98,8 @@ def _candidate(place: int, name: str, *, seeds: int, figures: dict, audit: bool,
         "intervals": {figure: {"mean": level, "half_width": width} for figure in figures},
         "runs": runs,
         "audit": _audit(place, facts["num_labels"]) if audit else None,
+        # Every candidate after the first is that much worse, with a little noise.
+        "differences": {figure: {"mean": 0.02 * place, "half_width": width} for figure in figures} if place else {},
     }
 
 
@@ -121,6 +127,7 @@ def _findings(level: float, *, ks, k, shots, num_labels) -> dict[str, Any]:
         "by_k": by_k,
         "classes": {"count": counts, "accuracy": accuracy},
         "calibration": {"bins": bins, "error": level / 2},
+        "error_control": {"alpha": 0.1, "error": 0.09 + level / 10, "average_size": 4 * level + 3},
     }
 
 
@@ -129,7 +136,7 @@ def _audit(place: int, num_labels: int) -> dict[str, Any]:
     by_size = [{"size": size, "argmaxable": 10, "unargmaxable": never, "undecided": 0} for size in (1, 2, 4)]
     return {
         "mode": "sign", "sets": 30 + 3 * never, "argmaxable": 30, "unargmaxable": 3 * never, "undecided": 0,
-        "labels": num_labels, "features": 2, "seconds": 0.5, "by_size": by_size,
+        "labels": num_labels, "features": 2, "parameters": 100 + 50 * place, "seconds": 0.5, "by_size": by_size,
         "worst": [["rose", "moss"], ["daisy", "iris"]] if never else [],
     }  # fmt: skip
 
@@ -157,6 +164,7 @@ DOCUMENTS = {
     "fractional k": lambda: document(k=2.5, ks=(1, 2, 2.5, 4)),
     "one k, no shots": lambda: document(ks=(3,), shots=()),
     "large k": lambda: document(k=80, ks=(8, 16, 80, 160)),
+    "baseline": lambda: document(seeds=3, optimum=True, baseline="lml", title="Flowers <i>"),
     "hostile names": lambda: document(names=HOSTILE, labels=HOSTILE, kind="text", audit=True, seeds=2, optimum=True),
 }
 

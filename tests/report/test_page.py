@@ -9,6 +9,7 @@ import pytest
 from shortlist.comparison_document import ComparisonDocument
 from shortlist.report.chart_plotly import plotly_chart
 from shortlist.report.comparison_charts import comparison_panels
+from shortlist.report.highlights import highlights
 from shortlist.report.page import chart_data, report_page, write_report
 from shortlist.report.winners import MetricFormat, audit_sentence, main_metrics, summary_sentence, winners
 from tests.report.browser import CHROMIUM, Browser
@@ -66,7 +67,7 @@ def short_library(monkeypatch, request):
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_sections_anchors_and_chart_data_agree(name):
     content = comparison(name)
-    panels = comparison_panels(content)
+    panels = [*(each.panel for each in highlights(content)), *comparison_panels(content)]
     reader = Reader(report_page([content]))
     ids = reader.ids()
     assert len(ids) == len(set(ids))

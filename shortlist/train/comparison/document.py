@@ -27,6 +27,7 @@ from shortlist.comparison_document import (
     MetricInfo,
     Optimum,
     Provenance,
+    Question,
     Run,
     RunResult,
     ShotGroup,
@@ -45,13 +46,14 @@ from shortlist.train.comparison.findings import (
     set_findings,
     size_grid,
 )
-from shortlist.train.comparison.intervals import AVERAGE_SIZE, better
+from shortlist.train.comparison.intervals import AVERAGE_SIZE, Interval, better
 from shortlist.train.comparison.runs import example_rows
 from shortlist.train.evaluation import evaluate_scores, metric_names
 from shortlist.train.inputs import is_one_class, row_batches
 
 _MOST_CHARACTERS = 4000
 _MOST_FEATURES = 256
+_USUAL_LOSSES = ("cross_entropy", "bce")
 
 
 def comparison_document(
@@ -64,6 +66,8 @@ def comparison_document(
     exact: Callable[[Any], Tensor] | None = None,
     commands: Sequence[str] = (),
     seconds: float = 0.0,
+    title: str | None = None,
+    questions: Sequence[Question] = (),
 ) -> ComparisonDocument:
     """Build the document of a comparison.
 
@@ -75,12 +79,15 @@ def comparison_document(
             like a model, on the same rows.
         commands: how to reproduce it.
         seconds: how long it took.
+        title: the name of the comparison on its page; None for that of the data.
+        questions: what the page shows at its top; empty for all that the comparison answers.
 
     Returns:
         What `shortlist.report` reads, and `shortlist.train.write_comparison` writes.
     """
     k, kind = next(iter(candidates.values())).k, dataset.inputs.kind
     names = metric_names(dataset, k) + ([AVERAGE_SIZE] if is_one_class(dataset) else [])
+    baseline = _baseline(comparison)
     return ComparisonDocument(
         made=Provenance(
             shortlist=__version__,
@@ -99,9 +106,13 @@ def comparison_document(
         best={name: comparison.best(name) for name in names if better(name) is not None},
         optimum=None if exact is None else _optimum(dataset, part, exact, k),
         candidates={
-            name: _candidate(comparison, name, options.settled(kind), names) for name, options in candidates.items()
+            name: _candidate(comparison, name, options.settled(kind), names, baseline)
+            for name, options in candidates.items()
         },
         examples=_examples(comparison, dataset.part(part)),
+        title=title,
+        questions=list(questions),
+        baseline=baseline,
     )
 
 
@@ -163,17 +174,29 @@ def _optimum(dataset: Dataset, part: str, exact: Callable[[Any], Tensor], k: flo
     rows = dataset.part(part)
     found = evaluate_scores(logits("val"), logits(part), rows, k=k, link="softmax" if one_class else "sigmoid")
     rules = fitted_rules(found, size_grid(k, dataset.num_labels))
-    return Optimum(dict(found.values), set_findings(found, rows, dataset.label_counts("train"), rules, k=k))
+    sets = set_findings(found, rows, dataset.part("val"), dataset.label_counts("train"), rules, k=k)
+    return Optimum(dict(found.values), sets)
 
 
-def _candidate(comparison: Comparison, name: str, options: SettledOptions, metrics: Sequence[str]) -> Candidate:
+def _baseline(comparison: Comparison) -> str | None:
+    """Return the first candidate with the usual loss, if there is one."""
+    losses = {name: next(iter(runs.values())).loss for name, runs in comparison.details.items()}
+    return next((name for name, loss in losses.items() if loss in _USUAL_LOSSES), None)
+
+
+def _candidate(
+    comparison: Comparison, name: str, options: SettledOptions, metrics: Sequence[str], baseline: str | None
+) -> Candidate:
     details = comparison.details[name]
     shared = [each.name for each in fields(RunResult)]
     first = next(iter(details.values()))
 
     def interval(metric: str) -> MeanInterval:
-        found = comparison.interval(name, metric)
-        return MeanInterval(found.mean, None if math.isnan(found.half_width) else found.half_width)
+        return _mean_interval(comparison.interval(name, metric))
+
+    def difference(metric: str) -> MeanInterval:
+        values, usual = comparison.runs[name], comparison.runs[baseline or name]
+        return _mean_interval(Interval.of([values[seed][metric] - usual[seed][metric] for seed in values]))
 
     return Candidate(
         about=_about(first.loss, options),
@@ -185,7 +208,12 @@ def _candidate(comparison: Comparison, name: str, options: SettledOptions, metri
             for seed, run in details.items()
         ],
         audit=first.audit,
+        differences={} if baseline in (None, name) else {metric: difference(metric) for metric in metrics},
     )
+
+
+def _mean_interval(found: Interval) -> MeanInterval:
+    return MeanInterval(found.mean, None if math.isnan(found.half_width) else found.half_width)
 
 
 def _about(loss: str, options: FitOptions) -> str:

@@ -15,6 +15,7 @@ from shortlist.comparison_document import (
     Calibration,
     CalibrationBin,
     ClassAccuracy,
+    ErrorControl,
     ErrorCurves,
     SetFindings,
     SizeResult,
@@ -22,12 +23,15 @@ from shortlist.comparison_document import (
 from shortlist.data import Dataset
 from shortlist.data.target_rows import label_pairs, sparse_targets
 from shortlist.metrics.accuracy import FEW, MANY
-from shortlist.sets import AverageK, tradeoff
+from shortlist.sets import AverageError, AverageK, RecallControl, tradeoff
+from shortlist.targets import to_class_indices
 from shortlist.train.evaluation import Evaluation
+from shortlist.train.inputs import is_one_class
 
 # Finer at low probabilities, where most labels are.
 _EDGES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _MOST_SIZES = 10
+_ALPHA = 0.1
 _MOST_SHOWN = 20
 
 
@@ -74,13 +78,13 @@ def fitted_rules(evaluation: Evaluation, ks: Sequence[float]) -> dict[float, Ave
 
 
 def set_findings(
-    evaluation: Evaluation, rows: Dataset, counts: Tensor, rules: Mapping[float, AverageK], *, k: float
+    evaluation: Evaluation, rows: Dataset, val: Dataset, counts: Tensor, rules: Mapping[float, AverageK], *, k: float
 ) -> SetFindings:
     """Summarize the sets that scores make.
 
     Args:
         evaluation: scores and link.
-        rows: the evaluated rows.
+        rows, val: the evaluated rows and the validation rows.
         counts: ``(n,)``, the training rows of each label.
         rules: of `fitted_rules`.
         k: the requested average size, one of the keys of ``rules``.
@@ -110,6 +114,7 @@ def set_findings(
         by_k,
         ClassAccuracy(counts.tolist(), rounded(classes)),
         _calibration(probs, rows),
+        _error_control(evaluation, probs, rows, val),
     )
 
 
@@ -194,6 +199,22 @@ def _missing(hit: Tensor, at: Tensor, num_rows: int) -> float:
     true = torch.bincount(at, minlength=num_rows).double()
     found = torch.bincount(at, hit.double(), minlength=num_rows)
     return float(1 - (found[true > 0] / true[true > 0]).mean())
+
+
+def _error_control(evaluation: Evaluation, probs: Tensor, rows: Dataset, val: Dataset) -> ErrorControl | None:
+    """Calibrate conformal sets on the validation rows; None if these have no true labels."""
+    link, n = evaluation.rule.link, rows.num_labels
+    val_at, val_labels = positive_pairs(val)
+    if not len(val_at):
+        return None
+    if is_one_class(val):
+        rule, true = AverageError(_ALPHA, link=link), to_class_indices(val.true_targets, n)
+    else:
+        rule, true = RecallControl(_ALPHA, link=link), sparse_targets(val_at, val_labels, len(val), n)
+    sets = rule.fit(probabilities(evaluation.val_logits, link), true, from_logits=False)(probs)
+    at, labels = positive_pairs(rows)
+    size = np.count_nonzero(sets.numpy()) / max(len(sets), 1)
+    return ErrorControl(_ALPHA, _missing(sets[at, labels], at, len(sets)), size)
 
 
 def _calibration(probs: Tensor, rows: Dataset) -> Calibration:

@@ -196,7 +196,7 @@ def _details(dataset: Dataset, spec: RunSpec, fitted: Fitted, evaluation: Evalua
         monitor=fitted.monitor,
         loss=fitted.plan.loss,
         history=[dict(row) for row in fitted.history],
-        sets=set_findings(evaluation, rows, dataset.label_counts("train"), rules, k=k),
+        sets=set_findings(evaluation, rows, dataset.part("val"), dataset.label_counts("train"), rules, k=k),
         answers=answers(evaluation, example_rows(len(rows)), dataset.label_names, rules),
         audit=audit_model(fitted.model, rows) if spec.audit else None,
         seconds=round(time.monotonic() - began, 2),
@@ -222,6 +222,7 @@ def audit_model(model: SetModel, rows: Dataset) -> AuditSummary:
         labels=rows.num_labels,
         features=int(report.system.weight.shape[1]),
         seconds=round(time.monotonic() - began, 2),
+        parameters=sum(parameter.numel() for parameter in model.output_layer.parameters() if parameter.requires_grad),
         by_size=[AuditCounts(row.size, row.argmaxable, row.unargmaxable, row.undecided) for row in report.table()],
         worst=[report.labels_of(index) for index in impossible],
     )

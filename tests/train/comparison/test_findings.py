@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 
-from shortlist.comparison_document import ClassAccuracy
-from shortlist.data import Dataset, Features, Groups
+from shortlist.comparison_document import ClassAccuracy, ErrorControl
+from shortlist.data import AmbiguousWorld, Dataset, Features, Groups
+from shortlist.sets import AverageError
 from shortlist.train.comparison.findings import (
     Shots,
     answers,
@@ -49,7 +50,7 @@ COUNTS = torch.tensor([200, 50, 5, 1])
 def found(rows: Dataset, *, k: float = 2, link="softmax", counts=COUNTS, logits=LOGITS):
     evaluation = evaluate_scores(logits, logits, rows, k=k, link=link)
     rules = fitted_rules(evaluation, size_grid(k, len(NAMES)))
-    return evaluation, rules, set_findings(evaluation, rows, counts, rules, k=k)
+    return evaluation, rules, set_findings(evaluation, rows, rows, counts, rules, k=k)
 
 
 def test_sizes_of_a_slider_rise_and_hold_the_one_that_was_asked_for():
@@ -155,3 +156,26 @@ def test_answers_name_the_best_labels_first_with_the_sizes_of_their_sets():
     sizes = [rule(LOGITS.softmax(-1)).sum(-1)[3].item() for rule in rules.values()]
     assert shown[0].sizes == sizes
     json.dumps(encode([findings, shown]), allow_nan=False)
+
+
+def test_conformal_sets_are_calibrated_on_the_validation_rows_and_measured_on_others():
+    world = AmbiguousWorld(4, (2, 4), dim=4)
+    val, test = (world.sample(2000, seed=seed, split=None) for seed in (1, 2))
+    logits = [world.probabilities(each.batch(range(2000)).inputs).log() for each in (val, test)]
+    evaluation = evaluate_scores(*logits, test, k=2, link="softmax")
+    counts = torch.full((world.num_labels,), 30)
+    control = set_findings(evaluation, test, val, counts, fitted_rules(evaluation, [2]), k=2).error_control
+    rule = AverageError(0.1).fit(logits[0].exp(), val.targets, from_logits=False)
+    sets = rule(logits[1].exp())
+    missed = 1 - sets.gather(1, test.targets[:, None]).double().mean()
+    assert control == ErrorControl(0.1, pytest.approx(float(missed)), pytest.approx(float(sets.sum(1).double().mean())))
+    assert abs(control.error - 0.1) < 3 * (0.1 * 0.9 / 2000 * 2) ** 0.5
+
+
+def test_conformal_sets_of_label_sets_bound_the_share_that_is_missing_and_need_a_true_label():
+    control = found(SETS, link="sigmoid")[2].error_control
+    assert control is not None
+    assert control.error <= 0.1  # On the rows of the calibration, never more.
+    evaluation, rules, _ = found(SETS, link="sigmoid")
+    unlabelled = of_targets(torch.zeros(4, 4))
+    assert set_findings(evaluation, SETS, unlabelled, COUNTS, rules, k=2).error_control is None

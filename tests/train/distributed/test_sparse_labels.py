@@ -31,7 +31,8 @@ def test_training_and_evaluation_make_no_mask_of_the_labels(loss, dataset):
         fitted = fit(dataset, FitOptions(loss=loss, epochs=1, batch_size=BATCH, k=3))
         found = evaluate(fitted, dataset)
         taint.mark(SCORES, found.logits, found.val_logits)
-        set_findings(found, dataset.part("test"), dataset.label_counts("train"), fitted_rules(found, [3]), k=3)
+        parts = dataset.part("test"), dataset.part("val")
+        set_findings(found, *parts, dataset.label_counts("train"), fitted_rules(found, [3]), k=3)
         assert taint.seen > 100
 
 
