@@ -15,10 +15,12 @@ from torchmetrics import Metric
 from shortlist.data import Batch
 from shortlist.errors import InputError
 from shortlist.fit_options import SettledOptions
+from shortlist.nn import ClusterHead
 from shortlist.train.distributed.global_batch import batch_loss
 from shortlist.train.distributed.sharding import broadcast_buffers, shard
 from shortlist.train.evaluation import metric_values, update_metrics
 from shortlist.train.inputs import crop_flip
+from shortlist.train.label_clusters import candidate_loss
 from shortlist.train.plan import SetModel
 
 
@@ -92,11 +94,15 @@ class SetClassifier(LightningModule):
     def training_step(self, batch: Batch, index: int) -> Tensor:
         """Return the loss of a batch; raise DivergedError if it is not finite."""
         inputs = crop_flip(batch.inputs) if self.options.augmentation else batch.inputs
-        outputs = self.model.outputs(inputs)
+        head = self.model.head
+        outputs = (self.model.encoder(inputs),) if isinstance(head, ClusterHead) else self.model.outputs(inputs)
         # Networks may use half precision; losses may not, because their gradients are differences of similar numbers.
         outputs = tuple(each.float() if each.dtype in (torch.float16, torch.bfloat16) else each for each in outputs)
         with torch.autocast(self.device.type, enabled=False):
-            loss = batch_loss(self.loss, outputs, batch.targets, batch.rows)
+            if isinstance(head, ClusterHead):
+                loss = candidate_loss(self.loss, head, outputs[0], batch.targets)
+            else:
+                loss = batch_loss(self.loss, outputs, batch.targets, batch.rows)
         if not torch.isfinite(loss):
             raise DivergedError(f"the loss is {loss.item()} in epoch {self.current_epoch}, batch {index}.")
         rows = torch.tensor(len(batch.rows), device=self.device)
@@ -107,8 +113,12 @@ class SetClassifier(LightningModule):
 
     def validation_step(self, batch: Batch, index: int) -> None:
         """Update the metrics."""
-        logits = self.model(batch.inputs).float()
-        update_metrics(self.metrics, logits, batch.targets, link=self.link)
+        head, target = self.model.head, batch.targets
+        if isinstance(head, ClusterHead):
+            logits, target = head.candidates(self.model.encoder(batch.inputs)).renumbered(target)
+        else:
+            logits = self.model(batch.inputs)
+        update_metrics(self.metrics, logits.float(), target, link=self.link)
 
     def on_validation_epoch_end(self) -> None:
         """Log the metrics, which early stopping and the choice of the best epoch use."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,13 +10,21 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from shortlist.data import Dataset
-from shortlist.metrics import AverageKAccuracy, MeanAveragePrecision, RankingMetrics, TopKAccuracy
+from shortlist.data.target_rows import take_rows
+from shortlist.errors import InputError
+from shortlist.metrics import AverageKAccuracy, MeanAveragePrecision, RankingMetrics, SetCoverage, SetSize, TopKAccuracy
 from shortlist.sets import AverageK
+from shortlist.sets.rule import Draw
 from shortlist.sets.scores import Link
-from shortlist.targets import to_class_indices
 from shortlist.train.inputs import is_one_class, row_batches
 
 _FAMILIES = ("recall", "precision", "f1", "ndcg")
+
+
+# Up to this many scores are kept: comparisons look at them again, and mean average precision needs them all at once.
+_MOST_KEPT = 1 << 26
+# Otherwise about this many are in memory at a time.
+_BLOCK_SCORES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,18 +35,49 @@ class Evaluation:
     not the first, not among the first K, and not in sets of K labels on average; and ``average_size``, the average size
     on these rows. For sets it has precision, recall, F1 and nDCG at several sizes, and ``map``, the mean average
     precision over the labels that occur. ``rule`` makes the sets; ``logits``, ``(rows, n)``, belong to the evaluated
-    rows, and ``val_logits`` to those that the rule was fitted on.
+    rows, and ``val_logits`` to those that the rule was fitted on. With more than 2²⁶ of them scores are evaluated block
+    by block; then there is no ``map``, and reading them is an error.
     """
 
     values: dict[str, float]
     rule: AverageK
-    logits: Tensor
-    val_logits: Tensor
+    scores: tuple[Tensor, Tensor] | None
+
+    @property
+    def val_logits(self) -> Tensor:
+        """The scores of the validation rows."""
+        return self._kept()[0]
+
+    @property
+    def logits(self) -> Tensor:
+        """The scores of the evaluated rows."""
+        return self._kept()[1]
 
     @property
     def sizes(self) -> Tensor:
         """The sizes of the sets, ``(rows,)`` int64."""
         return self.rule(self.logits).sum(-1).to(torch.int64)
+
+    def _kept(self) -> tuple[Tensor, Tensor]:
+        if self.scores is None:
+            raise InputError("the scores must be at most 2^26 numbers, rows × labels, to be compared; there are more.")
+        return self.scores
+
+
+def evaluate_model(model: nn.Module, val: Dataset, rows: Dataset, *, k: float, link: Link) -> Evaluation:
+    """Evaluate a model; see `shortlist.train.evaluate`.
+
+    Args:
+        model: maps a batch of inputs to logits.
+        val: the rows that the threshold is fitted on.
+        rows: the rows to evaluate.
+        k: the average size of the sets.
+        link: maps logits to scores that are comparable between rows.
+    """
+    if max(len(val), len(rows)) * rows.num_labels <= _MOST_KEPT:
+        val_logits, logits = (model_scores(model, each, each.num_labels) for each in (val, rows))
+        return evaluate_scores(val_logits, logits, rows, k=k, link=link)
+    return Evaluation(*_evaluate(score_blocks(model, val), score_blocks(model, rows), rows, k, link), None)
 
 
 def evaluate_scores(val_logits: Tensor, logits: Tensor, rows: Dataset, *, k: float, link: Link) -> Evaluation:
@@ -51,22 +90,37 @@ def evaluate_scores(val_logits: Tensor, logits: Tensor, rows: Dataset, *, k: flo
         k: the average size of the sets.
         link: maps logits to scores that are comparable between rows.
     """
-    n, one_class = rows.num_labels, is_one_class(rows)
-    rule = AverageK(k, link=link)
-    rule.fit(val_logits, from_logits=True)
-    metrics = watched_metrics(one_class=one_class, num_labels=n, k=k)
+    values, rule = _evaluate([val_logits], [logits], rows, k, link)
+    if not is_one_class(rows):
+        values["map"] = float(MeanAveragePrecision()(logits, rows.true_targets))
+    return Evaluation(values, rule, (val_logits, logits))
+
+
+def _evaluate(
+    val_blocks: Iterable[Tensor], blocks: Iterable[Tensor], rows: Dataset, k: float, link: Link
+) -> tuple[dict[str, float], AverageK]:
+    one_class, rule, draw, start = is_one_class(rows), AverageK(k, link=link), Draw(), 0
+    for block in val_blocks:
+        rule.partial_fit(block, from_logits=True)
+    rule.finish()
+    metrics = watched_metrics(one_class=one_class, num_labels=rows.num_labels, k=k)
     if one_class:
         metrics = {name: metric for name, metric in metrics.items() if name.startswith("top")}
-    else:
-        metrics["map"] = MeanAveragePrecision()
-    update_metrics(metrics, logits, rows.true_targets, link=link)
+    coverage, size = SetCoverage(), SetSize(rows.num_labels)
+    for block in blocks:
+        target = take_rows(rows.true_targets, torch.arange(start, start + len(block)))
+        start += len(block)
+        update_metrics(metrics, block, target, link=link)
+        if one_class:
+            sets = rule.predict(block, draw=draw)
+            coverage.update(sets, target)
+            size.update(sets)
     values = metric_values(metrics)
     if one_class:
         values = {_error_name(name): 1 - value for name, value in values.items()}
-        sets, classes = rule(logits), to_class_indices(rows.true_targets, n)
-        values[f"average{k:g}_error"] = 1 - float(sets.gather(-1, classes.unsqueeze(-1)).double().mean())
-        values["average_size"] = float(sets.sum(-1).double().mean())
-    return Evaluation(values, rule, logits, val_logits)
+        values[f"average{k:g}_error"] = 1 - float(coverage.compute())
+        values["average_size"] = float(size.compute())
+    return values, rule
 
 
 def metric_names(dataset: Dataset, k: float) -> list[str]:
@@ -125,17 +179,27 @@ def metric_values(metrics: Mapping[str, Metric]) -> dict[str, float]:
     return values
 
 
-@torch.no_grad()
 def model_scores(model: nn.Module, dataset: Dataset, num_labels: int, *, batch_size: int = 1024) -> Tensor:
     """Return the logits of all rows, ``(N, n)`` float32, in evaluation mode."""
+    scores, start = torch.empty(len(dataset), num_labels), 0
+    for block in score_blocks(model, dataset, batch_size=batch_size):
+        scores[start : start + len(block)] = block
+        start += len(block)
+    return scores
+
+
+def score_blocks(model: nn.Module, dataset: Dataset, *, batch_size: int = 1024) -> Iterator[Tensor]:
+    """Yield the logits of all rows in evaluation mode, about four million at a time, float32 on the CPU."""
     was_training = model.training
     model.eval()
     device = next(model.parameters()).device
-    scores = torch.empty(len(dataset), num_labels)
-    for rows in row_batches(len(dataset), batch_size):
-        scores[rows] = model(dataset.inputs.batch(rows).to(device)).float().cpu()
-    model.train(was_training)
-    return scores
+    try:
+        for rows in row_batches(len(dataset), max(1, min(batch_size, _BLOCK_SCORES // dataset.num_labels))):
+            with torch.no_grad():
+                logits = model(dataset.inputs.batch(rows).to(device)).float().cpu()
+            yield logits
+    finally:
+        model.train(was_training)
 
 
 def _whole_size(k: float, num_labels: int) -> int:

@@ -24,7 +24,7 @@ from torch import Tensor
 from shortlist.data import Dataset
 from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions, SettledOptions
-from shortlist.nn import Task
+from shortlist.nn import ClusterHead, Task
 from shortlist.progress import progress_bar
 from shortlist.recipes import loss_class, make_loss
 from shortlist.targets import check_target
@@ -34,7 +34,7 @@ from shortlist.train.distributed.batch_norm import use_global_batch_norm
 from shortlist.train.distributed.processes import Topology, run_processes
 from shortlist.train.distributed.sharding import ShardedStrategy
 from shortlist.train.encoders import Standardised, as_floats
-from shortlist.train.evaluation import Evaluation, evaluate_scores, model_scores, monitor_names, watched_metrics
+from shortlist.train.evaluation import Evaluation, evaluate_model, monitor_names, watched_metrics
 from shortlist.train.inputs import (
     EpochBatches,
     SetBatches,
@@ -44,6 +44,7 @@ from shortlist.train.inputs import (
     prepare_inputs,
     row_batches,
 )
+from shortlist.train.label_clusters import check_cluster_run, cluster_labels
 from shortlist.train.plan import ModelPlan, SetModel, build_model, make_plan
 from shortlist.train.starting_point import start_at_frequencies
 
@@ -115,6 +116,8 @@ def fit(
         train, val = dataset.part("train"), dataset.part("val")
         check_target(train.targets, dataset.num_labels)
         _standardize(module.model, train)
+        if isinstance(module.model.head, ClusterHead):
+            cluster_labels(module.model.head, train, seed=options.seed)
         if options.start == "frequencies" or (options.start == "auto" and loss_class(plan.loss).starts_at_frequencies):
             start_at_frequencies(module.model.head, train.label_counts(), len(train))
         with TemporaryDirectory() as scratch:
@@ -142,9 +145,8 @@ def evaluate(fitted: Fitted, dataset: Dataset, *, part: str = "test", data_name:
     """
     dataset = prepare_inputs(dataset, fitted.plan)
     check_rows(dataset, ("val", part), name=data_name)
-    rows = dataset.part(part)
-    val_logits, logits = (model_scores(fitted.model, each, dataset.num_labels) for each in (dataset.part("val"), rows))
-    return evaluate_scores(val_logits, logits, rows, k=fitted.options.k, link=loss_class(fitted.plan.loss).link)
+    val, rows = dataset.part("val"), dataset.part(part)
+    return evaluate_model(fitted.model, val, rows, k=fitted.options.k, link=loss_class(fitted.plan.loss).link)
 
 
 def make_run(dataset: Dataset, options: FitOptions, *, data_name: str = "dataset") -> tuple[SetClassifier, ModelPlan]:
@@ -174,6 +176,8 @@ def make_run(dataset: Dataset, options: FitOptions, *, data_name: str = "dataset
     loss = make_loss(chosen.name, task, options.loss_options)
     if getattr(loss, "reduction", "mean") not in ("mean", "sum"):
         raise InputError(f"`loss_options` must have reduction 'mean' or 'sum'; got {loss.reduction!r}.")
+    if isinstance(model.output_layer, ClusterHead):
+        check_cluster_run(model.output_layer, loss, options)
     metrics = watched_metrics(one_class=one_class, num_labels=dataset.num_labels, k=options.k)
     _monitor(dataset, options)
     return SetClassifier(model, loss, metrics, options, link=chosen.link), plan

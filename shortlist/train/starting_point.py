@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
 
-from shortlist.nn import BottleneckHead, DFTHead, TwoHead
+from shortlist.nn import BottleneckHead, ClusterHead, DFTHead, TwoHead
 
 
 @torch.no_grad()
@@ -15,7 +16,8 @@ def start_at_frequencies(head: nn.Module, counts: Tensor, num_rows: int) -> None
     .. math:: z_j = \log \frac{c_j + 1/2}{N - c_j + 1/2}
 
     A linear head gets them as its bias. A bottleneck head and the slack of a DFT head use one of their columns, with a
-    projection that starts constant (the other biases of a bottleneck start at 0). Heads that cannot represent them
+    projection that starts constant (the other biases of a bottleneck start at 0). A head of clusters has them for all
+    candidates. Heads that cannot represent them
     (cosine heads, a DFT head without slack) stay as they are. Both heads of a `TwoHead` are set.
 
     With many rare labels this decides the outcome of a short training: from equal logits, hundreds of steps go into
@@ -47,6 +49,19 @@ def _initialize(head: nn.Module, logits: Tensor) -> None:
     elif isinstance(head, DFTHead) and head.slack_weight is not None:
         before = head(torch.zeros(1, head.in_features, dtype=head.slack_weight.dtype))[0]
         _set_column(head.projection, head.projection.out_features - 1, head.slack_weight[:, -1], logits - before)
+    elif isinstance(head, ClusterHead):
+        _initialize_clusters(head, logits)
+
+
+def _initialize_clusters(head: ClusterHead, logits: Tensor) -> None:
+    """Give clusters the log-odds of having a label if labels were independent, and labels what is then missing."""
+    of_members = logits[head.members.clamp(min=0)]
+    present = head.members >= 0
+    # S = -log P(no label); the log-odds of 1 - exp(-S) are S + log(1 - exp(-S)).
+    none = torch.where(present, -logsigmoid(-of_members), 0.0).sum(1).clamp(min=1e-6)
+    of_clusters = none + torch.log(-torch.expm1(-none))
+    head.clusters.bias.copy_(of_clusters)
+    head.labels.bias.copy_(torch.where(present, of_members - logsigmoid(of_clusters).unsqueeze(1), 0.0))
 
 
 def _set_column(projection: nn.Linear, row: int, column: Tensor, logits: Tensor) -> None:

@@ -122,3 +122,16 @@ def test_data_that_cannot_be_evaluated_are_refused():
     ):
         with pytest.raises(InputError, match=f"^`my.csv` {re.escape(message)}$"):
             evaluate(fitted, data, part=part, data_name="my.csv")
+
+
+@pytest.mark.parametrize("dataset", [classes(), label_sets()], ids=["classes", "sets"])
+def test_many_scores_are_evaluated_in_blocks_with_the_same_result(dataset, monkeypatch):
+    fitted = fit(dataset, quick(k=2))
+    whole = evaluate(fitted, dataset)
+    monkeypatch.setattr("shortlist.train.evaluation._MOST_KEPT", 100)
+    monkeypatch.setattr("shortlist.train.evaluation._BLOCK_SCORES", 7 * 13)
+    found = evaluate(fitted, dataset)
+    assert found.values == pytest.approx({name: value for name, value in whole.values.items() if name != "map"})
+    assert found.rule.threshold == pytest.approx(float(whole.rule.threshold), rel=1e-5)
+    with pytest.raises(InputError, match=r"^the scores must be at most 2\^26 numbers, rows × labels, to be compared"):
+        _ = found.logits
