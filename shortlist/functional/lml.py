@@ -181,31 +181,34 @@ def solve_root(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor
 
 
 def _root_cpu(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    rows, rows_k = flat_rows(x, k)
     if use_kernel(temperature, x, k):
-        pivot, delta, left = kernels.lml_root(rows, rows_k, temperature)
+        pivot, delta, left = kernels.lml_root(x.detach(), k, temperature)
         if left.numel():
-            pivot[left], delta[left] = exact_dual(rows[left], rows_k[left], temperature)
-    else:
-        pivot, delta = torch.empty_like(rows_k), torch.empty_like(rows_k)
-        for block in row_blocks(rows):
-            pivot[block], delta[block], _ = solve_lml(HeldLabels(rows[block]), rows_k[block], temperature)
+            hard, hard_k = (part[left] for part in flat_rows(x, k))
+            pivot.view(-1, 1)[left], delta.view(-1, 1)[left] = exact_dual(hard, hard_k, temperature)
+        return pivot, delta
+    rows, rows_k = flat_rows(x, k)
+    pivot, delta = torch.empty_like(rows_k), torch.empty_like(rows_k)
+    for block in row_blocks(rows):
+        pivot[block], delta[block], _ = solve_lml(HeldLabels(rows[block]), rows_k[block], temperature)
     return pivot.view(k.shape), delta.view(k.shape)
 
 
 def _project(x: Tensor, k: Tensor, temperature: float) -> Tensor:
     """p on the CPU."""
-    rows, rows_k = flat_rows(x, k)
     if use_kernel(temperature, x, k):
-        p, left = kernels.lml(rows, rows_k, temperature)
+        p, left = kernels.lml(x.detach(), k, temperature)
         if left.numel():
-            p[left] = log_odds(rows[left], *exact_dual(rows[left], rows_k[left], temperature), temperature).sigmoid()
-    else:
-        p, largest = torch.empty_like(rows, memory_format=torch.contiguous_format), torch.finfo(x.dtype).max
-        for block in row_blocks(rows):
-            pivot, delta, _ = solve_lml(HeldLabels(rows[block]), rows_k[block], temperature)
-            y = torch.clamp(rows[block], max=largest, out=p[block]).sub_(pivot)
-            (y if temperature == 1 else y.div_(temperature)).add_(delta).sigmoid_()
+            hard, hard_k = (part[left] for part in flat_rows(x, k))
+            solved = log_odds(hard, *exact_dual(hard, hard_k, temperature), temperature).sigmoid()
+            p.view(-1, x.shape[-1])[left] = solved
+        return p
+    rows, rows_k = flat_rows(x, k)
+    p, largest = torch.empty_like(rows, memory_format=torch.contiguous_format), torch.finfo(x.dtype).max
+    for block in row_blocks(rows):
+        pivot, delta, _ = solve_lml(HeldLabels(rows[block]), rows_k[block], temperature)
+        y = torch.clamp(rows[block], max=largest, out=p[block]).sub_(pivot)
+        (y if temperature == 1 else y.div_(temperature)).add_(delta).sigmoid_()
     return p.view(x.shape)
 
 

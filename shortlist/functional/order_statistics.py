@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -104,8 +105,16 @@ class _Largest(RowFunction):
         # torch selects fast only the first few; numpy's selection does not care how many.
         if not may_look(x) or k * 64 <= n or x.numel() == 0:
             return x.topk(k).indices
-        places = np.argpartition(solvable(x).numpy(), n - k, axis=-1)[..., n - k :]
-        return torch.from_numpy(places[..., ::-1].copy())
+        x, size = solvable(x), math.isqrt(n // k)
+        if size == 1:
+            return _partition(x, k)
+        # The k largest are in the k groups with the largest maxima: label j is in group j modulo the number of groups.
+        groups = n // size
+        leading = _partition(x[..., : size * groups].unflatten(-1, (size, groups)).amax(-2), k)
+        places = (leading.unsqueeze(-1) + groups * torch.arange(size)).flatten(-2)
+        left = torch.arange(size * groups, n).expand(*x.shape[:-1], -1)
+        places = torch.cat([places, left], -1)
+        return places.gather(-1, _partition(x.gather(-1, places), k))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -118,6 +127,13 @@ class _Largest(RowFunction):
     @staticmethod
     def tangent(ctx: Any, *tangents: Tensor | None) -> None:
         return None
+
+
+def _partition(x: Tensor, k: int) -> Tensor:
+    """As `largest`, by numpy."""
+    n = x.shape[-1]
+    places = np.argpartition(x.numpy(), n - k, axis=-1)[..., n - k :]
+    return torch.from_numpy(places[..., ::-1].copy())
 
 
 def _check_noise(

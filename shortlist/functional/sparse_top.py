@@ -95,16 +95,17 @@ def project_sparse_top(x: Tensor, k: Tensor, temperature: float) -> Tensor:
 
 
 def _project_cpu(x: Tensor, k: Tensor, temperature: float) -> Tensor:
-    rows, rows_k = flat_rows(x, k)
     if use_kernel(temperature, x, k):
-        p, left = kernels.sparse_top(rows, rows_k, temperature)
+        p, left = kernels.sparse_top(x.detach(), k, temperature)
         if left.numel():
-            p[left] = exact_threshold(rows[left], rows_k[left], temperature).project(rows[left], temperature)
-    else:
-        p = torch.empty_like(rows, memory_format=torch.contiguous_format)
-        for block in row_blocks(rows):
-            threshold = solve_sparse_top(HeldLabels(rows[block]), rows_k[block], temperature)
-            p[block] = threshold.project(rows[block], temperature)
+            hard, hard_k = (part[left] for part in flat_rows(x, k))
+            p.view(-1, x.shape[-1])[left] = exact_threshold(hard, hard_k, temperature).project(hard, temperature)
+        return p
+    rows, rows_k = flat_rows(x, k)
+    p = torch.empty_like(rows, memory_format=torch.contiguous_format)
+    for block in row_blocks(rows):
+        threshold = solve_sparse_top(HeldLabels(rows[block]), rows_k[block], temperature)
+        p[block] = threshold.project(rows[block], temperature)
     return p.view(x.shape)
 
 

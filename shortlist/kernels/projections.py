@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+_NO_ROWS = torch.empty(0, dtype=torch.int64)
+
 
 class Projected(NamedTuple):
     """Projections ``(..., n)``, valid except for the ``unsettled`` rows, which did not converge."""
@@ -32,7 +34,7 @@ def _projected(kernel: str, x: Tensor, k: Tensor, temperature: float) -> Project
     x = x.contiguous()
     p = torch.empty_like(x)
     left = _run(kernel, x, temperature, k=_flat(k, x), out=p)
-    return Projected(p, _unsettled(p[..., 0], left))
+    return Projected(p, _unsettled(p, left))
 
 
 class Root(NamedTuple):
@@ -65,7 +67,7 @@ def lml_root_gradient(x: Tensor, pivot: Tensor, delta: Tensor, values: Tensor, t
     x = x.contiguous()
     out, per_row = torch.empty_like(x), torch.cat([pivot, delta, values], -1)
     left = _run("lml_root_gradient", x, temperature, out=out, per_row=per_row)
-    return RootGradient(out, per_row[..., 2:].contiguous(), _unsettled(out[..., 0], left))
+    return RootGradient(out, per_row[..., 2:].contiguous(), _unsettled(out, left))
 
 
 def lml_gradient(p: Tensor, gradient: Tensor, temperature: float) -> Tensor:
@@ -96,6 +98,6 @@ def _flat(k: Tensor, x: Tensor) -> Tensor:
     return k if k.numel() == 1 else k.expand(*x.shape[:-1], 1).contiguous()
 
 
-def _unsettled(marks: Tensor, count: int) -> Tensor:
-    """The indices of rows marked by NaN, if any."""
-    return marks.reshape(-1).isnan().nonzero().squeeze(-1) if count else torch.empty(0, dtype=torch.int64)
+def _unsettled(output: Tensor, count: int) -> Tensor:
+    """The indices of rows whose first entry is marked by NaN, if any."""
+    return output[..., 0].reshape(-1).isnan().nonzero().squeeze(-1) if count else _NO_ROWS

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.tensors import holds
+from shortlist.tensors import holds, wide
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,12 @@ class Labels:
     @property
     def members(self) -> Tensor:
         """1 for each positive, soft ones included, else 0."""
-        return (self.values.detach() > 0).to(self.values.dtype)
+        return self.values if self.only_present else (self.values.detach() > 0).to(self.values.dtype)
+
+    @property
+    def only_present(self) -> bool:
+        """Whether every entry is known to be a positive of value 1."""
+        return not (self.is_dense or self.has_unknown or self.soft or self.listed is not None)
 
     def known(self) -> Tensor | int:
         """The number of known labels in all rows."""
@@ -106,7 +111,7 @@ class Labels:
 
     def weights(self, weight: Tensor) -> Tensor:
         """Gather weights ``(n,)`` at the label of each entry."""
-        return weight if self.labels is None else weight[self.labels]
+        return weight if self.labels is None else weight.index_select(0, self.labels)
 
     def at(self, table: Tensor) -> Tensor:
         """The entries' values in a table ``(num_rows, n)``."""
@@ -125,9 +130,9 @@ class Labels:
         if self.width is not None and axis == -1:  # sums in a fixed order
             return values.reshape(self.num_rows, self.width, *more).sum(1)
         # Sequential additions lose digits in float32.
-        wide = torch.float32 if values.device.type == "mps" else torch.float64
-        total = values.new_zeros(self._size(axis), *more, dtype=wide)
-        return total.index_add(0, self._line(axis), values.to(wide)).to(values.dtype)
+        precise = values.to(wide(values))
+        total = precise.new_zeros(self._size(axis), *more)
+        return total.index_add(0, self._line(axis), precise).to(values.dtype)
 
     def max_along(self, values: Tensor, axis: int, lowest: float) -> Tensor:
         """The maximum of one value per entry over rows or labels; ``lowest`` if there are no entries."""
@@ -142,9 +147,11 @@ class Labels:
             return values.unsqueeze(2 + axis)
         if self.width is not None and axis == -1:
             return values.unsqueeze(1).expand(-1, self.width, *values.shape[1:]).flatten(0, 1)
+        line = self._line(axis)
+        if not values.requires_grad:
+            return values.index_select(0, line)
         # In the backward pass, the gradients of a row's entries are added sequentially.
-        wide = torch.float32 if values.device.type == "mps" else torch.float64
-        return values.to(wide)[self._line(axis)].to(values.dtype)
+        return values.to(wide(values)).index_select(0, line).to(values.dtype)
 
     @cached_property
     def counts(self) -> Tensor:

@@ -16,6 +16,9 @@ from shortlist.tensors import check_number, is_plain
 
 __all__ = ["average_k"]
 
+_GROUP = 32
+"""Entries of which only the largest is looked at first."""
+
 
 def average_k(
     logits: Tensor,
@@ -106,13 +109,24 @@ def _first_largest(values: np.ndarray, count: int) -> np.ndarray:
     """The indices of the ``count`` largest values above -inf, the first ones of ties."""
     if count == 0:
         return np.empty(0, dtype=np.int64)
-    threshold = np.partition(values, len(values) - count)[len(values) - count]
-    indices = np.flatnonzero(values >= max(threshold, np.finfo(values.dtype).min))
+    bound = np.finfo(values.dtype).min
+    if len(values) >= count * _GROUP:
+        # At least `count` values reach the count-th largest of the maxima of groups, and few others do.
+        whole = len(values) // _GROUP * _GROUP
+        bound = max(_largest(values[:whole].reshape(_GROUP, -1).max(0), count), bound)
+    indices = np.flatnonzero(values >= bound)
     extra = len(indices) - count
     if extra <= 0:
         return indices
+    threshold = _largest(values[indices], count)
+    indices = indices[values[indices] >= threshold]
     tied = np.flatnonzero(values[indices] == threshold)
-    return np.delete(indices, tied[len(tied) - extra :])
+    return np.delete(indices, tied[len(tied) - (len(indices) - count) :])
+
+
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
+    """The count-th largest value."""
+    return np.partition(values, len(values) - count)[len(values) - count]
 
 
 def _first_largest_mask(values: Tensor, most: int, wanted: Tensor | None) -> Tensor:

@@ -24,7 +24,7 @@ from shortlist.functional.losses.labeled_logits import (
 )
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.labels import Labels
-from shortlist.tensors import check_number, may_look
+from shortlist.tensors import check_number, holds, may_look
 
 __all__ = ["asymmetric", "bce"]
 
@@ -169,9 +169,10 @@ def binary_terms(
     if labels.is_dense:
         values = _entry_terms(without_unknown_entries(x, labels), labels, options, background, weight)
         return values.sum(-1) if summed else values
-    level = x.new_full((1, 1), background) if weight is None else background * weight.unsqueeze(0)
+    level = x.new_ones((1, 1)) if weight is None else weight.unsqueeze(0)
     # At -inf, where the entries are put, the terms of negatives have neither a value nor a slope.
     values, own, _ = _Terms.run(x, None, level, labels.indices, labels.listed, summed, *options)
+    values = values if background == 1 else background * values
     terms = _entry_terms(without_unknown_entries(own, labels), labels, options, background, weight)
     return values + labels.sum_along(terms) if summed else add_at(values, labels, terms)
 
@@ -281,13 +282,17 @@ def _combined(x: Tensor, present: Tensor | None, absent: Tensor | None, options:
     """Both terms and both slopes, each times its weight."""
     sides = []
     if present is not None:
-        sides += [tuple(_step(part, "mul", present) for part in _positive_side(x, options[0]))]
+        sides += [tuple(_times(part, present) for part in _positive_side(x, options[0]))]
     if absent is not None:
-        sides += [tuple(_step(part, "mul", absent) for part in _negative_side(x, *options[1:]))]
+        sides += [tuple(_times(part, absent) for part in _negative_side(x, *options[1:]))]
     if len(sides) == 1:
         return sides[0]
     (positive, positive_slope), (negative, negative_slope) = sides
     return _step(positive, "add", negative), _step(positive_slope, "add", negative_slope)
+
+
+def _times(part: Tensor, weights: Tensor) -> Tensor:
+    return part if weights.numel() == 1 and holds((weights == 1).all()) else _step(part, "mul", weights)
 
 
 def _weighted_sum(present: Tensor | None, positive: Tensor, absent: Tensor | None, negative: Tensor) -> Tensor:
@@ -328,7 +333,7 @@ def _clipped_side(x: Tensor, gamma: float, clip: float) -> tuple[Tensor, Tensor]
     shifted = 1 - rest
     over_rest = rest.reciprocal()
     loss = over_rest.log()
-    rate = _step(_step(over_rest, "mul", shifted), "add", gamma * loss)
+    rate = _step(_step(over_rest, "mul", shifted), "add", loss, alpha=gamma)
     slope = _step(_step(1 - q, "mul", q), "mul", rate)
     if gamma > 1:
         lower = _power(shifted, int(gamma) - 1)
@@ -362,6 +367,6 @@ def _softplus(x: Tensor) -> Tensor:
     return _step(softplus(x, threshold=40.0), "clamp", None, torch.finfo(x.dtype).max)
 
 
-def _step(a: Tensor, name: str, *arguments: Any) -> Tensor:
+def _step(a: Tensor, name: str, *arguments: Any, **options: Any) -> Tensor:
     """``a.name(...)``, in place unless autograd records."""
-    return getattr(a, name if torch.is_grad_enabled() else name + "_")(*arguments)
+    return getattr(a, name if torch.is_grad_enabled() else name + "_")(*arguments, **options)

@@ -243,10 +243,12 @@ def split(x: Tensor, labels: Labels) -> tuple[Tensor, Tensor]:
     Returns:
         ``x`` with -inf for every label that is present or unknown, and the entries' logits, 0 for unknown ones.
     """
-    if labels.is_dense:
-        hidden = labels.values != 0
-        return x.masked_fill(hidden, -math.inf), without_unknown_entries(x, labels)
-    return hide(x, labels.indices, labels.listed), own_logits(x, labels)
+    return without_entries(x, labels), own_logits(x, labels)
+
+
+def without_entries(x: Tensor, labels: Labels) -> Tensor:
+    """The logits ``(num_rows, n)`` with -inf for every label that is present or unknown."""
+    return x.masked_fill(labels.values != 0, -math.inf) if labels.is_dense else hide(x, labels.indices, labels.listed)
 
 
 def own_logits(x: Tensor, labels: Labels) -> Tensor:

@@ -15,6 +15,7 @@ from shortlist.functional.losses.labeled_logits import (
     hidden_and_own,
     hide,
     split,
+    without_entries,
     without_unknown_entries,
 )
 from shortlist.functional.order_statistics import largest
@@ -65,7 +66,7 @@ def truncated_soft_maximum(data: LabeledLogits, dropped: Tensor | int, most: int
 @torch.no_grad()
 def _leading(x: Tensor, labels: Labels, dropped: Tensor | int, most: int) -> tuple[Tensor, Tensor | None]:
     """Places in the flattened rows of the ``most`` largest negatives, and which of them are to be left out."""
-    rest = split(x, labels)[0]
+    rest = without_entries(x, labels)
     leading, hidden = largest(rest, most), None
     if isinstance(dropped, Tensor):
         values, order = rest.gather(-1, leading).sort(-1, descending=True)
@@ -151,11 +152,8 @@ class _SoftMaxima(RowFunction):
         if indices is not None:
             x, own = hidden_and_own(x, indices, hidden)
         tops, softs = zip(*(_top_and_softmax(x, axis, temperature) for axis in axes), strict=True)
-        tiny = torch.finfo(x.dtype).tiny
-        peaks = (
-            soft.amax(axis) if soft.shape[axis] else soft.sum(axis) + 1 for axis, soft in zip(axes, softs, strict=True)
-        )
-        return own, *tops, *(-temperature * peak.clamp(min=tiny).log() for peak in peaks), *softs
+        peaks = (_peak(soft, axis) for axis, soft in zip(axes, softs, strict=True))
+        return own, *tops, *(-temperature * peak.log() for peak in peaks), *softs
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

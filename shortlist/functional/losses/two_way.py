@@ -109,18 +109,18 @@ def _contrast(
     Returns:
         The values, 0 for a row or class that lacks a positive or a negative, and 1 or 0: whether it counts.
     """
-    labels, member = data.labels, data.labels.members > 0
-    lowest = torch.finfo(own.dtype).min / 4
+    labels, lowest = data.labels, torch.finfo(own.dtype).min / 4
+    member = None if labels.only_present else labels.members > 0
     over = data.processes if axis == -1 else None  # a class is whole on its process
-    negated = torch.where(member, -own, lowest)
+    negated = -own if member is None else torch.where(member, -own, lowest)
     low = labels.max_along(negated.detach(), axis, lowest)
     low = low if over is None else over.max(low)
-    powers = torch.where(member, ((negated - labels.spread(low, axis)) / temperature).exp(), 0)
-    total = labels.sum_along(powers, axis)
+    powers = ((negated - labels.spread(low, axis)) / temperature).exp()
+    total = labels.sum_along(powers if member is None else torch.where(member, powers, 0), axis)
     total = total if over is None else over.sum(total)
     low_part = temperature * total.clamp(min=1).log()  # at least the largest itself, if there is one
     top, high_part = high
-    counted = ~(torch.minimum(low, top) <= -2 * bound_of(own.dtype)) | high_part.isnan() | low_part.isnan()
+    counted = ~(torch.minimum(low, top) <= -2 * bound_of(own.dtype))  # a NaN counts
     # The highest negative minus the lowest positive first: a shift of all logits leaves it unchanged.
     value = torch.where(counted, (top + low) + (high_part + low_part), 0)
     return value, counted.to(own.dtype)
