@@ -33,6 +33,7 @@ class Projection:
     takes_k: bool = True
     is_log: bool = False
     is_dual: bool = False
+    has_kernel: bool = True
 
     def __str__(self) -> str:
         return self.op.__name__
@@ -106,7 +107,7 @@ PROJECTIONS = [
         F.sparse_top_budget, reference.sparse_top_budget, nn.SparseTopBudget, budget=True, piecewise_linear=True
     ),
     Projection(F.sparsemax, reference.sparsemax, nn.Sparsemax, piecewise_linear=True, takes_k=False),
-    Projection(F.constrained_softmax, reference.constrained_softmax, nn.ConstrainedSoftmax),
+    Projection(F.constrained_softmax, reference.constrained_softmax, nn.ConstrainedSoftmax, has_kernel=False),
 ]
 
 BY_NAME = {str(projection): projection for projection in PROJECTIONS}

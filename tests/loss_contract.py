@@ -71,6 +71,11 @@ class Loss:
         return self.mean_over == "known entries"
 
     @property
+    def has_kernel(self) -> bool:
+        """Whether it is computed by an operator that has a kernel; given noise is not drawn by one."""
+        return self.function.__name__ in ("lml_nll", "sparse_top_loss", "sparsemax_loss", "smooth_topk_svm")
+
+    @property
     def takes_k(self) -> bool:
         return "k" in self.parameters
 

@@ -137,7 +137,7 @@ class _Search:
     def recenter(self, *bracket: np.ndarray) -> None:
         """Move the pivot to the root, as a number of the dtype of the axis: there ``x - pivot`` loses no digit."""
         limits = torch.finfo(self.axis.dtype)
-        center = np.clip(self.pivot - self.temperature * self.delta, limits.min / 4, limits.max / 4)
+        center = np.clip(self.pivot - self.temperature * self.delta, limits.min, limits.max)
         center = center.astype(np.float32).astype(np.float64) if self.axis.dtype == torch.float32 else center
         shift = (self.pivot - center) / self.temperature
         for column in (self.delta, *bracket):

@@ -1,4 +1,4 @@
-"""The tests of this folder start from the same seed, and kernels take rows however few they are."""
+"""The tests of operators choose the code that runs, and kernels take rows however few they are."""
 
 import pytest
 import torch
@@ -12,5 +12,13 @@ def _kernels_for_small_inputs(monkeypatch):
 
 
 @pytest.fixture
-def fresh() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
+def dtype(request, monkeypatch) -> torch.dtype:
+    """The dtype of a path such as ``"float32-tensors"``, on which kernels are off; see `tests.functional.paths`."""
+    name, _, path = request.param.partition("-")
+    monkeypatch.setenv("SHORTLIST_KERNELS", "off" if path == "tensors" else "on")
+    return getattr(torch, name)
+
+
+@pytest.fixture(params=["kernels", "tensors"])
+def _both_paths(request, monkeypatch) -> None:
+    monkeypatch.setenv("SHORTLIST_KERNELS", "off" if request.param == "tensors" else "on")

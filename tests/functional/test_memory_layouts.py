@@ -35,11 +35,12 @@ def results(function, x: Tensor) -> tuple[Tensor, Tensor]:
 
 def same(function, x: Tensor, other: Tensor) -> bool:
     pairs = zip(results(function, x), results(function, other), strict=True)
-    return all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in pairs)
+    # A sum may run over its terms in another order.
+    rtol, atol = (1e-9, 1e-12) if x.dtype == torch.float64 else (1e-4, 1e-5)
+    return all(torch.allclose(a, b, rtol=rtol, atol=atol) for a, b in pairs)
 
 
-@each_layout
-@pytest.mark.parametrize("rows", [(4,), (2, 3)], ids=str)
+@pytest.mark.parametrize(("rows", "layout"), [*(((4,), layout) for layout in LAYOUTS), ((2, 3), "transposed")], ids=str)
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_a_loss_takes_any_layout(loss, rows, layout, fresh):
     n, count = 5, torch.Size(rows).numel()
@@ -52,25 +53,24 @@ def test_a_loss_takes_any_layout(loss, rows, layout, fresh):
         targets += [classes, classes.unsqueeze(-1).expand(*rows, 2)[..., 0]]
     if len(rows) == 1:
         targets += [FORMS["index lists"](hot), FORMS["index lists"](hot).T.contiguous().T, FORMS["sparse CSR"](hot)]
-    for target in targets:
-        for reduction in ("none", "mean"):
+    for i, target in enumerate(targets):
 
-            def run(x: Tensor, target: Tensor = target, reduction: str = reduction) -> Tensor:
-                return loss(x, target, weight=weight, reduction=reduction)
+        def run(x: Tensor, target: Tensor = target, reduction: str = ("none", "mean")[i % 2]) -> Tensor:
+            return loss(x, target, weight=weight, reduction=reduction)
 
-            assert same(run, logits, moved)
+        assert same(run, logits, moved)
         expanded = logits.reshape(count, n)[:1].expand(count, n).reshape(logits.shape)
         assert same(run, expanded.contiguous(), expanded)
 
 
 @each_layout
-@pytest.mark.parametrize("shape", [(4, 5), (2, 3, 5)], ids=str)
+@pytest.mark.parametrize(("shape", "dtype"), [((4, 5), "float64"), ((2, 3, 5), "float32-kernels")], indirect=["dtype"])
 @pytest.mark.parametrize("name", OPERATORS)
-def test_an_operator_takes_any_layout(name, shape, layout, fresh):
-    x = 2 * torch.randn(*shape, generator=fresh, dtype=torch.float64)
+def test_an_operator_takes_any_layout(name, shape, dtype, layout, fresh):
+    x = 2 * torch.randn(*shape, generator=fresh, dtype=dtype)
     assert same(lambda x: OPERATORS[name](x, 2), x, LAYOUTS[layout](x))
-    expanded = x[:1].expand(shape)
-    assert same(lambda x: OPERATORS[name](x, 2), expanded.contiguous(), expanded)
+    for expanded in (x[:1].expand(shape), x.flatten()[0].expand(shape)):
+        assert same(lambda x: OPERATORS[name](x, 2), expanded.contiguous(), expanded)
 
 
 def test_column_major_logits_of_a_few_rows_are_taken():

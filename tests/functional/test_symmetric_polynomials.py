@@ -1,4 +1,4 @@
-"""Logarithms of elementary symmetric polynomials: values, and inclusion probabilities as gradients."""
+"""Logarithms of elementary symmetric polynomials, their gradients, and the law of the number of labels."""
 
 import math
 import re
@@ -6,20 +6,29 @@ import re
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import vmap
 
 from shortlist.functional import log_elementary_symmetric
+from shortlist.functional.lml import lml_root
+from shortlist.functional.symmetric_polynomials import label_count, label_count_tree
 from tests import reference
+from tests.functional.paths import each_path
+from tests.functional.test_exact_solvers import mixed_batch
 
 INF = math.inf
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
-quick = settings(derandomize=True, deadline=None, max_examples=30)
 
-each_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
+
+
+# The path is chosen once for all examples.
+quick = settings(
+    derandomize=True, deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def value_and_gradient(x: Tensor, k: int, **options) -> tuple[Tensor, Tensor]:
@@ -43,7 +52,7 @@ def log_space_sums(x: np.ndarray, k: int) -> np.ndarray:
     return sums
 
 
-@each_dtype
+@each_path
 @quick
 @given(row=st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=9), data=st.data())
 def test_values_and_gradients_agree_with_enumeration(dtype, row, data):
@@ -56,7 +65,7 @@ def test_values_and_gradients_agree_with_enumeration(dtype, row, data):
     assert slope.tolist() == pytest.approx(shares, abs=TOLERANCE[dtype])
 
 
-@each_dtype
+@each_path
 @pytest.mark.parametrize(("n", "k"), [(20, 3), (50, 25), (64, 64), (100, 1), (199, 100), (200, 7)])
 def test_values_agree_with_the_recurrence_on_longer_rows(dtype, n, k, fresh):
     for scale in (0.1, 1, 10):
@@ -67,7 +76,7 @@ def test_values_agree_with_the_recurrence_on_longer_rows(dtype, n, k, fresh):
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, 30, 59, 60])
-@each_dtype
+@each_path
 def test_gradients_agree_with_the_recurrence_without_each_label(dtype, k, fresh):
     row = (3 * torch.randn(60, generator=fresh)).to(dtype)
     slope = value_and_gradient(row, k)[1]
@@ -76,7 +85,7 @@ def test_gradients_agree_with_the_recurrence_without_each_label(dtype, k, fresh)
     assert slope.tolist() == pytest.approx(np.exp(expected).tolist(), abs=TOLERANCE[dtype])
 
 
-@each_dtype
+@each_path
 @pytest.mark.parametrize("scale", [0.5, 5.0])
 def test_a_hundred_of_ten_thousand_labels_agree_with_the_recurrence_in_log_space(dtype, scale, fresh):
     row = (scale * torch.randn(10_000, generator=fresh)).to(dtype)
@@ -87,7 +96,7 @@ def test_a_hundred_of_ten_thousand_labels_agree_with_the_recurrence_in_log_space
     assert slope.double().sum().item() == pytest.approx(100, rel=1e-5)
 
 
-@each_dtype
+@each_path
 @pytest.mark.parametrize("k", [0, 1, 2, 7, 39, 40])
 def test_gradients_are_probabilities_that_sum_to_k_and_keep_the_order(dtype, k, fresh):
     rows = torch.cat([scale * torch.randn(3, 40, generator=fresh) for scale in (0.1, 3, 100)]).to(dtype)
@@ -130,7 +139,7 @@ def test_no_label_has_one_subset_and_all_labels_have_one(fresh):
     assert torch.allclose(log_elementary_symmetric(rows, 1), rows.logsumexp(-1), rtol=1e-12)
 
 
-@each_dtype
+@each_path
 def test_tied_labels_count_subsets(dtype):
     for n, k in ((5, 2), (12, 6), (60, 30), (1000, 500)):
         value, slope = value_and_gradient(torch.full((n,), 0.5, dtype=dtype), k)
@@ -139,7 +148,7 @@ def test_tied_labels_count_subsets(dtype):
         assert slope.tolist() == pytest.approx([k / n] * n, rel=TOLERANCE[dtype])
 
 
-@each_dtype
+@each_path
 @pytest.mark.parametrize("offset", [1e4, -1e4, 88.0, -104.0, 745.0])
 def test_an_offset_of_every_label_is_added_once_for_each_wanted(dtype, offset, fresh):
     rows = torch.randint(-16, 17, (3, 30), generator=fresh) / 4.0
@@ -159,7 +168,7 @@ GAPS = {
 }
 
 
-@each_dtype
+@each_path
 @pytest.mark.parametrize("name", GAPS)
 def test_huge_gaps_agree_with_enumeration(dtype, name):
     for k in range(7):
@@ -215,3 +224,55 @@ def test_any_axis_and_any_number_of_rows_may_be_asked(fresh):
 def test_a_number_of_labels_that_cannot_be_is_refused(k):
     with pytest.raises((ValueError, TypeError), match=re.escape("`k` must")):
         log_elementary_symmetric(torch.zeros(2, 5), k)
+
+
+COUNT_TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
+
+
+def log_odds(x, k):
+    """Log-odds under which k - 1/2 labels are expected, in the parts that the solver takes."""
+    pivot, delta = lml_root(x, x.new_full((1, 1), k - 0.5), 1.0)
+    return pivot, delta, (x - pivot + delta)
+
+
+def one_after_the_other(p, k):
+    """Probabilities of k and k - 1 labels by adding a label at a time."""
+    law = torch.zeros(len(p), k + 1, dtype=p.dtype)
+    law[:, 0] = 1
+    for column in p.T.unsqueeze(-1):
+        law = law * (1 - column) + torch.nn.functional.pad(law[:, :-1], (1, 0)) * column
+    return law[:, k], law[:, k - 1]
+
+
+@each_path
+@pytest.mark.parametrize("seed", range(12))
+def test_angles_and_tree_agree_on_batches_of_unlike_rows(seed, dtype):
+    x, _, _ = mixed_batch(seed)
+    x = x[(x > -torch.inf).sum(-1) > 1][:, :90].to(dtype)
+    x = x[(x > -torch.inf).sum(-1) > 1]
+    for k in {1, 2, 7, int((x > -torch.inf).sum(-1).min())}:
+        rows = x[(x > -torch.inf).sum(-1) >= k]
+        pivot, delta, y = log_odds(rows, k)
+        y = y.double()
+        for ratio in (True, False):
+            fast = label_count(rows, pivot, delta, k, ratio=ratio, derivatives=True)
+            high, low, slopes = label_count_tree(y.sigmoid(), (-y).sigmoid(), k, ratio=ratio)
+            torch.testing.assert_close(fast.high[:, 0].double(), high, rtol=COUNT_TOLERANCE[dtype], atol=0)
+            torch.testing.assert_close(fast.low[:, 0].double(), low, rtol=COUNT_TOLERANCE[dtype], atol=0)
+            torch.testing.assert_close(fast.slopes.double(), slopes, rtol=10 * COUNT_TOLERANCE[dtype], atol=1e-30)
+            if not ratio:
+                none = torch.nn.functional.logsigmoid(-y).sum(-1)
+                torch.testing.assert_close(fast.log_none[:, 0].double(), none, rtol=COUNT_TOLERANCE[dtype], atol=1e-6)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 3.0, 30.0])
+@pytest.mark.parametrize(("n", "k"), [(1000, 5), (1000, 100), (1000, 995), (3000, 300), (40, 20)])
+def test_many_labels_agree_with_adding_them_one_by_one(n, k, spread):
+    x = spread * torch.randn(3, n, dtype=torch.float64, generator=torch.Generator().manual_seed(n + k))
+    pivot, delta, y = log_odds(x, k)
+    fast = label_count(x, pivot, delta, k, ratio=True, derivatives=True)
+    high, low = one_after_the_other(y.sigmoid(), k)
+    torch.testing.assert_close(fast.high[:, 0], high, rtol=1e-9, atol=0)
+    torch.testing.assert_close(fast.low[:, 0], low, rtol=1e-9, atol=0)
+    assert (fast.slopes >= 0).all()
+    torch.testing.assert_close(fast.slopes.sum(-1), torch.ones(3, dtype=torch.float64), rtol=1e-9, atol=0)

@@ -1,14 +1,7 @@
 """Run by test_global_batch.py: losses of one batch, and short trainings, in several processes."""
 
-import json
-import multiprocessing
-import sys
-import tempfile
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -160,37 +153,17 @@ def broken(name: str, rank: int) -> bool:
     return bool(batch_loss(loss, (inputs,) * loss.num_heads, target, rows).isnan())
 
 
-def work(rank: int, shares: list[int], folder: str) -> None:
-    """One process: write all results for test_global_batch.py."""
-    world, bounds = len(shares), (sum(shares[:rank]), sum(shares[: rank + 1]))
-    warnings.simplefilter("error")
-    torch.set_num_threads(1)
-    wait = timedelta(seconds=60)  # for a process that died
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world, timeout=wait)
-    found: dict[str, object] = {"steps": {case.name: step_of(case, *bounds) for case in CASES}}
-    if 0 not in shares:
-        found["alone"] = {case.name: step_of(case, *bounds, alone=True) for case in CASES if case.name in ALONE}
-    found["widths"] = [case.target(*bounds).shape[1] for case in CASES if case.form == "index lists"]
-    found["trained"] = {name: training(name, rank, world) for name in TRAINED}
-    found["broken"] = {name: broken(name, rank) for name in TRAINED}
+def results(shares: list[int]) -> dict[str, object]:
+    """What one process finds, which has its share of the rows."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    bounds = sum(shares[:rank]), sum(shares[: rank + 1])
     own = torch.arange(2 * rank, 2 * rank + 2 + rank)  # two rows, three rows, four rows
-    found["gathered"] = {str(dtype): gather_rows(own.to(dtype)).tolist() for dtype in DTYPES}
-    found["lists"] = gather_targets(torch.full((1, rank + 1), rank), 9).tolist()
-    Path(folder, f"{rank}.json").write_text(json.dumps(found))
-    dist.destroy_process_group()
-
-
-def together(shares: list[int]) -> list[dict]:
-    """The results of each process."""
-    fork = multiprocessing.get_context("fork")  # imports are shared
-    with tempfile.TemporaryDirectory() as folder:
-        processes = [fork.Process(target=work, args=(rank, shares, folder)) for rank in range(len(shares))]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-        return [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(len(shares))]
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps({str(shares): together(shares) for shares in SHARES[sys.argv[1]]}))
+    return {
+        "steps": {case.name: step_of(case, *bounds) for case in CASES},
+        "alone": {case.name: step_of(case, *bounds, alone=True) for case in CASES if case.name in ALONE if all(shares)},
+        "widths": [case.target(*bounds).shape[1] for case in CASES if case.form == "index lists"],
+        "trained": {name: training(name, rank, world) for name in TRAINED},
+        "broken": {name: broken(name, rank) for name in TRAINED},
+        "gathered": {str(dtype): gather_rows(own.to(dtype)).tolist() for dtype in DTYPES},
+        "lists": gather_targets(torch.full((1, rank + 1), rank), 9).tolist(),
+    }

@@ -1,11 +1,6 @@
 """Several processes with uneven shares of a batch learn what one process learns from all of it."""
 
 import functools
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +8,7 @@ import torch
 from shortlist import nn
 from shortlist.train.distributed.global_batch import batch_loss
 from tests.contracts_losses import LOSSES
+from tests.process_group import on_processes
 from tests.train.distributed.global_batch_processes import (
     ALONE,
     CASES,
@@ -20,12 +16,10 @@ from tests.train.distributed.global_batch_processes import (
     ROWS,
     SHARES,
     TRAINED,
+    results,
     step_of,
     training,
 )
-
-ROOT = Path(__file__).parents[3]
-
 
 PLANS = [pytest.param("few"), pytest.param("more", marks=pytest.mark.slow)]
 
@@ -33,14 +27,10 @@ PLANS = [pytest.param("few"), pytest.param("more", marks=pytest.mark.slow)]
 @functools.cache
 def found(plan: str) -> dict[str, list[dict]]:
     """The results of each process, by shares."""
-    command = [sys.executable, "-m", "tests.train.distributed.global_batch_processes", plan]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True)
-    results = json.loads(run.stdout)
-    assert list(results) == [str(shares) for shares in SHARES[plan]]
+    each_share = on_processes(results, *((len(shares), shares) for shares in SHARES[plan]))
     # Lists of the same case are as wide as the rows of a process need.
-    assert any(len({width for mine in each for width in mine["widths"]}) > 1 for each in results.values())
-    return results
+    assert any(len({width for mine in each for width in mine["widths"]}) > 1 for each in each_share)
+    return dict(zip(map(str, SHARES[plan]), each_share, strict=True))
 
 
 @functools.cache

@@ -2,25 +2,22 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.contracts import BY_NAME, EXACTLY_K, PER_LABEL, PROJECTIONS, WITH_K, Projection
+from tests.functional.paths import HALVES, PATHS, each_path, on_each_path
 from tests.reference import HARD_ROWS, MP
 
-DTYPES = [torch.float32, torch.float64]
-HALVES = [torch.float16, torch.bfloat16]
 SUM_TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-12}
-quick = settings(derandomize=True, deadline=None, max_examples=40)
+# The path is chosen once for all examples.
+quick = settings(
+    derandomize=True, deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 each_projection = pytest.mark.parametrize("projection", PROJECTIONS, ids=str)
-each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
-
-
-@pytest.fixture(autouse=True, params=["on", "off"])
-def _with_and_without_kernels(request, monkeypatch):
-    monkeypatch.setenv("SHORTLIST_KERNELS", request.param)
+each_half = pytest.mark.parametrize("dtype", HALVES, indirect=True)
 
 
 def rounded(k: float, dtype: torch.dtype) -> float:
@@ -41,8 +38,7 @@ def hard_batch(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("n", [7, 1000, 100_000])
-@each_dtype
-@pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
+@on_each_path("projection", EXACTLY_K)
 def test_probabilities_sum_to_k_from_a_few_labels_to_a_hundred_thousand(projection, dtype, n, fresh):
     noise = torch.randn(n, generator=fresh, dtype=torch.float64)
     ks = sorted({1, 5, min(100, n), n / 2, n - 1, n / 3 + 0.123, 0.37}) if projection.takes_k else [1]
@@ -53,8 +49,7 @@ def test_probabilities_sum_to_k_from_a_few_labels_to_a_hundred_thousand(projecti
             assert abs(total - k) <= SUM_TOLERANCE[dtype] * max(1, k), (scale, k)
 
 
-@pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
-@each_dtype
+@on_each_path("projection", EXACTLY_K)
 def test_a_batch_of_rows_sums_to_the_k_of_each_row(projection, dtype, fresh):
     logits = (10 * torch.randn(300, 2000, generator=fresh, dtype=torch.float64)).to(dtype)
     k = (1 + 1998 * torch.rand(300, generator=fresh, dtype=torch.float64)).to(dtype)
@@ -63,8 +58,7 @@ def test_a_batch_of_rows_sums_to_the_k_of_each_row(projection, dtype, fresh):
     assert (error <= SUM_TOLERANCE[dtype] * wanted.clamp(min=1)).all()
 
 
-@pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
-@each_dtype
+@on_each_path("projection", EXACTLY_K)
 def test_rows_of_mixed_spread_in_one_batch_sum_to_the_k_of_each_row(projection, dtype, fresh):
     """Easy rows end the work early, hard ones prolong it: neither may pass for solved when it is not."""
     scales = torch.tensor([1.0, 10, 100, 300], dtype=torch.float64).repeat(200)[:, None]
@@ -84,7 +78,7 @@ def test_rows_of_mixed_spread_in_one_batch_sum_to_the_k_of_each_row(projection, 
     assert (error.abs() <= SUM_TOLERANCE[dtype] * wanted.clamp(min=1)).all()
 
 
-@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@each_half
 @each_projection
 def test_half_precision_is_solved_in_float32(projection, dtype, fresh):
     logits = (5 * torch.randn(6, 300, generator=fresh)).to(dtype)
@@ -92,7 +86,7 @@ def test_half_precision_is_solved_in_float32(projection, dtype, fresh):
         assert torch.equal(projection(logits, k), projection(logits.float(), k).to(dtype))
 
 
-@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@each_half
 @pytest.mark.parametrize("projection", WITH_K, ids=str)
 def test_k_is_not_rounded_to_the_half_precision_of_the_logits(projection, dtype, fresh):
     logits = torch.randn(300, generator=fresh).to(dtype)
@@ -101,15 +95,13 @@ def test_k_is_not_rounded_to_the_half_precision_of_the_logits(projection, dtype,
     assert torch.equal(projection(logits, 4.0625 + 2**-12), exact.to(dtype))
 
 
-@each_dtype
-@each_projection
+@on_each_path("projection", PROJECTIONS)
 def test_hard_rows_one_by_one_agree_with_the_reference(projection, dtype):
     wrong = [(name, miss) for name, row, k in HARD_ROWS[::5] if (miss := misses(projection, row, k, dtype))]
     assert not wrong
 
 
-@each_dtype
-@each_projection
+@on_each_path("projection", PROJECTIONS)
 def test_hard_rows_in_one_batch_agree_with_the_reference(projection, dtype):
     logits, k = hard_batch(dtype)
     answers = projection(logits, k)
@@ -121,15 +113,14 @@ def test_hard_rows_in_one_batch_agree_with_the_reference(projection, dtype):
     assert not wrong
 
 
-@pytest.mark.parametrize(("dtype", "temperature"), [(torch.float32, 0.3), (torch.float64, 2.5)], ids=str)
-@each_projection
-def test_a_temperature_divides_the_logits(projection, dtype, temperature):
-    rows = HARD_ROWS[::6]
+@on_each_path("projection", PROJECTIONS)
+def test_a_temperature_divides_the_logits(projection, dtype):
+    rows, temperature = HARD_ROWS[::6], 0.3 if dtype == torch.float32 else 2.5
     wrong = [(name, miss) for name, row, k in rows if (miss := misses(projection, row, k, dtype, temperature))]
     assert not wrong
 
 
-@each_dtype
+@each_path
 def test_a_log_keeps_the_relative_precision_of_what_is_missing_to_one(dtype):
     log_lml, limits = BY_NAME["log_lml"], torch.finfo(dtype)
     for name, row, k in HARD_ROWS:
@@ -152,9 +143,9 @@ LOGITS = st.one_of(
 SHARES = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1))
 
 
-@each_projection
+@on_each_path("projection", PROJECTIONS)
 @quick
-@given(row=LOGITS, share=SHARES, whole=st.booleans(), dtype=st.sampled_from(DTYPES))
+@given(row=LOGITS, share=SHARES, whole=st.booleans())
 def test_random_rows_agree_with_the_reference(projection, row, share, whole, dtype):
     k = share * len(row)
     # Below the least normal number k itself has no digits left to keep.
@@ -162,8 +153,7 @@ def test_random_rows_agree_with_the_reference(projection, row, share, whole, dty
     assert not misses(projection, row, k, dtype)
 
 
-@each_dtype
-@pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
+@on_each_path("projection", EXACTLY_K)
 def test_logits_up_to_the_largest_number_still_sum_to_k(projection, dtype):
     largest = torch.finfo(dtype).max
     for scale in (0.3, 1, 2.5):
@@ -174,8 +164,7 @@ def test_logits_up_to_the_largest_number_still_sum_to_k(projection, dtype):
             assert (probs.diff() <= 0).all()
 
 
-@pytest.mark.parametrize("dtype", [*DTYPES, *HALVES], ids=str)
-@pytest.mark.parametrize("projection", PER_LABEL, ids=str)
+@on_each_path("projection", PER_LABEL, [*PATHS, *HALVES])
 def test_probabilities_stay_in_the_unit_interval(projection, dtype):
     logits, k = hard_batch(torch.float32)
     probs = projection.probs(logits.to(dtype), k)

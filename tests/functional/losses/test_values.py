@@ -9,6 +9,7 @@ from torch import Tensor
 from shortlist.functional import lml_nll, margins_from_counts
 from tests import reference
 from tests.contracts_losses import FORMS, LOSSES, Loss, label_sets, random_hot
+from tests.functional.paths import each_path, on_each_path
 from tests.reference import MP
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
@@ -40,8 +41,7 @@ def batch(loss: Loss, generator: torch.Generator, *, unknown: float = 0, rows: i
 
 
 @each_share
-@each_dtype
-@each_loss
+@on_each_path("loss", LOSSES)
 def test_values_agree_with_the_reference(loss, dtype, unknown, fresh):
     logits, hot = batch(loss, fresh, unknown=unknown)
     logits = logits.to(dtype)
@@ -139,7 +139,7 @@ def test_index_lists_of_one_class_may_be_empty(loss, fresh):
     assert loss(logits, target, reduction="none")[3] == 0
 
 
-@each_dtype
+@each_path
 def test_the_number_of_labels_of_lml_may_differ_by_row_and_be_fractional(dtype, fresh):
     loss = next(loss for loss in LOSSES if loss.function is lml_nll)
     logits, hot = batch(loss, fresh, unknown=0.2)

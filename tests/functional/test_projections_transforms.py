@@ -1,4 +1,4 @@
-"""Projections under torch.func, autocast, inference mode, and on inputs of any memory layout."""
+"""Projections under torch.func, autocast and inference mode; nothing is changed in place."""
 
 import math
 
@@ -173,21 +173,6 @@ def test_inputs_are_left_as_they_were(projection, logits, ks):
     assert all(torch.equal(a, b) for a, b in zip(before, (logits, ks, mask), strict=True))
     assert torch.equal(rows.detach(), logits)
     assert (upstream == 1).all()
-
-
-@each_projection
-def test_any_memory_layout_gives_the_same_answer(projection, fresh):
-    base = torch.randn(6, 8, generator=fresh)
-    layouts = {
-        "transposed": base.T.contiguous().T,
-        "strided": torch.stack([base, base], -1)[..., 0],
-        "expanded": base[:1].expand(6, 8),
-        "sliced": torch.cat([base, base], 1)[:, 3:11],
-        "constant": torch.tensor(0.5).expand(6, 8),
-    }
-    for name, layout in layouts.items():
-        # A sum may run over its terms in another order.
-        assert torch.allclose(projection(layout, 3), projection(layout.contiguous(), 3), atol=1e-6), name
 
 
 @each_with_k

@@ -6,8 +6,8 @@ import re
 import pytest
 import torch
 
-from shortlist.kernels import chooser
 from tests.contracts import BY_NAME, EXACTLY_K, PER_LABEL, PROJECTIONS, WITH_K, Projection
+from tests.functional.paths import both_paths, on_each_path
 
 INF, NAN = math.inf, math.nan
 AT_MOST_K = [projection for projection in WITH_K if projection.budget]
@@ -47,6 +47,7 @@ def test_one_of_no_labels_is_refused(projection):
         projection(torch.zeros(3, 0), 1)
 
 
+@both_paths
 @pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
 def test_a_single_label_gets_all_of_k(projection):
     for logit in (0.0, 1e4, -1e4, 3e38):
@@ -55,6 +56,7 @@ def test_a_single_label_gets_all_of_k(projection):
             assert torch.allclose(probs, torch.tensor([[float(projection.wanted(k))]]), atol=1e-6)
 
 
+@both_paths
 @pytest.mark.parametrize("projection", NOT_BUDGETS, ids=str)
 def test_no_k_takes_none_and_k_of_n_takes_all(projection, fresh):
     logits = 30 * torch.randn(4, 7, generator=fresh)
@@ -63,6 +65,7 @@ def test_no_k_takes_none_and_k_of_n_takes_all(projection, fresh):
     assert (everything == (INF if projection.is_dual else 0 if projection.is_log else 1)).all()
 
 
+@both_paths
 @each_per_label
 def test_where_no_more_than_k_are_present_each_is_taken(projection):
     logits = torch.tensor([[2.0, -INF, 3.0, -INF], [-INF] * 4, [1.0, -INF, -INF, -INF]])
@@ -72,13 +75,8 @@ def test_where_no_more_than_k_are_present_each_is_taken(projection):
         assert probs.tolist() == [[1, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0]]
 
 
-@pytest.mark.parametrize("least", [1, INF], ids=["loops", "tensors"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("projection", NOT_BUDGETS, ids=str)
-def test_ties_of_as_many_as_are_wanted_are_taken_whole_and_do_not_move(projection, dtype, least, monkeypatch, fresh):
-    if projection.is_dual:
-        return
-    monkeypatch.setattr(chooser, "LEAST_ENTRIES", least)
+@on_each_path("projection", [p for p in EXACTLY_K if p.takes_k])
+def test_ties_of_as_many_as_are_wanted_are_taken_whole_and_do_not_move(projection, dtype, fresh):
     tied = torch.randn(200, 1, generator=fresh, dtype=torch.float64).to(dtype).repeat(1, 3)
     for absent in (0, 7):
         logits = torch.cat([tied, tied.new_full((200, absent), -INF)], -1).requires_grad_()
@@ -103,6 +101,7 @@ def test_what_a_mask_hides_does_not_matter(projection, fresh):
     assert equal(projection(spoiled, 2, mask=mask), projection(logits, 2, mask=mask))
 
 
+@both_paths
 @pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
 def test_certain_labels_are_taken_and_the_rest_share_what_is_left(projection):
     rest = torch.tensor([0.4, -1.0, 2.0, 0.1])
@@ -116,6 +115,7 @@ def test_certain_labels_are_taken_and_the_rest_share_what_is_left(projection):
         assert torch.allclose(probs[1:], projection.probs(rest, k - 1), atol=1e-6)
 
 
+@both_paths
 @pytest.mark.parametrize("k", [0.5, 1, 2])
 @each_per_label
 def test_more_certain_labels_than_k_share_it_equally(projection, k):
@@ -124,6 +124,7 @@ def test_more_certain_labels_than_k_share_it_equally(projection, k):
     assert torch.allclose(projection.probs(logits, k), expected, atol=1e-6)
 
 
+@both_paths
 @pytest.mark.parametrize("bad", [NAN, -NAN])
 @each_projection
 def test_nan_spoils_its_own_row_and_no_other(projection, bad, fresh):
@@ -136,6 +137,7 @@ def test_nan_spoils_its_own_row_and_no_other(projection, bad, fresh):
         assert torch.allclose(result[row], projection(logits[row], 3), rtol=2e-6, atol=1e-7)
 
 
+@both_paths
 @pytest.mark.parametrize("projection", NOT_BUDGETS, ids=str)
 def test_a_k_outside_its_range_spoils_its_own_row_and_no_other(projection, fresh):
     logits = torch.randn(6, 9, generator=fresh)
@@ -145,6 +147,7 @@ def test_a_k_outside_its_range_spoils_its_own_row_and_no_other(projection, fresh
     assert torch.allclose(result[[0, 5]], projection(logits[[0, 5]], k[[0, 5]]), rtol=1e-6, atol=1e-6)
 
 
+@both_paths
 @pytest.mark.parametrize("projection", AT_MOST_K, ids=str)
 def test_a_budget_of_more_than_all_is_no_constraint(projection, fresh):
     logits = torch.randn(3, 9, generator=fresh)
@@ -281,12 +284,16 @@ REFUSED = {
 ALLOWED_BY_BUDGETS = {"k above n", "k just above n", "k infinite"}
 
 
-@pytest.mark.parametrize("case", REFUSED)
-@each_projection
-def test_wrong_arguments_are_named_with_their_rule(projection: Projection, case):
+def refused(projection: Projection, case: str) -> bool:
+    return not case.startswith("k ") or (projection.takes_k and not (projection.budget and case in ALLOWED_BY_BUDGETS))
+
+
+@pytest.mark.parametrize(
+    ("projection", "case"),
+    [pytest.param(p, case, id=f"{p}-{case}") for p in PROJECTIONS for case in REFUSED if refused(p, case)],
+)
+def test_wrong_arguments_are_named_with_their_rule(projection, case):
     error, text, logits, k, options = REFUSED[case]
-    if case.startswith("k ") and (not projection.takes_k or (projection.budget and case in ALLOWED_BY_BUDGETS)):
-        return
     with pytest.raises(error, match=re.escape(text)):
         projection(logits, k, **options)
 

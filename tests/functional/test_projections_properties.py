@@ -2,20 +2,23 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.contracts import BY_NAME, EXACTLY_K, PER_LABEL, PROJECTIONS, WITH_K, Projection
+from tests.functional.paths import both_paths, on_each_path
 
-quick = settings(derandomize=True, deadline=None, max_examples=25)
+# The path is chosen once for all examples.
+quick = settings(
+    derandomize=True, deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 VALUES = st.one_of(st.floats(-50, 50, width=32), st.integers(-3, 3).map(float), st.sampled_from([-1e3, 0.0, 1e3]))
 ROWS = st.lists(VALUES, min_size=2, max_size=16)
 SHARES = st.floats(0.02, 0.98)
 SHIFT_INVARIANT = [projection for projection in PROJECTIONS if not projection.budget]
 
 each_projection = pytest.mark.parametrize("projection", PROJECTIONS, ids=str)
-each_per_label = pytest.mark.parametrize("projection", PER_LABEL, ids=str)
 
 
 def row_of(values: list[float]) -> Tensor:
@@ -50,8 +53,7 @@ def test_permuted_logits_give_permuted_answers(projection, values, share, data):
     assert close(projection(row[order], k_of(share, row)), expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@each_per_label
+@on_each_path("projection", PER_LABEL)
 @quick
 @given(values=ROWS, share=SHARES)
 def test_the_order_of_the_logits_is_kept(projection, dtype, values, share):
@@ -72,6 +74,7 @@ def test_rows_solved_together_are_solved_as_alone(projection, table, share):
         assert close(together[i], projection(row, k[i].item()), 1e-6)
 
 
+@both_paths
 @each_projection
 def test_a_batch_larger_than_one_block_is_solved_as_row_by_row(projection, fresh):
     logits = 3 * torch.randn(150, 5000, generator=fresh)

@@ -1,16 +1,12 @@
-"""Kernels and tensor operations agree, whatever the shape, the threads, the rows and the installation of numba."""
+"""Kernels of projections agree with tensor operations, whatever the shape, the threads and the rows."""
 
 import math
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from shortlist.functional import lml, lml_dual, log_lml, sparse_top
-from shortlist.kernels import chooser, threads
-from tests.contracts import BY_NAME
-from tests.reference import HARD_ROWS
+from shortlist.kernels import threads
 
 PROJECTIONS = [lml, log_lml, lml_dual, sparse_top]
 each_projection = pytest.mark.parametrize("projection", PROJECTIONS, ids=lambda op: op.__name__)
@@ -30,7 +26,7 @@ def by_tensors(monkeypatch):
 
     def call(operator, *arguments, **options):
         with monkeypatch.context() as patch:
-            patch.setattr(chooser, "LEAST_ENTRIES", math.inf)
+            patch.setenv("SHORTLIST_KERNELS", "off")
             return operator(*arguments, **options)
 
     return call
@@ -57,8 +53,8 @@ def value_and_gradient(projection, logits, k, **options):
     return value.detach(), logits.grad
 
 
-@pytest.mark.parametrize("scale", [0.01, 1, 3, 10, 30, 100])
-@pytest.mark.parametrize(("rows", "labels", "k"), [(256, 100, 5), (40, 1000, 5), (40, 1000, 100), (3, 40_000, 20)])
+@pytest.mark.parametrize("scale", [0.01, 1, 10, 100])
+@pytest.mark.parametrize(("rows", "labels", "k"), [(256, 100, 5), (40, 1000, 100), (3, 40_000, 20)])
 def test_ordinary_rows_are_settled_by_the_kernel_and_as_by_tensors(
     rows, labels, k, scale, unsettled, by_tensors, two_threads, fresh
 ):
@@ -89,18 +85,7 @@ def test_a_row_has_the_same_answer_in_every_batch_and_on_any_number_of_threads(p
     together = projection(logits, k)
     torch.set_num_threads(1)
     assert torch.equal(together, projection(logits, k))
-    assert torch.equal(together[17:18], projection(logits[17:18], k[17:18]))
-
-
-@each_projection
-def test_hard_rows_without_numba_agree_with_the_reference(projection, by_tensors):
-    contract = BY_NAME[projection.__name__]
-    wrong = {}
-    for name, row, k in HARD_ROWS:
-        logits, k = torch.tensor(row), torch.tensor(k).item()
-        if miss := contract.misses(logits, by_tensors(projection, logits, k), k):
-            wrong[name] = miss
-    assert not wrong
+    assert torch.equal(together[17:27], projection(logits[17:27], k[17:27]))
 
 
 @pytest.mark.parametrize("mask_value", [-math.inf, -1e4, -1e9, torch.finfo(torch.float32).min])
@@ -143,15 +128,6 @@ def test_without_openmp_a_pool_of_threads_does_the_same(projection, two_threads,
         assert torch.equal(mine, theirs)
 
 
-def test_a_subclass_of_tensor_is_left_to_tensor_operations(fresh):
-    class Tagged(torch.Tensor):
-        pass
-
-    logits = torch.randn(8, 1000, generator=fresh)
-    assert not chooser.use_kernel(1.0, logits.as_subclass(Tagged))
-    assert torch.allclose(lml(logits.as_subclass(Tagged), 5), lml(logits, 5), rtol=1e-5)
-
-
 def test_threads_of_the_user_may_project_at_the_same_time(two_threads, fresh):
     from concurrent.futures import ThreadPoolExecutor
 
@@ -161,70 +137,16 @@ def test_threads_of_the_user_may_project_at_the_same_time(two_threads, fresh):
             assert torch.equal(answer, lml(batch, 5))
 
 
-def test_a_numba_that_cannot_be_imported_is_as_none(tmp_path):
-    (tmp_path / "numba.py").write_text("raise ImportError('made for another numpy')")
-    code = "import torch, shortlist.functional as F; print(F.lml(torch.randn(8, 1000), 5).sum(-1).round().tolist())"
-    answer = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
-    )
-    assert answer.stdout.strip() == str([5.0] * 8), answer.stderr
-
-
-def test_code_that_cannot_be_kept_is_compiled_all_the_same(monkeypatch):
-    def compiler(cache=False):
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: function
-
-    assert chooser.keeping(compiler)(len) is len
-
-
-class Wrapper(torch.Tensor):
-    """A tensor that has no memory of its own, as those of sharding and of tracing."""
-
-    @staticmethod
-    def __new__(cls, inner):
-        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
-
-    def __init__(self, inner):
-        self.inner = inner
-
-    @classmethod
-    def __torch_dispatch__(cls, function, kinds, arguments=(), options=None):
-        unwrapped = torch.utils._pytree.tree_map_only(cls, lambda wrapper: wrapper.inner, (arguments, options or {}))
-        return function(*unwrapped[0], **unwrapped[1])
-
-
-@pytest.mark.parametrize("projection", [lml, sparse_top], ids=lambda op: op.__name__)
-def test_what_is_no_memory_is_left_to_tensor_operations(projection, fresh):
-    logits, upstream = torch.randn(8, 1000, generator=fresh), torch.randn(8, 1000, generator=fresh)
-    expected = value_and_gradient(projection, logits, 5)[0]
-    assert torch.allclose(projection(logits, Wrapper(torch.full((8,), 5.0))), expected, rtol=1e-5)
-    negated = torch._neg_view(-logits)
-    assert torch.allclose(projection(negated, 5), expected, rtol=1e-5)
-    assert torch.allclose(projection(torch._efficientzerotensor((8, 1000)), 5), torch.tensor(0.005))
-    logits.requires_grad_()
-    mine, theirs = (torch.autograd.grad(projection(logits, 5), logits, u)[0] for u in (Wrapper(upstream), upstream))
-    assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-6)
-
-
 @each_projection
 def test_a_k_on_another_device_is_refused(projection):
     with pytest.raises(ValueError, match=r"`k` must be on the device of `logits`, cpu; got meta\."):
         projection(torch.randn(8, 1000), torch.full((8,), 5.0, device="meta"))
 
 
-def test_a_tracer_is_not_given_memory_that_is_not_filled_yet(fresh):
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    with pytest.raises(RuntimeError, match="tracing tensor"):
-        make_fx(lambda x: lml(x, 5))(torch.randn(8, 1000, generator=fresh))
-
-
 @pytest.mark.parametrize("temperature", [1e-39, 1e-30, 1e-3, 1e30])
 @pytest.mark.parametrize("projection", [lml, sparse_top], ids=lambda op: op.__name__)
 def test_gradients_of_any_size_at_any_temperature_are_those_of_tensors(projection, temperature, by_tensors, fresh):
-    logits, upstream = torch.randn(4, 64, generator=fresh).requires_grad_(), torch.linspace(0, 1, 256).view(4, 64)
+    logits, upstream = torch.randn(64, 64, generator=fresh).requires_grad_(), torch.linspace(0, 1, 4096).view(64, 64)
 
     def run(size):
         return torch.autograd.grad(projection(logits, 5, temperature=temperature), logits, size * upstream)[0]
@@ -234,13 +156,3 @@ def test_gradients_of_any_size_at_any_temperature_are_those_of_tensors(projectio
         finite = theirs.isfinite()
         assert mine[finite].isfinite().all()
         assert torch.allclose(mine[finite], theirs[finite], rtol=1e-4, atol=1e-5 * size)
-
-
-@pytest.mark.parametrize("error", ["ImportError('made for another numpy')", "AttributeError('coverage.types')"])
-def test_whatever_the_import_of_numba_raises_it_is_as_none(error, tmp_path, monkeypatch):
-    (tmp_path / "numba.py").write_text(f"raise {error}")
-    monkeypatch.syspath_prepend(tmp_path)
-    with monkeypatch.context() as patch:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "numba"]:
-            patch.delitem(sys.modules, name)
-        assert chooser.can_compile.__wrapped__() is False

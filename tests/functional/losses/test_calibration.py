@@ -81,13 +81,18 @@ def grid(n: int) -> Tensor:
     return torch.nn.functional.pad(torch.cartesian_prod(*[steps] * (n - 1)), (0, 1))
 
 
-@pytest.mark.parametrize("loss", [cross_entropy, F.truncated_topk_entropy, F.topk_hinge, noised])
-@pytest.mark.parametrize("probs", VECTORS, ids=lambda probs: f"{probs.shape[-1]} classes")
+@pytest.mark.parametrize(
+    ("loss", "probs"),
+    [
+        pytest.param(loss, probs, id=f"{loss.__name__}-{probs.shape[-1]} classes")
+        for loss in (cross_entropy, F.truncated_topk_entropy, F.topk_hinge, noised)
+        for probs in VECTORS
+        # Losses that are not convex have too many valleys to start in all of them.
+        if probs.shape[-1] < 5 or loss in (cross_entropy, F.truncated_topk_entropy)
+    ],
+)
 def test_the_minimiser_ranks_the_most_probable_classes_on_top(loss, probs):
-    n = probs.shape[-1]
-    if n == 5 and loss in (noised, F.topk_hinge):
-        pytest.skip("too many valleys to start in all of them")
-    for k in range(1, n):
+    for k in range(1, probs.shape[-1]):
         scores, _ = minimiser(loss, probs, k)
         assert (lead(scores, probs, k) > 0.05).all(), k
 

@@ -40,19 +40,24 @@ def close(left: Tensor, right: Tensor) -> bool:
     return torch.allclose(left, right, rtol=1e-9, atol=1e-11)
 
 
+CHECKS = {
+    "first, none": (gradcheck, "none", ()),
+    "first, mean": (gradcheck, "mean", ()),
+    "second, none": (gradgradcheck, "none", ()),
+    "second, mean": (gradgradcheck, "mean", pytest.mark.slow),  # a sum of the same
+}
+
+
 @pytest.mark.parametrize(
-    ("check", "reduction"),
+    ("loss", "check", "reduction"),
     [
-        (gradcheck, "none"),
-        (gradcheck, "mean"),
-        (gradgradcheck, "none"),
-        pytest.param(gradgradcheck, "mean", marks=pytest.mark.slow),  # a sum of the same
+        pytest.param(loss, check, reduction, id=f"{loss}-{name}", marks=marks)
+        for loss in LOSSES
+        for name, (check, reduction, marks) in CHECKS.items()
+        if not loss.detaches and (loss.smooth or check is gradcheck)
     ],
 )
-@pytest.mark.parametrize("loss", [loss for loss in LOSSES if not loss.detaches], ids=str)
 def test_derivatives_agree_with_finite_differences(loss, check, reduction, fresh):
-    if check is gradgradcheck and not loss.smooth:
-        pytest.skip("no second derivatives")
     logits, target = batch(loss, fresh)
     weight = torch.linspace(0.5, 2, N, dtype=torch.float64)
     inputs = [part.requires_grad_() for part in ([logits, loss.second(logits)] if loss.partner else [logits])]
@@ -154,10 +159,9 @@ def test_the_chain_rule_reaches_what_the_logits_are_made_of(loss, fresh):
     assert close(through, 3 * (direct + 1))
 
 
-@each_loss
+# Noise or a second tensor would have to be permuted, too.
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if not (loss.takes_noise or loss.partner)], ids=str)
 def test_a_row_of_the_batch_may_be_permuted_with_its_labels(loss, fresh):
-    if loss.takes_noise or loss.partner:
-        pytest.skip("its noise or second tensor would have to be permuted too")
     logits, target = batch(loss, fresh)
     order = torch.randperm(N, generator=fresh)
     moved = order.argsort()[target] if loss.one_class else target[:, order]

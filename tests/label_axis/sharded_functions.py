@@ -1,4 +1,4 @@
-"""Run by test_sharded.py: functions of sharded labels beside the same ones on one process.
+"""Run by test_processes.py: functions of sharded labels beside the same ones on one process.
 
 Each process has the whole problem, so that it computes the plain answer, too, and reports where the other one differs.
 """
@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch._dynamo  # loaded by the first DTensor: here once for all processes
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard
 
@@ -75,6 +76,14 @@ def differences(what: str, got: Tensor, wanted: Tensor, tolerance: float) -> lis
     off = torch.where((got == wanted) | (got.isnan() & wanted.isnan()), 0, got - wanted).abs().nan_to_num(nan=math.inf)
     place = int(off.reshape(-1).argmax())
     return [f"{what}: {got.reshape(-1)[place].item()} instead of {wanted.reshape(-1)[place].item()} at {place}"]
+
+
+def unless_refused(call: Callable[[], Any], text: str) -> list[str]:
+    try:
+        call()
+    except (TypeError, ValueError, RuntimeError) as error:
+        return [] if text in str(error) else [f"{error} instead of {text}"]
+    return [f"nothing instead of {text}"]
 
 
 def beside(

@@ -1,4 +1,4 @@
-"""Run by test_sharded.py: set rules and output layers of sharded labels, what crosses the wire, what is refused."""
+"""Run by test_processes.py: set rules and output layers of sharded labels, what crosses the wire, what is refused."""
 
 import copy
 import math
@@ -20,7 +20,8 @@ from shortlist import functional as F
 from shortlist import nn, targets
 from shortlist.sets import AverageError, AverageK, SetRule, TopK
 from shortlist.sets.rule import Draw
-from tests.functional.sharded_cases import Case, differences, forms, numbers, shard, whole
+from tests.label_axis.sharded_functions import CASES, Case, differences, forms, numbers, shard, unless_refused, whole
+from tests.process_group import differing
 
 ROWS = 24
 
@@ -186,14 +187,6 @@ def twice(run: Callable[[Tensor], Tensor], x: Tensor) -> None:
     torch.autograd.grad(gradient.to_local().square().sum(), x)
 
 
-def unless_refused(call: Callable[[], Any], text: str) -> list[str]:
-    try:
-        call()
-    except (TypeError, ValueError, RuntimeError) as error:
-        return [] if text in str(error) else [f"{error} instead of {text}"]
-    return [f"nothing instead of {text}"]
-
-
 def layer(mesh: Any) -> list[str]:
     """A head and a layer below it learn what they learn on one process, and so does torch's own layer."""
     features, target, found = numbers(6, 5, dtype=torch.float32), forms(11)["index lists"][[0, 1, 2, 3, 4, 0]], []
@@ -270,3 +263,7 @@ RULES: dict[str, Case] = {
     "what is not sharded along its labels is refused": refused,
     "labels of index and sparse forms stay few": sparse_forms_stay_sparse,
 }
+
+
+def find_differences() -> dict[str, list[str]]:
+    return differing(CASES | RULES)

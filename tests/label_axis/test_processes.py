@@ -1,42 +1,48 @@
-"""Labels sharded over 2 to 4 processes, unevenly and with empty shards, give what one process gives."""
+"""Labels sharded over 1 to 4 processes, unevenly and with empty shards, give what one process gives."""
 
 import ast
 import functools
-import json
-import os
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from shortlist.tensors import is_dtensor
-from tests.functional.sharded_cases import CASES
-from tests.functional.sharded_rules import RULES
+from tests.label_axis import sharded_layers, sharded_rules
+from tests.process_group import ROOT, on_processes
 
-ROOT = Path(__file__).parents[2]
+RULES = dict.fromkeys(sharded_rules.CASES | sharded_rules.RULES, sharded_rules.find_differences)
+LAYERS = dict.fromkeys(sharded_layers.CASES, sharded_layers.find_differences)
+"""Labels that are sharded and computed block by block: the fast tests have one without the other."""
 
 
 @functools.cache
-def found(processes: int) -> list[dict[str, list[str]]]:
+def found(find_differences: Callable[[], dict[str, list[str]]], world: int) -> list[dict[str, list[str]]]:
     """What each process found wrong, by case."""
-    command = [sys.executable, "-m", "tests.functional.sharded_run", str(processes)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True)
-    return json.loads(run.stdout)
+    return on_processes(find_differences, (world,))[0]
 
 
-@pytest.mark.parametrize("name", CASES | RULES)
-def test_two_processes_do_what_one_does(name):
-    assert [mine[name] for mine in found(2)] == [[]] * 2
+@pytest.mark.parametrize(
+    ("find_differences", "name"),
+    [
+        *(pytest.param(find, name, id=name) for name, find in RULES.items()),
+        *(pytest.param(find, name, id=f"layers: {name}", marks=pytest.mark.slow) for name, find in LAYERS.items()),
+    ],
+)
+def test_two_processes_do_what_one_does(find_differences, name):
+    assert [mine[name] for mine in found(find_differences, 2)] == [[]] * 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [3, 4])
-def test_three_and_four_processes_do_all_that_one_does(processes):
-    for mine in found(processes):
-        assert set(mine) == set(CASES | RULES)
-        assert not any(mine.values())
+@pytest.mark.parametrize(
+    ("cases", "world"),
+    [(RULES, 3), (RULES, 4), (LAYERS, 1), (LAYERS, 3), (LAYERS, 4)],
+    ids=["tensors-3", "tensors-4", "layers-1", "layers-3", "layers-4"],
+)
+def test_other_numbers_of_processes_do_all_that_one_does(cases, world):
+    (find_differences,) = set(cases.values())
+    assert found(find_differences, world) == [{name: [] for name in cases}] * world
 
 
 def test_the_package_loads_the_code_of_sharded_tensors_only_when_there_is_one():

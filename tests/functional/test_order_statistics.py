@@ -12,18 +12,10 @@ from torch.func import vmap
 
 from shortlist.functional import kth_largest, noised_kth_largest
 from tests import reference
+from tests.functional.paths import both_paths
 
 INF = math.inf
 quick = settings(derandomize=True, deadline=None, max_examples=40)
-
-
-@pytest.fixture(params=["on", "off"])
-def _both_ways(request, monkeypatch) -> None:
-    """By the kernel, if there is one, and by tensor operations alone."""
-    monkeypatch.setenv("SHORTLIST_KERNELS", request.param)
-
-
-both_ways = pytest.mark.usefixtures("_both_ways")
 
 
 def value_and_gradient(function, x: Tensor, *args, **options) -> tuple[Tensor, Tensor]:
@@ -131,7 +123,7 @@ def test_any_axis_may_hold_the_labels(fresh):
     assert noised_kth_largest(x, 2, dim=1).shape == (2, 3)
 
 
-@both_ways
+@both_paths
 @pytest.mark.parametrize("n", [20, 5000])
 def test_a_generator_makes_the_noise_reproducible_and_the_default_follows_the_global_seed(n, fresh):
     x = torch.randn(3, n, generator=fresh)
@@ -149,7 +141,7 @@ def test_a_generator_makes_the_noise_reproducible_and_the_default_follows_the_gl
         assert not torch.equal(first, second)
 
 
-@both_ways
+@both_paths
 @pytest.mark.parametrize("samples", [1, 4, 10])
 def test_drawn_gradients_are_shares_of_the_samples(samples, fresh):
     for n in (6, 3000):
@@ -241,21 +233,6 @@ def test_samples_and_rows_are_independent(n):
     assert abs(correlation.item()) <= 4 / math.sqrt(draws)
 
 
-@pytest.mark.parametrize(("shape", "k", "epsilon"), [((40, 1000), 6, 1.0), ((9, 3001), 21, 0.1), ((5, 2, 50), 3, 20.0)])
-def test_a_seed_gives_the_same_noise_with_and_without_kernels_and_in_double_precision(
-    shape, k, epsilon, fresh, monkeypatch
-):
-    x = torch.randn(shape, generator=fresh)
-    found = []
-    for kernels, dtype in (("on", torch.float32), ("off", torch.float32), ("off", torch.float64)):
-        monkeypatch.setenv("SHORTLIST_KERNELS", kernels)
-        generator = torch.Generator().manual_seed(5)
-        found.append(value_and_gradient(noised_kth_largest, x.to(dtype), k, epsilon=epsilon, generator=generator))
-    for value, slope in found[:2]:
-        assert torch.allclose(value.double(), found[2][0], rtol=1e-6, atol=1e-6 * epsilon)
-        assert torch.allclose(slope.double(), found[2][1], atol=1e-6)
-
-
 def test_the_draw_does_not_depend_on_the_other_rows(fresh, monkeypatch):
     monkeypatch.setenv("SHORTLIST_KERNELS", "off")
     x = torch.randn(300, 200, generator=fresh)
@@ -263,20 +240,7 @@ def test_the_draw_does_not_depend_on_the_other_rows(fresh, monkeypatch):
     assert torch.equal(together[:7], alone)
 
 
-def test_the_number_of_threads_does_not_change_what_is_drawn(fresh):
-    x = torch.randn(64, 3000, generator=fresh)
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
-            found.append(value_and_gradient(noised_kth_largest, x, 5, generator=torch.Generator().manual_seed(1)))
-    finally:
-        torch.set_num_threads(before)
-    for one, several in zip(*found, strict=True):
-        assert torch.equal(one, several)
-
-
-@both_ways
+@both_paths
 def test_absent_labels_are_never_the_kth_and_certain_ones_are_passed_over(fresh):
     x = torch.randn(4, 200, generator=fresh)
     x[0, ::2], x[1, :2], x[2, 3:] = -INF, INF, -INF
@@ -288,7 +252,7 @@ def test_absent_labels_are_never_the_kth_and_certain_ones_are_passed_over(fresh)
     assert (slope[2, 3:] == 0).all()
 
 
-@both_ways
+@both_paths
 @pytest.mark.parametrize("offset", [1e30, -1e30, 3e38])
 def test_logits_far_apart_leave_the_noise_to_those_that_are_near(offset, fresh):
     """A giant, or labels far below, are no rivals: what is left has the law of the rest."""

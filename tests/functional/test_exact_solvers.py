@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 import torch
 
 from shortlist.functional import constrained_softmax, lml, sparse_top
@@ -11,6 +10,7 @@ from shortlist.functional.constrained_softmax import _exact as exact_constrained
 from shortlist.functional.lml import log_odds
 from shortlist.functional.lml_exact import exact_dual
 from shortlist.functional.sparse_top_solver import exact_threshold
+from tests.functional.paths import each_path
 
 
 def mixed_batch(seed):
@@ -27,11 +27,10 @@ def mixed_batch(seed):
     return x, torch.where(few < 0.4, k.clamp(max=5), k), (1.0, 0.3, 2.0)[seed % 3]
 
 
-@pytest.mark.parametrize("kernels", ["on", "off"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=str)
-def test_fast_and_sorting_solvers_agree_on_mixed_batches(dtype, tolerance, kernels, monkeypatch):
-    monkeypatch.setenv("SHORTLIST_KERNELS", kernels)
-    for seed in range(60):
+@each_path
+def test_fast_and_sorting_solvers_agree_on_mixed_batches(dtype):
+    tolerance = {torch.float32: 1e-5, torch.float64: 1e-10}[dtype]
+    for seed in range(48):
         x, k, temperature = mixed_batch(seed)
         x, k = x.to(dtype), k.to(dtype)
         wide, wide_k = x.double(), k.double()

@@ -9,9 +9,9 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from shortlist.functional import lml, log_lml
 from tests.contracts import BY_NAME, EXACTLY_K, PER_LABEL, PROJECTIONS, WITH_K, Projection
+from tests.functional.paths import HALVES, PATHS, both_paths, each_path, on_each_path
 from tests.reference import HARD_ROWS, MP, lml_jacobian
 
-DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 OPTIONS = {
     "plain": {},
     "temperature": {"temperature": 0.7},
@@ -75,7 +75,14 @@ def test_derivatives_in_k_agree_with_finite_differences(projection, options, che
         assert check(op, (logits, k.requires_grad_()), fast_mode=bool(options))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def derivatives(row: Tensor, k: float) -> tuple[Tensor, Tensor]:
+    """Of each entry of ``lml(row, k)`` in the logits and in k, by one backward pass through copies of the row."""
+    n = len(row)
+    logits, ks = row.expand(n, n).clone().requires_grad_(), row.new_full((n,), k).requires_grad_()
+    return torch.autograd.grad(lml(logits, ks), (logits, ks), torch.eye(n, dtype=row.dtype))
+
+
+@each_path
 def test_the_jacobian_of_lml_agrees_with_the_reference_on_hard_rows(dtype):
     tolerance = {torch.float32: 1e-6, torch.float64: 1e-13}[dtype]
     wrong = []
@@ -83,7 +90,7 @@ def test_the_jacobian_of_lml_agrees_with_the_reference_on_hard_rows(dtype):
         if len(row) > 60 or not all(map(math.isfinite, row)):
             continue
         logits, k = torch.tensor(row, dtype=dtype), torch.tensor(k, dtype=dtype).item()
-        jacobian = torch.func.jacrev(lambda x, k=k: lml(x, k))(logits).double()
+        jacobian = derivatives(logits, k)[0].double()
         expected = torch.tensor([[float(v) for v in line] for line in lml_jacobian(row, k)], dtype=torch.float64)
         if not torch.allclose(jacobian, expected, rtol=10 * tolerance, atol=tolerance):
             wrong.append((name, (jacobian - expected).abs().max().item()))
@@ -98,20 +105,20 @@ BEYOND_LOG_ODDS = (
 """Rows whose root lies midway in a huge gap: log-odds of that size cannot tell neighbouring labels apart."""
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@each_path
 def test_the_derivative_of_lml_in_k_agrees_with_the_reference_on_hard_rows(dtype):
     """Its entries q / Σq sum to 1 however far p is saturated: a label more is a label more."""
     tolerance = {torch.float32: 1e-4, torch.float64: 1e-9}[dtype]
     wrong = []
     for name, row, k in HARD_ROWS[::2]:
-        logits, k = torch.tensor(row, dtype=dtype), torch.tensor(k, dtype=dtype)
-        nu = BY_NAME["lml_dual"].expected(row, k.item())[0]
+        logits, k = torch.tensor(row, dtype=dtype), torch.tensor(k, dtype=dtype).item()
+        nu = BY_NAME["lml_dual"].expected(row, k)[0]
         if not MP.isfinite(nu) or name in BEYOND_LOG_ODDS:
             continue
         odds = [MP.exp(MP.mpf(x) + nu) if math.isfinite(x) else MP.mpf(0) for x in row]
         q = [o / (1 + o) ** 2 for o in odds]
         expected = torch.tensor([float(v / MP.fsum(q)) for v in q], dtype=torch.float64)
-        slope = torch.func.jacrev(lambda k, x=logits: lml(x, k))(k).double()
+        slope = derivatives(logits, k)[1].double()
         if not torch.allclose(slope, expected, rtol=0, atol=tolerance):
             wrong.append((name, (slope - expected).abs().max().item()))
     assert not wrong
@@ -124,8 +131,7 @@ def together(rows: list[list[float]]) -> tuple[Tensor, Tensor]:
     return padded, torch.tensor([float(len(row)) for row in rows], dtype=torch.float64)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@each_projection
+@on_each_path("projection", PROJECTIONS, [*PATHS, *HALVES])
 def test_gradients_are_finite_for_every_finite_input(projection, dtype, fresh):
     logits, sizes = together([row for _, row, *_ in HARD_ROWS + EXTREMES])
     if dtype == torch.float16:
@@ -135,8 +141,7 @@ def test_gradients_are_finite_for_every_finite_input(projection, dtype, fresh):
         assert finite.all(), [(HARD_ROWS + EXTREMES)[row][0] for row in (~finite).nonzero()]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("projection", WITH_K, ids=str)
+@on_each_path("projection", WITH_K)
 def test_gradients_in_k_are_finite_for_every_finite_input(projection, dtype, fresh):
     logits, _ = together([row for _, row, _ in HARD_ROWS])
     k = torch.tensor([k for _, _, k in HARD_ROWS], dtype=dtype, requires_grad=True)
@@ -146,8 +151,7 @@ def test_gradients_in_k_are_finite_for_every_finite_input(projection, dtype, fre
     assert finite.all(), [HARD_ROWS[row][0] for row in (~finite).nonzero()]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@each_projection
+@on_each_path("projection", PROJECTIONS)
 def test_gradients_at_the_largest_numbers_are_finite(projection, dtype, fresh):
     largest = torch.finfo(dtype).max
     logits = torch.tensor([largest, largest / 3, 1, 0, -1, -largest / 3, -largest], dtype=dtype)
@@ -155,6 +159,7 @@ def test_gradients_at_the_largest_numbers_are_finite(projection, dtype, fresh):
         assert gradient(projection, logits, k, fresh).isfinite().all(), k
 
 
+@both_paths
 @pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
 def test_the_gradient_of_a_row_sums_to_zero(projection, fresh):
     rows = [torch.tensor(row) for row in {tuple(row) for _, row, *_ in HARD_ROWS + EXTREMES}]
@@ -173,6 +178,7 @@ def test_the_gradient_of_the_dual_sums_to_minus_one(fresh):
             assert torch.autograd.grad(nu, logits)[0].sum().item() == pytest.approx(-1, abs=1e-12)
 
 
+@both_paths
 @pytest.mark.parametrize("as_mask", [False, True], ids=["-inf", "mask"])
 @each_projection
 def test_absent_labels_have_no_gradient(projection, as_mask, fresh):
@@ -187,6 +193,7 @@ def test_absent_labels_have_no_gradient(projection, as_mask, fresh):
         assert (slope[~present] == 0).all()
 
 
+@both_paths
 @each_projection
 def test_rows_where_all_labels_or_none_are_taken_have_no_gradient(projection, fresh):
     """A budget of n, a sparsemax of one label: whatever the logits, the answer stays."""
@@ -202,6 +209,7 @@ def test_rows_where_all_labels_or_none_are_taken_have_no_gradient(projection, fr
             assert (gradient(projection, torch.randn(3, 4, generator=fresh), 4, fresh) == 0).all()
 
 
+@both_paths
 @pytest.mark.parametrize("k", [1, 1.5, 2])
 def test_the_gradient_of_log_lml_is_exact_where_p_underflows(k, fresh):
     logits = torch.tensor([300.0, 299.0, 1.0, 0.0, -2.0])
@@ -220,6 +228,7 @@ def test_the_gradient_of_log_lml_is_that_of_the_log_of_lml(fresh):
     assert torch.allclose(direct, by_chain, rtol=1e-11, atol=1e-13)
 
 
+@both_paths
 @pytest.mark.parametrize("projection", PER_LABEL, ids=str)
 def test_a_row_of_nan_spoils_no_other_gradient(projection, fresh):
     logits = torch.randn(3, 6, generator=fresh)

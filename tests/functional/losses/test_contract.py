@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from tests.contracts_losses import LOSSES, Loss, N, batch, value_and_gradient
+from tests.functional.paths import HALVES, PATHS, on_each_path
 
 INF = math.inf
-HALVES = [torch.float16, torch.bfloat16]
 ONE_CLASS = [loss for loss in LOSSES if loss.one_class]
 SETS = [loss for loss in LOSSES if not loss.one_class]
 WHOLE_K = [loss for loss in LOSSES if loss.takes_k and loss.function.__name__ not in ("lml_nll", "average_k")]
@@ -31,7 +31,7 @@ SHARP = {
 """Options with steep, flat or vanishing slopes."""
 
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=str)
-each_half = pytest.mark.parametrize("dtype", HALVES, ids=str)
+each_half = pytest.mark.parametrize("dtype", HALVES, indirect=True)
 
 
 def shape_of_values(loss: Loss, logits: Tensor) -> torch.Size:
@@ -214,12 +214,10 @@ EXTREMES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("dtype", "size"), [(torch.float32, 1e4), (torch.float16, 6e4), (torch.bfloat16, 6e4)], ids=str
-)
-@each_loss
-def test_huge_logits_give_the_right_value_and_finite_gradients(loss, dtype, size):
+@on_each_path("loss", LOSSES, ["float32-kernels", "float32-tensors", *HALVES])
+def test_huge_logits_give_the_right_value_and_finite_gradients(loss, dtype):
     """Each is as wrong as float32 sums of that many terms of that size must be, and no more."""
+    size = 1e4 if dtype == torch.float32 else 6e4
     hot = torch.eye(N) if loss.one_class else (torch.arange(N)[:, None] > torch.arange(N)).float()
     for (name, row), k in product(EXTREMES.items(), (1, 3)):
         logits = (size * torch.tensor([row] * N, dtype=torch.float64)).to(dtype)
@@ -232,14 +230,16 @@ def test_huge_logits_give_the_right_value_and_finite_gradients(loss, dtype, size
         assert torch.allclose(value.double(), expected, rtol=1e-5, atol=rounding), (name, k)
 
 
-@pytest.mark.parametrize("dtype", [*HALVES, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
-    ("loss", "options"),
+    ("loss", "options", "dtype"),
     [
-        pytest.param(loss, options, id=f"{loss}-{i}")
+        pytest.param(loss, options, path, id=f"{loss}-{i}-{path}")
         for loss in LOSSES
         for i, options in enumerate([{}, *SHARP.get(loss.function.__name__, [])])
+        for path in [*PATHS, *HALVES]
+        if loss.has_kernel or path != "float32-tensors"
     ],
+    indirect=["dtype"],
 )
 def test_gradients_are_finite_at_every_distance(loss, options, dtype):
     for logit in (-300.0, -30.0, -20.7, -8.0, 0.0, 8.0, 20.7, 30.0, 300.0):
