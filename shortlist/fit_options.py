@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,6 +19,7 @@ Keep = Literal["best", "last"]
 Start = Literal["auto", "frequencies", "drawn"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
 Strategy = Literal["ddp", "fsdp"]
+TextFeatures = Literal["tfidf", "hashed"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,9 @@ RECIPES: dict[RecipeName, Recipe] = {
             "weight_decay": 1e-4,
             "patience": 5,
             "keep": "best",
-        }
+        },
+        # The vectors of words are rarely used, so each use must count; a few epochs are enough, and more overfit.
+        by_kind={kind: {"epochs": 5, "learning_rate": 5e-3} for kind in ("text", "sparse features")},
     ),
     # Networks that memorize their training rows, as in the papers on top-k and average-K losses.
     "paper": Recipe(
@@ -115,7 +119,11 @@ class FitOptions:
         strategy: what each of several processes stores: ``ddp`` all parameters, ``fsdp`` its shard of parameters,
             gradients and optimizer states. The result is the same.
         seed: seed for parameters, order, dropout, noise and augmentation.
-        words: number of columns that text is hashed to.
+        text: how text becomes sparse features: ``tfidf``, the TF-IDF of n-grams of words and characters, fitted on the
+            training rows and saved with the model, or ``hashed`` words.
+        text_options: ngrams (consecutive words), characters (the shortest and the longest n-gram within words; empty
+            for none), num_features and min_count of tfidf; num_features and ngrams of hashed.
+        words: deprecated; the number of columns of hashed text.
     """
 
     recipe: RecipeName = "adamw"
@@ -144,21 +152,23 @@ class FitOptions:
     nodes: int = 1
     strategy: Strategy = "ddp"
     seed: int = 0
-    words: int = 2**16
+    text: TextFeatures = "tfidf"
+    text_options: Mapping[str, Any] = field(default_factory=dict)
+    words: int = 0
 
     def __post_init__(self) -> None:
         whole, number = ("patience", "seed"), ("learning_rate", "k")
-        sizes = ("epochs", "batch_size", "processes", "nodes", "words")
+        sizes = ("epochs", "batch_size", "processes", "nodes")
         self._check((*sizes, *whole), "be an integer", lambda value: type(value) is int)
         self._check((*number, "weight_decay"), "be a number", _is_number)
         self._check(("loss", "encoder", "head", "frozen", "monitor"), "be text", lambda value: isinstance(value, str))
-        mappings = ("loss_options", "encoder_options", "head_options", "frozen_options")
+        mappings = ("loss_options", "encoder_options", "head_options", "frozen_options", "text_options")
         self._check(mappings, "map names to values", lambda value: isinstance(value, Mapping))
         self._check(sizes, "be at least 1", lambda value: value >= 1)
         self._check(number, "be above 0 and finite", lambda value: 0 < value < math.inf)
         self._check((*whole, "weight_decay"), "be at least 0 and finite", lambda value: 0 <= value < math.inf)
         choices = {"recipe": RecipeName, "optimizer": Optimizer, "keep": Keep}
-        choices |= {"precision": Precision, "start": Start, "strategy": Strategy}
+        choices |= {"precision": Precision, "start": Start, "strategy": Strategy, "text": TextFeatures}
         for name, kind in choices.items():
             known = get_args(kind)
             self._check((name,), f"be one of {', '.join(known)}", lambda value, known=known: value in known)
@@ -172,6 +182,18 @@ class FitOptions:
             raise InputError("`precision` must be 32-true or bf16-mixed with `strategy` 'fsdp'; got '16-mixed'.")
         if self.frozen_options and not self.frozen:
             raise InputError(f"`frozen_options` must be empty without `frozen`; got {dict(self.frozen_options)}.")
+        if self.words != 0:
+            self._replace_words()
+
+    def _replace_words(self) -> None:
+        """Translate the former option ``words``."""
+        if type(self.words) is not int or self.words < 1:
+            raise InputError(f"`words` must be an integer of at least 1; got {self.words!r}.")
+        instead = f"text='hashed', text_options={{'num_features': {self.words}}}"
+        warnings.warn(f"`words` is deprecated; use {instead}.", DeprecationWarning, stacklevel=5)
+        object.__setattr__(self, "text", "hashed")
+        object.__setattr__(self, "text_options", {"num_features": self.words, **self.text_options})
+        object.__setattr__(self, "words", 0)
 
     def _check(self, names: Sequence[str], rule: str, holds: Callable[[Any], bool]) -> None:
         for name in names:

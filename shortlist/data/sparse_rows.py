@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,6 +14,17 @@ from shortlist.data.target_rows import csr, take_segments
 from shortlist.fingerprint import Digest
 
 
+class TextEncoder(Protocol):
+    """Turns texts into sparse rows, as a model that was trained on such rows needs; see `word_features`."""
+
+    @property
+    def width(self) -> int: ...
+
+    def rows(self, texts: Sequence[str]) -> SparseRows: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
 class SparseRows:
     """Rows of a sparse matrix in CSR form; a batch is a sparse CSR tensor ``(B, width)``.
 
@@ -22,7 +33,7 @@ class SparseRows:
         columns: ``(entries,)`` int64, or int32 to save memory.
         values: ``(entries,)`` floating.
         width: the number of columns.
-        words: if columns are hashed words of texts, the options of `hashed_words` that produced them.
+        words: if columns are words of texts, what turns texts into such rows.
 
     Example:
         >>> rows = SparseRows(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.tensor([1.0, 2.0, 3.0]), 3)
@@ -33,7 +44,7 @@ class SparseRows:
     kind = "sparse features"
 
     def __init__(
-        self, crow: Tensor, columns: Tensor, values: Tensor, width: int, *, words: Mapping[str, int] | None = None
+        self, crow: Tensor, columns: Tensor, values: Tensor, width: int, *, words: TextEncoder | None = None
     ) -> None:
         if len(columns) != len(values):
             raise ValueError(f"`columns` and `values` must have one length; got {len(columns)} and {len(values)}.")
@@ -45,7 +56,7 @@ class SparseRows:
         self.crow, self.columns, self.values, self.width, self.words = crow, columns, values, width, words
 
     @classmethod
-    def of_scipy(cls, matrix: Any, *, words: Mapping[str, int] | None = None) -> SparseRows:
+    def of_scipy(cls, matrix: Any, *, words: TextEncoder | None = None) -> SparseRows:
         """Wrap a scipy CSR matrix or array; only the row pointers are copied."""
         if getattr(matrix, "format", None) != "csr":
             raise TypeError(f"`matrix` must be a scipy CSR matrix; got {type(matrix).__name__}.")

@@ -21,7 +21,9 @@ from shortlist.train.distributed.sharding import broadcast_buffers, shard
 from shortlist.train.evaluation import metric_values, update_metrics
 from shortlist.train.inputs import crop_flip
 from shortlist.train.label_clusters import candidate_loss
+from shortlist.train.lazy_adamw import LazyAdamW
 from shortlist.train.plan import SetModel
+from shortlist.train.sparse_layers import use_sparse_gradients
 
 
 class DivergedError(InputError):
@@ -63,9 +65,12 @@ class SetClassifier(LightningModule):
         return self.model(inputs)
 
     def configure_model(self) -> None:
-        """Keep this process's shard of the parameters, if the strategy shards them."""
+        """Keep this process's shard of the parameters, if the strategy shards them; else use sparse gradients."""
         if self.device_mesh is not None:
             shard(self.model, self.loss, self.device_mesh["data_parallel"])
+        elif self.options.optimizer == "adamw" and self.options.precision != "16-mixed":
+            # Other optimizers update all rows, and so do sharded parameters and gradients that are scaled.
+            use_sparse_gradients(self.model)
 
     def on_train_start(self) -> None:
         """Check that all processes continue from the same epoch: each reads the checkpoint itself."""
@@ -79,6 +84,9 @@ class SetClassifier(LightningModule):
 
     def on_validation_start(self) -> None:
         """Validate one model: DDP broadcasts buffers to all processes, sharded training does not."""
+        for optimizer in self.trainer.optimizers:
+            if isinstance(optimizer, LazyAdamW):
+                optimizer.catch_up()
         if self.device_mesh is not None:
             broadcast_buffers(self.model)
 
@@ -140,7 +148,7 @@ class SetClassifier(LightningModule):
         unfused = self.device_mesh is not None and mixed
         kernel: dict[str, Any] = {"foreach": False} if unfused else {"fused": True}
         optimizer = (
-            torch.optim.AdamW(parameters, lr=options.learning_rate, weight_decay=options.weight_decay, **kernel)
+            LazyAdamW(parameters, lr=options.learning_rate, weight_decay=options.weight_decay, **kernel)
             if options.optimizer == "adamw"
             else torch.optim.SGD(
                 parameters,

@@ -64,38 +64,6 @@ class Standardised(nn.Module):
         return (_flat(inputs, self.out_features, self.mean.dtype) - self.mean) * self.factor
 
 
-class Bag(nn.Module):
-    """Weighted sum of one vector per stored column of a sparse row, such as the words of a text.
-
-    Args:
-        width: number of columns.
-        out_features: size of the vectors.
-
-    Example:
-        >>> from shortlist.data import SparseRows
-        >>> rows = SparseRows(torch.tensor([0, 1, 1]), torch.tensor([1]), torch.tensor([2.0]), 3)
-        >>> Bag(3, 5)(rows.batch(torch.tensor([0, 1]))).shape
-        torch.Size([2, 5])
-    """
-
-    def __init__(self, width: int, out_features: int) -> None:
-        super().__init__()
-        self.out_features = out_features
-        self.vectors = nn.EmbeddingBag(width, out_features, mode="sum")
-        # Rows of unit length then give features of about unit variance.
-        nn.init.normal_(self.vectors.weight, std=1.0)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Map a sparse CSR batch ``(B, width)`` to ``(B, out_features)``."""
-        if inputs.layout != torch.sparse_csr:
-            raise TypeError(f"`inputs` must be a sparse CSR tensor; got layout {inputs.layout}.")
-        if inputs.shape[1] != self.vectors.num_embeddings:
-            raise ValueError(f"`inputs` must have {self.vectors.num_embeddings} columns; got {inputs.shape[1]}.")
-        starts = inputs.crow_indices()[:-1]
-        weights = inputs.values().to(self.vectors.weight.dtype)
-        return self.vectors(inputs.col_indices(), starts, per_sample_weights=weights)
-
-
 class MLP(nn.Module):
     """Hidden layers on top of another encoder: linear, layer norm, ReLU, dropout.
 
@@ -103,19 +71,25 @@ class MLP(nn.Module):
         below: the encoder whose features are the input.
         hidden: the size of each hidden layer.
         dropout: the probability to drop a feature in training.
+        below_is_linear: whether ``below`` is itself the linear part of the first hidden layer, as a `Bag` can be.
 
     Example:
         >>> MLP(Plain((8,)), (32, 16))(torch.zeros(4, 8)).shape
         torch.Size([4, 16])
     """
 
-    def __init__(self, below: FeatureEncoder, hidden: Sequence[int], *, dropout: float = 0.0) -> None:
+    def __init__(
+        self, below: FeatureEncoder, hidden: Sequence[int], *, dropout: float = 0.0, below_is_linear: bool = False
+    ) -> None:
         super().__init__()
         self.below = below
         layers: list[nn.Module] = []
         size = below.out_features
-        for wider in hidden:
-            layers += [nn.Linear(size, wider), nn.LayerNorm(wider), nn.ReLU(), nn.Dropout(dropout)]
+        if below_is_linear and list(hidden[:1]) != [size]:
+            raise ValueError(f"`hidden` must begin with {size}, the features of `below`; got {list(hidden)}.")
+        for number, wider in enumerate(hidden):
+            linear = [] if below_is_linear and number == 0 else [nn.Linear(size, wider)]
+            layers += [*linear, nn.LayerNorm(wider), nn.ReLU(), nn.Dropout(dropout)]
             size = wider
         self.layers = nn.Sequential(*layers)
         self.out_features = size

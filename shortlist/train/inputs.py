@@ -12,12 +12,12 @@ from lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from shortlist.data import Dataset, Inputs, frozen_encoder, frozen_features, hashed_words
+from shortlist.data import Dataset, Inputs, frozen_encoder, frozen_features
 from shortlist.data.encoders.pretrained import FrozenEncoder
 from shortlist.errors import InputError
 from shortlist.progress import progress_bar
 from shortlist.targets import TargetForm, target_form
-from shortlist.train.plan import ModelPlan
+from shortlist.train.plan import ModelPlan, text_rows
 
 _ROWS = 1024
 # A few rows at a time, so that the activations of a network for images stay in the processor's caches.
@@ -91,7 +91,7 @@ def prepare_inputs(
     """
     kind = dataset.inputs.kind
     if plan.frozen is None:
-        return hashed_words(dataset, **plan.words) if plan.words is not None and kind == "text" else dataset
+        return text_rows(dataset, plan.words) if plan.words is not None and kind == "text" else dataset
     if kind == plan.kind:
         return dataset
     encoder = on_demand or PlannedEncoder(plan)

@@ -9,14 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shortlist.data import Dataset, frozen_encoder
+from shortlist.data import Dataset, Texts, frozen_encoder
 from shortlist.data.encoders.backbones import LIBRARIES, check_images, load_backbone
+from shortlist.data.encoders.word_features import HashedWords, TfidfWords, word_features
+from shortlist.data.sparse_rows import TextEncoder
 from shortlist.data.target_rows import label_pairs
 from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions
 from shortlist.nn import TwoHead
-from shortlist.recipes import BOTTLENECK_WIDTH, current_name, make_head
-from shortlist.train.encoders import MLP, Bag, DenseNet, Plain, SmallCNN, Standardised
+from shortlist.recipes import BOTTLENECK_WIDTH, current_name, loss_class, make_head
+from shortlist.train.encoders import MLP, DenseNet, Plain, SmallCNN, Standardised
+from shortlist.train.sparse_layers import Bag, SparseLinear, SparseRowsAsTheyAre
+
+_HASHED_COLUMNS = 2**16
+_TFIDF: dict[str, Any] = {"num_features": 100_000, "ngrams": 2, "characters": (3, 5)}
+# Of new models; without them an encoder is built as in models that were saved before these options existed.
+_SPARSE_OPTIONS: dict[str, dict[str, Any]] = {"mlp": {"hidden": [256], "dropout": 0.3, "bag": False}}
 
 
 class SetModel(nn.Module):
@@ -66,7 +74,7 @@ class ModelPlan:
         encoder: one of `ENCODERS`, ``auto``, or ``torchvision:NAME`` or ``timm:NAME``.
         head: one of ``shortlist.recipes.HEADS``, or ``auto``.
         encoder_options, head_options: keyword arguments besides the sizes.
-        words: how text becomes sparse features: ``num_features`` and ``ngrams`` of `shortlist.data.hashed_words`.
+        words: how text becomes sparse features.
         frozen: how images or text become features: ``encoder`` and ``options`` of `shortlist.data.frozen_encoder`, the
             kind of inputs that it ``takes``, and its ``name``, which identifies its features.
 
@@ -84,22 +92,25 @@ class ModelPlan:
     head: str = "auto"
     encoder_options: Mapping[str, Any] = field(default_factory=dict)
     head_options: Mapping[str, Any] = field(default_factory=dict)
-    words: Mapping[str, int] | None = None
+    words: TextEncoder | None = None
     frozen: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {**asdict(self), "shape": list(self.shape)}
+        words = None if self.words is None else self.words.to_json()
+        return {**asdict(replace(self, words=None)), "shape": list(self.shape), "words": words}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ModelPlan:
         """Rebuild a plan; raise TypeError for unknown keys."""
-        plan = cls(**{**content, "shape": tuple(content["shape"])})
+        words = content.get("words")
+        words = None if words is None else word_features(words)
+        plan = cls(**{**content, "shape": tuple(content["shape"]), "words": words})
         return replace(plan, loss=current_name(plan.loss, warn=False))
 
 
 def make_plan(dataset: Dataset, options: FitOptions, *, loss: str) -> ModelPlan:
-    """Plan the model for a dataset: on its inputs, on the hashed words of its text, or on frozen features.
+    """Plan the model for a dataset: on its inputs, on the words of its text, or on frozen features.
 
     Raises:
         InputError: if the frozen encoder takes other inputs.
@@ -113,22 +124,51 @@ def make_plan(dataset: Dataset, options: FitOptions, *, loss: str) -> ModelPlan:
         frozen |= {"takes": encoder.takes, "name": encoder.name}
         kind, shape = "features", (encoder.dim,)
     elif kind == "text":
-        words = {"num_features": options.words, "ngrams": 1}
-        kind, shape = "sparse features", (options.words,)
+        words = fit_words(dataset, options)
+        kind, shape = "sparse features", (words.width,)
     else:
         words, shape = getattr(dataset.inputs, "words", None), row_shape(dataset)
+    chosen, chosen_options = options.encoder, options.encoder_options
+    if kind == "sparse features":
+        chosen = "mlp" if chosen == "auto" else chosen
+        chosen_options = {**_SPARSE_OPTIONS.get(chosen, {}), **chosen_options}
     return ModelPlan(
         kind,
         shape,
         dataset.num_labels,
         loss,
-        encoder=options.encoder,
+        encoder=chosen,
         head=options.head,
-        encoder_options=options.encoder_options,
+        encoder_options=chosen_options,
         head_options=_head_options(dataset, options),
         words=words,
         frozen=frozen,
     )
+
+
+def fit_words(dataset: Dataset, options: FitOptions) -> TextEncoder:
+    """Return how text becomes sparse features, with a vocabulary of the training rows if it needs one.
+
+    Raises:
+        InputError: for options that do not fit, or training rows without words.
+    """
+    given, texts = dict(options.text_options), dataset.inputs
+    if not isinstance(texts, Texts):
+        raise TypeError(f"`dataset` must have texts as inputs; got {texts.kind}.")
+    try:
+        if options.text == "hashed":
+            return HashedWords(**{"num_features": _HASHED_COLUMNS, **given})
+        words = TfidfWords.fit(texts.batch(dataset.part_rows("train")), **{**_TFIDF, **given})
+    except (TypeError, ValueError) as error:
+        raise InputError(f"`text_options` of {options.text!r}: {str(error).rstrip('.')}.") from error
+    if not words.width:
+        raise InputError("`dataset` must have words that occur in several training rows; it has none.")
+    return words
+
+
+def text_rows(dataset: Dataset, words: TextEncoder) -> Dataset:
+    """Return the dataset with sparse features instead of texts."""
+    return replace(dataset, inputs=words.rows(dataset.inputs.batch(torch.arange(len(dataset)))))
 
 
 def _head_options(dataset: Dataset, options: FitOptions) -> Mapping[str, Any]:
@@ -170,26 +210,41 @@ def build_model(plan: ModelPlan, *, with_weights: bool = True) -> SetModel:
     size = encoder.out_features
     if not isinstance(size, int):
         raise TypeError(f"`encoder` {plan.encoder!r} must have an integer `out_features`; got {type(size).__name__}.")
+    if isinstance(encoder, SparseRowsAsTheyAre):
+        return SetModel(encoder, _sparse_head(plan))
     return SetModel(
         encoder, make_head(plan.head, size, plan.num_labels, loss=plan.loss, options=dict(plan.head_options))
     )
 
 
+def _sparse_head(plan: ModelPlan) -> nn.Module:
+    wanted = loss_class(plan.loss)
+    head = wanted.head if plan.head == "auto" else plan.head
+    if head != "linear" or plan.head_options:
+        raise InputError(
+            f"`encoder` 'linear' needs a linear head without options for sparse features; use 'bag' for {head!r}."
+        )
+    heads = [SparseLinear(plan.shape[0], plan.num_labels) for _ in range(wanted.num_heads)]
+    return heads[0] if wanted.num_heads == 1 else TwoHead(*heads)
+
+
 def _linear(plan: ModelPlan) -> nn.Module:
-    if plan.kind == "sparse features":
-        raise InputError("`encoder` 'linear' needs dense features; use 'bag' for sparse ones.")
-    return _dense(plan)
+    return SparseRowsAsTheyAre(plan.shape[0]) if plan.kind == "sparse features" else _dense(plan)
 
 
-def _mlp(plan: ModelPlan, *, hidden: list[int] | tuple[int, ...] = (256, 256), dropout: float = 0.1) -> nn.Module:
+def _mlp(
+    plan: ModelPlan, *, hidden: list[int] | tuple[int, ...] = (256, 256), dropout: float = 0.1, bag: bool = True
+) -> nn.Module:
+    """Hidden layers; on sparse features, ``bag`` puts a `Bag` below the first one instead of making it the first."""
     if not isinstance(hidden, list | tuple) or (plan.kind == "sparse features" and not hidden):
         raise InputError(f"`hidden` must be a list of sizes, with at least one for sparse features; got {hidden!r}.")
     for size in hidden:
         _check_size("hidden", size)
     if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise InputError(f"`dropout` must lie in [0, 1); got {dropout!r}.")
-    below = Bag(plan.shape[0], hidden[0]) if plan.kind == "sparse features" else _dense(plan)
-    return MLP(below, hidden, dropout=dropout)  # pyright: ignore[reportArgumentType]
+    if plan.kind == "sparse features":
+        return MLP(Bag(plan.shape[0], hidden[0]), hidden, dropout=dropout, below_is_linear=not bag)
+    return MLP(_dense(plan), hidden, dropout=dropout)  # pyright: ignore[reportArgumentType]
 
 
 def _bag(plan: ModelPlan, *, dim: int = 256) -> nn.Module:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.data import Dataset
+from shortlist.data.encoders.word_features import TfidfWords
 from shortlist.errors import InputError
 from shortlist.extras import require
 from shortlist.files import read_document, replacing
@@ -26,6 +27,7 @@ from shortlist.train.plan import ModelPlan, SetModel, build_model, row_shape
 
 _FORMAT = "shortlist model"
 _VERSION = 1
+_WORDS = "words.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,7 @@ class SavedModel:
         return PlannedEncoder(self.plan)
 
     def scores(self, dataset: Dataset, *, batch_size: int = 1024, name: str = "dataset") -> Tensor:
-        """Return the logits of all rows, ``(N, n)``; text is hashed and frozen features are computed as in training.
+        """Return the logits of all rows, ``(N, n)``; text and images become features as in training.
 
         Args:
             dataset: the rows; labels are ignored.
@@ -90,10 +92,17 @@ def save_model(
         rule.save(folder / "rule.json")
     else:
         (folder / "rule.json").unlink(missing_ok=True)
+    plan = fitted.plan.to_json()
+    if isinstance(fitted.plan.words, TfidfWords):
+        # A vocabulary is larger than everything else in the document.
+        words = json.dumps(plan["words"])
+        with replacing(folder / _WORDS) as partial:
+            partial.write_text(words)
+        plan["words"] = {"file": _WORDS, "digest": digest(words.encode())}
     document = {
         "format": _FORMAT,
         "version": _VERSION,
-        "plan": fitted.plan.to_json(),
+        "plan": plan,
         "label_names": list(fitted.label_names),
         "has_rule": rule is not None,
         "parameters": digest(content),
@@ -125,7 +134,7 @@ def load_model(folder: str | Path) -> SavedModel:
     if digest(content) != document.get("parameters"):
         raise InputError(f"`{path}` does not belong to `{folder / 'model.json'}`.")
     try:
-        plan = ModelPlan.from_json(document["plan"])
+        plan = ModelPlan.from_json(_with_words(document["plan"], folder))
         names = tuple(document["label_names"])
         model = build_model(plan, with_weights=False)
         model.load_state_dict(require("safetensors.torch", extra="train").load(content))
@@ -140,6 +149,18 @@ def load_model(folder: str | Path) -> SavedModel:
     if rule is not None and rule.num_labels != plan.num_labels:
         raise InputError(f"`{folder / 'rule.json'}` is for {rule.num_labels} labels; the model has {plan.num_labels}.")
     return SavedModel(model, plan, names, rule, document.get("about", {}))
+
+
+def _with_words(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the plan with the vocabulary that is in a file of its own."""
+    words = plan.get("words")
+    if not isinstance(words, dict) or "file" not in words:
+        return plan
+    # Only this file, whatever name the document gives.
+    content = (folder / _WORDS).read_bytes()
+    if digest(content) != words.get("digest"):
+        raise InputError(f"`{folder / _WORDS}` does not belong to `{folder / 'model.json'}`")
+    return {**plan, "words": json.loads(content)}
 
 
 class _Answer(nn.Module):

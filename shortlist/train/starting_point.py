@@ -6,7 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
+<<<<<<< HEAD
 from shortlist.nn import BottleneckHead, ClusterHead, DFTHead, TwoHead
+=======
+from shortlist.nn import BottleneckHead, DFTHead, TwoHead
+from shortlist.train.sparse_layers import SparseLinear
+>>>>>>> 28919a6 (Text becomes TF-IDF of word and character n-grams, kept with the model; lazy updates and small initial vectors)
 
 
 @torch.no_grad()
@@ -41,7 +46,7 @@ def start_at_frequencies(head: nn.Module, counts: Tensor, num_rows: int) -> None
 
 
 def _initialize(head: nn.Module, logits: Tensor) -> None:
-    if isinstance(head, nn.Linear) and head.bias is not None:
+    if isinstance(head, nn.Linear | SparseLinear) and head.bias is not None:
         head.bias.copy_(logits)
     elif isinstance(head, BottleneckHead):
         head.projection.bias.zero_()

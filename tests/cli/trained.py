@@ -74,6 +74,6 @@ def train_all() -> dict[str, dict[str, float]]:
         "arrays": train("arrays", "arrays.npz"),
         "binary": train("binary", "arrays.npz", "--loss", "average_k"),
         "sets": train("sets", "sets.npz", "--loss", "bce"),
-        "texts": train("texts", "texts.csv", "--words", "64", reader={"text": "words"}),
+        "texts": train("texts", "texts.csv", reader={"text": "words"}),
         "photos": train("photos-model", "photos", "--encoder_options", "{width: 2}", reader={"size": [4, 6]}),
     }

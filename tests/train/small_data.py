@@ -66,4 +66,4 @@ def with_value(data: Dataset, row: int, value: float) -> Dataset:
 def quick(**options: Any) -> FitOptions:
     """One epoch of a small network; text has few columns."""
     small = {} if options.get("encoder", "auto") != "auto" else {"encoder_options": {"hidden": [8]}}
-    return FitOptions(**{"epochs": 1, "k": 2, "batch_size": 64, "words": 64, **small, **options})
+    return FitOptions(**{"epochs": 1, "k": 2, "batch_size": 64, **small, **options})

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from shortlist.data import SparseRows
+from shortlist.data.encoders.word_features import HashedWords
 from shortlist.nn import BottleneckHead, CosineHead, DFTHead, TwoHead
 from shortlist.recipes import BOTTLENECK_WIDTH, HEADS
 from shortlist.targets import to_index_lists
@@ -33,7 +34,7 @@ SHAPES = {"features": (4,), "sparse features": (6,), "images": (3, 8, 8)}
 
 
 FITS = {
-    "linear": ("features", "images"),
+    "linear": ("features", "sparse features", "images"),
     "mlp": ("features", "sparse features", "images"),
     "bag": ("sparse features",),
     "cnn": ("images",),
@@ -108,7 +109,9 @@ def test_the_head_goes_by_the_loss_when_none_is_named(loss, kind):
 @pytest.mark.parametrize("loss", ["bce", "average_k"])
 def test_a_plan_becomes_json_and_back_and_builds_the_same(head, loss):
     options = {"bottleneck": {"bottleneck": 2}, "dft": {"k": 2}}.get(head, {})
-    plan = plan_of(loss=loss, head=head, head_options=options, encoder_options={"hidden": [5]}, words={"ngrams": 2})
+    plan = plan_of(
+        loss=loss, head=head, head_options=options, encoder_options={"hidden": [5]}, words=HashedWords(ngrams=2)
+    )
     again = ModelPlan.from_json(json.loads(json.dumps(plan.to_json())))
     assert again == plan
     built = []

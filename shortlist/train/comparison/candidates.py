@@ -12,13 +12,14 @@ import torch
 
 from shortlist.cluster import check_cluster, run_tasks
 from shortlist.comparison_document import RunDetails
-from shortlist.data import Dataset, hashed_words
+from shortlist.data import Dataset
 from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions
 from shortlist.train.comparison.intervals import Interval, best_candidates, better
 from shortlist.train.comparison.runs import RunSpec, finished_run, run, run_on_worker, write_files
 from shortlist.train.fit import make_run
 from shortlist.train.inputs import check_rows
+from shortlist.train.plan import fit_words, text_rows
 
 # File systems allow 255 bytes; a seed and the files of a run follow the name.
 _LONGEST_NAME = 200
@@ -103,7 +104,7 @@ def compare(
     _check_request(candidates, seeds, jobs=jobs, cluster=cluster, folders=folder is not None)
     # Before text is hashed, because the recipe depends on the kind of the inputs.
     candidates = {name: options.settled(dataset.inputs.kind) for name, options in candidates.items()}
-    dataset = _hash_words_once(dataset, candidates)
+    dataset = _encode_text_once(dataset, candidates)
     for options in candidates.values():  # Before the work, which may take hours.
         make_run(dataset, options, data_name=data_name)
     check_rows(dataset, ("train", "val", part), name=data_name)
@@ -164,12 +165,13 @@ def _check_names(names: Iterable[Any], *, folders: bool) -> None:
             raise InputError(f"`candidates` must differ in more than capital letters; got {other!r} and {name!r}.")
 
 
-def _hash_words_once(dataset: Dataset, candidates: Mapping[str, FitOptions]) -> Dataset:
-    """Hash text once, if all candidates hash it to the same number of columns."""
-    sizes = {0 if options.frozen else options.words for options in candidates.values()}
-    if dataset.inputs.kind != "text" or len(sizes) > 1 or 0 in sizes:
+def _encode_text_once(dataset: Dataset, candidates: Mapping[str, FitOptions]) -> Dataset:
+    """Turn text into sparse features once, if all candidates do that in the same way."""
+    first, *others = candidates.values()
+    same = all((each.text, each.text_options) == (first.text, first.text_options) for each in others)
+    if dataset.inputs.kind != "text" or not same or any(each.frozen for each in candidates.values()):
         return dataset
-    return hashed_words(dataset, num_features=sizes.pop())
+    return text_rows(dataset, fit_words(dataset, first))
 
 
 def _in_sequence(

@@ -1,0 +1,106 @@
+"""Layers on sparse rows, such as the words of texts: their cost follows the entries that a batch stores."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, embedding_bag
+
+# Rows of unit length then give features of this deviation: small against what training adds to the vectors of the words
+# that occur, so a word that it rarely sees hardly changes a score.
+_DEVIATION = 0.01
+_WEIGHT_SCALE = 20.0
+
+
+class Bag(nn.Module):
+    """Weighted sum of one vector per stored column of a sparse row, such as the words of a text.
+
+    With ``vectors.sparse`` the gradient is a sparse tensor that holds the vectors of the batch alone.
+
+    Args:
+        width: number of columns.
+        out_features: size of the vectors.
+
+    Example:
+        >>> from shortlist.data import SparseRows
+        >>> rows = SparseRows(torch.tensor([0, 1, 1]), torch.tensor([1]), torch.tensor([2.0]), 3)
+        >>> Bag(3, 5)(rows.batch(torch.tensor([0, 1]))).shape
+        torch.Size([2, 5])
+    """
+
+    def __init__(self, width: int, out_features: int) -> None:
+        super().__init__()
+        self.out_features = out_features
+        # torch would draw vectors of deviation 1, which takes seconds if there are many.
+        self.vectors = nn.EmbeddingBag(width, out_features, mode="sum", _weight=torch.empty(width, out_features))
+        nn.init.normal_(self.vectors.weight, std=_DEVIATION)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map a sparse CSR batch ``(B, width)`` to ``(B, out_features)``."""
+        if inputs.layout != torch.sparse_csr:
+            raise TypeError(f"`inputs` must be a sparse CSR tensor; got layout {inputs.layout}.")
+        if inputs.shape[1] != self.vectors.num_embeddings:
+            raise ValueError(f"`inputs` must have {self.vectors.num_embeddings} columns; got {inputs.shape[1]}.")
+        columns, vectors = inputs.col_indices(), self.vectors.weight
+        if self.vectors.sparse and torch.is_grad_enabled():
+            # Each vector is looked up once, so the gradient has one row for it.
+            used, columns = columns.unique(return_inverse=True)
+            vectors = embedding(used, vectors, sparse=True)
+        starts, weights = inputs.crow_indices()[:-1], inputs.values().to(vectors.dtype)
+        return embedding_bag(columns, vectors, starts, mode="sum", per_sample_weights=weights)
+
+
+class SparseRowsAsTheyAre(nn.Module):
+    """The encoder of a model that is linear in sparse features: its head is a `SparseLinear`.
+
+    Args:
+        width: number of columns.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.out_features = width
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the inputs."""
+        return inputs
+
+
+class SparseLinear(nn.Module):
+    """A linear layer on sparse rows: one weight per column and label, and a bias per label, all of which start at 0.
+
+    The weights of rows of unit length must become large, so they are kept as a twentieth of themselves: then the
+    learning rate that suits networks on such rows suits this layer, too.
+
+    Args:
+        width: number of columns.
+        num_labels: n.
+
+    Example:
+        >>> from shortlist.data import SparseRows
+        >>> rows = SparseRows(torch.tensor([0, 1]), torch.tensor([1]), torch.tensor([2.0]), 3)
+        >>> SparseLinear(3, 4)(rows.batch(torch.tensor([0])))
+        tensor([[0., 0., 0., 0.]], grad_fn=<AddBackward0>)
+    """
+
+    def __init__(self, width: int, num_labels: int) -> None:
+        super().__init__()
+        self.columns = Bag(width, num_labels)
+        self.bias = nn.Parameter(torch.zeros(num_labels))
+        nn.init.zeros_(self.columns.vectors.weight)
+
+    @property
+    def weight(self) -> Tensor:
+        """The weights as those of ``nn.Linear``, ``(n, width)``."""
+        return _WEIGHT_SCALE * self.columns.vectors.weight.T
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map a sparse CSR batch ``(B, width)`` to logits ``(B, n)``."""
+        return _WEIGHT_SCALE * self.columns(inputs) + self.bias
+
+
+def use_sparse_gradients(model: nn.Module) -> None:
+    """Let all layers on sparse rows have sparse gradients, which only some optimizers take."""
+    for module in model.modules():
+        if isinstance(module, Bag):
+            module.vectors.sparse = True
