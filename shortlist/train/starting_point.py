@@ -6,12 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-<<<<<<< HEAD
 from shortlist.nn import BottleneckHead, ClusterHead, DFTHead, TwoHead
-=======
-from shortlist.nn import BottleneckHead, DFTHead, TwoHead
 from shortlist.train.sparse_layers import SparseLinear
->>>>>>> 28919a6 (Text becomes TF-IDF of word and character n-grams, kept with the model; lazy updates and small initial vectors)
 
 
 @torch.no_grad()
