@@ -82,8 +82,10 @@ class FitOptions:
         encoder: linear, mlp, bag, cnn, densenet, ``torchvision:NAME``, ``timm:NAME``; ``auto`` depends on the inputs.
             Networks of other libraries take the options weights (a file, or DEFAULT to download them; without it
             parameters are initialized at random) and resolution.
-        head: linear, cosine, bottleneck, dft; ``auto`` depends on the loss. A DFT head takes the largest training set
-            as its k by default, and 50 learned columns (``slack``) on top of its fixed ones, as wide as a bottleneck.
+        head: linear, cosine, bottleneck, dft, clusters; ``auto`` depends on the loss. A DFT head takes the largest
+            training set as its k by default, and 50 learned columns (``slack``) on top of its fixed ones, as wide as a
+            bottleneck. Clusters are for 50,000 labels and more: only the labels of a row's best ``beam`` clusters of up
+            to ``cluster_size`` labels are scored.
         frozen: an encoder that is not trained: minilm for text, efficientnet-lite0, ``torchvision:NAME`` or
             ``timm:NAME`` for images. Its features are computed once and cached on disk; ``encoder`` is trained on them.
             Empty for none.

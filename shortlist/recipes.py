@@ -34,6 +34,7 @@ HEADS: dict[str, Callable[..., torch_nn.Module]] = {
         features, labels, bottleneck, **options
     ),
     "dft": nn.DFTHead,
+    "clusters": nn.ClusterHead,
 }
 
 

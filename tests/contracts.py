@@ -183,9 +183,17 @@ HEADS = [
     Head(nn.TwoHead, nn.TwoHead.linear),
 ]
 
-HEADS_WITHOUT_TENSORS = [nn.CandidateLogits, nn.ChunkedHead, nn.ClusterHead, nn.ColumnParallelHead]
+HEADS_WITHOUT_TENSORS = [nn.ChunkedHead, nn.ColumnParallelHead]
 """Heads whose logits are not one tensor, and that are not run through every loss."""
-NN_EXTRAS = [nn.Loss, nn.LossMemory, nn.Task, nn.HeadWitness, *HEADS_WITHOUT_TENSORS]
+NN_EXTRAS = [
+    nn.CandidateLogits,
+    nn.ClusterHead,
+    nn.Loss,
+    nn.LossMemory,
+    nn.Task,
+    nn.HeadWitness,
+    *HEADS_WITHOUT_TENSORS,
+]
 FUNCTIONAL_EXTRAS = [
     F.DFTWitness,
     F.LinearLogits,

@@ -190,7 +190,9 @@ def test_an_option_of_the_wrong_kind_is_one_sentence():
 def test_an_unknown_name_is_one_sentence_that_lists_the_others():
     with pytest.raises(ValueError, match=r"^`loss` must be one of average_k, .*, warp; got 'crossentropy'\.$"):
         make_loss("crossentropy", task())
-    with pytest.raises(ValueError, match=r"^`head` must be one of linear, cosine, bottleneck, dft; got 'cosin'\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`head` must be one of linear, cosine, bottleneck, dft, clusters; got 'cosin'\.$"
+    ):
         make_head("cosin", 4, 9, loss="bce")
 
 

@@ -198,6 +198,8 @@ def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = Fa
         )
     if saved.plan.kind not in ("features", "images"):
         raise InputError(f"`saved` must take features or images to be exported; it takes {saved.plan.kind}.")
+    if saved.plan.head == "clusters":
+        raise InputError("`saved` must have a head other than clusters to be exported: ONNX has no beam search.")
     dtype = torch.uint8 if saved.plan.kind == "images" else torch.float32
     answer = _Answer(saved).eval()
     names = ["logits"] if saved.rule is None else ["logits", "sets"]
