@@ -125,11 +125,18 @@ def better_claim(results: Mapping[str, Layers], figure: str, start: str, publish
         for name, layers in results.items()
         for width in layers.widths(start)
     ]
-    return Claim(
-        f"At every width, the DFT layer has a higher {FIGURES[figure]} than the bottleneck ({STARTS[start]}).",
-        published,
-        all_of(findings),
-    )
+    text = f"At every width, the DFT layer has a higher {FIGURES[figure]} than the bottleneck ({STARTS[start]})."
+    return _of_paper(text, published, all_of(findings)) if start == "text" else _control(text, published, findings)
+
+
+def _of_paper(text: str, published: str, finding: Finding) -> Claim:
+    """A claim about layers with the starts of the paper."""
+    return Claim(text, published, None, paper=finding)
+
+
+def _control(text: str, published: str, findings: Sequence[Finding]) -> Claim:
+    """A statement of ours about layers with equal starts."""
+    return Claim(text, published, all_of(findings), ours=True)
 
 
 def some_impossible(counted: Mapping[str, Sequence[Mapping[str, int]]]) -> Finding:
@@ -254,20 +261,20 @@ def loss_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: L
     """Figure 7: the training loss by step at one width."""
     results = measured(settings, lab)
     claims = [
-        Claim(
+        _of_paper(
             "With the starts of the paper, the DFT layer begins at a lower training loss.",
             published["start"],
             all_of([_lower_loss(name, layers, "text", 0) for name, layers in results.items()]),
         ),
-        Claim(
+        _of_paper(
             "With the starts of the paper, the DFT layer also ends at a lower training loss.",
             published["end"],
             all_of([_lower_loss(name, layers, "text", -1) for name, layers in results.items()]),
         ),
-        Claim(
+        _control(
             "The lead comes from the start: if both start at the label frequencies, the final losses are alike.",
             published["reason"],
-            all_of([_same_loss(name, layers) for name, layers in results.items()]),
+            [_same_loss(name, layers) for name, layers in results.items()],
         ),
     ]
     draw_panels(
@@ -299,21 +306,21 @@ def steps_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: 
     """Figure 8: ratios of the steps until convergence."""
     results = measured(settings, lab)
     claims = [
-        Claim(
+        _of_paper(
             "With the starts of the paper, the DFT layer needs fewer steps to come within 1% of its own best score.",
             published["faster"],
             _all_saved(results, "text", own=True),
         ),
-        Claim(
+        _of_paper(
             "With the starts of the paper, the DFT layer needs fewer steps to the score that both layers reach.",
             published["equivalent"],
             _all_saved(results, "text", own=False),
         ),
-        Claim(
+        _control(
             "If both start at the label frequencies, the DFT layer still needs fewer steps to the score that both "
             "layers reach.",
             published["equal_starts"],
-            _all_saved(results, "frequencies", own=False),
+            [_all_saved(results, "frequencies", own=False)],
         ),
     ]
     kinds = {("text", True): "own best, starts of the paper", ("text", False): "same score, starts of the paper"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,9 @@ def _minimized(loss: Expected, like: Tensor) -> Tensor:
 
 
 def collapse(settings: dict[str, Any], root: Path) -> dict[str, Any]:
-    """Maximize the likelihood of the observed positives alone, with a sigmoid per label and a linear model.
+    """Maximize the likelihood of the observed positives alone, with a sigmoid per label.
+
+    ``hidden`` has the sizes of the hidden layers; none for a linear model.
 
     Returns, after each of ``steps``, the mean score of all labels on test rows, the fraction above one half, and recall
     at k; also the recall of the k most frequent labels.
@@ -79,7 +82,10 @@ def collapse(settings: dict[str, Any], root: Path) -> dict[str, Any]:
     x, x_test = (part.inputs.batch(torch.arange(len(part))) for part in (train, test))
     present = train.targets.to_dense()
     target = torch.where(present > 0, 1.0, -1.0)
-    model = torch.nn.Linear(world.dim, world.num_labels)
+    model = torch.nn.Sequential()
+    for size, wider in pairwise([world.dim, *settings["hidden"]]):
+        model.extend([torch.nn.Linear(size, wider), torch.nn.ReLU()])
+    model.append(torch.nn.Linear([world.dim, *settings["hidden"]][-1], world.num_labels))
     optimizer = torch.optim.Adam(model.parameters(), lr=settings["learning_rate"])
     found: dict[str, Any] = {"mean_score": [], "above_half": [], "recall": []}
     for step in range(max(settings["steps"]) + 1):
@@ -108,39 +114,23 @@ def trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:
     """Train with a fraction of the positive labels hidden; evaluate recall at k on ``part``.
 
     Validation rows lose labels like training rows, from which they are split off; test rows keep all labels.
-    ``positives_only`` in ``fit`` makes all unobserved labels of training rows unknown.
     """
-    fit = dict(settings["fit"])
-    only = bool(fit.pop("positives_only", False))
-    change = partial(hidden, share=settings["share"], seed=settings["seed"], positives_only=only)
-    run = trained({**settings, "fit": fit}, root, change=change)
-    part, k = run.dataset.part(settings["part"]), int(fit["k"])
+    change = partial(hidden, share=settings["share"], seed=settings["seed"])
+    run = trained(settings, root, change=change)
+    part, k = run.dataset.part(settings["part"]), int(settings["fit"]["k"])
     logits = run.logits(settings["part"])
     labels = part.targets if settings["part"] == "val" else part.true_targets
-    counts = run.dataset.label_counts("train").double()
-    return {
-        "recall": float(recall_at_k(logits, labels, k)),
-        "frequent": float(recall_at_k(counts.expand(len(part), -1).clone(), labels, k)),
-        "chance": k / run.dataset.num_labels,
-        "mean_score": float(logits.sigmoid().mean()),
-        "above_half": float((logits > 0).double().mean()),
-    }
+    return {"recall": float(recall_at_k(logits, labels, k))}
 
 
-def hidden(dataset: Dataset, *, share: float, seed: int, positives_only: bool) -> Dataset:
-    """Hide labels of training and validation rows; with ``positives_only``, training rows have no known negatives."""
+def hidden(dataset: Dataset, *, share: float, seed: int) -> Dataset:
+    """Hide labels of training and validation rows."""
     parts = dataset.split
     if parts is None:
         raise ValueError("`dataset` must be split into parts.")
     names = [parts.names[at] if at >= 0 else "" for at in parts.index.tolist()]
     together = Groups.of(["train" if name == "val" else name for name in names])
-    less = replace(hide_labels(replace(dataset, split=together), share, seed=seed), split=parts)
-    if not positives_only:
-        return less
-    targets = less.targets.to_dense().clone()
-    rows = less.part_rows("train")
-    targets[rows] = torch.where(targets[rows] > 0, 1.0, -1.0)
-    return replace(less, targets=targets)
+    return replace(hide_labels(replace(dataset, split=together), share, seed=seed), split=parts)
 
 
 def study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -> Outcome:
@@ -148,64 +138,52 @@ def study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -
 
     Args:
         settings: those of `experiments.candidates.compared`, with ``datasets`` (by name, each with ``data`` and its own
-            ``fit`` options); ``shares``, the hidden fractions; ``positives_only``, a candidate that is trained only at
-            ``collapse_share``; ``answers`` and ``collapse``, the settings of `likelihood_answer` and `collapse`;
+            ``fit`` options); ``shares``, the hidden fractions; ``answers``, the settings of `likelihood_answer`;
             ``worth``, the smallest difference of recall worth having.
-        published: ``collapse`` and ``proposition``, what the paper says, in a few words.
+        published: ``recall`` and ``proposition``, what the paper says, in a few words.
         lab: runs the trials.
     """
-    alone = {**settings, "candidates": {"positives only": settings["positives_only"]}}
-    computed = len(settings["seeds"]) * (len(settings["answers"]["conditions"]) + 1)
-    trained_ones = count_trials(settings, conditions=len(settings["shares"])) + count_trials(alone)
-    lab.plan(len(settings["datasets"]) * trained_ones + computed)
-    answers, falls = _computed(settings, lab)
+    computed = len(settings["seeds"]) * len(settings["answers"]["conditions"])
+    lab.plan(len(settings["datasets"]) * count_trials(settings, conditions=len(settings["shares"])) + computed)
+    answers = _answers(settings, lab)
     found: dict[str, Found] = {}
-    only: dict[str, Compared] = {}
     for name, described in settings["datasets"].items():
         own = {"data": described["data"], "fit": {**settings["fit"], **described.get("fit", {})}}
         found[name] = {
             share: compared(lab, trial, {**settings, **own}, figure="recall", share=share)
             for share in settings["shares"]
         }
-        only[name] = compared(lab, trial, {**alone, **own}, figure="recall", share=settings["collapse_share"])
-    claims = [
-        *_proposition(answers, published),
-        *_recall_claims(found, settings, published),
-        *_collapse_claims(only, falls, settings, published),
-    ]
+    claims = [*_proposition(answers, published), *_recall_claims(found, settings, published)]
     return Outcome(
         _setup(settings),
         claims,
-        [_answer_table(answers), *(_recall_table(name, each) for name, each in found.items()), _only_table(only)],
-        [*(_recall_chart(name, each, lab) for name, each in found.items()), _fall_chart(falls, settings, lab)],
+        [_answer_table(answers), *(_recall_table(name, each) for name, each in found.items())],
+        [_recall_chart(name, each, lab) for name, each in found.items()],
         [
             sentence
             for name, by in found.items()
             for share, each in by.items()
             for sentence in tried_words(each.choices, f"{name}, {share:g} hidden, ")
-        ]
-        + [sentence for name, each in only.items() for sentence in tried_words(each.choices, f"{name}, ")],
+        ],
         {
             "recall": {
                 n: {str(s): {w: c.figure(w, "recall") for w in c.found} for s, c in by.items()}
                 for n, by in found.items()
             },
-            "positives only": {name: each.found["positives only"] for name, each in only.items()},
             "answers": answers,
-            "collapse": falls,
         },
     )
 
 
-def _computed(settings: Mapping[str, Any], lab: Lab) -> tuple[dict[str, list[Any]], list[Any]]:
-    """The maximum-likelihood solutions by condition, and the runs on positives alone, for all seeds."""
+def _answers(settings: Mapping[str, Any], lab: Lab) -> dict[str, list[Any]]:
+    """The maximum-likelihood solutions by condition, for all seeds."""
     seeds, about = settings["seeds"], settings["answers"]
     answers = {}
     for name, condition in about["conditions"].items():
         world = {**about["world"], "rarity": condition["rarity"]}
         shared = {"world": world, "share": condition["share"], "rows": about["rows"], "k": about["k"]}
         answers[name] = lab.trials(likelihood_answer, [{**shared, "seed": seed} for seed in seeds])
-    return answers, lab.trials(collapse, [{**settings["collapse"], "seed": seed} for seed in seeds])
+    return answers
 
 
 def _proposition(answers: Mapping[str, Sequence[Any]], published: Mapping[str, Any]) -> list[Claim]:
@@ -252,7 +230,7 @@ def _recall_claims(
                 beats(kept(by, "lml"), kept(by, rival), names=("fraction kept by lml", f"by {rival}"), worth=worth),
             )
             for part, into in zip(parts, (higher, growing, slower), strict=True):
-                into.append(Finding(part.verdict, f"{name}: {part.why} ({part.verdict})"))
+                into.append(Finding(part.verdict, f"{name}: {part.why}"))
     text = published["recall"]
     return [
         Claim("With hidden labels, LML has a higher recall at k than BCE and softmax.", text, all_of(higher)),
@@ -261,35 +239,65 @@ def _recall_claims(
     ]
 
 
-def _collapse_claims(
-    only: Mapping[str, Compared], falls: Sequence[Any], settings: Mapping[str, Any], published: Mapping[str, Any]
-) -> list[Claim]:
-    """All scores near 1, and recall no better than that of the most frequent labels."""
-    scores = [at_least([each["mean_score"][-1] for each in falls], 0.9, name="known world: mean score")]
+def collapse_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -> Outcome:
+    """Train on observed positives alone, with and without a hidden layer.
+
+    Args:
+        settings: ``models``, the sizes of hidden layers by name; the other settings of `collapse`; ``within_steps``, by
+            when scores must be near 1; ``seeds``.
+        published: ``words`` of the paper.
+        lab: runs the trials.
+    """
+    shared = {key: settings[key] for key in ("world", "share", "rows", "k", "learning_rate", "steps")}
+    asked = [
+        {**shared, "hidden": sizes, "seed": seed} for sizes in settings["models"].values() for seed in settings["seeds"]
+    ]
+    runs, count = lab.trials(collapse, asked), len(settings["seeds"])
+    falls = {name: runs[at * count : (at + 1) * count] for at, name in enumerate(settings["models"])}
+    soon = settings["steps"].index(settings["within_steps"])
+    scores = [
+        at_least([each["mean_score"][soon] for each in found], 0.9, name=f"{name}: mean score")
+        for name, found in falls.items()
+    ]
     empty = [
         beats(
-            [each["frequent"] for each in falls],
-            [each["recall"][-1] for each in falls],
-            names=("known world: most frequent labels", "positives only"),
-            worth=settings["worth"],
+            [each["frequent"] for each in found],
+            [each["recall"][-1] for each in found],
+            names=(f"{name}: recall of the most frequent labels", "of the model"),
         )
+        for name, found in falls.items()
     ]
-    for name, each in only.items():
-        figures = {key: each.figure("positives only", key) for key in ("mean_score", "recall", "frequent")}
-        scores.append(at_least(figures["mean_score"], 0.9, name=f"{name}: mean score"))
-        names = (f"{name}: most frequent labels", "positives only")
-        empty.append(beats(figures["frequent"], figures["recall"], names=names, worth=settings["worth"]))
-    text = published["collapse"]
-    return [
+    text = "BCE on observed positives alone drives the scores of all labels to 1"
+    claims = [
         Claim(
-            "BCE on observed positives alone drives the scores of all labels to 1 (mean at least 0.9).",
-            text,
-            all_of(scores),
+            f"{text} (mean at least 0.9 after {settings['within_steps']} steps).", published["words"], all_of(scores)
         ),
-        Claim(
-            "Its answers are then uninformative: the most frequent labels have a higher recall.", text, all_of(empty)
-        ),
+        Claim("Its sets are then worse than the most frequent labels.", published["words"], all_of(empty)),
     ]
+    rows = [
+        [f"{name}, {step} steps", *(Interval.of([each[key][at] for each in found]) for key in ("mean_score", "recall"))]
+        for name, found in falls.items()
+        for at, step in enumerate(settings["steps"])
+    ]
+    frequent = 100 * mean([each["frequent"] for found in falls.values() for each in found])
+    note = f"The most frequent labels have a recall of {frequent:.1f}%."
+    return Outcome(
+        f"A world with known probabilities, {settings['rows']} rows, half of the positives hidden; Adam at "
+        f"{settings['learning_rate']:g}; {count} seeds.",
+        claims,
+        [
+            Table(
+                "BCE on observed positives alone, in percent",
+                ["model", "mean score", "recall at k"],
+                rows,
+                True,
+                1,
+                note,
+            )
+        ],
+        [_fall_chart(name, found, settings, lab) for name, found in falls.items()],
+        values=falls,
+    )
 
 
 def _setup(settings: Mapping[str, Any]) -> str:
@@ -322,18 +330,6 @@ def _recall_table(name: str, found: Found) -> Table:
     )
 
 
-def _only_table(only: Mapping[str, Compared]) -> Table:
-    keys = {
-        "recall": "recall",
-        "frequent": "most frequent labels",
-        "chance": "random labels",
-        "mean_score": "mean score",
-        "above_half": "labels above one half",
-    }
-    rows = [[name, *(Interval.of(each.figure("positives only", key)) for key in keys)] for name, each in only.items()]
-    return Table("BCE on observed positives alone, in percent", ["data", *keys.values()], rows, percent=True, digits=2)
-
-
 def _recall_chart(name: str, found: Found, lab: Lab) -> Figure:
     shares, series = tuple(map(float, found)), []
     for at, who in enumerate(next(iter(found.values())).found):
@@ -346,8 +342,8 @@ def _recall_chart(name: str, found: Found, lab: Lab) -> Figure:
     return saved(chart, lab, file_name(name), caption)
 
 
-def _fall_chart(falls: Sequence[Any], settings: Mapping[str, Any], lab: Lab) -> Figure:
-    steps = tuple(float(max(step, 1)) for step in settings["collapse"]["steps"])
+def _fall_chart(name: str, falls: Sequence[Any], settings: Mapping[str, Any], lab: Lab) -> Figure:
+    steps = tuple(float(max(step, 1)) for step in settings["steps"])
     titles = {"mean_score": "mean score of all labels", "recall": "recall at k"}
     series = []
     for at, (key, title) in enumerate(titles.items()):
@@ -358,8 +354,8 @@ def _fall_chart(falls: Sequence[Any], settings: Mapping[str, Any], lab: Lab) -> 
         Series("recall of the most frequent labels", "line", steps, (frequent,) * len(steps), candidate_style(2))
     )
     axes = Axis("training step", scale="log"), Axis("share", percent=True)
-    chart = Chart("BCE on observed positives alone, known world", *axes, tuple(series))
+    chart = Chart(f"BCE on observed positives alone, {name}", *axes, tuple(series))
     caption = (
         "Scores and recall while fitting observed positives alone, with the start drawn at step 1; means over seeds."
     )
-    return saved(chart, lab, "positives-only.png", caption)
+    return saved(chart, lab, file_name(name), caption)

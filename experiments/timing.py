@@ -230,16 +230,19 @@ def _growth_claims(
             f"With {whose}, the forward pass of the smooth SVM becomes expensive as k grows.",
             published["smooth SVM"],
             at_least(grown[svm], EXPENSIVE, name=f"{svm}: {span}", unit=""),
+            ours=not ending,
         ),
         Claim(
             f"With {whose}, the time of LML and of the truncated entropy does not depend on k.",
             published["constant"],
             all_of([at_most(grown[name], CONSTANT, name=f"{name}: {span}", unit="") for name in (lml, entropy)]),
+            ours=not ending,
         ),
         Claim(
             f"With {whose}, the truncated entropy is faster than LML and the smooth SVM.",
             published["truncated entropy"],
             all_of(faster),
+            ours=not ending,
         ),
     ]
 
@@ -300,6 +303,7 @@ def _epoch_claims(settings: Mapping[str, Any], epoch: Times, published: Mapping[
             "The smooth SVM makes an epoch longer as K grows (product tree of the library).",
             published["smooth SVM"],
             at_least(grown(svm, usual), GROWING_EPOCH, name=words(svm, usual), unit=""),
+            ours=True,
         ),
         Claim(
             "The time of an epoch with the noised loss does not grow with K (plain and ours).",
@@ -334,7 +338,7 @@ def bounded(finding: Finding, *, small_network: bool) -> Finding:
 
     Example:
         >>> bounded(Finding("does not hold", "a by b = 1.3"), small_network=True).verdict
-        'not decidable at this scale'
+        'not decidable'
     """
     if not small_network or finding.verdict == HOLDS:
         return finding

@@ -148,7 +148,13 @@ def _chosen(known: dict[str, Any], options: argparse.Namespace) -> dict[str, Any
     for name in options.names:
         if name not in known:
             raise InputError(f"NAME must be one of the {len(known)} experiments that --list shows; got {name!r}.")
-    return known if options.all else {name: known[name] for name in options.names}
+        if known[name].not_decidable:
+            raise InputError(f"{name} cannot be run: {known[name].not_decidable}")
+        if options.scale not in known[name].scales:
+            raise InputError(f"{name} is ours and has no {options.scale} scale.")
+    if options.all:
+        return {name: experiment for name, experiment in known.items() if options.scale in experiment.scales}
+    return {name: known[name] for name in options.names}
 
 
 def _list(known: dict[str, Any], scale: str) -> int:
@@ -156,7 +162,7 @@ def _list(known: dict[str, Any], scale: str) -> int:
     for column in ("experiment", "claim", "title", "minutes"):
         found.add_column(column, justify="right" if column in ("claim", "minutes") else "left")
     for name, experiment in known.items():
-        minutes = experiment.scales[scale].minutes
+        minutes = experiment.scales[scale].minutes if scale in experiment.scales else 0
         found.add_row(name, str(experiment.claim), experiment.title, f"{minutes:.1f}" if minutes else "–")
     console(wrap=False).print(found)
     return 0

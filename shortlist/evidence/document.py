@@ -1,4 +1,4 @@
-"""The document of all results: every claim with its verdict, the supporting numbers, and what was tried."""
+"""The document of all results: every claim with its verdicts, the supporting numbers, and what was tried."""
 
 from __future__ import annotations
 
@@ -6,38 +6,42 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shortlist.evidence.experiment import natural_order
-from shortlist.evidence.reproduction import Folders, read_results
-from shortlist.evidence.verdicts import FAILS, HOLDS, OPEN
+from shortlist.evidence.experiment import Experiment, natural_order, read_experiments
+from shortlist.evidence.reproduction import Folders, is_current, read_results
+from shortlist.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN, PARTLY
 from shortlist.files import replacing
 from shortlist.formatting import format_count
 
-_MARKS = {HOLDS: "✔ holds", FAILS: "✘ does not hold", OPEN: "? not decidable at this scale"}
+_MARKS = {HOLDS: "✔", PARTLY: "◐", FAILS: "✘", OPEN: "?", NOT_RUN: "…"}
+_RECIPES = {"paper": "the paper's recipe", "finding": "tuned per loss"}
 _HEAD = """\
 # Evidence
 
-{statements} tested: **{holds}, {fails} not hold, and {open} cannot be decided at this scale.** Most statements are
-claims that the papers make in words; some are read from their figures, and a few are ours. The last group (claim
-10) is mathematics, checked numerically.
+What the papers claim, and what {experiments} found here. Statements about our own speed and our own controls are
+counted apart.
 
-`shortlist reproduce --all --scale small --data-root FOLDER` writes this document from the result files of
-{experiments}, which took {minutes} minutes of trials (several trials run at a time; a trial that two experiments
-share counts in both). It reports what was measured, whether or not it supports the claim.
+{counts}
+`shortlist reproduce --all --scale small --data-root FOLDER` writes this document from result files, which took
+{minutes} minutes of trials (several trials run at a time; a trial that two experiments share counts in both). It
+reports what was measured, whether or not it supports the claim.
+
+**Two recipes.** *The paper's recipe*: its optimizer, learning rate, schedule and loss parameters, for all losses
+alike. *Tuned per loss*: learning rate and loss parameters chosen for each loss on rows split off from the training
+part, with the same number of trials for every loss. Test rows are never used to choose anything. What was tried is
+listed below each table; a value chosen at the edge of its grid is marked, because a wider grid might do better.
 
 **Verdicts.** A statement that involves randomness is tested with at least five seeds. Differences are paired by
 seed and come with Student's 95% interval. *Holds*: the whole interval is on the side of the statement. *Does not
 hold*: the whole interval is below the smallest difference worth having, or outside the band of "alike". *Not
-decidable at this scale*: the interval covers both, or the required data are not available here. Seeds change the
-initial parameters, the batches, the noise and the validation rows; the test rows are the same for all seeds, so
-the intervals do not cover the choice of test rows.
-
-**Tuning.** Learning rates and loss parameters are chosen on rows that are split off from the training part, with
-the same number of trials for every loss. Test rows are never used to choose anything. What was tried is listed
-below each table; a value chosen at the edge of its grid is marked, because a wider grid might do better.
+decidable*: the interval covers both, or the paper's data are not available here. A statement about several
+conditions *holds in k of n*, with the verdict of each condition. *Not run yet*: there is no result of the current
+design. A dash: the design has no runs of this recipe. Seeds change the initial parameters, the batches, the noise
+and the validation rows; the test rows are the same for all seeds, so the intervals do not cover the choice of test
+rows.
 
 **Scale.** Networks are small, and many are trained on frozen features: a verdict is about the losses at this
 scale. The papers' own numbers (columns "paper", or "text" in earlier results) are for orientation, not for
@@ -50,17 +54,55 @@ _SCALES = {"small": "small scale", "paper": "scale of the paper"}
 def write_evidence(folders: Folders, path: Path, *, leave_out: Sequence[str] = ()) -> Path:
     """Write the document of all results, using only the result files.
 
+    An experiment without a result of its current settings is shown as not run yet.
+
     Args:
-        folders: where to find the results and ``claims.json``, which names the claims and the papers.
+        folders: where to find the experiments, their results, and ``claims.json``, which names claims and papers.
         path: the document, in Markdown.
         leave_out: experiments that could not be run; stale results on other data may exist for them.
     """
     about = json.loads((folders.experiments / "claims.json").read_text(encoding="utf-8"))
-    results = [each for (name, _), each in read_results(folders.output).items() if name not in leave_out]
+    experiments = read_experiments(folders.experiments)
+    results = [
+        each
+        for (name, _), each in read_results(folders.output).items()
+        if name not in leave_out and name in experiments and is_current(each, experiments[name])
+    ]
+    done = {each["name"] for each in results}
+    results += [_not_run(each) for name, each in experiments.items() if name not in done]
     text = evidence(results, about, _relative(folders.output, path.parent))
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
     return path
+
+
+def _not_run(experiment: Experiment) -> dict[str, Any]:
+    """What is known about an experiment without a result, in the form of one."""
+    verdict, why = (OPEN, experiment.not_decidable) if experiment.not_decidable else (NOT_RUN, "")
+    minutes = experiment.scales["small"].minutes if experiment.scales else 0
+    claims = experiment.claims or [{"text": f"{experiment.title}.", "published": ""}]
+    finding = {"verdict": verdict, "why": why, "parts": []}
+    return {
+        "name": experiment.name,
+        "title": experiment.title,
+        "text": experiment.publication,
+        "item": experiment.item,
+        "claim": experiment.claim,
+        "scale": "small",
+        "trials": 0,
+        "core_seconds": 0.0,
+        "outcome": {
+            "setup": why or f"Not run yet; about {minutes:g} minutes on two cores.",
+            "claims": [
+                {"text": each["text"], "published": each["published"], "finding": finding, "paper": finding}
+                | {"ours": bool(each.get("ours"))}
+                for each in claims
+            ],
+            "tables": [],
+            "figures": [],
+            "tried": [],
+        },
+    }
 
 
 def evidence(results: Sequence[Mapping[str, Any]], about: Mapping[str, Any], figures: str) -> str:
@@ -68,49 +110,81 @@ def evidence(results: Sequence[Mapping[str, Any]], about: Mapping[str, Any], fig
 
     Args:
         results: contents of result files.
-        about: ``claims``, titles by number, and ``papers``, references by key.
+        about: ``claims``, titles by number; ``exact``, the numbers of those that involve no training; ``papers``,
+            references by key.
         figures: the path from the document to the folder of the results.
     """
     results = sorted(results, key=lambda each: (each["claim"], each["scale"] != "small", natural_order(each["name"])))
-    parts = [_head(results), _summary(results, about), _overview(results)]
+    exact = set(about.get("exact", ()))
+    trained = [result for result in results if result["claim"] not in exact]
+    computed = [result for result in results if result["claim"] in exact]
+    parts = [
+        _head(results, trained, computed),
+        "## Claims about training\n\n" + _overview(_claims(trained, ours=False), _RECIPES),
+        "## Claims about time, and mathematics\n\n" + _overview(_claims(computed, ours=False), {"finding": "verdict"}),
+        "## Our own statements\n\n" + _overview(_claims(results, ours=True), {"finding": "verdict"}),
+    ]
     for number, claim in about["claims"].items():
         mine = [result for result in results if str(result["claim"]) == number]
         if mine:
             parts.append(f"## {number}. {claim}\n")
-            parts.extend(_experiment(result, about, figures) for result in mine)
+            parts.extend(_experiment(result, about, figures, exact) for result in mine)
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _head(results: Sequence[Mapping[str, Any]]) -> str:
-    counts = Counter(claim["finding"]["verdict"] for result in results for claim in result["outcome"]["claims"])
+def _claims(results: Iterable[Mapping[str, Any]], *, ours: bool) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Every claim with its result."""
+    return [(result, claim) for result in results for claim in result["outcome"]["claims"] if claim["ours"] == ours]
+
+
+def _head(
+    results: Sequence[Mapping[str, Any]],
+    trained: Sequence[Mapping[str, Any]],
+    computed: Sequence[Mapping[str, Any]],
+) -> str:
+    groups = [
+        ("the papers on training, the paper's recipe", _claims(trained, ours=False), "paper"),
+        ("the papers on training, tuned per loss", _claims(trained, ours=False), "finding"),
+        ("the papers on time, and mathematics", _claims(computed, ours=False), "finding"),
+        ("our own", _claims(results, ours=True), "finding"),
+    ]
+    rows = []
+    for name, claims, column in groups:
+        counts = Counter(claim[column]["verdict"] for _, claim in claims if claim[column] is not None)
+        rows.append([name, *(str(counts[verdict]) for verdict in _MARKS)])
     return _HEAD.format(
-        statements=format_count(sum(counts.values()), "statement was", "statements were"),
-        holds=format_count(counts[HOLDS], "holds", "hold"),
-        fails=format_count(counts[FAILS], "does", "do"),
-        open=counts[OPEN],
+        counts=_table(["statements of", *_MARKS], rows),
         experiments=format_count(len(results), "experiment"),
         minutes=f"{sum(result['core_seconds'] for result in results) / 60:.0f}",
     )
 
 
-def _summary(results: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> str:
+def _overview(claims: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], columns: Mapping[str, str]) -> str:
     rows = []
-    for number, claim in about["claims"].items():
-        mine = [each for result in results if str(result["claim"]) == number for each in result["outcome"]["claims"]]
-        counts = Counter(each["finding"]["verdict"] for each in mine)
-        if mine:
-            rows.append([number, claim, *(str(counts[verdict]) for verdict in _MARKS)])
-    return _table(["claim", "about", *_MARKS], rows)
+    for result, claim in claims:
+        link = f"{result['text']}, [{result['item']}](#{_anchor(result)})"
+        rows.append([_cell(claim["text"]), link, *(_verdict(claim[column]) for column in columns)])
+    return _table(["statement", "published in", *columns.values()], rows)
 
 
-def _overview(results: Sequence[Mapping[str, Any]]) -> str:
-    rows = []
-    for result in results:
-        link = f"[{result['item']}](#{_anchor(result)})"
-        for claim in result["outcome"]["claims"]:
-            verdict = _MARKS[claim["finding"]["verdict"]]
-            rows.append([str(result["claim"]), _cell(claim["text"]), f"{result['text']}, {link}", verdict])
-    return "## All verdicts\n\n" + _table(["claim", "statement", "published in", "verdict"], rows)
+def _verdict(finding: Mapping[str, Any] | None) -> str:
+    if finding is None:
+        return "–"
+    words = finding["verdict"]
+    if finding["parts"]:
+        counts = Counter(part["verdict"] for part in finding["parts"])
+        words = f"holds in {counts[HOLDS]} of {len(finding['parts'])}"
+        words += f" ({counts[OPEN]} undecided)" if counts[OPEN] else ""
+    return f"{_MARKS[finding['verdict']]} {words}"
+
+
+def _reasons(finding: Mapping[str, Any] | None) -> str:
+    """The verdict and the numbers of every condition."""
+    if finding is None or not finding["why"]:
+        return _verdict(finding)
+    parts = finding["parts"]
+    lines = [f"{_MARKS[part['verdict']]} {_cell(part['why'])}" for part in parts] or [_cell(finding["why"])]
+    return "<br>".join([f"**{_verdict(finding)}**", *lines])
 
 
 def _anchor(result: Mapping[str, Any]) -> str:
@@ -124,22 +198,22 @@ def _heading(result: Mapping[str, Any]) -> str:
     return f"{result['name']}: {result['title']}{scale}"
 
 
-def _experiment(result: Mapping[str, Any], about: Mapping[str, Any], figures: str) -> str:
+def _experiment(result: Mapping[str, Any], about: Mapping[str, Any], figures: str, exact: set[int]) -> str:
     outcome = result["outcome"]
     parts = [f"### {_heading(result)}\n"]
     reference = about["papers"].get(result["text"], result["text"])
     parts.append(f"{reference}: {result['item']}. {outcome['setup']}\n")
+    columns = {"finding": f"ours, {_SCALES[result['scale']]}"} if result["claim"] in exact else _RECIPES
     if outcome["claims"]:
         rows = [
             [
-                _cell(claim["text"]),
+                _cell(claim["text"]) + (" *(our own)*" if claim["ours"] else ""),
                 _cell(claim["published"]),
-                _cell(claim["finding"]["why"]),
-                f"**{_MARKS[claim['finding']['verdict']]}**",
+                *(_reasons(claim[column]) for column in columns),
             ]
             for claim in outcome["claims"]
         ]
-        parts.append(_table(["statement", "published", f"ours, {_SCALES[result['scale']]}", "verdict"], rows))
+        parts.append(_table(["statement", "published", *columns.values()], rows))
     parts.extend(_result_table(table) for table in outcome["tables"])
     folder = f"{figures}/{result['scale']}/{result['name']}"
     parts.extend(
@@ -147,9 +221,10 @@ def _experiment(result: Mapping[str, Any], about: Mapping[str, Any], figures: st
     )
     if outcome["tried"]:
         parts.append("Tried:\n\n" + "".join(f"- {sentence}\n" for sentence in outcome["tried"]))
-    command = f"shortlist reproduce {result['name']}" + ("" if result["scale"] == "small" else " --scale paper")
-    trials = format_count(result["trials"], "trial")
-    parts.append(f"`{command}`: {trials}, {result['core_seconds'] / 60:.1f} minutes of trials.\n")
+    if result["trials"]:
+        command = f"shortlist reproduce {result['name']}" + ("" if result["scale"] == "small" else " --scale paper")
+        trials = format_count(result["trials"], "trial")
+        parts.append(f"`{command}`: {trials}, {result['core_seconds'] / 60:.1f} minutes of trials.\n")
     return "\n".join(parts)
 
 
@@ -207,4 +282,8 @@ def _relative(target: Path, start: Path) -> str:
 def verdict_lines(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Verdict, statement and numbers of every claim of a result, for a terminal."""
     for claim in result["outcome"]["claims"]:
-        yield _MARKS[claim["finding"]["verdict"]], claim["text"], claim["finding"]["why"]
+        for column, recipe in _RECIPES.items():
+            finding = claim[column]
+            if finding is not None:
+                known = f" ({recipe})" if claim["paper"] is not None else ""
+                yield f"{_verdict(finding)}{known}", claim["text"], finding["why"]

@@ -13,7 +13,15 @@ from shortlist.extras import require
 from shortlist.train.comparison import Interval
 
 SCALES = ("small", "paper")
-_KEYS = {"title": str, "publication": str, "item": str, "claim": int, "study": str, "small": dict, "paper": dict}
+_KEYS = {"title": str, "publication": str, "item": str, "claim": int}
+_OPTIONAL_KEYS = {
+    "study": str,
+    "small": dict,
+    "paper": dict,
+    "claims": list,
+    "published": dict,
+    "not_decidable": str,
+}
 _SCALE_KEYS = {"minutes": (int, float), "files": list, "settings": dict}
 
 Cell = str | float | int | Interval | None
@@ -46,7 +54,10 @@ class Experiment:
         claim: the number of the claim that it supports.
         study: ``module:function`` in the folder of the experiments.
         published: numbers of the paper, in the form that the study expects.
-        scales: ``small`` and ``paper``.
+        scales: ``small`` and, if the paper had such an experiment, ``paper``.
+        claims: what the paper states: ``text`` and ``published``, and whatever the study needs to decide it. Studies
+            may also make their claims themselves.
+        not_decidable: why nothing that can be run here would decide the claims; then there is no study.
     """
 
     name: str
@@ -54,9 +65,11 @@ class Experiment:
     publication: str
     item: str
     claim: int
-    study: str
-    published: Mapping[str, Any]
-    scales: Mapping[str, Scale]
+    study: str = ""
+    published: Mapping[str, Any] = field(default_factory=dict)
+    scales: Mapping[str, Scale] = field(default_factory=dict)
+    claims: Sequence[Mapping[str, Any]] = ()
+    not_decidable: str = ""
 
 
 def read_experiments(folder: str | Path) -> dict[str, Experiment]:
@@ -89,11 +102,18 @@ def _read(path: Path) -> Experiment:
         content = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"`{path}` cannot be read: {' '.join(str(error).split())}.") from error
-    _check(path, content, _KEYS, required=tuple(_KEYS), optional=("published",))
-    if content["study"].count(":") != 1:
-        raise InputError(f"`{path}`: `study` must be module:function; got {content['study']!r}.")
-    scales = {name: _scale(path, content.pop(name)) for name in SCALES}
-    return Experiment(name=path.stem, scales=scales, **{"published": {}, **content})
+    _check(path, content, {**_KEYS, **_OPTIONAL_KEYS}, required=tuple(_KEYS))
+    if "not_decidable" not in content:
+        _check(path, content, {**_KEYS, **_OPTIONAL_KEYS}, required=("study", "small"))
+        if content["study"].count(":") != 1:
+            raise InputError(f"`{path}`: `study` must be module:function; got {content['study']!r}.")
+    scales = {name: _scale(path, content.pop(name)) for name in SCALES if name in content}
+    for claim in content.get("claims", ()):
+        if not isinstance(claim, dict) or not all(isinstance(claim.get(key), str) for key in ("text", "published")):
+            raise InputError(
+                f"`{path}`: each of `claims` must have the texts `text` and `published`; got {claim!r:.60}."
+            )
+    return Experiment(name=path.stem, scales=scales, **content)
 
 
 def _scale(path: Path, content: Any) -> Scale:
@@ -101,34 +121,36 @@ def _scale(path: Path, content: Any) -> Scale:
     return Scale(content["settings"], tuple(content.get("files", ())), float(content.get("minutes", 0)))
 
 
-def _check(
-    path: Path, content: Any, types: Mapping[str, Any], *, required: tuple[str, ...], optional: tuple[str, ...] = ()
-) -> None:
+def _check(path: Path, content: Any, types: Mapping[str, Any], *, required: tuple[str, ...]) -> None:
     if not isinstance(content, dict):
         raise InputError(f"`{path}` must contain keys and values; got {type(content).__name__}.")
     for key in required:
         if key not in content:
             raise InputError(f"`{path}`: `{key}` is missing.")
     for key, value in content.items():
-        if key not in types and key not in optional:
-            raise InputError(f"`{path}`: keys must be among {', '.join((*types, *optional))}; got {key!r}.")
-        if key in types and not isinstance(value, types[key]):
+        if key not in types:
+            raise InputError(f"`{path}`: keys must be among {', '.join(types)}; got {key!r}.")
+        if not isinstance(value, types[key]):
             raise InputError(f"`{path}`: `{key}` has the wrong type; got {value!r:.60}.")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A published claim and its verdict.
+    """A claim and its verdicts.
 
     Args:
         text: the claim in one sentence, in our own words.
         published: the paper's numbers, in a few words.
-        finding: the verdict and the supporting numbers.
+        finding: what was found with options tuned for each candidate, or by a computation that needs none.
+        paper: what was found with the paper's own recipe.
+        ours: whether the statement is not the paper's: about our own speed, or a control of ours.
     """
 
     text: str
     published: str
-    finding: Finding
+    finding: Finding | None
+    paper: Finding | None = None
+    ours: bool = False
 
 
 @dataclass(frozen=True)

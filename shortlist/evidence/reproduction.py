@@ -8,7 +8,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from shortlist.files import read_document, replacing
 from shortlist.fingerprint import digest_file, digest_values, file_state, software_versions
 
 _FORMAT = "shortlist evidence"
-_VERSION = 1
+_VERSION = 2
 _MAX_DIGESTED_BYTES = 2**30  # Reading larger files and folders would take minutes.
 
 
@@ -97,7 +97,8 @@ def reproduce(
         cluster=cluster,
         sources=folders.experiments.resolve().parent,
     )
-    outcome = study(chosen.settings, experiment.published, lab)
+    settings = {**chosen.settings, "claims": experiment.claims} if experiment.claims else chosen.settings
+    outcome = study(settings, experiment.published, lab)
     if not isinstance(outcome, Outcome):
         raise TypeError(f"`{experiment.study}` must return an Outcome; got {type(outcome).__name__}.")
     content = {
@@ -138,6 +139,11 @@ def read_results(output: Path) -> dict[tuple[str, str], dict[str, Any]]:
         content = read_document(path, kind=_FORMAT, version=_VERSION)
         found[content["name"], content["scale"]] = content
     return found
+
+
+def is_current(result: Mapping[str, Any], experiment: Experiment) -> bool:
+    """Whether a result was made with the settings that the experiment has now."""
+    return result["settings"] == json.loads(json.dumps(_plain(experiment.scales[result["scale"]].settings)))
 
 
 def _study(experiment: Experiment, folder: Path) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Verdicts from the results of several seeds: holds, does not hold, or not decidable at this scale.
+"""Verdicts from the results of several seeds: a statement holds, holds in part, does not hold, or stays open.
 
 Every verdict rests on Student's 95% interval over seeds. Differences are paired by seed, because runs with the same
 seed share their noise, split and order of batches. A claimed difference holds if the whole interval is above 0; it
@@ -8,24 +8,48 @@ small to decide.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from shortlist.train.comparison import Interval
 
-Verdict = Literal["holds", "does not hold", "not decidable at this scale"]
+Verdict = Literal["holds", "holds in part", "does not hold", "not decidable", "not run yet"]
 HOLDS: Verdict = "holds"
+PARTLY: Verdict = "holds in part"
 FAILS: Verdict = "does not hold"
-OPEN: Verdict = "not decidable at this scale"
+OPEN: Verdict = "not decidable"
+NOT_RUN: Verdict = "not run yet"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict and a short text with the supporting numbers."""
+    """A verdict and a short text with the supporting numbers; for several conditions, those of each of them."""
 
     verdict: Verdict
     why: str
+    parts: tuple[Finding, ...] = ()
+
+    @property
+    def conditions(self) -> tuple[Finding, ...]:
+        """The parts, or the finding itself if there is one condition only."""
+        return self.parts or (self,)
+
+    @property
+    def headline(self) -> str:
+        """The verdict in words; with several conditions, in how many of them the statement holds.
+
+        Example:
+            >>> parts = Finding("holds", "a"), Finding("does not hold", "b"), Finding("not decidable", "c")
+            >>> all_of(parts).headline
+            'holds in 1 of 3 (1 undecided)'
+        """
+        if not self.parts:
+            return self.verdict
+        counts = Counter(part.verdict for part in self.parts)
+        undecided = f" ({counts[OPEN]} undecided)" if counts[OPEN] else ""
+        return f"holds in {counts[HOLDS]} of {len(self.parts)}{undecided}"
 
 
 def beats(
@@ -140,17 +164,24 @@ def grows(
 
 
 def all_of(findings: Sequence[Finding]) -> Finding:
-    """A claim with several parts: it holds if all parts do, and does not hold if any part does not.
+    """A statement about several conditions, with the verdict of each.
+
+    It holds if it holds in every condition, and does not hold if it fails in every one. It holds in part if it holds
+    in some; otherwise it is not decidable.
 
     Example:
-        >>> all_of([Finding("holds", "a"), Finding("not decidable at this scale", "b")])
-        Finding(verdict='not decidable at this scale', why='a; b')
+        >>> found = all_of([Finding("holds", "a"), Finding("not decidable", "b")])
+        >>> found.verdict, found.why, found.headline
+        ('holds in part', 'a; b', 'holds in 1 of 2 (1 undecided)')
     """
     if not findings:
         raise ValueError("`findings` must not be empty.")
-    verdicts = {finding.verdict for finding in findings}
-    verdict = FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
-    return Finding(verdict, "; ".join(finding.why for finding in findings))
+    parts = tuple(each for finding in findings for each in finding.conditions)
+    if len(parts) == 1:
+        return parts[0]
+    verdicts: set[Verdict] = {part.verdict for part in parts}
+    verdict: Verdict = verdicts.pop() if len(verdicts) == 1 else PARTLY if HOLDS in verdicts else OPEN
+    return Finding(verdict, "; ".join(part.why for part in parts), parts)
 
 
 def _paired(ours: Sequence[float], other: Sequence[float]) -> Interval:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from shortlist.errors import InputError
+
+Norm = Literal["layer", "batch"]
 
 
 class FeatureEncoder(Protocol):
@@ -65,12 +67,13 @@ class Standardised(nn.Module):
 
 
 class MLP(nn.Module):
-    """Hidden layers on top of another encoder: linear, layer norm, ReLU, dropout.
+    """Hidden layers on top of another encoder: linear, norm, ReLU, dropout.
 
     Args:
         below: the encoder whose features are the input.
         hidden: the size of each hidden layer.
         dropout: the probability to drop a feature in training.
+        norm: ``layer`` or ``batch``.
         below_is_linear: whether ``below`` is itself the linear part of the first hidden layer, as a `Bag` can be.
 
     Example:
@@ -79,9 +82,16 @@ class MLP(nn.Module):
     """
 
     def __init__(
-        self, below: FeatureEncoder, hidden: Sequence[int], *, dropout: float = 0.0, below_is_linear: bool = False
+        self,
+        below: FeatureEncoder,
+        hidden: Sequence[int],
+        *,
+        dropout: float = 0.0,
+        norm: Norm = "layer",
+        below_is_linear: bool = False,
     ) -> None:
         super().__init__()
+        normed = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d}[norm]
         self.below = below
         layers: list[nn.Module] = []
         size = below.out_features
@@ -89,7 +99,7 @@ class MLP(nn.Module):
             raise ValueError(f"`hidden` must begin with {size}, the features of `below`; got {list(hidden)}.")
         for number, wider in enumerate(hidden):
             linear = [] if below_is_linear and number == 0 else [nn.Linear(size, wider)]
-            layers += [*linear, nn.LayerNorm(wider), nn.ReLU(), nn.Dropout(dropout)]
+            layers += [*linear, normed(wider), nn.ReLU(), nn.Dropout(dropout)]
             size = wider
         self.layers = nn.Sequential(*layers)
         self.out_features = size

@@ -18,7 +18,7 @@ from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions
 from shortlist.nn import TwoHead
 from shortlist.recipes import BOTTLENECK_WIDTH, current_name, loss_class, make_head
-from shortlist.train.encoders import MLP, DenseNet, Plain, SmallCNN, Standardised
+from shortlist.train.encoders import MLP, DenseNet, Norm, Plain, SmallCNN, Standardised
 from shortlist.train.sparse_layers import Bag, SparseLinear, SparseRowsAsTheyAre
 
 _HASHED_COLUMNS = 2**16
@@ -233,7 +233,12 @@ def _linear(plan: ModelPlan) -> nn.Module:
 
 
 def _mlp(
-    plan: ModelPlan, *, hidden: list[int] | tuple[int, ...] = (256, 256), dropout: float = 0.1, bag: bool = True
+    plan: ModelPlan,
+    *,
+    hidden: list[int] | tuple[int, ...] = (256, 256),
+    dropout: float = 0.1,
+    norm: Norm = "layer",
+    bag: bool = True,
 ) -> nn.Module:
     """Hidden layers; on sparse features, ``bag`` puts a `Bag` below the first one instead of making it the first."""
     if not isinstance(hidden, list | tuple) or (plan.kind == "sparse features" and not hidden):
@@ -242,9 +247,11 @@ def _mlp(
         _check_size("hidden", size)
     if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise InputError(f"`dropout` must lie in [0, 1); got {dropout!r}.")
+    if norm not in ("layer", "batch"):
+        raise InputError(f"`norm` must be layer or batch; got {norm!r}.")
     if plan.kind == "sparse features":
-        return MLP(Bag(plan.shape[0], hidden[0]), hidden, dropout=dropout, below_is_linear=not bag)
-    return MLP(_dense(plan), hidden, dropout=dropout)  # pyright: ignore[reportArgumentType]
+        return MLP(Bag(plan.shape[0], hidden[0]), hidden, dropout=dropout, norm=norm, below_is_linear=not bag)
+    return MLP(_dense(plan), hidden, dropout=dropout, norm=norm)  # pyright: ignore[reportArgumentType]
 
 
 def _bag(plan: ModelPlan, *, dim: int = 256) -> nn.Module:

@@ -43,7 +43,9 @@ def test_one_experiment_writes_its_result_its_picture_and_the_document(root, cap
     assert (result["trials"], result["scale"], result["outcome"]["tried"]) == (5, "small", ["Three rates."])
     assert (root / "toys/results/small/lml-table-2/chart.png").is_file()
     text = (root / "docs/evidence.md").read_text()
-    assert "**1 holds, 0 do not hold, and 0 cannot be decided" in text
+    assert re.search(r"\| the papers on training, tuned per loss +\| +1 \| +0 \| +0 \| +0 \| +1 \|", text)
+    assert "[table 2](#lml-table-2-ours-and-the-other) | – | ✔ holds" in re.sub(" +", " ", text)
+    assert "[table 10](#lml-table-10-ours-and-the-other) | … not run yet" in re.sub(" +", " ", text)
     assert "| ours | 52.0 ± 2.0 |      80.0 |" in text
     assert "(../toys/results/small/lml-table-2/chart.png)" in text
     assert "80 \\| 70" in text
@@ -105,9 +107,31 @@ def test_a_result_from_other_data_does_not_stand_for_one_that_could_not_be_had(r
     code, _, err = run(capsys, "--all")
     assert code == 2
     assert "lml-table-2: `toy:nothing`, the study of lml-table-2, cannot be found" in err
+    text = re.sub(" +", " ", (root / "docs/evidence.md").read_text())
+    assert "[table 10](#lml-table-10-ours-and-the-other) | – | ✔ holds" in text
+    assert "[table 2](#lml-table-2-ours-and-the-other) | … not run yet" in text
+
+
+def test_a_result_of_other_settings_is_not_shown(root, capsys):
+    run(capsys, "--all")
+    config = root / "toys/lml-table-2.yaml"
+    config.write_text(config.read_text().replace("seeds: [0, 1, 2, 3, 4]", "seeds: [5, 6, 7, 8, 9]"))
+    run(capsys, "lml-table-10")
+    text = re.sub(" +", " ", (root / "docs/evidence.md").read_text())
+    assert "[table 2](#lml-table-2-ours-and-the-other) | … not run yet" in text
+
+
+def test_an_experiment_that_cannot_decide_says_why_and_is_not_run(root, capsys):
+    (root / "toys/lml-table-3.yaml").write_text(
+        "title: Features\npublication: lml\nitem: table 3\nclaim: 1\nnot_decidable: The data are not available.\n"
+        "claims: [{text: Features are better., published: '80'}]\n"
+    )
+    code, _, err = run(capsys, "lml-table-3")
+    assert code == 2
+    assert err.splitlines()[-1] == "shortlist: lml-table-3 cannot be run: The data are not available."
+    run(capsys, "lml-table-2")
     text = (root / "docs/evidence.md").read_text()
-    assert "lml-table-10" in text
-    assert "lml-table-2" not in text
+    assert "| Features are better. | 80 | **? not decidable**<br>The data are not available." in re.sub(" +", " ", text)
 
 
 def test_the_list_names_every_experiment_and_runs_none(root, capsys):

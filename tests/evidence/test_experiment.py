@@ -27,6 +27,10 @@ def test_a_folder_without_experiments_says_so(tmp_path):
         (("settings: {seeds: [0, 1]}", "setting: {}"), "`settings` is missing"),
         (("minutes: 1", "minutes: soon"), "`minutes` has the wrong type; got 'soon'"),
         (("title: Ours", "title: [Ours"), "cannot be read"),
+        (
+            ("published:", "claims: [{text: Ours wins}]\npublished:"),
+            "each of `claims` must have the texts `text` and",
+        ),
     ],
 )
 def test_errors_name_the_file(tmp_path, change, message):

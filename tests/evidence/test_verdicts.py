@@ -20,10 +20,10 @@ NEAR = [0.8385, 0.8515, 0.8595, 0.8495, 0.8395]
         (beats, HIGH, LOW, {}, "holds"),
         (beats, LOW, HIGH, {}, "does not hold"),
         (beats, HIGH, NEAR, {"worth": 0.01}, "does not hold"),
-        (beats, WIDE, LOW, {}, "not decidable at this scale"),
+        (beats, WIDE, LOW, {}, "not decidable"),
         (alike, HIGH, NEAR, {"within": 0.01}, "holds"),
         (alike, HIGH, LOW, {"within": 0.01}, "does not hold"),
-        (alike, WIDE, LOW, {}, "not decidable at this scale"),
+        (alike, WIDE, LOW, {}, "not decidable"),
     ],
 )
 def test_an_interval_on_one_side_of_the_bound_decides(judge, ours, other, options, verdict):
@@ -37,9 +37,7 @@ def test_seeds_are_paired():
     assert beats(ours, other, names=NAMES) == Finding("holds", "a − b = +1.00 ± 0.00 points")
 
 
-@pytest.mark.parametrize(
-    ("bound", "verdict"), [(0.8, "holds"), (0.9, "does not hold"), (0.85, "not decidable at this scale")]
-)
+@pytest.mark.parametrize(("bound", "verdict"), [(0.8, "holds"), (0.9, "does not hold"), (0.85, "not decidable")])
 def test_a_bound_is_met_missed_or_within_the_interval(bound, verdict):
     assert at_least(HIGH, bound, name="coverage").verdict == verdict
     negated = at_most([-value for value in HIGH], -bound, name="coverage")
@@ -59,10 +57,27 @@ def test_growth_is_the_slope_of_each_seed():
     assert grows({-place: values for place, values in gaps.items()}, name="gap", along="p").verdict == "does not hold"
 
 
-def test_one_part_that_does_not_hold_decides():
-    parts = [Finding("holds", "a"), Finding("not decidable at this scale", "b"), Finding("does not hold", "c")]
-    assert all_of(parts) == Finding("does not hold", "a; b; c")
-    assert all_of(parts[:1]).verdict == "holds"
+HELD, FAILED, UNCLEAR = Finding("holds", "a"), Finding("does not hold", "b"), Finding("not decidable", "c")
+
+
+@pytest.mark.parametrize(
+    ("parts", "verdict", "headline"),
+    [
+        ([HELD, HELD], "holds", "holds in 2 of 2"),
+        ([HELD, FAILED, UNCLEAR], "holds in part", "holds in 1 of 3 (1 undecided)"),
+        ([FAILED, FAILED], "does not hold", "holds in 0 of 2"),
+        ([FAILED, UNCLEAR], "not decidable", "holds in 0 of 2 (1 undecided)"),
+        ([HELD], "holds", "holds"),
+    ],
+)
+def test_a_statement_about_several_conditions_says_in_how_many_it_holds(parts, verdict, headline):
+    found = all_of(parts)
+    assert (found.verdict, found.headline, found.conditions) == (verdict, headline, tuple(parts))
+    assert found.why == "; ".join(part.why for part in parts)
+
+
+def test_parts_of_parts_are_counted_alike():
+    assert all_of([all_of([HELD, FAILED]), HELD]).headline == "holds in 2 of 3"
     with pytest.raises(ValueError, match="must not be empty"):
         all_of([])
 

@@ -45,6 +45,16 @@ def _features(root: Path, rng) -> None:
         fine_to_coarse=(np.arange(count) // 4).astype(np.int8),
         class_names=np.array([f"class {c}" for c in range(count)]),
     )
+    _save(
+        root / "cifar100/cifar100_small.npz",
+        x_train=rng.integers(256, size=(len(train), 8, 8, 3), dtype=np.uint8),
+        y_train=train,
+        x_test=rng.integers(256, size=(len(test), 8, 8, 3), dtype=np.uint8),
+        y_test=test,
+        fine_to_coarse=np.arange(count) // 4,
+        fine_names=np.array([f"class {c}" for c in range(count)]),
+        coarse_names=np.array([f"superclass {c}" for c in range(3)]),
+    )
     flowers = np.concatenate([np.full(30 + 20 * c, c) for c in range(10)])
     _save(
         root / "flowers102_effnetlite0/flowers102_effnetlite0.npz",
