@@ -11,7 +11,7 @@ from warnings import warn
 
 from shortlist.errors import InputError
 from shortlist.files import read_document, replacing
-from shortlist.typed_json import Count, Fraction, NotEmpty, Positive, Record, damaged, decode, encode, shown
+from shortlist.typed_json import Count, Fraction, NotEmpty, Positive, Range, Record, damaged, decode, encode, shown
 
 FORMAT = "shortlist comparison"
 VERSION = 2
@@ -174,11 +174,33 @@ class MeanInterval(Record):
 
 
 @dataclass(frozen=True)
+class Trial(Record):
+    """A short training in the search for a learning rate; ``score`` is None if it diverged."""
+
+    learning_rate: Positive
+    weight_decay: Annotated[float, Range(low=0)]
+    rows: Count
+    epochs: Count
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Tuning(Record):
+    """The learning rate and weight decay that were found on validation rows, by the metric ``monitor``, and how."""
+
+    monitor: str
+    learning_rate: Positive
+    weight_decay: Annotated[float, Range(low=0)]
+    trials: Annotated[list[Trial], NotEmpty()]
+
+
+@dataclass(frozen=True)
 class Candidate(Record):
     """One way to train.
 
     ``intervals`` by metric; ``audit`` of the first seed's model; ``differences`` to the baseline of the document by
-    metric, paired by seed; ``recipe`` None if unknown.
+    metric, paired by seed; ``recipe`` is None if unknown, ``tuning`` if the learning rate was
+    given.
     """
 
     about: str
@@ -188,6 +210,7 @@ class Candidate(Record):
     audit: AuditSummary | None
     recipe: str | None = None
     differences: dict[str, MeanInterval] = field(default_factory=dict)
+    tuning: Tuning | None = None
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,12 @@ class Recipe:
 
     Args:
         defaults: values by option, the same options in every recipe.
+        decays: the weight decays that tuning tries, that of ``defaults`` first.
         by_kind: values that suit one kind of inputs better, by kind; they take precedence over ``defaults``.
     """
 
     defaults: Mapping[str, Any]
+    decays: tuple[float, ...]
     by_kind: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -47,6 +49,7 @@ RECIPES: dict[RecipeName, Recipe] = {
             "patience": 5,
             "keep": "best",
         },
+        decays=(1e-4, 1e-1),
         # The vectors of words are rarely used, so each use must count; a few epochs are enough, and more overfit.
         by_kind={kind: {"epochs": 5, "learning_rate": 5e-3} for kind in ("text", "sparse features")},
     ),
@@ -61,10 +64,15 @@ RECIPES: dict[RecipeName, Recipe] = {
             "weight_decay": 1e-4,
             "patience": 0,
             "keep": "last",
-        }
+        },
+        decays=(1e-4, 1e-3),
     ),
 }
 """``adamw`` generalizes well by default; ``paper`` trains to the end, as the papers do."""
+
+
+TRIALS = 12
+"""How many pairs of learning rate and weight decay tuning tries by default: six rates with each of two decays."""
 
 
 @dataclass(frozen=True)

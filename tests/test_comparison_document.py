@@ -52,7 +52,7 @@ def test_writing_replaces_the_file_as_a_whole_or_not_at_all(tmp_path):
 def test_unknown_keys_are_ignored_and_optional_ones_may_be_absent(tmp_path):
     content = {**document(audit=True), "later": [1, 2, 3]}
     del content["made"]["threads"], content["candidates"]["lml"]["audit"]["seconds"]
-    del content["candidates"]["lml"]["recipe"]
+    del content["candidates"]["lml"]["recipe"], content["candidates"]["lml"]["tuning"]
     write(tmp_path, content)
     assert read_comparison(tmp_path).made.threads is None
     assert read_comparison(tmp_path).candidates["lml"].recipe is None

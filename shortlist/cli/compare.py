@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from shortlist.cli.console import console, print_json, table, text
 from shortlist.cli.options import add_parser
-from shortlist.cli.run_options import DataOptions, RunOptions, add_run_options, read_run_options
+from shortlist.cli.run_options import DataOptions, RunOptions, TuningOptions, add_run_options, read_run_options
 from shortlist.comparison_document import Question
 from shortlist.errors import InputError
 from shortlist.files import check_folder, writing
@@ -24,14 +24,17 @@ examples:
   shortlist compare digits --losses cross_entropy lml_nll average_k --seeds 3 --k 2
   shortlist compare pubmed --config examples/pubmed.yaml --output mesh-comparison
   shortlist compare sets.npz --candidates '{wide: {loss: bce}, narrow: {loss: bce, head: bottleneck}}' --audit true
+  shortlist compare features.npz --losses cross_entropy lml_nll --recipe paper --tune 24 --output paper-comparison
   shortlist compare digits --losses lml_nll bce --cluster dask://scheduler:8786 --output digits-comparison
   shortlist compare plants.csv --reader '{label: species}' --losses cross_entropy noised_topk --target average3_error
 
-Every loss is trained with every seed on the same budget. Results are means with the half-width of Student's 95%
-interval. A star marks the best candidate and those that are not significantly worse: the interval of the difference,
-paired by seed, contains 0. Candidates may differ in any option except k and the seed. With --output, all runs and their
-models are saved. Run an interrupted comparison again to resume it, even on another cluster. `shortlist report` turns a
-comparison into an HTML page.
+Every loss is trained with every seed on the same budget. Its learning rate and weight decay are found first, with as
+many trials on the validation rows as for every other loss, unless --learning_rate is given or --tune is 0; the report
+shows the score of each loss by its rate. Results are means with the half-width of Student's 95% interval. A star marks
+the best candidate and those that are not significantly worse: the interval of the difference, paired by seed, contains
+0. Candidates may differ in any option except k and the seed. With --output, all runs and their models are saved. Run an
+interrupted comparison again to resume it, even on another cluster. `shortlist report` turns a comparison into an HTML
+page.
 exit code: 0, or 2 on errors.
 """
 
@@ -73,12 +76,12 @@ def add_command(commands: Any) -> None:
     """Add the command to the parser."""
     about = "Compare losses on the same data."
     parser = add_parser(commands, "compare", run, help="compare losses on the same data", about=about, epilog=_EXAMPLES)
-    add_run_options(parser, CompareOptions)
+    add_run_options(parser, CompareOptions, TuningOptions)
 
 
 def run(options: argparse.Namespace) -> int:
     """Train and evaluate all candidates, and print the table."""
-    given = read_run_options(options, CompareOptions)
+    given = read_run_options(options, CompareOptions, TuningOptions)
     asked: CompareOptions = given.of(CompareOptions)
     if asked.seeds < 1:
         raise InputError(f"--seeds must be at least 1; got {asked.seeds}.")
@@ -104,6 +107,7 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
     """Return the document of the comparison."""
     began, base, data = time.monotonic(), given.of(FitOptions), given.of(DataOptions)
     candidates = _candidates(base, asked.losses, asked.candidates)
+    trials = given.of(TuningOptions).trials(base, alone=base.nodes == 1)
 
     from shortlist.train import compare, comparison_document
     from shortlist.train.data_source import check_test_rows, describe_source, open_training_data
@@ -123,6 +127,7 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
             candidates,
             seeds=range(base.seed, base.seed + asked.seeds),
             folder=asked.output,
+            trials=trials,
             audit=asked.audit,
             jobs=asked.jobs,
             cluster=asked.cluster,
@@ -137,7 +142,6 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
     return comparison_document(
         comparison,
         dataset,
-        candidates,
         target=target,
         exact=exact_probabilities(source["format"]),
         commands=[command, *(f"# {file} holds:\n{file.read_text().rstrip()}" for file in given.configs)],
@@ -189,8 +193,13 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
         "intervals": {name: candidate["intervals"] for name, candidate in candidates},
         "runs": {name: {run["seed"]: run["values"] for run in candidate["runs"]} for name, candidate in candidates},
         "optimum": None if optimum is None else optimum["values"],
+        "tuned": {name: _chosen(candidate["tuning"]) for name, candidate in candidates if candidate["tuning"]},
         "audits": {name: candidate["audit"] for name, candidate in candidates if candidate["audit"] is not None},
     }
+
+
+def _chosen(tuning: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuning[name] for name in ("learning_rate", "weight_decay")} | {"trials": len(tuning["trials"])}
 
 
 def _cells(document: Any, candidate: str, columns: Sequence[tuple[str, Any]]) -> list[str]:
@@ -204,6 +213,7 @@ def _cells(document: Any, candidate: str, columns: Sequence[tuple[str, Any]]) ->
 
 
 def _print(document: Any, path: Path | None) -> None:
+    from shortlist.report.rate_chart import tuning_sentence
     from shortlist.report.winners import (
         MetricFormat,
         audit_sentence,
@@ -234,6 +244,8 @@ def _print(document: Any, path: Path | None) -> None:
         found.add_row("optimum", *(f"{wording.value(optimum[name])}  " for name, wording in columns))
     screen.print(found)
     screen.print(summary_sentence(document), markup=False)
+    if tuned := tuning_sentence(document):
+        screen.print(tuned, markup=False)
     for name, candidate in document.candidates.items():
         if candidate.audit is not None:
             screen.print(f"{shown_name(name)}: {audit_sentence(candidate.audit)}", markup=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 from shortlist.cli.console import console, print_json, table, text
 from shortlist.cli.options import add_parser
-from shortlist.cli.run_options import DataOptions, add_run_options, read_run_options
+from shortlist.cli.run_options import DataOptions, TuningOptions, add_run_options, read_run_options
 from shortlist.errors import InputError
 from shortlist.files import check_folder, writing
 from shortlist.fit_options import FitOptions
@@ -21,13 +21,16 @@ examples:
   shortlist fit plants.csv --reader '{label: species}' --loss average_k --k 3 --output plants-model
   shortlist fit pubmed --loss lml_nll --k 8 --head bottleneck --head_options '{bottleneck: 50}' --output mesh-model
   shortlist fit features.npz --config run.yaml --epochs 40 --output model
+  shortlist fit features.npz --recipe paper --epochs 100 --tune 24 --output model
+  shortlist fit features.npz --learning_rate 0.01 --output model
   shortlist fit photos/ --frozen efficientnet-lite0 --encoder linear --k 3 --output photo-model
   shortlist fit features.npz --processes 4 --strategy fsdp --output model --resume
   MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 NODE_RANK=1 shortlist fit features.npz --nodes 2 --processes 4 --output model
 
 Run an interrupted command again with the same --output to resume it; only the current epoch is lost. --resume fails
 unless there is a run to resume, so a mistyped folder does not start a new one. The folder contains the model
-(safetensors and JSON), its set rule and its checkpoints; `shortlist predict` reads it.
+(safetensors and JSON), its set rule, its checkpoints and the trials of the learning rate; `shortlist predict` reads it.
+Learning rate and weight decay are found on the validation rows first, unless --learning_rate is given or --tune is 0.
 Several nodes: run the same command on each, with the variables of the last example and NODE_RANK 0, 1, ...
 All nodes must see the folder; node 0 evaluates and writes the model. If a machine disappears, the others stop within 5
 minutes.
@@ -56,32 +59,44 @@ def add_command(commands: Any) -> None:
     parser = add_parser(
         commands, "fit", run, help="train a model that predicts sets of labels", about=about, epilog=_EXAMPLES
     )
-    add_run_options(parser, Output)
+    add_run_options(parser, Output, TuningOptions)
 
 
 def run(options: argparse.Namespace) -> int:
     """Train, evaluate, save."""
-    given = read_run_options(options, Output)
+    given = read_run_options(options, Output, TuningOptions)
     fit_options, data, to = given.of(FitOptions), given.of(DataOptions), given.of(Output)
     if to.output is None:
         raise InputError("--output must name the folder for the model.")
     check_folder(to.output)
 
-    from shortlist.train import evaluate, fit, save_model
+    from shortlist.train import evaluate, fit, save_model, tune
     from shortlist.train.checkpoints import RunFolder
     from shortlist.train.data_source import check_test_rows, describe_source, open_training_data
     from shortlist.train.distributed.processes import Topology
 
-    first = Topology.of(fit_options).is_first
-    if to.resume and not RunFolder(to.output).has_begun:
+    topology, begun = Topology.of(fit_options), RunFolder(to.output).has_begun
+    trials = given.of(TuningOptions).trials(fit_options, alone=topology.is_alone)
+    trial_file = Path(to.output) / "tuning.json"
+    if to.resume and not begun and not trial_file.is_file():
         raise InputError(f"`{to.output}` holds no run to resume.")
     seed = fit_options.seed
     dataset = open_training_data(data.data, format=data.format, reader=data.reader, seed=seed)
     source = describe_source(dataset, data.data, format=data.format, reader=data.reader, seed=seed)
     with writing(to.output):
         check_test_rows(dataset, [fit_options], name=data.data)
-        fitted = fit(dataset, fit_options, folder=to.output, resume=to.resume, progress=first, data_name=data.data)
-        if not first:
+        if trials:
+            found = tune(dataset, fit_options, trials=trials, file=trial_file, progress=True, data_name=data.data)
+            fit_options = found.options
+        fitted = fit(
+            dataset,
+            fit_options,
+            folder=to.output,
+            resume=to.resume and begun,
+            progress=topology.is_first,
+            data_name=data.data,
+        )
+        if not topology.is_first:
             if to.json:
                 print_json({"model": to.output})
             else:
@@ -90,6 +105,8 @@ def run(options: argparse.Namespace) -> int:
         evaluation = evaluate(fitted, dataset, data_name=data.data)
         folder = save_model(fitted, to.output, rule=evaluation.rule, source=source)
     metrics = {"best_epoch": fitted.best_epoch, "epochs": len(fitted.history), **evaluation.values}
+    if trials:
+        metrics |= {"learning_rate": fitted.options.learning_rate, "weight_decay": fitted.options.weight_decay}
     if to.json:
         print_json(metrics)
     else:
@@ -102,7 +119,8 @@ def _print(name: str, loss: str, metrics: dict[str, float], folder: Path) -> Non
     found.add_column("metric")
     found.add_column("value", justify="right")
     for metric, value in metrics.items():
-        found.add_row(metric, f"{value:.4f}" if isinstance(value, float) else str(value))
+        rate = metric in ("learning_rate", "weight_decay")
+        found.add_row(metric, f"{value:.4f}" if isinstance(value, float) and not rate else f"{value:g}")
     screen = console(wrap=False)
     screen.print(found)
     screen.print(f"Model: {folder}", markup=False)

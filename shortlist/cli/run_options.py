@@ -6,12 +6,14 @@ import re
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import reduce
 from inspect import getdoc
+from operator import or_
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from shortlist.errors import InputError
-from shortlist.fit_options import RECIPES, FitOptions
+from shortlist.fit_options import RECIPES, TRIALS, FitOptions
 from shortlist.typed_values import alternatives, matches, read_value, read_yaml
 
 _DOTTED = re.compile(r"--(\w+)\.([\w.]+)(?:=(.*))?", re.DOTALL)
@@ -33,6 +35,40 @@ class DataOptions:
     reader: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class TuningOptions:
+    """How the learning rate is found.
+
+    Args:
+        tune: how many pairs of learning rate and weight decay to try for each loss, the same number for all. Each is a
+            short training that is scored on validation rows, never on test rows; the better half is repeated at twice
+            the length, and again. A rate at the edge of the grid widens it. 0 takes the rate of the recipe (default
+            12; 0 if learning_rate is given, or with several nodes).
+    """
+
+    tune: int | None = field(default=None, metadata={"metavar": "N"})
+
+    def trials(self, options: FitOptions, *, alone: bool) -> int:
+        """Return the number of trials.
+
+        Args:
+            options: of the run.
+            alone: whether this command starts all processes of a run; several would have to agree on the result.
+
+        Raises:
+            InputError: if the number is negative, or options exclude tuning.
+        """
+        given = options.learning_rate is not None
+        if self.tune is None:
+            return 0 if given or not alone else TRIALS
+        if self.tune < 0:
+            raise InputError(f"--tune must be at least 0; got {self.tune}.")
+        if self.tune and (given or not alone):
+            why = "if --learning_rate is given" if given else "with several nodes"
+            raise InputError(f"--tune must be 0 {why}; got {self.tune}.")
+        return self.tune
+
+
 def add_run_options(parser: ArgumentParser, *groups: type) -> None:
     """Add DATA, --config, --set, and a flag for every field of `FitOptions` and of the dataclasses ``groups``.
 
@@ -51,7 +87,7 @@ def add_run_options(parser: ArgumentParser, *groups: type) -> None:
     )
     for group in (DataOptions, *groups, FitOptions):
         texts = _field_help(group)
-        hints = get_type_hints(group)
+        hints = _option_types(group)
         for each in fields(group):
             if each.name not in _NOT_FLAGS:
                 _add_flag(parser, each, hints[each.name], texts[each.name])
@@ -60,7 +96,6 @@ def add_run_options(parser: ArgumentParser, *groups: type) -> None:
 def _add_flag(parser: ArgumentParser, each: Any, hint: Any, text: str) -> None:
     """Add the flag of a field, whose metadata may contain a ``metavar``; a bool with one takes a value."""
     flags = list(dict.fromkeys((f"--{each.name}", f"--{each.name.replace('_', '-')}")))
-    hint = next(kind for kind in alternatives(hint) if kind is not type(None))
     default = "" if each.default in (MISSING, None, "", (), False) else f" (default {each.default})"
     default = default or _recipe_defaults(each.name)
     options: dict[str, Any] = {"default": SUPPRESS, "help": f"{text}{default}".replace("%", "%%")}
@@ -129,12 +164,12 @@ class RunOptions:
 
 
 def read_run_options(options: Namespace, *groups: type) -> RunOptions:
-    """Collect the values of the YAML files, overridden by those of the flags.
+    """Collect the values of the YAML files, overridden by those of the flags; null leaves an option as it is.
 
     Raises:
         InputError: for an unknown option or a value of the wrong type; names the file or the flag.
     """
-    hints = {name: hint for group in (DataOptions, *groups, FitOptions) for name, hint in get_type_hints(group).items()}
+    hints = {name: hint for group in (DataOptions, *groups, FitOptions) for name, hint in _option_types(group).items()}
     values: dict[str, Any] = {}
     configs = tuple(Path(file) for file in options.config)
     for file in configs:
@@ -142,7 +177,8 @@ def read_run_options(options: Namespace, *groups: type) -> RunOptions:
             if name not in hints or name in _NOT_FLAGS:
                 known = ", ".join(known for known in hints if known not in _NOT_FLAGS)
                 raise InputError(f"`{file}`: {name!r} is not an option; options are {known}.")
-            values[name] = read_value(value, hints[name], f"`{file}`: {name}")
+            if value is not None:
+                values[name] = read_value(value, hints[name], f"`{file}`: {name}")
     for name, hint in hints.items():
         if name in options:
             given = getattr(options, name)
@@ -150,6 +186,13 @@ def read_run_options(options: Namespace, *groups: type) -> RunOptions:
             values[name] = read_value(given, hint, "DATA" if name == "data" else f"--{name}")
     _set_entries(values, options.set, hints)
     return RunOptions(values, configs)
+
+
+def _option_types(group: type) -> dict[str, Any]:
+    """Return the type of each field without None, which stands for an option that is not given."""
+    hints = get_type_hints(group).items()
+    given = {name: [kind for kind in alternatives(hint) if kind is not type(None)] for name, hint in hints}
+    return {name: reduce(or_, kinds) for name, kinds in given.items()}
 
 
 def _set_entries(values: dict[str, Any], entries: Iterable[str], hints: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from shortlist.comparison_document import AuditCounts, ComparisonDocument, SetFi
 from shortlist.formatting import format_count, format_number, format_percent
 from shortlist.report.chart import OPTIMUM, Axis, Chart, Dash, Panel, Reference, Series, Style, candidate_style
 from shortlist.report.chart_matplotlib import draw_chart, save_figure
+from shortlist.report.rate_chart import rate_panel
 from shortlist.report.winners import AUDITED, metric_title, shown_name
 
 _SUFFIXES = (".png", ".svg")
@@ -35,6 +36,7 @@ def comparison_panels(document: ComparisonDocument) -> list[Panel]:
         label_panel(document),
         calibration_panel(document),
         audit_panel(document),
+        rate_panel(document),
         *training_panels(document),
     ]
     return [panel for panel in panels if panel is not None and panel.charts]

@@ -42,6 +42,7 @@ _CONTENTS = {
     "calibration": "Calibration",
     "examples": "Examples",
     "audits": "Audit",
+    "learning-rates": "Learning rates",
     "training": "Training",
     "reproduce": "How to reproduce",
 }

@@ -18,6 +18,7 @@ from shortlist.train.inputs import SetBatches
 from shortlist.train.plan import ModelPlan, SetModel, build_model
 from shortlist.train.saved_model import SavedModel, export_onnx, load_model, save_model
 from shortlist.train.sparse_layers import Bag, SparseLinear
+from shortlist.train.tuning import Tuned, tune
 
 __all__ = [
     "MLP",
@@ -37,6 +38,7 @@ __all__ = [
     "SmallCNN",
     "SparseLinear",
     "Standardised",
+    "Tuned",
     "build_model",
     "compare",
     "comparison_document",
@@ -45,5 +47,6 @@ __all__ = [
     "fit",
     "load_model",
     "save_model",
+    "tune",
     "write_comparison",
 ]

@@ -121,7 +121,7 @@ def fit(
         if options.start == "frequencies" or (options.start == "auto" and loss_class(plan.loss).starts_at_frequencies):
             start_at_frequencies(module.model.head, train.label_counts(), len(train))
         with TemporaryDirectory() as scratch:
-            monitor = _monitor(dataset, options)
+            monitor = monitor_of(dataset, options)
             training = Training(module, train, val, options, monitor, Path(folder or scratch), topology)
             kept = training.run(progress, resume=resume)
     return Fitted(module.model, plan, options, dataset.label_names, monitor, kept, module.history)
@@ -179,7 +179,7 @@ def make_run(dataset: Dataset, options: FitOptions, *, data_name: str = "dataset
     if isinstance(model.output_layer, ClusterHead):
         check_cluster_run(model.output_layer, loss, options)
     metrics = watched_metrics(one_class=one_class, num_labels=dataset.num_labels, k=options.k)
-    _monitor(dataset, options)
+    monitor_of(dataset, options)
     return SetClassifier(model, loss, metrics, options, link=chosen.link), plan
 
 
@@ -348,7 +348,8 @@ def quiet_lightning() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _monitor(dataset: Dataset, options: FitOptions) -> str:
+def monitor_of(dataset: Dataset, options: FitOptions) -> str:
+    """Return the metric that a run monitors; raise InputError if there is no such metric."""
     names = monitor_names(one_class=is_one_class(dataset), num_labels=dataset.num_labels, k=options.k)
     if options.monitor == "auto":
         return names[0]

@@ -109,6 +109,25 @@ def test_candidates_have_options_of_their_own(capsys, training_files, trained):
     assert [*json.loads(out)["runs"]] == ["small", "big, too"]
 
 
+def test_rates_are_tuned_unless_they_are_given_and_the_page_draws_them(capsys, training_files):
+    plain = ["parts.csv", *reader(split="part"), "--epochs", "1", "--k", "2", "--encoder_options", "{hidden: [8]}"]
+    Path("run.yaml").write_text("candidates:\n  fixed: {loss: bce, learning_rate: 1e-2}\nseeds: 1\ntune: 2\n")
+    code, out, _ = run(capsys, *plain, *TWO, "--config", "run.yaml", "--output", "runs")
+    assert code == 0
+    found = read_comparison("runs").candidates
+    rates = {name: each.tuning and each.tuning.learning_rate for name, each in found.items()}
+    assert rates["fixed"] is None
+    assert {name: each.options["learning_rate"] for name, each in found.items()} == {**rates, "fixed": 0.01}
+    listed = ", ".join(f"{name} {rate:g}" for name, rate in rates.items() if rate)
+    assert f"Learning rates, found on validation rows by 2 trials each: {listed}." in " ".join(out.split())
+    code, out, _ = run(capsys, *plain, *TWO, "--config", "run.yaml", "--output", "runs", "--json")
+    assert {name: each["learning_rate"] for name, each in json.loads(out)["tuned"].items()} == {
+        name: rate for name, rate in rates.items() if rate
+    }
+    assert main(["report", "runs", "--output", "page.html"]) == 0
+    assert "<h3>Learning rates</h3>" in Path("page.html").read_text()
+
+
 def test_candidates_may_differ_in_their_recipe(capsys, training_files):
     Path("run.yaml").write_text("candidates:\n  usual: {loss: bce}\n  long: {loss: bce, recipe: paper}\nseeds: 1\n")
     assert run(capsys, *PARTS, "--config", "run.yaml", "--output", "runs")[0] == 0

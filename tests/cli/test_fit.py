@@ -1,13 +1,15 @@
 """``shortlist fit``: a model that loads, metrics as JSON, options from YAML and flags, and runs that resume."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
+from shortlist import train
 from shortlist.data import open_dataset
-from shortlist.train import FitOptions, SetClassifier, checkpoints, evaluate, fit, load_model
+from shortlist.train import FitOptions, SetClassifier, checkpoints, evaluate, fit, load_model, tuning
 from shortlist.train.data_source import open_training_data
 from tests.cli.command import command
 from tests.cli.trained import NAMES, PARTS, QUICK, reader, write_table
@@ -88,6 +90,58 @@ def test_options_come_from_yaml_with_flags_over_them(capsys, training_files):
         128,
     )
     assert options["encoder_options"] == {"hidden": [8]}
+
+
+def test_the_learning_rate_is_tuned_by_default_and_trials_are_not_repeated(capsys, training_files, monkeypatch):
+    seen: list[int] = []
+    tune = train.tune
+
+    def few(dataset, options, *, trials, **more):
+        seen.append(trials)
+        return tune(dataset, options, trials=2, **more)
+
+    monkeypatch.setattr(train, "tune", few)
+    arguments = ["parts.csv", *reader(split="part"), "--epochs", "1", "--k", "2", "--output", "model"]
+    code, out, _ = run(capsys, *arguments, "--json")
+    assert (code, seen) == (0, [12])
+    found, options = json.loads(out), load_model("model").about["options"]
+    assert (found["learning_rate"], found["weight_decay"]) == (options["learning_rate"], options["weight_decay"])
+    assert len({trial["learning_rate"] for trial in json.loads(Path("model/tuning.json").read_text())["trials"]}) == 2
+    monkeypatch.setattr("shortlist.train.tuning.fit", None)
+    code, out, _ = run(capsys, *arguments, "--resume")
+    assert code == 0
+    assert re.search(rf"learning_rate +{found['learning_rate']:g}", out.replace("│", " "))
+
+
+def test_a_run_that_was_killed_while_tuning_resumes(capsys, training_files, monkeypatch):
+    arguments = ["parts.csv", *reader(split="part"), "--epochs", "1", "--k", "2", "--tune", "2", "--output", "model"]
+    fit, count = tuning.fit, iter(range(9))
+
+    def dies(*asked, **more):
+        if next(count) == 2:
+            raise KeyboardInterrupt
+        return fit(*asked, **more)
+
+    assert "holds no run to resume" in refused(capsys, *arguments, "--resume")
+    monkeypatch.setattr(tuning, "fit", dies)
+    assert run(capsys, *arguments)[0] == 130
+    assert run(capsys, *arguments, "--resume")[0] == 0
+    assert len(json.loads(Path("model/tuning.json").read_text())["trials"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tune", "-1"], "--tune must be at least 0; got -1."),
+        (["--tune", "few"], "--tune must be a whole number; got 'few'."),
+        (["--tune", "3", "--learning_rate", "0.1"], "--tune must be 0 if --learning_rate is given; got 3."),
+        (["--recipe", "best"], "`recipe` must be one of adamw, paper; got 'best'."),
+        (["--keep", "first"], "`keep` must be one of best, last; got 'first'."),
+    ],
+)
+def test_recipes_and_trials_that_make_no_sense_are_refused(capsys, training_files, options, message):
+    arguments = ["parts.csv", *reader(split="part"), "--output", "model", *options]
+    assert refused(capsys, *arguments) == message
 
 
 @pytest.mark.parametrize("part", ["train", "test"])

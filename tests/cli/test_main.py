@@ -52,7 +52,8 @@ def test_help_shows_every_training_option_with_its_description(capsys):
     out = " ".join(capsys.readouterr().out.split())
     for field in fields(FitOptions):
         assert f"--{field.name}" in out
-    assert "(default 128)" in out
+    assert "(default 128; paper: 64)" in out
+    assert "(default auto)" in out
 
 
 def test_choices_that_help_lists_are_those_of_the_library():

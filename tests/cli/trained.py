@@ -14,7 +14,7 @@ DATA = classes()
 VALUES = features(DATA).numpy()
 NAMES = [DATA.label_names[int(label)] for label in DATA.targets]
 PARTS = [("train", "val", "test")[int(part)] for part in DATA.split.index]
-QUICK = ["--epochs", "1", "--k", "2", "--encoder_options", "{hidden: [8]}"]
+QUICK = ["--epochs", "1", "--k", "2", "--tune", "0", "--encoder_options", "{hidden: [8]}"]
 
 
 def reader(**more: str) -> list[str]:

@@ -37,6 +37,7 @@ def test_every_panel_has_a_description_and_plain_json_charts_for_every_k(name):
     panels = {panel.name: panel for panel in comparison_panels(content)}
     expected = PANELS | ({"error-by-shot"} if len(content.data.shots) > 1 else set())
     expected |= {"audit"} if next(iter(content.candidates.values())).audit else set()
+    expected |= {"learning-rates"} if next(iter(content.candidates.values())).tuning else set()
     assert set(panels) == expected
     for panel in panels.values():
         assert panel.about.endswith(".")

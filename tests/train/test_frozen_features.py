@@ -175,7 +175,8 @@ def test_only_the_trained_part_is_exported_and_only_when_asked_for(tmp_path, mon
 
 def test_the_command_line_takes_it(capsys, tmp_path):
     model = str(tmp_path / "model")
-    options = ["--epochs", "1", "--k", "2", "--json", "--frozen", "channels", "--frozen_options", "{gain: 2}"]
+    options = ["--epochs", "1", "--k", "2", "--tune", "2", "--json", "--frozen", "channels"]
+    options += ["--frozen_options", "{gain: 2}"]
     Channels.dim = 2  # Digits are gray.
     try:
         assert main(["fit", "digits", *options, "--encoder", "linear", "--output", model]) == 0

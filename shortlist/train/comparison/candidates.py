@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unicodedata import category
@@ -11,15 +12,17 @@ from unicodedata import category
 import torch
 
 from shortlist.cluster import check_cluster, run_tasks
-from shortlist.comparison_document import RunDetails
+from shortlist.comparison_document import RunDetails, Tuning
 from shortlist.data import Dataset
 from shortlist.errors import InputError
-from shortlist.fit_options import FitOptions
+from shortlist.fit_options import FitOptions, SettledOptions
 from shortlist.train.comparison.intervals import Interval, best_candidates, better
 from shortlist.train.comparison.runs import RunSpec, finished_run, run, run_on_worker, write_files
+from shortlist.train.comparison.tunings import Report, SearchSpec, tune_candidates
 from shortlist.train.fit import make_run
 from shortlist.train.inputs import check_rows
 from shortlist.train.plan import fit_words, text_rows
+from shortlist.train.tuning import tried_decays
 
 # File systems allow 255 bytes; a seed and the files of a run follow the name.
 _LONGEST_NAME = 200
@@ -29,10 +32,15 @@ Progress = Callable[[float, int, str], object]
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The metrics of every run, ``runs[name][seed]``, and everything else about it, ``details[name][seed]``."""
+    """The metrics of every run, ``runs[name][seed]``, and everything else about it, ``details[name][seed]``.
+
+    ``options`` has the settled options of each candidate, ``tunings`` how its learning rate was found, if it was.
+    """
 
     runs: dict[str, dict[int, dict[str, float]]]
     details: dict[str, dict[int, RunDetails]] = field(default_factory=dict)
+    options: dict[str, SettledOptions] = field(default_factory=dict)
+    tunings: dict[str, Tuning] = field(default_factory=dict)
 
     def figures(self) -> list[str]:
         """Return the names of the metrics."""
@@ -61,6 +69,7 @@ def compare(
     seeds: Sequence[int] = (0, 1, 2),
     folder: str | Path | None = None,
     part: str = "test",
+    trials: int = 0,
     audit: bool = False,
     jobs: int | None = None,
     cluster: str = "local",
@@ -77,6 +86,8 @@ def compare(
         folder: where finished runs and their models are kept; a comparison with the same folder does not repeat them,
             and continues an interrupted one.
         part: the part to evaluate on.
+        trials: how many pairs of learning rate and weight decay to try for each candidate whose learning rate is None,
+            with the first seed, see `tune`; 0 takes those of the recipe.
         audit: whether to audit which label sets of ``part`` the models of the first seed can never rank first.
         jobs: how many runs at a time, each in a process with its share of the cores; by default 1, and on a cluster as
             many as its workers take.
@@ -86,7 +97,7 @@ def compare(
             worker runs one at a time, with all its threads.
         source: how the data were read, which is saved with the models.
         progress: called with the number of finished runs (an unfinished one counts by its fraction), the number of all
-            runs, and the name of a current one.
+            runs, and the name of a current one. The search for the learning rate of a candidate counts as a run.
         data_name: what messages call the dataset, such as its file.
 
     Returns:
@@ -102,34 +113,53 @@ def compare(
         (['cross_entropy', 'lml_nll'], ['average3_error', 'average_size', 'top1_error', 'top3_error'])
     """
     _check_request(candidates, seeds, jobs=jobs, cluster=cluster, folders=folder is not None)
+    if trials < 0:
+        raise InputError(f"`trials` must be at least 0; got {trials}.")
     # Before text is hashed, because the recipe depends on the kind of the inputs.
-    candidates = {name: options.settled(dataset.inputs.kind) for name, options in candidates.items()}
-    dataset = _encode_text_once(dataset, candidates)
-    for options in candidates.values():  # Before the work, which may take hours.
+    settled = {name: options.settled(dataset.inputs.kind) for name, options in candidates.items()}
+    dataset = _encode_text_once(dataset, settled)
+    for options in settled.values():  # Before the work, which may take hours.
         make_run(dataset, options, data_name=data_name)
     check_rows(dataset, ("train", "val", part), name=data_name)
+    to_tune = {name: tried_decays(options) for name, options in candidates.items() if options.learning_rate is None}
+    searches = [
+        SearchSpec(name, replace(settled[name], seed=seeds[0]), trials, decays, _file(folder, f"tuning/{name}.json"))
+        for name, decays in (to_tune if trials else {}).items()
+    ]
+    total = len(searches) + len(settled) * len(seeds)
+
+    def report(done: float, name: str) -> None:
+        if progress is not None:
+            progress(done, total, name)
+
+    tunings = tune_candidates(dataset, searches, jobs=jobs, cluster=cluster, report=report)
+    for name, found in tunings.items():
+        rates = {"learning_rate": found.learning_rate, "weight_decay": found.weight_decay}
+        settled[name] = replace(settled[name], **rates)
     specs = [
         RunSpec(
             name,
             replace(options, seed=seed),
-            None if folder is None else Path(folder) / f"{name}-{seed}",
+            _file(folder, f"{name}-{seed}"),
             part,
             audit=audit and seed == seeds[0],
             source=source,
         )
         for seed in seeds
-        for name, options in candidates.items()
+        for name, options in settled.items()
     ]
     for spec in specs:  # Notice the folder of another comparison before half of this one is trained.
         finished_run(dataset, spec)
-    if cluster == "local" and jobs in (None, 1):
-        results = _in_sequence(dataset, specs, progress)
-    else:
-        results = _in_parallel(dataset, specs, jobs, cluster, progress)
-    found = {(spec.name, spec.options.seed): details for spec, details in results}
-    details = {name: {seed: found[name, seed] for seed in seeds} for name in candidates}
+    run_all = _in_sequence if cluster == "local" and jobs in (None, 1) else partial(_in_parallel, jobs, cluster)
+    results = run_all(dataset, specs, lambda done, name: report(len(searches) + done, name))
+    done = {(spec.name, spec.options.seed): details for spec, details in results}
+    details = {name: {seed: done[name, seed] for seed in seeds} for name in candidates}
     runs = {name: {seed: each.values for seed, each in by_seed.items()} for name, by_seed in details.items()}
-    return Comparison(runs, details)
+    return Comparison(runs, details, settled, tunings)
+
+
+def _file(folder: str | Path | None, name: str) -> Path | None:
+    return None if folder is None else Path(folder) / name
 
 
 def _check_request(
@@ -174,38 +204,34 @@ def _encode_text_once(dataset: Dataset, candidates: Mapping[str, FitOptions]) ->
     return text_rows(dataset, fit_words(dataset, first))
 
 
-def _in_sequence(
-    dataset: Dataset, specs: Sequence[RunSpec], progress: Progress | None
-) -> Iterator[tuple[RunSpec, RunDetails]]:
-    report = progress or (lambda *_: None)
+def _in_sequence(dataset: Dataset, specs: Sequence[RunSpec], report: Report) -> Iterator[tuple[RunSpec, RunDetails]]:
     for done, spec in enumerate(specs):
 
         def step(fraction: float, done: int = done, name: str = spec.name) -> None:
-            report(done + fraction, len(specs), name)
+            report(done + fraction, name)
 
         step(0.0)
         yield spec, run(dataset, spec, progress=step)
-    report(len(specs), len(specs), "")
+    report(len(specs), "")
 
 
 def _in_parallel(
-    dataset: Dataset, specs: Sequence[RunSpec], jobs: int | None, cluster: str, progress: Progress | None
+    jobs: int | None, cluster: str, dataset: Dataset, specs: Sequence[RunSpec], report: Report
 ) -> Iterator[tuple[RunSpec, RunDetails]]:
     """Yield finished runs first, then others as they finish; the progress within a run is unknown."""
-    report = progress or (lambda *_: None)
     found = [(spec, finished_run(dataset, spec)) for spec in specs]
     finished = [(spec, details) for spec, details in found if details is not None]
     left = [spec for spec, details in found if details is None]
     yield from finished
     current = f"{min(jobs, len(left))} at a time" if jobs else "on a cluster"
-    report(len(finished), len(specs), current if left else "")
+    report(len(finished), current if left else "")
     if cluster == "local":
         results = _on_this_machine(dataset, left, jobs or 1)
     else:
         results = _on_cluster(dataset, left, jobs, cluster)
     for done, (spec, details) in enumerate(results, start=len(finished) + 1):
         yield spec, details
-        report(done, len(specs), spec.name if done < len(specs) else "")
+        report(done, spec.name if done < len(specs) else "")
 
 
 def _on_this_machine(dataset: Dataset, specs: Sequence[RunSpec], jobs: int) -> Iterator[tuple[RunSpec, RunDetails]]:

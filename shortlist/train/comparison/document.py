@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import datetime, timezone
 from io import BytesIO
@@ -35,7 +35,7 @@ from shortlist.comparison_document import (
 )
 from shortlist.data import Dataset
 from shortlist.extras import require
-from shortlist.fit_options import FitOptions, SettledOptions
+from shortlist.fit_options import FitOptions
 from shortlist.train.comparison.candidates import Comparison
 from shortlist.train.comparison.findings import (
     Shots,
@@ -59,7 +59,6 @@ _USUAL_LOSSES = ("cross_entropy", "bce")
 def comparison_document(
     comparison: Comparison,
     dataset: Dataset,
-    candidates: Mapping[str, FitOptions],
     *,
     target: str,
     part: str = "test",
@@ -72,8 +71,8 @@ def comparison_document(
     """Build the document of a comparison.
 
     Args:
-        comparison, dataset, candidates, part: the result and the arguments of `shortlist.train.compare`. All candidates
-            have the same ``k``.
+        comparison, dataset, part: the result and the arguments of `shortlist.train.compare`. All candidates have the
+            same ``k``.
         target: the metric that decides.
         exact: maps a batch of inputs to the true probabilities of the labels, where they are known; they are evaluated
             like a model, on the same rows.
@@ -85,7 +84,7 @@ def comparison_document(
     Returns:
         What `shortlist.report` reads, and `shortlist.train.write_comparison` writes.
     """
-    k, kind = next(iter(candidates.values())).k, dataset.inputs.kind
+    k = next(iter(comparison.options.values())).k
     names = metric_names(dataset, k) + ([AVERAGE_SIZE] if is_one_class(dataset) else [])
     baseline = _baseline(comparison)
     return ComparisonDocument(
@@ -105,10 +104,7 @@ def comparison_document(
         metrics=[MetricInfo(name, better(name)) for name in names],
         best={name: comparison.best(name) for name in names if better(name) is not None},
         optimum=None if exact is None else _optimum(dataset, part, exact, k),
-        candidates={
-            name: _candidate(comparison, name, options.settled(kind), names, baseline)
-            for name, options in candidates.items()
-        },
+        candidates={name: _candidate(comparison, name, names, baseline) for name in comparison.options},
         examples=_examples(comparison, dataset.part(part)),
         title=title,
         questions=list(questions),
@@ -184,10 +180,8 @@ def _baseline(comparison: Comparison) -> str | None:
     return next((name for name, loss in losses.items() if loss in _USUAL_LOSSES), None)
 
 
-def _candidate(
-    comparison: Comparison, name: str, options: SettledOptions, metrics: Sequence[str], baseline: str | None
-) -> Candidate:
-    details = comparison.details[name]
+def _candidate(comparison: Comparison, name: str, metrics: Sequence[str], baseline: str | None) -> Candidate:
+    details, options = comparison.details[name], comparison.options[name]
     shared = [each.name for each in fields(RunResult)]
     first = next(iter(details.values()))
 
@@ -201,6 +195,7 @@ def _candidate(
     return Candidate(
         about=_about(first.loss, options),
         recipe=options.recipe,
+        tuning=comparison.tunings.get(name),
         options=options.to_json(),
         intervals={metric: interval(metric) for metric in metrics},
         runs=[

@@ -14,8 +14,10 @@ from shortlist.train import (
     evaluate,
     fit,
     load_model,
+    tune,
 )
 from shortlist.train.comparison import runs
+from shortlist.train.comparison.tunings import SearchSpec, _search_on_worker, tune_candidates
 from tests.train.small_data import classes, quick, texts
 
 WAYS = {"plain": quick(), "fast": quick(learning_rate=0.05)}
@@ -56,6 +58,40 @@ def test_progress_is_reported_from_the_first_run_to_the_last():
     assert all((share, 4, name) in told for share, name in starts)
     assert told[-1] == (4, 4, "")
     assert any(0 < share < 1 for share in done)
+
+
+def test_rates_that_are_not_given_are_tuned_once_with_the_first_seed(trained, tmp_path, monkeypatch):
+    ways, told = {**WAYS, "lml": quick(loss="lml_nll", weight_decay=0.5)}, []
+    found = compare(classes(), ways, seeds=[4, 5], trials=2, folder=tmp_path, progress=lambda *what: told.append(what))
+    assert list(found.tunings) == ["plain", "lml"]
+    for name, tuning in found.tunings.items():
+        wanted = tune(classes(), replace(ways[name], seed=4), trials=2)
+        assert tuning == wanted.tuning
+        assert replace(found.options[name], seed=4) == wanted.options
+    rates = [found.options[name].learning_rate for name in ways]
+    assert trained == [(rate, seed) for seed in (4, 5) for rate in rates]
+    assert found.options["lml"].weight_decay == 0.5
+    done = [share for share, _, _ in told]
+    assert done == sorted(done)
+    assert {total for _, total, _ in told} == {2 + 6}
+    assert told[0][2] == "tuning plain"
+    assert told[-1] == (8, 8, "")
+    monkeypatch.setattr("shortlist.train.tuning.fit", None)
+    again = compare(classes(), ways, seeds=[4, 5], trials=2, folder=tmp_path)
+    assert (again.tunings, again.runs) == (found.tunings, found.runs)
+    with pytest.raises(InputError, match=r"plain.json` holds another search \(trials was 2 and is 3\)"):
+        compare(classes(), ways, seeds=[4, 5], trials=3, folder=tmp_path)
+
+
+def test_searches_on_other_processes_have_the_results_of_those_here(tmp_path):
+    data, file = classes(), tmp_path / "trials.json"
+    spec = SearchSpec("plain", quick().settled("features"), 2, (1e-4,), file)
+    tuning, content = _search_on_worker(data, (spec, b""))
+    assert not file.exists(), "a worker has other disks"
+    here = tune_candidates(data, [spec], jobs=1, cluster="local", report=lambda *_: None)
+    assert here == {"plain": tuning}
+    assert json.loads(file.read_text()) == json.loads(content)
+    assert _search_on_worker(data, (spec, content)) == (tuning, content)
 
 
 def test_finished_runs_are_not_trained_again(trained, tmp_path):

@@ -16,7 +16,7 @@ from tests.train.small_data import classes, images, label_sets, quick, sparse, t
 
 def document_of(data, ways, *, target: str, **options):
     found = compare(data, ways, seeds=[0, 1])
-    return comparison_document(found, data, ways, target=target, **options), found
+    return comparison_document(found, data, target=target, **options), found
 
 
 def test_a_document_holds_the_figures_of_the_comparison():
