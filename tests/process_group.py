@@ -6,8 +6,6 @@ The processes are forked from a fresh one, which imports everything once: to for
 import importlib
 import json
 import multiprocessing
-import os
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -21,15 +19,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-ROOT = Path(__file__).parents[1]
+from tests.python_process import run_python
 
 
 def on_processes(work: Callable[..., object], *calls: tuple) -> list[list[Any]]:
     """For each call ``(world, *arguments)``, what ``work(*arguments)`` returns on each of the processes."""
-    command = [sys.executable, "-m", "tests.process_group", work.__module__, work.__name__, json.dumps(calls)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr
+    run = run_python("-m", "tests.process_group", work.__module__, work.__name__, json.dumps(calls))
     return json.loads(run.stdout)
 
 

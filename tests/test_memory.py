@@ -1,9 +1,6 @@
 """Estimates agree with what training needs: every allocation, and the process as a whole."""
 
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
@@ -16,8 +13,8 @@ from shortlist import nn, recipes
 from shortlist.kernels import chooser
 from shortlist.label_axis import linear_blocks
 from shortlist.memory import LOSSES, OPTIMIZERS, MemoryEstimate, estimate_memory
+from tests.python_process import run_python
 
-ROOT = Path(__file__).parents[1]
 CLEAR = Path("/proc/self/clear_refs")
 """Writing 5 here resets the peak of the resident memory."""
 
@@ -173,11 +170,8 @@ def test_a_process_needs_what_is_estimated(loss, head):
         "print(resident('VmHWM') - before)\n"
     )
     # Freed memory goes back to the system at once; loops are not compiled.
-    limits = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
-    environment = os.environ | limits | {"NUMBA_DISABLE_JIT": "1"}
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
+    limits = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "NUMBA_DISABLE_JIT": "1"}
+    run = run_python("-c", code, **limits)
     options = {"features": features, "head": head, "optimizer": "sgd"}
     expected = estimate_memory(rows=256, labels=labels, loss=loss, **options).total
     assert int(run.stdout) == pytest.approx(expected, rel=CLOSE)

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import shortlist
+from tests.python_process import run_python
 
 PACKAGE = Path(shortlist.__file__).parent
 ROOT = PACKAGE.parent
@@ -125,9 +125,7 @@ def test_importing_the_package_loads_nothing_but_torch_and_numpy():
         "import sys, torch, numpy; before = set(sys.modules); import shortlist; "
         "sys.stdout.write(' '.join(sorted({name.split('.')[0] for name in set(sys.modules) - before})))"
     )
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    run = run_python("-W", "error", "-c", code)
     loaded = set(run.stdout.split())
     assert loaded - sys.stdlib_module_names <= {"shortlist", "torch", "numpy"}
     assert not run.stderr
@@ -135,8 +133,7 @@ def test_importing_the_package_loads_nothing_but_torch_and_numpy():
 
 def test_importing_the_package_alone_loads_no_optional_dependency():
     code = "import sys, shortlist; sys.stdout.write(' '.join({name.split('.')[0] for name in sys.modules}))"
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert not HEAVY & set(run.stdout.split())
+    assert not HEAVY & set(run_python("-c", code).stdout.split())
 
 
 def test_source_files_stay_small_and_neither_print_nor_assert():

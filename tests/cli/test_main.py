@@ -1,10 +1,8 @@
 """The command line as a whole: quick help, tab completion, exit codes, and bugs that keep their traceback."""
 
 import io
-import subprocess
 import sys
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +14,8 @@ from shortlist.cli.options import FILE_SUFFIXES
 from shortlist.cli.predict import _FORMATS
 from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions
+from tests.python_process import run_python
 
-ROOT = Path(shortlist.__file__).parents[1]
 COMMANDS = sorted(make_parser()._subparsers._group_actions[0].choices)
 HEAVY = ("torch", "numpy", "numba", "scipy", "lightning", "rich", "yaml")
 
@@ -37,7 +35,7 @@ assert main(["--print-completion", "bash"]) == 0
 loaded = [name for name in {HEAVY!r} if name in sys.modules]
 sys.stderr.write(",".join(loaded))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = run_python("-c", code)
     assert done.stderr == ""
     assert f"shortlist {shortlist.__version__}\n" in done.stdout
     assert all(f"shortlist {name}" in done.stdout for name in COMMANDS)
@@ -130,5 +128,5 @@ def run(options):
 losses.run, sys.argv = run, ["shortlist", "losses"]
 sys.exit(main())
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = run_python("-c", code)
     assert done.stderr == "shortlist: DeprecationWarning: Old is now new.\n"

@@ -1,11 +1,7 @@
 """Random numbers depend on a seed and a purpose alone, in every process, order of dicts and platform."""
 
 import json
-import os
-import subprocess
-import sys
 from hashlib import blake2b
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,8 +24,8 @@ from shortlist.data import (
 )
 from shortlist.data.draws import Draws
 from shortlist.targets import to_multi_hot
+from tests.python_process import run_python
 
-ROOT = Path(__file__).parents[2]
 COUNT = 40_000
 
 
@@ -107,15 +103,7 @@ def test_every_procedure_gives_the_published_result():
 def test_another_process_and_another_order_of_dicts_give_the_same_results():
     # By path, for an installed package may bring a package `tests` of its own.
     code = "import json, runpy, sys; json.dump(runpy.run_path(sys.argv[1])['digests'](backwards=True), sys.stdout)"
-    run = subprocess.run(
-        [sys.executable, "-c", code, __file__],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": "12345"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(run.stdout) == PUBLISHED
+    assert json.loads(run_python("-c", code, __file__, PYTHONHASHSEED="12345").stdout) == PUBLISHED
 
 
 def test_global_seeds_play_no_part():

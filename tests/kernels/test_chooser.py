@@ -1,6 +1,5 @@
 """When a kernel is used: for plain float32 in memory, if numba can be imported."""
 
-import subprocess
 import sys
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 
 from shortlist.functional import lml, sparse_top
 from shortlist.kernels import chooser
-from tests.process_group import ROOT
+from tests.python_process import run_python
 
 
 def test_a_subclass_of_tensor_is_left_to_tensor_operations(fresh):
@@ -59,9 +58,7 @@ def test_a_tracer_is_not_given_memory_that_is_not_filled_yet(fresh):
 def test_a_numba_that_cannot_be_imported_is_as_none(tmp_path):
     (tmp_path / "numba.py").write_text("raise ImportError('made for another numpy')")
     code = "import torch, shortlist.functional as F; print(F.lml(torch.randn(8, 1000), 5).sum(-1).round().tolist())"
-    command, environment = [sys.executable, "-W", "error", "-c", code], {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    answer = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert answer.stdout.strip() == str([5.0] * 8), answer.stderr
+    assert run_python("-W", "error", "-c", code, PYTHONPATH=str(tmp_path)).stdout.strip() == str([5.0] * 8)
 
 
 def test_whatever_the_import_of_numba_raises_it_is_as_none(tmp_path, monkeypatch):

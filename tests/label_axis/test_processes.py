@@ -2,15 +2,14 @@
 
 import ast
 import functools
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
 from shortlist.tensors import is_dtensor
 from tests.label_axis import sharded_layers, sharded_rules
-from tests.process_group import ROOT, on_processes
+from tests.process_group import on_processes
+from tests.python_process import ROOT, run_python
 
 RULES = dict.fromkeys(sharded_rules.CASES | sharded_rules.RULES, sharded_rules.find_differences)
 LAYERS = dict.fromkeys(sharded_layers.CASES, sharded_layers.find_differences)
@@ -60,8 +59,7 @@ def test_what_is_no_tensor_is_not_sharded(thing):
 
 @pytest.mark.slow
 def test_a_million_labels_are_trained_on_two_processes():
-    command = [sys.executable, "examples/sharded_labels.py"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=True)
+    run = run_python("examples/sharded_labels.py")
     lines = [line.replace(",", "").split() for line in run.stdout.splitlines()]
     one, two = ([float(cell) for cell in line] for line in lines[1:3])
     assert [one[0], one[1], two[1]] == [1e6, 1, 2]

@@ -2,8 +2,6 @@
 
 import itertools
 import math
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import matplotlib.image
@@ -22,6 +20,7 @@ from shortlist.report import (
     draw_share,
 )
 from shortlist.report.chart_matplotlib import new_figure, save_figure
+from tests.python_process import run_python
 
 
 def gaussian(num_labels, dim, seed=0):
@@ -68,8 +67,7 @@ def test_importing_loads_no_matplotlib_and_drawing_chooses_no_backend():
         "draw_share(pathlib.Path(tempfile.mkdtemp()) / 'a.png', 10); "
         "sys.stdout.write(f\"{early} {'matplotlib.pyplot' in sys.modules}\")"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "False False"
+    assert run_python("-c", code).stdout == "False False"
 
 
 @pytest.mark.parametrize(("num_labels", "dim"), [(1, 1), (3, 2), (5, 3), (6, 4), (4, 4), (8, 2)])

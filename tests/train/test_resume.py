@@ -1,11 +1,8 @@
 """An interrupted run, however it was interrupted, continues to the same bits."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,24 +12,15 @@ import torch
 from shortlist.errors import InputError
 from shortlist.train import Fitted, SetClassifier, checkpoints, fit
 from shortlist.train.checkpoints import AtomicCheckpoints, run_fingerprint
+from tests.python_process import run_python
 from tests.train.interruptions import LONG, cut_short, equal, last, same
 from tests.train.killed_run import MOMENTS, OPTIONS, is_slow
 from tests.train.small_data import classes, quick, sparse, with_parts, with_value
 
-ROOT = Path(__file__).parents[2]
-
 
 def killed(folder: Path, which: str) -> tuple[Path, dict[str, int]]:
     """Folders of killed runs, and the signals that ended them."""
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.train.killed_run", str(folder), which],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return folder, json.loads(run.stdout)
+    return folder, json.loads(run_python("-m", "tests.train.killed_run", str(folder), which).stdout)
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,7 @@
 """A saved model predicts as before, in any process; a damaged or half-written folder is refused."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -22,10 +19,8 @@ from shortlist.sets import AverageK, TopK
 from shortlist.train import Fitted, evaluate, export_onnx, fit, load_model, save_model
 from shortlist.train.evaluation import model_scores
 from shortlist.train.inputs import prepare_inputs
+from tests.python_process import run_python
 from tests.train.small_data import KINDS, classes, features, label_sets, quick
-
-ROOT = Path(__file__).parents[2]
-
 
 HEADS = {
     "one head": {},
@@ -98,15 +93,7 @@ def test_another_process_loads_it_and_predicts_the_same_sets(folder, fitted, tmp
         "logits = saved.model(torch.from_numpy(numpy.load(sys.argv[2]))).detach(); "
         "numpy.savez(sys.argv[3], logits=logits, sets=saved.rule(logits))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(folder), str(tmp_path / "inputs.npy"), str(tmp_path / "out.npz")],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert not run.stdout
+    assert not run_python("-c", code, str(folder), str(tmp_path / "inputs.npy"), str(tmp_path / "out.npz")).stdout
     found = np.load(tmp_path / "out.npz")
     assert np.allclose(found["logits"], scores_of(fitted), atol=1e-6)
     assert np.array_equal(found["sets"], evaluate(fitted, classes()).rule(torch.from_numpy(found["logits"])))

@@ -3,8 +3,6 @@
 import inspect
 import itertools
 import math
-import subprocess
-import sys
 from hashlib import sha256
 
 import numpy as np
@@ -18,6 +16,7 @@ from shortlist.data.worlds.bayes import average_k_threshold
 from shortlist.data.worlds.expected_shares import expected_shares
 from shortlist.data.worlds.world import World, parts_in_order
 from shortlist.targets import to_multi_hot
+from tests.python_process import run_python
 
 MAKERS = {
     "AmbiguousWorld": lambda seed=0: AmbiguousWorld(4, (1, 4), dim=3, seed=seed),
@@ -115,8 +114,7 @@ def test_seeds_of_world_and_sample_both_matter(name):
 @every_world
 def test_another_process_draws_the_same_rows(name):
     code = "import runpy, sys; sys.stdout.write(runpy.run_path(sys.argv[1])['digest'](sys.argv[2], 2, 5))"
-    run = subprocess.run([sys.executable, "-c", code, __file__, name], capture_output=True, text=True, check=True)
-    assert run.stdout == digest(name, 2, 5)
+    assert run_python("-c", code, __file__, name).stdout == digest(name, 2, 5)
 
 
 @every_world

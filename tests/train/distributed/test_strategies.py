@@ -1,10 +1,7 @@
 """Whole runs in 2 and 4 processes, with all parameters in each or a part of them, come to what one process does."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +9,10 @@ import torch
 
 from shortlist.train import Fitted, fit
 from shortlist.train.checkpoints import AtomicCheckpoints
+from tests.python_process import run_python
 from tests.train.distributed.forked_runs import EPOCHS, KILLED, RUNS, own_size
 from tests.train.small_data import classes
 
-ROOT = Path(__file__).parents[3]
 WAYS = [
     pytest.param(name, world, strategy, marks=[pytest.mark.slow] * run.slow, id=f"{name}, {world} {strategy}")
     for name, run in RUNS.items()
@@ -24,14 +21,8 @@ WAYS = [
 
 
 def forked(folder: Path, which: str) -> tuple[Path, str]:
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.train.distributed.forked_runs", str(folder), which],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert (run.returncode, run.stderr) == (0, "")
+    run = run_python("-m", "tests.train.distributed.forked_runs", str(folder), which)
+    assert run.stderr == ""
     return folder, run.stdout
 
 
