@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from shortlist.cli.console import console, print_json, table, text
+from shortlist.cli.console import console, note, print_json, table, text
 from shortlist.cli.options import add_parser
 from shortlist.cli.run_options import DataOptions, RunOptions, TuningOptions, add_run_options, read_run_options
 from shortlist.comparison_document import Question
@@ -113,13 +113,14 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
     from shortlist.train.data_source import check_test_rows, describe_source, open_training_data
     from shortlist.train.evaluation import metric_names
 
-    dataset = open_training_data(data.data, format=data.format, reader=data.reader, seed=base.seed)
+    reading: dict[str, Any] = {"format": data.format, "reader": data.reader, "seed": base.seed}
+    dataset = open_training_data(data.data, **reading, multi_label=data.multi_label, tell=note)
     # Check before the work, which may take hours.
     metrics = metric_names(dataset, base.k)
     target = asked.target or metrics[0]
     if target not in metrics:
         raise InputError(f"--target must be one of {', '.join(metrics)}; got {target!r}.")
-    source = describe_source(dataset, data.data, format=data.format, reader=data.reader, seed=base.seed)
+    source = describe_source(dataset, data.data, **reading)
     with writing(asked.output), progress_bar("comparing", unit="runs", delay=0) as bar:
         check_test_rows(dataset, candidates.values(), name=data.data)
         comparison = compare(

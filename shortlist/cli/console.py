@@ -15,6 +15,11 @@ def print_json(content: Any) -> None:
     sys.stdout.write(json.dumps(content, indent=1) + "\n")
 
 
+def note(sentence: str) -> None:
+    """Print a remark on standard error, so that it is not taken for the result."""
+    sys.stderr.write(sentence + "\n")
+
+
 def console(*, wrap: bool = True) -> Any:
     """Return a console without automatic highlighting; without ``wrap``, the terminal wraps long lines."""
     return require("rich.console", extra="report").Console(highlight=False, soft_wrap=not wrap)

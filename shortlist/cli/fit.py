@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.console import console, print_json, table, text
+from shortlist.cli.console import console, note, print_json, table, text
 from shortlist.cli.options import add_parser
 from shortlist.cli.run_options import DataOptions, TuningOptions, add_run_options, read_run_options
 from shortlist.errors import InputError
@@ -81,8 +81,9 @@ def run(options: argparse.Namespace) -> int:
     if to.resume and not begun and not trial_file.is_file():
         raise InputError(f"`{to.output}` holds no run to resume.")
     seed = fit_options.seed
-    dataset = open_training_data(data.data, format=data.format, reader=data.reader, seed=seed)
-    source = describe_source(dataset, data.data, format=data.format, reader=data.reader, seed=seed)
+    reading: dict[str, Any] = {"format": data.format, "reader": data.reader, "seed": seed}
+    dataset = open_training_data(data.data, **reading, multi_label=data.multi_label, tell=note)
+    source = describe_source(dataset, data.data, **reading)
     with writing(to.output):
         check_test_rows(dataset, [fit_options], name=data.data)
         if trials:

@@ -28,11 +28,13 @@ class DataOptions:
         data: file or folder, or pubmed, digits or ambiguous.
         format: see `shortlist data formats`.
         reader: options of the reader.
+        multi_label: treat labels as sets even if every row has exactly one, which is its class otherwise.
     """
 
     data: str
     format: str | None = None
     reader: Mapping[str, Any] = field(default_factory=dict)
+    multi_label: bool = False
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from shortlist.predict.model_data import open_labelled, open_unlabelled, part_ro
 from shortlist.predict.scores import ScoreBlock, Scores, rows_per_block
 from shortlist.recipes import loss_class
 from shortlist.train import SavedModel, load_model
-from shortlist.train.data_source import saved_source
+from shortlist.train.data_source import saved_source, with_classes
 
 # Rows of a block; fewer for images, which take long, so that the progress moves.
 _ROWS, _IMAGES = 1024, 128
@@ -87,6 +87,7 @@ def open_model(
         numbers = torch.arange(len(dataset)) if part is None else part_rows(dataset, part, data)
         if not len(numbers):
             raise InputError(f"`{data}` holds no rows in the part {part!r}.")
+        dataset = with_classes(dataset) if source.one_class else dataset
         target = targets_by_name(dataset, numbers, saved, data=data, folder=str(folder))
         rows = rows_of(dataset, data, part=part)
     elif part is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from shortlist.data.opening import FORMATS, recognize_format
 from shortlist.data.reader_options import open_data, reader_values
 from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions
+from shortlist.targets import to_class_indices
 from shortlist.train.checkpoints import run_fingerprint
 from shortlist.train.fit import make_run
-from shortlist.train.inputs import check_rows
+from shortlist.train.inputs import check_rows, is_one_class
 from shortlist.train.saved_model import SavedModel
 
 _IMAGES_AT_ONCE = 16
@@ -33,6 +34,7 @@ class DataSource:
         columns: for a table, the input columns by the option that names them.
         digest: of labels, parts and inputs, which recognizes the same data.
         seed: of the parts that training drew because the data had none.
+        one_class: whether rows had one class each; None if unknown.
     """
 
     kind: str
@@ -41,14 +43,54 @@ class DataSource:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     digest: str | None = None
     seed: int = 0
+    one_class: bool | None = None
 
 
-def open_training_data(path: str, *, format: str | None, reader: Mapping[str, Any], seed: int) -> Dataset:
-    """Open the data to train on; if they have no parts, a tenth each is set aside for validation and test."""
+def open_training_data(
+    path: str,
+    *,
+    format: str | None,
+    reader: Mapping[str, Any],
+    seed: int,
+    multi_label: bool = False,
+    tell: Callable[[str], object] | None = None,
+) -> Dataset:
+    """Open the data to train on; if they have no parts, a tenth each is set aside for validation and test.
+
+    Args:
+        path, format, reader: what to read, and how.
+        seed: of the parts.
+        multi_label: whether labels remain sets if every row has exactly one; otherwise it becomes the row's class.
+        tell: called with a sentence if labels become classes.
+    """
     dataset = open_data(path, format=format, reader=reader)
     if not len(dataset):
         raise InputError(f"`{path}` holds no rows.")
-    return with_parts(dataset, seed=seed, data=path)
+    found = dataset if multi_label else with_classes(dataset)
+    if found is not dataset and tell is not None:
+        tell("Every row has exactly one label, which is taken as its class; --multi-label treats labels as sets.")
+    return with_parts(found, seed=seed, data=path)
+
+
+def with_classes(dataset: Dataset) -> Dataset:
+    """Return the dataset with class indices if every row has exactly one label, else the dataset itself.
+
+    Example:
+        >>> import torch
+        >>> from shortlist.data import Features
+        >>> lists = Dataset(Features(torch.zeros(2, 1)), torch.tensor([[2, -1], [0, -1]]), ("a", "b", "c"))
+        >>> with_classes(lists).targets
+        tensor([2, 0])
+    """
+    if is_one_class(dataset) or not len(dataset):
+        return dataset
+    try:
+        classes = to_class_indices(dataset.targets, dataset.num_labels)
+        clean = dataset.clean_targets
+        clean = None if clean is None else to_class_indices(clean, dataset.num_labels)
+    except ValueError:
+        return dataset
+    return replace(dataset, targets=classes, clean_targets=clean)
 
 
 def with_parts(dataset: Dataset, *, seed: int, data: str) -> Dataset:
@@ -103,6 +145,7 @@ def describe_source(
         "columns": input_columns(location, **reader) if name == "table" else {},
         "digest": run_fingerprint(dataset, FitOptions())["data"],
         "seed": seed,
+        "one_class": is_one_class(dataset),
     }
 
 
@@ -125,6 +168,7 @@ def saved_source(saved: SavedModel, folder: str | Path) -> DataSource:
             {str(role): tuple(map(str, names)) for role, names in content["columns"].items()},
             content["digest"],
             int(content["seed"]),
+            content.get("one_class"),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"`{file}` is damaged: its `source` is not what was written.") from error

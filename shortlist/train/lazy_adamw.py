@@ -90,10 +90,10 @@ class LazyAdamW(torch.optim.AdamW):
         state["row_square"].index_copy_(0, rows, square)
         state["step"].index_copy_(0, rows, steps)
         factors = -rate / ((square / (1 - beta2**steps)).sqrt() + group["eps"])
+        updated = parameter[rows]
         if group["weight_decay"]:
-            decay = self._missed_decay(parameter, rows, rate * group["weight_decay"])
-            parameter.index_copy_(0, rows, parameter[rows].mul_(_per_row(decay, parameter)))
-        parameter.index_add_(0, rows, (values * _per_row(factors, values)).to(parameter.dtype))
+            updated.mul_(_per_row(self._missed_decay(parameter, rows, rate * group["weight_decay"]), parameter))
+        parameter.index_copy_(0, rows, updated.addcmul_(values, _per_row(factors, values)))
 
     def _missed_decay(self, parameter: Tensor, rows: Tensor, decay: float) -> Tensor:
         """Return the factors by which rows catch up, the present step included."""

@@ -40,6 +40,18 @@ def test_a_model_is_trained_evaluated_and_saved_as_the_library_does(capsys, trai
     ]
 
 
+def test_one_label_per_row_is_a_class_and_the_command_says_so(capsys, training_files):
+    rows = [{"text": f"word{row % 3} and others", "labels": [f"label{row % 3}"]} for row in range(60)]
+    Path("lists.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    code, out, err = run(capsys, "lists.jsonl", *QUICK[:4], "--output", "model", "--json")
+    assert code == 0
+    assert err.startswith("Every row has exactly one label, which is taken as its class; --multi-label")
+    assert "top1_error" in json.loads(out)
+    code, out, err = run(capsys, "lists.jsonl", *QUICK[:4], "--output", "sets", "--json", "--multi-label")
+    assert (code, err) == (0, "")
+    assert "recall@1" in json.loads(out)
+
+
 def test_a_table_and_the_folder_are_printed(capsys, training_files):
     code, out, err = run(capsys, "parts.csv", *reader(split="part"), *QUICK, "--output", "[model]")
     assert (code, err) == (0, "")
