@@ -9,9 +9,10 @@ import torch
 from sklearn.metrics import average_precision_score
 
 from shortlist.errors import InputError
-from shortlist.recipes import loss_class
+from shortlist.recipes import LOSSES, loss_class
 from shortlist.train import evaluate, fit
 from shortlist.train.evaluation import metric_names, model_scores
+from shortlist.train.saved_model import load_model, save_model
 from tests.train.small_data import classes, label_sets, quick, with_value
 
 
@@ -44,6 +45,22 @@ def test_the_metrics_of_classes_are_those_of_the_scores(loss, k):
     assert found.values == pytest.approx(wanted, abs=1e-9)
     assert torch.equal(found.sizes, inside.sum(-1))
     assert found.sizes.dtype == torch.int64
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_training_evaluation_and_the_saved_rule_compare_rows_by_the_score_of_the_loss(loss, tmp_path):
+    data = classes()
+    fitted = fit(data, quick(loss=loss, k=2, epochs=1))
+    logits, truth = model_scores(fitted.model, data.part("val"), 7), data.part("val").true_targets
+    scores = shown(loss, logits).double()
+    ordered = scores.flatten().sort(descending=True).values
+    inside = scores > (ordered[2 * len(scores) - 1] + ordered[2 * len(scores)]) / 2
+    accuracy = float(inside.gather(-1, truth.unsqueeze(-1)).double().mean())
+    assert fitted.history[-1]["average2_accuracy"] == pytest.approx(accuracy, abs=1e-6)
+    found = evaluate(fitted, data, part="val")
+    assert 1 - found.values["average2_error"] == pytest.approx(accuracy, abs=1e-6)
+    save_model(fitted, tmp_path, rule=found.rule)
+    assert load_model(tmp_path).rule.link == loss_class(loss).link
 
 
 def test_the_metrics_of_sets_are_those_of_the_scores():
