@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from shortlist.comparison_document import ComparisonDocument, Trial, Tuning
@@ -80,7 +81,7 @@ def rate_panel(document: ComparisonDocument) -> Panel | None:
     metric = metric_title(monitors.pop()) if len(monitors) == 1 else "monitored metric"
     scores = [trial.score for _, _, tuning in tuned for trial in tuning.trials if trial.score is not None]
     percent = all(0 <= score <= 1 for score in scores)
-    y = Axis(metric, percent=percent, limits=_limits(scores))
+    y = Axis(metric, percent=percent)
     charts = {
         choice: (chart,) for level, choice in enumerate(_LEVELS) if (chart := _rate_chart(tuned, level, y)) is not None
     }
@@ -106,15 +107,17 @@ def _rate_chart(tuned: Sequence[Tuned], level: int, y: Axis) -> Chart | None:
             series.append(Series(name, "points", (x,), (chosen.score,), style, **look))
     if not series:
         return None
-    title = f"Score by learning rate, {listed(list(dict.fromkeys(lengths)), 'or')}"
-    diverged = [
+    notes = [f"Each trial: {listed(list(dict.fromkeys(lengths)), 'or')}."]
+    notes += [
         f"{name} diverges at {trial.learning_rate:g}."
         for _, name, tuning in tuned
         if level == 0
         for trial in _best_by_rate(_levels(tuning)[0]).values()
         if trial.score is None
     ]
-    return Chart(title, Axis("learning rate", scale="log"), y, tuple(series), note=" ".join(diverged))
+    y = replace(y, limits=_limits([score for each in series for score in each.y if score is not None]))
+    title = f"Score by learning rate, {_LEVELS[level]}"
+    return Chart(title, Axis("learning rate", scale="log"), y, tuple(series), note=" ".join(notes))
 
 
 def _about(tuned: Sequence[Tuned], metric: str) -> str:
@@ -122,7 +125,7 @@ def _about(tuned: Sequence[Tuned], metric: str) -> str:
     return (
         f"The {metric} on the validation rows in short trainings with each learning rate, at the better weight decay; "
         "test rows were not used. The large marker is the rate that was chosen, by the longest trials. A loss with a "
-        "flat line forgives a badly chosen rate. Within one point of its best are, in the first trials, "
+        "flat line forgives a badly chosen rate. Rates within one point of the best, in the first trials: "
         f"{'; '.join(ranges)}."
     )
 

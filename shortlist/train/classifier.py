@@ -16,6 +16,7 @@ from shortlist.data import Batch
 from shortlist.errors import InputError
 from shortlist.fit_options import SettledOptions
 from shortlist.nn import ClusterHead
+from shortlist.sets.scores import Link
 from shortlist.train.distributed.global_batch import batch_loss
 from shortlist.train.distributed.sharding import broadcast_buffers, shard
 from shortlist.train.evaluation import metric_values, update_metrics
@@ -45,10 +46,11 @@ class SetClassifier(LightningModule):
     """
 
     def __init__(
-        self, model: SetModel, loss: nn.Module, metrics: dict[str, Metric], options: SettledOptions, *, link: str
+        self, model: SetModel, loss: nn.Module, metrics: dict[str, Metric], options: SettledOptions, *, link: Link
     ) -> None:
         super().__init__()
-        self.model, self.loss, self.options, self.link = model, loss, options, link
+        self.model, self.loss, self.options = model, loss, options
+        self.link: Link = link
         # A list, because names of modules must not contain a dot, as in average2.5_accuracy.
         self.metric_names, self._metrics = tuple(metrics), nn.ModuleList(metrics.values())
         self.fingerprint: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from shortlist.errors import InputError
 from shortlist.metrics import AverageKAccuracy, MeanAveragePrecision, RankingMetrics, SetCoverage, SetSize, TopKAccuracy
 from shortlist.sets import AverageK
 from shortlist.sets.rule import Draw
-from shortlist.sets.scores import Link
+from shortlist.sets.scores import Link, apply_link
 from shortlist.train.inputs import is_one_class, row_batches
 
 _FAMILIES = ("recall", "precision", "f1", "ndcg")
@@ -155,19 +155,19 @@ def watched_metrics(*, one_class: bool, num_labels: int, k: float) -> dict[str, 
     return {"ranking": RankingMetrics(_ranking_sizes(k, num_labels))}
 
 
-def update_metrics(metrics: Mapping[str, Metric], logits: Tensor, target: Tensor, *, link: str) -> None:
+def update_metrics(metrics: Mapping[str, Metric], logits: Tensor, target: Tensor, *, link: Link) -> None:
     """Update all metrics with a batch.
 
     Args:
         metrics: of `watched_metrics`.
         logits: ``(B, n)``.
         target: labels in any form.
-        link: maps logits to scores that are comparable between rows, which an average size needs. A sigmoid keeps the
-            order of all logits, so it is not applied.
+        link: maps logits to scores that are comparable between rows, which an average size needs: the ones by which
+            the set rule makes its sets.
     """
     for metric in metrics.values():
-        compares_rows = isinstance(metric, AverageKAccuracy) and link == "softmax"
-        metric.update(logits.softmax(-1) if compares_rows else logits, target)
+        compares_rows = isinstance(metric, AverageKAccuracy)
+        metric.update(apply_link(logits, link) if compares_rows else logits, target)
 
 
 def metric_values(metrics: Mapping[str, Metric]) -> dict[str, float]:

@@ -26,12 +26,12 @@ def test_lines_are_the_better_decay_of_each_rate_and_the_chosen_rate_is_marked()
     assert lines["cross_entropy"].x == (0.0001, 0.0003, 0.001, 0.003, 0.01)
     assert lines["cross_entropy"].y == pytest.approx([0.788, 0.792, 0.796, 0.8, 0.796], abs=1e-5)
     assert lines["lml"].y[-1] is None
-    assert chart.note == "lml diverges at 0.01."
+    assert chart.note == "Each trial: 2 epochs of 600 rows. lml diverges at 0.01."
     marks = {series.name: (series.x, series.y[0]) for series in chart.series if series.kind == "points"}
     assert marks["lml"] == ((0.003,), pytest.approx(0.8, abs=1e-5))
     (last,) = panel.charts["last two"]
     assert [len(series.x) for series in last.series] == [1, 1], "one rate, and another was chosen"
-    assert "16 epochs of 600 rows" in last.title
+    assert last.note == "Each trial: 16 epochs of 600 rows."
     assert "cross_entropy: 0.0003 to 0.01 or more, a factor of 33; lml: 0.001 to 0.003, a factor of 3." in panel.about
 
 

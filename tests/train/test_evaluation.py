@@ -9,9 +9,11 @@ import torch
 from sklearn.metrics import average_precision_score
 
 from shortlist.errors import InputError
+from shortlist.metrics import AverageKAccuracy
 from shortlist.recipes import LOSSES, loss_class
+from shortlist.sets import AverageK
 from shortlist.train import evaluate, fit
-from shortlist.train.evaluation import metric_names, model_scores
+from shortlist.train.evaluation import metric_names, model_scores, update_metrics
 from shortlist.train.saved_model import load_model, save_model
 from tests.train.small_data import classes, label_sets, quick, with_value
 
@@ -61,6 +63,21 @@ def test_training_evaluation_and_the_saved_rule_compare_rows_by_the_score_of_the
     assert 1 - found.values["average2_error"] == pytest.approx(accuracy, abs=1e-6)
     save_model(fitted, tmp_path, rule=found.rule)
     assert load_model(tmp_path).rule.link == loss_class(loss).link
+
+
+@pytest.mark.parametrize("link", ["softmax", "sigmoid"])
+def test_the_monitor_makes_the_sets_of_the_rule(link):
+    # Rows of very different scales, for which softmax and sigmoid make different sets.
+    logits = torch.randn(300, 7, generator=torch.Generator().manual_seed(0)) * torch.linspace(0.1, 8, 300)[:, None] + 2
+    target, metric, covered = torch.arange(300) % 7, AverageKAccuracy(2), {}
+    for rows in torch.arange(300).split(64):
+        update_metrics({"average": metric}, logits[rows], target[rows], link=link)
+    for each in ("softmax", "sigmoid"):
+        rule = AverageK(2, link=each)
+        rule.fit(logits, from_logits=True)
+        covered[each] = float(rule(logits).gather(-1, target.unsqueeze(-1)).double().mean())
+    assert abs(covered["softmax"] - covered["sigmoid"]) > 0.02
+    assert float(metric.compute()) == pytest.approx(covered[link], abs=0.004)
 
 
 def test_the_metrics_of_sets_are_those_of_the_scores():
