@@ -14,8 +14,8 @@ ROWS, N = 6, 150
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
 LARGEST_K = {"smooth_topk_svm": 1}
 """Where the reference enumerates sets of k labels."""
-FEW_ROWS = {"warp": 2, "rml": 2}
-"""Where the reference ranks each pair of labels anew."""
+FEW_ROWS = {"warp": 2, "rml": 2, "plackett_luce": 3}
+"""Where the reference ranks each pair of labels anew, or integrates."""
 
 
 def batch(loss: Loss, generator: torch.Generator, scale: float) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ LIMITS = [None, (0.0, 1.0), (-2.0, 3.0)]
     limits=st.sampled_from(LIMITS),
     steps=st.sampled_from([2, 20, None]),
 )
-@settings(derandomize=True, deadline=None, max_examples=250)
+@settings(derandomize=True, deadline=None, max_examples=80)
 def test_the_exact_value_lies_between_the_bounds(seed, rows, bins, limits, steps):
     generator = torch.Generator().manual_seed(seed)
     scores = 2 * torch.randn(rows, 3, generator=generator, dtype=torch.float64)

