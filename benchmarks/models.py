@@ -38,7 +38,7 @@ from shortlist.data.target_rows import label_pairs
 from shortlist.metrics import RankingMetrics, TopKAccuracy
 from shortlist.recipes import loss_class
 from shortlist.sets import AverageK
-from shortlist.train import FitOptions, fit
+from shortlist.train import FitOptions, fit, tune
 from shortlist.train.evaluation import model_scores
 from shortlist.train.inputs import is_one_class, prepare_inputs
 
@@ -112,10 +112,14 @@ class Scores(NamedTuple):
     links: tuple[str | None, ...] = (None, "softmax")
 
 
-def shortlist_scores(data: Dataset, k: int, loss: str = "auto") -> Scores:
-    """Train with the defaults, or with another loss, and score the other parts."""
+def shortlist_scores(data: Dataset, k: int, loss: str = "auto", *, trials: int = 0) -> Scores:
+    """Train with the defaults, or with another loss, and score the other parts.
+
+    The training counts the ``trials`` in which learning rate and weight decay are found on the part ``val``, if any.
+    """
     start = time.process_time()
-    fitted = fit(data, FitOptions(loss=loss, k=k))
+    options = FitOptions(loss=loss, k=k)
+    fitted = fit(data, tune(data, options, trials=trials).options if trials else options)
     trained = time.process_time()
     prepared = prepare_inputs(data, fitted.plan)
     val, test = (model_scores(fitted.model, prepared.part(part), data.num_labels) for part in ("val", "test"))
@@ -239,7 +243,9 @@ def quick_part(data: Dataset) -> Dataset:
     return data.subset(torch.cat(chosen).sort().values)
 
 
-def compare(name: str, task: Task, data: Dataset, peers: str | None, progress: Progress) -> dict[str, Any]:
+def compare(
+    name: str, task: Task, data: Dataset, progress: Progress, *, peers: str | None, trials: int
+) -> dict[str, Any]:
     """All models on one dataset."""
     one_class = is_one_class(data)
     models: dict[str, Any] = {}
@@ -251,7 +257,7 @@ def compare(name: str, task: Task, data: Dataset, peers: str | None, progress: P
     for loss in ("auto", *LOSSES[one_class]):
         model = "shortlist" if loss == "auto" else f"shortlist, {loss}"
         next_is(model)
-        models[model] = measure(shortlist_scores(data, task.k, loss), data, task.k)
+        models[model] = measure(shortlist_scores(data, task.k, loss, trials=trials), data, task.k)
         progress.advance(bar)
     with TemporaryDirectory() as folder:
         inputs = write_inputs(data, Path(folder))
@@ -263,7 +269,7 @@ def compare(name: str, task: Task, data: Dataset, peers: str | None, progress: P
             progress.advance(bar)
     progress.remove_task(bar)
     rows = {part: len(data.part_rows(part)) for part in PARTS}
-    about = {"rows": rows, "labels": data.num_labels, "features": inputs.num_features, "k": task.k}
+    about = {"rows": rows, "labels": data.num_labels, "features": inputs.num_features, "k": task.k, "trials": trials}
     return {"name": name, **about, "one_class": one_class, "models": models}
 
 
@@ -274,6 +280,9 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--data-root", type=Path, required=True, help="folder of the datasets")
     parser.add_argument("--suite", choices=[*SUITES, "all"], default="all")
     parser.add_argument("--peers", help="interpreter of the environment of fastText, napkinXC and LibMultiLabel")
+    parser.add_argument(
+        "--tune", type=int, default=0, help="trials to find learning rate and weight decay, for each loss"
+    )
     parser.add_argument("--quick", action="store_true", help=f"at most {QUICK_ROWS['train']} training rows")
     parser.add_argument("--output", type=Path, default=RESULTS / "models.json", help="where results are written")
     chosen = parser.parse_args(words)
@@ -296,7 +305,8 @@ def main(words: Sequence[str] | None = None) -> None:
     with Progress(console=console, transient=True) as progress:
         for name, task in chosen.tasks.items():
             data = open_data(task.data, chosen.data_root, seed=0)
-            record = compare(name, task, quick_part(data) if chosen.quick else data, chosen.peers, progress)
+            data = quick_part(data) if chosen.quick else data
+            record = compare(name, task, data, progress, peers=chosen.peers, trials=chosen.tune)
             record |= {"quick": chosen.quick, "machine": machine(), "goals": goals(record)}
             met += [goal["met"] for goal in record["goals"] if goal["met"] is not None]
             before[name] = record
