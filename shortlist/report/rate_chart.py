@@ -124,8 +124,9 @@ def _about(tuned: Sequence[Tuned], metric: str) -> str:
     ranges = [f"{name}: {good_range(tuning) or 'none'}" for _, name, tuning in tuned]
     return (
         f"The {metric} on the validation rows in short trainings with each learning rate, at the better weight decay; "
-        "test rows were not used. The large marker is the rate that was chosen, by the longest trials. A loss with a "
-        "flat line forgives a badly chosen rate. Rates within one point of the best, in the first trials: "
+        "test rows were not used. The large marker is the rate that was chosen, by the longest trials. A loss whose "
+        "line stays near its top forgives a badly chosen rate; longer runs prefer somewhat lower rates than these. "
+        "Rates within one point of the best: "
         f"{'; '.join(ranges)}."
     )
 

@@ -2,7 +2,7 @@
 
 Every loss gets the same number of trials on the same rows. Three quarters of the rates or more form a fixed grid around
 the rate of the recipe. The others are chosen one after the other: beyond the grid while the best rate is at its edge,
-else next to the best. The first trials take an eighth of a full run, or less if there are many rows. Half of the rates
+else next to the best. The first trials take a quarter of a full run, or less if there are many rows. Half of the rates
 are tried again at half the length of a run. The best of these meets the recipe's own rate at full length, so that on
 small data tuning cannot lose on the validation rows.
 
@@ -39,8 +39,8 @@ from shortlist.typed_json import Record, decode, encode
 
 _FORMAT = "shortlist tuning"
 _VERSION = 1
-_LENGTHS = (1 / 8, 1 / 2, 1)
-# How many rows the longest trials may read in all their epochs. Twelve trials read five times as many.
+_LENGTHS = (1 / 4, 1 / 2, 1)
+# How many rows the longest trials may read in all their epochs. A search of twelve reads six to seven times as many.
 _MOST_PASSES = 40_000
 _MOST_VAL_ROWS = 5_000
 _FEWEST_ROWS = 64
@@ -213,9 +213,9 @@ def _rungs(rows: int, epochs: int) -> list[_Rung]:
 
     Example:
         >>> _rungs(1_000, 20)
-        [_Rung(rows=1000, epochs=2), _Rung(rows=1000, epochs=10), _Rung(rows=1000, epochs=20)]
-        >>> _rungs(10_000, 20)
-        [_Rung(rows=5000, epochs=1), _Rung(rows=10000, epochs=2), _Rung(rows=10000, epochs=4)]
+        [_Rung(rows=1000, epochs=5), _Rung(rows=1000, epochs=10), _Rung(rows=1000, epochs=20)]
+        >>> _rungs(20_000, 20)
+        [_Rung(rows=10000, epochs=1), _Rung(rows=20000, epochs=1), _Rung(rows=20000, epochs=2)]
     """
     passes = [length * min(rows * epochs, _MOST_PASSES) for length in _LENGTHS]
     return [

@@ -53,7 +53,7 @@ def test_the_best_rate_and_decay_are_found_by_fewer_and_longer_trials(trainings)
     found = tune(classes(), quick(epochs=32, batch_size=None))
     assert (found.options.learning_rate, found.options.weight_decay) == (3e-3, 1e-4)
     trials = found.tuning.trials
-    assert [trial.epochs for trial in trials] == [4] * 12 + [16] * 3 + [32] * 2
+    assert [trial.epochs for trial in trials] == [8] * 12 + [16] * 3 + [32] * 2
     assert rates(trials[:12]) == [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 2e-3]
     assert rates(trials[12:15]) == [3e-3, 2e-3, 1e-3], "short runs prefer high rates, so the lower ones go on"
     assert rates(trials[15:]) == [3e-3, 1e-3], "the recipe's own rate is in the final"
@@ -92,7 +92,7 @@ def test_only_training_and_validation_rows_are_used_and_few_of_many(trainings, m
     monkeypatch.setattr(tuning, "_MOST_VAL_ROWS", 30)
     tune(classes(2000), quick(epochs=1))
     assert all(parts["test"] == 0 and parts["val"] == 30 for parts in calls.parts)
-    assert sorted({parts["train"] for parts in calls.parts}) == [150, 600, 1200]
+    assert sorted({parts["train"] for parts in calls.parts}) == [300, 600, 1200]
 
 
 def test_a_rate_that_diverges_loses_and_all_that_diverge_are_an_error(trainings):
