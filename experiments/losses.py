@@ -29,6 +29,7 @@ from shortlist.evidence import (
     grows,
     tuned,
 )
+from shortlist.evidence.verdicts import OPEN
 from shortlist.functional import average_precision, f1_at_k, topk_accuracy
 from shortlist.recipes import loss_class
 from shortlist.report.chart import Axis, Chart, candidate_style
@@ -233,48 +234,57 @@ def decided(claim: Mapping[str, Any], runs: Runs, settings: Mapping[str, Any]) -
         settings: with the defaults of ``figure``, ``worth`` and ``within``.
     """
     name = claim.get("figure", claim.get("more", settings["figure"]))
-    unit = "labels" if name in _IN_LABELS else "points"
     conditions = claim.get("at", list(settings["conditions"]))
-    worth, within = (
-        claim.get(key, settings.get(key, default)) for key, default in (("worth", 0.002), ("within", 0.01))
-    )
-
-    def values(condition: str, candidate: str) -> list[float]:
-        return runs.figure(condition, candidate, name) or []
-
-    def within_condition(condition: str) -> Iterator[Finding]:
-        if "more" not in claim:
-            return _at(claim, lambda who: values(condition, who), worth, within, unit)
-        pair = [runs.figure(condition, claim["of"], claim[key]) or [] for key in ("more", "less")]
-        words = [f"{claim['of']}, {FIGURES[claim[key]].lower()}" for key in ("more", "less")]
-        return iter([beats(*pair, names=(words[0], words[1]), worth=worth, unit=unit)])
-
-    def at_each() -> Iterator[Finding]:
-        for condition in conditions:
-            for finding in within_condition(condition):
-                words = f"{condition}: {finding.why}" if len(settings["conditions"]) > 1 else finding.why
-                yield Finding(finding.verdict, words)
-
-    if "grows" not in claim:
-        return all_of(list(at_each()))
-    along = dict(zip(settings["conditions"], claim["along"], strict=True))
-    base = claim["over"]
-    return all_of(
-        [
-            grows(
-                {along[c]: differences(values(c, who), values(c, base)) for c in conditions},
-                name=f"{who} − {base}",
-                along=claim["axis"],
-                worth=worth,
-                unit=unit,
+    limits = {key: claim.get(key, settings.get(key, default)) for key, default in (("worth", 0.002), ("within", 0.01))}
+    unit = "labels" if name in _IN_LABELS else "points"
+    try:
+        if "grows" in claim:
+            along = dict(zip(settings["conditions"], claim["along"], strict=True))
+            return all_of(
+                _growths(claim, {along[each]: each for each in conditions}, runs, name, limits["worth"], unit)
             )
-            for who in _listed(claim["grows"])
-        ]
-    )
+        found = [(each, finding) for each in conditions for finding in _at(claim, each, runs, name, limits, unit)]
+    except _MissingError as error:
+        return Finding(OPEN, str(error))
+    if len(settings["conditions"]) == 1:
+        return all_of([finding for _, finding in found])
+    return all_of([Finding(finding.verdict, f"{condition}: {finding.why}") for condition, finding in found])
 
 
-def _at(claim: Mapping[str, Any], values: Any, worth: float, within: float, unit: str) -> Iterator[Finding]:
+class _MissingError(Exception):
+    """Some seed lacks a figure."""
+
+
+def _values(runs: Runs, condition: str, candidate: str, name: str) -> list[float]:
+    found = runs.figure(condition, candidate, name)
+    if found is None:
+        raise _MissingError(f"{condition}: some seed has no rows for {FIGURES[name].lower()}")
+    return found
+
+
+def _growths(
+    claim: Mapping[str, Any], conditions: Mapping[float, str], runs: Runs, name: str, worth: float, unit: str
+) -> list[Finding]:
+    """Whether the leads of candidates over another one grow."""
+    base, found = claim["over"], []
+    for who in _listed(claim["grows"]):
+        gaps = {
+            place: differences(_values(runs, condition, who, name), _values(runs, condition, base, name))
+            for place, condition in conditions.items()
+        }
+        found.append(grows(gaps, name=f"{who} − {base}", along=claim["axis"], worth=worth, unit=unit))
+    return found
+
+
+def _at(
+    claim: Mapping[str, Any], condition: str, runs: Runs, name: str, limits: Mapping[str, float], unit: str
+) -> Iterator[Finding]:
     """The verdicts of a claim in one condition."""
+
+    def values(who: str, figure: str = name) -> list[float]:
+        return _values(runs, condition, who, figure)
+
+    worth, within = limits["worth"], limits["within"]
     if "better" in claim:
         for one in _listed(claim["better"]):
             for other in _listed(claim["than"]):
@@ -286,6 +296,10 @@ def _at(claim: Mapping[str, Any], values: Any, worth: float, within: float, unit
         bound = [claim["below"] * value for value in values(claim["of"])]
         for who in _listed(claim["fails"]):
             yield beats(bound, values(who), names=(f"{claim['below']:g} × {claim['of']}", who), unit=unit)
+    elif "more" in claim:
+        more, less = claim["more"], claim["less"]
+        names = (FIGURES[more].lower(), FIGURES[less].lower())
+        yield beats(values(claim["of"], more), values(claim["of"], less), names=names, worth=worth, unit=unit)
     else:
         by_seed = zip(*(values(who) for who in claim["spread"]), strict=True)
         yield at_most([max(each) - min(each) for each in by_seed], within, name="largest difference", unit=unit)

@@ -100,6 +100,13 @@ def test_a_declared_claim_is_decided_in_every_condition(claim, headline):
     assert decided(claim, RUNS, SETTINGS).headline == headline
 
 
+def test_a_figure_that_some_seed_lacks_decides_nothing():
+    claim = {"better": "a", "than": "b", "figure": "few"}
+    found = decided(claim, RUNS, SETTINGS)
+    assert found.verdict == "not decidable"
+    assert found.why == "p = 0: some seed has no rows for average-k accuracy of few-shot classes"
+
+
 def test_a_trial_measures_sets_by_the_score_of_the_loss_and_what_was_memorized(tmp_path):
     root = write_data(tmp_path)
     settings = {**SETTINGS["trial"], "noise": 0.5, "seed": 0, "part": "test"}
