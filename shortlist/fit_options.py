@@ -131,8 +131,9 @@ class FitOptions:
         seed: seed for parameters, order, dropout, noise and augmentation.
         text: how text becomes sparse features: ``tfidf``, the TF-IDF of n-grams of words and characters, fitted on the
             training rows and saved with the model, or ``hashed`` words.
-        text_options: ngrams (consecutive words), characters (the shortest and the longest n-gram within words; empty
-            for none), num_features and min_count of tfidf; num_features and ngrams of hashed.
+        text_options: of tfidf ngrams (consecutive words, 2 by default), characters (the shortest and the longest n-gram
+            within words; by default 3 and 5 if texts have up to 30 words on average, else empty for none),
+            num_features (100,000 of either) and min_count (2); of hashed num_features (65,536) and ngrams (1).
         words: deprecated; the number of columns of hashed text.
     """
 

@@ -24,7 +24,7 @@ from shortlist.train.inputs import crop_flip
 from shortlist.train.label_clusters import candidate_loss
 from shortlist.train.lazy_adamw import LazyAdamW
 from shortlist.train.plan import SetModel
-from shortlist.train.sparse_layers import use_sparse_gradients
+from shortlist.train.sparse_layers import has_sparse_layers, use_sparse_gradients
 
 
 class DivergedError(InputError):
@@ -149,8 +149,10 @@ class SetClassifier(LightningModule):
         mixed = options.optimizer == "sgd" or len({type(p) for p in parameters}) > 1
         unfused = self.device_mesh is not None and mixed
         kernel: dict[str, Any] = {"foreach": False} if unfused else {"fused": True}
+        # Averaged over rows and labels, the gradients of rare words are often below AdamW's usual 1e-8.
+        eps = 1e-13 if has_sparse_layers(self.model) else 1e-8
         optimizer = (
-            LazyAdamW(parameters, lr=options.learning_rate, weight_decay=options.weight_decay, **kernel)
+            LazyAdamW(parameters, lr=options.learning_rate, weight_decay=options.weight_decay, eps=eps, **kernel)
             if options.optimizer == "adamw"
             else torch.optim.SGD(
                 parameters,

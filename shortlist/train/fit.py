@@ -46,6 +46,7 @@ from shortlist.train.inputs import (
 )
 from shortlist.train.label_clusters import check_cluster_run, cluster_labels
 from shortlist.train.plan import ModelPlan, SetModel, build_model, make_plan
+from shortlist.train.sparse_layers import has_sparse_layers
 from shortlist.train.starting_point import start_at_frequencies
 
 _KINDS = ("features", "sparse features", "images", "text")
@@ -173,6 +174,8 @@ def make_run(dataset: Dataset, options: FitOptions, *, data_name: str = "dataset
     plan = make_plan(dataset, options, loss=chosen.name)
     task = Task(dataset.num_labels, dataset.label_counts("train"), len(dataset.part_rows("train")), options.k)
     model = build_model(plan)
+    if options.strategy == "fsdp" and options.optimizer == "adamw" and has_sparse_layers(model):
+        raise InputError("`strategy` must be ddp for sparse features and text, whose updates are lazy; got 'fsdp'.")
     loss = make_loss(chosen.name, task, options.loss_options)
     if getattr(loss, "reduction", "mean") not in ("mean", "sum"):
         raise InputError(f"`loss_options` must have reduction 'mean' or 'sum'; got {loss.reduction!r}.")

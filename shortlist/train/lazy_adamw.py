@@ -45,7 +45,7 @@ class LazyAdamW(torch.optim.AdamW):
         self._caught_up: dict[Tensor, Tensor] = {}
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step."""
         loss = None
         if closure is not None:

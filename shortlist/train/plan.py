@@ -19,10 +19,13 @@ from shortlist.fit_options import FitOptions
 from shortlist.nn import TwoHead
 from shortlist.recipes import BOTTLENECK_WIDTH, current_name, loss_class, make_head
 from shortlist.train.encoders import MLP, DenseNet, Norm, Plain, SmallCNN, Standardised
-from shortlist.train.sparse_layers import Bag, SparseLinear, SparseRowsAsTheyAre
+from shortlist.train.sparse_layers import Bag, SparseLinear, UnitRows
 
 _HASHED_COLUMNS = 2**16
-_TFIDF: dict[str, Any] = {"num_features": 100_000, "ngrams": 2, "characters": (3, 5)}
+_TFIDF: dict[str, Any] = {"num_features": 100_000, "ngrams": 2}
+# In short texts each word counts, and so does what it shares with others; in long ones words say enough, and their
+# characters would multiply the cost.
+_CHARACTERS, _SHORT_TEXT = (3, 5), 30
 # Of new models; without them an encoder is built as in models that were saved before these options existed.
 _SPARSE_OPTIONS: dict[str, dict[str, Any]] = {"mlp": {"hidden": [256], "dropout": 0.3, "bag": False}}
 
@@ -158,7 +161,9 @@ def fit_words(dataset: Dataset, options: FitOptions) -> TextEncoder:
     try:
         if options.text == "hashed":
             return HashedWords(**{"num_features": _HASHED_COLUMNS, **given})
-        words = TfidfWords.fit(texts.batch(dataset.part_rows("train")), **{**_TFIDF, **given})
+        train = texts.batch(dataset.part_rows("train"))
+        short = sum(len(text.split()) for text in train) <= _SHORT_TEXT * len(train)
+        words = TfidfWords.fit(train, **{**_TFIDF, "characters": _CHARACTERS if short else (), **given})
     except (TypeError, ValueError) as error:
         raise InputError(f"`text_options` of {options.text!r}: {str(error).rstrip('.')}.") from error
     if not words.width:
@@ -210,7 +215,7 @@ def build_model(plan: ModelPlan, *, with_weights: bool = True) -> SetModel:
     size = encoder.out_features
     if not isinstance(size, int):
         raise TypeError(f"`encoder` {plan.encoder!r} must have an integer `out_features`; got {type(size).__name__}.")
-    if isinstance(encoder, SparseRowsAsTheyAre):
+    if isinstance(encoder, UnitRows):
         return SetModel(encoder, _sparse_head(plan))
     return SetModel(
         encoder, make_head(plan.head, size, plan.num_labels, loss=plan.loss, options=dict(plan.head_options))
@@ -229,7 +234,7 @@ def _sparse_head(plan: ModelPlan) -> nn.Module:
 
 
 def _linear(plan: ModelPlan) -> nn.Module:
-    return SparseRowsAsTheyAre(plan.shape[0]) if plan.kind == "sparse features" else _dense(plan)
+    return UnitRows(plan.shape[0]) if plan.kind == "sparse features" else _dense(plan)
 
 
 def _mlp(

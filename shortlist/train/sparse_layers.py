@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, embedding_bag
+from torch.nn.functional import embedding_bag
+
+from shortlist.data.target_rows import csr
 
 # Rows of unit length then give features of this deviation: small against what training adds to the vectors of the words
 # that occur, so a word that it rarely sees hardly changes a score.
@@ -45,13 +49,29 @@ class Bag(nn.Module):
         if self.vectors.sparse and torch.is_grad_enabled():
             # Each vector is looked up once, so the gradient has one row for it.
             used, columns = columns.unique(return_inverse=True)
-            vectors = embedding(used, vectors, sparse=True)
+            vectors = _UsedRows.apply(vectors, used)
         starts, weights = inputs.crow_indices()[:-1], inputs.values().to(vectors.dtype)
         return embedding_bag(columns, vectors, starts, mode="sum", per_sample_weights=weights)
 
 
-class SparseRowsAsTheyAre(nn.Module):
-    """The encoder of a model that is linear in sparse features: its head is a `SparseLinear`.
+class _UsedRows(torch.autograd.Function):
+    """Rows of a matrix, in ascending order; their gradient is a coalesced sparse tensor, so nobody needs to sort it."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.shape = matrix.shape
+        return matrix[rows]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (rows,) = ctx.saved_tensors
+        places = rows.unsqueeze(0)
+        return torch.sparse_coo_tensor(places, gradients[0], ctx.shape, is_coalesced=True, check_invariants=False), None
+
+
+class UnitRows(nn.Module):
+    """Sparse rows scaled to unit length, as a linear model needs them: its head is a `SparseLinear`.
 
     Args:
         width: number of columns.
@@ -62,8 +82,11 @@ class SparseRowsAsTheyAre(nn.Module):
         self.out_features = width
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the inputs."""
-        return inputs
+        """Map a sparse CSR batch ``(B, width)`` to another one; empty rows stay."""
+        crow, values = inputs.crow_indices(), inputs.values()
+        row = torch.repeat_interleave(torch.arange(len(inputs), device=values.device), crow.diff())
+        squares = values.new_zeros(len(inputs)).index_add_(0, row, values.square())
+        return csr(crow, inputs.col_indices(), values * squares.rsqrt()[row], inputs.shape[1])
 
 
 class SparseLinear(nn.Module):
@@ -97,6 +120,11 @@ class SparseLinear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map a sparse CSR batch ``(B, width)`` to logits ``(B, n)``."""
         return _WEIGHT_SCALE * self.columns(inputs) + self.bias
+
+
+def has_sparse_layers(model: nn.Module) -> bool:
+    """Return whether a model has a layer on sparse rows."""
+    return any(isinstance(module, Bag) for module in model.modules())
 
 
 def use_sparse_gradients(model: nn.Module) -> None:

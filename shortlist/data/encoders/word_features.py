@@ -44,7 +44,7 @@ class TfidfWords:
     terms: tuple[str, ...]
     pieces: tuple[str, ...]
     idf: np.ndarray
-    characters: tuple[int, ...] = ()
+    characters: tuple[int, int] | tuple[()] = ()
 
     @classmethod
     def fit(
@@ -98,7 +98,7 @@ class TfidfWords:
     @cached_property
     def _count_pieces(self) -> PieceCounter:
         index = {piece: column for column, piece in enumerate(self.pieces)}
-        return PieceCounter(index, (self.characters[0], self.characters[1]))
+        return PieceCounter(index, self.characters or (1, 1))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -218,8 +218,8 @@ def _texts(dataset: Dataset) -> Texts:
     return dataset.inputs
 
 
-def _character_lengths(characters: Sequence[int]) -> tuple[int, ...]:
-    lengths = tuple(characters) if isinstance(characters, Sequence) and not isinstance(characters, str) else ("?",)
+def _character_lengths(characters: Sequence[int]) -> tuple[int, int] | tuple[()]:
+    lengths: Any = tuple(characters) if isinstance(characters, Sequence) else (characters,)
     if lengths and (len(lengths) != 2 or any(type(n) is not int for n in lengths) or not 1 <= lengths[0] <= lengths[1]):
         raise InputError(f"`characters` must be empty or two ascending lengths of at least 1; got {characters!r}.")
     return lengths

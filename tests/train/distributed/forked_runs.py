@@ -67,7 +67,7 @@ RUNS = {
         images, quick(**{**SMALL, "encoder": "cnn", "encoder_options": {"width": 4}}), ((2, "fsdp"), (4, "fsdp")), True
     ),
     "half precision": Run(classes, quick(**{**SMALL, "precision": "bf16-mixed"}), ((2, "ddp"), (2, "fsdp")), True),
-    "bag": Run(texts, quick(**{**SMALL, "encoder": "bag", "encoder_options": {}}), ((4, "fsdp"),), True),
+    "bag": Run(texts, quick(**{**SMALL, "encoder": "bag", "encoder_options": {}}), ((2, "ddp"), (4, "ddp")), True),
     "bottleneck": Run(
         label_sets,
         quick(**{**SMALL, "loss": "lml_nll", "head": "bottleneck", "head_options": {"bottleneck": 3}}),
