@@ -108,12 +108,12 @@ def test_finished_runs_are_not_trained_again(trained, tmp_path):
 
 @pytest.mark.slow
 def test_parallel_runs_have_the_results_of_sequential_ones(tmp_path):
-    told = []
-    at_once = compare(classes(), WAYS, seeds=[0, 1], jobs=2, folder=tmp_path, progress=lambda *what: told.append(what))
-    in_turn = compare(classes(), WAYS, seeds=[0, 1])
-    assert at_once.runs == in_turn.runs
+    told, asked = [], {"seeds": [0, 1], "trials": 2}
+    at_once = compare(classes(), WAYS, **asked, jobs=2, folder=tmp_path, progress=lambda *what: told.append(what))
+    in_turn = compare(classes(), WAYS, **asked)
+    assert (at_once.runs, at_once.tunings) == (in_turn.runs, in_turn.tunings)
     assert [list(seeds) for seeds in at_once.runs.values()] == [[0, 1], [0, 1]]
-    assert [done for done, _, _ in told] == [0, 1, 2, 3, 4]
+    assert [done for done, _, _ in told] == [1, 1, 2, 3, 4, 5], "one search and four runs"
     assert len(list(tmp_path.glob("*/model.json"))) == 4
 
 
