@@ -51,7 +51,10 @@ RECIPES: dict[RecipeName, Recipe] = {
         },
         decays=(1e-4, 1e-1),
         # The vectors of words are rarely used, so each use must count; a few epochs are enough, and more overfit.
-        by_kind={kind: {"epochs": 5, "learning_rate": 5e-3} for kind in ("text", "sparse features")},
+        by_kind={
+            "text": {"epochs": 4, "batch_size": 256, "learning_rate": 5e-3},
+            "sparse features": {"epochs": 5, "learning_rate": 5e-3},
+        },
     ),
     # Networks that memorize their training rows, as in the papers on top-k and average-K losses.
     "paper": Recipe(
