@@ -120,7 +120,8 @@ def _contrast(
     total = total if over is None else over.sum(total)
     low_part = temperature * total.clamp(min=1).log()  # at least the largest itself, if there is one
     top, high_part = high
-    counted = ~(torch.minimum(low, top) <= -2 * bound_of(own.dtype))  # a NaN counts
+    # A NaN counts; maxima over processes may lose it, sums do not.
+    counted = ~(torch.minimum(low, top) <= -2 * bound_of(own.dtype)) | high_part.isnan() | low_part.isnan()
     # The highest negative minus the lowest positive first: a shift of all logits leaves it unchanged.
     value = torch.where(counted, (top + low) + (high_part + low_part), 0)
     return value, counted.to(own.dtype)
