@@ -111,7 +111,9 @@ def _check_name(what: str, known: Mapping[str, Any], name: str) -> None:
 def _made(what: str, name: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
-    except TypeError as error:
-        # Constructors check the names and types of their options, which come from the user.
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
+        # Constructors check the names, types and values of their options, which come from the user.
         reason = str(error).rstrip(".")
         raise InputError(f"`{what}` {name!r}: {reason}.") from error

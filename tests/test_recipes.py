@@ -181,7 +181,7 @@ def test_an_option_of_the_wrong_kind_is_one_sentence():
         make_head("bottleneck", 4, 9, loss="bce", options={"bottleneck": 2.5})
     with pytest.raises(ValueError, match=r"^`head` 'dft': .*'k'\.$"):
         make_head("dft", 4, 9, loss="bce")
-    with pytest.raises(ValueError, match=r"^`reduction` must be .* got 'average'\.$"):
+    with pytest.raises(ValueError, match=r"^`loss` 'lml_nll': `reduction` must be .* got 'average'\.$"):
         make_loss("lml_nll", task(), {"reduction": "average"})
     with pytest.raises(ValueError, match=r"^`loss` 'bce': .*'list'.*\.$"):
         make_loss("bce", task(), {"weight": [1.0, 2.0]})
