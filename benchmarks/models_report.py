@@ -79,7 +79,8 @@ def table(record: dict[str, Any]) -> Table:
     """One line per model, and one per goal."""
     rows = record["rows"]
     shape = f"{rows['train']:,} + {rows['val']:,} + {rows['test']:,} rows, {record['labels']:,} labels"
-    view = Table(title=f"{record['name']}: {shape}", title_justify="left")
+    tuned = f"; shortlist tuned in {record['trials']} trials" if record["trials"] else ""
+    view = Table(title=f"{record['name']}: {shape}{tuned}", title_justify="left")
     view.add_column("model")
     models = record["models"]
     columns = [name for name in COLUMNS if name in models[OURS]]
