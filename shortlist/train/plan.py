@@ -26,8 +26,8 @@ _TFIDF: dict[str, Any] = {"num_features": 100_000, "ngrams": 2}
 # In short texts each word counts, and so does what it shares with others; in long ones words say enough, and their
 # characters would multiply the cost.
 _CHARACTERS, _SHORT_TEXT = (3, 5), 30
-# Of new models; without them an encoder is built as in models that were saved before these options existed.
-_SPARSE_OPTIONS: dict[str, dict[str, Any]] = {"mlp": {"hidden": [256], "dropout": 0.3, "bag": False}}
+# Hidden units on sparse features: thousands of labels do not fit into a narrow layer.
+_NARROW, _WIDE, _MANY_LABELS = 256, 768, 2000
 
 
 class SetModel(nn.Module):
@@ -134,7 +134,10 @@ def make_plan(dataset: Dataset, options: FitOptions, *, loss: str) -> ModelPlan:
     chosen, chosen_options = options.encoder, options.encoder_options
     if kind == "sparse features":
         chosen = "mlp" if chosen == "auto" else chosen
-        chosen_options = {**_SPARSE_OPTIONS.get(chosen, {}), **chosen_options}
+        width = _WIDE if dataset.num_labels >= _MANY_LABELS else _NARROW
+        # Without these an encoder is built as in models that were saved before the options existed.
+        usual = {"hidden": [width], "dropout": 0.3, "bag": False} if chosen == "mlp" else {}
+        chosen_options = {**usual, **chosen_options}
     return ModelPlan(
         kind,
         shape,
