@@ -20,7 +20,7 @@ def checked(agrees: bool, why: str) -> Finding:
 
     Example:
         >>> checked(2 + 2 == 4, "2 + 2 = 4")
-        Finding(verdict='holds', why='2 + 2 = 4')
+        Finding(verdict='holds', why='2 + 2 = 4', parts=())
     """
     return Finding(HOLDS if agrees else FAILS, why)
 

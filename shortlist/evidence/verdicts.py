@@ -71,7 +71,7 @@ def beats(
 
     Example:
         >>> beats([0.84, 0.85, 0.86], [0.80, 0.82, 0.82], names=("lml", "softmax"))
-        Finding(verdict='holds', why='lml − softmax = +3.67 ± 1.43 points')
+        Finding(verdict='holds', why='lml − softmax = +3.67 ± 1.43 points', parts=())
     """
     gap = _paired(ours, other)
     low, high = _ends(gap)
@@ -125,7 +125,7 @@ def at_most(values: Sequence[float], bound: float, *, name: str, unit: str = "%"
 
     Example:
         >>> at_most([1.0, 1.1, 0.9], 1.5, name="ratio", unit="")
-        Finding(verdict='holds', why='ratio = 1.00 ± 0.25 (at most 1.5)')
+        Finding(verdict='holds', why='ratio = 1.00 ± 0.25 (at most 1.5)', parts=())
     """
     found = Interval.of(list(values))
     low, high = _ends(found)

@@ -207,7 +207,7 @@ EVALUATE = [
     ("cut --data parts.csv", "`cut/model.safetensors` "),
 ]
 CALIBRATE = [
-    ("logits.npy --rule top-k --k 2", "one of the arguments --logits --probabilities is required"),
+    ("logits.npy --rule top-k --k 2", "either --logits or --probabilities must say what the scores are."),
     ("logits.npy --logits --rule best", "argument --rule: invalid choice: 'best'"),
     ("logits.npy --logits --rule top-k", "--rule top-k needs --k."),
     ("logits.npy --logits --rule average-k --k inf", "k must be at most the number of labels, 4; got inf."),
