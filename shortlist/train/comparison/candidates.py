@@ -118,8 +118,10 @@ def compare(
     # Before text is hashed, because the recipe depends on the kind of the inputs.
     settled = {name: options.settled(dataset.inputs.kind) for name, options in candidates.items()}
     dataset = _encode_text_once(dataset, settled)
-    for options in settled.values():  # Before the work, which may take hours.
+    for name, options in settled.items():  # Before the work, which may take hours.
         make_run(dataset, options, data_name=data_name)
+        if audit and options.head == "clusters":
+            raise InputError(f"`audit` must be off for {name!r}: a head of clusters has no matrix of all labels.")
     check_rows(dataset, ("train", "val", part), name=data_name)
     to_tune = {name: tried_decays(options) for name, options in candidates.items() if options.learning_rate is None}
     searches = [

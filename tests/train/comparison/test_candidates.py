@@ -208,6 +208,12 @@ def test_a_candidate_that_does_not_fit_is_refused_before_the_others_are_trained(
         (WAYS, [1, 0, 1], {}, "`seeds` must differ; got [1, 0, 1]."),
         (WAYS, [0], {"jobs": 0}, "`jobs` must be at least 1; got 0."),
         ({1: quick()}, [0], {}, "`candidates` must have text as names; got 1."),
+        (
+            {"tree": quick(head="clusters")},
+            [0],
+            {"audit": True},
+            "`audit` must be off for 'tree': a head of clusters has no matrix of all labels.",
+        ),
         (WAYS, [0], {"part": "zzz"}, "`dataset` must have a part 'zzz'; it has train, val, test."),
     ],
 )
