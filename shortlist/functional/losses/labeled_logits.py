@@ -243,7 +243,10 @@ def split(x: Tensor, labels: Labels) -> tuple[Tensor, Tensor]:
     Returns:
         ``x`` with -inf for every label that is present or unknown, and the entries' logits, 0 for unknown ones.
     """
-    return without_entries(x, labels), own_logits(x, labels)
+    if labels.is_dense:
+        return without_entries(x, labels), own_logits(x, labels)
+    rest, own = _Split.run(x, labels.indices, labels.listed, -math.inf)
+    return rest, without_unknown_entries(own, labels)
 
 
 def without_entries(x: Tensor, labels: Labels) -> Tensor:
@@ -266,7 +269,7 @@ def without_unknown(x: Tensor, labels: Labels) -> Tensor:
 
 def hide(x: Tensor, indices: Tensor, hidden: Tensor | None) -> Tensor:
     """``x`` ``(rows, n)`` with -inf at those ``indices`` ``(m,)`` of its flattened rows that are ``hidden``, or all."""
-    return _Hide.run(x, indices, hidden, -math.inf)
+    return _Split.run(x, indices, hidden, -math.inf)[0]
 
 
 def add_at(x: Tensor, labels: Labels, terms: Tensor) -> Tensor:
@@ -290,28 +293,38 @@ def hidden_and_own(x: Tensor, indices: Tensor, hidden: Tensor | None, fill: floa
     return rest.view(x.shape), own
 
 
-class _Hide(RowFunction):
-    """``x, indices, hidden -> x`` with -inf; linear in x but for the -inf, so that its derivatives are alike, with 0.
+class _Split(RowFunction):
+    """``x, indices, hidden, fill -> rest, own``, as `hidden_and_own`; linear in x but for the fill.
 
-    Plain indexing has the same value, but would give a place that padding repeats several gradients.
+    Plain indexing has the same values, but would give a place that padding repeats several gradients.
     """
 
     @staticmethod
-    def forward(x: Tensor, indices: Tensor, hidden: Tensor | None, fill: float) -> Tensor:
-        return hidden_and_own(x, indices, hidden, fill)[0]
+    def forward(x: Tensor, indices: Tensor, hidden: Tensor | None, fill: float) -> tuple[Tensor, Tensor]:
+        return hidden_and_own(x, indices, hidden, fill)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.shape = inputs[0].shape
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*inputs[1:3])
         ctx.save_for_forward(*inputs[1:3])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return _Hide.run(gradient, *ctx.saved_tensors, 0.0), None, None, None
+    def backward(ctx: Any, gradient: Tensor | None, to_own: Tensor | None) -> tuple[Tensor | None, None, None, None]:
+        indices, hidden = ctx.saved_tensors
+        to_x = None if gradient is None else _Split.run(gradient, indices, hidden, 0.0)[0]
+        if to_own is not None:
+            flat = to_own.new_zeros(ctx.shape) if to_x is None else to_x
+            flat = flat.flatten(-2)
+            again = torch.is_grad_enabled()
+            flat = flat.scatter_add(-1, indices, to_own) if again else flat.scatter_add_(-1, indices, to_own)
+            to_x = flat.view(ctx.shape)
+        return to_x, None, None, None
 
     @staticmethod
-    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> Tensor:
-        return _Hide.run(x_tangent, *ctx.saved_tensors, 0.0)
+    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor, Tensor]:
+        return _Split.run(x_tangent, *ctx.saved_tensors, 0.0)
 
 
 def check_reduction(reduction: str) -> None:
