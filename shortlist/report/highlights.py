@@ -177,7 +177,10 @@ def loss_sentence(document: ComparisonDocument) -> str | None:
     usual, metric = shown_name(document.baseline), metric_title(document.target)
     if not better:
         reason = f"{listed(rivals, 'and')} {'is' if len(rivals) == 1 else 'are'} not significantly better"
-        return f"{usual} is enough, with {_value(document, document.baseline)} {metric}: {reason}."
+        value = f"{_value(document, document.baseline)} {metric}"
+        if len(_same_model(document)) < len(document.candidates):  # Another model may be much better.
+            return f"with the same model, {reason} than {usual} ({value})."
+        return f"{usual} is enough, with {value}: {reason}."
     gains = listed([f"{shown_name(name)} ({_difference(document, name)})" for name in better], "and")
     sentence = f"better than {usual} ({_value(document, document.baseline)} {metric}): {gains}."
     others = [name for name in _same_model(document) if name != document.baseline and name not in rivals]

@@ -60,6 +60,15 @@ def test_the_usual_loss_is_enough_unless_another_is_significantly_better():
     assert "lml" not in (loss_sentence(content) or "")
 
 
+def test_beside_other_models_the_usual_loss_is_only_compared_within_its_own():
+    content = comparison(seeds=3, baseline="cross_entropy", names=("cross_entropy", "lml", "svm"))
+    other = replace(content.candidates["svm"], options={**content.candidates["svm"].options, "head": "dft"})
+    content = replace(content, candidates={**content.candidates, "svm": other})
+    assert loss_sentence(content) == (
+        "with the same model, lml is not significantly better than cross_entropy (10.0% average-3 error)."
+    )
+
+
 def test_a_gain_is_no_gain_with_one_seed_or_an_interval_that_contains_0():
     content = comparison(seeds=3, baseline="cross_entropy")
     for width in (None, 0.06):
