@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from fractions import Fraction
 from numbers import Integral, Real
@@ -24,9 +25,20 @@ def wide(x: Tensor) -> torch.dtype:
     return torch.float32 if x.device.type == "mps" else torch.float64
 
 
+def on_accelerator(x: Tensor) -> bool:
+    """Whether ``x`` takes the code for accelerators, which never reads a value back to the host.
+
+    ``SHORTLIST_KERNELS=device`` and ``SHORTLIST_KERNELS=triton`` make CPU tensors take it, too, so that it can be
+    tested without an accelerator: as tensor operations, or as Triton kernels under ``TRITON_INTERPRET=1``.
+    """
+    if x.device.type != "cpu":
+        return True
+    return not torch.compiler.is_compiling() and os.environ.get("SHORTLIST_KERNELS") in ("device", "triton")
+
+
 def may_look(x: Tensor) -> bool:
     """Whether control flow may depend on values of ``x`` at no cost: on the CPU, and not while compiling."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    return not torch.compiler.is_compiling() and not on_accelerator(x)
 
 
 def is_plain(x: Tensor) -> bool:

@@ -17,6 +17,7 @@ from shortlist.functional.autograd import (
     projection_tangent,
     save_projection,
 )
+from shortlist.kernels.chooser import fixed_steps
 from shortlist.label_axis.axis import row_blocks
 from shortlist.label_axis.rows import as_rows, flat_rows
 from shortlist.tensors import at_most_finite, check_logits, check_temperature, log_sigmoid, wide
@@ -69,7 +70,7 @@ class _ConstrainedSoftmax(RowFunction):
         k = k.expand(*x.shape[:-1], 1)
         if x.numel() == 0:
             return x.clone()
-        if x.device.type != "cpu" or torch.compiler.is_exporting():
+        if fixed_steps(x):
             return _capped(x, *_exact(x, k, temperature), temperature)
         return (_project_op if torch.compiler.is_compiling() else _project_cpu)(x, k, temperature)
 

@@ -22,7 +22,7 @@ from shortlist.functional.autograd import (
 from shortlist.functional.lml_exact import exact_dual
 from shortlist.functional.lml_solver import Dual, solve_lml
 from shortlist.kernels import projections as kernels
-from shortlist.kernels.chooser import use_kernel, use_kernel_backward
+from shortlist.kernels.chooser import fixed_steps, use_kernel, use_kernel_backward
 from shortlist.label_axis.axis import HeldLabels, row_blocks
 from shortlist.label_axis.linear_blocks import LinearBlocks
 from shortlist.label_axis.once_differentiable import once_differentiable
@@ -175,7 +175,7 @@ def solve_root(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor
     k = k.expand(*x.shape[:-1], 1)
     if x.numel() == 0:
         return torch.zeros_like(k), torch.full_like(k, -math.inf)
-    if x.device.type != "cpu" or torch.compiler.is_exporting():
+    if fixed_steps(x):
         return exact_dual(x, k, temperature)
     return (_root_op if torch.compiler.is_compiling() else _root_cpu)(x, k, temperature)
 
@@ -241,7 +241,7 @@ class _LML(RowFunction):
     def forward(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards | None) -> Tensor:
         if shards is not None:
             return log_odds(x, *_sharded_root(x, k, temperature, shards), temperature).sigmoid()
-        if x.numel() == 0 or x.device.type != "cpu" or torch.compiler.is_exporting():
+        if x.numel() == 0 or fixed_steps(x):
             return log_odds(x, *solve_root(x, k, temperature), temperature).sigmoid()
         return (_project_op if torch.compiler.is_compiling() else _project)(x, k, temperature)
 

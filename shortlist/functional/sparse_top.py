@@ -16,7 +16,7 @@ from shortlist.functional.autograd import (
 )
 from shortlist.functional.sparse_top_solver import exact_threshold, solve_sparse_top
 from shortlist.kernels import projections as kernels
-from shortlist.kernels.chooser import use_kernel, use_kernel_backward
+from shortlist.kernels.chooser import fixed_steps, use_kernel, use_kernel_backward
 from shortlist.label_axis.axis import HeldLabels, row_blocks
 from shortlist.label_axis.processes import ProcessShards
 from shortlist.label_axis.rows import as_rows, flat_rows
@@ -89,7 +89,7 @@ def project_sparse_top(x: Tensor, k: Tensor, temperature: float) -> Tensor:
     """Sparse-top of ``x`` ``(..., n)`` with ``k`` broadcastable to ``(..., 1)``, without derivatives."""
     if x.numel() == 0:
         return x.clone()
-    if x.device.type != "cpu" or torch.compiler.is_exporting():
+    if fixed_steps(x):
         return exact_threshold(x, k.expand(*x.shape[:-1], 1), temperature).project(x, temperature)
     return (_project_op if torch.compiler.is_compiling() else _project_cpu)(x, k, temperature)
 

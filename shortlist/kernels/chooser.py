@@ -1,4 +1,8 @@
-"""The single place that decides whether to use a kernel, and optional compilation by numba."""
+"""The single place that decides whether to use a kernel: numba on the CPU, Triton on accelerators.
+
+``SHORTLIST_KERNELS=off`` disables both, for comparison. Tensors on an accelerator without a kernel take tensor
+operations with a fixed number of steps, which exporters take as well.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from shortlist.tensors import is_plain
+from shortlist.tensors import HALF, is_plain, on_accelerator
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -61,10 +65,10 @@ _MODERATE = 1e12
 
 
 def use_kernel(scale: float, x: Tensor, *others: Tensor) -> bool:
-    """Whether a kernel supports the logits ``x`` and the tensors passed with them.
+    """Whether a numba kernel supports the logits ``x`` and the tensors passed with them.
 
-    Kernels need plain float32 tensors on the CPU: no tensor subclasses, no ``torch.func`` transforms, no compilation or
-    tracing. Set ``SHORTLIST_KERNELS=off`` in the environment to disable kernels for comparison.
+    These kernels need plain float32 tensors on the CPU: no tensor subclasses, no ``torch.func`` transforms, no
+    compilation or tracing.
 
     Args:
         scale: the temperature, or the scale of the noise.
@@ -77,8 +81,8 @@ def use_kernel(scale: float, x: Tensor, *others: Tensor) -> bool:
         and 1 / _MODERATE < scale < _MODERATE
         and all(_is_memory(tensor) for tensor in (x, *others))
         and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-        and torch._C._len_torch_dispatch_stack() == 0
+        and not _under_modes()
+        and not on_accelerator(x)
         and os.environ.get("SHORTLIST_KERNELS") != "off"
         and can_compile()
     )
@@ -87,6 +91,57 @@ def use_kernel(scale: float, x: Tensor, *others: Tensor) -> bool:
 def use_kernel_backward(scale: float, x: Tensor, gradient: Tensor) -> bool:
     """The same for a backward pass, where no kernel is used if the gradient itself may be differentiated."""
     return not torch.is_grad_enabled() and is_plain(gradient) and use_kernel(scale, x, gradient)
+
+
+def fixed_steps(x: Tensor) -> bool:
+    """Whether control flow must not depend on values: on accelerators, and while exporting."""
+    return on_accelerator(x) or torch.compiler.is_exporting()
+
+
+def use_triton(scale: float, x: Tensor, *others: Tensor) -> bool:
+    """Whether a Triton kernel supports the logits ``x`` and the tensors passed with them, compiling or not.
+
+    These kernels need plain tensors on a CUDA, ROCm or XPU device, with logits of float32 or half precision. While
+    compiling, call them through an operator of `torch.library`.
+
+    Args:
+        scale: the temperature, or the scale of the noise.
+        x: the logits, or a tensor of their shape.
+        others: other arguments of the kernel.
+    """
+    choice = "on" if torch.compiler.is_compiling() else os.environ.get("SHORTLIST_KERNELS", "on")
+    return (
+        (choice == "triton" or (choice == "on" and x.device.type in ("cuda", "xpu")))
+        and (x.dtype == torch.float32 or x.dtype in HALF)
+        and x.numel() > 0
+        and 1 / _MODERATE < scale < _MODERATE
+        and not torch.compiler.is_exporting()
+        and all(type(tensor) in (Tensor, Parameter) and tensor.device == x.device for tensor in (x, *others))
+        and (torch.compiler.is_compiling() or not _under_modes())
+        and has_triton()
+    )
+
+
+def use_triton_backward(scale: float, x: Tensor, gradient: Tensor) -> bool:
+    """The same for a backward pass, where no kernel is used if the gradient itself may be differentiated."""
+    return not torch.is_grad_enabled() and use_triton(scale, x, gradient)
+
+
+@functools.cache
+def has_triton() -> bool:
+    """Whether Triton is installed and can be imported."""
+    if importlib.util.find_spec("triton") is None:
+        return False
+    try:
+        importlib.import_module("triton")
+    except Exception:  # a build for another driver or torch can raise anything
+        return False
+    return True
+
+
+def _under_modes() -> bool:
+    """Whether a ``torch.func`` transform or a tracer sees the operations."""
+    return torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack() > 0
 
 
 def _is_memory(x: Tensor) -> bool:

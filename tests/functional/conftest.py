@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from shortlist.kernels import chooser
+from tests.functional.paths import CHOICES
 
 
 @pytest.fixture(autouse=True)
@@ -13,12 +14,12 @@ def _kernels_for_small_inputs(monkeypatch):
 
 @pytest.fixture
 def dtype(request, monkeypatch) -> torch.dtype:
-    """The dtype of a path such as ``"float32-tensors"``, on which kernels are off; see `tests.functional.paths`."""
+    """The dtype of a path such as ``"float32-tensors"``; see `tests.functional.paths`."""
     name, _, path = request.param.partition("-")
-    monkeypatch.setenv("SHORTLIST_KERNELS", "off" if path == "tensors" else "on")
+    monkeypatch.setenv("SHORTLIST_KERNELS", CHOICES.get(path, "on"))
     return getattr(torch, name)
 
 
-@pytest.fixture(params=["kernels", "tensors"])
-def _both_paths(request, monkeypatch) -> None:
-    monkeypatch.setenv("SHORTLIST_KERNELS", "off" if request.param == "tensors" else "on")
+@pytest.fixture(params=list(CHOICES))
+def _every_path(request, monkeypatch) -> None:
+    monkeypatch.setenv("SHORTLIST_KERNELS", CHOICES[request.param])

@@ -1,15 +1,21 @@
-"""The code that computes an operator: kernels in float32 where numba is installed, otherwise tensor operations."""
+"""The code that computes an operator.
+
+In float32: numba kernels, the tensor operations of the CPU, those of accelerators, and Triton kernels (interpreted).
+"""
 
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-PATHS = ["float32-kernels", "float32-tensors", "float64"]
+PATHS = ["float32-kernels", "float32-tensors", "float32-device", "float32-triton", "float64"]
+CHOICES = {"kernels": "on", "tensors": "off", "device": "device", "triton": "triton"}
+"""The value of SHORTLIST_KERNELS that takes each path."""
+
 HALVES = ["float16", "bfloat16"]
 
 each_path = pytest.mark.parametrize("dtype", PATHS, indirect=True)
-both_paths = pytest.mark.usefixtures("_both_paths")
+every_path = pytest.mark.usefixtures("_every_path")
 """For tests in float32 alone."""
 
 

@@ -12,7 +12,7 @@ from torch.func import vmap
 
 from shortlist.functional import kth_largest, noised_kth_largest
 from tests import reference
-from tests.functional.paths import both_paths
+from tests.functional.paths import every_path
 
 INF = math.inf
 quick = settings(derandomize=True, deadline=None, max_examples=40)
@@ -123,7 +123,7 @@ def test_any_axis_may_hold_the_labels(fresh):
     assert noised_kth_largest(x, 2, dim=1).shape == (2, 3)
 
 
-@both_paths
+@every_path
 @pytest.mark.parametrize("n", [20, 5000])
 def test_a_generator_makes_the_noise_reproducible_and_the_default_follows_the_global_seed(n, fresh):
     x = torch.randn(3, n, generator=fresh)
@@ -141,7 +141,7 @@ def test_a_generator_makes_the_noise_reproducible_and_the_default_follows_the_gl
         assert not torch.equal(first, second)
 
 
-@both_paths
+@every_path
 @pytest.mark.parametrize("samples", [1, 4, 10])
 def test_drawn_gradients_are_shares_of_the_samples(samples, fresh):
     for n in (6, 3000):
@@ -240,7 +240,7 @@ def test_the_draw_does_not_depend_on_the_other_rows(fresh, monkeypatch):
     assert torch.equal(together[:7], alone)
 
 
-@both_paths
+@every_path
 def test_absent_labels_are_never_the_kth_and_certain_ones_are_passed_over(fresh):
     x = torch.randn(4, 200, generator=fresh)
     x[0, ::2], x[1, :2], x[2, 3:] = -INF, INF, -INF
@@ -252,7 +252,7 @@ def test_absent_labels_are_never_the_kth_and_certain_ones_are_passed_over(fresh)
     assert (slope[2, 3:] == 0).all()
 
 
-@both_paths
+@every_path
 @pytest.mark.parametrize("offset", [1e30, -1e30, 3e38])
 def test_logits_far_apart_leave_the_noise_to_those_that_are_near(offset, fresh):
     """A giant, or labels far below, are no rivals: what is left has the law of the rest."""

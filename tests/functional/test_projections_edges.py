@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.contracts import BY_NAME, EXACTLY_K, PER_LABEL, PROJECTIONS, WITH_K, Projection
-from tests.functional.paths import both_paths, on_each_path
+from tests.functional.paths import every_path, on_each_path
 
 INF, NAN = math.inf, math.nan
 AT_MOST_K = [projection for projection in WITH_K if projection.budget]
@@ -47,7 +47,7 @@ def test_one_of_no_labels_is_refused(projection):
         projection(torch.zeros(3, 0), 1)
 
 
-@both_paths
+@every_path
 @pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
 def test_a_single_label_gets_all_of_k(projection):
     for logit in (0.0, 1e4, -1e4, 3e38):
@@ -56,7 +56,7 @@ def test_a_single_label_gets_all_of_k(projection):
             assert torch.allclose(probs, torch.tensor([[float(projection.wanted(k))]]), atol=1e-6)
 
 
-@both_paths
+@every_path
 @pytest.mark.parametrize("projection", NOT_BUDGETS, ids=str)
 def test_no_k_takes_none_and_k_of_n_takes_all(projection, fresh):
     logits = 30 * torch.randn(4, 7, generator=fresh)
@@ -65,7 +65,7 @@ def test_no_k_takes_none_and_k_of_n_takes_all(projection, fresh):
     assert (everything == (INF if projection.is_dual else 0 if projection.is_log else 1)).all()
 
 
-@both_paths
+@every_path
 @each_per_label
 def test_where_no_more_than_k_are_present_each_is_taken(projection):
     logits = torch.tensor([[2.0, -INF, 3.0, -INF], [-INF] * 4, [1.0, -INF, -INF, -INF]])
@@ -101,7 +101,7 @@ def test_what_a_mask_hides_does_not_matter(projection, fresh):
     assert equal(projection(spoiled, 2, mask=mask), projection(logits, 2, mask=mask))
 
 
-@both_paths
+@every_path
 @pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
 def test_certain_labels_are_taken_and_the_rest_share_what_is_left(projection):
     rest = torch.tensor([0.4, -1.0, 2.0, 0.1])
@@ -115,7 +115,7 @@ def test_certain_labels_are_taken_and_the_rest_share_what_is_left(projection):
         assert torch.allclose(probs[1:], projection.probs(rest, k - 1), atol=1e-6)
 
 
-@both_paths
+@every_path
 @pytest.mark.parametrize("k", [0.5, 1, 2])
 @each_per_label
 def test_more_certain_labels_than_k_share_it_equally(projection, k):
@@ -124,7 +124,7 @@ def test_more_certain_labels_than_k_share_it_equally(projection, k):
     assert torch.allclose(projection.probs(logits, k), expected, atol=1e-6)
 
 
-@both_paths
+@every_path
 @pytest.mark.parametrize("bad", [NAN, -NAN])
 @each_projection
 def test_nan_spoils_its_own_row_and_no_other(projection, bad, fresh):
@@ -137,7 +137,7 @@ def test_nan_spoils_its_own_row_and_no_other(projection, bad, fresh):
         assert torch.allclose(result[row], projection(logits[row], 3), rtol=2e-6, atol=1e-7)
 
 
-@both_paths
+@every_path
 @pytest.mark.parametrize("projection", NOT_BUDGETS, ids=str)
 def test_a_k_outside_its_range_spoils_its_own_row_and_no_other(projection, fresh):
     logits = torch.randn(6, 9, generator=fresh)
@@ -147,7 +147,7 @@ def test_a_k_outside_its_range_spoils_its_own_row_and_no_other(projection, fresh
     assert torch.allclose(result[[0, 5]], projection(logits[[0, 5]], k[[0, 5]]), rtol=1e-6, atol=1e-6)
 
 
-@both_paths
+@every_path
 @pytest.mark.parametrize("projection", AT_MOST_K, ids=str)
 def test_a_budget_of_more_than_all_is_no_constraint(projection, fresh):
     logits = torch.randn(3, 9, generator=fresh)

@@ -9,7 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from shortlist.functional import lml, log_lml
 from tests.contracts import BY_NAME, EXACTLY_K, PER_LABEL, PROJECTIONS, WITH_K, Projection
-from tests.functional.paths import HALVES, PATHS, both_paths, each_path, on_each_path
+from tests.functional.paths import HALVES, PATHS, every_path, each_path, on_each_path
 from tests.reference import HARD_ROWS, MP, lml_jacobian
 
 OPTIONS = {
@@ -159,7 +159,7 @@ def test_gradients_at_the_largest_numbers_are_finite(projection, dtype, fresh):
         assert gradient(projection, logits, k, fresh).isfinite().all(), k
 
 
-@both_paths
+@every_path
 @pytest.mark.parametrize("projection", EXACTLY_K, ids=str)
 def test_the_gradient_of_a_row_sums_to_zero(projection, fresh):
     rows = [torch.tensor(row) for row in {tuple(row) for _, row, *_ in HARD_ROWS + EXTREMES}]
@@ -178,7 +178,7 @@ def test_the_gradient_of_the_dual_sums_to_minus_one(fresh):
             assert torch.autograd.grad(nu, logits)[0].sum().item() == pytest.approx(-1, abs=1e-12)
 
 
-@both_paths
+@every_path
 @pytest.mark.parametrize("as_mask", [False, True], ids=["-inf", "mask"])
 @each_projection
 def test_absent_labels_have_no_gradient(projection, as_mask, fresh):
@@ -193,7 +193,7 @@ def test_absent_labels_have_no_gradient(projection, as_mask, fresh):
         assert (slope[~present] == 0).all()
 
 
-@both_paths
+@every_path
 @each_projection
 def test_rows_where_all_labels_or_none_are_taken_have_no_gradient(projection, fresh):
     """A budget of n, a sparsemax of one label: whatever the logits, the answer stays."""
@@ -209,7 +209,7 @@ def test_rows_where_all_labels_or_none_are_taken_have_no_gradient(projection, fr
             assert (gradient(projection, torch.randn(3, 4, generator=fresh), 4, fresh) == 0).all()
 
 
-@both_paths
+@every_path
 @pytest.mark.parametrize("k", [1, 1.5, 2])
 def test_the_gradient_of_log_lml_is_exact_where_p_underflows(k, fresh):
     logits = torch.tensor([300.0, 299.0, 1.0, 0.0, -2.0])
@@ -228,7 +228,7 @@ def test_the_gradient_of_log_lml_is_that_of_the_log_of_lml(fresh):
     assert torch.allclose(direct, by_chain, rtol=1e-11, atol=1e-13)
 
 
-@both_paths
+@every_path
 @pytest.mark.parametrize("projection", PER_LABEL, ids=str)
 def test_a_row_of_nan_spoils_no_other_gradient(projection, fresh):
     logits = torch.randn(3, 6, generator=fresh)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.contracts import BY_NAME, EXACTLY_K, PER_LABEL, PROJECTIONS, WITH_K, Projection
-from tests.functional.paths import both_paths, on_each_path
+from tests.functional.paths import every_path, on_each_path
 
 # The path is chosen once for all examples.
 quick = settings(
@@ -74,7 +74,7 @@ def test_rows_solved_together_are_solved_as_alone(projection, table, share):
         assert close(together[i], projection(row, k[i].item()), 1e-6)
 
 
-@both_paths
+@every_path
 @each_projection
 def test_a_batch_larger_than_one_block_is_solved_as_row_by_row(projection, fresh):
     logits = 3 * torch.randn(150, 5000, generator=fresh)
