@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.autograd import (
+    ACCELERATORS,
     RowFunction,
     opaque,
     projection_gradient,
@@ -22,14 +23,14 @@ from shortlist.functional.autograd import (
 from shortlist.functional.lml_exact import exact_dual
 from shortlist.functional.lml_solver import Dual, solve_lml
 from shortlist.kernels import projections as kernels
-from shortlist.kernels.chooser import fixed_steps, use_kernel, use_kernel_backward
+from shortlist.kernels.chooser import fixed_steps, use_kernel, use_kernel_backward, use_triton, use_triton_backward
 from shortlist.label_axis.axis import HeldLabels, row_blocks
 from shortlist.label_axis.linear_blocks import LinearBlocks
 from shortlist.label_axis.once_differentiable import once_differentiable
 from shortlist.label_axis.processes import ProcessShards, all_max, all_sum
 from shortlist.label_axis.reduction import BlockGradient
 from shortlist.label_axis.rows import as_rows, flat_rows
-from shortlist.tensors import at_most_finite, check_temperature, log_sigmoid, wide
+from shortlist.tensors import at_most_finite, check_temperature, log_sigmoid, solvable, wide
 
 
 def lml(
@@ -69,8 +70,12 @@ def lml(
     References:
         Amos, Koltun, Kolter, "The Limited Multi-Label Projection Layer", 2019, eq. 1-7.
     """
-    rows = as_rows(logits, k, dim=dim, mask=mask)
-    return rows.restore(_LML.run(rows.logits, rows.k, check_temperature(temperature), rows.shards), logits, dim)
+    temperature = check_temperature(temperature)
+    fused = use_triton(temperature, logits)
+    rows = as_rows(logits, k, dim=dim, mask=mask, keep_half=fused)
+    if fused:
+        return rows.restore(_FusedLML.run(rows.logits, rows.k, temperature, False)[0], logits, dim)
+    return rows.restore(_LML.run(rows.logits, rows.k, temperature, rows.shards), logits, dim)
 
 
 def log_lml(
@@ -99,12 +104,14 @@ def log_lml(
         >>> log_lml(torch.tensor([2.0, 0.0, -300.0]), k=1)
         tensor([  -0.3133,   -1.3133, -301.0000])
     """
-    rows = as_rows(logits, k, dim=dim, mask=mask)
     temperature = check_temperature(temperature)
+    fused = use_triton(temperature, logits)
+    rows = as_rows(logits, k, dim=dim, mask=mask, keep_half=fused)
+    if fused:
+        return rows.restore(_FusedLML.run(rows.logits, rows.k, temperature, True)[0], logits, dim)
     pivot, delta = lml_root(rows.logits, rows.k, temperature, rows.shards)
     y = log_odds(rows.logits, pivot, rows.processes.copy(delta), temperature)
-    # Where p is 0 the derivative of logsigmoid is 1, but nothing there can move.
-    return rows.restore(torch.where(y == -math.inf, -math.inf, log_sigmoid(y)), logits, dim)
+    return rows.restore(_log_p(y), logits, dim)
 
 
 def lml_dual(
@@ -141,6 +148,11 @@ def lml_dual(
     return rows.processes.replicate(nu.squeeze(-1).to(logits.dtype))
 
 
+def _log_p(y: Tensor) -> Tensor:
+    # Where p is 0 the derivative of logsigmoid is 1, but nothing there can move.
+    return torch.where(y == -math.inf, -math.inf, log_sigmoid(y))
+
+
 def lml_root(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards | None = None) -> tuple[Tensor, Tensor]:
     """``(pivot, delta)`` with ``p = sigmoid((x - pivot) / T + delta)``; ``delta`` is differentiable.
 
@@ -175,6 +187,8 @@ def solve_root(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor
     k = k.expand(*x.shape[:-1], 1)
     if x.numel() == 0:
         return torch.zeros_like(k), torch.full_like(k, -math.inf)
+    if use_triton(temperature, x, k):
+        return (_triton_root_op if torch.compiler.is_compiling() else _triton_root)(x, k, temperature)
     if fixed_steps(x):
         return exact_dual(x, k, temperature)
     return (_root_op if torch.compiler.is_compiling() else _root_cpu)(x, k, temperature)
@@ -212,15 +226,47 @@ def _project(x: Tensor, k: Tensor, temperature: float) -> Tensor:
     return p.view(x.shape)
 
 
+def _triton_lml(x: Tensor, k: Tensor, temperature: float, log: bool) -> tuple[Tensor, Tensor, Tensor]:
+    from shortlist.kernels.gpu import lml as gpu
+
+    return gpu.lml(x, k, temperature, log)
+
+
+def _triton_root(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    from shortlist.kernels.gpu import lml as gpu
+
+    return gpu.lml_root(x, k, temperature)
+
+
+def _columns_like(x: Tensor) -> tuple[Tensor, Tensor]:
+    shape, dtype = (*x.shape[:-1], 1), solvable(x).dtype
+    return x.new_empty(shape, dtype=dtype), x.new_empty(shape, dtype=dtype)
+
+
 # The compiler calls these as they are: their steps depend on the data.
 _root_op = opaque(
     "lml_root",
     "(Tensor x, Tensor k, float temperature) -> (Tensor, Tensor)",
     _root_cpu,
-    lambda x, k, temperature: (x.new_empty((*x.shape[:-1], 1)), x.new_empty((*x.shape[:-1], 1))),
+    lambda x, k, temperature: _columns_like(x),
 )
 _project_op = opaque(
     "lml", "(Tensor x, Tensor k, float temperature) -> Tensor", _project, lambda x, k, temperature: x.new_empty(x.shape)
+)
+
+_triton_lml_op = opaque(
+    "lml_triton",
+    "(Tensor x, Tensor k, float temperature, bool log) -> (Tensor, Tensor, Tensor)",
+    _triton_lml,
+    lambda x, k, temperature, log: (x.new_empty(x.shape), *_columns_like(x)),
+    devices=ACCELERATORS,
+)
+_triton_root_op = opaque(
+    "lml_root_triton",
+    "(Tensor x, Tensor k, float temperature) -> (Tensor, Tensor)",
+    _triton_root,
+    lambda x, k, temperature: _columns_like(x),
+    devices=ACCELERATORS,
 )
 
 
@@ -270,6 +316,80 @@ class _LML(RowFunction):
         return moved if k_tangent is None else moved + _shares(ctx, x, k) * k_tangent
 
 
+class _FusedLML(RowFunction):
+    """``x, k, T, log -> p, pivot, delta``, or the logarithm of p, by one Triton kernel; x may have half precision.
+
+    It saves x and the root, from which one more kernel computes the gradient in full precision.
+    """
+
+    @staticmethod
+    def forward(x: Tensor, k: Tensor, temperature: float, log: bool) -> tuple[Tensor, Tensor, Tensor]:
+        if use_triton(temperature, x, k):
+            run = _triton_lml_op if torch.compiler.is_compiling() else _triton_lml
+            return run(x, k, temperature, log)
+        full = solvable(x)
+        pivot, delta = solve_root(full, k, temperature)
+        y = log_odds(full, pivot, delta, temperature)
+        return (_log_p(y) if log else y.sigmoid()).to(x.dtype), pivot, delta
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        x, k, ctx.temperature, ctx.log = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.k_shape, ctx.k_dtype = k.shape, k.dtype
+        ctx.save_for_backward(x, k, *output[1:])
+        ctx.save_for_forward(x, k)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        if gradient is None:
+            return None, None, None, None
+        x, k, pivot, delta = ctx.saved_tensors
+        if use_triton_backward(ctx.temperature, x, gradient):
+            from shortlist.kernels.gpu import lml as gpu
+
+            to_x, to_k = gpu.lml_gradient(x, pivot, delta, gradient, ctx.temperature, ctx.log)
+            return to_x, to_k.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None, None, None
+        full, upstream = solvable(x), solvable(gradient)
+        share, per_k, y = _fused_slopes(ctx, full, k, None if torch.is_grad_enabled() else (pivot, delta))
+        direct = upstream * _log_slope(y) if ctx.log else None
+        mean = (share * upstream).sum(-1, keepdim=True)
+        if direct is None:
+            p = y.sigmoid()
+            to_x, to_k = p * (1 - p) * (upstream - mean), mean
+        else:
+            total = direct.sum(-1, keepdim=True)
+            to_x, to_k = direct - share * total, _finite(total * per_k)
+        to_k = to_k.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
+        return _over(to_x, ctx.temperature).to(x.dtype), to_k, None, None
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, *_: None) -> tuple[Tensor, None, None]:
+        x, k = ctx.saved_tensors
+        full = solvable(x)
+        share, per_k, y = _fused_slopes(ctx, full, k, None)
+        factor = _log_slope(y) if ctx.log else (p := y.sigmoid()) * (1 - p)
+        moved = torch.zeros_like(full)
+        if x_tangent is not None:
+            moved = factor * _over(x_tangent - (share * x_tangent).sum(-1, keepdim=True), ctx.temperature)
+        if k_tangent is not None:
+            moved = moved + (_finite(factor * per_k) if ctx.log else share) * k_tangent
+        return moved.to(x.dtype), None, None
+
+
+def _fused_slopes(ctx: Any, x: Tensor, k: Tensor, root: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
+    """``q / sum q``, ``1 / sum q`` and the log-odds of p; differentiable if the root is not given."""
+    pivot, delta = _Root.run(x, k, ctx.temperature, None) if root is None else root
+    share, per_k = _slope_shares(x, pivot, delta, ctx.temperature, None)
+    return share, per_k, log_odds(x, pivot, delta, ctx.temperature)
+
+
+def _log_slope(y: Tensor) -> Tensor:
+    """``1 - p``, the derivative of log p in its log-odds; 0 for absent labels, which cannot move."""
+    return torch.where(y == -math.inf, 0, (-y).sigmoid())
+
+
 def _slopes(p: Tensor) -> Tensor:
     """``q = p (1 - p)``; in place where autograd does not watch."""
     return (1 - p) * p if torch.is_grad_enabled() else (1 - p).mul_(p)
@@ -313,7 +433,11 @@ class _Root(RowFunction):
 def _root_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     x, pivot, delta = ctx.saved_tensors
     scaled = _over(-gradient, ctx.temperature)
-    if ctx.group is None and use_kernel_backward(ctx.temperature, x, gradient):
+    if ctx.group is None and use_triton_backward(ctx.temperature, x, gradient):
+        from shortlist.kernels.gpu import lml as gpu
+
+        to_x, per_k = gpu.lml_root_gradient(x, pivot, delta, scaled, ctx.temperature)
+    elif ctx.group is None and use_kernel_backward(ctx.temperature, x, gradient):
         to_x, per_k, left = kernels.lml_root_gradient(x, pivot, delta, scaled, ctx.temperature)
         if left.numel():
             hard = [part.reshape(-1, part.shape[-1])[left] for part in (x, pivot, delta, scaled)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from shortlist.functional.autograd import (
+    ACCELERATORS,
     RowFunction,
     opaque,
     projection_gradient,
@@ -16,7 +18,7 @@ from shortlist.functional.autograd import (
 )
 from shortlist.functional.sparse_top_solver import exact_threshold, solve_sparse_top
 from shortlist.kernels import projections as kernels
-from shortlist.kernels.chooser import fixed_steps, use_kernel, use_kernel_backward
+from shortlist.kernels.chooser import fixed_steps, use_kernel, use_kernel_backward, use_triton, use_triton_backward
 from shortlist.label_axis.axis import HeldLabels, row_blocks
 from shortlist.label_axis.processes import ProcessShards
 from shortlist.label_axis.rows import as_rows, flat_rows
@@ -89,6 +91,8 @@ def project_sparse_top(x: Tensor, k: Tensor, temperature: float) -> Tensor:
     """Sparse-top of ``x`` ``(..., n)`` with ``k`` broadcastable to ``(..., 1)``, without derivatives."""
     if x.numel() == 0:
         return x.clone()
+    if use_triton(temperature, x, k):
+        return (_triton_op if torch.compiler.is_compiling() else _project_triton)(x, k, temperature)
     if fixed_steps(x):
         return exact_threshold(x, k.expand(*x.shape[:-1], 1), temperature).project(x, temperature)
     return (_project_op if torch.compiler.is_compiling() else _project_cpu)(x, k, temperature)
@@ -109,12 +113,25 @@ def _project_cpu(x: Tensor, k: Tensor, temperature: float) -> Tensor:
     return p.view(x.shape)
 
 
-# The compiler calls this as it is: its steps depend on the data.
+def _project_triton(x: Tensor, k: Tensor, temperature: float) -> Tensor:
+    from shortlist.kernels.gpu import sparse_top as gpu
+
+    return gpu.sparse_top(x, k, temperature)
+
+
+# The compiler calls these as they are: their steps depend on the data.
 _project_op = opaque(
     "sparse_top",
     "(Tensor x, Tensor k, float temperature) -> Tensor",
     _project_cpu,
     lambda x, k, temperature: x.new_empty(x.shape),
+)
+_triton_op = opaque(
+    "sparse_top_triton",
+    "(Tensor x, Tensor k, float temperature) -> Tensor",
+    _project_triton,
+    lambda x, k, temperature: x.new_empty(x.shape),
+    devices=ACCELERATORS,
 )
 
 
@@ -134,14 +151,25 @@ class _SparseTop(RowFunction):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (p,) = ctx.saved_tensors
-        if ctx.group is None and use_kernel_backward(ctx.temperature, p, gradient):
-            to_x, mean = kernels.sparse_top_gradient(p, gradient, ctx.temperature)
+        kernel = _gradient_kernel(ctx, p, gradient)
+        if kernel is not None:
+            to_x, mean = kernel(p, gradient, ctx.temperature)
             return to_x, mean.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None, None, None
         return projection_gradient(ctx, _interior(p), gradient)
 
     @staticmethod
     def tangent(ctx: Any, x: Tensor | None, k: Tensor | None, *_: None) -> Tensor:
         return projection_tangent(ctx, _interior(ctx.saved_tensors[0]), x, k)
+
+
+def _gradient_kernel(ctx: Any, p: Tensor, gradient: Tensor) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    if ctx.group is None and use_triton_backward(ctx.temperature, p, gradient):
+        from shortlist.kernels.gpu import sparse_top as gpu
+
+        return gpu.sparse_top_gradient
+    if ctx.group is None and use_kernel_backward(ctx.temperature, p, gradient):
+        return kernels.sparse_top_gradient
+    return None
 
 
 def _interior(p: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from shortlist.label_axis.processes import (
     shards_of,
     to_local,
 )
-from shortlist.tensors import check_logits, is_dtensor, moved, solvable
+from shortlist.tensors import HALF, check_logits, is_dtensor, moved, solvable
 
 _NUMBERS = (int, float, Real, torch.SymInt, torch.SymFloat)
 
@@ -42,7 +42,7 @@ class Rows(NamedTuple):
         return self.processes.shard(result if result.dtype == like.dtype else result.to(like.dtype), dim)
 
 
-def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None) -> Rows:
+def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None, keep_half: bool = False) -> Rows:
     """Check the arguments and normalize their shapes.
 
     Args:
@@ -52,6 +52,7 @@ def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None)
             (or with size 1 there), or anything that broadcasts to it.
         dim: the label axis.
         mask: bool, broadcastable to ``logits``; ``False`` marks an absent label.
+        keep_half: leave half precision as it is, for kernels that convert what they load.
     """
     if is_dtensor(logits):
         return _as_local_rows(logits, k, dim, mask)
@@ -59,7 +60,8 @@ def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None)
     if mask is not None:
         _check_mask(mask, logits)
         logits = logits.masked_fill(~mask, -math.inf)
-    rows = solvable(moved(logits, dim, -1))
+    rows = moved(logits, dim, -1)
+    rows = rows if keep_half else solvable(rows)
     return Rows(rows, _k_column(k, rows, dim))
 
 
@@ -106,7 +108,7 @@ def _k_column(k: float | Tensor, rows: Tensor, dim: int) -> Tensor:
             raise TypeError(f"`k` must be a number or a real tensor; got {type(k).__name__}.")
         if not 0 <= k <= n:
             raise ValueError(f"`k` must lie in [0, {n}]; got {k}.")
-        return rows.new_full((1,) * rows.ndim, k)
+        return rows.new_full((1,) * rows.ndim, k, dtype=_solvable_dtype(rows))
     if k.dtype == torch.bool or k.is_complex():
         raise TypeError(f"`k` must be a number or a real tensor; got {k.dtype}.")
     if k.device != rows.device and k.ndim == 0:
@@ -119,7 +121,11 @@ def _k_column(k: float | Tensor, rows: Tensor, dim: int) -> Tensor:
         raise ValueError(
             f"`k` must be a number or have one value per row, shape {tuple(row_shape)}; got {tuple(k.shape)}."
         )
-    return column.reshape((1,) * (rows.ndim - column.ndim) + column.shape).to(rows.dtype)
+    return column.reshape((1,) * (rows.ndim - column.ndim) + column.shape).to(_solvable_dtype(rows))
+
+
+def _solvable_dtype(x: Tensor) -> torch.dtype:
+    return torch.float32 if x.dtype in HALF else x.dtype
 
 
 def _broadcasts(shape: torch.Size, to: torch.Size) -> bool:

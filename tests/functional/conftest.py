@@ -23,3 +23,10 @@ def dtype(request, monkeypatch) -> torch.dtype:
 @pytest.fixture(params=list(CHOICES))
 def _every_path(request, monkeypatch) -> None:
     monkeypatch.setenv("SHORTLIST_KERNELS", CHOICES[request.param])
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Interpreted Triton kernels take a second a row; `tests/kernels/gpu` has a short form of what they run here."""
+    for item in items:
+        if "triton" in item.name.partition("[")[2]:
+            item.add_marker(pytest.mark.slow)

@@ -9,7 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from shortlist.functional import lml, log_lml
 from tests.contracts import BY_NAME, EXACTLY_K, PER_LABEL, PROJECTIONS, WITH_K, Projection
-from tests.functional.paths import HALVES, PATHS, every_path, each_path, on_each_path
+from tests.functional.paths import HALVES, PATHS, each_path, every_path, on_each_path
 from tests.reference import HARD_ROWS, MP, lml_jacobian
 
 OPTIONS = {

@@ -1,0 +1,347 @@
+"""LML on a GPU: the root of each row, p, and their gradients.
+
+At a trial position the labels are split into those below and above p = 1/2. The sum of p is k where the sum of p below
+plus ``max(count - k, 0)`` equals the sum of 1 - p above plus ``max(k - count, 0)``: positive terms only, so float32
+loses no digits. Newton's method runs on the logarithm of their ratio, whose slope lies between 1/2 and 2, with each sum
+relative to its largest term, so that plateaus do not underflow. A bracket, halved by the order of floats if steps are
+slow, makes every row end; ordinary rows take 4 to 6 steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from shortlist.kernels.gpu.rows import (
+    FAR,
+    as_matrix,
+    launch,
+    load_block,
+    middle,
+    moved,
+    normal_quantile,
+    per_row,
+    row_moments,
+    scaled,
+)
+
+
+def lml(x: Tensor, k: Tensor, temperature: float, log: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """p or its logarithm ``(..., n)`` in the dtype of ``x``, and ``(pivot, delta)`` ``(..., 1)`` in float32."""
+    rows = as_matrix(x)
+    out = torch.empty_like(rows)
+    return out.view(x.shape), *_solved(x, rows, out, k, temperature, LOG_P if log else P)
+
+
+def lml_root(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """``(pivot, delta)`` ``(..., 1)`` in float32, with ``p = sigmoid((x - pivot) / T + delta)``."""
+    rows = as_matrix(x)
+    return _solved(x, rows, rows, k, temperature, ROOT)
+
+
+def _solved(x: Tensor, rows: Tensor, out: Tensor, k: Tensor, temperature: float, output: Any) -> tuple[Tensor, Tensor]:
+    pivot, delta = (rows.new_empty((*x.shape[:-1], 1), dtype=torch.float32) for _ in range(2))
+    launch(_solve, rows, out, per_row(k, x), pivot, delta, float(temperature), OUTPUT=output)
+    return pivot, delta
+
+
+def lml_gradient(
+    x: Tensor, pivot: Tensor, delta: Tensor, gradient: Tensor, temperature: float, log: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The gradients of p, or of its logarithm, in ``x`` and in k ``(..., 1)``."""
+    return _differentiated(x, pivot, delta, as_matrix(gradient), temperature, LOG_P if log else P)
+
+
+def lml_root_gradient(
+    x: Tensor, pivot: Tensor, delta: Tensor, values: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """``values q / sum q`` in the dtype of ``x``, for one of ``values`` ``(..., 1)`` per row; and ``1 / sum q``."""
+    return _differentiated(x, pivot, delta, per_row(values, x), temperature, ROOT)
+
+
+def _differentiated(
+    x: Tensor, pivot: Tensor, delta: Tensor, values: Tensor, temperature: float, output: Any
+) -> tuple[Tensor, Tensor]:
+    rows = as_matrix(x)
+    out, column = torch.empty_like(rows), rows.new_empty(rows.shape[0], dtype=torch.float32)
+    root = per_row(pivot, x), per_row(delta, x)
+    launch(_gradient, rows, values, out, column, *root, float(temperature), OUTPUT=output)
+    return out.view(x.shape), column.view(*x.shape[:-1], 1)
+
+
+P, LOG_P, ROOT = 0, 1, 2
+"""What a kernel computes or differentiates."""
+
+_LIMIT = tl.constexpr(100)
+"""The most steps. Every other late step halves the bracket by the order of floats; 31 such steps reach any float."""
+
+_FREE = tl.constexpr(10)
+"""So many steps may be Newton's wherever they stay in the bracket."""
+
+_ENOUGH = tl.constexpr(1e-3)
+"""A Newton step of this size leaves an error of its square."""
+
+_ROUNDING = tl.constexpr(5e-7)
+"""The error of the difference of two logarithms, relative to them."""
+
+_LARGEST = tl.constexpr(3.4028234663852886e38)
+
+
+@triton.jit
+def _side(u, members):
+    """Of one side: the largest ``u = -|y|``, and the sums of min(p, 1 - p) and p (1 - p), divided by ``exp(u)``."""
+    top = tl.max(tl.where(members, u, -FAR), 0)
+    other = 1 + tl.exp(u)
+    small = tl.where(members, tl.exp(u - top), 0.0) / other
+    return top, tl.sum(small, 0), tl.sum(small / other, 0)
+
+
+@triton.jit
+def _sides(x, base, offset, temperature):
+    """The statistics of both sides, below and above p = 1/2, and the number of labels above."""
+    y = scaled(x, base, offset, temperature)
+    above = y > 0
+    u = -tl.abs(y)
+    top_below, below, slope_below = _side(u, (y <= 0) & (x > float("-inf")))
+    top_above, over, slope_over = _side(u, above)
+    return top_below, below, slope_below, top_above, over, slope_over, tl.sum(above.to(tl.float32), 0)
+
+
+@triton.jit
+def _joined(top, total, slope, new_top, new_total, new_slope):
+    """The statistics of a side in two parts of the row."""
+    largest = tl.maximum(top, new_top)
+    old, new = tl.exp(top - largest), tl.exp(new_top - largest)
+    return largest, total * old + new_total * new, slope * old + new_slope * new
+
+
+@triton.jit
+def _row_sides(row, x, n, base, offset, temperature, BLOCK: tl.constexpr, FITS: tl.constexpr):
+    if FITS:
+        top_b, below, slope_b, top_a, over, slope_a, count = _sides(x, base, offset, temperature)
+    else:
+        top_b, below, slope_b = tl.full([], -FAR, tl.float32), 0.0, 0.0
+        top_a, over, slope_a, count = tl.full([], -FAR, tl.float32), 0.0, 0.0, 0.0
+        for start in range(0, n, BLOCK):
+            part = load_block(row, start, n, BLOCK)
+            tb, b, sb, ta, a, sa, c = _sides(part, base, offset, temperature)
+            top_b, below, slope_b = _joined(top_b, below, slope_b, tb, b, sb)
+            top_a, over, slope_a = _joined(top_a, over, slope_a, ta, a, sa)
+            count += c
+    return top_b, below, slope_b, top_a, over, slope_a, count
+
+
+@triton.jit
+def _log_add(top, total, extra):
+    """``log(exp(top) total + extra)`` for numbers that are not negative; hugely negative if both are zero."""
+    a = tl.where(total > 0, top + tl.log(tl.maximum(total, 1e-38)), -FAR)
+    b = tl.where(extra > 0, tl.log(tl.maximum(extra, 1e-38)), -FAR)
+    largest = tl.maximum(a, b)
+    return largest + tl.log(tl.exp(a - largest) + tl.exp(b - largest))
+
+
+@triton.jit
+def _newton_step(top_b, below, slope_b, top_a, over, slope_a, count, k):
+    """The change of the log-odds that brings the sum of p to k, and the step at which it is the last."""
+    left = _log_add(top_b, below, tl.maximum(count - k, 0.0))
+    right = _log_add(top_a, over, tl.maximum(k - count, 0.0))
+    rate = tl.exp(top_b - left) * slope_b + tl.exp(top_a - right) * slope_a
+    depth = tl.maximum(tl.abs(left), tl.abs(right))
+    return (right - left) / tl.minimum(tl.maximum(rate, 0.25), 2.0), _ENOUGH + _ROUNDING * depth
+
+
+@triton.jit
+def _search(row, x, n, k, temperature, top, bottom, guess, BLOCK: tl.constexpr, FITS: tl.constexpr):
+    """The position of the root, ``base + T offset``."""
+    low_base, low = moved(bottom, 0.0, -110.0, temperature)
+    high_base, high = moved(top, 0.0, 110.0, temperature)
+    base, offset = moved(top, 0.0, guess, temperature)
+    number, searching = 0, True
+    while searching:
+        top_b, below, slope_b, top_a, over, slope_a, count = _row_sides(
+            row, x, n, base, offset, temperature, BLOCK, FITS
+        )
+        step, enough = _newton_step(top_b, below, slope_b, top_a, over, slope_a, count, k)
+        # More probability means a lower position.
+        high_base, high = tl.where(step >= 0, base, high_base), tl.where(step >= 0, offset, high)
+        low_base, low = tl.where(step <= 0, base, low_base), tl.where(step <= 0, offset, low)
+        done = tl.abs(step) <= enough
+        new_base, new = moved(base, offset, -step, temperature)
+        inside = (new_base - low_base) / temperature + (new - low) >= 0
+        inside = inside & ((high_base - new_base) / temperature + (high - new) >= 0)
+        inside = inside & ((number < _FREE) | (number % 2 == 0))
+        half_base, half = middle(low_base, low, high_base, high, temperature)
+        offset = tl.where(done, offset - step, tl.where(inside, new, half))
+        base = tl.where(done, base, tl.where(inside, new_base, half_base))
+        number += 1
+        searching = (number < _LIMIT) & (done == 0)
+    return base, offset
+
+
+@triton.jit
+def _solve(
+    x_pointer,
+    out_pointer,
+    k_pointer,
+    base_pointer,
+    delta_pointer,
+    temperature,
+    n,
+    BLOCK: tl.constexpr,
+    FITS: tl.constexpr,
+    OUTPUT: tl.constexpr,
+):
+    """``x, k -> pivot, delta`` and, unless OUTPUT is the root (2), p (0) or log p (1)."""
+    number = tl.program_id(0)
+    row = x_pointer + number.to(tl.int64) * n
+    k = tl.load(k_pointer + number)
+    x = load_block(row, 0, n, BLOCK)
+    top, bottom, present, broken, mean, variance = row_moments(row, x, n, temperature, BLOCK, FITS)
+    none = k <= 0
+    base = tl.where(none, tl.maximum(top, -_LARGEST), tl.minimum(bottom, _LARGEST))
+    delta = tl.where(none, float("-inf"), _LARGEST / 4)
+    if ((k > 0) & (k < present)) & (broken == 0):
+        # If the row were normal, the mean of sigmoid would be close to a normal distribution function: its variance
+        # would be that of the labels plus 1.7².
+        guess = mean + normal_quantile(k / present) * tl.sqrt(variance + 2.89)
+        base, offset = _search(row, x, n, k, temperature, top, bottom, guess, BLOCK, FITS)
+        delta = -offset
+    delta = tl.where((k >= 0) & (k <= n) & (broken == 0), delta, float("nan"))
+    tl.store(base_pointer + number, base)
+    tl.store(delta_pointer + number, delta)
+    if OUTPUT != 2:
+        out = out_pointer + number.to(tl.int64) * n
+        for start in range(0, n, BLOCK):
+            if not FITS:
+                x = load_block(row, start, n, BLOCK)
+            index = start + tl.arange(0, BLOCK)
+            y = (x - base) / temperature + delta  # -inf for absent labels, NaN throughout an invalid row
+            if OUTPUT == 1:
+                small = tl.exp(-tl.abs(y))
+                # log(1 + small), whose first term is exact where 1 + small is 1
+                tail = tl.where(small < 1e-4, small - 0.5 * small * small, tl.log(1 + small))
+                value = tl.where(y < 0, y, 0.0) - tail
+                value = tl.where(y == y, value, y)
+            else:
+                value = 1 / (1 + tl.exp(-y))
+            tl.store(out + index, value, mask=index < n)
+
+
+@triton.jit
+def _distance(x, base, delta, temperature, taken):
+    """The log-odds y of p, 0 beside the pivot where all labels are taken or none."""
+    return (x - base) / temperature + tl.where(taken, 0.0, delta)
+
+
+@triton.jit
+def _slope_factor(y):
+    """``q / exp(-|y|)`` with ``q = p (1 - p)``."""
+    other = 1 + tl.exp(-tl.abs(y))
+    return 1 / (other * other)
+
+
+@triton.jit
+def _absent_share(y):
+    """``1 - p``; 0 for absent labels, which cannot move."""
+    return tl.where(y > float("-inf"), 1 / (1 + tl.exp(y)), 0.0)
+
+
+@triton.jit
+def _gradient(
+    x_pointer,
+    values_pointer,
+    out_pointer,
+    column_pointer,
+    base_pointer,
+    delta_pointer,
+    temperature,
+    n,
+    BLOCK: tl.constexpr,
+    FITS: tl.constexpr,
+    OUTPUT: tl.constexpr,
+):
+    """The gradient in x of p (0), log p (1) or the root (2), and in k: one number per row, for the root its slope.
+
+    With ``q = p (1 - p)`` and the upstream gradient g (for the root, one value v per row): of p it is
+    ``q (g - mean) / T`` with the mean of g by q, of log p ``((1 - p) g - q / sum q sum (1 - p) g) / T``, of the root
+    ``v q / sum q``. q is relative to the label nearest to p = 1/2, since it may underflow where its share does not.
+    """
+    number = tl.program_id(0)
+    start_of_row = number.to(tl.int64) * n
+    row, out = x_pointer + start_of_row, out_pointer + start_of_row
+    base, delta = tl.load(base_pointer + number), tl.load(delta_pointer + number)
+    taken = tl.abs(delta) >= _LARGEST / 8  # all labels or none: nothing moves
+    inner = tl.where(taken, 0.0, 1.0)
+    index = tl.arange(0, BLOCK)
+    scale = 0.0
+    if OUTPUT == 2:
+        scale = tl.load(values_pointer + number).to(tl.float32)
+    x = load_block(row, 0, n, BLOCK)
+    values = tl.zeros([BLOCK], tl.float32)
+    nearest, total, weighted = tl.full([], FAR, tl.float32), 0.0, 0.0
+    for start in range(0, n, BLOCK):
+        if not FITS:
+            x = load_block(row, start, n, BLOCK)
+        if OUTPUT != 2:
+            here = start + index < n
+            values = tl.load(values_pointer + start_of_row + start + index, mask=here, other=0.0).to(tl.float32)
+        y = _distance(x, base, delta, temperature, taken)
+        new = tl.minimum(nearest, tl.min(tl.abs(y), 0))
+        q = tl.exp(tl.minimum(new - tl.abs(y), 0.0)) * _slope_factor(y)
+        # Relative sums of q and q g; the sum of (1 - p) g is a plain one.
+        old = tl.exp(new - nearest)
+        total = total * old + tl.sum(q, 0)
+        if OUTPUT == 0:
+            # What is infinitely far has no part, whatever its value.
+            weighted = weighted * old + tl.sum(tl.where(q > 0, q * values, 0.0), 0)
+        if OUTPUT == 1:
+            rest = _absent_share(y)
+            weighted += tl.sum(tl.where(rest > 0, rest * values, 0.0), 0)
+        nearest = new
+    total = tl.maximum(total, 1.2e-38)
+    inverse = tl.exp(tl.minimum(nearest - tl.log(total), 87.0)) * inner
+    if OUTPUT == 0:
+        weighted = weighted / total
+        tl.store(column_pointer + number, weighted * inner)
+    if OUTPUT == 1:
+        tl.store(column_pointer + number, weighted * inverse)
+    if OUTPUT == 2:
+        tl.store(column_pointer + number, inverse)
+    for start in range(0, n, BLOCK):
+        if not FITS:
+            x = load_block(row, start, n, BLOCK)
+            if OUTPUT != 2:
+                here = start + index < n
+                values = tl.load(values_pointer + start_of_row + start + index, mask=here, other=0.0).to(tl.float32)
+        y = _distance(x, base, delta, temperature, taken)
+        share = tl.exp(tl.minimum(nearest - tl.abs(y), 0.0)) * _slope_factor(y) / total
+        if OUTPUT == 0:
+            q = tl.exp(-tl.abs(y)) * _slope_factor(y) * inner
+            result = tl.where(q == 0, 0.0, q * (values - weighted) / temperature)
+        if OUTPUT == 1:
+            rest = _absent_share(y)
+            result = (tl.where(rest > 0, rest * values, 0.0) - share * weighted) / temperature * inner
+        if OUTPUT == 2:
+            result = share * inner * scale
+        result = tl.where(delta == delta, result, float("nan"))
+        tl.store(out + start + index, result, mask=start + index < n)
+
+
+def compile_cases(block: int, fits: bool = True) -> dict[str, tuple[Any, dict[str, str], dict[str, Any]]]:
+    """Kernels with the types of their arguments and their constants, to compile them without a device."""
+    solved = ["x_pointer", "out_pointer", "k_pointer", "base_pointer", "delta_pointer"]
+    solve = {**dict.fromkeys(solved, "*fp32"), "temperature": "fp32", "n": "i32"}
+    wide = ["x_pointer", "values_pointer", "out_pointer", "column_pointer", "base_pointer", "delta_pointer"]
+    slope = {**dict.fromkeys(wide, "*fp32"), "temperature": "fp32", "n": "i32"}
+    common = {"BLOCK": block, "FITS": fits}
+    return {
+        "lml": (_solve, solve, {**common, "OUTPUT": P}),
+        "lml_root": (_solve, solve, {**common, "OUTPUT": ROOT}),
+        "lml_gradient": (_gradient, slope, {**common, "OUTPUT": P}),
+        "log_lml_gradient": (_gradient, slope, {**common, "OUTPUT": LOG_P}),
+        "lml_root_gradient": (_gradient, slope, {**common, "OUTPUT": ROOT}),
+    }
