@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.functional.autograd import RowFunction
+from shortlist.functional.autograd import ACCELERATORS, RowFunction, opaque
 from shortlist.functional.lml import RootOfBlocks, lml_root, log_odds
 from shortlist.functional.losses.labeled_logits import (
     LabeledLogits,
@@ -20,6 +20,7 @@ from shortlist.functional.losses.labeled_logits import (
     without_unknown,
 )
 from shortlist.functional.sparse_top import project_sparse_top, sparse_top
+from shortlist.kernels.chooser import use_triton
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.processes import replicated
 from shortlist.label_axis.rows import Rows, as_rows
@@ -163,6 +164,8 @@ class _SparseTopExcess(RowFunction):
 
     @staticmethod
     def forward(x: Tensor, k: Tensor, indices: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
+        if indices is not None and use_triton(1.0, x, k):
+            return (_fused_excess_op if torch.compiler.is_compiling() else _fused_excess)(x, k, indices, labels)
         p = project_sparse_top(x, k, 1.0)
         # p and y have the same sum, so any shift is free; this one keeps the digits that count, and the zero exact.
         limits = torch.finfo(x.dtype)
@@ -191,6 +194,27 @@ class _SparseTopExcess(RowFunction):
     @staticmethod
     def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor, None]:
         return (_excess(*ctx.saved_tensors) * x_tangent).sum(-1), None
+
+
+def _fused_excess(x: Tensor, k: Tensor, indices: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss and its slope by one Triton kernel; the labels need only their own entries."""
+    from shortlist.kernels.gpu.sparse_top import sparse_top_value
+
+    p, top, value = sparse_top_value(x, k)
+    rows, limits = indices // x.shape[-1], torch.finfo(x.dtype)
+    own = x.flatten(-2).gather(-1, indices) - top.squeeze(-1).clamp(min=limits.min / 4).gather(-1, rows)
+    value = value.squeeze(-1).scatter_add(-1, rows, -labels * own.clamp(min=limits.min / 4))
+    p.flatten(-2).scatter_add_(-1, indices, -labels)
+    return value.clamp(min=0), p
+
+
+_fused_excess_op = opaque(
+    "sparse_top_excess",
+    "(Tensor x, Tensor k, Tensor indices, Tensor labels) -> (Tensor, Tensor)",
+    _fused_excess,
+    lambda x, k, indices, labels: (x.new_empty(x.shape[:-1]), x.new_empty(x.shape)),
+    devices=ACCELERATORS,
+)
 
 
 def _excess(x: Tensor, k: Tensor, indices: Tensor | None, labels: Tensor) -> Tensor:

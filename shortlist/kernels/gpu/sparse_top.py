@@ -32,8 +32,17 @@ def sparse_top(x: Tensor, k: Tensor, temperature: float) -> Tensor:
     """p ``(..., n)`` in the dtype of ``x``."""
     rows = as_matrix(x)
     p = torch.empty_like(rows)
-    launch(_solve, rows, p, per_row(k, x), float(temperature))
+    launch(_solve, rows, p, per_row(k, x), p, p, float(temperature), VALUE=False)
     return p.view(x.shape)
+
+
+def sparse_top_value(x: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """p ``(..., n)``, the largest logit ``(..., 1)``, and ``p . (x - largest) + p . (1 - p) / 2`` ``(..., 1)``."""
+    rows = as_matrix(x)
+    p = torch.empty_like(rows)
+    top, value = (rows.new_empty((*x.shape[:-1], 1), dtype=torch.float32) for _ in range(2))
+    launch(_solve, rows, p, per_row(k, x), top, value, 1.0, VALUE=True)
+    return p.view(x.shape), top, value
 
 
 def sparse_top_gradient(p: Tensor, gradient: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -108,8 +117,19 @@ def _search(row, x, n, k, temperature, top, bottom, guess, BLOCK: tl.constexpr, 
 
 
 @triton.jit
-def _solve(x_pointer, p_pointer, k_pointer, temperature, n, BLOCK: tl.constexpr, FITS: tl.constexpr):
-    """``x, k -> p``."""
+def _solve(
+    x_pointer,
+    p_pointer,
+    k_pointer,
+    top_pointer,
+    value_pointer,
+    temperature,
+    n,
+    BLOCK: tl.constexpr,
+    FITS: tl.constexpr,
+    VALUE: tl.constexpr,
+):
+    """``x, k -> p``; if VALUE also the largest x and ``p . (x - largest) + p . (1 - p) / 2``."""
     number = tl.program_id(0)
     row = x_pointer + number.to(tl.int64) * n
     k = tl.load(k_pointer + number)
@@ -126,13 +146,20 @@ def _solve(x_pointer, p_pointer, k_pointer, temperature, n, BLOCK: tl.constexpr,
         base, offset = _search(row, x, n, k, temperature, top, bottom, guess, BLOCK, FITS)
     offset = tl.where((k >= 0) & (k <= n) & (broken == 0), offset, float("nan"))
     out = p_pointer + number.to(tl.int64) * n
+    value = 0.0
     for start in range(0, n, BLOCK):
         if not FITS:
             x = load_block(row, start, n, BLOCK)
         index = start + tl.arange(0, BLOCK)
         z = (x - base) / temperature - offset
         p = tl.where(z > 0, tl.where(z < 1, z, 1.0), 0.0)
-        tl.store(out + index, tl.where(z == z, p, z), mask=index < n)
+        p = tl.where(z == z, p, z)
+        tl.store(out + index, p, mask=index < n)
+        if VALUE:
+            value += tl.sum(tl.where(p == 0, 0.0, p * ((x - top) + 0.5 * (1 - p))), 0)
+    if VALUE:
+        tl.store(top_pointer + number, top)
+        tl.store(value_pointer + number, value)
 
 
 @triton.jit
@@ -170,9 +197,11 @@ def _gradient(
 def compile_cases(block: int, fits: bool = True) -> dict[str, tuple[Any, dict[str, str], dict[str, Any]]]:
     """Kernels with the types of their arguments and their constants, to compile them without a device."""
     numbers, constants = {"temperature": "fp32", "n": "i32"}, {"BLOCK": block, "FITS": fits}
-    solve = {**dict.fromkeys(["x_pointer", "p_pointer", "k_pointer"], "*fp32"), **numbers}
+    solved = ["x_pointer", "p_pointer", "k_pointer", "top_pointer", "value_pointer"]
+    solve = {**dict.fromkeys(solved, "*fp32"), **numbers}
     wide = ["p_pointer", "values_pointer", "out_pointer", "mean_pointer"]
     return {
-        "sparse_top": (_solve, solve, constants),
+        "sparse_top": (_solve, solve, {**constants, "VALUE": False}),
+        "sparse_top_value": (_solve, solve, {**constants, "VALUE": True}),
         "sparse_top_gradient": (_gradient, {**dict.fromkeys(wide, "*fp32"), **numbers}, constants),
     }
