@@ -93,6 +93,10 @@ def use_kernel_backward(scale: float, x: Tensor, gradient: Tensor) -> bool:
     return not torch.is_grad_enabled() and is_plain(gradient) and use_kernel(scale, x, gradient)
 
 
+TRITON_DEVICES = ("cuda", "xpu")
+"""Where Triton compiles; ROCm calls its devices cuda, too."""
+
+
 def fixed_steps(x: Tensor) -> bool:
     """Whether control flow must not depend on values: on accelerators, and while exporting."""
     return on_accelerator(x) or torch.compiler.is_exporting()
@@ -111,20 +115,20 @@ def use_triton(scale: float, x: Tensor, *others: Tensor) -> bool:
     """
     choice = "on" if torch.compiler.is_compiling() else os.environ.get("SHORTLIST_KERNELS", "on")
     return (
-        (choice == "triton" or (choice == "on" and x.device.type in ("cuda", "xpu")))
+        (choice == "triton" or (choice == "on" and x.device.type in TRITON_DEVICES))
         and (x.dtype == torch.float32 or x.dtype in HALF)
         and x.numel() > 0
         and 1 / _MODERATE < scale < _MODERATE
         and not torch.compiler.is_exporting()
         and all(type(tensor) in (Tensor, Parameter) and tensor.device == x.device for tensor in (x, *others))
-        and (torch.compiler.is_compiling() or not _under_modes())
-        and has_triton()
+        # The compiler needs Triton itself on these devices, and cannot trace the test for it.
+        and (torch.compiler.is_compiling() or (not _under_modes() and has_triton()))
     )
 
 
 def use_triton_backward(scale: float, x: Tensor, gradient: Tensor) -> bool:
-    """The same for a backward pass, where no kernel is used if the gradient itself may be differentiated."""
-    return not torch.is_grad_enabled() and use_triton(scale, x, gradient)
+    """The same for a backward pass: not if the gradient may be differentiated itself, or the compiler fuses it."""
+    return not torch.is_grad_enabled() and not torch.compiler.is_compiling() and use_triton(scale, x, gradient)
 
 
 @functools.cache
