@@ -22,7 +22,7 @@ from shortlist.kernels.chooser import fixed_steps, use_kernel, use_kernel_backwa
 from shortlist.label_axis.axis import HeldLabels, row_blocks
 from shortlist.label_axis.processes import ProcessShards
 from shortlist.label_axis.rows import as_rows, flat_rows
-from shortlist.tensors import check_temperature
+from shortlist.tensors import check_temperature, solvable
 
 
 def sparse_top(
@@ -58,8 +58,9 @@ def sparse_top(
     References:
         Garcin, "Set-valued classification", 2023, eq. 6.13-6.21.
     """
-    rows = as_rows(logits, k, dim=dim, mask=mask)
-    p = _SparseTop.run(rows.logits, rows.k, check_temperature(temperature), rows.shards)
+    temperature = check_temperature(temperature)
+    rows = as_rows(logits, k, dim=dim, mask=mask, keep_half=use_triton(temperature, logits))
+    p = _SparseTop.run(rows.logits, rows.k, temperature, rows.shards)
     return rows.restore(p, logits, dim)
 
 
@@ -155,11 +156,13 @@ class _SparseTop(RowFunction):
         if kernel is not None:
             to_x, mean = kernel(p, gradient, ctx.temperature)
             return to_x, mean.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None, None, None
-        return projection_gradient(ctx, _interior(p), gradient)
+        to_x, to_k, *_ = projection_gradient(ctx, _interior(solvable(p)), solvable(gradient))
+        return None if to_x is None else to_x.to(p.dtype), to_k, None, None
 
     @staticmethod
     def tangent(ctx: Any, x: Tensor | None, k: Tensor | None, *_: None) -> Tensor:
-        return projection_tangent(ctx, _interior(ctx.saved_tensors[0]), x, k)
+        (p,) = ctx.saved_tensors
+        return projection_tangent(ctx, _interior(solvable(p)), x, k).to(p.dtype)
 
 
 def _gradient_kernel(ctx: Any, p: Tensor, gradient: Tensor) -> Callable[..., tuple[Tensor, Tensor]] | None:

@@ -29,10 +29,11 @@ from shortlist.kernels.gpu.rows import (
 
 
 def sparse_top(x: Tensor, k: Tensor, temperature: float) -> Tensor:
-    """p ``(..., n)`` in the dtype of ``x``."""
+    """p ``(..., n)`` in the dtype of ``x``; numbers between 0 and 1 stay there when rounded, as the gradient needs."""
     rows = as_matrix(x)
     p = torch.empty_like(rows)
-    launch(_solve, rows, p, per_row(k, x), p, p, float(temperature), VALUE=False)
+    least, most = _INTERIOR[x.dtype]
+    launch(_solve, rows, p, per_row(k, x), p, p, float(temperature), VALUE=False, LEAST=least, MOST=most)
     return p.view(x.shape)
 
 
@@ -41,7 +42,8 @@ def sparse_top_value(x: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     rows = as_matrix(x)
     p = torch.empty_like(rows)
     top, value = (rows.new_empty((*x.shape[:-1], 1), dtype=torch.float32) for _ in range(2))
-    launch(_solve, rows, p, per_row(k, x), top, value, 1.0, VALUE=True)
+    least, most = _INTERIOR[x.dtype]
+    launch(_solve, rows, p, per_row(k, x), top, value, 1.0, VALUE=True, LEAST=least, MOST=most)
     return p.view(x.shape), top, value
 
 
@@ -52,6 +54,13 @@ def sparse_top_gradient(p: Tensor, gradient: Tensor, temperature: float) -> tupl
     launch(_gradient, rows, as_matrix(gradient), out, mean, float(temperature))
     return out.view(p.shape), mean
 
+
+_INTERIOR = {
+    torch.float32: (0.0, 1 - 2.0**-24),
+    torch.float16: (2.0**-24, 1 - 2.0**-11),
+    torch.bfloat16: (0.0, 1 - 2.0**-8),
+}
+"""The smallest and the largest number between 0 and 1 that a label which is neither may round to."""
 
 _LIMIT = tl.constexpr(120)
 """The most steps. Every other late step halves the bracket by the order of floats; 31 such steps reach any float."""
@@ -128,6 +137,8 @@ def _solve(
     BLOCK: tl.constexpr,
     FITS: tl.constexpr,
     VALUE: tl.constexpr,
+    LEAST: tl.constexpr,
+    MOST: tl.constexpr,
 ):
     """``x, k -> p``; if VALUE also the largest x and ``p . (x - largest) + p . (1 - p) / 2``."""
     number = tl.program_id(0)
@@ -154,7 +165,7 @@ def _solve(
         z = (x - base) / temperature - offset
         p = tl.where(z > 0, tl.where(z < 1, z, 1.0), 0.0)
         p = tl.where(z == z, p, z)
-        tl.store(out + index, p, mask=index < n)
+        tl.store(out + index, tl.where((p > 0) & (p < 1), tl.maximum(tl.minimum(p, MOST), LEAST), p), mask=index < n)
         if VALUE:
             value += tl.sum(tl.where(p == 0, 0.0, p * ((x - top) + 0.5 * (1 - p))), 0)
     if VALUE:
@@ -197,11 +208,12 @@ def _gradient(
 def compile_cases(block: int, fits: bool = True) -> dict[str, tuple[Any, dict[str, str], dict[str, Any]]]:
     """Kernels with the types of their arguments and their constants, to compile them without a device."""
     numbers, constants = {"temperature": "fp32", "n": "i32"}, {"BLOCK": block, "FITS": fits}
+    interior = dict(zip(("LEAST", "MOST"), _INTERIOR[torch.float32], strict=True))
     solved = ["x_pointer", "p_pointer", "k_pointer", "top_pointer", "value_pointer"]
     solve = {**dict.fromkeys(solved, "*fp32"), **numbers}
     wide = ["p_pointer", "values_pointer", "out_pointer", "mean_pointer"]
     return {
-        "sparse_top": (_solve, solve, {**constants, "VALUE": False}),
-        "sparse_top_value": (_solve, solve, {**constants, "VALUE": True}),
+        "sparse_top": (_solve, solve, {**constants, **interior, "VALUE": False}),
+        "sparse_top_value": (_solve, solve, {**constants, **interior, "VALUE": True}),
         "sparse_top_gradient": (_gradient, {**dict.fromkeys(wide, "*fp32"), **numbers}, constants),
     }
