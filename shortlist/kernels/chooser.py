@@ -127,6 +127,15 @@ def use_triton_backward(scale: float, x: Tensor, gradient: Tensor) -> bool:
     return not torch.is_grad_enabled() and use_triton(scale, x, gradient)
 
 
+TRITON_DEVICES = ("cpu", "cuda", "xpu")
+"""Where operators made of Triton kernels are registered: accelerators, and the CPU for the interpreter."""
+
+
+def triton_kernels(operator: str) -> Any:
+    """The module of the Triton kernels of an operator, imported with its first use."""
+    return importlib.import_module(f"shortlist.kernels.gpu.{operator}")
+
+
 @functools.cache
 def has_triton() -> bool:
     """Whether Triton is installed and can be imported."""

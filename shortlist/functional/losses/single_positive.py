@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from shortlist.functional.losses.binary import binary_terms, weighted_terms
+from shortlist.functional.losses.binary import row_sums, weighted_terms
 from shortlist.functional.losses.labeled_logits import (
     LabeledLogits,
     Reduction,
@@ -16,7 +16,7 @@ from shortlist.functional.losses.labeled_logits import (
     reduce_rows,
     without_unknown,
 )
-from shortlist.tensors import check_number, log_sigmoid
+from shortlist.tensors import check_logits, check_number, log_sigmoid
 
 __all__ = ["assume_negative", "expected_positive", "role"]
 
@@ -45,10 +45,10 @@ def assume_negative(
     References:
         Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic, "Multi-Label Learning from Single Positive Labels", 2021.
     """
-    data = read_plain(logits, target, weight)
-    background = 1 / (data.num_labels - 1) if data.num_labels > 1 else 0.0
-    values = binary_terms(data.tensor, data.labels, background=background, weight=data.weight)
-    return reduce_rows(values.reshape(data.row_shape), reduction)
+    check_logits(logits)
+    n = logits.shape[-1]
+    background = 1 / (n - 1) if n > 1 else 0.0
+    return reduce_rows(row_sums(logits, target, background=background, weight=weight), reduction)
 
 
 def expected_positive(
