@@ -394,7 +394,7 @@ def reduce_rows(values: Tensor, reduction: Reduction, *, share: Tensor | None = 
     """
     check_reduction(reduction)
     if share is not None:
-        values = torch.where(share > 0, values, 0) * share
+        values = values.masked_fill(share.detach() <= 0, 0) * share
     if reduction == "none":
         return values
     total = values.sum()
@@ -403,4 +403,4 @@ def reduce_rows(values: Tensor, reduction: Reduction, *, share: Tensor | None = 
     if share is None:
         return total / max(values.numel(), 1)
     whole = share.sum()
-    return total / torch.where(whole > 0, whole, 1)
+    return total / whole.masked_fill(whole.detach() <= 0, 1)

@@ -142,9 +142,12 @@ def _contrasts(
 ) -> list[tuple[Tensor, Tensor]]:
     """The contrasts along each axis, and how much each counts: a row by the mean weight of its positives."""
     own, highest = negative_soft_maxima(data, axes, negative_temperature)
+    negated = -own
+    if not data.labels.only_present:
+        negated = negated.masked_fill(data.labels.values <= 0, _lowest(own))
     results = []
     for axis, high in zip(axes, highest, strict=True):
-        contrast, share = _contrast(data, own, high, axis, positive_temperature)
+        contrast, share = _contrast(data, negated, high, axis, positive_temperature)
         if axis == -1 and data.weight is not None:
             members = data.labels.members
             total = data.row_sums(members * data.labels.weights(data.weight)).reshape(-1)
@@ -153,30 +156,33 @@ def _contrasts(
     return results
 
 
+def _lowest(x: Tensor) -> float:
+    return torch.finfo(x.dtype).min / 4
+
+
 def _contrast(
-    data: LabeledLogits, own: Tensor, high: tuple[Tensor, Tensor], axis: int, temperature: float
+    data: LabeledLogits, negated: Tensor, high: tuple[Tensor, Tensor], axis: int, temperature: float
 ) -> tuple[Tensor, Tensor]:
     """The soft maximum of the negatives minus the soft minimum of the positives of each row or class.
+
+    ``negated`` are minus the positives' logits; an entry that is no positive has the lowest number.
 
     Returns:
         The values, 0 for a row or class that lacks a positive or a negative, and 1 or 0: whether it counts.
     """
-    labels, lowest = data.labels, torch.finfo(own.dtype).min / 4
-    member = None if labels.only_present else labels.members > 0
+    labels = data.labels
     over = data.processes if axis == -1 else None  # a class is whole on its process
-    negated = -own if member is None else torch.where(member, -own, lowest)
-    low = labels.max_along(negated.detach(), axis, lowest)
+    low = labels.max_along(negated.detach(), axis, _lowest(negated))
     low = low if over is None else over.max(low)
-    powers = ((negated - labels.spread(low, axis)) / temperature).exp()
-    total = labels.sum_along(powers if member is None else torch.where(member, powers, 0), axis)
+    # Without a positive this sums the lowest numbers, and the line is left out.
+    total = labels.sum_along(((negated - labels.spread(low, axis)) / temperature).exp(), axis)
     total = total if over is None else over.sum(total)
-    low_part = temperature * total.clamp(min=1).log()  # at least the largest itself, if there is one
     top, high_part = high
+    part = high_part + temperature * total.clamp(min=1).log()  # at least the largest itself, if there is one
     # A NaN counts; maxima over processes may lose it, sums do not.
-    counted = ~(torch.minimum(low, top) <= -2 * bound_of(own.dtype)) | high_part.isnan() | low_part.isnan()
+    lacking = (torch.minimum(low, top) <= -2 * bound_of(part.dtype)) & (part.detach() == part.detach())
     # The highest negative minus the lowest positive first: a shift of all logits leaves it unchanged.
-    value = torch.where(counted, (top + low) + (high_part + low_part), 0)
-    return value, counted.to(own.dtype)
+    return ((top + low) + part).masked_fill(lacking, 0), (~lacking).to(part.dtype)
 
 
 def _class_wise(processes: Processes, values: Tensor, share: Tensor, reduction: Reduction) -> Tensor:
@@ -185,7 +191,7 @@ def _class_wise(processes: Processes, values: Tensor, share: Tensor, reduction: 
     if reduction == "none":
         return processes.shard(local)
     total, whole = processes.sum(torch.stack([local.sum(), share.sum()]))
-    return processes.replicate(total if reduction == "sum" else total / torch.where(whole > 0, whole, 1))
+    return processes.replicate(total if reduction == "sum" else total / whole.masked_fill(whole.detach() <= 0, 1))
 
 
 class _Contrasts(RowFunction):
