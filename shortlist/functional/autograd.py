@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -126,28 +126,24 @@ def _positive(total: Tensor) -> Tensor:
     return total.clamp(min=torch.finfo(total.dtype).tiny)
 
 
-ACCELERATORS = ("CUDA", "XPU", "CPU")
-"""Where Triton kernels run; on the CPU, interpreted."""
-
-
 def opaque(
     name: str,
     schema: str,
     function: Callable[..., Any],
     shape_like: Callable[..., Any],
-    devices: tuple[str, ...] = ("CPU",),
+    *,
+    devices: Sequence[str] = ("cpu",),
 ) -> Callable[..., Any]:
     """``function`` as the operator ``shortlist::name``, which the compiler calls without tracing it.
 
     Args:
         name: of the operator.
         schema: its arguments and results, in the syntax of ``torch.library.define``.
-        function: of plain tensors on these devices, without a derivative of its own.
+        function: of plain tensors, without a derivative of its own.
         shape_like: like ``function``, but only the shapes of its results matter.
-        devices: dispatch keys of torch.
+        devices: where it runs.
     """
     torch.library.define(f"shortlist::{name}", schema)
-    for device in devices:
-        torch.library.impl(f"shortlist::{name}", device, function)
+    torch.library.impl(f"shortlist::{name}", tuple(devices), function)
     torch.library.register_fake(f"shortlist::{name}", shape_like)
     return getattr(torch.ops.shortlist, name).default

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.autograd import (
-    ACCELERATORS,
     RowFunction,
     opaque,
     projection_gradient,
@@ -23,7 +22,15 @@ from shortlist.functional.autograd import (
 from shortlist.functional.lml_exact import exact_dual
 from shortlist.functional.lml_solver import Dual, solve_lml
 from shortlist.kernels import projections as kernels
-from shortlist.kernels.chooser import fixed_steps, use_kernel, use_kernel_backward, use_triton, use_triton_backward
+from shortlist.kernels.chooser import (
+    TRITON_DEVICES,
+    fixed_steps,
+    triton_kernels,
+    use_kernel,
+    use_kernel_backward,
+    use_triton,
+    use_triton_backward,
+)
 from shortlist.label_axis.axis import HeldLabels, row_blocks
 from shortlist.label_axis.linear_blocks import LinearBlocks
 from shortlist.label_axis.once_differentiable import once_differentiable
@@ -227,15 +234,11 @@ def _project(x: Tensor, k: Tensor, temperature: float) -> Tensor:
 
 
 def _triton_lml(x: Tensor, k: Tensor, temperature: float, log: bool) -> tuple[Tensor, Tensor, Tensor]:
-    from shortlist.kernels.gpu import lml as gpu
-
-    return gpu.lml(x, k, temperature, log)
+    return triton_kernels("lml").lml(x, k, temperature, log)
 
 
 def _triton_root(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    from shortlist.kernels.gpu import lml as gpu
-
-    return gpu.lml_root(x, k, temperature)
+    return triton_kernels("lml").lml_root(x, k, temperature)
 
 
 def _columns_like(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -259,14 +262,14 @@ _triton_lml_op = opaque(
     "(Tensor x, Tensor k, float temperature, bool log) -> (Tensor, Tensor, Tensor)",
     _triton_lml,
     lambda x, k, temperature, log: (x.new_empty(x.shape), *_columns_like(x)),
-    devices=ACCELERATORS,
+    devices=TRITON_DEVICES,
 )
 _triton_root_op = opaque(
     "lml_root_triton",
     "(Tensor x, Tensor k, float temperature) -> (Tensor, Tensor)",
     _triton_root,
     lambda x, k, temperature: _columns_like(x),
-    devices=ACCELERATORS,
+    devices=TRITON_DEVICES,
 )
 
 
@@ -347,9 +350,7 @@ class _FusedLML(RowFunction):
             return None, None, None, None
         x, k, pivot, delta = ctx.saved_tensors
         if use_triton_backward(ctx.temperature, x, gradient):
-            from shortlist.kernels.gpu import lml as gpu
-
-            to_x, to_k = gpu.lml_gradient(x, pivot, delta, gradient, ctx.temperature, ctx.log)
+            to_x, to_k = triton_kernels("lml").lml_gradient(x, pivot, delta, gradient, ctx.temperature, ctx.log)
             return to_x, to_k.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None, None, None
         full, upstream = solvable(x), solvable(gradient)
         share, per_k, y = _fused_slopes(ctx, full, k, None if torch.is_grad_enabled() else (pivot, delta))
@@ -434,9 +435,7 @@ def _root_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     x, pivot, delta = ctx.saved_tensors
     scaled = _over(-gradient, ctx.temperature)
     if ctx.group is None and use_triton_backward(ctx.temperature, x, gradient):
-        from shortlist.kernels.gpu import lml as gpu
-
-        to_x, per_k = gpu.lml_root_gradient(x, pivot, delta, scaled, ctx.temperature)
+        to_x, per_k = triton_kernels("lml").lml_root_gradient(x, pivot, delta, scaled, ctx.temperature)
     elif ctx.group is None and use_kernel_backward(ctx.temperature, x, gradient):
         to_x, per_k, left = kernels.lml_root_gradient(x, pivot, delta, scaled, ctx.temperature)
         if left.numel():

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.autograd import (
-    ACCELERATORS,
     RowFunction,
     opaque,
     projection_gradient,
@@ -18,7 +17,15 @@ from shortlist.functional.autograd import (
 )
 from shortlist.functional.sparse_top_solver import exact_threshold, solve_sparse_top
 from shortlist.kernels import projections as kernels
-from shortlist.kernels.chooser import fixed_steps, use_kernel, use_kernel_backward, use_triton, use_triton_backward
+from shortlist.kernels.chooser import (
+    TRITON_DEVICES,
+    fixed_steps,
+    triton_kernels,
+    use_kernel,
+    use_kernel_backward,
+    use_triton,
+    use_triton_backward,
+)
 from shortlist.label_axis.axis import HeldLabels, row_blocks
 from shortlist.label_axis.processes import ProcessShards
 from shortlist.label_axis.rows import as_rows, flat_rows
@@ -115,9 +122,7 @@ def _project_cpu(x: Tensor, k: Tensor, temperature: float) -> Tensor:
 
 
 def _project_triton(x: Tensor, k: Tensor, temperature: float) -> Tensor:
-    from shortlist.kernels.gpu import sparse_top as gpu
-
-    return gpu.sparse_top(x, k, temperature)
+    return triton_kernels("sparse_top").sparse_top(x, k, temperature)
 
 
 # The compiler calls these as they are: their steps depend on the data.
@@ -132,7 +137,7 @@ _triton_op = opaque(
     "(Tensor x, Tensor k, float temperature) -> Tensor",
     _project_triton,
     lambda x, k, temperature: x.new_empty(x.shape),
-    devices=ACCELERATORS,
+    devices=TRITON_DEVICES,
 )
 
 
@@ -167,9 +172,7 @@ class _SparseTop(RowFunction):
 
 def _gradient_kernel(ctx: Any, p: Tensor, gradient: Tensor) -> Callable[..., tuple[Tensor, Tensor]] | None:
     if ctx.group is None and use_triton_backward(ctx.temperature, p, gradient):
-        from shortlist.kernels.gpu import sparse_top as gpu
-
-        return gpu.sparse_top_gradient
+        return triton_kernels("sparse_top").sparse_top_gradient
     if ctx.group is None and use_kernel_backward(ctx.temperature, p, gradient):
         return kernels.sparse_top_gradient
     return None

@@ -93,7 +93,7 @@ def use_kernel_backward(scale: float, x: Tensor, gradient: Tensor) -> bool:
     return not torch.is_grad_enabled() and is_plain(gradient) and use_kernel(scale, x, gradient)
 
 
-TRITON_DEVICES = ("cuda", "xpu")
+ACCELERATORS = ("cuda", "xpu")
 """Where Triton compiles; ROCm calls its devices cuda, too."""
 
 
@@ -115,7 +115,7 @@ def use_triton(scale: float, x: Tensor, *others: Tensor) -> bool:
     """
     choice = "on" if torch.compiler.is_compiling() else os.environ.get("SHORTLIST_KERNELS", "on")
     return (
-        (choice == "triton" or (choice == "on" and x.device.type in TRITON_DEVICES))
+        (choice == "triton" or (choice == "on" and x.device.type in ACCELERATORS))
         and (x.dtype == torch.float32 or x.dtype in HALF)
         and x.numel() > 0
         and 1 / _MODERATE < scale < _MODERATE
@@ -129,6 +129,15 @@ def use_triton(scale: float, x: Tensor, *others: Tensor) -> bool:
 def use_triton_backward(scale: float, x: Tensor, gradient: Tensor) -> bool:
     """The same for a backward pass: not if the gradient may be differentiated itself, or the compiler fuses it."""
     return not torch.is_grad_enabled() and not torch.compiler.is_compiling() and use_triton(scale, x, gradient)
+
+
+TRITON_DEVICES = ("cpu", *ACCELERATORS)
+"""Where operators made of Triton kernels are registered: accelerators, and the CPU for the interpreter."""
+
+
+def triton_kernels(operator: str) -> Any:
+    """The module of the Triton kernels of an operator, imported with its first use."""
+    return importlib.import_module(f"shortlist.kernels.gpu.{operator}")
 
 
 @functools.cache

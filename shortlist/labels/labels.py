@@ -138,6 +138,8 @@ class Labels:
         """The maximum of one value per entry over rows or labels; ``lowest`` if there are no entries."""
         if self.is_dense and values.shape[axis]:
             return values.amax(axis)
+        if axis == -1 and self.width:
+            return values.reshape(self.num_rows, self.width).amax(-1)
         none = values.new_full((self._size(axis),), lowest)
         return none if self.is_dense else none.scatter_reduce(0, self._line(axis), values, "amax")
 

@@ -171,9 +171,10 @@ def read_labels(
         return _read_multi_hot(target, row_shape, n, dtype, name)
     if form is TargetForm.SPARSE:
         return _read_sparse(target, row_shape, n, dtype, name)
-    lowest = 0 if form is TargetForm.CLASS_INDICES else -1
-    wrong = (target < lowest) | (target >= n)
-    _refuse_rows(wrong if lowest == 0 else wrong.any(-1), f"labels must lie in [{lowest}, {n})", target, name)
+    if may_look(target):
+        lowest = 0 if form is TargetForm.CLASS_INDICES else -1
+        wrong = (target < lowest) | (target >= n)
+        _refuse_rows(wrong if lowest == 0 else wrong.any(-1), f"labels must lie in [{lowest}, {n})", target, name)
     return _read_indices(target, form, row_shape, n, dtype, name)
 
 

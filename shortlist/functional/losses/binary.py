@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from shortlist.functional.autograd import RowFunction
+from shortlist.functional.autograd import RowFunction, opaque
 from shortlist.functional.losses.block_reductions import SumOfTerms
 from shortlist.functional.losses.labeled_logits import (
     LabeledLogits,
@@ -19,12 +19,15 @@ from shortlist.functional.losses.labeled_logits import (
     hidden_and_own,
     hide,
     read_labeled,
+    read_plain,
+    read_raw,
     weighted,
     without_unknown_entries,
 )
+from shortlist.kernels.chooser import TRITON_DEVICES, triton_kernels
 from shortlist.label_axis.linear_logits import LinearLogits
-from shortlist.labels import Labels
-from shortlist.tensors import check_number, holds, may_look
+from shortlist.labels import Labels, read_labels
+from shortlist.tensors import check_number, holds, may_look, solvable
 
 __all__ = ["asymmetric", "bce"]
 
@@ -123,6 +126,10 @@ def _reduced(
 ) -> Tensor:
     """Reduce one value per label, as torch does: weights do not change the divisor of the mean."""
     check_reduction(reduction)
+    raw = None if reduction == "none" else read_raw(logits, target, weight)
+    if raw is not None:
+        rows, counts = _Sums.run(raw.logits, raw.target, raw.weight, 1.0, *options)
+        return rows.sum() / (counts.sum().clamp(min=1) if reduction == "mean" else 1)
     data = read_labeled(logits, target, weight)
     if reduction == "none":
         if isinstance(logits, LinearLogits):
@@ -272,6 +279,92 @@ class _Terms(RowFunction):
         if indices is not None:
             own = (torch.zeros_like(x) if tangents[0] is None else tangents[0]).flatten(-2).gather(-1, indices)
         return moved.sum(-1) if ctx.summed else moved, own, None
+
+
+def row_sums(
+    logits: Tensor, target: Tensor, options: Options = BCE, *, background: float = 1.0, weight: Tensor | None = None
+) -> Tensor:
+    """The loss of each row, summed over its labels, ``(*rows,)``; arguments as of `bce` and of `binary_terms`."""
+    raw = read_raw(logits, target, weight)
+    if raw is not None:
+        return _Sums.run(raw.logits, raw.target, raw.weight, background, *options)[0].reshape(raw.row_shape)
+    data = read_plain(logits, target, weight)
+    values = binary_terms(data.tensor, data.labels, options, background=background, weight=data.weight)
+    return values.reshape(data.row_shape)
+
+
+class _Sums(RowFunction):
+    """``x, target, weight, background, γ+, γ-, clip -> sums, known`` of each row, by a Triton kernel.
+
+    A target is read as it was given; see `RawRows`.
+    """
+
+    @staticmethod
+    def forward(
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        background: float,
+        gamma_positive: float,
+        gamma_negative: float,
+        clip: float,
+    ) -> tuple[Tensor, Tensor]:
+        compute = _sums_op if torch.compiler.is_compiling() else _sums_triton
+        sums, known = compute(x, target, weight, [gamma_positive, gamma_negative, clip], background).unbind()
+        return sums, known
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.background, *ctx.options = inputs[3:]
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs[:3])
+        ctx.save_for_forward(*inputs[:3])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        x, target, weight = ctx.saved_tensors
+        if gradient is None:
+            return (None,) * 7
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            labels = read_labels(target, x.shape, dtype=torch.float32)
+            options = tuple(ctx.options)
+            sums = binary_terms(solvable(x), labels, options, background=ctx.background, weight=weight)
+            return *torch.autograd.grad(sums, x, gradient, create_graph=True), *(None,) * 6
+        compute = _slopes_op if torch.compiler.is_compiling() else _slopes_triton
+        return compute(x, target, weight, gradient, ctx.options, ctx.background), *(None,) * 6
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor, None]:
+        x, target, weight = ctx.saved_tensors
+        slopes = _slopes_triton(x, target, weight, torch.ones(len(x), device=x.device), ctx.options, ctx.background)
+        return (slopes * x_tangent).sum(-1, dtype=torch.float32), None
+
+
+def _sums_triton(x: Tensor, target: Tensor, weight: Tensor | None, options: list[float], background: float) -> Tensor:
+    return triton_kernels("binary").binary_sums(x, target, weight, options, background)
+
+
+def _slopes_triton(
+    x: Tensor, target: Tensor, weight: Tensor | None, gradient: Tensor, options: list[float], background: float
+) -> Tensor:
+    return triton_kernels("binary").binary_gradient(x, target, weight, gradient, options, background)
+
+
+_sums_op = opaque(
+    "binary_sums",
+    "(Tensor x, Tensor target, Tensor? weight, float[] options, float background) -> Tensor",
+    _sums_triton,
+    lambda x, *_: x.new_empty((2, x.shape[0]), dtype=torch.float32),
+    devices=TRITON_DEVICES,
+)
+_slopes_op = opaque(
+    "binary_gradient",
+    "(Tensor x, Tensor target, Tensor? weight, Tensor gradient, float[] options, float background) -> Tensor",
+    _slopes_triton,
+    lambda x, *_: x.new_empty(x.shape),
+    devices=TRITON_DEVICES,
+)
 
 
 Side = tuple[Tensor, Tensor]

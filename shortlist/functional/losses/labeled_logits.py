@@ -7,14 +7,16 @@ alike, whether the logits are one tensor, recomputed in blocks (`LinearLogits`) 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from shortlist.functional.autograd import RowFunction
+from shortlist.kernels.chooser import use_triton
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.once_differentiable import once_differentiable
 from shortlist.label_axis.processes import (
@@ -27,7 +29,7 @@ from shortlist.label_axis.processes import (
     to_local,
 )
 from shortlist.label_axis.reduction import BlockReduction, reduce_blocks
-from shortlist.labels import Labels, read_labels
+from shortlist.labels import Labels, TargetForm, read_labels, target_form
 from shortlist.tensors import HALF, check_logits, is_dtensor, solvable, wide
 
 Reduction = Literal["mean", "sum", "none"]
@@ -149,6 +151,43 @@ def read_plain(
     matrix, weight = x.reshape(labels.num_rows, x.shape[-1]), check_weight(weight, x)
     data = LabeledLogits(matrix, labels, weight, x.shape[-1], ONE_PROCESS)
     return data.classes() if one_class else data
+
+
+class RawRows(NamedTuple):
+    """Logits and target as they were given, in rows, for the Triton kernels, which read both themselves."""
+
+    logits: Tensor  # (num_rows, n), in float32 or half precision
+    target: Tensor  # (num_rows,) or (num_rows, width) int64, or a multi-hot (num_rows, n)
+    weight: Tensor | None  # (n,) in float32
+    row_shape: torch.Size
+
+
+_MOST_SLOTS = 64
+"""Kernels compare every label with all that a list of its row has room for."""
+
+
+def read_raw(
+    logits: Tensor | LinearLogits, target: Tensor, weight: Tensor | None, *, scales: Sequence[float] = (1.0,)
+) -> RawRows | None:
+    """The arguments of a loss with temperatures ``scales`` for a Triton kernel; None where none serves them."""
+    if isinstance(logits, LinearLogits) or not isinstance(target, Tensor) or target.layout != torch.strided:
+        return None
+    others = [target] if weight is None else [target, weight]
+    # Kernels differentiate in the logits alone.
+    if not all(use_triton(scale, logits, *others) for scale in scales) or any(part.requires_grad for part in others):
+        return None
+    check_logits(logits)
+    n, row_shape = logits.shape[-1], logits.shape[:-1]
+    form = target_form(target, n, row_dims=len(row_shape))
+    if target.shape[: len(row_shape)] != row_shape:
+        return None
+    if form is TargetForm.INDEX_LISTS and not 0 < target.shape[-1] <= _MOST_SLOTS:
+        return None
+    rows = math.prod(row_shape)
+    shape = (rows,) if form is TargetForm.CLASS_INDICES else (rows, target.shape[-1])
+    weight = None if weight is None else check_weight(weight, logits)
+    weight = None if weight is None else weight.float()
+    return RawRows(logits.reshape(rows, n), target.reshape(shape), weight, row_shape)
 
 
 def check_second_logits(name: str, second: Tensor, logits: Tensor) -> None:
@@ -355,7 +394,7 @@ def reduce_rows(values: Tensor, reduction: Reduction, *, share: Tensor | None = 
     """
     check_reduction(reduction)
     if share is not None:
-        values = torch.where(share > 0, values, 0) * share
+        values = values.masked_fill(share.detach() <= 0, 0) * share
     if reduction == "none":
         return values
     total = values.sum()
@@ -364,4 +403,4 @@ def reduce_rows(values: Tensor, reduction: Reduction, *, share: Tensor | None = 
     if share is None:
         return total / max(values.numel(), 1)
     whole = share.sum()
-    return total / torch.where(whole > 0, whole, 1)
+    return total / whole.masked_fill(whole.detach() <= 0, 1)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist.functional.autograd import ACCELERATORS, RowFunction, opaque
+from shortlist.functional.autograd import RowFunction, opaque
 from shortlist.functional.lml import RootOfBlocks, lml_root, log_odds
 from shortlist.functional.losses.labeled_logits import (
     LabeledLogits,
@@ -20,7 +20,7 @@ from shortlist.functional.losses.labeled_logits import (
     without_unknown,
 )
 from shortlist.functional.sparse_top import project_sparse_top, sparse_top
-from shortlist.kernels.chooser import use_triton
+from shortlist.kernels.chooser import TRITON_DEVICES, triton_kernels, use_triton
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.processes import replicated
 from shortlist.label_axis.rows import Rows, as_rows
@@ -198,9 +198,9 @@ class _SparseTopExcess(RowFunction):
 
 def _fused_excess(x: Tensor, k: Tensor, indices: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """The loss and its slope by one Triton kernel; the labels need only their own entries."""
-    from shortlist.kernels.gpu.sparse_top import sparse_top_value
+    from shortlist.kernels.triton_kernels("sparse_top").sparse_top import sparse_top_value
 
-    p, top, value = sparse_top_value(x, k)
+    p, top, value = triton_kernels("sparse_top").sparse_top_value(x, k)
     rows, limits = indices // x.shape[-1], torch.finfo(x.dtype)
     own = x.flatten(-2).gather(-1, indices) - top.squeeze(-1).clamp(min=limits.min / 4).gather(-1, rows)
     value = value.squeeze(-1).scatter_add(-1, rows, -labels * own.clamp(min=limits.min / 4))
@@ -213,7 +213,7 @@ _fused_excess_op = opaque(
     "(Tensor x, Tensor k, Tensor indices, Tensor labels) -> (Tensor, Tensor)",
     _fused_excess,
     lambda x, k, indices, labels: (x.new_empty(x.shape[:-1]), x.new_empty(x.shape)),
-    devices=ACCELERATORS,
+    devices=TRITON_DEVICES,
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +19,9 @@ from shortlist.functional.losses.labeled_logits import (
     split,
     weighted,
 )
+from shortlist.functional.losses.violations import violations
 from shortlist.labels import Labels
-from shortlist.tensors import check_number, is_plain
+from shortlist.tensors import check_number, is_plain, may_look, wide
 
 __all__ = ["rml", "warp"]
 
@@ -55,10 +57,9 @@ def warp(
         Gong, Jia, Leung, Toshev, Ioffe, "Deep Convolutional Ranking for Multilabel Image Annotation", 2014.
     """
     margin = check_number("margin", margin, at_least=0)
-    data = read_plain(logits, target, weight)
+    data = _in_rows(read_plain(logits, target, weight))
     pairs = _Pairs.of(data, *split(data.tensor, data.labels))
-    rank, hinge = pairs.hinge(margin)
-    return reduce_rows(pairs.total(rank, hinge), reduction)
+    return reduce_rows(pairs.total(*pairs.ramps(margin, math.inf)), reduction)
 
 
 def rml(
@@ -99,70 +100,101 @@ def rml(
     """
     floor = check_number("floor", floor, below=1)
     balance = check_number("balance", balance, at_least=0)
-    data, top = read_plain(logits, target, weight), 1 - floor
+    data, top = _in_rows(read_plain(logits, target, weight)), 1 - floor
     rest, own = split(data.tensor, data.labels)
     pairs = _Pairs.of(data, rest, own)
-    # Of -inf the ramp is 0, so the labels that are no negatives add nothing.
-    ramps = (1 + rest).clamp(0, top)
-    if data.weight is not None:
-        ramps = ramps * data.weight
-    positive = weighted((1 - own).clamp(0, top) * data.labels.members, data.labels, data.weight)
-    binary = ramps.sum(-1).reshape(data.row_shape) + data.row_sums(positive)
-    rank, hinge = pairs.hinge(1.0)
-    ranking = pairs.total(rank, hinge - pairs.hinge(floor)[1])
+    binary = _binary_ramps(data, rest, own, top)
+    ranking = pairs.total(*pairs.ramps(1.0, top))
     return reduce_rows(ranking + balance * binary, reduction)
 
 
+def _binary_ramps(data: LabeledLogits, rest: Tensor, own: Tensor, top: float) -> Tensor:
+    """The sum of the binary terms of each row, ``(*rows,)``."""
+    labels = data.labels
+    # Of -inf the ramp is 0, so the labels that are no negatives add nothing.
+    ramps = (1 + (torch.where(labels.values > 0, -own, rest) if labels.is_dense else rest)).clamp(0, top)
+    ramps = ramps if data.weight is None else ramps * data.weight
+    binary = ramps.sum(-1).reshape(data.row_shape)
+    if labels.is_dense:
+        return binary
+    return binary + data.row_sums(weighted((1 - own).clamp(0, top) * labels.members, labels, data.weight))
+
+
+def _in_rows(data: LabeledLogits) -> LabeledLogits:
+    """``data`` with labels that accelerators compare row by row: a sparse target becomes a multi-hot there."""
+    labels = data.labels
+    if labels.is_dense or labels.width is not None or may_look(data.tensor):
+        return data
+    values = labels.values.new_zeros(data.tensor.numel()).scatter(0, labels.indices, labels.values)
+    values = values.view(data.tensor.shape)
+    return replace(data, labels=replace(labels, rows=None, labels=None, values=values, listed=None))
+
+
 class _Pairs(NamedTuple):
-    """The positives of each row against all its negatives, by rank: O(n log n) for any number of pairs."""
+    """The positives of each row against all its negatives."""
 
     labels: Labels  # of which the positives count
-    own: Tensor  # the entries' logits, 0 where they are no positives, in float64
+    own: Tensor  # the entries' logits, 0 where they are no positives
     share: Tensor  # how much each counts, 0 if it is no positive
-    keys: Tensor  # (num_rows, n): minus the negatives' logits, ascending, then inf; in float64
-    sums: Tensor  # (num_rows, n + 1): the sum of the 0, 1, 2, ... largest negatives
+    rest: Tensor  # (num_rows, n): the negatives' logits, and -inf
+    ranked: _Ranked | None  # the same in order, where numpy can sort them
 
     @classmethod
     def of(cls, data: LabeledLogits, rest: Tensor, own: Tensor) -> _Pairs:
         """The pairs of logits that are split into ``rest`` and ``own``."""
-        labels = data.labels
-        if labels.is_dense and is_plain(own) and own.numel():
+        labels, plain = data.labels, is_plain(rest) and is_plain(own)
+        if labels.is_dense and plain and own.numel():
             labels = labels.positives()
             own = labels.at(own)
-        own = torch.where(labels.values > 0, own, 0).double()
-        return cls(labels, own, weighted(labels.members, labels, data.weight), *_ranked(rest))
+        own = torch.where(labels.values > 0, own, 0)
+        share = weighted(labels.members, labels, data.weight)
+        return cls(labels, own, share, rest, _Ranked.of(rest) if plain else None)
 
-    def hinge(self, margin: float) -> tuple[Tensor, Tensor]:
-        """For each entry, how many negatives violate the margin, and by how much in total."""
-        threshold = margin - self.own
+    def ramps(self, margin: float, cap: float) -> tuple[Tensor, Tensor]:
+        """For each entry, how many negatives violate the margin, and by how much in total, each by at most ``cap``."""
+        if self.ranked is not None:
+            rank, total = self.ranked.hinge(self.labels, margin - self.own.double())
+            return rank, total - self.ranked.hinge(self.labels, margin - cap - self.own.double())[
+                1
+            ] if cap < math.inf else total
+        threshold = (margin - self.own).reshape(len(self.rest), -1)
+        return tuple(part.reshape(self.own.shape) for part in violations(self.rest, threshold, cap))
+
+    def total(self, rank: Tensor, terms: Tensor) -> Tensor:
+        """The sum of the positives' ``terms`` over each row, weighted by 1 + 1/2 + ... + 1/rank, ``(*rows,)``."""
+        steps = torch.arange(1, self.rest.shape[-1] + 1, device=rank.device, dtype=wide(terms))
+        harmonic = pad(steps.reciprocal().cumsum(0), (1, 0)).to(terms.dtype)
+        summed = self.labels.sum_along(self.share * harmonic[rank] * terms)
+        return summed.reshape(self.labels.row_shape).to(self.share.dtype)
+
+
+class _Ranked(NamedTuple):
+    """Negatives by rank, on the CPU: O(n log n) for any number of pairs."""
+
+    keys: Tensor  # (num_rows, n): minus the negatives' logits, ascending, then inf; in float64
+    sums: Tensor  # (num_rows, n + 1): the sum of the 0, 1, 2, ... largest negatives
+
+    @classmethod
+    def of(cls, rest: Tensor) -> _Ranked:
+        """The negatives, which are all that is above -inf."""
+        # numpy sorts several times faster than torch.
+        ranked = rest.gather(-1, torch.from_numpy(np.argsort((-rest.detach()).numpy(), -1)))
+        negative = ranked > -math.inf
+        ranked = torch.where(negative, ranked, 0).double()
+        return cls(torch.where(negative, -ranked.detach(), math.inf), pad(ranked.cumsum(-1), (1, 0)))
+
+    def hinge(self, labels: Labels, threshold: Tensor) -> tuple[Tensor, Tensor]:
+        """How many negatives plus the threshold of each entry are above 0, and their sum."""
         wanted = threshold.detach().contiguous()
-        if self.labels.is_dense:
+        if labels.is_dense:
             rank = torch.searchsorted(self.keys, wanted)
             return rank, rank * threshold + self.sums.gather(-1, rank)
-        (rows, _), width = self.labels.pairs(), self.labels.width
+        (rows, _), width = labels.pairs(), labels.width
         if width is None:
             rank = count_below(self.keys, rows, wanted)
         else:
             rank = torch.searchsorted(self.keys, wanted.view(len(self.keys), width)).reshape(-1)
         return rank, rank * threshold + self.sums.reshape(-1)[rows * self.sums.shape[-1] + rank]
-
-    def total(self, rank: Tensor, terms: Tensor) -> Tensor:
-        """The sum of the positives' ``terms`` over each row, weighted by 1 + 1/2 + ... + 1/rank, ``(*rows,)``."""
-        steps = torch.arange(1, self.sums.shape[-1], device=rank.device, dtype=terms.dtype)
-        harmonic = pad(steps.reciprocal().cumsum(0), (1, 0))
-        summed = self.labels.sum_along(self.share * harmonic[rank] * terms)
-        return summed.reshape(self.labels.row_shape).to(self.share.dtype)
-
-
-def _ranked(rest: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and sums of the negatives, which are all that is above -inf."""
-    x = -rest.detach()
-    # numpy sorts several times faster than torch.
-    order = torch.from_numpy(np.argsort(x.numpy(), -1)) if is_plain(x) else x.argsort(-1)
-    ranked = rest.gather(-1, order)
-    negative = ranked > -math.inf
-    ranked = torch.where(negative, ranked, 0).double()
-    return torch.where(negative, -ranked.detach(), math.inf), pad(ranked.cumsum(-1), (1, 0))
 
 
 def count_below(keys: Tensor, rows: Tensor, wanted: Tensor) -> Tensor:

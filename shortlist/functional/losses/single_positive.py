@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from shortlist.functional.losses.binary import binary_terms, weighted_terms
+from shortlist.functional.losses.binary import row_sums, weighted_terms
 from shortlist.functional.losses.labeled_logits import (
     LabeledLogits,
     Reduction,
@@ -16,7 +16,7 @@ from shortlist.functional.losses.labeled_logits import (
     reduce_rows,
     without_unknown,
 )
-from shortlist.tensors import check_number, log_sigmoid
+from shortlist.tensors import check_logits, check_number, log_sigmoid
 
 __all__ = ["assume_negative", "expected_positive", "role"]
 
@@ -45,10 +45,10 @@ def assume_negative(
     References:
         Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic, "Multi-Label Learning from Single Positive Labels", 2021.
     """
-    data = read_plain(logits, target, weight)
-    background = 1 / (data.num_labels - 1) if data.num_labels > 1 else 0.0
-    values = binary_terms(data.tensor, data.labels, background=background, weight=data.weight)
-    return reduce_rows(values.reshape(data.row_shape), reduction)
+    check_logits(logits)
+    n = logits.shape[-1]
+    background = 1 / (n - 1) if n > 1 else 0.0
+    return reduce_rows(row_sums(logits, target, background=background, weight=weight), reduction)
 
 
 def expected_positive(
@@ -85,7 +85,9 @@ def expected_positive(
     References:
         Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic, "Multi-Label Learning from Single Positive Labels", 2021.
     """
-    return reduce_rows(_expected_positive(read_plain(logits, target, weight), expected, beta), reduction)
+    data = read_plain(logits, target, weight)
+    x = without_unknown(data.tensor, data.labels)
+    return reduce_rows(_expected_positive(data, x, x.sigmoid(), expected, beta), reduction)
 
 
 def role(
@@ -134,21 +136,22 @@ def role(
     check_second_logits("estimates", estimates, logits)
     ours = read_plain(logits, target, weight)
     theirs = ours.with_logits(estimates)
-    values = _expected_positive(ours, expected, beta) + _expected_positive(theirs, expected, beta)
     x, other = (without_unknown(side.tensor, side.labels) for side in (ours, theirs))
-    taught = _taught(x, other.detach()) + _taught(other, x.detach())
+    p, q = x.sigmoid(), other.sigmoid()
+    values = _expected_positive(ours, x, p, expected, beta) + _expected_positive(theirs, other, q, expected, beta)
+    taught = _taught(x, q.detach(), other.detach()) + _taught(other, p.detach(), x.detach())
     return reduce_rows((values + taught.reshape(ours.row_shape)) / 2, reduction)
 
 
-def _expected_positive(data: LabeledLogits, expected: float, beta: float) -> Tensor:
+def _expected_positive(data: LabeledLogits, x: Tensor, p: Tensor, expected: float, beta: float) -> Tensor:
+    """The loss of each row; ``x`` are the logits with -inf for unknown labels, and ``p`` their probabilities."""
     expected, beta = check_number("expected", expected, at_least=0), check_number("beta", beta, at_least=0)
-    x = without_unknown(data.tensor, data.labels)
-    predicted = x.sigmoid().sum() / max(1, len(x))  # unknown labels, at -inf, add nothing
+    predicted = p.sum() / max(1, len(x))  # unknown labels add nothing
     seen = data.positive_sums(-log_sigmoid(own_logits(x, data.labels)))
     return seen + beta * (predicted - expected) ** 2
 
 
-def _taught(x: Tensor, teacher: Tensor) -> Tensor:
-    """The sum over the labels above -inf of the cross-entropy with the probabilities of the teacher."""
-    counted = (x.detach() > -math.inf).to(x.dtype)
-    return weighted_terms(x, counted * teacher.sigmoid(), counted * (-teacher).sigmoid())
+def _taught(x: Tensor, probs: Tensor, teacher: Tensor) -> Tensor:
+    """The sum over the labels above -inf of the cross-entropy with the probabilities of the teacher's logits."""
+    # As a negative, a label at -inf has neither a value nor a slope.
+    return weighted_terms(x, probs.masked_fill(x.detach() == -math.inf, 0), (-teacher).sigmoid())

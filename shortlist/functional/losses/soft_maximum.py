@@ -22,7 +22,7 @@ from shortlist.functional.order_statistics import largest
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.processes import ONE_PROCESS
 from shortlist.labels import Labels
-from shortlist.tensors import holds
+from shortlist.tensors import holds, may_look
 
 
 def negative_soft_maxima(
@@ -80,7 +80,7 @@ def _leading(x: Tensor, labels: Labels, dropped: Tensor | int, most: int) -> tup
 def bounded(x: Tensor) -> Tensor:
     """``x`` with infinite values clipped to a finite range; the gradient passes unchanged."""
     bound = bound_of(x.dtype)
-    if x.numel():
+    if x.numel() and may_look(x):
         low, high = x.detach().aminmax()
         if holds((low >= -bound) & (high <= bound)):
             return x
@@ -214,8 +214,8 @@ def _top_and_softmax(x: Tensor, axis: int, temperature: float) -> tuple[Tensor, 
     if not x.shape[axis]:
         return torch.full_like(x.detach().sum(axis), lowest), soft
     top = x.detach().amax(axis)
-    if not holds((top > -math.inf).all()):
-        soft = torch.where((top == -math.inf).unsqueeze(axis), 0, soft)
+    if not may_look(top) or not holds((top > -math.inf).all()):
+        soft = soft.masked_fill((top == -math.inf).unsqueeze(axis), 0)
     return top.clamp(min=lowest), soft
 
 

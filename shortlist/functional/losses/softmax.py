@@ -25,7 +25,7 @@ from shortlist.functional.losses.soft_maximum import (
 )
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.labels import Labels
-from shortlist.tensors import check_number, check_positive, whole_k, wide
+from shortlist.tensors import check_number, check_positive, on_accelerator, whole_k, wide
 
 __all__ = [
     "cross_entropy",
@@ -357,17 +357,24 @@ def _log_first(labels: Labels, lead: Tensor) -> Tensor:
     exponentially. If g is largest at m, it has fallen by at least ``e^m (d - 1 + e^-d)`` at m - d and by
     ``e^m (e^d - 1 - d)`` at m + d, which bounds the range of z.
     """
-    member, precision = labels.members > 0, lead.dtype
-    lead = lead.to(wide(lead))  # a sum over many labels is large, and its rounding error is relative to it
+    member, precision = labels.values > 0, lead.dtype
+    # A sum over many labels is large, and its rounding error is relative to it. Accelerators have no wide float64.
+    if not (labels.is_dense and on_accelerator(lead)):
+        lead = lead.to(wide(lead))
+    # Each round divides the bracket of the largest point; on accelerators few rounds of many points, since calls cost.
+    rounds, parts = (2, 16) if on_accelerator(lead) else (8, 2)
     with torch.no_grad():
         count = labels.sum_along(labels.members).to(lead.dtype)
-        low, high = torch.zeros_like(count), count.log1p()
-        for _ in range(8):
-            middle = (low + high) / 2
-            power = (lead + labels.spread(middle)).clamp(-30, 4).exp()
-            rising = 1 + labels.sum_along(torch.where(member, power / power.expm1(), 0)) > middle.exp()
-            low, high = torch.where(rising, middle, low), torch.where(rising, high, middle)
-        mode = (low + high) / 2
+        low, width = torch.zeros_like(count), count.log1p()
+        points = torch.arange(1, parts, device=lead.device, dtype=lead.dtype)
+        for _ in range(rounds):
+            width = width / parts
+            middle = low.unsqueeze(-1) + width.unsqueeze(-1) * points
+            power = (lead.unsqueeze(-1) + labels.spread(middle)).clamp(-30, 4).exp()
+            slopes = (power / power.expm1()).masked_fill(~member.unsqueeze(-1), 0)
+            rising = 1 + labels.sum_along(slopes) > middle.exp()
+            low = low + width * rising.sum(-1)
+        mode = low + width / 2
         fall = (2 - math.log(torch.finfo(precision).eps)) / mode.exp()
         room = fall + (2 * fall).sqrt()
         steps = torch.linspace(0, 1, _NODES[precision], dtype=lead.dtype, device=lead.device)
@@ -377,6 +384,6 @@ def _log_first(labels: Labels, lead: Tensor) -> Tensor:
     far = u < -16  # where 1 - exp(-e^u) is e^u (1 - e^u / 2) to the last digit
     near = (-(-u.masked_fill(far, 0).clamp(max=6).exp()).expm1()).log()
     terms = torch.where(far, u - u.clamp(max=0).exp() / 2, near)
-    g = z - z.exp() + labels.sum_along(torch.where(member.unsqueeze(-1), terms, 0))
+    g = z - z.exp() + labels.sum_along(terms.masked_fill(~member.unsqueeze(-1), 0))
     # Rounding may exceed a probability of 1.
     return (g.logsumexp(-1) + (width / (len(steps) - 1)).log()).clamp(max=0).to(precision)

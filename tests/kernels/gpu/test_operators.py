@@ -43,7 +43,7 @@ def test_the_compiler_takes_kernels_as_operators_of_one_graph(function, monkeypa
         return torch.cat([value.detach().view(1), x.grad.view(-1)])
 
     expected = value_and_gradient(function)
-    monkeypatch.setattr(chooser, "TRITON_DEVICES", ("cpu",))
+    monkeypatch.setattr(chooser, "ACCELERATORS", ("cpu",))
     torch.compiler.reset()
     graphs = []
 
