@@ -126,7 +126,13 @@ def _positive(total: Tensor) -> Tensor:
     return total.clamp(min=torch.finfo(total.dtype).tiny)
 
 
-def opaque(name: str, schema: str, function: Callable[..., Any], shape_like: Callable[..., Any]) -> Callable[..., Any]:
+def opaque(
+    name: str,
+    schema: str,
+    function: Callable[..., Any],
+    shape_like: Callable[..., Any],
+    on_device: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
     """``function`` as the operator ``shortlist::name``, which the compiler calls without tracing it.
 
     Args:
@@ -134,8 +140,11 @@ def opaque(name: str, schema: str, function: Callable[..., Any], shape_like: Cal
         schema: its arguments and results, in the syntax of ``torch.library.define``.
         function: of plain tensors on the CPU, without a derivative of its own.
         shape_like: like ``function``, but only the shapes of its results matter.
+        on_device: the same on devices that Triton serves.
     """
     torch.library.define(f"shortlist::{name}", schema)
     torch.library.impl(f"shortlist::{name}", "CPU", function)
+    if on_device is not None:
+        torch.library.impl(f"shortlist::{name}", ("cuda", "xpu"), on_device)
     torch.library.register_fake(f"shortlist::{name}", shape_like)
     return getattr(torch.ops.shortlist, name).default
