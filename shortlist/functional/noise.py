@@ -1,11 +1,12 @@
-"""Where the k-th largest of ``x + epsilon Z`` is, for many draws of Gaussian noise ``Z`` from a counter-based generator.
+"""Where the k-th largest of ``x + epsilon Z`` is, for many draws of Gaussian noise ``Z``.
 
-The noise of a label in a draw (a row and a sample) is the normal quantile of 32 bits, ``factor * multiplier + term`` mod
-2^32. The label's factor and term and the draw's multiplier are outputs of SplitMix64 at counters, so a seed gives the
-same numbers with and without kernels, on every device, and whatever the block size, and a wide tensor of bits costs one
-multiplication. The labels of a draw are independent of each other, and so are any two draws, because factors and terms
-are: means over draws have the expectation and the variance of independent noise. Factors are even and terms odd, so the
-bits are odd and every quantile is finite.
+The generator is counter-based. The noise of a label in a draw (a row and a sample) is the normal quantile of 32 bits,
+``factor * multiplier + term`` mod 2^32, where the label's factor and term and the draw's multiplier are outputs of
+SplitMix64 at counters. So a seed gives the same numbers with and without kernels, on every device, and whatever the
+block size, and a wide tensor of bits costs one multiplication. Labels have words of their own, so their noise in a draw
+is independent. Any two draws are independent, because a factor and a term are two random numbers: means over draws have
+the expectation and the variance of independent noise, though three draws are not independent. Factors are even and
+terms odd, so the bits are odd and every quantile is finite.
 
 On the CPU only labels that can reach the k-th place get a value. If k of them exceed a threshold, the k-th largest of
 all is among them; otherwise, which is rare, all labels are evaluated. So the result does not depend on the threshold.
@@ -61,7 +62,7 @@ class _NoisedPlaces(RowFunction):
     ) -> tuple[Tensor, Tensor]:
         seed = torch.randint(1 << 62, (), generator=generator, device=x.device)
         rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        places, offset = _path(rows, k, epsilon)(rows, k, epsilon, samples, seed)
+        places, offset = _path(rows, k, epsilon, samples)(rows, k, epsilon, samples, seed)
         return places.view(*x.shape[:-1], samples), offset.view(x.shape[:-1])
 
     @staticmethod
@@ -77,19 +78,19 @@ class _NoisedPlaces(RowFunction):
         return None, None
 
 
-def _path(x: Tensor, k: int, epsilon: float) -> Any:
+def _path(x: Tensor, k: int, epsilon: float, samples: int) -> Any:
     """The function that draws for the rows ``x``."""
-    if use_triton(epsilon, x) and _fits_triton(x.shape[-1], k):
+    if use_triton(epsilon, x) and _fits_triton(x.shape[-1], k, samples):
         return _noised_places_op if torch.compiler.is_compiling() else _draw_triton
     if fixed_steps(x) or x.numel() == 0:
         return _draw_all
     return _noised_places_op if torch.compiler.is_compiling() else _draw_cpu
 
 
-def _fits_triton(n: int, k: int) -> bool:
+def _fits_triton(n: int, k: int, samples: int) -> bool:
     from shortlist.kernels.gpu import noise as gpu
 
-    return gpu.fits(n, k)
+    return gpu.fits(n, k, samples)
 
 
 def _draw_triton(x: Tensor, k: int, epsilon: float, samples: int, seed: Tensor) -> tuple[Tensor, Tensor]:

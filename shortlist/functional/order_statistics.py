@@ -53,8 +53,8 @@ def noised_kth_largest(
     The gradient is the average of the one-hot vectors of where the ``k``-th was found, which is an unbiased estimate
     of the gradient of the expected value.
 
-    On the CPU only noise that can matter is evaluated: that of labels which can reach the ``k``-th place. Each row keeps
-    one index per sample for the gradient.
+    On the CPU only noise that can matter is evaluated: that of labels which can reach the ``k``-th place. For the
+    gradient, each row keeps one index per sample.
 
     Args:
         x: any shape, floating; float16 and bfloat16 are computed in float32.

@@ -1,8 +1,8 @@
 """Numba code of noised order statistics: the k-th largest of ``x + epsilon Z``, for many draws of ``Z``.
 
-The noise of a label is a function of its two words and of the draw's multiplier (`shortlist.functional.noise`), so it can
-be evaluated for any label independently. We choose a threshold that slightly more than k noised labels should exceed,
-and sort the labels of a row into buckets of nearly equal logits. A label in a bucket that ends at the logit
+The noise of a label is a function of its two words and of the draw's multiplier (`shortlist.functional.noise`), so it
+can be evaluated for any label independently. We choose a threshold that slightly more than k noised labels should
+exceed, and sort the labels of a row into buckets of nearly equal logits. A label in a bucket that ends at the logit
 ``b`` can exceed the threshold only if its noise exceeds ``(threshold - b) / epsilon``, that is if its 32 random bits
 are small. Only such labels are evaluated. If at least k values exceed the threshold, the k-th largest of all is among
 them; otherwise, which is rare, all labels are evaluated. The result therefore does not depend on the threshold.
