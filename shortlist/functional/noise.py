@@ -247,7 +247,7 @@ def _thresholds(x: Tensor, k: int, epsilon: float) -> tuple[Tensor, Tensor]:
     top = x.topk(k).values[:, -1:].double() + _HEAD * epsilon
     depth = ((top - x) / (_WIDTH * epsilon)).nan_to_num(0, _BUCKETS - 1).clamp(0, _BUCKETS - 1).long()
     slots = depth + _BUCKETS * torch.arange(len(x)).unsqueeze(-1)
-    counts = torch.bincount(slots.view(-1), minlength=len(x) * _BUCKETS).view(len(x), _BUCKETS).double()
+    counts = torch.bincount(slots.reshape(-1), minlength=len(x) * _BUCKETS).view(len(x), _BUCKETS).double()
     buckets = torch.arange(_BUCKETS, dtype=torch.float64)
     steps = torch.arange(int(_BUCKETS * _WIDTH / _STEP), dtype=torch.float64)
     expected = counts @ _tail((buckets.unsqueeze(-1) + 0.5) * _WIDTH - steps * _STEP)
