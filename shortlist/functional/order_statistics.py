@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.autograd import RowFunction
-from shortlist.functional.noise import noised_mean
+from shortlist.functional.noise import noised_places
+from shortlist.kernels.chooser import use_triton_backward
 from shortlist.tensors import check_logits, check_number, may_look, moved, solvable, whole_k
 
 
@@ -52,8 +53,8 @@ def noised_kth_largest(
     The gradient is the average of the one-hot vectors of where the ``k``-th was found, which is an unbiased estimate
     of the gradient of the expected value.
 
-    On the CPU only noise that can matter is evaluated: that of labels which can reach the ``k``-th place. Memory does
-    not grow with ``samples``.
+    On the CPU only noise that can matter is evaluated: that of labels which can reach the ``k``-th place. For the
+    gradient, each row keeps one index per sample.
 
     Args:
         x: any shape, floating; float16 and bfloat16 are computed in float32.
@@ -61,7 +62,7 @@ def noised_kth_largest(
         epsilon: the scale of the noise, at least 0.
         samples: ``M``, at least 1.
         dim: the label axis.
-        generator: makes the draw reproducible: a seed gives the same noise with and without numba, up to the rounding
+        generator: makes the draw reproducible: a seed gives the same noise with and without kernels, up to the rounding
             of float32.
         noise: ``Z`` given instead of drawn, the shape of ``x`` behind an axis of samples.
 
@@ -78,17 +79,83 @@ def noised_kth_largest(
         Garcin, Servajean, Joly, Salmon, "Stochastic smoothing of the top-K calibrated hinge loss", 2022.
     """
     check_logits(x, dim)
+    places, offset = noised_kth_places(
+        x, k, epsilon=epsilon, samples=samples, dim=dim, generator=generator, noise=noise
+    )
+    return mean_of(entries_at(moved(x, dim, -1), places)) + offset
+
+
+def noised_kth_places(
+    x: Tensor,
+    k: int,
+    *,
+    epsilon: float,
+    samples: int,
+    dim: int = -1,
+    generator: torch.Generator | None = None,
+    noise: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Where the ``k``-th largest of ``x + epsilon Z`` is in each sample, and the mean of ``epsilon Z`` there.
+
+    The arguments are those of :func:`noised_kth_largest`, which is the mean of ``x`` at these places, plus the second
+    result. Neither has a derivative.
+
+    Returns:
+        ``(..., samples)``, the label axis last, and ``(...)``.
+    """
     k = whole_k(k, x.shape[dim])
     _check_noise(x, epsilon, samples, generator, noise)
-    rows = moved(solvable(x), dim, -1)
+    rows = moved(x.detach(), dim, -1)
     if epsilon == 0:
-        return rows.gather(-1, largest(rows, k)[..., -1:]).squeeze(-1)
+        return largest(rows, k)[..., -1:], solvable(rows.new_zeros(rows.shape[:-1]))
     if noise is None:
-        return noised_mean(rows, k, epsilon, samples, generator)
+        return noised_places(rows, k, epsilon, samples, generator)
+    rows = solvable(rows)
     drawn = moved(noise.to(rows.dtype), dim if dim < 0 else dim + 1, -1)
-    places = torch.stack([largest(rows + epsilon * z, k)[..., -1] for z in drawn], -1)
-    values = drawn.movedim(0, -2).gather(-1, places.unsqueeze(-1)).squeeze(-1)
-    return (rows.gather(-1, places) + epsilon * values).mean(-1)
+    places = torch.stack([largest(torch.add(rows, z, alpha=epsilon), k)[..., -1] for z in drawn], -1)
+    return places, epsilon * drawn.movedim(0, -2).gather(-1, places.unsqueeze(-1)).squeeze(-1).mean(-1)
+
+
+def entries_at(x: Tensor, places: Tensor) -> Tensor:
+    """The entries of ``x`` ``(..., n)`` at ``places`` ``(..., m)``; float32 for half precision.
+
+    As ``x.gather(-1, places)``, but places that occur several times add up their gradients in float32.
+    """
+    return _Entries.run(x, places)
+
+
+def mean_of(entries: Tensor) -> Tensor:
+    """The mean along the last axis, which does not overflow."""
+    return (entries / entries.shape[-1]).sum(-1)
+
+
+class _Entries(RowFunction):
+    """``x, places -> entries``."""
+
+    @staticmethod
+    def forward(x: Tensor, places: Tensor) -> Tensor:
+        return solvable(x.gather(-1, places))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        x, places = inputs
+        ctx.shape, ctx.dtype = x.shape, x.dtype
+        ctx.save_for_backward(places)
+        ctx.save_for_forward(places)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (places,) = ctx.saved_tensors
+        if use_triton_backward(1.0, gradient, places) and not torch.compiler.is_compiling():
+            from shortlist.kernels.gpu import noise as gpu
+
+            return gpu.scattered(gradient, places, ctx.shape, ctx.dtype), None
+        return gradient.new_zeros(ctx.shape).scatter_add(-1, places, gradient).to(ctx.dtype), None
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor, _: None) -> Tensor:
+        (places,) = ctx.saved_tensors
+        return solvable(x_tangent.gather(-1, places))
 
 
 def largest(x: Tensor, k: int) -> Tensor:

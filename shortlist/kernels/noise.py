@@ -7,20 +7,22 @@ import torch
 from torch import Tensor
 
 
-def noised_kth(x: Tensor, k: int, epsilon: float, samples: int, seed: int) -> tuple[Tensor, Tensor]:
-    """The mean over samples of each row's k-th largest entry of ``x + epsilon Z``, and how often each label attains it.
+def noised_places(x: Tensor, k: int, epsilon: float, samples: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Where each row's k-th largest entry of ``x + epsilon Z`` is in each sample, and the mean of ``epsilon Z`` there.
 
-    The mean ``(rows,)`` is NaN for rows that are not finite. The second result ``(rows, n)`` is the share of samples in
-    which a label is the k-th largest. Neither depends on the number of threads.
+    The places are ``(rows, samples)``, the second result ``(rows,)``; it is NaN for rows that are not finite, whose
+    places are 0. Neither depends on the number of threads.
     """
     from shortlist.kernels import noise_code, threads
 
     x = x.contiguous()
-    mean, share = x.new_empty(x.shape[0]), torch.empty_like(x)
-    logits, means, shares = x.numpy(), mean.numpy(), share.numpy()
+    offset, places = x.new_empty(x.shape[0]), torch.zeros(x.shape[0], samples, dtype=torch.int64)
+    logits, offsets, found = x.numpy(), offset.numpy(), places.numpy()
+    word, factors, terms = np.uint64(seed), *(np.empty(x.shape[1], np.uint32) for _ in range(2))
+    noise_code.label_words(word, factors, terms)
 
     def work(start: int, stop: int) -> None:
-        noise_code.noised_kth(logits, k, float(epsilon), samples, np.uint64(seed), start, stop, means, shares)
+        noise_code.noised_kth(logits, k, float(epsilon), samples, word, factors, terms, start, stop, offsets, found)
 
     threads.run_parts(work, x.shape[0], samples * x.numel())
-    return mean, share
+    return places, offset

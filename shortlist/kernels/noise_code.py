@@ -1,6 +1,6 @@
 """Numba code of noised order statistics: the k-th largest of ``x + epsilon Z``, for many draws of ``Z``.
 
-The noise of a label is a function of the seed, the row, the sample and the label (`shortlist.functional.noise`), so it
+The noise of a label is a function of its two words and of the draw's multiplier (`shortlist.functional.noise`), so it
 can be evaluated for any label independently. We choose a threshold that slightly more than k noised labels should
 exceed, and sort the labels of a row into buckets of nearly equal logits. A label in a bucket that ends at the logit
 ``b`` can exceed the threshold only if its noise exceeds ``(threshold - b) / epsilon``, that is if its 32 random bits
@@ -40,8 +40,8 @@ _D4, _D3, _D2, _D1 = (np.float32(c) for c in (0.485864128, 5.66511574, 14.432686
 _L3, _L5, _L7, _L9, _LN2 = (np.float32(c) for c in (1 / 3, 1 / 5, 1 / 7, 1 / 9, math.log(2)))
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 _ROOT_HALF, _EXPONENT = np.int32(0x3F3504F3), np.int32(23)
-_LEAST = 1e-35
 _GOLDEN, _ALL = np.uint64(0x9E3779B97F4A7C15), np.uint32(0xFFFFFFFF)
+_LOW, _EVEN = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFE)
 _NONE = np.uint64(0)
 
 
@@ -61,7 +61,7 @@ def _noise(tails: Any, bits: Any, signs: Any, exponents: Any, out: Any) -> None:
         upper = tails[i] < 0.5
         tail = tails[i] if upper else 1 - tails[i]
         signs[i] = _ONE if upper else -_ONE
-        parts[i] = np.float32(tail if tail > _LEAST else _LEAST)
+        parts[i] = np.float32(tail)
     for i in range(tails.shape[0]):
         exponent = (bits[i] - _ROOT_HALF) >> _EXPONENT
         exponents[i] = np.float32(exponent)
@@ -140,39 +140,36 @@ def _steps_down(counts: Any, wanted: Any) -> Any:
 
 
 @compiled()
-def _fill_words(key: Any, words: Any) -> None:
-    state = key
-    for i in range(words.shape[0]):
-        words[i] = _mix(state + _GOLDEN * np.uint64(i + 1))
+def label_words(seed: Any, factors: Any, terms: Any) -> None:
+    """The two words of each label: an even factor and an odd term."""
+    state = _mix(~seed)
+    for j in range(factors.shape[0]):
+        word = _mix(state + _GOLDEN * np.uint64(j + 1))
+        factors[j] = np.uint32(word & _EVEN)
+        terms[j] = np.uint32((word >> np.uint64(32)) | np.uint64(1))
 
 
 @compiled()
-def _mark(bits: Any, levels: Any, hits: Any) -> None:
+def _mark(multiplier: Any, factors: Any, terms: Any, levels: Any, hits: Any) -> None:
     for j in range(levels.shape[0]):
-        hits[j] = np.uint8(bits[j] <= levels[j])
+        hits[j] = np.uint8(np.uint32(factors[j] * multiplier + terms[j]) <= levels[j])
 
 
 @compiled()
-def _draw(key: Any, levels: Any, words: Any, hits: Any, labels: Any, found: Any) -> Any:
-    """Collect the labels whose 32 random bits are at most their level, with these bits; return their number."""
-    _fill_words(key, words)
-    bits, count = words.view(np.uint32), 0
-    _mark(bits, levels, hits)
-    groups = hits.view(np.uint64)
+def _draw(multiplier: Any, factors: Any, terms: Any, levels: Any, hits: Any, labels: Any, tails: Any) -> Any:
+    """Collect the labels whose 32 random bits are at most their level, with the probability that noise exceeds theirs;
+    return their number.
+    """
+    _mark(multiplier, factors, terms, levels, hits)
+    groups, count = hits.view(np.uint64), 0
     for i in range(groups.shape[0]):
         if groups[i] != _NONE:  # eight labels at a time
             for j in range(8 * i, 8 * i + 8):
-                labels[count], found[count] = j, bits[j]
+                labels[count] = j
                 count += np.int64(hits[j])
+    for i in range(count):
+        tails[i] = np.uint32(factors[labels[i]] * multiplier + terms[labels[i]]) * 2.0**-32
     return count
-
-
-@compiled()
-def _refine(key: Any, labels: Any, bits: Any, tails: Any) -> None:
-    """The probability of exceeding each label's noise: its 32 bits, followed by 53 more."""
-    for i in range(labels.shape[0]):
-        more = _mix(~key + _GOLDEN * np.uint64(labels[i] + 1)) >> np.uint64(11)
-        tails[i] = (np.float64(bits[i]) + np.float64(more) * 2.0**-53 + 2.0**-54) * 2.0**-32
 
 
 @compiled()
@@ -215,16 +212,25 @@ def _keep(x: Any, epsilon: Any, threshold: Any, labels: Any, noise: Any, values:
 
 @compiled()
 def noised_kth(
-    x: Any, k: Any, epsilon: Any, samples: Any, seed: Any, first: Any, last: Any, mean: Any, share: Any
+    x: Any,
+    k: Any,
+    epsilon: Any,
+    samples: Any,
+    seed: Any,
+    factors: Any,
+    terms: Any,
+    first: Any,
+    last: Any,
+    offset: Any,
+    places: Any,
 ) -> None:
-    """The mean of the k-th largest noised value, and the share of samples in which each label attains it.
+    """The place of the k-th largest noised value in each sample, and the mean of epsilon times the noise there.
 
-    Processes the rows from ``first`` to ``last``; the mean of a row that is not finite is NaN.
+    Processes the rows from ``first`` to ``last``; the offset of a row that is not finite is NaN.
     """
     n = x.shape[1]
     padded = (n + 7) // 8 * 8
-    words, hits = np.empty(padded // 2, np.uint64), np.zeros(padded, np.uint8)
-    labels, found = np.empty(padded + 8, np.int32), np.empty(padded + 8, np.uint32)
+    hits, labels = np.zeros(padded, np.uint8), np.empty(padded + 8, np.int32)
     kept, tails, values = np.empty(n + 1, np.int32), np.empty(n + 1), np.empty(n + 1)
     bits, signs = np.empty(n, np.int32), np.empty(n, np.float32)
     exponents, noise = np.empty(n, np.float32), np.empty(n, np.float32)
@@ -233,10 +239,9 @@ def noised_kth(
     level_of = np.empty(_BUCKETS, np.uint32)
     width = _PER_BUCKET * _STEP * epsilon
     for i in range(first, last):
-        share[i] = 0
         low, high = _range(x[i])
         if not high - low < np.inf:
-            mean[i] = np.nan
+            offset[i] = np.nan
             continue
         if high - low > (_BUCKETS * _PER_BUCKET * _STEP - _HEAD) * epsilon:
             high = _above_the_kth(x[i], k, low, high, width, bins)
@@ -252,17 +257,15 @@ def noised_kth(
             levels[j] = level_of[bucket[j]]
         row_key, total = _mix(seed + _GOLDEN * np.uint64(i + 1)), 0.0
         for sample in range(samples):
-            key = _mix(row_key + _GOLDEN * np.uint64(sample + 1))
-            count = _draw(key, levels, words, hits, labels, found)
-            _refine(key, labels[:count], found[:count], tails[:count])
+            multiplier = np.uint32(_mix(row_key + _GOLDEN * np.uint64(sample + 1)) & _LOW)
+            count = _draw(multiplier, factors, terms, levels, hits, labels, tails)
             _noise(tails[:count], bits, signs, exponents, noise)
             reaching = _keep(x[i], epsilon, threshold, labels, noise[:count], values, kept)
             if reaching < k:
-                count = _draw(key, everything, words, hits, labels, found)
-                _refine(key, labels[:count], found[:count], tails[:count])
+                count = _draw(multiplier, factors, terms, everything, hits, labels, tails)
                 _noise(tails[:count], bits, signs, exponents, noise)
                 reaching = _keep(x[i], epsilon, -np.inf, labels, noise[:count], values, kept)
             value, label = _select(values, kept, reaching, k)
-            total += value
-            share[i, label] += np.float32(1 / samples)
-        mean[i] = total / samples
+            total += value - x[i, label]
+            places[i, sample] = label
+        offset[i] = total / samples

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shortlist.functional.losses.labeled_logits import Reduction, own_logits, read_plain, split
 from shortlist.functional.losses.softmax import class_margin, log1pexp
-from shortlist.functional.order_statistics import kth_largest, largest, noised_kth_largest
+from shortlist.functional.order_statistics import entries_at, kth_largest, largest, mean_of, noised_kth_places
 from shortlist.functional.symmetric_polynomials import log_symmetric_ratio
 from shortlist.tensors import check_number, check_positive, whole_k
 
@@ -173,10 +173,14 @@ def noised_topk(
     """
     scale = check_positive("scale", scale)
     data = read_plain(logits, target, weight, one_class=True)
-    k, x, own = whole_k(k, data.num_labels), data.tensor, own_logits(data.tensor, data.labels)
-    margin = class_margin(margin, data.labels.pairs()[1], x)
+    k, x, own_place = whole_k(k, data.num_labels), data.tensor, data.labels.pairs()[1].unsqueeze(-1)
+    margin = class_margin(margin, own_place.squeeze(-1), x)
     if k == data.num_labels:
-        return data.reduce_classes(own * 0, reduction)
-    x = x.reshape(logits.shape)
-    rival = noised_kth_largest(x, k + 1, epsilon=epsilon, samples=samples, generator=generator, noise=noise)
-    return data.reduce_classes((scale * (margin + rival.reshape(-1) - own)).relu(), reduction)
+        return data.reduce_classes(x.gather(-1, own_place).squeeze(-1) * 0, reduction)
+    # Reading all logits that count in one place gives one gradient, not the sum of two.
+    places, offset = noised_kth_places(
+        x.reshape(logits.shape), k + 1, epsilon=epsilon, samples=samples, generator=generator, noise=noise
+    )
+    entries = entries_at(x, torch.cat([places.reshape(len(x), places.shape[-1]), own_place], -1))
+    rival = mean_of(entries[:, :-1]) + offset.reshape(-1)
+    return data.reduce_classes((scale * (margin + rival - entries[:, -1])).relu(), reduction)

@@ -198,8 +198,6 @@ class _SparseTopExcess(RowFunction):
 
 def _fused_excess(x: Tensor, k: Tensor, indices: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """The loss and its slope by one Triton kernel; the labels need only their own entries."""
-    from shortlist.kernels.triton_kernels("sparse_top").sparse_top import sparse_top_value
-
     p, top, value = triton_kernels("sparse_top").sparse_top_value(x, k)
     rows, limits = indices // x.shape[-1], torch.finfo(x.dtype)
     own = x.flatten(-2).gather(-1, indices) - top.squeeze(-1).clamp(min=limits.min / 4).gather(-1, rows)
