@@ -33,7 +33,7 @@ from shortlist.kernels.chooser import has_triton
 
 RESULTS = Path(__file__).parent / "results"
 ROWS, LABELS = 256, 1000
-INTERPRETED_ROWS = 64
+INTERPRETED_ROWS = 32
 """Rows of the interpreted kernels: bytes are proportional to rows, and so are those of softmax."""
 
 QUOTED = {"operator": "lml", "kernels": 122, "multiple": 214, "float64": 0, "host_reads": 13}
