@@ -46,6 +46,7 @@ bench: $(READY)  ## speed and memory as ratios, next to their goals
 	$(BIN)/python -m benchmarks.data
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.cost_check
+	$(BIN)/python -m benchmarks.accelerator
 	$(BIN)/python -m benchmarks.scale_tables
 
 DATA_ROOT ?= data

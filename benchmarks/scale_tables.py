@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import roofline
 from benchmarks.cost_model import A100, Step
 from shortlist.memory import estimate_memory
 
@@ -29,7 +30,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table with aligned columns; all but the first two are numbers."""
     cells = [list(columns), *map(list, rows)]
     widths = [max(4, *(len(row[at]) for row in cells)) for at in range(len(columns))]
-    numeric = [all(re.fullmatch(r"[\d.,× –]+", row[at]) for row in rows) for at in range(len(columns))]
+    numeric = [all(re.fullmatch(r"[\d.,× –/]+", row[at]) for row in rows) for at in range(len(columns))]
 
     def line(row: Sequence[str]) -> str:
         parts = (
@@ -120,11 +121,29 @@ def forecast() -> str:
     return table(columns, rows)
 
 
+def accelerators() -> str:
+    """The roofline of operators on two cards, in microseconds."""
+    found = read("accelerator")["forecast"]
+    at = {(entry["operator"], entry["code"], entry["rows"], entry["labels"]): entry for entry in found}
+    rows = []
+    for operator, code in dict.fromkeys((entry["operator"], entry["code"]) for entry in found):
+        entries = [at[(operator, code, *size)] for size in roofline.SIZES]
+        name = "torch" if operator == "softmax" else code
+        cells = [
+            " / ".join(f"{1e6 * roofline.seconds(entry, card):,.0f}" for card in ("A100", "H100")) for entry in entries
+        ]
+        rows.append([f"`{operator}`", name, str(entries[0]["kernels"]), *cells])
+    rows.sort(key=lambda row: (row[0] != "`softmax`", row[0]))
+    sizes = [f"{n_rows:,} × {labels:,}" for n_rows, labels in roofline.SIZES]
+    return table(("operator", "code", "kernels", *sizes), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "chunked": chunked,
     "checks": checks,
     "sharded": sharded,
     "forecast": forecast,
+    "accelerators": accelerators,
 }
 
 

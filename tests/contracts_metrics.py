@@ -51,7 +51,7 @@ class MetricCase:
         """Return the arguments of update for these rows."""
         first = scores > 0 if self.takes_sets else scores
         if self.is_graph:
-            return first, target, torch.arange(len(scores))
+            return first, target, torch.arange(len(scores), device=scores.device)
         return (first, target) if self.takes_target else (first,)
 
     def expected(self, scores: Tensor, hot: Tensor) -> list[float]:
@@ -112,7 +112,9 @@ def _scene_graph(option: str = "", *, constrained: bool = False, **options) -> M
     options["constrained"] = constrained
     return MetricCase(
         lambda: M.SceneGraphRecall(KS, **options, num_labels=N if "average" in options else None),
-        lambda scores, target: F.scene_graph_recall(scores, target, torch.arange(len(scores)), KS, **options),
+        lambda scores, target: F.scene_graph_recall(
+            scores, target, torch.arange(len(scores), device=scores.device), KS, **options
+        ),
         lambda rows, *sets: [reference.scene_graph_recall(rows, *sets, range(len(rows)), k, **options) for k in KS],
         option,
         takes_mask=False,

@@ -116,14 +116,14 @@ class Loss:
     def second(self, logits: Tensor) -> Tensor:
         """Return other logits of the same shape and dtype."""
         waves = 2 * torch.sin(1.7 * torch.arange(logits.numel(), dtype=torch.float64))
-        return waves.reshape(logits.shape).to(logits.dtype)
+        return waves.reshape(logits.shape).to(logits)
 
     def noise(self, logits: Tensor, samples: int = 3) -> Tensor:
         """Return the same noise for every row."""
         n = logits.shape[-1]
         noise = 1.5 * torch.sin(2.3 * torch.arange(1, samples * n + 1, dtype=torch.float64))
         noise = noise.reshape(samples, *[1] * (logits.dim() - 1), n).expand(samples, *logits.shape)
-        return noise.to(torch.promote_types(logits.dtype, torch.float32))
+        return noise.to(logits.device, torch.promote_types(logits.dtype, torch.float32))
 
     def largest_k(self, n: int) -> int:
         """Return the largest ``k`` for ``n`` labels."""

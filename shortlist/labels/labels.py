@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.tensors import holds, wide
+from shortlist.tensors import counts_of, holds, wide
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +158,7 @@ class Labels:
     @cached_property
     def counts(self) -> Tensor:
         """The number of entries in each row of a list, ``(num_rows,)`` int64."""
-        return torch.bincount(self.pairs()[0], minlength=self.num_rows)
+        return counts_of(self.pairs()[0], self.num_rows)
 
     def index_lists(self) -> Tensor:
         """The labels of each row of a list in the order of its rows, padded with -1: ``(*rows, most labels)``."""

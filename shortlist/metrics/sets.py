@@ -12,7 +12,7 @@ from shortlist.functional.metrics.accuracy import AVERAGES, Average, macro_mean
 from shortlist.functional.metrics.scored_labels import check_choice, check_mask
 from shortlist.labels import list_labels
 from shortlist.metrics.base import SumMetric, state_size
-from shortlist.tensors import may_look, whole_k
+from shortlist.tensors import counts_of, may_look, whole_k
 
 
 @runtime_checkable
@@ -51,7 +51,7 @@ class _GroupedCoverage(SumMetric):
         rows, share, missing = covered_share(sets, target, mask)
         group = self._group_of(rows, sets, target)
         self.covered = self.covered.index_add(0, group, share)
-        self.total = self.total + torch.bincount(group, minlength=len(self.total))
+        self.total = self.total + counts_of(group, len(self.total))
         self.rows_without_positives = self.rows_without_positives + missing
 
     def _group_of(self, rows: Tensor, sets: Tensor | LabelSets, target: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class SetSize(SumMetric):
         sizes = sizes[check_mask(mask, len(sizes), sizes.device)]
         if len(sizes) and int(sizes.max()) > self.num_labels:
             raise ValueError(f"`sets` must have at most {self.num_labels} labels; got one of {int(sizes.max())}.")
-        self.histogram = self.histogram + torch.bincount(sizes, minlength=self.num_labels + 1)
+        self.histogram = self.histogram + counts_of(sizes, self.num_labels + 1)
 
     def compute(self) -> Tensor:
         """The mean; NaN without rows."""

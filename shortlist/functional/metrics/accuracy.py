@@ -20,7 +20,7 @@ from shortlist.functional.metrics.scored_labels import (
     read_scored_labels,
     refuse_nan,
 )
-from shortlist.tensors import as_written, check_number, holds, is_plain, solvable
+from shortlist.tensors import as_written, check_number, counts_of, holds, is_plain, solvable
 
 Average = Literal["micro", "macro"]
 AVERAGES = ("micro", "macro")
@@ -39,7 +39,7 @@ class ClassHits(NamedTuple):
             hits, total = self.hits.sum(0, keepdim=True), self.classes.new_tensor([len(self.classes)])
         else:
             hits = self.hits.new_zeros(num_labels, self.hits.shape[-1]).index_add(0, self.classes, self.hits)
-            total = torch.bincount(self.classes, minlength=num_labels)
+            total = counts_of(self.classes, num_labels)
         return ClassSums(hits, total, self.rows_without_positives)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.metrics.scored_labels import check_choice, read_scored_labels, refuse_nan
-from shortlist.tensors import is_plain, solvable, whole_k
+from shortlist.tensors import counts_of, is_plain, solvable, whole_k
 
 By = Literal["class", "sample"]
 _BLOCK = 1 << 21
@@ -83,7 +83,7 @@ def mean_of_known(values: Tensor) -> Tensor:
 
 def line_average_precision(x: Tensor, lines: Tensor, columns: Tensor) -> Tensor:
     """Average precision of each line of ``x`` ``(L, m)`` with its positives at ``(lines, columns)``; float64."""
-    counts = torch.bincount(lines, minlength=len(x))
+    counts = counts_of(lines, len(x))
     result = torch.full((len(x),), math.nan, dtype=torch.float64, device=x.device)
     width = max(x.shape[-1], 1)
     columns = ascending(lines * width + columns) - width * torch.repeat_interleave(counts)  # sorted by line
@@ -224,8 +224,8 @@ def score_histogram(scores: Tensor, target: Tensor, edges: Tensor, mask: Tensor 
     truth = x[rows, labels]
     found = truth > -math.inf
     cells = torch.bucketize(truth[found], edges.to(x), right=True) + bins * labels[found]
-    positive = torch.bincount(cells, minlength=n * bins).reshape(n, bins)
-    return ScoreHistogram(_counts(x.T, edges.to(x)), positive, torch.bincount(labels, minlength=n))
+    positive = counts_of(cells, n * bins).reshape(n, bins)
+    return ScoreHistogram(_counts(x.T, edges.to(x)), positive, counts_of(labels, n))
 
 
 def _counts(lines: Tensor, edges: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shortlist.labels import list_labels, target_form
-from shortlist.tensors import check_number, may_look, whole_k
+from shortlist.tensors import check_number, counts_of, may_look, whole_k
 
 _ANY = 1 << 62
 
@@ -26,7 +26,7 @@ class ScoredLabels(NamedTuple):
     @property
     def positives(self) -> Tensor:
         """The number of positives in each row, ``(B,)`` int64."""
-        return torch.bincount(self.rows, minlength=len(self.scores))
+        return counts_of(self.rows, len(self.scores))
 
     def gain_of(self, labels: Tensor, gains: Tensor | None) -> Tensor:
         """Gain of each of ``labels`` ``(B, p)`` that is positive, else 0; float64."""

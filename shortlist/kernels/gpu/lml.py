@@ -19,6 +19,7 @@ from torch import Tensor
 from shortlist.kernels.gpu.rows import (
     FAR,
     as_matrix,
+    compiled_for,
     launch,
     load_block,
     middle,
@@ -331,17 +332,17 @@ def _gradient(
         tl.store(out + start + index, result, mask=start + index < n)
 
 
-def compile_cases(block: int, fits: bool = True) -> dict[str, tuple[Any, dict[str, str], dict[str, Any]]]:
+def compile_cases(block: int) -> dict[str, tuple[Any, dict[str, str], dict[str, Any], int]]:
     """Kernels with the types of their arguments and their constants, to compile them without a device."""
     solved = ["x_pointer", "out_pointer", "k_pointer", "base_pointer", "delta_pointer"]
     solve = {**dict.fromkeys(solved, "*fp32"), "temperature": "fp32", "n": "i32"}
     wide = ["x_pointer", "values_pointer", "out_pointer", "column_pointer", "base_pointer", "delta_pointer"]
     slope = {**dict.fromkeys(wide, "*fp32"), "temperature": "fp32", "n": "i32"}
-    common = {"BLOCK": block, "FITS": fits}
+    common, warps = compiled_for(block)
     return {
-        "lml": (_solve, solve, {**common, "OUTPUT": P}),
-        "lml_root": (_solve, solve, {**common, "OUTPUT": ROOT}),
-        "lml_gradient": (_gradient, slope, {**common, "OUTPUT": P}),
-        "log_lml_gradient": (_gradient, slope, {**common, "OUTPUT": LOG_P}),
-        "lml_root_gradient": (_gradient, slope, {**common, "OUTPUT": ROOT}),
+        "lml": (_solve, solve, {**common, "OUTPUT": P}, warps),
+        "lml_root": (_solve, solve, {**common, "OUTPUT": ROOT}, warps),
+        "lml_gradient": (_gradient, slope, {**common, "OUTPUT": P}, warps),
+        "log_lml_gradient": (_gradient, slope, {**common, "OUTPUT": LOG_P}, warps),
+        "lml_root_gradient": (_gradient, slope, {**common, "OUTPUT": ROOT}, warps),
     }

@@ -29,6 +29,12 @@ def num_warps(block: int) -> int:
     return max(1, min(block // 256, 16))
 
 
+def compiled_for(block: int) -> tuple[dict[str, Any], int]:
+    """The constants and the number of warps for rows of ``block`` labels; of the largest block, for wider rows."""
+    size, fits = (block, True) if block < LARGEST_BLOCK else (LOOP_BLOCK, False)
+    return {"BLOCK": size, "FITS": fits}, num_warps(size)
+
+
 def launch(kernel: Any, x: Tensor, *arguments: Any, **constants: Any) -> None:
     """Run ``kernel(x, *arguments, n, BLOCK, FITS)`` with one program for each row of ``x`` ``(rows, n)``.
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from shortlist.kernels.gpu.rows import (
     as_matrix,
+    compiled_for,
     launch,
     load_block,
     middle,
@@ -205,15 +206,15 @@ def _gradient(
         tl.store(out_pointer + first + index, result, mask=index < n)
 
 
-def compile_cases(block: int, fits: bool = True) -> dict[str, tuple[Any, dict[str, str], dict[str, Any]]]:
+def compile_cases(block: int) -> dict[str, tuple[Any, dict[str, str], dict[str, Any], int]]:
     """Kernels with the types of their arguments and their constants, to compile them without a device."""
-    numbers, constants = {"temperature": "fp32", "n": "i32"}, {"BLOCK": block, "FITS": fits}
+    numbers, (constants, warps) = {"temperature": "fp32", "n": "i32"}, compiled_for(block)
     interior = dict(zip(("LEAST", "MOST"), _INTERIOR[torch.float32], strict=True))
     solved = ["x_pointer", "p_pointer", "k_pointer", "top_pointer", "value_pointer"]
     solve = {**dict.fromkeys(solved, "*fp32"), **numbers}
     wide = ["p_pointer", "values_pointer", "out_pointer", "mean_pointer"]
     return {
-        "sparse_top": (_solve, solve, {**constants, **interior, "VALUE": False}),
-        "sparse_top_value": (_solve, solve, {**constants, **interior, "VALUE": True}),
-        "sparse_top_gradient": (_gradient, {**dict.fromkeys(wide, "*fp32"), **numbers}, constants),
+        "sparse_top": (_solve, solve, {**constants, **interior, "VALUE": False}, warps),
+        "sparse_top_value": (_solve, solve, {**constants, **interior, "VALUE": True}, warps),
+        "sparse_top_gradient": (_gradient, {**dict.fromkeys(wide, "*fp32"), **numbers}, constants, warps),
     }

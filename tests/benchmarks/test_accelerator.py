@@ -1,0 +1,36 @@
+"""What operators and losses cost on an accelerator without kernels: counts on the meta device, which never vary."""
+
+import pytest
+
+from benchmarks.device_cases import CASES, EAGER_ANY, EAGER_KERNELS, EAGER_PROJECTION, SOFTMAX, Batch
+from shortlist import functional
+from shortlist.recipes import LOSSES
+from tests.contracts import PROJECTIONS
+from tests.contracts_losses import BUILDING_BLOCKS
+
+BATCH = Batch(256, 1000)
+UNIT = SOFTMAX.cost(BATCH).bytes
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_an_operator_stays_within_its_goals(case):
+    cost = case.cost(BATCH)
+    limits = {
+        "kernels": EAGER_KERNELS if case.kind == "projection" else None,
+        "bytes": (EAGER_PROJECTION if case.kind == "projection" else EAGER_ANY) * UNIT,
+        "wide_float64": 0,
+        "host_reads": 0,
+        "uploads": 0,
+    }
+    over = {
+        name: getattr(cost, name) for name, most in limits.items() if most is not None and getattr(cost, name) > most
+    }
+    assert not over, f"{over}: {cost.bytes / UNIT:.1f} × softmax; most bytes: {cost.bytes_of.most_common(5)}"
+
+
+def test_every_operator_and_loss_is_counted():
+    counted = {case.name for case in CASES}
+    assert {str(projection) for projection in PROJECTIONS} <= counted
+    assert set(LOSSES) <= counted
+    without_logits = {functional.margins_from_counts.__name__}
+    assert {function.__name__ for function in BUILDING_BLOCKS} - without_logits <= counted
