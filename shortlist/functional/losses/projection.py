@@ -16,16 +16,17 @@ from shortlist.functional.losses.labeled_logits import (
     own_logits,
     read_labeled,
     read_plain,
+    read_raw,
     reduce_rows,
     without_unknown,
 )
 from shortlist.functional.sparse_top import project_sparse_top, sparse_top
 from shortlist.kernels.chooser import TRITON_DEVICES, triton_kernels, use_triton
 from shortlist.label_axis.linear_logits import LinearLogits
-from shortlist.label_axis.processes import replicated
+from shortlist.label_axis.processes import ONE_PROCESS, replicated
 from shortlist.label_axis.rows import Rows, as_rows
-from shortlist.labels import Labels
-from shortlist.tensors import check_temperature, log_sigmoid
+from shortlist.labels import Labels, read_labels
+from shortlist.tensors import check_temperature, log_sigmoid, solvable
 
 __all__ = ["lml_nll", "sparse_top_loss", "sparsemax_loss"]
 
@@ -69,12 +70,24 @@ def lml_nll(
     """
     if not isinstance(k, Tensor) and k == 0:
         raise ValueError("`k` must be positive for a likelihood; got 0.")
-    temperature, data = check_temperature(temperature), read_labeled(logits, target, weight)
+    temperature = check_temperature(temperature)
+    raw = read_raw(logits, target, weight, scales=[temperature])
+    if raw is not None and triton_kernels("lml").nll_fits(raw.logits.shape[-1]):
+        column = as_rows(logits, k, dim=-1, mask=None, keep_half=True).k.expand(*raw.row_shape, 1).reshape(-1, 1)
+        values = _FusedNLL.run(raw.logits, column, raw.target, raw.weight, temperature)[0]
+        return reduce_rows(values.reshape(raw.row_shape), reduction)
+    data = read_labeled(logits, target, weight)
     like = logits.stand_in() if isinstance(logits, LinearLogits) else logits
     k = replicated(k, "k") if isinstance(k, Tensor) else k
-    own, pivot, delta = _dual(data, as_rows(like, k, dim=-1, mask=None), temperature)
+    values = _nll_values(data, as_rows(like, k, dim=-1, mask=None), temperature)
+    return data.processes.replicate(reduce_rows(values, reduction))
+
+
+def _nll_values(data: LabeledLogits, rows: Rows, temperature: float) -> Tensor:
+    """The loss of each row."""
+    own, pivot, delta = _dual(data, rows, temperature)
     y = log_odds(own, data.beside(pivot), data.beside(delta), temperature)
-    return data.processes.replicate(reduce_rows(-data.positive_sums(log_sigmoid(y)), reduction))
+    return -data.positive_sums(log_sigmoid(y))
 
 
 def _dual(data: LabeledLogits, rows: Rows, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -87,6 +100,84 @@ def _dual(data: LabeledLogits, rows: Rows, temperature: float) -> tuple[Tensor, 
     known = without_unknown(data.logits, data.labels)
     pivot, delta = lml_root(known.reshape(rows.logits.shape), rows.k, temperature, rows.shards)
     return own_logits(known, data.labels), pivot.reshape(-1), delta.reshape(-1)
+
+
+class _FusedNLL(RowFunction):
+    """``x, k, target, weight, T -> loss of each row, pivot, delta`` by one Triton kernel, its gradient by another."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, k: Tensor, target: Tensor, weight: Tensor | None, temperature: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return (_nll_op if torch.compiler.is_compiling() else _nll)(x, k, target, weight, temperature)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        *tensors, ctx.temperature = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors, *output[1:])
+        ctx.save_for_forward(*tensors, *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        x, k, target, weight, pivot, delta = ctx.saved_tensors
+        if gradient is None:
+            return (None,) * 5
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            labels = read_labels(target, x.shape, dtype=torch.float32)
+            data = LabeledLogits(solvable(x), labels, weight, x.shape[-1], ONE_PROCESS)
+            values = _nll_values(data, Rows(solvable(x), k), ctx.temperature)
+            wanted = [part for part in (x, k) if part.requires_grad]
+            found = iter(torch.autograd.grad(values, wanted, gradient, create_graph=True))
+            return *(next(found) if part.requires_grad else None for part in (x, k)), None, None, None
+        compute = _nll_gradient_op if torch.compiler.is_compiling() else _nll_gradient
+        to_x, to_k = compute(x, pivot, delta, target, weight, gradient, ctx.temperature)
+        return to_x, to_k if ctx.needs_input_grad[1] else None, None, None, None
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, *_: None) -> tuple[Tensor, None, None]:
+        x, _, target, weight, pivot, delta = ctx.saved_tensors
+        ones = torch.ones(len(x), device=x.device)
+        to_x, to_k = _nll_gradient(x, pivot, delta, target, weight, ones, ctx.temperature)
+        moved = torch.zeros_like(ones)
+        moved = moved if x_tangent is None else moved + (to_x * x_tangent).sum(-1, dtype=torch.float32)
+        return moved if k_tangent is None else moved + (to_k * k_tangent).sum(-1), None, None
+
+
+def _nll(
+    x: Tensor, k: Tensor, target: Tensor, weight: Tensor | None, temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return triton_kernels("lml").lml_nll(x, k, target, weight, temperature)
+
+
+def _nll_gradient(
+    x: Tensor,
+    pivot: Tensor,
+    delta: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    gradient: Tensor,
+    temperature: float,
+) -> tuple[Tensor, Tensor]:
+    return triton_kernels("lml").lml_nll_gradient(x, pivot, delta, target, weight, gradient, temperature)
+
+
+_nll_op = opaque(
+    "lml_nll",
+    "(Tensor x, Tensor k, Tensor target, Tensor? weight, float temperature) -> (Tensor, Tensor, Tensor)",
+    _nll,
+    lambda x, k, *_: (k.new_empty(len(x)), torch.empty_like(k), torch.empty_like(k)),
+    devices=TRITON_DEVICES,
+)
+_nll_gradient_op = opaque(
+    "lml_nll_gradient",
+    "(Tensor x, Tensor pivot, Tensor delta, Tensor target, Tensor? weight, Tensor gradient, float temperature)"
+    " -> (Tensor, Tensor)",
+    _nll_gradient,
+    lambda x, pivot, *_: (torch.empty_like(x), torch.empty_like(pivot)),
+    devices=TRITON_DEVICES,
+)
 
 
 def sparse_top_loss(

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from shortlist.kernels.gpu.rows import (
     FAR,
+    LARGEST_BLOCK,
     as_matrix,
     compiled_for,
     launch,
@@ -25,10 +26,12 @@ from shortlist.kernels.gpu.rows import (
     middle,
     moved,
     normal_quantile,
+    num_warps,
     per_row,
     row_moments,
     scaled,
 )
+from shortlist.kernels.gpu.targets import RowTargets, nan_if_outside, row_targets, target_values
 
 
 def lml(x: Tensor, k: Tensor, temperature: float, log: bool = False) -> tuple[Tensor, Tensor, Tensor]:
@@ -72,6 +75,47 @@ def _differentiated(
     root = per_row(pivot, x), per_row(delta, x)
     launch(_gradient, rows, values, out, column, *root, float(temperature), OUTPUT=output)
     return out.view(x.shape), column.view(*x.shape[:-1], 1)
+
+
+def lml_nll(
+    x: Tensor, k: Tensor, target: Tensor, weight: Tensor | None, temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The likelihood loss of each row of ``x`` ``(rows, n)``, and ``(pivot, delta)`` ``(rows, 1)``."""
+    rows, given = as_matrix(x), row_targets(target, x.shape[-1])
+    value, pivot, delta = (rows.new_empty((len(rows), 1), dtype=torch.float32) for _ in range(3))
+    columns = per_row(k, x), pivot, delta, value, value
+    _launch_nll(_nll, rows, rows, given, weight, *columns, temperature)
+    return value.squeeze(-1), pivot, delta
+
+
+def lml_nll_gradient(
+    x: Tensor,
+    pivot: Tensor,
+    delta: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    gradient: Tensor,
+    temperature: float,
+) -> tuple[Tensor, Tensor]:
+    """The gradients of the likelihood loss in ``x`` and in k ``(rows, 1)``, given one ``gradient`` per row."""
+    rows, given = as_matrix(x), row_targets(target, x.shape[-1])
+    out, to_k = torch.empty_like(rows), rows.new_empty((len(rows), 1), dtype=torch.float32)
+    columns = per_row(pivot, x), per_row(pivot, x), per_row(delta, x), per_row(gradient.unsqueeze(-1), x), to_k
+    _launch_nll(_nll_gradient, rows, out, given, weight, *columns, temperature)
+    return out, to_k
+
+
+def nll_fits(n: int) -> bool:
+    """Whether these two kernels take rows of ``n`` labels: those that stay in registers."""
+    return n <= LARGEST_BLOCK
+
+
+def _launch_nll(
+    kernel: Any, rows: Tensor, out: Tensor, given: RowTargets, weight: Tensor | None, *columns: Any
+) -> None:
+    weights = rows if weight is None else weight.contiguous()
+    targets = given.values, weights, given.width, given.lowest
+    launch(kernel, rows, out, *targets, *columns, LISTED=given.listed, WEIGHTED=weight is not None)
 
 
 P, LOG_P, ROOT = 0, 1, 2
@@ -184,6 +228,31 @@ def _search(row, x, n, k, temperature, top, bottom, guess, BLOCK: tl.constexpr, 
 
 
 @triton.jit
+def _row_root(row, x, n, k, temperature, BLOCK: tl.constexpr, FITS: tl.constexpr):
+    """The pivot and delta of a row: huge if all its labels are taken, -inf if none is, NaN if it or k is invalid."""
+    top, bottom, present, broken, mean, variance = row_moments(row, x, n, temperature, BLOCK, FITS)
+    none = k <= 0
+    base = tl.where(none, tl.maximum(top, -_LARGEST), tl.minimum(bottom, _LARGEST))
+    delta = tl.where(none, float("-inf"), _LARGEST / 4)
+    if ((k > 0) & (k < present)) & (broken == 0):
+        # If the row were normal, the mean of sigmoid would be close to a normal distribution function: its variance
+        # would be that of the labels plus 1.7².
+        guess = mean + normal_quantile(k / present) * tl.sqrt(variance + 2.89)
+        base, offset = _search(row, x, n, k, temperature, top, bottom, guess, BLOCK, FITS)
+        delta = -offset
+    delta = tl.where((k >= 0) & (k <= n) & (broken == 0), delta, float("nan"))
+    return base, delta
+
+
+@triton.jit
+def _log_sigmoid(y):
+    small = tl.exp(-tl.abs(y))
+    # log(1 + small), by its series where 1 + small has lost digits of it
+    tail = tl.where(small < 1e-4, small - 0.5 * small * small, tl.log(1 + small))
+    return tl.where(y == y, tl.where(y < 0, y, 0.0) - tail, y)
+
+
+@triton.jit
 def _solve(
     x_pointer,
     out_pointer,
@@ -199,19 +268,8 @@ def _solve(
     """``x, k -> pivot, delta`` and, unless OUTPUT is the root (2), p (0) or log p (1)."""
     number = tl.program_id(0)
     row = x_pointer + number.to(tl.int64) * n
-    k = tl.load(k_pointer + number)
     x = load_block(row, 0, n, BLOCK)
-    top, bottom, present, broken, mean, variance = row_moments(row, x, n, temperature, BLOCK, FITS)
-    none = k <= 0
-    base = tl.where(none, tl.maximum(top, -_LARGEST), tl.minimum(bottom, _LARGEST))
-    delta = tl.where(none, float("-inf"), _LARGEST / 4)
-    if ((k > 0) & (k < present)) & (broken == 0):
-        # If the row were normal, the mean of sigmoid would be close to a normal distribution function: its variance
-        # would be that of the labels plus 1.7².
-        guess = mean + normal_quantile(k / present) * tl.sqrt(variance + 2.89)
-        base, offset = _search(row, x, n, k, temperature, top, bottom, guess, BLOCK, FITS)
-        delta = -offset
-    delta = tl.where((k >= 0) & (k <= n) & (broken == 0), delta, float("nan"))
+    base, delta = _row_root(row, x, n, tl.load(k_pointer + number), temperature, BLOCK, FITS)
     tl.store(base_pointer + number, base)
     tl.store(delta_pointer + number, delta)
     if OUTPUT != 2:
@@ -221,14 +279,7 @@ def _solve(
                 x = load_block(row, start, n, BLOCK)
             index = start + tl.arange(0, BLOCK)
             y = (x - base) / temperature + delta  # -inf for absent labels, NaN throughout an invalid row
-            if OUTPUT == 1:
-                small = tl.exp(-tl.abs(y))
-                # log(1 + small), whose first term is exact where 1 + small is 1
-                tail = tl.where(small < 1e-4, small - 0.5 * small * small, tl.log(1 + small))
-                value = tl.where(y < 0, y, 0.0) - tail
-                value = tl.where(y == y, value, y)
-            else:
-                value = 1 / (1 + tl.exp(-y))
+            value = _log_sigmoid(y) if OUTPUT == 1 else 1 / (1 + tl.exp(-y))
             tl.store(out + index, value, mask=index < n)
 
 
@@ -332,6 +383,91 @@ def _gradient(
         tl.store(out + start + index, result, mask=start + index < n)
 
 
+@triton.jit
+def _shares(target, weights, number, index, n, width, LISTED: tl.constexpr, WEIGHTED: tl.constexpr):
+    """How much each label counts as a positive, and whether it is unknown."""
+    values = target_values(target, number.to(tl.int64), index, index < n, width, LISTED)
+    share = tl.maximum(values, 0.0)
+    if WEIGHTED:
+        share = share * tl.load(weights + index, mask=index < n, other=0.0).to(tl.float32)
+    return share, values < 0
+
+
+@triton.jit
+def _nll(
+    x_pointer,
+    out_pointer,
+    target_pointer,
+    weight_pointer,
+    width,
+    lowest,
+    k_pointer,
+    base_pointer,
+    delta_pointer,
+    value_pointer,
+    unused_pointer,
+    temperature,
+    n,
+    BLOCK: tl.constexpr,
+    FITS: tl.constexpr,
+    LISTED: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+):
+    """``x, k, target -> pivot, delta, -sum of log p over the positives``; unknown labels are absent."""
+    number = tl.program_id(0)
+    row = x_pointer + number.to(tl.int64) * n
+    index = tl.arange(0, BLOCK)
+    share, unknown = _shares(target_pointer, weight_pointer, number, index, n, width, LISTED, WEIGHTED)
+    x = tl.where(unknown, float("-inf"), load_block(row, 0, n, BLOCK))
+    base, delta = _row_root(row, x, n, tl.load(k_pointer + number), temperature, BLOCK, True)
+    tl.store(base_pointer + number, base)
+    tl.store(delta_pointer + number, delta)
+    log_p = _log_sigmoid((x - base) / temperature + delta)
+    value = -tl.sum(tl.where(share == 0, 0.0, share * log_p), 0)
+    value += nan_if_outside(target_pointer, number.to(tl.int64), n, width, lowest, LISTED)
+    tl.store(value_pointer + number, value)
+
+
+@triton.jit
+def _nll_gradient(
+    x_pointer,
+    out_pointer,
+    target_pointer,
+    weight_pointer,
+    width,
+    lowest,
+    k_pointer,
+    base_pointer,
+    delta_pointer,
+    gradient_pointer,
+    to_k_pointer,
+    temperature,
+    n,
+    BLOCK: tl.constexpr,
+    FITS: tl.constexpr,
+    LISTED: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+):
+    """The gradient of the likelihood loss: ``(q / sum q sum (1 - p) s - (1 - p) s) / T`` with s the shares."""
+    number = tl.program_id(0)
+    first = number.to(tl.int64) * n
+    index = tl.arange(0, BLOCK)
+    share, unknown = _shares(target_pointer, weight_pointer, number, index, n, width, LISTED, WEIGHTED)
+    x = tl.where(unknown, float("-inf"), load_block(x_pointer + first, 0, n, BLOCK))
+    base, delta = tl.load(base_pointer + number), tl.load(delta_pointer + number)
+    taken = tl.abs(delta) >= _LARGEST / 8
+    y = _distance(x, base, delta, temperature, taken)
+    nearest = tl.minimum(tl.min(tl.abs(y), 0), FAR)
+    slope = tl.exp(tl.minimum(nearest - tl.abs(y), 0.0)) * _slope_factor(y)
+    total = tl.maximum(tl.sum(slope, 0), 1.2e-38)
+    missing = tl.where(share == 0, 0.0, share * _absent_share(y)) * tl.where(taken, 0.0, 1.0)
+    missing = missing * tl.load(gradient_pointer + number)
+    whole = tl.sum(missing, 0)
+    result = (slope / total * whole - missing) / temperature
+    tl.store(out_pointer + first + index, tl.where(delta == delta, result, float("nan")), mask=index < n)
+    tl.store(to_k_pointer + number, -whole * tl.exp(tl.minimum(nearest - tl.log(total), 87.0)))
+
+
 def compile_cases(block: int) -> dict[str, tuple[Any, dict[str, str], dict[str, Any], int]]:
     """Kernels with the types of their arguments and their constants, to compile them without a device."""
     solved = ["x_pointer", "out_pointer", "k_pointer", "base_pointer", "delta_pointer"]
@@ -339,10 +475,19 @@ def compile_cases(block: int) -> dict[str, tuple[Any, dict[str, str], dict[str, 
     wide = ["x_pointer", "values_pointer", "out_pointer", "column_pointer", "base_pointer", "delta_pointer"]
     slope = {**dict.fromkeys(wide, "*fp32"), "temperature": "fp32", "n": "i32"}
     common, warps = compiled_for(block)
+    narrow = ["k_pointer", "base_pointer", "delta_pointer", "value_pointer", "unused_pointer"]
+    given = {"target_pointer": "*i64", "weight_pointer": "*fp32", "width": "i32", "lowest": "i32"}
+    nll = {"x_pointer": "*fp32", "out_pointer": "*fp32", **given, **dict.fromkeys(narrow, "*fp32")}
+    nll |= {"temperature": "fp32", "n": "i32"}
+    renamed = {"value_pointer": "gradient_pointer", "unused_pointer": "to_k_pointer"}
+    listed = {"LISTED": True, "WEIGHTED": False, "FITS": True, "BLOCK": block}
+    nll_warps = num_warps(block)
     return {
         "lml": (_solve, solve, {**common, "OUTPUT": P}, warps),
         "lml_root": (_solve, solve, {**common, "OUTPUT": ROOT}, warps),
         "lml_gradient": (_gradient, slope, {**common, "OUTPUT": P}, warps),
         "log_lml_gradient": (_gradient, slope, {**common, "OUTPUT": LOG_P}, warps),
+        "lml_nll": (_nll, nll, listed, nll_warps),
+        "lml_nll_gradient": (_nll_gradient, {renamed.get(a, a): t for a, t in nll.items()}, listed, nll_warps),
         "lml_root_gradient": (_gradient, slope, {**common, "OUTPUT": ROOT}, warps),
     }
