@@ -247,8 +247,9 @@ def _row_root(row, x, n, k, temperature, BLOCK: tl.constexpr, FITS: tl.constexpr
 @triton.jit
 def _log_sigmoid(y):
     small = tl.exp(-tl.abs(y))
-    # log(1 + small), by its series where 1 + small has lost digits of it
-    tail = tl.where(small < 1e-4, small - 0.5 * small * small, tl.log(1 + small))
+    # log(1 + small), corrected for the rounding of the sum
+    whole = 1 + small
+    tail = tl.where(whole == 1, small, tl.log(whole) * (small / (whole - 1)))
     return tl.where(y == y, tl.where(y < 0, y, 0.0) - tail, y)
 
 
