@@ -60,7 +60,8 @@ class _NoisedPlaces(RowFunction):
     def forward(
         x: Tensor, k: int, epsilon: float, samples: int, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
-        seed = torch.randint(1 << 62, (), generator=generator, device=x.device)
+        source = x.device if generator is None else generator.device
+        seed = torch.randint(1 << 62, (), generator=generator, device=source).to(x.device)
         rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
         places, offset = _path(rows, k, epsilon, samples)(rows, k, epsilon, samples, seed)
         return places.view(*x.shape[:-1], samples), offset.view(x.shape[:-1])

@@ -124,7 +124,7 @@ def test_any_axis_may_hold_the_labels(fresh):
 
 
 @every_path
-@pytest.mark.parametrize("n", [20, 5000])
+@pytest.mark.parametrize("n", [20, 1000])
 def test_a_generator_makes_the_noise_reproducible_and_the_default_follows_the_global_seed(n, fresh):
     x = torch.randn(3, n, generator=fresh)
     draws = [noised_kth_largest(x, 3, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
@@ -144,7 +144,7 @@ def test_a_generator_makes_the_noise_reproducible_and_the_default_follows_the_gl
 @every_path
 @pytest.mark.parametrize("samples", [1, 4, 10])
 def test_drawn_gradients_are_shares_of_the_samples(samples, fresh):
-    for n in (6, 3000):
+    for n in (6, 700):
         x = torch.randn(5, n, generator=fresh)
         slope = value_and_gradient(noised_kth_largest, x, 3, samples=samples, generator=fresh)[1]
         assert torch.allclose(slope.sum(-1), torch.ones(5))

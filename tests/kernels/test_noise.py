@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from torch.func import vmap
+from torch.func import jvp, vjp, vmap
 
 from shortlist.functional import noise as drawing
 from shortlist.functional import noised_kth_largest, noised_topk
@@ -147,6 +147,25 @@ def test_vmap_and_no_rows_and_strides_draw_as_the_batch_does(path, fresh, monkey
         torch.manual_seed(3)
         assert torch.equal(mapped, noised_kth_largest(x.mT, 3, dim=0))
     assert noised_kth_largest(x[:0], 3).shape == (0,)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("path", CHOICES)
+def test_forward_mode_agrees_with_the_gradient(path, fresh, monkeypatch):
+    monkeypatch.setenv("SHORTLIST_KERNELS", CHOICES[path])
+    x, direction = torch.randn(2, 3, 30, generator=fresh)
+
+    def drawn(x):
+        return noised_kth_largest(x, 3, generator=torch.Generator().manual_seed(1))
+
+    _, slope = jvp(drawn, (x,), (direction,))
+    (share,) = vjp(drawn, x)[1](torch.ones(3))
+    assert torch.allclose(slope, (share * direction).sum(-1), atol=1e-6)
+
+
+def test_a_generator_of_the_cpu_serves_every_device():
+    generator = torch.Generator().manual_seed(1)
+    assert noised_kth_largest(torch.zeros(3, 30, device="meta"), 3, generator=generator).shape == (3,)
 
 
 # The compiler of torch uses what torch deprecates: it instantiates autograd functions and scripts modules.
