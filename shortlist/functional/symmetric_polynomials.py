@@ -15,9 +15,7 @@ where ``P`` counts independent labels that are present with probability ``p``. T
   product has vanished are skipped. For labels with small p, the logarithm of a factor is a short power series, so
   sums of powers of p serve all angles at once; the other factors are multiplied out. The cost is a few passes over
   the labels for any k.
-- Elsewhere, by a tree of products of pairs, truncated at degree k, in operations that differentiate, batch and
-  compile. All terms are positive, so no digits are lost, and the backward pass needs no subtraction. Time and memory
-  grow with k.
+- Elsewhere, by the products of `polynomial_tree`, whose terms are positive.
 """
 
 from __future__ import annotations
@@ -31,62 +29,8 @@ from torch import Tensor
 
 from shortlist.functional.autograd import RowFunction
 from shortlist.functional.lml import lml_root, log_odds, solve_root
+from shortlist.functional.polynomial_tree import label_count_tree, log_coefficient
 from shortlist.tensors import check_logits, holds, is_plain, log_sigmoid, may_look, moved, solvable, whole_k
-
-
-def label_count_tree(p: Tensor, rest: Tensor, k: int, *, ratio: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities of k and k - 1 labels, and the derivatives by the log-odds of each.
-
-    Args:
-        p: ``(..., n)``, the probability of each label.
-        rest: ``(..., n)``, ``1 - p``.
-        k: at least 1 and at most n.
-        ratio: differentiate the logarithm of the ratio of the two, else of the first.
-
-    Returns:
-        The two probabilities, ``(...)``, and the derivatives, ``(..., n)``.
-    """
-    high, low, by_rest, by_p = _tree(rest, p, k, ratio)
-    # Of a ratio it is both `by_p p` and `-by_rest rest`; the difference keeps the digits of either.
-    return high, low, (by_p - by_rest) * p * rest if ratio else by_p * p
-
-
-def _tree(c0: Tensor, c1: Tensor, k: int, ratio: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The coefficients of degree k and k - 1, and the derivatives by ``c0`` and ``c1``."""
-    n = c0.shape[-1]
-    levels = [_even_last(torch.stack([c0, c1], -1))]
-    while levels[-1].shape[-2] > 2:
-        a, b = levels[-1].chunk(2, -2)
-        levels.append(_even_last((_toeplitz(b, min(2 * (b.shape[-1] - 1), k)) * a.unsqueeze(-1)).sum(-2)))
-    a, b = levels[-1].unbind(-2)
-    low, high = (_toeplitz(b, k)[..., k - 1 :] * a.unsqueeze(-1)).sum(-2).unbind(-1)
-    slope = torch.stack([-1 / low if ratio else torch.zeros_like(low), 1 / high], -1).unsqueeze(-2)
-    above = torch.cat([slope.new_zeros((*slope.shape[:-1], k - 1)), slope], -1)
-    for level in reversed(levels):
-        a, b = level.chunk(2, -2)
-        above = above[..., : a.shape[-2], :]
-        by_a = (_toeplitz(b, above.shape[-1] - 1) * above.unsqueeze(-2)).sum(-1)
-        by_b = (_toeplitz(a, above.shape[-1] - 1) * above.unsqueeze(-2)).sum(-1)
-        above = torch.cat([by_a, by_b], -2)
-    by0, by1 = above[..., :n, :].unbind(-1)
-    return high, low, by0, by1
-
-
-def _toeplitz(b: Tensor, degree: int) -> Tensor:
-    """``(..., i, c) = b_(c - i)`` for c up to ``degree``: multiplication by the polynomial ``b``."""
-    size = b.shape[-1]
-    padded = torch.cat([b, b.new_zeros((*b.shape[:-1], 1))], -1)
-    shift = torch.arange(degree + 1, device=b.device) - torch.arange(size, device=b.device).unsqueeze(-1)
-    outside = (shift < 0) | (shift >= size)
-    return padded[..., torch.where(outside, size, shift)]
-
-
-def _even_last(level: Tensor) -> Tensor:
-    if level.shape[-2] % 2 == 0:
-        return level
-    one = torch.zeros_like(level[..., :1, :])
-    one = torch.cat([one[..., :1] + 1, one[..., 1:]], -1)
-    return torch.cat([level, one], -2)
 
 
 _BLOCK = 1 << 17
@@ -271,22 +215,9 @@ class _LogCoefficient(RowFunction):
 
     @staticmethod
     def forward(x: Tensor, expected: Tensor, k: int, ratio: bool, differentiate: bool) -> tuple[Tensor, Tensor]:
-        pivot, delta = solve_root(x, expected, 1.0)
-        enough = _enough(x, k)
-        if may_look(x) and not torch.compiler.is_exporting():
-            flat = x.reshape(-1, x.shape[-1]), pivot.reshape(-1, 1), torch.where(enough, delta, 0).reshape(-1, 1)
-            law = label_count(*flat, k, ratio=ratio, derivatives=differentiate)
-            high, low, log_none = (part.view(enough.shape) for part in law[:3])
-            slopes = law.slopes.view(x.shape) if differentiate else law.slopes
-        else:
-            y = torch.where(enough, log_odds(x, pivot, delta, 1.0), 0)
-            high, low, slopes = label_count_tree(y.sigmoid(), (-y).sigmoid(), k, ratio=ratio)
-            high, low, log_none = high.unsqueeze(-1), low.unsqueeze(-1), log_sigmoid(-y).sum(-1, keepdim=True)
-        value = high.log() + (-low.log() if ratio else -log_none)
-        value = value + (1 if ratio else k) * (pivot - delta)
-        if not differentiate:
-            return torch.where(enough, value, -math.inf), x.new_empty(0)
-        return torch.where(enough, value, -math.inf), slopes if holds(enough.all()) else slopes.where(enough, 0)
+        if may_look(x) or torch.compiler.is_exporting():
+            return _by_expected_count(x, expected, k, ratio, differentiate)
+        return log_coefficient(x, k, ratio=ratio, derivatives=differentiate)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -302,6 +233,28 @@ class _LogCoefficient(RowFunction):
     @staticmethod
     def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor, None]:
         return (_derivative(ctx) * x_tangent).sum(-1, keepdim=True), None
+
+
+def _by_expected_count(
+    x: Tensor, expected: Tensor, k: int, ratio: bool, differentiate: bool
+) -> tuple[Tensor, Tensor]:
+    """The value, and the derivatives if they will be wanted, by the shift under which ``k - 1/2`` are expected."""
+    pivot, delta = solve_root(x, expected, 1.0)
+    enough = _enough(x, k)
+    if may_look(x) and not torch.compiler.is_exporting():
+        flat = x.reshape(-1, x.shape[-1]), pivot.reshape(-1, 1), torch.where(enough, delta, 0).reshape(-1, 1)
+        law = label_count(*flat, k, ratio=ratio, derivatives=differentiate)
+        high, low, log_none = (part.view(enough.shape) for part in law[:3])
+        slopes = law.slopes.view(x.shape) if differentiate else law.slopes
+    else:
+        y = torch.where(enough, log_odds(x, pivot, delta, 1.0), 0)
+        high, low, slopes = label_count_tree(y.sigmoid(), (-y).sigmoid(), k, ratio=ratio)
+        high, low, log_none = high.unsqueeze(-1), low.unsqueeze(-1), log_sigmoid(-y).sum(-1, keepdim=True)
+    value = high.log() + (-low.log() if ratio else -log_none)
+    value = value + (1 if ratio else k) * (pivot - delta)
+    if not differentiate:
+        return torch.where(enough, value, -math.inf), x.new_empty(0)
+    return torch.where(enough, value, -math.inf), slopes if holds(enough.all()) else slopes.where(enough, 0)
 
 
 def _derivative(ctx: Any) -> Tensor:
