@@ -15,7 +15,7 @@ where ``P`` counts independent labels that are present with probability ``p``. T
   product has vanished are skipped. For labels with small p, the logarithm of a factor is a short power series, so
   sums of powers of p serve all angles at once; the other factors are multiplied out. The cost is a few passes over
   the labels for any k.
-- Elsewhere, by the products of `polynomial_tree`, whose terms are positive.
+- On accelerators, by the same sum in a Triton kernel, or by the products of `polynomial_tree`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.functional.autograd import RowFunction
+from shortlist.functional.autograd import RowFunction, opaque
 from shortlist.functional.lml import lml_root, log_odds, solve_root
 from shortlist.functional.polynomial_tree import label_count_tree, log_coefficient
-from shortlist.tensors import check_logits, holds, is_plain, log_sigmoid, may_look, moved, solvable, whole_k
-
+from shortlist.kernels.chooser import use_triton
+from shortlist.tensors import HALF, check_logits, holds, is_plain, log_sigmoid, may_look, moved, solvable, whole_k
 
 _BLOCK = 1 << 17
 """Entries per block of rows, so that its buffers stay in cache."""
@@ -193,10 +193,9 @@ def log_elementary_symmetric(x: Tensor, k: int, *, dim: int = -1) -> Tensor:
     """
     check_logits(x, dim)
     k = whole_k(k, x.shape[dim], lowest=0)
-    rows = moved(solvable(x), dim, -1)
     if k == 0:
-        return rows[..., :0].sum(-1)
-    return _log_coefficient(rows, k, ratio=False)
+        return moved(solvable(x), dim, -1)[..., :0].sum(-1)
+    return _log_coefficient(moved(x if has_kernel(x, k) else solvable(x), dim, -1), k, ratio=False)
 
 
 def log_symmetric_ratio(x: Tensor, k: int) -> Tensor:
@@ -204,8 +203,26 @@ def log_symmetric_ratio(x: Tensor, k: int) -> Tensor:
     return _log_coefficient(x, k, ratio=True)
 
 
+def log_symmetric_ratio_beside(x: Tensor, own: Tensor, hidden: Tensor | None, k: int, scale: float) -> Tensor:
+    """The same of ``scale (x - x_own)`` by a kernel, where `has_kernel`.
+
+    Args:
+        x: ``(rows, n)``.
+        own: ``(rows,)``, the index of one label per row.
+        hidden: ``(rows,)``, whether this label is left out of the polynomials; None if it is in every row.
+        k: the degree.
+        scale: positive.
+    """
+    return _RatioBeside.run(x, own, hidden, k, scale, x.requires_grad)[0].squeeze(-1)
+
+
+def has_kernel(x: Tensor, k: int) -> bool:
+    """Whether a Triton kernel supports ``x`` and ``k``: beyond, the labels to be multiplied out are too many."""
+    return k <= 128 and use_triton(1.0, x)
+
+
 def _log_coefficient(x: Tensor, k: int, *, ratio: bool) -> Tensor:
-    expected = x.new_full((1,) * x.ndim, k - 0.5)
+    expected = x.new_full((1,) * x.ndim, k - 0.5, dtype=torch.float32 if x.dtype in HALF else x.dtype)
     value, _ = _LogCoefficient.run(x, expected, k, ratio, x.requires_grad)
     return value.squeeze(-1)
 
@@ -217,6 +234,9 @@ class _LogCoefficient(RowFunction):
     def forward(x: Tensor, expected: Tensor, k: int, ratio: bool, differentiate: bool) -> tuple[Tensor, Tensor]:
         if may_look(x) or torch.compiler.is_exporting():
             return _by_expected_count(x, expected, k, ratio, differentiate)
+        if has_kernel(x, k):
+            run = _kernel_op if torch.compiler.is_compiling() else _kernel
+            return run(x, None, None, k, ratio, differentiate, 1.0)
         return log_coefficient(x, k, ratio=ratio, derivatives=differentiate)
 
     @staticmethod
@@ -228,16 +248,86 @@ class _LogCoefficient(RowFunction):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return gradient * _derivative(ctx), None, None, None, None
+        return (gradient * _derivative(ctx)).to(ctx.saved_tensors[0].dtype), None, None, None, None
 
     @staticmethod
     def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor, None]:
         return (_derivative(ctx) * x_tangent).sum(-1, keepdim=True), None
 
 
-def _by_expected_count(
-    x: Tensor, expected: Tensor, k: int, ratio: bool, differentiate: bool
+class _RatioBeside(RowFunction):
+    """``x, own, hidden, k, scale -> log (S_k / S_(k-1))`` beside a label; the derivatives if they will be wanted."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, own: Tensor, hidden: Tensor | None, k: int, scale: float, differentiate: bool
+    ) -> tuple[Tensor, Tensor]:
+        run = _kernel_op if torch.compiler.is_compiling() else _kernel
+        return run(x, own, hidden, k, True, differentiate, scale)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        x, own, hidden, ctx.k, ctx.scale, ctx.differentiate = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, own, hidden, output[1])
+        ctx.save_for_forward(x, own, hidden, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        if gradient is None:
+            return (None,) * 6
+        x, _, _, known = ctx.saved_tensors
+        if not torch.is_grad_enabled():
+            return (gradient * known).to(x.dtype), *(None,) * 5
+        found = torch.autograd.grad(_ratio_beside(ctx, x), x, gradient, create_graph=True)
+        return found[0], *(None,) * 5
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor, None]:
+        x, _, _, known = ctx.saved_tensors
+        if not ctx.differentiate:
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                known = torch.autograd.grad(_ratio_beside(ctx, x).sum(), x)[0]
+        return (known * x_tangent).sum(-1, keepdim=True), None
+
+
+def _ratio_beside(ctx: Any, x: Tensor) -> Tensor:
+    """The value of `_RatioBeside`, in operations that differentiate any number of times."""
+    _, own, hidden, _ = ctx.saved_tensors
+    own = own.unsqueeze(-1)
+    left_out = torch.arange(x.shape[-1], device=x.device) == own
+    left_out = left_out if hidden is None else left_out & hidden.unsqueeze(-1)
+    rest = (solvable(x) - solvable(x).gather(-1, own)) * ctx.scale
+    return log_symmetric_ratio(rest.masked_fill(left_out, -math.inf), ctx.k).unsqueeze(-1)
+
+
+def _kernel(
+    x: Tensor, own: Tensor | None, hidden: Tensor | None, k: int, ratio: bool, derivatives: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
+    """By Triton, which is not imported before."""
+    from shortlist.kernels.gpu.symmetric_polynomials import log_coefficient as by_triton
+
+    return by_triton(x, k, ratio, derivatives, own=own, hidden=hidden, scale=scale)
+
+
+def _kernel_shapes(
+    x: Tensor, own: Tensor | None, hidden: Tensor | None, k: int, ratio: bool, derivatives: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    slopes = x.new_empty(x.shape if derivatives else 0, dtype=torch.float32 if x.dtype == torch.float16 else x.dtype)
+    return x.new_empty((*x.shape[:-1], 1), dtype=torch.float32), slopes
+
+
+_KERNEL_SCHEMA = (
+    "(Tensor x, Tensor? own, Tensor? hidden, int k, bool ratio, bool derivatives, float scale) -> (Tensor, Tensor)"
+)
+# The compiler calls it as it is: a row takes as many steps as it needs.
+_kernel_op = opaque("log_symmetric", _KERNEL_SCHEMA, _kernel, _kernel_shapes)
+torch.library.impl("shortlist::log_symmetric", ("cuda", "xpu"), _kernel)
+
+
+def _by_expected_count(x: Tensor, expected: Tensor, k: int, ratio: bool, differentiate: bool) -> tuple[Tensor, Tensor]:
     """The value, and the derivatives if they will be wanted, by the shift under which ``k - 1/2`` are expected."""
     pivot, delta = solve_root(x, expected, 1.0)
     enough = _enough(x, k)
@@ -262,7 +352,7 @@ def _derivative(ctx: Any) -> Tensor:
     x, known = ctx.saved_tensors
     if ctx.differentiate and not torch.is_grad_enabled():
         return known
-    enough = _enough(x, ctx.k)
+    x, enough = solvable(x), _enough(x, ctx.k)
     y = torch.where(enough, log_odds(x, *lml_root(x.detach(), ctx.expected, 1.0), 1.0), 0)
     return label_count_tree(y.sigmoid(), (-y).sigmoid(), ctx.k, ratio=ctx.ratio)[2] * enough
 
