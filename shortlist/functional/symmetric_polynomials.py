@@ -15,9 +15,7 @@ where ``P`` counts independent labels that are present with probability ``p``. T
   product has vanished are skipped. For labels with small p, the logarithm of a factor is a short power series, so
   sums of powers of p serve all angles at once; the other factors are multiplied out. The cost is a few passes over
   the labels for any k.
-- Elsewhere, by a tree of products of pairs, truncated at degree k, in operations that differentiate, batch and
-  compile. All terms are positive, so no digits are lost, and the backward pass needs no subtraction. Time and memory
-  grow with k.
+- On accelerators, by the same sum in a Triton kernel, or by the products of `polynomial_tree`.
 """
 
 from __future__ import annotations
@@ -29,65 +27,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.functional.autograd import RowFunction
+from shortlist.functional.autograd import RowFunction, opaque
 from shortlist.functional.lml import lml_root, log_odds, solve_root
-from shortlist.tensors import check_logits, holds, is_plain, log_sigmoid, may_look, moved, solvable, whole_k
-
-
-def label_count_tree(p: Tensor, rest: Tensor, k: int, *, ratio: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities of k and k - 1 labels, and the derivatives by the log-odds of each.
-
-    Args:
-        p: ``(..., n)``, the probability of each label.
-        rest: ``(..., n)``, ``1 - p``.
-        k: at least 1 and at most n.
-        ratio: differentiate the logarithm of the ratio of the two, else of the first.
-
-    Returns:
-        The two probabilities, ``(...)``, and the derivatives, ``(..., n)``.
-    """
-    high, low, by_rest, by_p = _tree(rest, p, k, ratio)
-    # Of a ratio it is both `by_p p` and `-by_rest rest`; the difference keeps the digits of either.
-    return high, low, (by_p - by_rest) * p * rest if ratio else by_p * p
-
-
-def _tree(c0: Tensor, c1: Tensor, k: int, ratio: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The coefficients of degree k and k - 1, and the derivatives by ``c0`` and ``c1``."""
-    n = c0.shape[-1]
-    levels = [_even_last(torch.stack([c0, c1], -1))]
-    while levels[-1].shape[-2] > 2:
-        a, b = levels[-1].chunk(2, -2)
-        levels.append(_even_last((_toeplitz(b, min(2 * (b.shape[-1] - 1), k)) * a.unsqueeze(-1)).sum(-2)))
-    a, b = levels[-1].unbind(-2)
-    low, high = (_toeplitz(b, k)[..., k - 1 :] * a.unsqueeze(-1)).sum(-2).unbind(-1)
-    slope = torch.stack([-1 / low if ratio else torch.zeros_like(low), 1 / high], -1).unsqueeze(-2)
-    above = torch.cat([slope.new_zeros((*slope.shape[:-1], k - 1)), slope], -1)
-    for level in reversed(levels):
-        a, b = level.chunk(2, -2)
-        above = above[..., : a.shape[-2], :]
-        by_a = (_toeplitz(b, above.shape[-1] - 1) * above.unsqueeze(-2)).sum(-1)
-        by_b = (_toeplitz(a, above.shape[-1] - 1) * above.unsqueeze(-2)).sum(-1)
-        above = torch.cat([by_a, by_b], -2)
-    by0, by1 = above[..., :n, :].unbind(-1)
-    return high, low, by0, by1
-
-
-def _toeplitz(b: Tensor, degree: int) -> Tensor:
-    """``(..., i, c) = b_(c - i)`` for c up to ``degree``: multiplication by the polynomial ``b``."""
-    size = b.shape[-1]
-    padded = torch.cat([b, b.new_zeros((*b.shape[:-1], 1))], -1)
-    shift = torch.arange(degree + 1, device=b.device) - torch.arange(size, device=b.device).unsqueeze(-1)
-    outside = (shift < 0) | (shift >= size)
-    return padded[..., torch.where(outside, size, shift)]
-
-
-def _even_last(level: Tensor) -> Tensor:
-    if level.shape[-2] % 2 == 0:
-        return level
-    one = torch.zeros_like(level[..., :1, :])
-    one = torch.cat([one[..., :1] + 1, one[..., 1:]], -1)
-    return torch.cat([level, one], -2)
-
+from shortlist.functional.polynomial_tree import label_count_tree, log_coefficient
+from shortlist.kernels.chooser import TRITON_DEVICES, use_triton
+from shortlist.tensors import HALF, check_logits, holds, is_plain, log_sigmoid, may_look, moved, solvable, whole_k
 
 _BLOCK = 1 << 17
 """Entries per block of rows, so that its buffers stay in cache."""
@@ -249,10 +193,9 @@ def log_elementary_symmetric(x: Tensor, k: int, *, dim: int = -1) -> Tensor:
     """
     check_logits(x, dim)
     k = whole_k(k, x.shape[dim], lowest=0)
-    rows = moved(solvable(x), dim, -1)
     if k == 0:
-        return rows[..., :0].sum(-1)
-    return _log_coefficient(rows, k, ratio=False)
+        return moved(solvable(x), dim, -1)[..., :0].sum(-1)
+    return _log_coefficient(moved(x if has_kernel(x, k) else solvable(x), dim, -1), k, ratio=False)
 
 
 def log_symmetric_ratio(x: Tensor, k: int) -> Tensor:
@@ -260,8 +203,26 @@ def log_symmetric_ratio(x: Tensor, k: int) -> Tensor:
     return _log_coefficient(x, k, ratio=True)
 
 
+def log_symmetric_ratio_beside(x: Tensor, own: Tensor, hidden: Tensor | None, k: int, scale: float) -> Tensor:
+    """The same of ``scale (x - x_own)`` by a kernel, where `has_kernel`.
+
+    Args:
+        x: ``(rows, n)``.
+        own: ``(rows,)``, the index of one label per row.
+        hidden: ``(rows,)``, whether this label is left out of the polynomials; None if it is in every row.
+        k: the degree.
+        scale: positive.
+    """
+    return _RatioBeside.run(x, own, hidden, k, scale, x.requires_grad)[0].squeeze(-1)
+
+
+def has_kernel(x: Tensor, k: int) -> bool:
+    """Whether a Triton kernel supports ``x`` and ``k``: beyond, the labels to be multiplied out are too many."""
+    return k <= 128 and use_triton(1.0, x)
+
+
 def _log_coefficient(x: Tensor, k: int, *, ratio: bool) -> Tensor:
-    expected = x.new_full((1,) * x.ndim, k - 0.5)
+    expected = x.new_full((1,) * x.ndim, k - 0.5, dtype=torch.float32 if x.dtype in HALF else x.dtype)
     value, _ = _LogCoefficient.run(x, expected, k, ratio, x.requires_grad)
     return value.squeeze(-1)
 
@@ -271,22 +232,12 @@ class _LogCoefficient(RowFunction):
 
     @staticmethod
     def forward(x: Tensor, expected: Tensor, k: int, ratio: bool, differentiate: bool) -> tuple[Tensor, Tensor]:
-        pivot, delta = solve_root(x, expected, 1.0)
-        enough = _enough(x, k)
-        if may_look(x) and not torch.compiler.is_exporting():
-            flat = x.reshape(-1, x.shape[-1]), pivot.reshape(-1, 1), torch.where(enough, delta, 0).reshape(-1, 1)
-            law = label_count(*flat, k, ratio=ratio, derivatives=differentiate)
-            high, low, log_none = (part.view(enough.shape) for part in law[:3])
-            slopes = law.slopes.view(x.shape) if differentiate else law.slopes
-        else:
-            y = torch.where(enough, log_odds(x, pivot, delta, 1.0), 0)
-            high, low, slopes = label_count_tree(y.sigmoid(), (-y).sigmoid(), k, ratio=ratio)
-            high, low, log_none = high.unsqueeze(-1), low.unsqueeze(-1), log_sigmoid(-y).sum(-1, keepdim=True)
-        value = high.log() + (-low.log() if ratio else -log_none)
-        value = value + (1 if ratio else k) * (pivot - delta)
-        if not differentiate:
-            return torch.where(enough, value, -math.inf), x.new_empty(0)
-        return torch.where(enough, value, -math.inf), slopes if holds(enough.all()) else slopes.where(enough, 0)
+        if may_look(x) or torch.compiler.is_exporting():
+            return _by_expected_count(x, expected, k, ratio, differentiate)
+        if has_kernel(x, k):
+            run = _kernel_op if torch.compiler.is_compiling() else _kernel
+            return run(x, None, None, k, ratio, differentiate, 1.0)
+        return log_coefficient(x, k, ratio=ratio, derivatives=differentiate)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -297,11 +248,102 @@ class _LogCoefficient(RowFunction):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return gradient * _derivative(ctx), None, None, None, None
+        return (gradient * _derivative(ctx)).to(ctx.saved_tensors[0].dtype), None, None, None, None
 
     @staticmethod
     def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor, None]:
         return (_derivative(ctx) * x_tangent).sum(-1, keepdim=True), None
+
+
+class _RatioBeside(RowFunction):
+    """``x, own, hidden, k, scale -> log (S_k / S_(k-1))`` beside a label; the derivatives if they will be wanted."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, own: Tensor, hidden: Tensor | None, k: int, scale: float, differentiate: bool
+    ) -> tuple[Tensor, Tensor]:
+        run = _kernel_op if torch.compiler.is_compiling() else _kernel
+        return run(x, own, hidden, k, True, differentiate, scale)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        x, own, hidden, ctx.k, ctx.scale, ctx.differentiate = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, own, hidden, output[1])
+        ctx.save_for_forward(x, own, hidden, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        if gradient is None:
+            return (None,) * 6
+        x, _, _, known = ctx.saved_tensors
+        if not torch.is_grad_enabled():
+            return (gradient * known).to(x.dtype), *(None,) * 5
+        found = torch.autograd.grad(_ratio_beside(ctx, x), x, gradient, create_graph=True)
+        return found[0], *(None,) * 5
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor, None]:
+        x, _, _, known = ctx.saved_tensors
+        if not ctx.differentiate:
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                known = torch.autograd.grad(_ratio_beside(ctx, x).sum(), x)[0]
+        return (known * x_tangent).sum(-1, keepdim=True), None
+
+
+def _ratio_beside(ctx: Any, x: Tensor) -> Tensor:
+    """The value of `_RatioBeside`, in operations that differentiate any number of times."""
+    _, own, hidden, _ = ctx.saved_tensors
+    own = own.unsqueeze(-1)
+    left_out = torch.arange(x.shape[-1], device=x.device) == own
+    left_out = left_out if hidden is None else left_out & hidden.unsqueeze(-1)
+    rest = (solvable(x) - solvable(x).gather(-1, own)) * ctx.scale
+    return log_symmetric_ratio(rest.masked_fill(left_out, -math.inf), ctx.k).unsqueeze(-1)
+
+
+def _kernel(
+    x: Tensor, own: Tensor | None, hidden: Tensor | None, k: int, ratio: bool, derivatives: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """By Triton, which is not imported before."""
+    from shortlist.kernels.gpu.symmetric_polynomials import log_coefficient as by_triton
+
+    return by_triton(x, k, ratio, derivatives, own=own, hidden=hidden, scale=scale)
+
+
+def _kernel_shapes(
+    x: Tensor, own: Tensor | None, hidden: Tensor | None, k: int, ratio: bool, derivatives: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    slopes = x.new_empty(x.shape if derivatives else 0, dtype=torch.float32 if x.dtype == torch.float16 else x.dtype)
+    return x.new_empty((*x.shape[:-1], 1), dtype=torch.float32), slopes
+
+
+_KERNEL_SCHEMA = (
+    "(Tensor x, Tensor? own, Tensor? hidden, int k, bool ratio, bool derivatives, float scale) -> (Tensor, Tensor)"
+)
+# The compiler calls it as it is: a row takes as many steps as it needs.
+_kernel_op = opaque("log_symmetric", _KERNEL_SCHEMA, _kernel, _kernel_shapes, devices=TRITON_DEVICES)
+
+
+def _by_expected_count(x: Tensor, expected: Tensor, k: int, ratio: bool, differentiate: bool) -> tuple[Tensor, Tensor]:
+    """The value, and the derivatives if they will be wanted, by the shift under which ``k - 1/2`` are expected."""
+    pivot, delta = solve_root(x, expected, 1.0)
+    enough = _enough(x, k)
+    if may_look(x) and not torch.compiler.is_exporting():
+        flat = x.reshape(-1, x.shape[-1]), pivot.reshape(-1, 1), torch.where(enough, delta, 0).reshape(-1, 1)
+        law = label_count(*flat, k, ratio=ratio, derivatives=differentiate)
+        high, low, log_none = (part.view(enough.shape) for part in law[:3])
+        slopes = law.slopes.view(x.shape) if differentiate else law.slopes
+    else:
+        y = torch.where(enough, log_odds(x, pivot, delta, 1.0), 0)
+        high, low, slopes = label_count_tree(y.sigmoid(), (-y).sigmoid(), k, ratio=ratio)
+        high, low, log_none = high.unsqueeze(-1), low.unsqueeze(-1), log_sigmoid(-y).sum(-1, keepdim=True)
+    value = high.log() + (-low.log() if ratio else -log_none)
+    value = value + (1 if ratio else k) * (pivot - delta)
+    if not differentiate:
+        return torch.where(enough, value, -math.inf), x.new_empty(0)
+    return torch.where(enough, value, -math.inf), slopes if holds(enough.all()) else slopes.where(enough, 0)
 
 
 def _derivative(ctx: Any) -> Tensor:
@@ -309,7 +351,7 @@ def _derivative(ctx: Any) -> Tensor:
     x, known = ctx.saved_tensors
     if ctx.differentiate and not torch.is_grad_enabled():
         return known
-    enough = _enough(x, ctx.k)
+    x, enough = solvable(x), _enough(x, ctx.k)
     y = torch.where(enough, log_odds(x, *lml_root(x.detach(), ctx.expected, 1.0), 1.0), 0)
     return label_count_tree(y.sigmoid(), (-y).sigmoid(), ctx.k, ratio=ctx.ratio)[2] * enough
 

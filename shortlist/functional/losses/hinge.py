@@ -10,7 +10,7 @@ from torch import Tensor
 from shortlist.functional.losses.labeled_logits import Reduction, own_logits, read_plain, split
 from shortlist.functional.losses.softmax import class_margin, log1pexp
 from shortlist.functional.order_statistics import entries_at, kth_largest, largest, mean_of, noised_kth_places
-from shortlist.functional.symmetric_polynomials import log_symmetric_ratio
+from shortlist.functional.symmetric_polynomials import has_kernel, log_symmetric_ratio, log_symmetric_ratio_beside
 from shortlist.tensors import check_number, check_positive, whole_k
 
 __all__ = ["noised_topk", "smooth_topk_svm", "topk_hinge"]
@@ -113,7 +113,11 @@ def smooth_topk_svm(
     """
     temperature, margin = check_number("temperature", temperature, at_least=0), check_number("margin", margin)
     data = read_plain(logits, target, weight, one_class=True)
-    k, (others, own) = whole_k(k, data.num_labels), split(data.tensor, data.labels)
+    k, x, labels = whole_k(k, data.num_labels), data.tensor, data.labels
+    if k < data.num_labels and temperature > 0 and has_kernel(x, k):
+        ratio = log_symmetric_ratio_beside(x, labels.pairs()[1], labels.listed, k, 1 / (k * temperature))
+        return data.reduce_classes(temperature * log1pexp(margin / temperature + ratio), reduction)
+    others, own = split(x, labels)
     if k == data.num_labels:
         return data.reduce_classes(own * 0, reduction)
     if temperature == 0:
