@@ -19,7 +19,7 @@ from shortlist.functional.autograd import (
     projection_gradient,
     projection_tangent,
 )
-from shortlist.functional.lml_exact import exact_dual
+from shortlist.functional.lml_exact import exact_dual, exact_lml
 from shortlist.functional.lml_solver import Dual, solve_lml
 from shortlist.kernels import projections as kernels
 from shortlist.kernels.chooser import fixed_steps, use_kernel, use_kernel_backward
@@ -156,7 +156,7 @@ def lml_root(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards | N
 
 def log_odds(x: Tensor, pivot: Tensor, delta: Tensor, temperature: float) -> Tensor:
     """``(x - pivot) / T + delta``, the log-odds of p. +inf counts as the largest finite number."""
-    return (at_most_finite(x) - pivot) / temperature + delta
+    return _over(at_most_finite(x) - pivot, temperature) + delta
 
 
 def solve_root(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -200,8 +200,7 @@ def _project(x: Tensor, k: Tensor, temperature: float) -> Tensor:
         p, left = kernels.lml(x.detach(), k, temperature)
         if left.numel():
             hard, hard_k = (part[left] for part in flat_rows(x, k))
-            solved = log_odds(hard, *exact_dual(hard, hard_k, temperature), temperature).sigmoid()
-            p.view(-1, x.shape[-1])[left] = solved
+            p.view(-1, x.shape[-1])[left] = exact_lml(hard, hard_k, temperature)
         return p
     rows, rows_k = flat_rows(x, k)
     p, largest = torch.empty_like(rows, memory_format=torch.contiguous_format), torch.finfo(x.dtype).max
@@ -241,8 +240,10 @@ class _LML(RowFunction):
     def forward(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards | None) -> Tensor:
         if shards is not None:
             return log_odds(x, *_sharded_root(x, k, temperature, shards), temperature).sigmoid()
-        if x.numel() == 0 or fixed_steps(x):
-            return log_odds(x, *solve_root(x, k, temperature), temperature).sigmoid()
+        if x.numel() == 0:
+            return x.clone()
+        if fixed_steps(x):
+            return exact_lml(x, k.expand(*x.shape[:-1], 1), temperature)
         return (_project_op if torch.compiler.is_compiling() else _project)(x, k, temperature)
 
     @staticmethod
