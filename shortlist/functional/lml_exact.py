@@ -44,27 +44,25 @@ def exact_lml(x: Tensor, k: Tensor, temperature: float) -> Tensor:
 
 
 def _dual(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    n, largest = x.shape[-1], torch.finfo(x.dtype).max
-    middle = select(x, k.nan_to_num().clamp(0, n - 1).floor())
+    n = x.shape[-1]
+    middle = select(x, k)
     larger = x > middle
     count = larger.sum(-1, keepdim=True)
     ties = (x >= middle).sum(-1, keepdim=True) - count
     part = k - count  # what the ties share
     # The boundary is below the ties if they have more than half of their number, else above them.
     taken = 2 * part > ties
-    surplus = part - taken * ties
     upper = torch.where(larger, x, math.inf).amin(-1, keepdim=True)
-    # Only the order matters: no label is between the two.
-    lower = torch.where(taken, torch.nextafter(middle, middle.new_full((), -math.inf)), middle)
-    pivot = torch.where((part == 0) & (count > 0), upper / 2 + middle / 2, middle).clamp(-largest, largest)
+    pivot = torch.where(part == 0, torch.add(upper / 2, middle, alpha=0.5), middle).nan_to_num()
+    # Without labels above them, the ties may have to share very little.
+    start = torch.where(count == 0, torch.logit(part / ties), 0)
     upper = torch.where(taken, middle, upper)
-    start = torch.where((count == 0) & ~taken, torch.logit(part / ties), 0)
-    delta = _root(x, lower, upper, pivot, surplus, start, temperature)
+    lower = torch.nextafter(middle, middle.masked_fill(taken, -math.inf))  # no label is between the two
+    delta = _root(x, lower, upper, pivot, torch.addcmul(part, taken, ties, value=-1), start, temperature)
 
-    everything = (middle == -math.inf) | (k >= n)
-    delta = torch.where(k <= 0, -math.inf, torch.where(everything, largest / 4, delta))
-    valid = (k >= 0) & (k <= n) & ~middle.isnan()
-    return torch.where(valid, pivot, 0), torch.where(valid, delta, math.nan)
+    delta = delta.masked_fill((middle == -math.inf) | (k >= n), torch.finfo(x.dtype).max / 4)
+    delta = delta.masked_fill(k <= 0, -math.inf)
+    return pivot, delta.masked_fill((k.clamp(0, n) != k) | middle.isnan(), math.nan)
 
 
 def _root(
@@ -76,24 +74,30 @@ def _root(
     ``sum r t / (1 + r (t - 1))``, nearly ``S t / (1 + a (t - 1))`` with a the mean of r weighted by r. With this for
     both sides, t is the root of a quadratic equation. Values and slopes of both sides are exact.
     """
-    limits, deep = torch.finfo(x.dtype), _DEEP[x.dtype]
-    sign = torch.tensor([[1.0], [-1.0]], dtype=x.dtype, device=x.device)
+    limits = torch.finfo(x.dtype)
+    surplus, pivot, d = (column.unsqueeze(-2) for column in (surplus, pivot, d))
+    one = torch.ones((), dtype=x.dtype, device=x.device)
     # The two sides are an axis of their own, ``(..., 2, n)``; labels of the other side are infinitely far.
+    sign = torch.arange(1, -2, -2, dtype=x.dtype, device=x.device).unsqueeze(-1)
     bounds = torch.stack([lower, -upper], -2)
     far = threshold_(torch.addcmul(bounds, sign, x.unsqueeze(-2), value=-1), -limits.tiny * limits.eps, math.inf)
-    margins = bounds - sign * pivot.unsqueeze(-2)
-    margins = (margins - (margins.amax(-2, keepdim=True) + deep * temperature).clamp(max=0)) / temperature
-    shares = -sign * surplus.unsqueeze(-2)
-    surplus, d = surplus.unsqueeze(-2), d.unsqueeze(-2)
+    margins = torch.addcmul(bounds, sign, pivot, value=-1)
+    excess = (margins.amax(-2, keepdim=True) + _DEEP[x.dtype] * temperature).clamp(max=0)
+    margins, signed = _over(margins - excess, temperature), sign * surplus
     for _ in range(_STEPS[x.dtype]):
         r = torch.add(torch.addcmul(margins, sign, d), far, alpha=-min(1 / temperature, limits.max)).sigmoid_()
         sums = r.sum(-1, keepdim=True)
         mean = torch.linalg.vector_norm(r, dim=-1, keepdim=True).square() / sums.clamp(min=limits.tiny)
-        above = torch.addcmul(sums, mean, shares)
-        above = torch.addcmul(above, above, mean.flip(-2), value=-1)
+        # With t = 1 + e: p e² + (p + q + gap) e + gap = 0, where p and q are the two entries of `bent`.
+        bent = torch.addcmul(sums, mean, signed, value=-1)
+        bent = torch.addcmul(bent, bent, mean.flip(-2), value=-1)
         gap = sums[..., :1, :] - sums[..., 1:, :] - surplus
-        linear = above.sum(-2, keepdim=True) + gap
-        root = torch.addcmul(linear * linear, above[..., :1, :], gap, value=-4).clamp(min=0).sqrt()
-        factor = 1 - 2 * gap / (linear + root).clamp(min=limits.tiny)
+        linear = bent.sum(-2, keepdim=True) + gap
+        root = torch.addcmul(linear * linear, bent[..., :1, :], gap, value=-4).clamp(min=0).sqrt()
+        factor = torch.addcdiv(one, gap, linear + root, value=-2)
         d = d + factor.clamp(1 / _FACTOR, _FACTOR).log()
     return d.squeeze(-2)
+
+
+def _over(values: Tensor, temperature: float) -> Tensor:
+    return values if temperature == 1 else values / temperature

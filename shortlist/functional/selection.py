@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 
-def select(x: Tensor, rank: Tensor) -> Tensor:
-    """The entry of ``x`` ``(..., n)`` with ``rank`` larger ones before it, ``(..., 1)``.
+def select(x: Tensor, k: Tensor) -> Tensor:
+    """The entry of ``x`` ``(..., n)`` after the first ``floor(k)`` in descending order, or the last: ``(..., 1)``.
 
     Each row is padded with as many infinities of either sign as move that entry to the middle. Its median then takes
     one kernel, which accelerators implement by radix selection. Exporters and deterministic algorithms (where a median
@@ -17,13 +17,12 @@ def select(x: Tensor, rank: Tensor) -> Tensor:
 
     Args:
         x: ``(..., n)`` with at least one label. NaN makes its row NaN.
-        rank: ``(..., 1)``, whole numbers in [0, n - 1], of any dtype.
+        k: ``(..., 1)``; negative numbers and NaN count as 0.
     """
     n = x.shape[-1]
     if torch.compiler.is_exporting() or torch.are_deterministic_algorithms_enabled():
         ordered = x.sort(dim=-1, descending=True).values  # NaN sorts first
-        selected = ordered.gather(-1, rank.long())
+        selected = ordered.gather(-1, k.nan_to_num().clamp(0, n - 1).long())
         return torch.where(ordered[..., :1].isnan(), math.nan, selected)
-    smaller = torch.arange(n - 1, device=x.device) < rank
-    padding = torch.full_like(smaller, math.inf, dtype=x.dtype).masked_fill_(smaller, -math.inf)
+    padding = torch.where(torch.arange(1, n, device=x.device) <= k, -math.inf, math.inf).to(x.dtype)
     return torch.cat([x, padding], -1).median(-1, keepdim=True).values

@@ -14,6 +14,7 @@ from shortlist.functional.autograd import (
     projection_tangent,
     save_projection,
 )
+from shortlist.functional.sparse_top_counts import sparse_top_by_counts
 from shortlist.functional.sparse_top_solver import exact_threshold, solve_sparse_top
 from shortlist.kernels import projections as kernels
 from shortlist.kernels.chooser import fixed_steps, use_kernel, use_kernel_backward
@@ -89,8 +90,10 @@ def project_sparse_top(x: Tensor, k: Tensor, temperature: float) -> Tensor:
     """Sparse-top of ``x`` ``(..., n)`` with ``k`` broadcastable to ``(..., 1)``, without derivatives."""
     if x.numel() == 0:
         return x.clone()
-    if fixed_steps(x):
+    if torch.compiler.is_exporting():
         return exact_threshold(x, k.expand(*x.shape[:-1], 1), temperature).project(x, temperature)
+    if fixed_steps(x):
+        return sparse_top_by_counts(x, k.expand(*x.shape[:-1], 1), temperature)
     return (_project_op if torch.compiler.is_compiling() else _project_cpu)(x, k, temperature)
 
 
