@@ -89,7 +89,7 @@ def moved(x: Tensor, source: int, to: int) -> Tensor:
 
 def at_most_finite(x: Tensor) -> Tensor:
     """``x`` with +inf replaced by the largest finite number. (ONNX reads ``clamp(max=...)`` as a bound on -inf too.)"""
-    return torch.minimum(x, x.new_full((), torch.finfo(x.dtype).max))
+    return torch.minimum(x, torch.full((), torch.finfo(x.dtype).max, dtype=x.dtype, device=x.device))
 
 
 def log_sigmoid(y: Tensor) -> Tensor:

@@ -99,22 +99,27 @@ def projection_gradient(ctx: Any, weights: Tensor, gradient: Tensor) -> tuple[Te
 
 
 def _projection_gradient(ctx: Any, weights: Tensor, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    mean = _weighted_mean(ctx, weights, gradient)
+    weighted = weights * gradient
+    mean = _mean(ctx, weights, weighted)
     to_k = mean.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
-    to_x = (gradient - mean) * weights if torch.is_grad_enabled() else (gradient - mean).mul_(weights)
-    return to_x if ctx.temperature == 1 else to_x / ctx.temperature, to_k, None, None
+    if torch.is_grad_enabled():
+        to_x = weighted - weights * mean
+        return to_x if ctx.temperature == 1 else to_x / ctx.temperature, to_k, None, None
+    to_x = weighted.addcmul_(weights, mean, value=-1)
+    return to_x if ctx.temperature == 1 else to_x.div_(ctx.temperature), to_k, None, None
 
 
 def projection_tangent(ctx: Any, weights: Tensor, x: Tensor | None, k: Tensor | None) -> Tensor:
     """The forward-mode derivative of such a projection."""
     moved = torch.zeros_like(weights)
     if x is not None:
-        moved = weights * (x - _weighted_mean(ctx, weights, x)) / ctx.temperature
+        moved = weights * (x - _mean(ctx, weights, weights * x)) / ctx.temperature
     return moved if k is None else moved + weights * (k / _positive(weights.sum(-1, keepdim=True)))
 
 
-def _weighted_mean(ctx: Any, weights: Tensor, values: Tensor) -> Tensor:
-    weighted, total = (weights * values).sum(-1, keepdim=True), weights.sum(-1, keepdim=True)
+def _mean(ctx: Any, weights: Tensor, weighted: Tensor) -> Tensor:
+    """The sum of ``weighted`` values over that of their ``weights``."""
+    weighted, total = weighted.sum(-1, keepdim=True), weights.sum(-1, keepdim=True)
     if ctx.group is not None:
         both = all_sum(torch.cat([weighted, total], -1).to(wide(weights)), ctx.group)
         weighted, total = both.to(weights.dtype).split(1, dim=-1)

@@ -43,7 +43,7 @@ def lml_budget(
     temperature = check_temperature(temperature)
     rows = as_rows(logits, _at_most_all(k, logits, dim), dim=dim, mask=mask)
     free = (rows.logits / temperature).sigmoid()
-    return rows.restore(_spend(free, lml(rows.logits, rows.k, temperature=temperature), rows.k), logits, dim)
+    return rows.restore(_spend(free, lml(rows.logits, rows.k, temperature=temperature)), logits, dim)
 
 
 def sparse_top_budget(
@@ -77,7 +77,7 @@ def sparse_top_budget(
     rows = as_rows(logits, _at_most_all(k, logits, dim), dim=dim, mask=mask)
     free = (rows.logits / temperature).clamp(0, 1)
     bound = sparse_top(rows.logits, rows.k, temperature=temperature)
-    return rows.restore(_spend(free, bound, rows.k), logits, dim)
+    return rows.restore(_spend(free, bound), logits, dim)
 
 
 def _at_most_all(k: float | Tensor, logits: Tensor, dim: int) -> float | Tensor:
@@ -89,5 +89,9 @@ def _at_most_all(k: float | Tensor, logits: Tensor, dim: int) -> float | Tensor:
     return min(k, logits.shape[dim]) if isinstance(k, Real) else k
 
 
-def _spend(free: Tensor, bound: Tensor, k: Tensor) -> Tensor:
-    return torch.where(free.sum(-1, keepdim=True) <= k, free, bound)
+def _spend(free: Tensor, bound: Tensor) -> Tensor:
+    """``bound`` where the budget binds: there its shift is negative, so each entry is below its free value.
+
+    Sums could not tell by how little a budget is exceeded.
+    """
+    return torch.where(bound >= free, free, bound)

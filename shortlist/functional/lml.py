@@ -19,7 +19,7 @@ from shortlist.functional.autograd import (
     projection_gradient,
     projection_tangent,
 )
-from shortlist.functional.lml_exact import exact_dual
+from shortlist.functional.lml_exact import exact_dual, exact_lml
 from shortlist.functional.lml_solver import Dual, solve_lml
 from shortlist.kernels import projections as kernels
 from shortlist.kernels.chooser import (
@@ -175,7 +175,7 @@ def lml_root(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards | N
 
 def log_odds(x: Tensor, pivot: Tensor, delta: Tensor, temperature: float) -> Tensor:
     """``(x - pivot) / T + delta``, the log-odds of p. +inf counts as the largest finite number."""
-    return (at_most_finite(x) - pivot) / temperature + delta
+    return _over(at_most_finite(x) - pivot, temperature) + delta
 
 
 def solve_root(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -221,8 +221,7 @@ def _project(x: Tensor, k: Tensor, temperature: float) -> Tensor:
         p, left = kernels.lml(x.detach(), k, temperature)
         if left.numel():
             hard, hard_k = (part[left] for part in flat_rows(x, k))
-            solved = log_odds(hard, *exact_dual(hard, hard_k, temperature), temperature).sigmoid()
-            p.view(-1, x.shape[-1])[left] = solved
+            p.view(-1, x.shape[-1])[left] = exact_lml(hard, hard_k, temperature)
         return p
     rows, rows_k = flat_rows(x, k)
     p, largest = torch.empty_like(rows, memory_format=torch.contiguous_format), torch.finfo(x.dtype).max
@@ -290,8 +289,10 @@ class _LML(RowFunction):
     def forward(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards | None) -> Tensor:
         if shards is not None:
             return log_odds(x, *_sharded_root(x, k, temperature, shards), temperature).sigmoid()
-        if x.numel() == 0 or fixed_steps(x):
-            return log_odds(x, *solve_root(x, k, temperature), temperature).sigmoid()
+        if x.numel() == 0:
+            return x.clone()
+        if fixed_steps(x):
+            return exact_lml(x, k.expand(*x.shape[:-1], 1), temperature)
         return (_project_op if torch.compiler.is_compiling() else _project)(x, k, temperature)
 
     @staticmethod
@@ -392,8 +393,12 @@ def _log_slope(y: Tensor) -> Tensor:
 
 
 def _slopes(p: Tensor) -> Tensor:
-    """``q = p (1 - p)``; in place where autograd does not watch."""
-    return (1 - p) * p if torch.is_grad_enabled() else (1 - p).mul_(p)
+    """``q = p (1 - p)``, in one kernel where autograd does not watch."""
+    return (1 - p) * p if torch.is_grad_enabled() else torch.ops.aten.sigmoid_backward(_one(p).expand_as(p), p)
+
+
+def _one(like: Tensor) -> Tensor:
+    return torch.ones((), dtype=like.dtype, device=like.device)
 
 
 def _shares(ctx: Any, x: Tensor, k: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from shortlist.functional.autograd import (
     projection_tangent,
     save_projection,
 )
+from shortlist.functional.sparse_top_counts import sparse_top_by_counts
 from shortlist.functional.sparse_top_solver import exact_threshold, solve_sparse_top
 from shortlist.kernels import projections as kernels
 from shortlist.kernels.chooser import (
@@ -101,8 +102,10 @@ def project_sparse_top(x: Tensor, k: Tensor, temperature: float) -> Tensor:
         return x.clone()
     if use_triton(temperature, x, k):
         return (_triton_op if torch.compiler.is_compiling() else _project_triton)(x, k, temperature)
-    if fixed_steps(x):
+    if torch.compiler.is_exporting():
         return exact_threshold(x, k.expand(*x.shape[:-1], 1), temperature).project(x, temperature)
+    if fixed_steps(x):
+        return sparse_top_by_counts(x, k.expand(*x.shape[:-1], 1), temperature)
     return (_project_op if torch.compiler.is_compiling() else _project_cpu)(x, k, temperature)
 
 
