@@ -7,6 +7,7 @@ in one tensor, in recomputed blocks, and on several processes.
 
 from __future__ import annotations
 
+import importlib
 import math
 from typing import Any, ClassVar
 
@@ -20,16 +21,17 @@ from shortlist.functional.autograd import (
     projection_tangent,
 )
 from shortlist.functional.lml_exact import exact_dual
-from shortlist.functional.lml_solver import Dual, solve_lml
+from shortlist.functional.lml_solver import solve_lml
+from shortlist.functional.lml_trials import solve_by_trials
 from shortlist.kernels import projections as kernels
-from shortlist.kernels.chooser import fixed_steps, use_kernel, use_kernel_backward
+from shortlist.kernels.chooser import fixed_steps, use_kernel, use_kernel_backward, use_triton
 from shortlist.label_axis.axis import HeldLabels, row_blocks
 from shortlist.label_axis.linear_blocks import LinearBlocks
 from shortlist.label_axis.once_differentiable import once_differentiable
 from shortlist.label_axis.processes import ProcessShards, all_max, all_sum
 from shortlist.label_axis.reduction import BlockGradient
 from shortlist.label_axis.rows import as_rows, flat_rows
-from shortlist.tensors import at_most_finite, check_temperature, log_sigmoid, wide
+from shortlist.tensors import at_most_finite, check_temperature, log_sigmoid, on_accelerator, wide
 
 
 def lml(
@@ -401,9 +403,13 @@ class RootOfBlocks:
         return delta + (self.k - self.k.detach()) * _inverse_slope(log_slope, delta.detach())
 
     def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        self.root = solve_lml(blocks, self.k.detach(), self.temperature)
+        if on_accelerator(blocks.features):
+            self.root, self.nearest, self.share_sum = solve_by_trials(blocks, self.k.detach(), self.temperature)
+        else:
+            self.root = solve_lml(blocks, self.k.detach(), self.temperature)
+            self.nearest = self.root.log_slope
+            self.share_sum = self._share_sum(blocks)
         pivot, delta, log_slope = self.root
-        self.share_sum = self._share_sum(blocks)
         return (delta,), (pivot, log_slope)
 
     def _share_sum(self, blocks: LinearBlocks) -> Tensor:
@@ -415,20 +421,30 @@ class RootOfBlocks:
         if not len(rows):
             return torch.ones_like(delta)
         total = torch.zeros(len(rows), 1, dtype=torch.float64, device=rows.device)
-        columns = Dual(*(column[rows] for column in self.root))
+        pivot, delta_of_rows, shift = (column[rows] for column in (self.root.pivot, *self._inner_root()))
         for _, x in blocks.blocks(rows):
-            total += self._shares(x, columns).sum(1, keepdim=True)
+            total += self._shares(x, pivot, delta_of_rows, shift).sum(1, keepdim=True)
         total = blocks.processes.sum(total).clamp(min=1e-30)
         return torch.ones_like(delta).index_put_((rows,), total.to(delta.dtype))
 
-    def _shares(self, x: Tensor, root: Dual) -> Tensor:
-        y = x.sub_(root.pivot)
-        y = (y if self.temperature == 1 else y.div_(self.temperature)).add_(
-            torch.where(_is_inner(root.delta), root.delta, 0)
-        )
-        return _relative_slopes(y, torch.where(_is_inner(root.delta), -root.log_slope, 0))
+    def _inner_root(self) -> tuple[Tensor, Tensor]:
+        """``delta``, and the shift by which slopes are lifted; 0 for rows whose root is infinite."""
+        inner = _is_inner(self.root.delta)
+        return torch.where(inner, self.root.delta, 0), torch.where(inner, -self.nearest, 0)
+
+    def _shares(self, x: Tensor, pivot: Tensor, delta: Tensor, shift: Tensor) -> Tensor:
+        y = x.sub_(pivot)
+        return _relative_slopes((y if self.temperature == 1 else y.div_(self.temperature)).add_(delta), shift)
 
     def gradient(self, *upstream: Tensor) -> BlockGradient:
-        delta = self.root.delta
-        factor = torch.where(_is_inner(delta), -upstream[0] / (self.temperature * self.share_sum), 0)
-        return lambda x, start: self._shares(x, self.root).mul_(factor)
+        pivot, (delta, shift) = self.root.pivot, self._inner_root()
+        inner = _is_inner(self.root.delta)
+        factor = torch.where(inner, -upstream[0] / (self.temperature * self.share_sum), 0)
+
+        def block(x: Tensor, start: int) -> Tensor:
+            if use_triton(self.temperature, x):
+                gpu = importlib.import_module("shortlist.kernels.gpu.linear_blocks")
+                return gpu.shares_gradient_(x, pivot, delta, shift, factor, self.temperature, _LARGEST_SHARE)
+            return self._shares(x, pivot, delta, shift).mul_(factor)
+
+        return block

@@ -13,10 +13,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from shortlist.label_axis.block_pairs import BlockPairs
 from shortlist.label_axis.linear_blocks import LinearBlocks
 from shortlist.label_axis.reduction import BlockGradient
 from shortlist.label_axis.running_topk import NO_LABEL, RunningTopK
 from shortlist.labels import Labels
+from shortlist.tensors import may_look, wide
 
 
 @dataclass
@@ -123,9 +125,7 @@ class TruncatedSoftMaximum:
         values, labels = kept.values, kept.labels
         dropped = torch.arange(labels.shape[1], device=labels.device) < self.num_dropped
         here = dropped & (labels >= first) & (labels < first + count)
-        rows, columns = here.nonzero(as_tuple=True)
-        own, order = (labels[rows, columns] - first).sort()
-        self.dropped = Labels(torch.Size([len(labels)]), count, rows[order], own, torch.ones_like(own))
+        self.dropped = BlockPairs(_listed(here, torch.where(here, labels - first, 0), count))
         return values, labels.masked_fill(dropped, NO_LABEL)
 
     def _add(self, x: Tensor) -> None:
@@ -139,11 +139,22 @@ class TruncatedSoftMaximum:
         factor = upstream[0].unsqueeze(-1) / self.total
 
         def block(x: Tensor, start: int) -> Tensor:
-            _, indices = self.dropped.in_block(start, x.shape[1])
-            x.view(-1).index_fill_(0, indices, -math.inf)
+            self.dropped.hide(x, start)
             return x.sub_(self.top).exp_().mul_(factor)
 
         return block
+
+
+def _listed(here: Tensor, labels: Tensor, count: int) -> Labels:
+    """Labels ``(B, m)`` where ``here`` holds; sorted by label where they may be read."""
+    shape = torch.Size([len(here)])
+    if may_look(here):
+        rows, columns = here.nonzero(as_tuple=True)
+        own, order = labels[rows, columns].sort()
+        return Labels(shape, count, rows[order], own, torch.ones_like(own))
+    rows = torch.arange(len(here), device=here.device).unsqueeze(-1).expand(here.shape).reshape(-1)
+    flat = labels.reshape(-1)
+    return Labels(shape, count, rows, flat, torch.ones_like(flat), listed=here.reshape(-1))
 
 
 @dataclass

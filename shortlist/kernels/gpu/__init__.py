@@ -1,0 +1,1 @@
+"""Triton kernels, one file per operator; imported only when one is used."""
