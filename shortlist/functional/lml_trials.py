@@ -227,7 +227,7 @@ class _Trials:
         best = steps.abs().argmin(1, keepdim=True)
         delta, step, log_slope = (values.gather(1, best) for values in (at, steps, sums.log_slope))
         nearest = tops.amax(-1).gather(1, best)
-        # Between labels far away, whose distance is known to a few digits only, shares need the exponents of this point.
+        # Between labels far away, whose distance has few digits after the point, shares need the exponents found here.
         keep = (nearest < _DEEP) & (step.abs() <= 4 * torch.finfo(self.axis.dtype).eps * nearest.abs())
         step = torch.where(keep, 0, step)
         slope_change = _slope_of(sums.log_slope, at, delta, log_slope) * step

@@ -20,6 +20,7 @@ from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.once_differentiable import once_differentiable
 from shortlist.label_axis.processes import Processes
 from shortlist.labels import Labels
+from shortlist.tensors import no_autocast
 
 BlockGradient = Callable[[Tensor, int], Tensor]
 """Maps a block of logits, which it may overwrite, and its first label to the gradient of these logits."""
@@ -78,7 +79,7 @@ class _ReduceBlocks(Function):
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan) -> tuple[Tensor, ...]:
-        with torch.autocast(features.device.type, enabled=False):
+        with no_autocast(features.device):
             blocks = plan.blocks(features, weight, bias)
             sums, others = plan.reduction.forward(blocks)
             blocks.collect_pairs()
@@ -92,7 +93,7 @@ class _ReduceBlocks(Function):
     def backward(ctx: Any, to_pairs: Tensor, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         features, weight, bias = ctx.saved_tensors
         plan: _Plan = ctx.plan
-        with torch.autocast(features.device.type, enabled=False):
+        with no_autocast(features.device):
             blocks = plan.blocks(features, weight, bias, collect=False)
             grads = _LayerGradient(features, weight, bias, ctx.needs_input_grad)
             slope, pairs = plan.reduction.gradient(*upstream[: ctx.count]), BlockPairs(plan.pairs)

@@ -186,6 +186,8 @@ class Labels:
 
     def hiding_unknown(self) -> Labels:
         """The unknown entries of a list; where their number may not be read, all entries, of which those are listed."""
+        if not self.has_unknown:
+            return self.only(slice(0, 0))
         unknown = self.values < 0
         return self.only(unknown) if may_look(unknown) else replace(self, listed=unknown)
 

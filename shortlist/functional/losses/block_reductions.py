@@ -5,14 +5,16 @@ Each is the streaming form of a sum over the rest of a row that `labeled_logits.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from shortlist.kernels.chooser import use_triton
 from shortlist.label_axis.block_pairs import BlockPairs
 from shortlist.label_axis.linear_blocks import LinearBlocks
 from shortlist.label_axis.reduction import BlockGradient
@@ -37,7 +39,7 @@ class SoftMaxima:
     def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         sizes = (blocks.num_rows if axis == -1 else blocks.num_labels for axis in self.axes)
         self.tops = [blocks.pair_logits.new_full((size,), -math.inf) for size in sizes]
-        self.totals = [torch.zeros_like(top, dtype=torch.float64) for top in self.tops]
+        self.totals = [torch.zeros_like(top, dtype=wide(top)) for top in self.tops]
         for start, x in blocks.blocks():
             for axis, top, total in zip(self.axes, self.tops, self.totals, strict=True):
                 last = axis == self.axes[-1]
@@ -55,6 +57,9 @@ class SoftMaxima:
         return tuple(self.temperature * total.log() for total in self.totals), tuple(self.tops)
 
     def _add_rows(self, x: Tensor, top: Tensor, total: Tensor, *, overwrite: bool) -> None:
+        if use_triton(self.temperature, x):
+            _gpu().add_row_powers(x, top, total, self.temperature)
+            return
         new = torch.maximum(top, x.amax(1))
         floor = _finite(new)
         total.mul_(((top - floor) / self.temperature).exp_())
@@ -62,6 +67,9 @@ class SoftMaxima:
         top.copy_(new)
 
     def _set_labels(self, x: Tensor, top: Tensor, total: Tensor, *, overwrite: bool) -> None:
+        if use_triton(self.temperature, x):
+            _gpu().set_label_powers(x, top, total, self.temperature)
+            return
         torch.amax(x, 0, out=top)
         total.copy_(self._powers(x, _finite(top), overwrite=overwrite).sum(0))
 
@@ -75,6 +83,10 @@ class SoftMaxima:
 
         def block(x: Tensor, start: int) -> Tensor:
             labels = slice(start, start + x.shape[1])
+            if use_triton(self.temperature, x):
+                pairs = dict(zip(self.axes, zip(floors, factors, strict=True), strict=True))
+                by_label = tuple(v[labels] for v in pairs[-2]) if -2 in pairs else None
+                return _gpu().powers_gradient_(x, pairs.get(-1), by_label, self.temperature)
             g = None
             for axis, floor, factor in zip(self.axes, floors, factors, strict=True):
                 top, scale = (v.unsqueeze(1) if axis == -1 else v[labels] for v in (floor, factor))
@@ -105,7 +117,7 @@ class TruncatedSoftMaximum:
     def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         limits, first = torch.finfo(blocks.dtype), blocks.processes.first
         self.top = blocks.pair_logits.new_full((blocks.num_rows, 1), limits.min / 4)
-        self.total = torch.zeros_like(self.top, dtype=torch.float64)
+        self.total = torch.zeros_like(self.top, dtype=wide(self.top))
         kept = RunningTopK.empty(blocks.num_rows, self.most, blocks.pair_logits, stable=False)
         for start, x in blocks.blocks():
             if self.most:
@@ -131,6 +143,9 @@ class TruncatedSoftMaximum:
     def _add(self, x: Tensor) -> None:
         if x.shape[1] == 0:
             return
+        if use_triton(1.0, x):
+            _gpu().add_row_powers(x, self.top, self.total, 1.0)
+            return
         top = torch.maximum(self.top, x.amax(1, keepdim=True))
         self.total.mul_((self.top - top).exp_()).add_(x.sub_(top).exp_().sum(1, keepdim=True))
         self.top = top
@@ -140,6 +155,8 @@ class TruncatedSoftMaximum:
 
         def block(x: Tensor, start: int) -> Tensor:
             self.dropped.hide(x, start)
+            if use_triton(1.0, x):
+                return _gpu().powers_gradient_(x, (self.top, factor), None, 1.0)
             return x.sub_(self.top).exp_().mul_(factor)
 
         return block
@@ -159,22 +176,30 @@ def _listed(here: Tensor, labels: Tensor, count: int) -> Labels:
 
 @dataclass
 class SumOfTerms:
-    """The sum over each row of one term per label, times the weight of the label.
+    """The sum over each row of the term of each label as a negative, times the weight of the label.
 
     Args:
-        terms: from logits to terms and their derivatives, both of the same shape.
+        terms: from logits, gamma and clip to terms and their derivatives, both of the shape of the logits.
+        gamma: the focusing exponent of the asymmetric loss.
+        clip: the probability below which a negative costs nothing.
         weight: ``(n,)``, one weight per label, or None.
     """
 
-    terms: Callable[[Tensor], tuple[Tensor, Tensor]]
+    terms: Callable[[Tensor, float, float], tuple[Tensor, Tensor]]
+    gamma: float
+    clip: float
     weight: Tensor | None
     bounded: ClassVar[bool] = False
 
     def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        total = torch.zeros(blocks.num_rows, dtype=torch.float64, device=blocks.features.device)
+        total = blocks.features.new_zeros(blocks.num_rows, dtype=wide(blocks.features))
         for start, x in blocks.blocks():
-            values, _ = self.terms(x)
-            total += values.sum(1) if self.weight is None else values @ self.weight[start : start + x.shape[1]]
+            weight = None if self.weight is None else self.weight[start : start + x.shape[1]]
+            if use_triton(1.0, x):
+                _gpu().add_terms(x, total, weight, self.gamma, self.clip)
+                continue
+            values, _ = self.terms(x, self.gamma, self.clip)
+            total += values.sum(1) if weight is None else values @ weight
         total = blocks.processes.sum(total)
         return (total.clamp(max=torch.finfo(blocks.dtype).max).to(blocks.dtype),), ()
 
@@ -182,7 +207,15 @@ class SumOfTerms:
         factor = upstream[0].unsqueeze(-1)
 
         def block(x: Tensor, start: int) -> Tensor:
-            g = self.terms(x)[1].mul_(factor)
-            return g if self.weight is None else g.mul_(self.weight[start : start + x.shape[1]])
+            weight = None if self.weight is None else self.weight[start : start + x.shape[1]]
+            if use_triton(1.0, x):
+                return _gpu().terms_gradient_(x, factor, weight, self.gamma, self.clip)
+            g = self.terms(x, self.gamma, self.clip)[1].mul_(factor)
+            return g if weight is None else g.mul_(weight)
 
         return block
+
+
+def _gpu() -> Any:
+    """The Triton kernels, which only a tensor on such a device imports."""
+    return importlib.import_module("shortlist.kernels.gpu.linear_blocks")

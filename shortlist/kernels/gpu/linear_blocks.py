@@ -16,7 +16,7 @@ from torch import Tensor
 WIDEST = 1024
 """The most labels of a row that a program holds at a time."""
 
-TRIAL_BLOCK = 256
+TRIAL_BLOCK = 128
 """The same where it holds them for every trial point."""
 
 _LOWEST = tl.constexpr(-8.5e37)
@@ -130,7 +130,7 @@ def _powers_gradient(x, stride, row_floor, row_factor, label_floor, label_factor
     for start in range(0, m, BLOCK):
         inside = start + lane < m
         place = x + row * stride + start + lane
-        y = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+        y = tl.load(place, mask=inside, other=float("-inf")).to(tl.float32)
         g = tl.zeros([BLOCK], tl.float32)
         if BY_ROW:
             g += tl.exp((y - tl.load(row_floor + row)) / temperature) * tl.load(row_factor + row)
@@ -167,7 +167,7 @@ def _add_trial_sums(x, stride, pivot, delta, sums, tops, infinite, temperature, 
         under = (y < 0) | (y != y)
         over = over & inside[None, :]
         under = under & inside[None, :]
-        size = -tl.abs(y)
+        size = tl.where(inside[None, :], -tl.abs(y), float("-inf"))
         new_below = tl.maximum(top_below, tl.max(tl.where(under, size, float("-inf")), 1))
         new_above = tl.maximum(top_above, tl.max(tl.where(over, size, float("-inf")), 1))
         floor_below = tl.maximum(new_below, _LOWEST)
@@ -227,7 +227,7 @@ def _shares_gradient(x, stride, pivot, delta, shift, factor, temperature, larges
 
 
 def add_terms(x: Tensor, total: Tensor, weight: Tensor | None, gamma: float, clip: float) -> None:
-    """Add to ``total`` ``(rows,)`` float64 the negatives' terms of a block, each times the weight ``(m,)`` of its label."""
+    """Add to ``total`` ``(rows,)`` float64 the negatives' terms of a block, times the weights ``(m,)`` of labels."""
     rows, m = x.shape
     _add_terms[(rows,)](
         x,
@@ -261,7 +261,7 @@ def add_row_powers(x: Tensor, top: Tensor, total: Tensor, temperature: float) ->
 
 
 def set_label_powers(x: Tensor, top: Tensor, total: Tensor, temperature: float) -> None:
-    """Set ``top`` ``(m,)`` and ``total``, float64, to the maximum and the sum of ``exp((x - top) / T)`` of each label."""
+    """Set ``top`` ``(m,)`` and ``total``, float64, to each label's maximum and sum of ``exp((x - top) / T)``."""
     rows, m = x.shape
     _set_label_powers[(triton.cdiv(m, 64),)](x, x.stride(0), top, total, temperature, rows, m, 32, 64)
 
