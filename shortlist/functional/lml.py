@@ -22,7 +22,7 @@ from shortlist.functional.autograd import (
 )
 from shortlist.functional.lml_exact import exact_dual
 from shortlist.functional.lml_solver import solve_lml
-from shortlist.functional.lml_trials import solve_by_trials
+from shortlist.functional.lml_trials import prefers_trials, solve_by_trials
 from shortlist.kernels import projections as kernels
 from shortlist.kernels.chooser import fixed_steps, use_kernel, use_kernel_backward, use_triton
 from shortlist.label_axis.axis import HeldLabels, row_blocks
@@ -31,7 +31,7 @@ from shortlist.label_axis.once_differentiable import once_differentiable
 from shortlist.label_axis.processes import ProcessShards, all_max, all_sum
 from shortlist.label_axis.reduction import BlockGradient
 from shortlist.label_axis.rows import as_rows, flat_rows
-from shortlist.tensors import at_most_finite, check_temperature, log_sigmoid, on_accelerator, wide
+from shortlist.tensors import at_most_finite, check_temperature, log_sigmoid, wide
 
 
 def lml(
@@ -403,7 +403,7 @@ class RootOfBlocks:
         return delta + (self.k - self.k.detach()) * _inverse_slope(log_slope, delta.detach())
 
     def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        if on_accelerator(blocks.features):
+        if prefers_trials(blocks.features, self.temperature):
             self.root, self.nearest, self.share_sum = solve_by_trials(blocks, self.k.detach(), self.temperature)
         else:
             self.root = solve_lml(blocks, self.k.detach(), self.temperature)

@@ -81,9 +81,22 @@ def solve_by_trials(axis: LabelAxis, k: Tensor, temperature: float) -> TrialRoot
     return TrialRoot(Dual(pivot, delta, log_slope), nearest, total)
 
 
+def prefers_trials(x: Tensor, temperature: float) -> bool:
+    """Whether to search by trial points for features ``x``: in a fused kernel, or where nothing can be read.
+
+    As tensor operations they move over ten times the bytes of `solve_lml`, which reads a few columns each pass.
+    """
+    return use_triton(temperature, x) or not _readable(x)
+
+
+def _readable(x: Tensor) -> bool:
+    """Whether the host can wait for a value of ``x``: not on the meta device or while capturing a graph."""
+    return x.device.type != "meta" and not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
 def _may_stop(search: _Trials, trivial: Tensor, passes: int) -> bool:
     """Whether every row is settled: one read of a flag, unless it cannot be read."""
-    if search.k.device.type == "meta" or (search.k.is_cuda and torch.cuda.is_current_stream_capturing()):
+    if not _readable(search.k):
         return passes >= UNREAD_PASSES
     return bool((search.settled | trivial | search.broken | (search.infinite >= search.k)).all())
 

@@ -35,14 +35,21 @@ class BlockPairs:
             chosen, indices = self._source.in_block(start, x.shape[1])
             out[chosen] = x.view(-1)[indices]
 
-    def hide(self, x: Tensor, start: int) -> None:
-        """Set the logits of a block's pairs to -inf."""
+    def hide(self, x: Tensor, start: int, slots: Tensor | None = None) -> None:
+        """Set the logits of a block's pairs to -inf.
+
+        If the block has only some rows, ``slots`` maps each row to its place in the block, or to -1.
+        """
+        flat, width = x.view(-1), x.shape[1]
         if self._masked:
-            inside, indices = self._places(x, start)
-            lowest = torch.where(inside, -math.inf, math.inf).to(x.dtype)
-            x.view(-1).scatter_reduce_(0, indices, lowest, "amin")
+            inside, indices = self._places(x, start, slots)
+            flat.scatter_reduce_(0, indices, torch.where(inside, -math.inf, math.inf).to(x.dtype), "amin")
+        elif slots is None:
+            flat.index_fill_(0, self._source.in_block(start, width)[1], -math.inf)
         else:
-            x.view(-1).index_fill_(0, self._source.in_block(start, x.shape[1])[1], -math.inf)
+            chosen = self._source.between(start, start + width)
+            slot = slots[self.rows[chosen]]
+            flat.index_fill_(0, (slot * width + (self.labels[chosen] - start))[slot >= 0], -math.inf)
 
     def add(self, g: Tensor, start: int, values: Tensor) -> None:
         """Add one value per pair ``(m,)`` to a block."""
@@ -53,16 +60,12 @@ class BlockPairs:
             chosen, indices = self._source.in_block(start, g.shape[1])
             g.view(-1).index_add_(0, indices, values[chosen])
 
-    def hide_some_rows(self, x: Tensor, start: int, slots: Tensor) -> None:
-        """Like `hide` for a block of some rows; ``slots`` maps each row to its place in the block, or to -1."""
-        chosen = self._source.between(start, start + x.shape[1])
-        slot = slots[self.rows[chosen]]
-        indices = (slot * x.shape[1] + (self.labels[chosen] - start))[slot >= 0]
-        x.view(-1).index_fill_(0, indices, -math.inf)
-
-    def _places(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
+    def _places(self, x: Tensor, start: int, slots: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Which pairs are in a block, and their indices in it when flattened; the first of the row for the others."""
         column, width = self.labels - start, x.shape[1]
         inside = (column >= 0) & (column < width)
         inside = inside if self.listed is None else inside & self.listed
-        return inside, torch.addcmul(torch.where(inside, column, 0), self.rows, torch.full_like(self.rows[:1], width))
+        row = self.rows if slots is None else slots[self.rows]
+        if slots is not None:
+            inside, row = inside & (row >= 0), row.clamp(min=0)
+        return inside, torch.where(inside, column, 0).add_(row * width)

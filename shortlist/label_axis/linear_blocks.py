@@ -119,12 +119,8 @@ class LinearBlocks:
             x.clamp_(-self._bound, self._bound)
         if self._pairs is not None and slots is None and not self._pairs_collected:
             self._pairs.read(x, start, self.pair_logits)
-        if self._hidden is None:
-            return
-        if slots is None:
-            self._hidden.hide(x, start)
-        else:
-            self._hidden.hide_some_rows(x, start, slots)
+        if self._hidden is not None:
+            self._hidden.hide(x, start, slots)
 
     def _slots(self, rows: Tensor) -> Tensor:
         """The position of each row in ``rows``, or -1."""

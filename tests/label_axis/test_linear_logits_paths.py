@@ -124,7 +124,7 @@ def test_trial_points_find_the_root_of_hard_rows(hard, path, fresh):
     z = torch.randn(3, 200, generator=fresh, dtype=torch.float64)
     rank = torch.stack([torch.randperm(200, generator=fresh) for _ in range(3)]).double()
     x = HARD[hard](z, rank).float()
-    for k in (0.001, 1, 5.5, 50):
+    for k in (0.001, 1, 5.5, 50) if path == "device" else (5.5,):  # the interpreter is slow
         column = torch.full((3, 1), k)
         axis = _Sampled(x)
         (pivot, delta, _), nearest, total = solve_by_trials(axis, column, 1.0)
@@ -162,9 +162,10 @@ def test_lists_of_labels_need_no_read_and_the_layer_few_passes(name, monkeypatch
         loss = LOSSES[name](layer.unheld(128), lists[:, 0] if name in ONE_CLASS else lists, 5)
     with _Reads() as backward:
         loss.backward()
-    is_lml = name == "lml_nll"
-    assert forward.reads <= is_lml  # a flag that no row needs another pass
-    assert forward.products <= (3 * 4 + 1 if is_lml else 4)
+    if name == "lml_nll":  # its solver reads columns of a few numbers per row, unless a kernel evaluates trial points
+        assert forward.products <= 3 * 4 + 1
+    else:
+        assert (forward.products, forward.reads) == (4, 0)
     assert (backward.products, backward.reads) == (3 * 4, 0)
 
 
