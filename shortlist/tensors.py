@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from numbers import Integral, Real
 
@@ -39,6 +40,12 @@ def on_accelerator(x: Tensor) -> bool:
 def may_look(x: Tensor) -> bool:
     """Whether control flow may depend on values of ``x`` at no cost: on the CPU, and not while compiling."""
     return not torch.compiler.is_compiling() and not on_accelerator(x)
+
+
+def no_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """A context in which operations on ``device`` keep their dtypes; some devices, such as meta, have no autocast."""
+    kind = device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
 def is_plain(x: Tensor) -> bool:

@@ -20,7 +20,8 @@ from shortlist.functional.autograd import (
     projection_tangent,
 )
 from shortlist.functional.lml_exact import exact_dual, exact_lml
-from shortlist.functional.lml_solver import Dual, solve_lml
+from shortlist.functional.lml_solver import solve_lml
+from shortlist.functional.lml_trials import prefers_trials, solve_by_trials
 from shortlist.kernels import projections as kernels
 from shortlist.kernels.chooser import (
     TRITON_DEVICES,
@@ -529,9 +530,13 @@ class RootOfBlocks:
         return delta + (self.k - self.k.detach()) * _inverse_slope(log_slope, delta.detach())
 
     def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        self.root = solve_lml(blocks, self.k.detach(), self.temperature)
+        if prefers_trials(blocks.features, self.temperature):
+            self.root, self.nearest, self.share_sum = solve_by_trials(blocks, self.k.detach(), self.temperature)
+        else:
+            self.root = solve_lml(blocks, self.k.detach(), self.temperature)
+            self.nearest = self.root.log_slope
+            self.share_sum = self._share_sum(blocks)
         pivot, delta, log_slope = self.root
-        self.share_sum = self._share_sum(blocks)
         return (delta,), (pivot, log_slope)
 
     def _share_sum(self, blocks: LinearBlocks) -> Tensor:
@@ -543,20 +548,30 @@ class RootOfBlocks:
         if not len(rows):
             return torch.ones_like(delta)
         total = torch.zeros(len(rows), 1, dtype=torch.float64, device=rows.device)
-        columns = Dual(*(column[rows] for column in self.root))
+        pivot, delta_of_rows, shift = (column[rows] for column in (self.root.pivot, *self._inner_root()))
         for _, x in blocks.blocks(rows):
-            total += self._shares(x, columns).sum(1, keepdim=True)
+            total += self._shares(x, pivot, delta_of_rows, shift).sum(1, keepdim=True)
         total = blocks.processes.sum(total).clamp(min=1e-30)
         return torch.ones_like(delta).index_put_((rows,), total.to(delta.dtype))
 
-    def _shares(self, x: Tensor, root: Dual) -> Tensor:
-        y = x.sub_(root.pivot)
-        y = (y if self.temperature == 1 else y.div_(self.temperature)).add_(
-            torch.where(_is_inner(root.delta), root.delta, 0)
-        )
-        return _relative_slopes(y, torch.where(_is_inner(root.delta), -root.log_slope, 0))
+    def _inner_root(self) -> tuple[Tensor, Tensor]:
+        """``delta``, and the shift by which slopes are lifted; 0 for rows whose root is infinite."""
+        inner = _is_inner(self.root.delta)
+        return torch.where(inner, self.root.delta, 0), torch.where(inner, -self.nearest, 0)
+
+    def _shares(self, x: Tensor, pivot: Tensor, delta: Tensor, shift: Tensor) -> Tensor:
+        y = x.sub_(pivot)
+        return _relative_slopes((y if self.temperature == 1 else y.div_(self.temperature)).add_(delta), shift)
 
     def gradient(self, *upstream: Tensor) -> BlockGradient:
-        delta = self.root.delta
-        factor = torch.where(_is_inner(delta), -upstream[0] / (self.temperature * self.share_sum), 0)
-        return lambda x, start: self._shares(x, self.root).mul_(factor)
+        pivot, (delta, shift) = self.root.pivot, self._inner_root()
+        inner = _is_inner(self.root.delta)
+        factor = torch.where(inner, -upstream[0] / (self.temperature * self.share_sum), 0)
+
+        def block(x: Tensor, start: int) -> Tensor:
+            if use_triton(self.temperature, x):
+                gpu = triton_kernels("linear_blocks")
+                return gpu.shares_gradient_(x, pivot, delta, shift, factor, self.temperature, _LARGEST_SHARE)
+            return self._shares(x, pivot, delta, shift).mul_(factor)
+
+        return block

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -256,18 +256,18 @@ class _Search:
     def _blocks(self, rows: np.ndarray | None) -> Iterator[tuple[int, Tensor]]:
         return self.axis.blocks(None if rows is None else torch.from_numpy(rows).to(self.columns.place))
 
-    def _log_sums(self, rows: np.ndarray | None) -> _LogSums:
+    def _log_sums(self, rows: np.ndarray | None) -> LogSums:
         """Sums over the labels below and above p = 1/2, each relative to its largest term."""
         pivot, delta = (self.columns.device(column) for column in take(rows, self.pivot, self.delta))
         sums, tops = self.columns.zeros(len(pivot), 5), self.columns.zeros(len(pivot), 2).sub_(math.inf)
         for _, x in self._blocks(rows):
             y = x - pivot
-            _add_log_sums(sums, tops, (y if self.temperature == 1 else y.div_(self.temperature)).add_(delta))
+            add_log_sums(sums, tops, (y if self.temperature == 1 else y.div_(self.temperature)).add_(delta))
         largest = self.axis.processes.max(tops)
         sums[:, :4] *= (tops - largest.clamp(min=-1e300)).exp().repeat(1, 2)
         totals, tops_array = self.columns.sum(sums).reshape(-1, 5), self.columns.host(largest)
         below, above, slope_below, slope_above = (np.log(totals[:, :4]) + np.tile(tops_array, 2)).T
-        return _LogSums(below, above, slope_below, slope_above, totals[:, 4])
+        return LogSums(below, above, slope_below, slope_above, totals[:, 4])
 
 
 def _third_order_step(
@@ -285,37 +285,46 @@ def _third_order_step(
     return np.clip(step * (1 - np.clip(correction, -0.5, 0.5)), -_LONGEST, _LONGEST)
 
 
-class _LogSums(NamedTuple):
-    """Per row: logarithms of sums over the labels below and above p = 1/2, and a count.
+class LogSums(NamedTuple):
+    """Per row: logarithms of sums over the labels below and above p = 1/2, and a count; arrays, or tensors.
 
     On a plateau p and 1 - p underflow together; relative to their largest terms, the sums keep their digits.
     """
 
-    below: np.ndarray  # of p
-    above: np.ndarray  # of 1 - p
-    slope_below: np.ndarray  # of p (1 - p)
-    slope_above: np.ndarray  # of p (1 - p)
-    count: np.ndarray  # how many are above
+    below: Any  # of p
+    above: Any  # of 1 - p
+    slope_below: Any  # of p (1 - p)
+    slope_above: Any  # of p (1 - p)
+    count: Any  # how many are above
 
     @property
-    def log_slope(self) -> np.ndarray:
+    def log_slope(self) -> Any:
         """The logarithm of the sum of p (1 - p) over all labels."""
-        return np.logaddexp(self.slope_below, self.slope_above)
+        return self._math.logaddexp(self.slope_below, self.slope_above)
 
-    def log_ratio(self, k: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def log_ratio(self, k: Any) -> tuple[Any, Any, Any]:
         """The log-ratio of what is missing to what is too much, its rate of decrease in delta, and its size.
 
         The rate lies between 1/2 and 2: one of the two is a sum of tails that grow or decay exponentially. The size is
         that of the two logarithms whose difference is taken.
         """
-        left = np.logaddexp(self.below, np.log(np.maximum(self.count - k, 0)))
-        right = np.logaddexp(self.above, np.log(np.maximum(k - self.count, 0)))
-        rate = np.exp(self.slope_below - left) + np.exp(self.slope_above - right)
-        return right - left, np.clip(rate, 0.25, 2), np.maximum(np.abs(left), np.abs(right))
+        log, exp, logaddexp = self._math.log, self._math.exp, self._math.logaddexp
+        left = logaddexp(self.below, log((self.count - k).clip(0)))
+        right = logaddexp(self.above, log((k - self.count).clip(0)))
+        rate = exp(self.slope_below - left) + exp(self.slope_above - right)
+        return right - left, rate.clip(0.25, 2), self._math.maximum(abs(left), abs(right))
+
+    def total(self) -> Any:
+        """The sum of p."""
+        return self.count - self._math.exp(self.above) + self._math.exp(self.below)
+
+    @property
+    def _math(self) -> Any:
+        return torch if isinstance(self.count, Tensor) else np
 
 
-def _add_log_sums(sums: Tensor, tops: Tensor, y: Tensor) -> None:
-    """Add a block of log-odds, which is overwritten, to the columns of `_LogSums` relative to ``exp(tops)``."""
+def add_log_sums(sums: Tensor, tops: Tensor, y: Tensor) -> None:
+    """Add a block of log-odds, which is overwritten, to the columns of `LogSums` relative to ``exp(tops)``."""
     if not y.shape[-1]:
         return
     above = y >= 0

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from shortlist.label_axis.block_pairs import BlockPairs
 from shortlist.label_axis.processes import ONE_PROCESS, Processes
 from shortlist.labels import Labels
+from shortlist.tensors import wide
 
 ENTRIES = 1 << 20
 """Logits per block: enough for matrix products to run at full speed, few enough to recompute."""
@@ -53,9 +55,9 @@ class LinearBlocks:
     ) -> None:
         self.features, self.weight, self.bias, self.processes = features.to(dtype), weight, bias, processes
         self._dtype, self._label_block = torch.promote_types(dtype, torch.float32), label_block
-        self._pairs, self._hidden = pairs, hidden
+        self._pairs, self._hidden = (None if part is None else BlockPairs(part) for part in (pairs, hidden))
         self._bound = bound_of(self._dtype) if bounded else None
-        self.pair_logits = features.new_zeros(0 if pairs is None else len(pairs.pairs()[0]), dtype=self._dtype)
+        self.pair_logits = features.new_zeros(0 if self._pairs is None else len(self._pairs), dtype=self._dtype)
         self._pairs_collected = pairs is None
 
     @property
@@ -115,18 +117,10 @@ class LinearBlocks:
         """Collect the pairs of a block and mask its hidden ones; ``slots`` maps rows to those of the block."""
         if self._bound is not None:
             x.clamp_(-self._bound, self._bound)
-        width, flat = x.shape[1], x.view(-1)
-        if self._pairs is not None and slots is None:
-            chosen, indices = self._pairs.in_block(start, width)
-            self.pair_logits[chosen] = flat[indices]
-        if self._hidden is None:
-            return
-        chosen, indices = self._hidden.in_block(start, width)
-        if slots is not None:
-            rows, labels = self._hidden.pairs()
-            slot = slots[rows[chosen]]
-            indices = (slot * width + (labels[chosen] - start))[slot >= 0]
-        flat.index_fill_(0, indices, -math.inf)
+        if self._pairs is not None and slots is None and not self._pairs_collected:
+            self._pairs.read(x, start, self.pair_logits)
+        if self._hidden is not None:
+            self._hidden.hide(x, start, slots)
 
     def _slots(self, rows: Tensor) -> Tensor:
         """The position of each row in ``rows``, or -1."""
@@ -141,14 +135,15 @@ class LinearBlocks:
         return next((x for _, x in some.blocks()), self.pair_logits.new_empty(self.num_rows, 0))
 
     def present(self) -> Tensor:
-        """The number of labels above -inf in each row: ``(B, 1)`` float64."""
-        there = torch.ones(self.num_labels, dtype=torch.float64, device=self.weight.device)
+        """The number of labels above -inf in each row: ``(B, 1)`` in `wide` precision."""
+        there = self.weight.new_ones(self.num_labels, dtype=wide(self.weight))
         if self.bias is not None:
-            there = (self.bias > -math.inf).double()
+            there = (self.bias > -math.inf).to(there.dtype)
         count = there.sum().expand(self.num_rows).clone()
         if self._hidden is not None:
-            rows, labels = self._hidden.pairs()
-            count.index_add_(0, rows, there[labels], alpha=-1)
+            gone = there.index_select(0, self._hidden.labels)
+            gone = gone if self._hidden.listed is None else gone * self._hidden.listed
+            count.index_add_(0, self._hidden.rows, gone, alpha=-1)
         return self.processes.sum(count.unsqueeze(-1))
 
 

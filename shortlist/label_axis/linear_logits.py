@@ -8,12 +8,13 @@ from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.amp import is_autocast_available
 from torch.nn.functional import linear
 
 from shortlist.label_axis.linear_blocks import LinearBlocks
 from shortlist.label_axis.processes import processes_of, replicated, to_local
 from shortlist.label_axis.running_topk import RunningTopK
-from shortlist.tensors import is_dtensor, whole_k
+from shortlist.tensors import is_dtensor, no_autocast, whole_k
 
 
 class TopLabels(NamedTuple):
@@ -68,7 +69,7 @@ class LinearLogits:
             if label_block < 1:
                 raise ValueError(f"`label_block` must be at least 1; got {label_block}.")
         kind = features.device.type
-        cast = torch.is_autocast_enabled(kind) and features.dtype != torch.float64
+        cast = is_autocast_available(kind) and torch.is_autocast_enabled(kind) and features.dtype != torch.float64
         if not cast and not features.dtype == weight.dtype == (weight if bias is None else bias).dtype:
             given = ", ".join(str(part.dtype) for part in (features, weight, bias) if part is not None)
             raise TypeError(f"`features`, `weight` and `bias` must have one dtype; got {given}.")
@@ -99,7 +100,7 @@ class LinearLogits:
     def dense(self) -> Tensor:
         """The logits ``(*rows, n)`` as a tensor, differentiable like any other."""
         features, weight, bias = (None if part is None else part.to(self.dtype) for part in self.local_layer())
-        with torch.autocast(self.device.type, enabled=False):
+        with no_autocast(self.device):
             local = linear(features, weight, bias)  # pyright: ignore[reportArgumentType]
         return self.processes.shard(local.reshape(*self.shape[:-1], local.shape[-1]))
 

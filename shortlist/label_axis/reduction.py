@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from shortlist.label_axis.block_pairs import BlockPairs
 from shortlist.label_axis.linear_blocks import LinearBlocks
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.once_differentiable import once_differentiable
 from shortlist.label_axis.processes import Processes
 from shortlist.labels import Labels
+from shortlist.tensors import no_autocast
 
 BlockGradient = Callable[[Tensor, int], Tensor]
 """Maps a block of logits, which it may overwrite, and its first label to the gradient of these logits."""
@@ -58,7 +60,7 @@ class _Plan(NamedTuple):
     hidden: Labels
     reduction: BlockReduction
 
-    def blocks(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> LinearBlocks:
+    def blocks(self, features: Tensor, weight: Tensor, bias: Tensor | None, *, collect: bool = True) -> LinearBlocks:
         return LinearBlocks(
             features,
             weight,
@@ -66,7 +68,7 @@ class _Plan(NamedTuple):
             self.dtype,
             self.label_block,
             self.processes,
-            pairs=self.pairs,
+            pairs=self.pairs if collect else None,
             hidden=self.hidden,
             bounded=self.reduction.bounded,
         )
@@ -77,7 +79,7 @@ class _ReduceBlocks(Function):
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan) -> tuple[Tensor, ...]:
-        with torch.autocast(features.device.type, enabled=False):
+        with no_autocast(features.device):
             blocks = plan.blocks(features, weight, bias)
             sums, others = plan.reduction.forward(blocks)
             blocks.collect_pairs()
@@ -91,14 +93,13 @@ class _ReduceBlocks(Function):
     def backward(ctx: Any, to_pairs: Tensor, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         features, weight, bias = ctx.saved_tensors
         plan: _Plan = ctx.plan
-        with torch.autocast(features.device.type, enabled=False):
-            blocks = plan.blocks(features, weight, bias)
+        with no_autocast(features.device):
+            blocks = plan.blocks(features, weight, bias, collect=False)
             grads = _LayerGradient(features, weight, bias, ctx.needs_input_grad)
-            slope = plan.reduction.gradient(*upstream[: ctx.count])
+            slope, pairs = plan.reduction.gradient(*upstream[: ctx.count]), BlockPairs(plan.pairs)
             for start, x in blocks.blocks():
                 g = slope(x, start)
-                chosen, indices = plan.pairs.in_block(start, x.shape[1])
-                g.view(-1).index_add_(0, indices, to_pairs[chosen])
+                pairs.add(g, start, to_pairs)
                 grads.add(g.to(blocks.features.dtype), start, blocks)
         return grads.features, grads.weight, grads.bias, None
 

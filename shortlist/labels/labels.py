@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.tensors import counts_of, holds, wide
+from shortlist.tensors import counts_of, holds, may_look, wide
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +185,13 @@ class Labels:
         return replace(
             self, rows=rows[which], labels=labels[which], values=self.values[which], listed=listed, width=None
         )
+
+    def hiding_unknown(self) -> Labels:
+        """The unknown entries of a list; where their number may not be read, all entries, of which those are listed."""
+        if not self.has_unknown:
+            return self.only(slice(0, 0))
+        unknown = self.values < 0
+        return self.only(unknown) if may_look(unknown) else replace(self, listed=unknown)
 
     def positives(self) -> Labels:
         """The present entries; reading their number synchronizes with the device."""

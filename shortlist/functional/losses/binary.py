@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -150,7 +149,7 @@ def _total(data: LabeledLogits, options: Options) -> Tensor:
         return data.processes.sum(rows.sum())
     if data.weight is not None and data.weight.requires_grad:
         raise ValueError("`weight` must not require a gradient for LinearLogits.")
-    own, negatives = data.reduce(SumOfTerms(partial(_negative_side, gamma=options[1], clip=options[2]), data.weight))
+    own, negatives = data.reduce(SumOfTerms(_negative_side, options[1], options[2], data.weight))
     return negatives.sum() + data.processes.sum(_entry_terms(own, data.labels, options, 1.0, data.weight).sum())
 
 

@@ -13,10 +13,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from shortlist.kernels.chooser import triton_kernels, use_triton
+from shortlist.label_axis.block_pairs import BlockPairs
 from shortlist.label_axis.linear_blocks import LinearBlocks
 from shortlist.label_axis.reduction import BlockGradient
 from shortlist.label_axis.running_topk import NO_LABEL, RunningTopK
 from shortlist.labels import Labels
+from shortlist.tensors import may_look, wide
 
 
 @dataclass
@@ -35,7 +38,7 @@ class SoftMaxima:
     def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         sizes = (blocks.num_rows if axis == -1 else blocks.num_labels for axis in self.axes)
         self.tops = [blocks.pair_logits.new_full((size,), -math.inf) for size in sizes]
-        self.totals = [torch.zeros_like(top, dtype=torch.float64) for top in self.tops]
+        self.totals = [torch.zeros_like(top, dtype=wide(top)) for top in self.tops]
         for start, x in blocks.blocks():
             for axis, top, total in zip(self.axes, self.tops, self.totals, strict=True):
                 last = axis == self.axes[-1]
@@ -53,6 +56,9 @@ class SoftMaxima:
         return tuple(self.temperature * total.log() for total in self.totals), tuple(self.tops)
 
     def _add_rows(self, x: Tensor, top: Tensor, total: Tensor, *, overwrite: bool) -> None:
+        if use_triton(self.temperature, x):
+            triton_kernels("linear_blocks").add_row_powers(x, top, total, self.temperature)
+            return
         new = torch.maximum(top, x.amax(1))
         floor = _finite(new)
         total.mul_(((top - floor) / self.temperature).exp_())
@@ -60,6 +66,9 @@ class SoftMaxima:
         top.copy_(new)
 
     def _set_labels(self, x: Tensor, top: Tensor, total: Tensor, *, overwrite: bool) -> None:
+        if use_triton(self.temperature, x):
+            triton_kernels("linear_blocks").set_label_powers(x, top, total, self.temperature)
+            return
         torch.amax(x, 0, out=top)
         total.copy_(self._powers(x, _finite(top), overwrite=overwrite).sum(0))
 
@@ -73,6 +82,10 @@ class SoftMaxima:
 
         def block(x: Tensor, start: int) -> Tensor:
             labels = slice(start, start + x.shape[1])
+            if use_triton(self.temperature, x):
+                pairs = dict(zip(self.axes, zip(floors, factors, strict=True), strict=True))
+                by_label = tuple(v[labels] for v in pairs[-2]) if -2 in pairs else None
+                return triton_kernels("linear_blocks").powers_gradient_(x, pairs.get(-1), by_label, self.temperature)
             g = None
             for axis, floor, factor in zip(self.axes, floors, factors, strict=True):
                 top, scale = (v.unsqueeze(1) if axis == -1 else v[labels] for v in (floor, factor))
@@ -103,7 +116,7 @@ class TruncatedSoftMaximum:
     def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         limits, first = torch.finfo(blocks.dtype), blocks.processes.first
         self.top = blocks.pair_logits.new_full((blocks.num_rows, 1), limits.min / 4)
-        self.total = torch.zeros_like(self.top, dtype=torch.float64)
+        self.total = torch.zeros_like(self.top, dtype=wide(self.top))
         kept = RunningTopK.empty(blocks.num_rows, self.most, blocks.pair_logits, stable=False)
         for start, x in blocks.blocks():
             if self.most:
@@ -123,13 +136,14 @@ class TruncatedSoftMaximum:
         values, labels = kept.values, kept.labels
         dropped = torch.arange(labels.shape[1], device=labels.device) < self.num_dropped
         here = dropped & (labels >= first) & (labels < first + count)
-        rows, columns = here.nonzero(as_tuple=True)
-        own, order = (labels[rows, columns] - first).sort()
-        self.dropped = Labels(torch.Size([len(labels)]), count, rows[order], own, torch.ones_like(own))
+        self.dropped = BlockPairs(_listed(here, torch.where(here, labels - first, 0), count))
         return values, labels.masked_fill(dropped, NO_LABEL)
 
     def _add(self, x: Tensor) -> None:
         if x.shape[1] == 0:
+            return
+        if use_triton(1.0, x):
+            triton_kernels("linear_blocks").add_row_powers(x, self.top, self.total, 1.0)
             return
         top = torch.maximum(self.top, x.amax(1, keepdim=True))
         self.total.mul_((self.top - top).exp_()).add_(x.sub_(top).exp_().sum(1, keepdim=True))
@@ -139,31 +153,52 @@ class TruncatedSoftMaximum:
         factor = upstream[0].unsqueeze(-1) / self.total
 
         def block(x: Tensor, start: int) -> Tensor:
-            _, indices = self.dropped.in_block(start, x.shape[1])
-            x.view(-1).index_fill_(0, indices, -math.inf)
+            self.dropped.hide(x, start)
+            if use_triton(1.0, x):
+                return triton_kernels("linear_blocks").powers_gradient_(x, (self.top, factor), None, 1.0)
             return x.sub_(self.top).exp_().mul_(factor)
 
         return block
 
 
+def _listed(here: Tensor, labels: Tensor, count: int) -> Labels:
+    """Labels ``(B, m)`` where ``here`` holds; sorted by label where they may be read."""
+    shape = torch.Size([len(here)])
+    if may_look(here):
+        rows, columns = here.nonzero(as_tuple=True)
+        own, order = labels[rows, columns].sort()
+        return Labels(shape, count, rows[order], own, torch.ones_like(own))
+    rows = torch.arange(len(here), device=here.device).unsqueeze(-1).expand(here.shape).reshape(-1)
+    flat = labels.reshape(-1)
+    return Labels(shape, count, rows, flat, torch.ones_like(flat), listed=here.reshape(-1))
+
+
 @dataclass
 class SumOfTerms:
-    """The sum over each row of one term per label, times the weight of the label.
+    """The sum over each row of the term of each label as a negative, times the weight of the label.
 
     Args:
-        terms: from logits to terms and their derivatives, both of the same shape.
+        terms: from logits, gamma and clip to terms and their derivatives, both of the shape of the logits.
+        gamma: the focusing exponent of the asymmetric loss.
+        clip: the probability below which a negative costs nothing.
         weight: ``(n,)``, one weight per label, or None.
     """
 
-    terms: Callable[[Tensor], tuple[Tensor, Tensor]]
+    terms: Callable[[Tensor, float, float], tuple[Tensor, Tensor]]
+    gamma: float
+    clip: float
     weight: Tensor | None
     bounded: ClassVar[bool] = False
 
     def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        total = torch.zeros(blocks.num_rows, dtype=torch.float64, device=blocks.features.device)
+        total = blocks.features.new_zeros(blocks.num_rows, dtype=wide(blocks.features))
         for start, x in blocks.blocks():
-            values, _ = self.terms(x)
-            total += values.sum(1) if self.weight is None else values @ self.weight[start : start + x.shape[1]]
+            weight = None if self.weight is None else self.weight[start : start + x.shape[1]]
+            if use_triton(1.0, x):
+                triton_kernels("linear_blocks").add_terms(x, total, weight, self.gamma, self.clip)
+                continue
+            values, _ = self.terms(x, self.gamma, self.clip)
+            total += values.sum(1) if weight is None else values @ weight
         total = blocks.processes.sum(total)
         return (total.clamp(max=torch.finfo(blocks.dtype).max).to(blocks.dtype),), ()
 
@@ -171,7 +206,10 @@ class SumOfTerms:
         factor = upstream[0].unsqueeze(-1)
 
         def block(x: Tensor, start: int) -> Tensor:
-            g = self.terms(x)[1].mul_(factor)
-            return g if self.weight is None else g.mul_(self.weight[start : start + x.shape[1]])
+            weight = None if self.weight is None else self.weight[start : start + x.shape[1]]
+            if use_triton(1.0, x):
+                return triton_kernels("linear_blocks").terms_gradient_(x, factor, weight, self.gamma, self.clip)
+            g = self.terms(x, self.gamma, self.clip)[1].mul_(factor)
+            return g if weight is None else g.mul_(weight)
 
         return block

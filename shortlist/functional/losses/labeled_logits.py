@@ -30,7 +30,7 @@ from shortlist.label_axis.processes import (
 )
 from shortlist.label_axis.reduction import BlockReduction, reduce_blocks
 from shortlist.labels import Labels, TargetForm, read_labels, target_form
-from shortlist.tensors import HALF, check_logits, is_dtensor, solvable, wide
+from shortlist.tensors import HALF, check_logits, is_dtensor, on_accelerator, solvable, wide
 
 Reduction = Literal["mean", "sum", "none"]
 """``"mean"`` over what counts, ``"sum"``, or ``"none"``."""
@@ -226,7 +226,9 @@ def _read_linear(logits: LinearLogits, target: Tensor, weight: Tensor | None, on
         raise ValueError("`target` must not require a gradient for LinearLogits.")
     weight = check_weight(replicated(weight, "weight") if isinstance(weight, Tensor) else weight, like)
     share = _class_share(_classes(labels), weight) if one_class else None
-    labels = processes.local_labels(labels.by_label())
+    # A list that is not read has its padding; a dense target has to be read.
+    if not on_accelerator(like) or labels.is_dense or processes is not ONE_PROCESS:
+        labels = processes.local_labels(labels.by_label())
     weight = None if weight is None else processes.local_values(weight)
     return LabeledLogits(logits, labels, weight, like.shape[-1], processes, share)
 

@@ -95,7 +95,7 @@ def _dual(data: LabeledLogits, rows: Rows, temperature: float) -> tuple[Tensor, 
     if isinstance(data.logits, LinearLogits):
         k = rows.k.expand(*data.row_shape, 1).reshape(-1, 1)
         root = RootOfBlocks(k, temperature)
-        own, delta, pivot, log_slope = data.reduce(root, data.labels.only(data.labels.values < 0))
+        own, delta, pivot, log_slope = data.reduce(root, data.labels.hiding_unknown())
         return own, pivot.squeeze(-1), root.with_gradient_in_k(delta, log_slope).squeeze(-1)
     known = without_unknown(data.logits, data.labels)
     pivot, delta = lml_root(known.reshape(rows.logits.shape), rows.k, temperature, rows.shards)
