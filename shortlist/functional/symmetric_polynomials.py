@@ -243,11 +243,14 @@ class _LogCoefficient(RowFunction):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         x, ctx.expected, ctx.k, ctx.ratio, ctx.differentiate = inputs
         ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # no zeros for the derivatives
         ctx.save_for_backward(x, output[1])
         ctx.save_for_forward(x, output[1])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, None, None, None, None]:
+        if gradient is None:
+            return None, None, None, None, None
         return (gradient * _derivative(ctx)).to(ctx.saved_tensors[0].dtype), None, None, None, None
 
     @staticmethod
