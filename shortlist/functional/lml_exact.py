@@ -29,7 +29,7 @@ _FACTOR = 1e7
 def exact_dual(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """``pivot`` and ``delta`` for ``x`` ``(..., n)`` and ``k`` ``(..., 1)``.
 
-    The root differs from the exact one by a few units of rounding of 1 + \\|delta\\|, and by at most about 2e-6
+    The root differs from the exact one by a few units of rounding of ``1 + |delta|``, and by at most about 2e-6
     in float32 where two groups of labels compete.
     """
     return _dual(at_most_finite(x), k, temperature)
