@@ -29,7 +29,7 @@ _FACTOR = 1e7
 def exact_dual(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     r"""``pivot`` and ``delta`` for ``x`` ``(..., n)`` and ``k`` ``(..., 1)``.
 
-    The root differs from the exact one by a few units of rounding of 1 + \\|delta\\|, and by at most about 2e-6
+    The root differs from the exact one by a few units of rounding of ``1 + |delta|``, and by at most about 2e-6
     in float32 where two groups of labels compete.
     """
     return _dual(at_most_finite(x), k, temperature)
@@ -57,12 +57,19 @@ def _dual(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     # Without labels above them, the ties may have to share very little.
     start = torch.where(count == 0, torch.logit(part / ties), 0)
     upper = torch.where(taken, middle, upper)
-    lower = torch.nextafter(middle, middle.masked_fill(taken, -math.inf))  # no label is between the two
+    lower = torch.where(taken, _just_below(x, middle), middle)  # no label is between the two
     delta = _root(x, lower, upper, pivot, torch.addcmul(part, taken, ties, value=-1), start, temperature)
 
     delta = delta.masked_fill((middle == -math.inf) | (k >= n), torch.finfo(x.dtype).max / 4)
     delta = delta.masked_fill(k <= 0, -math.inf)
     return pivot, delta.masked_fill((k.clamp(0, n) != k) | middle.isnan(), math.nan)
+
+
+def _just_below(x: Tensor, middle: Tensor) -> Tensor:
+    """A number below ``middle`` with no entry of ``x`` in between."""
+    if torch.compiler.is_exporting():  # ONNX has no nextafter
+        return torch.where(x < middle, x, torch.finfo(x.dtype).min).amax(-1, keepdim=True)
+    return torch.nextafter(middle, torch.full((), -math.inf, dtype=x.dtype, device=x.device))
 
 
 def _root(

@@ -1,8 +1,8 @@
 """Sparse-top by counting labels between edges, without data-dependent branches: for accelerators.
 
 With b the label after the first floor(k), the threshold l of ``z = (x - b) / T`` lies in [-1, 0], and the sum of
-clip(z - l, 0, 1) is the integral of ``N(s) = #{z > s}`` over [l, l + 1]. If labels move by at
-most h, so does l. So counts at edges of distance h around l and l + 1, with the exact integral in between, give l to within h, whatever
+clip(z - l, 0, 1) is the integral of ``N(s) = #{z > s}`` over [l, l + 1]. Moving labels by at most h moves l by at most
+h. So counts at edges of distance h around l and l + 1, with the exact integral in between, give l to within h, whatever
 the labels. Each level looks closer.
 """
 
