@@ -309,8 +309,7 @@ class _Sums(RowFunction):
         clip: float,
     ) -> tuple[Tensor, Tensor]:
         compute = _sums_op if torch.compiler.is_compiling() else _sums_triton
-        sums, known = compute(x, target, weight, [gamma_positive, gamma_negative, clip], background).unbind()
-        return sums, known
+        return compute(x, target, weight, [gamma_positive, gamma_negative, clip], background)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -340,7 +339,9 @@ class _Sums(RowFunction):
         return (slopes * x_tangent).sum(-1, dtype=torch.float32), None
 
 
-def _sums_triton(x: Tensor, target: Tensor, weight: Tensor | None, options: list[float], background: float) -> Tensor:
+def _sums_triton(
+    x: Tensor, target: Tensor, weight: Tensor | None, options: list[float], background: float
+) -> tuple[Tensor, Tensor]:
     return triton_kernels("binary").binary_sums(x, target, weight, options, background)
 
 
@@ -352,9 +353,9 @@ def _slopes_triton(
 
 _sums_op = opaque(
     "binary_sums",
-    "(Tensor x, Tensor target, Tensor? weight, float[] options, float background) -> Tensor",
+    "(Tensor x, Tensor target, Tensor? weight, float[] options, float background) -> (Tensor, Tensor)",
     _sums_triton,
-    lambda x, *_: x.new_empty((2, x.shape[0]), dtype=torch.float32),
+    lambda x, *_: tuple(x.new_empty(x.shape[:1], dtype=torch.float32) for _ in range(2)),
     devices=TRITON_DEVICES,
 )
 _slopes_op = opaque(

@@ -195,9 +195,9 @@ def _class_wise(processes: Processes, values: Tensor, share: Tensor, reduction: 
 
 
 class _Contrasts(RowFunction):
-    """``x, target, weight, axes, T_N, T_P -> contrasts, ..., shares, ..., found, ...``, by Triton kernels.
+    """``x, target, weight, axes, T_N, T_P -> contrasts, ..., shares, ..., extremes, ...``, by Triton kernels.
 
-    One of each per axis; what is found is for the backward pass. A target is read as it was given; see `RawRows`.
+    One of each per axis; the extremes are for the backward pass. A target is read as it was given; see `RawRows`.
     """
 
     @staticmethod
@@ -211,7 +211,7 @@ class _Contrasts(RowFunction):
     ) -> tuple[Tensor, ...]:
         compute = _contrasts_op if torch.compiler.is_compiling() else _contrasts_triton
         found = [compute(x, target, weight, axis, negative_temperature, positive_temperature) for axis in axes]
-        return *(part[0] for part in found), *(part[1] for part in found), *found
+        return tuple(part for parts in zip(*found, strict=True) for part in parts)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -256,7 +256,7 @@ def _slopes(ctx: Any, x: Tensor, target: Tensor, found: Sequence[Tensor], gradie
 
 def _contrasts_triton(
     x: Tensor, target: Tensor, weight: Tensor | None, axis: int, negative: float, positive: float
-) -> Tensor:
+) -> tuple[Tensor, Tensor, Tensor]:
     kernels = triton_kernels("two_way")
     if axis == -1:
         return kernels.row_contrasts(x, target, weight, negative, positive)
@@ -267,11 +267,16 @@ def _gradient_triton(x: Tensor, target: Tensor, *lines_and_temperatures: Any) ->
     return triton_kernels("two_way").contrast_gradient(x, target, *lines_and_temperatures)
 
 
+def _like_contrasts(x: Tensor, target: Tensor, weight: Tensor | None, axis: int, *_: float) -> tuple[Tensor, ...]:
+    lines = x.shape[0 if axis == -1 else 1]
+    return tuple(x.new_empty(shape, dtype=torch.float32) for shape in ((lines,), (lines,), (4, lines)))
+
+
 _contrasts_op = opaque(
     "two_way_contrasts",
-    "(Tensor x, Tensor target, Tensor? weight, int axis, float negative, float positive) -> Tensor",
+    "(Tensor x, Tensor target, Tensor? weight, int axis, float negative, float positive) -> (Tensor, Tensor, Tensor)",
     _contrasts_triton,
-    lambda x, target, weight, axis, *_: x.new_empty((6, x.shape[0 if axis == -1 else 1]), dtype=torch.float32),
+    _like_contrasts,
     devices=TRITON_DEVICES,
 )
 _gradient_op = opaque(

@@ -25,8 +25,10 @@ Options = Sequence[float]
 """``gamma_positive``, ``gamma_negative`` and ``clip``."""
 
 
-def binary_sums(x: Tensor, target: Tensor, weight: Tensor | None, options: Options, background: float) -> Tensor:
-    """The loss of each row of ``(rows, n)``, summed over its labels, and how many are known: ``(2, rows)`` in float32.
+def binary_sums(
+    x: Tensor, target: Tensor, weight: Tensor | None, options: Options, background: float
+) -> tuple[Tensor, Tensor]:
+    """The loss of each row of ``(rows, n)``, summed over its labels, and how many are known, ``(rows,)`` in float32.
 
     Args:
         x: logits in float32 or half precision.
@@ -37,14 +39,14 @@ def binary_sums(x: Tensor, target: Tensor, weight: Tensor | None, options: Optio
     """
     rows, n = x.shape
     target, width, lowest, listed = row_targets(target, n)
-    values = torch.empty(2, rows, dtype=torch.float32, device=x.device)
+    values, known = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
     block = min(LARGEST_BLOCK, triton.next_power_of_2(n))
     _sum_rows[(rows,)](
         x.contiguous(),
         target,
         x if weight is None else weight.contiguous(),
         values,
-        rows,
+        known,
         n,
         width,
         lowest,
@@ -55,7 +57,7 @@ def binary_sums(x: Tensor, target: Tensor, weight: Tensor | None, options: Optio
         BLOCK=block,
         num_warps=8 if block >= 2048 else 4,
     )
-    return values
+    return values, known
 
 
 def binary_gradient(
@@ -96,7 +98,7 @@ def _sum_rows(
     target,
     weight,
     values,
-    rows,
+    counts,
     n,
     width,
     lowest,
@@ -127,7 +129,7 @@ def _sum_rows(
         known += (inside & ~(given < 0)).to(tl.float32)
     broken = nan_if_outside(target, row, n, width, lowest, LISTED)
     tl.store(values + row, tl.sum(total, 0) + broken)
-    tl.store(values + rows + row, tl.sum(known, 0))
+    tl.store(counts + row, tl.sum(known, 0))
 
 
 @triton.jit

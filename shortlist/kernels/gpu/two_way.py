@@ -24,12 +24,14 @@ _LOWEST = tl.constexpr(-3.4028234663852886e38 / 4)
 _BOUND = tl.constexpr(1.8446742974197924e19)
 
 
-def row_contrasts(x: Tensor, target: Tensor, weight: Tensor | None, negative: float, positive: float) -> Tensor:
-    """The contrasts of the rows of ``(rows, n)``, and what they are made of: ``(6, rows)`` in float32.
+Lines = tuple[Tensor, Tensor, Tensor]
+"""Of each row or label, in float32: the soft maximum of its negatives minus the soft minimum of its positives; the mean
+weight of its positives; and ``(4, lines)``: the highest negative, what is to be added for the soft maximum, minus the
+lowest positive, and what is to be added to it. The first two are 0 for what lacks a positive or a negative."""
 
-    In this order: the soft maximum of the negatives minus the soft minimum of the positives; the mean weight of the
-    positives; the highest negative, and what is to be added for the soft maximum; minus the lowest positive, and what
-    is to be added to it. The first two are 0 for a row that lacks a positive or a negative.
+
+def row_contrasts(x: Tensor, target: Tensor, weight: Tensor | None, negative: float, positive: float) -> Lines:
+    """The contrasts of the rows of ``(rows, n)``.
 
     Args:
         x: logits in float32 or half precision.
@@ -40,13 +42,13 @@ def row_contrasts(x: Tensor, target: Tensor, weight: Tensor | None, negative: fl
     """
     rows, n = x.shape
     target, width, lowest, listed = row_targets(target, n)
-    out = torch.empty(6, rows, dtype=torch.float32, device=x.device)
+    lines = _empty_lines(rows, x)
     block = min(LARGEST_BLOCK, triton.next_power_of_2(n))
     _contrast_rows[(rows,)](
         x.contiguous(),
         target,
         x if weight is None else weight.contiguous(),
-        out,
+        *lines,
         rows,
         n,
         width,
@@ -58,11 +60,11 @@ def row_contrasts(x: Tensor, target: Tensor, weight: Tensor | None, negative: fl
         BLOCK=block,
         num_warps=8 if block >= 2048 else 4,
     )
-    return out
+    return lines
 
 
-def label_contrasts(x: Tensor, target: Tensor, negative: float, positive: float) -> Tensor:
-    """The same of the labels, ``(6, n)``, where all weights are 1."""
+def label_contrasts(x: Tensor, target: Tensor, negative: float, positive: float) -> Lines:
+    """The same of the labels, where all weights are 1."""
     rows, n = x.shape
     target, width, lowest, listed = row_targets(target, n)
     chunks, blocks = triton.cdiv(rows, CHUNK), triton.cdiv(n, _TILE_LABELS)
@@ -82,9 +84,14 @@ def label_contrasts(x: Tensor, target: Tensor, negative: float, positive: float)
         ROWS=_TILE_ROWS,
         LABELS=_TILE_LABELS,
     )
-    out = torch.empty(6, n, dtype=torch.float32, device=x.device)
-    _contrast_labels[(blocks,)](parts, out, chunks, n, negative, positive, LABELS=_TILE_LABELS)
-    return out
+    lines = _empty_lines(n, x)
+    _contrast_labels[(blocks,)](parts, *lines, chunks, n, negative, positive, LABELS=_TILE_LABELS)
+    return lines
+
+
+def _empty_lines(count: int, x: Tensor) -> Lines:
+    contrast, share = (torch.empty(count, dtype=torch.float32, device=x.device) for _ in range(2))
+    return contrast, share, torch.empty(4, count, dtype=torch.float32, device=x.device)
 
 
 def contrast_gradient(
@@ -97,7 +104,7 @@ def contrast_gradient(
     negative: float,
     positive: float,
 ) -> Tensor:
-    """The gradient in ``x``, in its dtype, given those in the contrasts and the results of the functions above.
+    """The gradient in ``x``, in its dtype, given those in the contrasts and the extremes of the rows and labels.
 
     Without a gradient, rows or labels are left out.
     """
@@ -133,7 +140,9 @@ def _contrast_rows(
     x,
     target,
     weight,
-    out,
+    contrast,
+    shares,
+    extremes,
     rows,
     n,
     width,
@@ -162,7 +171,9 @@ def _contrast_rows(
     high_sum += nan_if_outside(target, row, n, width, lowest, LISTED)
     share = share / tl.maximum(count, 1.0) if WEIGHTED else 1.0
     line = row + tl.arange(0, 1)
-    _store_contrast(out, line, rows, line < rows, high, high_sum, low, low_sum, negative, positive, share)
+    _store_contrast(
+        contrast, shares, extremes, line, rows, line < rows, high, high_sum, low, low_sum, negative, positive, share
+    )
 
 
 @triton.jit
@@ -204,7 +215,7 @@ def _label_parts(
 
 
 @triton.jit
-def _contrast_labels(parts, out, chunks, n, negative, positive, LABELS: tl.constexpr):
+def _contrast_labels(parts, contrast, shares, extremes, chunks, n, negative, positive, LABELS: tl.constexpr):
     columns = tl.program_id(0) * LABELS + tl.arange(0, LABELS)
     inside = columns < n
     high, low = tl.full([LABELS], _LOWEST, tl.float32), tl.full([LABELS], _LOWEST, tl.float32)
@@ -216,7 +227,9 @@ def _contrast_labels(parts, out, chunks, n, negative, positive, LABELS: tl.const
         top, total = tl.load(part + 2 * n, mask=inside, other=0), tl.load(part + 3 * n, mask=inside, other=0)
         low, low_sum = _merge(low, low_sum, top, total, positive)
         part += 4 * n
-    _store_contrast(out, columns, n, inside, high, high_sum, low, low_sum, negative, positive, 1.0)
+    _store_contrast(
+        contrast, shares, extremes, columns, n, inside, high, high_sum, low, low_sum, negative, positive, 1.0
+    )
 
 
 @triton.jit
@@ -244,7 +257,7 @@ def _gradient(
     inside = (row < rows) & (columns < n)
     row = tl.minimum(row, rows - 1)
     logits = _bounded(tl.load(x + row * n + columns, mask=inside, other=0).to(tl.float32))
-    given = target_values(target, row, columns, inside, width, LISTED)
+    given = tl.where(inside, target_values(target, row, columns, inside, width, LISTED), -1.0)
     slope = tl.zeros([ROWS, LABELS], tl.float32)
     if BY_ROW:
         slope += _slope(logits, given, row_gradient, by_row, row, rows, negative, positive)
@@ -255,10 +268,10 @@ def _gradient(
 
 
 @triton.jit
-def _slope(logits, given, gradient, found, line, lines, negative, positive):
+def _slope(logits, given, gradient, extremes, line, lines, negative, positive):
     """The derivative of a line's contrast times its gradient: a softmax of negatives, or minus one of positives."""
-    high, high_part = tl.load(found + 2 * lines + line), tl.load(found + 3 * lines + line)
-    low, low_part = tl.load(found + 4 * lines + line), tl.load(found + 5 * lines + line)
+    high, high_part = tl.load(extremes + line), tl.load(extremes + lines + line)
+    low, low_part = tl.load(extremes + 2 * lines + line), tl.load(extremes + 3 * lines + line)
     up = _power(tl.where(given == 0, (logits - high) - high_part, 0.0), negative)
     down = _power(tl.where(given > 0, (-logits - low) - low_part, 0.0), positive)
     weight = tl.where(given == 0, up, tl.where(given > 0, -down, 0.0))
@@ -297,15 +310,17 @@ def _power(below, temperature):
 
 
 @triton.jit
-def _store_contrast(out, line, lines, inside, high, high_sum, low, low_sum, negative, positive, share):
+def _store_contrast(
+    contrast, shares, extremes, line, lines, inside, high, high_sum, low, low_sum, negative, positive, share
+):
     """The contrast and what it is made of; as in `losses.two_way`."""
     # At least the largest itself, if there is one; a NaN stays.
     high_part = negative * tl.log(tl.where(high_sum < 1, 1.0, high_sum))
     low_part = positive * tl.log(tl.where(low_sum < 1, 1.0, low_sum))
     lacking = (tl.minimum(high, low) <= -2 * _BOUND) & (high_part == high_part) & (low_part == low_part)
-    tl.store(out + line, tl.where(lacking, 0.0, (high + low) + (high_part + low_part)), mask=inside)
-    tl.store(out + lines + line, tl.where(lacking, 0.0, share), mask=inside)
-    tl.store(out + 2 * lines + line, high, mask=inside)
-    tl.store(out + 3 * lines + line, high_part, mask=inside)
-    tl.store(out + 4 * lines + line, low, mask=inside)
-    tl.store(out + 5 * lines + line, low_part, mask=inside)
+    tl.store(contrast + line, tl.where(lacking, 0.0, (high + low) + (high_part + low_part)), mask=inside)
+    tl.store(shares + line, tl.where(lacking, 0.0, share), mask=inside)
+    tl.store(extremes + line, high, mask=inside)
+    tl.store(extremes + lines + line, high_part, mask=inside)
+    tl.store(extremes + 2 * lines + line, low, mask=inside)
+    tl.store(extremes + 3 * lines + line, low_part, mask=inside)
