@@ -165,7 +165,7 @@ def _in_fixed_steps(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, T
     pivot = select(x, k.ceil() - 1)
     y = x - pivot.clamp(min=limits.min)
     y = y if temperature == 1 else y.div_(temperature)
-    capped, e = y > 0, y.exp()
+    capped, e, inverse = y > 0, y.exp(), k
     for _ in range(_FIXED_STEPS[x.dtype]):
         share = k - capped.sum(-1, keepdim=True)
         inverse = e.masked_fill(capped, 0).sum(-1, keepdim=True) / share

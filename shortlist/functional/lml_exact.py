@@ -11,7 +11,6 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import threshold_
 
 from shortlist.functional.selection import select
 from shortlist.tensors import at_most_finite
@@ -87,7 +86,7 @@ def _root(
     # The two sides are an axis of their own, ``(..., 2, n)``; labels of the other side are infinitely far.
     sign = torch.arange(1, -2, -2, dtype=x.dtype, device=x.device).unsqueeze(-1)
     bounds = torch.stack([lower, -upper], -2)
-    far = threshold_(torch.addcmul(bounds, sign, x.unsqueeze(-2), value=-1), -limits.tiny * limits.eps, math.inf)
+    far = torch.threshold_(torch.addcmul(bounds, sign, x.unsqueeze(-2), value=-1), -limits.tiny * limits.eps, math.inf)
     margins = torch.addcmul(bounds, sign, pivot, value=-1)
     excess = (margins.amax(-2, keepdim=True) + _DEEP[x.dtype] * temperature).clamp(max=0)
     margins, signed = _over(margins - excess, temperature), sign * surplus

@@ -231,7 +231,7 @@ class _Trials:
         sums[..., :4] *= (tops - largest.clamp(min=torch.finfo(tops.dtype).min / 4)).exp().repeat(1, 1, 2)
         self.infinite = processes.sum(infinite.unsqueeze(-1))
         totals = processes.sum(sums)
-        return LogSums(*(totals[..., :4].log() + largest.repeat(1, 1, 2)).unbind(-1), totals[..., 4]), largest
+        return LogSums._make([*(totals[..., :4].log() + largest.repeat(1, 1, 2)).unbind(-1), totals[..., 4]]), largest
 
     def root(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Pivot, delta, and the sum of p (1 - p) as the logarithm of its largest term and the sum relative to it."""

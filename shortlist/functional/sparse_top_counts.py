@@ -48,6 +48,7 @@ def _offset(z: Tensor, k: Tensor) -> Tensor:
     steps = torch.arange(_EDGES, dtype=z.dtype, device=z.device)
     one = torch.ones((), dtype=torch.int32, device=z.device).expand(z.shape)
     found, h = torch.full_like(k, -1.0), 1 / _EDGES
+    slopes = place = found
     for level in range(_LEVELS[z.dtype]):
         low = found - 2 * h if level else found
         h = 4 * h / _EDGES if level else h

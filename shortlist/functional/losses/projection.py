@@ -72,7 +72,7 @@ def lml_nll(
         raise ValueError("`k` must be positive for a likelihood; got 0.")
     temperature = check_temperature(temperature)
     raw = read_raw(logits, target, weight, scales=[temperature])
-    if raw is not None and triton_kernels("lml").nll_fits(raw.logits.shape[-1]):
+    if raw is not None and isinstance(logits, Tensor) and triton_kernels("lml").nll_fits(raw.logits.shape[-1]):
         column = as_rows(logits, k, dim=-1, mask=None, keep_half=True).k.expand(*raw.row_shape, 1).reshape(-1, 1)
         values = _FusedNLL.run(raw.logits, column, raw.target, raw.weight, temperature)[0]
         return reduce_rows(values.reshape(raw.row_shape), reduction)

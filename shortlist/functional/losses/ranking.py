@@ -154,11 +154,12 @@ class _Pairs(NamedTuple):
         """For each entry, how many negatives violate the margin, and by how much in total, each by at most ``cap``."""
         if self.ranked is not None:
             rank, total = self.ranked.hinge(self.labels, margin - self.own.double())
-            return rank, total - self.ranked.hinge(self.labels, margin - cap - self.own.double())[
-                1
-            ] if cap < math.inf else total
+            if cap < math.inf:
+                total = total - self.ranked.hinge(self.labels, margin - cap - self.own.double())[1]
+            return rank, total
         threshold = (margin - self.own).reshape(len(self.rest), -1)
-        return tuple(part.reshape(self.own.shape) for part in violations(self.rest, threshold, cap))
+        rank, total = violations(self.rest, threshold, cap)
+        return rank.reshape(self.own.shape), total.reshape(self.own.shape)
 
     def total(self, rank: Tensor, terms: Tensor) -> Tensor:
         """The sum of the positives' ``terms`` over each row, weighted by 1 + 1/2 + ... + 1/rank, ``(*rows,)``."""

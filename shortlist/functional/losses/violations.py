@@ -143,7 +143,7 @@ class _Sorted(RowFunction):
         ctx: Any, x_tangent: Tensor | None, t_tangent: Tensor | None, _: None
     ) -> tuple[None, Tensor, None, None]:
         count, order, capped = ctx.saved_tensors
-        moved = 0
+        moved: Any = 0
         if x_tangent is not None:
             sums = pad(x_tangent.gather(-1, order).cumsum(-1), (1, 0))
             moved = sums.gather(-1, count)
