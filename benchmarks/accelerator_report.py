@@ -26,6 +26,9 @@ def show(console: Console, result: dict[str, Any]) -> None:
     )
     if result["compiled"]:
         console.print(compile_table(result["compiled"]))
+    for entry in result.get("measured", []):
+        took = "did not fit" if entry["seconds"] is None else f"{1e6 * entry['seconds']:,.0f} µs measured"
+        console.print(f"{entry['operator']}, {entry['code']}, {entry['rows']:,} × {entry['labels']:,}: {took}")
     goals = [met for entry in (*result["eager"], *result["triton"]) for met in goals_of(entry)]
     goals += [entry.get("spills") == 0 for entry in result["compiled"] if entry["block"] == 1024]
     console.print(f"goals met: {sum(goals)} of {len(goals)}")
