@@ -30,6 +30,7 @@ from rich.progress import track
 from benchmarks import accelerator_report, published, roofline, scale_tables
 from benchmarks.device_cases import CASES, PUBLISHED, PUBLISHED_SAMPLES, SOFTMAX, Batch, Case
 from benchmarks.device_cost import Cost
+from benchmarks.device_rules import rules_and_metrics
 from benchmarks.gpu_compile import compile_table
 from benchmarks.side_by_side import machine, write_json
 from shortlist.kernels.chooser import has_triton
@@ -131,6 +132,7 @@ def main() -> None:
         "triton": interpreted() if has_triton() else [],
         "published": published_code(),
         "quoted": QUOTED,
+        "rules": rules_and_metrics(ROWS, LABELS),
         "compiled": compile_table() if has_triton() else [],
     }
     result["forecast"] = roofline.counts()
