@@ -31,13 +31,24 @@ run: $(READY)  ## which rule, which loss, which output layer: three comparisons 
 tour: $(READY)  ## a short tour of projections, argmaxability and set rules, with figures
 	$(BIN)/python examples/tour.py
 
-test: $(WARM)  ## the test suite and the doctests, one single-threaded process per core
+# Tests and benchmarks run here. On cuda: the tests of tensors, and the measurements of operators.
+DEVICE ?= cpu
+
+test: $(WARM)  ## the test suite and the doctests, one single-threaded process per core; reads DEVICE=cuda
+ifeq ($(DEVICE),cpu)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist worksteal
+else
+	SHORTLIST_DEVICE=$(DEVICE) $(BIN)/python -m pytest -m "not slow" $(addprefix tests/,functional nn sets metrics)
+endif
 
 test-slow: $(READY)  ## statistical and heavy tests
 	$(BIN)/python -m pytest -m slow
 
-bench: $(READY)  ## speed and memory as ratios, next to their goals
+bench: $(READY)  ## speed and memory as ratios, next to their goals; reads DEVICE=cuda
+ifneq ($(DEVICE),cpu)
+	$(BIN)/python -m benchmarks.accelerator --device $(DEVICE)
+	$(BIN)/shortlist bench --device $(DEVICE)
+else
 	$(BIN)/python -m benchmarks.projections
 	$(BIN)/python -m benchmarks.losses
 	$(BIN)/python -m benchmarks.audit
@@ -48,6 +59,7 @@ bench: $(READY)  ## speed and memory as ratios, next to their goals
 	$(BIN)/python -m benchmarks.cost_check
 	$(BIN)/python -m benchmarks.accelerator
 	$(BIN)/python -m benchmarks.scale_tables
+endif
 
 DATA_ROOT ?= data
 # An interpreter with fasttext-numpy2-wheel, napkinxc and libmultilabel, which need an environment of their own.

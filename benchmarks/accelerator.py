@@ -10,7 +10,10 @@ measures.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import subprocess
+import sys
 
 os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined: before anything imports one
 
@@ -27,6 +30,7 @@ from rich.progress import track
 from benchmarks import accelerator_report, published, roofline, scale_tables
 from benchmarks.device_cases import CASES, PUBLISHED, PUBLISHED_SAMPLES, SOFTMAX, Batch, Case
 from benchmarks.device_cost import Cost
+from benchmarks.device_rules import rules_and_metrics
 from benchmarks.gpu_compile import compile_table
 from benchmarks.side_by_side import machine, write_json
 from shortlist.kernels.chooser import has_triton
@@ -104,6 +108,16 @@ def published_code() -> list[dict[str, Any]]:
         return [record(case, case.cost(batch), unit) for case in PUBLISHED]
 
 
+def measured(device: str) -> list[dict[str, Any]]:
+    """Times on a card, in a process whose kernels are compiled."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "benchmarks.accelerator_times", device]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise SystemExit(f"measuring on {device} failed:\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
 def main() -> None:
     """Count, compile, forecast, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -118,12 +132,11 @@ def main() -> None:
         "triton": interpreted() if has_triton() else [],
         "published": published_code(),
         "quoted": QUOTED,
+        "rules": rules_and_metrics(ROWS, LABELS),
         "compiled": compile_table() if has_triton() else [],
     }
     result["forecast"] = roofline.counts()
     if options.device != "cpu":
-        from benchmarks.accelerator_times import measured
-
         result["measured"] = measured(options.device)
     accelerator_report.show(console, result)
     write_json(result, RESULTS / "accelerator.json")

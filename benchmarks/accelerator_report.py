@@ -24,8 +24,12 @@ def show(console: Console, result: dict[str, Any]) -> None:
         f"the authors' {quoted['operator']} (CUDA branch, quoted): {quoted['kernels']} kernels, "
         f"{quoted['host_reads']} host reads, {quoted['multiple']} × softmax"
     )
+    console.print(rules_table(result["rules"]))
     if result["compiled"]:
         console.print(compile_table(result["compiled"]))
+    for entry in result.get("measured", []):
+        took = "did not fit" if entry["seconds"] is None else f"{1e6 * entry['seconds']:,.0f} µs measured"
+        console.print(f"{entry['operator']}, {entry['code']}, {entry['rows']:,} × {entry['labels']:,}: {took}")
     goals = [met for entry in (*result["eager"], *result["triton"]) for met in goals_of(entry)]
     goals += [entry.get("spills") == 0 for entry in result["compiled"] if entry["block"] == 1024]
     console.print(f"goals met: {sum(goals)} of {len(goals)}")
@@ -79,6 +83,33 @@ def _cells(entry: dict[str, Any]) -> list[str]:
         *(colored(str(entry[what]), entry[what] == 0) for what in ("float64", "host_reads")),
         str(entry["uploads"] or ""),
     ]
+
+
+def rules_table(entries: list[dict[str, Any]]) -> Table:
+    """One line per metric, and per rule and method."""
+    view = Table(title="metrics and set rules, scores on a device; bytes beside torch.topk", title_justify="left")
+    view.add_column("step")
+    for name in ("kernels", "bytes / topk", "goal ≤", "float64, wide", "host reads", "scores leave the device"):
+        view.add_column(name, justify="right")
+    for entry in entries:
+        if "needs_values" in entry:
+            view.add_row(
+                entry["step"], "", "", "", "", "", colored(f"needs values: {entry['needs_values'][:50]}", False)
+            )
+            continue
+        if entry["scores_leave"]:
+            view.add_row(entry["step"], "", "", "", "", "", colored("yes, in blocks", False))
+            continue
+        view.add_row(
+            entry["step"],
+            str(entry["kernels"]),
+            colored(f"{entry['multiple']:.1f}", entry["multiple"] <= entry["goal"]),
+            f"{entry['goal']:g}",
+            colored(str(entry["float64"]), entry["float64"] == 0),
+            str(entry["host_reads"]),
+            colored("no", True),
+        )
+    return view
 
 
 def compile_table(entries: list[dict[str, Any]]) -> Table:

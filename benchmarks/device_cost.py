@@ -20,6 +20,7 @@ from unittest import mock
 import numpy as np
 import torch
 from torch import Tensor
+from torch.fx.experimental import _config
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
@@ -37,6 +38,8 @@ class Cost:
     """Kernels with float64 operands among whose tensors one is wide."""
     host_reads: int = 0
     """Waits of the host for the device: values that are read back, and sizes that depend on values."""
+    wide_reads: int = 0
+    """Host reads of a wide tensor: scores that leave the device."""
     uploads: int = 0
     """Tensors made from Python numbers, which are copied to the device and cannot be part of a CUDA graph."""
     launches: int = 0
@@ -106,8 +109,10 @@ class _Operations(TorchDispatchMode):
         tensors = _tensors((args, kwargs))
         reads_value = _reads_value(name, tensors, kwargs)
         self.cost.host_reads += reads_value
+        if reads_value and name in ("_to_copy", "copy_"):
+            self.cost.wide_reads += tensors[-1].numel() >= self.wide
         if reads_value and any(tensor.is_meta for tensor in tensors):
-            return _assumed(func, name, tensors, kwargs)
+            return _assumed(func, name, args, kwargs)
         result = func(*args, **kwargs)
         if not (name in _NO_WORK or func.is_view or torch.Tag.inplace_view in func.tags or name == _READ):
             self._add(func, name, args, kwargs, _tensors(result))
@@ -133,16 +138,15 @@ def _reads_value(name: str, tensors: list[Tensor], kwargs: dict[str, Any]) -> bo
     return name == "copy_" and tensors[0].device.type == "cpu" and tensors[1].device.type != "cpu"
 
 
-def _assumed(func: Any, name: str, tensors: list[Tensor], kwargs: dict[str, Any]) -> Any:
+def _assumed(func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
     """What a host that waits for a value of a meta tensor gets: zeros, and all of the entries where it counts them."""
-    x = tensors[0]
+    x = args[0]
     if name == _READ:
         return torch.empty((), dtype=x.dtype).zero_().tolist()
-    if name == "nonzero":
-        return x.new_empty(x.numel(), x.ndim, dtype=torch.int64)
     if name == "_to_copy":
         return torch.zeros(x.shape, dtype=kwargs.get("dtype") or x.dtype)
-    raise NotImplementedError(f"{func} reads values of a meta tensor.")
+    with _config.patch(meta_nonzero_assume_all_nonzero=True):
+        return func(*args, **kwargs)
 
 
 def _moved(func: Any, name: str, args: Any, kwargs: Any, results: list[Tensor]) -> int:

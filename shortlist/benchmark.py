@@ -53,8 +53,11 @@ class Batch:
     k: float
 
     @classmethod
-    def draw(cls, rows: int, labels: int, k: float) -> Batch:
-        """Draw with a fixed seed; the true class and about ``k`` labels with it have the largest logits."""
+    def draw(cls, rows: int, labels: int, k: float, device: str | torch.device = "cpu") -> Batch:
+        """Draw with a fixed seed; the true class and about ``k`` labels with it have the largest logits.
+
+        The numbers are drawn on the CPU, so that they are the same on every device.
+        """
         generator = torch.Generator().manual_seed(0)
         size = min(max(1, round(k)), labels)
         lists = torch.randint(labels, (rows, size), generator=generator)
@@ -63,7 +66,8 @@ class Batch:
             values.scatter_(-1, lists, _MARGIN + torch.randn(rows, size, generator=generator))
         at = torch.arange(rows).repeat_interleave(size)
         sets = sparse_targets(at, lists.flatten(), rows, labels)
-        return cls(logits, proposals, lists[:, 0].contiguous(), sets, k)
+        tensors = (logits, proposals, lists[:, 0].contiguous(), sets)
+        return cls(*(tensor.to(device) for tensor in tensors), k)
 
     @staticmethod
     def bytes_needed(rows: int, labels: int, k: float, what: Sequence[str]) -> int:
@@ -128,8 +132,8 @@ def _loss_step(name: str, batch: Batch, heads: tuple[Tensor, ...], target: Tenso
 
     rows, labels = batch.shape
     counts = torch.bincount(batch.classes, minlength=labels)
-    loss = make_loss(name, Task(labels, counts, rows, batch.k))
-    outputs, numbers = heads[: loss.num_heads], torch.arange(rows)
+    loss = make_loss(name, Task(labels, counts, rows, batch.k)).to(target.device)
+    outputs, numbers = heads[: loss.num_heads], torch.arange(rows, device=target.device)
 
     def step() -> None:
         for leaf in (*heads, *loss.parameters()):
@@ -172,6 +176,7 @@ def run_benchmark(
     rows: int,
     labels: int,
     k: float,
+    device: str | torch.device = "cpu",
     what: Sequence[str] = WHAT,
     num_threads: int | None = None,
     turns: int = 10,
@@ -182,6 +187,7 @@ def run_benchmark(
     Args:
         rows, labels: size of a batch.
         k: size of a prediction set.
+        device: where the tensors are; steps on an accelerator end when their work is done.
         what: the groups to time, from `WHAT`.
         num_threads: torch's number of threads; unchanged by default.
         turns: how often to run each step.
@@ -196,10 +202,28 @@ def run_benchmark(
         ('topk', True)
     """
     with torch.random.fork_rng(devices=[]), threads(num_threads) as used:
-        batch = Batch.draw(rows, labels, k)
+        batch = Batch.draw(rows, labels, k, device)
         groups = [projections(batch)] if "projections" in what else []
         groups += losses(batch) if "losses" in what else []
         groups += [rules(batch)] if "rules" in what else []
         total = sum(len(group.steps) for group in groups) * (turns + 1)
         tell = None if progress is None else lambda name: progress(name, total)
-        return [(group, time_steps(group.steps, rounds=turns, progress=tell)) for group in groups], used
+        makers = [finished(group.steps, batch.logits.device) for group in groups]
+        found = [time_steps(steps, rounds=turns, progress=tell) for steps in makers]
+        return list(zip(groups, found, strict=True)), used
+
+
+def finished(makers: dict[str, Callable[[], Step]], device: torch.device) -> dict[str, Callable[[], Step]]:
+    """Steps that wait for the accelerator, which only queues the work of a call; on the CPU, the steps themselves."""
+    if device.type == "cpu":
+        return makers
+    wait = getattr(torch, device.type).synchronize
+
+    def waiting(step: Step) -> Step:
+        def both() -> None:
+            step()
+            wait()
+
+        return both
+
+    return {name: lambda make=make: waiting(make()) for name, make in makers.items()}

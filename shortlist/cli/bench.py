@@ -16,6 +16,7 @@ examples:
   shortlist bench
   shortlist bench --labels 1000 --rows 128 --k 3 --what losses
   shortlist bench --labels 100000 --rows 32 --threads 4 --json > speed.json
+  shortlist bench --device cuda; SHORTLIST_KERNELS=off shortlist bench --device cuda
 
 Times are medians of steps that take turns in one process, on random logits in which the true labels stand out. Ratios
 are relative to softmax for projections, to cross-entropy for single-class losses, to binary cross-entropy for losses of
@@ -41,6 +42,7 @@ def add_command(commands: Any) -> None:
         "--labels", metavar="N", type=whole_number(at_least=2), default=10_000, help="labels (default 10000)"
     )
     parser.add_argument("--k", metavar="K", type=float, default=5, help="size of a prediction set (default 5)")
+    parser.add_argument("--device", metavar="NAME", default="cpu", help="such as cpu, cuda or cuda:1 (default cpu)")
     parser.add_argument("--what", nargs="+", choices=_WHAT, default=_WHAT, metavar="WHAT", help=", ".join(_WHAT))
     parser.add_argument("--threads", metavar="N", type=positive, help="torch threads (default: unchanged)")
     parser.add_argument(
@@ -56,12 +58,15 @@ def run(options: argparse.Namespace) -> int:
     from shortlist.benchmark import run_benchmark
 
     what = [name for name in _WHAT if name in options.what]
-    _check_size(options, what)
+    device = _checked_device(options.device)
+    if device.type == "cpu":
+        _check_size(options, what)
     with progress_bar("timing", unit="turns") as bar:
         found, used = run_benchmark(
             rows=options.rows,
             labels=options.labels,
             k=options.k,
+            device=device,
             what=what,
             num_threads=options.threads,
             turns=options.repeat,
@@ -69,11 +74,26 @@ def run(options: argparse.Namespace) -> int:
         )
     results = {group.title: _times(group, timings) for group, timings in found}
     size = {"rows": options.rows, "labels": options.labels, "k": options.k, "threads": used, "repeat": options.repeat}
+    size |= {"device": str(device)}
     if options.json:
         print_json({**size, "torch": torch.__version__, "results": results})
     else:
         _print(size, [group for group, _ in found], results)
     return 0
+
+
+def _checked_device(name: str) -> Any:
+    """The device of this name, if it is here."""
+    import torch
+
+    try:
+        device = torch.device(name)
+        if device.type == "meta":
+            raise RuntimeError
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # unknown, not built into torch, not there
+        raise InputError(f"--device must be a device of this machine; torch finds no {name!r}.") from error
+    return device
 
 
 def _check_size(options: argparse.Namespace, what: list[str]) -> None:
@@ -105,7 +125,8 @@ def _times(group: Any, timings: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _print(size: dict[str, Any], groups: list[Any], results: dict[str, dict[str, dict[str, Any]]]) -> None:
     screen, threads = console(), format_count(size["threads"], "thread")
-    head = f"{size['rows']:,} rows × {size['labels']:,} labels, k = {size['k']:g}, float32, {threads}"
+    where = threads if size["device"] == "cpu" else size["device"]
+    head = f"{size['rows']:,} rows × {size['labels']:,} labels, k = {size['k']:g}, float32, {where}"
     screen.print(text(head, "bold green"))
     for group in groups:
         times = table(title=group.title, title_justify="left")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import inspect
 import os
 from abc import ABC, abstractmethod
@@ -178,6 +179,9 @@ class SetRule(nn.Module, ABC):
             One set per row, best label first.
         """
         self._check_fitted()
+        if any(buffer.device.type != "cpu" for buffer in self.buffers()):
+            # Blocks of scores are compared on the CPU, wherever the module that this rule belongs to has moved it.
+            return copy.deepcopy(self).to("cpu").predict(scores, names=names, generator=generator, draw=draw)
         self._check_reading(scores, bool(self.from_logits))
         if draw is not None and generator is not None:
             raise ValueError("`generator` must be None if `draw` is given, which has its own.")

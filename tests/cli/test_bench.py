@@ -43,6 +43,17 @@ def test_every_loss_and_rule_has_a_time_and_a_ratio(capsys):
         assert group[baseline]["ratio"] == 1
 
 
+@pytest.mark.parametrize("name", ["cuda:77", "graphics", "meta"])
+def test_a_device_that_is_not_there_is_refused_in_one_sentence(name, capsys):
+    code, out, err = run(capsys, *SMALL, "--device", name)
+    assert (code, out) == (2, "")
+    assert f"--device must be a device of this machine; torch finds no '{name}'." in err
+
+
+def test_the_device_is_part_of_the_result(capsys):
+    assert results(capsys, "--what", "projections")["device"] == "cpu"
+
+
 def test_only_what_is_asked_for_is_measured(capsys):
     assert list(results(capsys, "--what", "rules", "projections")["results"]) == [
         "projections, forward and backward",

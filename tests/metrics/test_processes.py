@@ -12,6 +12,8 @@ from shortlist.metrics import sampler_mask
 from tests.contracts_metrics import METRICS, draw, flat
 from tests.process_group import on_processes
 
+pytestmark = pytest.mark.cpu_only
+
 ROWS = 12
 SHARES = {1: [[12]], 2: [[7, 5], [0, 12]], 3: [[5, 0, 7], [4, 4, 4]], 4: [[1, 0, 11, 0], [0, 2, 3, 7]]}
 """How many of the rows each process gets, for each number of processes."""

@@ -20,6 +20,7 @@ CASES = [pytest.param(case, id=str(case), marks=[pytest.mark.slow] * (str(case) 
 
 # The exporter uses what torch and its own dependencies deprecate.
 pytestmark = [
+    pytest.mark.cpu_only,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning"),

@@ -129,7 +129,7 @@ def test_the_order_statistic_is_exact_beyond_two_to_the_24():
     """20 million scores, most of which a float32 index cannot count."""
     rows, labels = 20_000, 1000
     scores = torch.rand(rows, labels, generator=seeded(10), dtype=torch.float64)
-    flat = scores.numpy().ravel()
+    flat = scores.cpu().numpy().ravel()
     for k in (1.00005, 3):
         m = math.floor(Fraction(str(k)) * rows)
         low, high = np.partition(flat, (flat.size - m - 1, flat.size - m))[flat.size - m - 1 : flat.size - m + 1]

@@ -173,3 +173,11 @@ def test_top_k_of_wide_ties_is_the_first_labels(labels):
     assert rule(scores)[:, :k].all()
     assert rule(scores).sum() == 3 * k
     assert rule.predict(scores).labels.tolist() == 3 * list(range(k))
+
+
+@each_rule
+def test_a_rule_that_moved_to_a_device_predicts_the_same_sets(rule: Rule, device):
+    fitted, logits = rule.fitted(), rule.data(30, seed=3)[0]
+    expected = fitted.predict(logits, generator=torch.Generator("cpu").manual_seed(0)).to_mask()
+    found = fitted.to(device).predict(logits.to(device), generator=torch.Generator("cpu").manual_seed(0)).to_mask()
+    assert torch.equal(found, expected)

@@ -9,6 +9,8 @@ from sklearn import metrics as sklearn_metrics
 
 from shortlist import functional as F
 
+pytestmark = pytest.mark.cpu_only
+
 many = settings(derandomize=True, deadline=None, max_examples=60)
 shapes = {"rows": st.integers(1, 12), "n": st.integers(2, 6), "seed": st.integers(0, 10**6)}
 
