@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shortlist.label_axis.processes import ProcessShards, all_max, all_sum
 from shortlist.sets.rule import Draw, SetRule
-from shortlist.sets.scores import Link, Scores, Selection
+from shortlist.sets.scores import Block, Link, Scores, Selection
 from shortlist.tensors import as_written, check_number
 
 # If the number of rows is unknown, keep this multiple of the number of labels wanted so far.
@@ -90,7 +90,8 @@ class AverageK(SetRule):
         if self._largest.is_sharded != (scores.shards is not None):
             raise ValueError("`scores` must be sharded over processes in all batches or in none.")
 
-    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
+    def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
+        values = block.values
         if self._seen == 0:
             self._dtype = values.dtype
         self._seen += len(values)
@@ -129,7 +130,8 @@ class AverageK(SetRule):
         self.tie_taken.fill_(taken)
         self.tie_count.fill_(count)
 
-    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
+    def _select(self, block: Block, draw: Draw | None) -> Tensor:
+        values = block.values
         threshold = self.threshold.to(values.dtype)
         labels = torch.arange(values.shape[-1], device=values.device)
         tied = values == threshold

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shortlist.sets.rule import Draw, SetRule, check_alpha, read_classes
-from shortlist.sets.scores import Link, Selection
+from shortlist.sets.scores import Block, Link, Selection
 from shortlist.tensors import as_written
 
 # Quantiles of the true-label scores by which classes are clustered.
@@ -75,8 +75,8 @@ class AverageError(ConformalRule):
     def __init__(self, alpha: float, *, link: Link = "softmax", min_size: int = 0) -> None:
         super().__init__(alpha, link=link, min_size=min_size)
 
-    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
-        return (values.gather(1, labels[:, None])[:, 0],)
+    def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
+        return (block.values.gather(1, labels[:, None])[:, 0],)
 
     def _kept(self, found: Selection, draw: Draw) -> Tensor:
         return kept_with_ties(found.values, self.threshold.to(found.values.dtype), self.tie_share, draw)
@@ -140,8 +140,8 @@ class ClassConditional(SetRule):
     def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
         return read_classes(labels, rows, self.num_labels)
 
-    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
-        return values.gather(1, labels[:, None])[:, 0], labels
+    def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
+        return block.values.gather(1, labels[:, None])[:, 0], labels
 
     def _settle(self, *observed: Tensor) -> dict[str, Any]:
         true, classes = observed

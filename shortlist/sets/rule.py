@@ -18,7 +18,7 @@ from shortlist.errors import InputError
 from shortlist.labels import Labels, list_labels
 from shortlist.sets.prediction_sets import PredictionSets, collect_sets
 from shortlist.sets.rule_file import RuleDocument, read_rule, write_rule
-from shortlist.sets.scores import BLOCK, Link, Scores, Selection, apply_link, select_where, top_mask
+from shortlist.sets.scores import BLOCK, Block, Link, Scores, Selection, apply_link, select_where, top_mask
 from shortlist.targets import to_class_indices
 from shortlist.tensors import check_number, is_dtensor
 
@@ -139,7 +139,7 @@ class SetRule(nn.Module, ABC):
         self._begin_batch(source)
         start = 0
         for block in source.blocks(self._link_used):
-            stop = start + len(block)
+            stop = start + len(block.values)
             self._observed.append(self._observe(block, None if read is None else read[start:stop]))
             start = stop
         self._rows += len(source)
@@ -184,7 +184,9 @@ class SetRule(nn.Module, ABC):
         draw = Draw(generator) if draw is None else draw
         source = self._read_scores(scores)
         self._check_values(source)
-        blocks = ((self._select_all(block, source, draw), len(block)) for block in source.blocks(self._link_used))
+        blocks = (
+            (self._select_all(block, source, draw), len(block.values)) for block in source.blocks(self._link_used)
+        )
         return collect_sets(blocks, scores.shape[-1], most=BLOCK, names=names)
 
     def forward(self, scores: Tensor) -> Tensor:
@@ -193,9 +195,10 @@ class SetRule(nn.Module, ABC):
         self._check_width(scores)
         if is_dtensor(scores):
             source = self._read_scores(scores)
-            return source.local_mask(self._select_local(source.values(self._link_used), source, Draw()))
-        values = apply_link(scores.reshape(-1, scores.shape[-1]), self._link_used)
-        mask = self._select(values, None)
+            return source.local_mask(self._select_local(source.whole(self._link_used), source, Draw()))
+        rows = scores.reshape(-1, scores.shape[-1])
+        values = apply_link(rows, self._link_used)
+        mask = self._select(Block(values, rows), None)
         if self.min_size > 0:
             mask = mask | (top_mask(values, min(self.min_size, values.shape[-1])) & (values > -torch.inf))
         return mask.reshape(scores.shape)
@@ -222,40 +225,41 @@ class SetRule(nn.Module, ABC):
         """Prepare for the blocks of a batch."""
 
     @abstractmethod
-    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
+    def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
         """What fitting needs from these rows, given their scores and the result of `_read_labels`."""
 
     @abstractmethod
     def _settle(self, *observed: Tensor) -> dict[str, Any]:
         """Set the buffers from the concatenated results of `_observe`; return the constraint and the value achieved."""
 
-    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
+    def _select(self, block: Block, draw: Draw | None) -> Tensor:
         """Mask of the selected labels, before ``min_size``; deterministic without ``draw``."""
         if self.threshold_name is None:
             raise NotImplementedError
+        values = block.values
         return (values >= self.get_buffer(self.threshold_name).to(values.dtype)) & (values > -torch.inf)
 
     def _kept(self, found: Selection, draw: Draw) -> Tensor | None:
         """Mask of the labels to keep among those that reach the threshold, row by row; None for all."""
         return None
 
-    def _select_local(self, values: Tensor, scores: Scores, draw: Draw) -> Selection:
+    def _select_local(self, block: Block, scores: Scores, draw: Draw) -> Selection:
         """The local labels in the sets of a block, as selected by `_select`; faster if there is a threshold."""
         if self.threshold_name is None:
-            found = select_where(self._select(values, draw), values)
+            found = select_where(self._select(block, draw), block.values)
         else:
-            found = scores.select_local(values, self.get_buffer(self.threshold_name))
+            found = scores.select_local(block.values, self.get_buffer(self.threshold_name))
             kept = self._kept(found, draw)
             found = found if kept is None else found.where(kept)
         if self.min_size == 0:
             return found
         n = scores.shape[-1]
-        return found.union(scores.only_local(scores.top(values, min(self.min_size, n))), n)
+        return found.union(scores.only_local(scores.top(block.values, min(self.min_size, n))), n)
 
-    def _select_all(self, values: Tensor, scores: Scores, draw: Draw) -> Selection:
+    def _select_all(self, block: Block, scores: Scores, draw: Draw) -> Selection:
         """The labels of all processes in the sets of a block."""
         before = draw.seen
-        found, ties = scores.gather(self._select_local(values, scores, draw), draw.seen - before)
+        found, ties = scores.gather(self._select_local(block, scores, draw), draw.seen - before)
         draw.seen = before + ties
         return found
 

@@ -24,6 +24,19 @@ BLOCK = 1 << 18
 """Block size in entries for transforming and comparing scores; a block fits into the cache."""
 
 
+class Block(NamedTuple):
+    """A block of rows, with the labels that this process holds.
+
+    Attributes:
+        values: ``(rows, labels)``, the scores after the link, by which labels are compared.
+        scores: ``(rows, labels)``, as they came. Rounding of the link depends on the batch, the device and the
+            runtime; these do not.
+    """
+
+    values: Tensor
+    scores: Tensor
+
+
 class Selection(NamedTuple):
     """Selected labels of a block of rows, each at most once.
 
@@ -165,20 +178,20 @@ class Scores:
         for start in range(0, len(self), step):
             yield start, self.local[start : start + step]
 
-    def blocks(self, link: Link | None) -> Iterator[Tensor]:
-        """The scores after the link, in blocks on the CPU, so that there is never a copy of all scores."""
+    def blocks(self, link: Link | None) -> Iterator[Block]:
+        """The scores before and after the link, in blocks on the CPU, so that there is never a copy of all scores."""
         for _, block in self._row_blocks():
             if self.shards is None:
                 work = solvable(block.cpu())
-                yield apply_link(work, link, all_present=float(work.amin()) > -torch.inf)
+                yield Block(apply_link(work, link, all_present=float(work.amin()) > -torch.inf), work)
             else:
-                yield self._sharded_values(block, link, self.shards).cpu()
+                yield Block(self._sharded_values(block, link, self.shards).cpu(), block)
 
-    def values(self, link: Link | None) -> Tensor:
-        """The scores after the link, all rows at once."""
+    def whole(self, link: Link | None) -> Block:
+        """All rows as one block."""
         if self.shards is None:
-            return apply_link(self.local, link)
-        return self._sharded_values(self.local, link, self.shards).cpu()
+            return Block(apply_link(self.local, link), self.local)
+        return Block(self._sharded_values(self.local, link, self.shards).cpu(), self.local)
 
     def _sharded_values(self, block: Tensor, link: Link | None, shards: ProcessShards) -> Tensor:
         if link != "softmax":
