@@ -159,9 +159,13 @@ class Labels:
         return torch.bincount(self.pairs()[0], minlength=self.num_rows)
 
     def index_lists(self) -> Tensor:
-        """The labels of each row of a list in the order of its rows, padded with -1: ``(*rows, most labels)``."""
+        """The labels of each row of a list in the order of its rows, padded with -1: ``(*rows, most labels)``.
+
+        One column more if a row has all labels: a table with n columns could be a multi-hot.
+        """
         (rows, labels), counts = self.pairs(), self.counts
         width = int(counts.max()) if len(counts) else 0
+        width += width == self.num_labels > 0
         slots = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
         lists = rows.new_full((len(counts), width), -1)
         lists[rows, slots] = labels
