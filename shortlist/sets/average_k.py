@@ -92,8 +92,6 @@ class AverageK(SetRule):
 
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
         values = block.values
-        if self._seen == 0:
-            self._dtype = values.dtype
         self._seen += len(values)
         total = self._expected or self.rows
         keep = self.wanted(total) + 1 if total else _RESERVE * self.wanted(self._seen) + 1024
@@ -120,7 +118,7 @@ class AverageK(SetRule):
                 "total number of rows."
             )
         if cut.inside == cut.tied and cut.below < cut.value:
-            self._set(_midpoint(cut, self._dtype), self.num_labels or 0, 0, 1)
+            self._set(_midpoint(cut, self.precision or torch.float64), self.num_labels or 0, 0, 1)
         else:
             self._set(cut.value, *cut.quota)
 

@@ -18,7 +18,17 @@ from shortlist.errors import InputError
 from shortlist.labels import Labels, list_labels
 from shortlist.sets.prediction_sets import PredictionSets, collect_sets
 from shortlist.sets.rule_file import RuleDocument, read_rule, write_rule
-from shortlist.sets.scores import BLOCK, Block, Link, Scores, Selection, apply_link, select_where, top_mask
+from shortlist.sets.scores import (
+    BLOCK,
+    Block,
+    Link,
+    Scores,
+    Selection,
+    apply_link,
+    in_precision,
+    select_where,
+    top_mask,
+)
 from shortlist.targets import to_class_indices
 from shortlist.tensors import check_number, is_dtensor
 
@@ -75,6 +85,9 @@ class Draw:
 class SetRule(nn.Module, ABC):
     """A rule that turns scores into label sets; a module whose buffers hold the fitted values.
 
+    Scores are compared in the precision in which the rule was fitted, float64 or float32, so the dtype of equal scores
+    does not change the answer.
+
     Args:
         link: how logits become scores, ``"softmax"`` (one true label) or ``"sigmoid"`` (any number of them). Used only
             if the rule is fitted with ``from_logits=True``.
@@ -100,6 +113,7 @@ class SetRule(nn.Module, ABC):
     def reset(self) -> None:
         """Return to the unfitted state."""
         self.from_logits: bool | None = None
+        self.precision: torch.dtype | None = None
         self.num_labels: int | None = None
         self.fitted = False
         self.evidence: dict[str, Any] = {}
@@ -196,7 +210,7 @@ class SetRule(nn.Module, ABC):
         if is_dtensor(scores):
             source = self._read_scores(scores)
             return source.local_mask(self._select_local(source.whole(self._link_used), source, Draw()))
-        rows = scores.reshape(-1, scores.shape[-1])
+        rows = in_precision(scores.reshape(-1, scores.shape[-1]), self.precision)
         values = apply_link(rows, self._link_used)
         mask = self._select(Block(values, rows), None)
         if self.min_size > 0:
@@ -208,7 +222,10 @@ class SetRule(nn.Module, ABC):
         self._check_fitted()
         kind, from_logits, num_labels = type(self).__name__, bool(self.from_logits), self.num_labels or 0
         buffers = dict(self.named_buffers())
-        write_rule(path, RuleDocument(kind, self._arguments(), from_logits, num_labels, buffers, self.evidence))
+        write_rule(
+            path,
+            RuleDocument(kind, self._arguments(), from_logits, num_labels, buffers, self.evidence, self.precision),
+        )
 
     def options(self) -> dict[str, Any]:
         """The constructor's arguments other than ``link`` and ``min_size``."""
@@ -274,7 +291,7 @@ class SetRule(nn.Module, ABC):
                 f"`scores` must be a plain tensor for {type(self).__name__}; of the set rules, only {able} take scores "
                 "whose labels are sharded over processes."
             )
-        return Scores(scores)
+        return Scores(scores, self.precision)
 
     @property
     def _link_used(self) -> Link | None:
@@ -283,7 +300,7 @@ class SetRule(nn.Module, ABC):
 
     def get_extra_state(self) -> dict[str, Any]:
         """Fitted state other than the buffers."""
-        names = ("from_logits", "num_labels", "fitted", "evidence")
+        names = ("from_logits", "precision", "num_labels", "fitted", "evidence")
         return {name: getattr(self, name) for name in names}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -321,6 +338,7 @@ class SetRule(nn.Module, ABC):
         if self.from_logits is None:
             self._check_labels_count(scores.shape[1])
             self.from_logits, self.num_labels = from_logits, scores.shape[1]
+            self.precision = torch.float64 if scores.dtype == torch.float64 else torch.float32
         if from_logits != self.from_logits:
             raise ValueError(f"`from_logits` must be {self.from_logits} as before; got {from_logits}.")
         self._check_width(scores)
@@ -369,6 +387,7 @@ def load_rule(path: str | Path) -> SetRule:
     except (ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
     rule.from_logits, rule.num_labels = document.from_logits, document.num_labels
+    rule.precision = document.precision
     rule.evidence, rule.fitted = document.evidence, True
     return rule
 

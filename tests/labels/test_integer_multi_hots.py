@@ -57,6 +57,7 @@ def test_mapped_losses_refuse_them():
         vmap(F.bce)(logits, table(4, N))
 
 
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by torch, while tracing
 @pytest.mark.parametrize("transform", [vmap, lambda f: whole_graph(f, backend="aot_eager")], ids=["vmap", "compile"])
 def test_the_conversion_works_inside_of_transforms(transform):
     logits, wide = torch.randn(4, N, generator=torch.Generator().manual_seed(0)).requires_grad_(), table(4, N)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shortlist.sets import SetRule, load_rule
+from shortlist.sets import AverageK, SetRule, load_rule
 from tests.nn.test_onnx import export
 from tests.nn.test_onnx import pytestmark as exporter_warnings
 from tests.sets.rules import LABELS, RULES, WITH_ALPHA, Rule
@@ -82,9 +82,27 @@ def test_every_form_of_a_rule_agrees_on_a_hundred_thousand_rows(wants, from_logi
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
-def test_scores_in_another_dtype_that_are_equal_give_equal_sets(rule: Rule):
-    """The randomness of a row comes from its scores, not from how they are stored."""
-    fitted, logits = rule.fitted(rows=1000), rule.data(1000, seed=2)[0].half()
-    reference = fitted(logits)
-    for dtype in (torch.float32, torch.float64):
-        assert (fitted(logits.to(dtype)) != reference).float().mean() < 1e-3
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_scores_in_another_dtype_that_are_equal_give_equal_sets(rule: Rule, dtype, tmp_path):
+    """A rule is applied in the precision in which it was fitted, also after it is loaded."""
+    logits, labels = rule.data(2000, seed=2)
+    fitted = rule.make().fit(logits.to(dtype), labels, from_logits=True)
+    fitted.save(tmp_path / "rule.json")
+    copy = rule.make()
+    copy.load_state_dict(fitted.state_dict())
+    for form in (fitted, load_rule(tmp_path / "rule.json"), copy):
+        for wider in (torch.float32, torch.float64):
+            equal = logits.to(dtype).to(wider)
+            assert torch.equal(form(equal), fitted(logits.to(dtype)))
+            sets = form.predict(equal, generator=seeded(0))
+            assert torch.equal(sets.to_mask(), fitted.predict(logits.to(dtype), generator=seeded(0)).to_mask())
+    if rule.name == "average-k":
+        assert fitted.predict(logits.to(dtype).double()).sizes.sum() == 4600
+
+
+def test_a_rule_fitted_in_float64_reads_rounded_scores_exactly():
+    """Rounding the threshold to float32 would put a label on the other side."""
+    scores = torch.tensor([[0.1, 0.9]], dtype=torch.float64)
+    rule = AverageK(1).fit(scores, from_logits=False)
+    rule.threshold.fill_(0.1 + 1e-9)
+    assert rule(torch.tensor([[0.1, 0.9]])).tolist() == [[float(torch.tensor(0.1)) >= 0.1 + 1e-9, True]]

@@ -109,7 +109,8 @@ def rml(
     positive = weighted((1 - own).clamp(0, top) * data.labels.members, data.labels, data.weight)
     binary = ramps.sum(-1).reshape(data.row_shape) + data.row_sums(positive)
     rank, hinge = pairs.hinge(1.0)
-    ranking = pairs.total(rank, hinge - pairs.hinge(floor)[1])
+    # For a positive at -inf, whose hinges are infinite, every ramp is at its top.
+    ranking = pairs.total(rank, torch.where(pairs.own > -math.inf, hinge - pairs.hinge(floor)[1], rank * top))
     return reduce_rows(ranking + balance * binary, reduction)
 
 
@@ -138,13 +139,18 @@ class _Pairs(NamedTuple):
         wanted = threshold.detach().contiguous()
         if self.labels.is_dense:
             rank = torch.searchsorted(self.keys, wanted)
-            return rank, rank * threshold + self.sums.gather(-1, rank)
+            return rank, self._excess(rank, threshold) + self.sums.gather(-1, rank)
         (rows, _), width = self.labels.pairs(), self.labels.width
         if width is None:
             rank = count_below(self.keys, rows, wanted)
         else:
             rank = torch.searchsorted(self.keys, wanted.view(len(self.keys), width)).reshape(-1)
-        return rank, rank * threshold + self.sums.reshape(-1)[rows * self.sums.shape[-1] + rank]
+        return rank, self._excess(rank, threshold) + self.sums.reshape(-1)[rows * self.sums.shape[-1] + rank]
+
+    @staticmethod
+    def _excess(rank: Tensor, threshold: Tensor) -> Tensor:
+        """``rank * threshold``; 0 if no negative violates the margin, even that of a positive at -inf."""
+        return torch.where(rank > 0, rank * threshold, 0)
 
     def total(self, rank: Tensor, terms: Tensor) -> Tensor:
         """The sum of the positives' ``terms`` over each row, weighted by 1 + 1/2 + ... + 1/rank, ``(*rows,)``."""
