@@ -84,6 +84,14 @@ class AverageK(SetRule):
         self._largest: LargestScores | None = None
         self._seen = 0
 
+    def _check_buffers(self, num_labels: int) -> None:
+        label, taken, count = int(self.tie_label), int(self.tie_taken), int(self.tie_count)
+        if not (0 <= label <= num_labels and 0 <= taken <= count and count >= 1):
+            raise ValueError(
+                f"of `tie_count` tied rows, at least 1, `tie_taken` must be taken, for a label up to {num_labels}; got "
+                f"{count}, {taken} and {label}"
+            )
+
     def _begin_batch(self, scores: Scores) -> None:
         if self._largest is None:
             self._largest = LargestScores(scores.local.shape[-1], scores.shards, scores.local.device)

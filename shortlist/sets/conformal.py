@@ -32,6 +32,9 @@ class ConformalRule(SetRule):
         self.register_buffer("threshold", torch.tensor(-torch.inf, dtype=torch.float64))
         self.register_buffer("tie_share", torch.tensor(1.0, dtype=torch.float64))
 
+    def _check_buffers(self, num_labels: int) -> None:
+        check_shares("tie_share", self.tie_share)
+
     def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
         return read_classes(labels, rows, self.num_labels)
 
@@ -137,6 +140,9 @@ class ClassConditional(SetRule):
         # The group of each class; -1 for rare classes, which share a threshold.
         self.register_buffer("groups", torch.zeros(0, dtype=torch.int64))
 
+    def _check_buffers(self, num_labels: int) -> None:
+        check_shares("tie_shares", self.tie_shares)
+
     def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
         return read_classes(labels, rows, self.num_labels)
 
@@ -220,6 +226,12 @@ def kept_with_ties(values: Tensor, threshold: Tensor, share: Tensor, draw: Draw)
     if len(tied):
         kept[tied] = draw.uniform((len(tied),)) < (share[tied] if share.ndim else share)
     return kept
+
+
+def check_shares(name: str, shares: Tensor) -> None:
+    """Raise unless all are probabilities."""
+    if not ((shares >= 0) & (shares <= 1)).all():
+        raise ValueError(f"`{name}` must lie in [0, 1]")
 
 
 def _smallest_sample(alpha: float) -> int:

@@ -61,8 +61,8 @@ class PointwiseError(ConformalRule):
     ) -> None:
         self.randomized = bool(randomized)
         self.penalty = check_number("penalty", penalty, at_least=0.0)
-        if not isinstance(free, Integral) or free < 0:
-            raise ValueError(f"`free` must be an integer, at least 0; got {free!r}.")
+        if not isinstance(free, Integral) or not 0 <= free < _PRIME:
+            raise ValueError(f"`free` must be an integer, at least 0 and below 2**31 - 1; got {free!r}.")
         self.free = int(free)
         super().__init__(alpha, link=link, min_size=min_size)
 

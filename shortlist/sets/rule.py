@@ -238,6 +238,9 @@ class SetRule(nn.Module, ABC):
     def _clear(self) -> None:
         """Create the buffers of the unfitted rule."""
 
+    def _check_buffers(self, num_labels: int) -> None:
+        """Raise ValueError for buffers from a file that no fit could have set."""
+
     def _begin_batch(self, scores: Scores) -> None:
         """Prepare for the blocks of a batch."""
 
@@ -383,8 +386,13 @@ def load_rule(path: str | Path) -> SetRule:
         if document.num_labels < max(1, rule.min_size):
             raise ValueError(f"`num_labels` is {document.num_labels}")
         for name, buffer in document.buffers.items():
+            unfitted = rule.get_buffer(name)
+            if (buffer.dtype, buffer.ndim) != (unfitted.dtype, unfitted.ndim):
+                raise ValueError(f"`{name}` must be {unfitted.dtype} of {unfitted.ndim} dimensions")
             setattr(rule, name, buffer)
-    except (ValueError, TypeError, RuntimeError) as error:
+        rule._check_labels_count(document.num_labels)
+        rule._check_buffers(document.num_labels)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
     rule.from_logits, rule.num_labels = document.from_logits, document.num_labels
     rule.precision = document.precision

@@ -66,7 +66,7 @@ def read_rule(path: str | Path) -> RuleDocument:
     content = read_document(path, kind=_FORMAT, version=_VERSION)
     try:
         return _decode(content)
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
         raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
 
 
@@ -76,6 +76,8 @@ def _decode(content: dict[str, Any]) -> RuleDocument:
         raise TypeError("`from_logits` must be true or false and `num_labels` an integer")
     buffers = {name: _decode_buffer(value) for name, value in content["fitted"].items()}
     for name, buffer in buffers.items():
+        if buffer.isnan().any():
+            raise ValueError(f"`{name}` must not be NaN, which no score reaches")
         if buffer.ndim and buffer.shape != (num_labels,):
             raise ValueError(f"`{name}` has shape {tuple(buffer.shape)} for {num_labels} labels")
     options, evidence = dict(content["options"]), dict(content["evidence"])

@@ -150,7 +150,7 @@ class _Pairs(NamedTuple):
     @staticmethod
     def _excess(rank: Tensor, threshold: Tensor) -> Tensor:
         """``rank * threshold``; 0 if no negative violates the margin, even that of a positive at -inf."""
-        return torch.where(rank > 0, rank * threshold, 0)
+        return torch.where((rank > 0) | (threshold != math.inf), rank * threshold, 0)
 
     def total(self, rank: Tensor, terms: Tensor) -> Tensor:
         """The sum of the positives' ``terms`` over each row, weighted by 1 + 1/2 + ... + 1/rank, ``(*rows,)``."""
