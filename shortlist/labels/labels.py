@@ -244,7 +244,8 @@ class Labels:
         The second is None if every row has a class. Two positives in a row raise if reading values needs no
         synchronization; otherwise the second value of that row is NaN.
         """
-        if self.slots not in (None, 1):
+        # With one label, lists have a column of padding: of width 1 they could be a multi-hot.
+        if self.slots not in (None, 1) and self.num_labels > 1:
             raise ValueError(
                 f"`{self.name}` must name one class per row; got index lists with room for {self.slots}. "
                 "Losses for several positives are `lml_nll`, `two_way`, `bce` and others."

@@ -43,6 +43,13 @@ def test_two_labels_are_refused_too_and_the_conversions_are_the_two_meanings():
     assert F.bce(logits, from_indices(wide, 2)) == F.bce(logits, torch.ones(2, 2))
 
 
+@pytest.mark.parametrize("kernels", ["on", "device"])
+def test_lists_of_the_only_class_there_is_are_classes(kernels, monkeypatch):
+    monkeypatch.setenv("SHORTLIST_KERNELS", kernels)
+    logits, lists = torch.randn(3, 1), from_indices(torch.tensor([[0], [-1], [0]]), 1)
+    assert F.cross_entropy(logits, lists, reduction="none").tolist() == [0.0, 0.0, 0.0]
+
+
 def test_compiled_losses_refuse_them():
     logits = torch.randn(4, N, generator=torch.Generator().manual_seed(0))
     torch.compiler.reset()
