@@ -66,8 +66,8 @@ class Batch:
             values.scatter_(-1, lists, _MARGIN + torch.randn(rows, size, generator=generator))
         at = torch.arange(rows).repeat_interleave(size)
         sets = sparse_targets(at, lists.flatten(), rows, labels)
-        tensors = (logits, proposals, lists[:, 0].contiguous(), sets)
-        return cls(*(tensor.to(device) for tensor in tensors), k)
+        classes = lists[:, 0].contiguous()
+        return cls(logits.to(device), proposals.to(device), classes.to(device), sets.to(device), k)
 
     @staticmethod
     def bytes_needed(rows: int, labels: int, k: float, what: Sequence[str]) -> int:

@@ -106,8 +106,9 @@ def read_document(path: str | Path, *, kind: str, version: int) -> dict[str, Any
     """
     try:
         content: Any = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else reason
         raise InputError(f"`{path}` cannot be read: {reason}.") from error
     if not isinstance(content, dict) or content.get("format") != kind:
         raise InputError(f"`{path}` is not a {kind}.")

@@ -195,8 +195,6 @@ class AuditReport:
             "bias": _encode_array(system.bias),
             "dft": system.dft,
             "names": self.names,
-            "survives": self.survives,
-            "counts": self.counts(),
             "sets": [
                 {"labels": labels.tolist(), **encode_decision(decision)}
                 for labels, decision in zip(self.label_sets, self.decisions, strict=True)
@@ -215,7 +213,7 @@ class AuditReport:
         content = read_document(path, kind=_FORMAT, version=_VERSION)
         try:
             return cls._decode(content)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
 
     @classmethod
@@ -230,9 +228,9 @@ class AuditReport:
             raise ValueError(f"there are {len(names)} names for {len(weight)} labels")
         sets = [_labels(entry["labels"], len(weight)) for entry in content["sets"]]
         decisions = [decode_decision(entry) for entry in content["sets"]]
-        survives = {str(name): float(share) for name, share in content["survives"].items()}
         system = System(weight, bias, content["mode"], content["dft"])
-        return cls(system, sets, decisions, names, survives)
+        # Shares and counts follow from the sets and their certificates, so the file does not state them.
+        return cls(system, sets, decisions, names, measure_survival(system, sets, decisions))
 
 
 def _labels(values: Sequence[int], num_labels: int) -> Indices:
@@ -274,7 +272,9 @@ def measure_survival(system: System, sets: list[Indices], decisions: list[Decisi
     witnesses = [
         (labels, decision.certificate.vector)
         for labels, decision in zip(sets, decisions, strict=True)
-        if isinstance(decision.certificate, Witness)
+        if decision.verdict == "argmaxable"
+        and isinstance(decision.certificate, Witness)
+        and decision.certificate.vector.shape == (system.features.shape[1],)
     ]
     total = sum(decision.verdict == "argmaxable" for decision in decisions)
     if total == 0:

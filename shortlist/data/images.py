@@ -227,7 +227,14 @@ class ImageArray:
         return [Digest(image.tobytes()).bytes() for image in self.batch(rows).numpy()]
 
 
+def _refuse_pipe(path: Path) -> None:
+    """Raise for a pipe, a device or a folder, whatever it is called: reading a pipe would wait forever."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"`{path}` must be a file to be read as an image.")
+
+
 def _content(path: Path) -> bytes:
+    _refuse_pipe(path)
     try:
         return path.read_bytes()
     except OSError as error:
@@ -244,6 +251,7 @@ def _length(path: Path) -> int:
 def _decode(path: Path, size: int | tuple[int, int] | None) -> np.ndarray:
     """Pixels of an image file, uint8 ``(H, W, 3)``."""
     pillow = require("PIL.Image", extra="data")
+    _refuse_pipe(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # About odd metadata, which does not affect the pixels.

@@ -150,6 +150,10 @@ def _raise_cap(x: Tensor, k: Tensor, temperature: float, p: Tensor) -> np.ndarra
         if settled.all():
             break
         scale, capped = np.where(settled, scale, scale * (wanted - count) / free), count
+    # If k takes every label, all are 1 exactly; a sum of rounded numbers would leave some just below, with a gradient.
+    whole = (wanted > 1) & (wanted == np.rint(wanted))
+    if whole.any():
+        settled &= ~whole | (wanted < _column(torch.count_nonzero(e, dim=-1).unsqueeze(-1)))
     # Far above 1 the scale would bring back exponentials that have underflowed.
     return settled & (scale < torch.finfo(x.dtype).max ** 0.2)
 

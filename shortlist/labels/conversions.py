@@ -10,6 +10,60 @@ from torch import Tensor
 
 from shortlist.labels.labels import Labels
 from shortlist.labels.reading import TargetForm, list_labels, read_labels, stored_entries, target_form
+from shortlist.tensors import holds
+
+
+def from_multi_hot(target: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Say that a table of any dtype is a multi-hot, such as the int64 ones of scikit-learn and Hugging Face.
+
+    Int64 tables are index lists otherwise, and refused if they are as wide as the labels.
+
+    Args:
+        target: ``(*rows, n)``: 1 for present, 0 for absent, negative for unknown; checked where reading values needs no
+            synchronization.
+        dtype: floating, or bool if no label is unknown.
+
+    Returns:
+        The same multi-hot in ``dtype``.
+
+    Example:
+        >>> from_multi_hot(torch.tensor([[1, 0, 1], [0, 1, 0]]))
+        tensor([[1., 0., 1.],
+                [0., 1., 0.]])
+    """
+    if dtype != torch.bool and not dtype.is_floating_point:
+        raise TypeError(f"`dtype` must be bool or floating; got {dtype}.")
+    if target.dtype != torch.bool:
+        wrong = target > 1 if dtype != torch.bool else (target != 0) & (target != 1)
+        if holds(wrong.any()):
+            rule = "be 0, 1 or, for unknown, negative" if dtype != torch.bool else "be 0 or 1 to become bool"
+            raise ValueError(f"`target` must {rule}; got {target[wrong][0].item()}.")
+    return target.to(dtype)
+
+
+def from_indices(indices: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor:
+    """Say that integers are class indices or index lists, even if they are as wide as a multi-hot.
+
+    Args:
+        indices: ``(*rows,)`` or ``(*rows, m)``, integers; -1, only trailing, pads lists.
+        num_labels: n.
+        row_dims: as in `target_form`.
+
+    Returns:
+        int64; lists of n columns get one more of padding, since n columns may also be a multi-hot.
+
+    Example:
+        >>> from_indices(torch.tensor([[2, 0, -1], [1, -1, -1]]), 3)
+        tensor([[ 2,  0, -1, -1],
+                [ 1, -1, -1, -1]])
+    """
+    if indices.dtype == torch.bool or indices.is_floating_point() or indices.is_complex():
+        raise TypeError(f"`indices` must be integers; got {indices.dtype}.")
+    indices = indices.long()
+    if indices.ndim == row_dims + 1 and indices.shape[-1] == num_labels > 0:
+        indices = torch.nn.functional.pad(indices, (0, 1), value=-1)
+    target_form(indices, num_labels, row_dims=row_dims, name="indices")
+    return indices
 
 
 def check_target(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> TargetForm:
@@ -91,7 +145,8 @@ def to_index_lists(target: Tensor, num_labels: int, *, row_dims: int = 1, name: 
         target, num_labels, row_dims, name: as in `target_form`.
 
     Returns:
-        ``(*rows, m)`` int64: ascending labels padded with -1; m is the largest number of labels in a row.
+        ``(*rows, m)`` int64: ascending labels padded with -1; m is the largest number of labels in a row,
+        and n + 1 if that is n: tables of n columns may be multi-hots.
 
     Example:
         >>> to_index_lists(torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]), 3)

@@ -161,9 +161,13 @@ class Labels:
         return counts_of(self.pairs()[0], self.num_rows)
 
     def index_lists(self) -> Tensor:
-        """The labels of each row of a list in the order of its rows, padded with -1: ``(*rows, most labels)``."""
+        """The labels of each row of a list in the order of its rows, padded with -1: ``(*rows, most labels)``.
+
+        One column more if a row has all labels: a table with n columns could be a multi-hot.
+        """
         (rows, labels), counts = self.pairs(), self.counts
         width = int(counts.max()) if len(counts) else 0
+        width += width == self.num_labels > 0
         slots = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
         lists = rows.new_full((len(counts), width), -1)
         lists[rows, slots] = labels
@@ -249,7 +253,8 @@ class Labels:
         The second is None if every row has a class. Two positives in a row raise if reading values needs no
         synchronization; otherwise the second value of that row is NaN.
         """
-        if self.slots not in (None, 1):
+        # With one label, lists have a column of padding: of width 1 they could be a multi-hot.
+        if self.slots not in (None, 1) and self.num_labels > 1:
             raise ValueError(
                 f"`{self.name}` must name one class per row; got index lists with room for {self.slots}. "
                 "Losses for several positives are `lml_nll`, `two_way`, `bce` and others."

@@ -46,7 +46,8 @@ def target_form(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str
 
     Raises:
         TypeError: for a dtype or layout that belongs to no form.
-        ValueError: for a wrong number of dimensions or a wrong last size.
+        ValueError: for a wrong number of dimensions or a wrong last size, and for int64 tables with n columns: they may
+            be multi-hots or index lists, and `from_multi_hot` and `from_indices` say which.
 
     Example:
         >>> target_form(torch.tensor([2, 0]), 3)
@@ -70,7 +71,15 @@ def target_form(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str
                 f"an int64 `{name}` must have {row_dims} (class indices) or {row_dims + 1} (index lists) "
                 f"dimensions; got shape {shape}."
             )
-        return TargetForm.CLASS_INDICES if len(shape) == row_dims else TargetForm.INDEX_LISTS
+        if len(shape) == row_dims:
+            return TargetForm.CLASS_INDICES
+        if shape[-1] == num_labels and num_labels > 0:
+            raise ValueError(
+                f"an int64 `{name}` must not be as wide as the labels, because it may be a multi-hot or index lists: "
+                f"convert it with `targets.from_multi_hot` or `targets.from_indices`; got shape {shape} for "
+                f"{num_labels} labels."
+            )
+        return TargetForm.INDEX_LISTS
     if target.dtype != torch.bool and not target.is_floating_point():
         raise TypeError(
             f"`{name}` must be int64 for indices, and bool or floating for multi-hots, sparse ones included; "

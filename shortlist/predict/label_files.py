@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
 
 from shortlist.audit.layer import LabelSets, read_array
 from shortlist.errors import InputError
+from shortlist.targets import from_indices
 
 _ARRAYS = (".npz", ".npy", ".safetensors")
 
@@ -49,7 +54,7 @@ def read_label_sets(
     """
     path = Path(path)
     if path.suffix in _ARRAYS:
-        return read_array(path, key)
+        return _unambiguous(path, read_array(path, key), num_labels)
     number_of = {name: number for number, name in enumerate(names or [])}
     if path.suffix == ".json":
         rows = [(f"`{path}` entry {at}", labels) for at, labels in enumerate(_json_lists(path))]
@@ -58,6 +63,18 @@ def read_label_sets(
     if not rows:
         raise InputError(f"`{path}` holds no label sets.")
     return [_numbers(location, labels, number_of, num_labels) for location, labels in rows]
+
+
+def _unambiguous(path: Path, labels: Any, num_labels: int) -> Any:
+    """Lists as wide as the labels with one more column, if a value tells them from a multi-hot; else InputError."""
+    if not isinstance(labels, np.ndarray) or labels.dtype != np.int64 or labels.shape[1:] != (num_labels,):
+        return labels
+    if labels.size and np.isin(labels, (0, 1, -1)).all():
+        raise InputError(
+            f"`{path}` could be a multi-hot or lists of labels, being int64 with values 0, 1 and -1 only: save a "
+            "multi-hot as bool, and lists with one more column of -1."
+        )
+    return from_indices(torch.from_numpy(labels), num_labels).numpy()
 
 
 def _json_lists(path: Path) -> list[list[object]]:

@@ -16,7 +16,7 @@ from shortlist.errors import InputError
 from shortlist.predict.label_files import read_label_sets
 from shortlist.predict.matrix_files import ARRAYS, open_array_file
 from shortlist.predict.scores import ScoreBlock, Scores
-from shortlist.targets import to_class_indices, to_index_lists, to_pairs
+from shortlist.targets import from_indices, to_class_indices, to_index_lists, to_pairs
 
 # The arrays of a sparse matrix in a file that scipy saved.
 _SCIPY = {"indptr", "indices", "data", "shape", "format"}
@@ -49,7 +49,7 @@ def read_true_labels(
         if key is not None:
             raise InputError(f"`{path}` holds no arrays, so there is none called {key!r}.")
         names = None if scores.names is None else list(scores.names)
-        target = _padded(read_label_sets(path, scores.num_labels, names=names))
+        target = _padded(read_label_sets(path, scores.num_labels, names=names), scores.num_labels)
     if len(target) != scores.num_rows:
         raise InputError(
             f"`{path}` must have labels for each of the {scores.num_rows} rows of `{scores.path}`; got {len(target)}."
@@ -96,10 +96,11 @@ def _array_file(path: Path, key: str | None) -> tuple[ArrayFile, str]:
     return open_array_file(path, key, option)
 
 
-def _padded(sets: LabelSets) -> Tensor:
+def _padded(sets: LabelSets, num_labels: int) -> Tensor:
     """Return class indices if every row has one label, and index lists otherwise."""
     rows = [list(labels) for labels in sets]
     if all(len(row) == 1 for row in rows):
         return torch.tensor([row[0] for row in rows])
     width = max(map(len, rows))
-    return torch.tensor([row + [-1] * (width - len(row)) for row in rows], dtype=torch.int64).reshape(len(rows), width)
+    lists = torch.tensor([row + [-1] * (width - len(row)) for row in rows], dtype=torch.int64)
+    return from_indices(lists.reshape(len(rows), width), num_labels)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shortlist.label_axis.processes import ProcessShards, all_max, all_sum
 from shortlist.sets.rule import Draw, SetRule
-from shortlist.sets.scores import Link, Scores, Selection
+from shortlist.sets.scores import Block, Link, Scores, Selection
 from shortlist.tensors import as_written, check_number
 
 # If the number of rows is unknown, keep this multiple of the number of labels wanted so far.
@@ -84,15 +84,22 @@ class AverageK(SetRule):
         self._largest: LargestScores | None = None
         self._seen = 0
 
+    def _check_buffers(self, num_labels: int) -> None:
+        label, taken, count = int(self.tie_label), int(self.tie_taken), int(self.tie_count)
+        if not (0 <= label <= num_labels and 0 <= taken <= count and count >= 1):
+            raise ValueError(
+                f"of `tie_count` tied rows, at least 1, `tie_taken` must be taken, for a label up to {num_labels}; got "
+                f"{count}, {taken} and {label}"
+            )
+
     def _begin_batch(self, scores: Scores) -> None:
         if self._largest is None:
             self._largest = LargestScores(scores.local.shape[-1], scores.shards, scores.local.device)
         if self._largest.is_sharded != (scores.shards is not None):
             raise ValueError("`scores` must be sharded over processes in all batches or in none.")
 
-    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
-        if self._seen == 0:
-            self._dtype = values.dtype
+    def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
+        values = block.values
         self._seen += len(values)
         total = self._expected or self.rows
         keep = self.wanted(total) + 1 if total else _RESERVE * self.wanted(self._seen) + 1024
@@ -119,7 +126,7 @@ class AverageK(SetRule):
                 "total number of rows."
             )
         if cut.inside == cut.tied and cut.below < cut.value:
-            self._set(_midpoint(cut, self._dtype), self.num_labels or 0, 0, 1)
+            self._set(_midpoint(cut, self.precision or torch.float64), self.num_labels or 0, 0, 1)
         else:
             self._set(cut.value, *cut.quota)
 
@@ -129,7 +136,8 @@ class AverageK(SetRule):
         self.tie_taken.fill_(taken)
         self.tie_count.fill_(count)
 
-    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
+    def _select(self, block: Block, draw: Draw | None) -> Tensor:
+        values = block.values
         threshold = self.threshold.to(values.dtype)
         labels = torch.arange(values.shape[-1], device=values.device)
         tied = values == threshold

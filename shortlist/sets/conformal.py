@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shortlist.sets.rule import Draw, SetRule, check_alpha, read_classes
-from shortlist.sets.scores import Link, Selection
+from shortlist.sets.scores import Block, Link, Selection
 from shortlist.tensors import as_written
 
 # Quantiles of the true-label scores by which classes are clustered.
@@ -31,6 +31,9 @@ class ConformalRule(SetRule):
     def _clear(self) -> None:
         self.register_buffer("threshold", torch.tensor(-torch.inf, dtype=torch.float64))
         self.register_buffer("tie_share", torch.tensor(1.0, dtype=torch.float64))
+
+    def _check_buffers(self, num_labels: int) -> None:
+        check_shares("tie_share", self.tie_share)
 
     def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
         return read_classes(labels, rows, self.num_labels)
@@ -75,8 +78,8 @@ class AverageError(ConformalRule):
     def __init__(self, alpha: float, *, link: Link = "softmax", min_size: int = 0) -> None:
         super().__init__(alpha, link=link, min_size=min_size)
 
-    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
-        return (values.gather(1, labels[:, None])[:, 0],)
+    def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
+        return (block.values.gather(1, labels[:, None])[:, 0],)
 
     def _kept(self, found: Selection, draw: Draw) -> Tensor:
         return kept_with_ties(found.values, self.threshold.to(found.values.dtype), self.tie_share, draw)
@@ -137,11 +140,14 @@ class ClassConditional(SetRule):
         # The group of each class; -1 for rare classes, which share a threshold.
         self.register_buffer("groups", torch.zeros(0, dtype=torch.int64))
 
+    def _check_buffers(self, num_labels: int) -> None:
+        check_shares("tie_shares", self.tie_shares)
+
     def _read_labels(self, labels: Tensor, rows: int) -> Tensor:
         return read_classes(labels, rows, self.num_labels)
 
-    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
-        return values.gather(1, labels[:, None])[:, 0], labels
+    def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
+        return block.values.gather(1, labels[:, None])[:, 0], labels
 
     def _settle(self, *observed: Tensor) -> dict[str, Any]:
         true, classes = observed
@@ -220,6 +226,12 @@ def kept_with_ties(values: Tensor, threshold: Tensor, share: Tensor, draw: Draw)
     if len(tied):
         kept[tied] = draw.uniform((len(tied),)) < (share[tied] if share.ndim else share)
     return kept
+
+
+def check_shares(name: str, shares: Tensor) -> None:
+    """Raise unless all are probabilities."""
+    if not ((shares >= 0) & (shares <= 1)).all():
+        raise ValueError(f"`{name}` must lie in [0, 1]")
 
 
 def _smallest_sample(alpha: float) -> int:

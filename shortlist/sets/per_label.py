@@ -14,7 +14,7 @@ from torch import Tensor
 from shortlist.labels import Labels
 from shortlist.sets.average_k import AverageK
 from shortlist.sets.rule import SetRule, read_label_sets
-from shortlist.sets.scores import Link
+from shortlist.sets.scores import Block, Link
 from shortlist.tensors import check_number
 
 Objective = Literal["f1", "average-size"]
@@ -84,8 +84,8 @@ class PerLabelThreshold(SetRule):
     def _read_labels(self, labels: Tensor, rows: int) -> Labels:
         return read_label_sets(labels, rows, self.num_labels)
 
-    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
-        return values, labels.pairs()[1], labels.at(values)
+    def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
+        return block.values, labels.pairs()[1], labels.at(block.values)
 
     def _settle(self, *observed: Tensor) -> dict[str, Any]:
         scores, labels, true = (column.numpy() for column in observed)

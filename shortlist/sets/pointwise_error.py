@@ -5,17 +5,17 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist.sets.conformal import ConformalRule, kept_with_ties
 from shortlist.sets.rule import Draw
-from shortlist.sets.scores import Link, Scores
+from shortlist.sets.scores import Block, Link, Scores
 from shortlist.tensors import check_number
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)
+# Of the hash: a Mersenne prime, and the constants added in its rounds (digits of pi).
+_PRIME = 2**31 - 1
+_SHIFTS = (0x243F6A88, 0x13198A2E, 0x299F31D0)
 
 
 class PointwiseError(ConformalRule):
@@ -26,11 +26,12 @@ class PointwiseError(ConformalRule):
 
     With the true probabilities and q = 1 - alpha, the set of *every* example contains its true label with probability 1
     - alpha. The calibrated q guarantees this on average, for any model. U is one uniform number per row, a hash of its
-    scores, so the same row always gets the same set. Without randomization U is 1, which makes sets larger.
+    scores as given, so the same row always gets the same set: from ``predict``, the module and an exported graph.
+    Without randomization U is 1, which makes sets larger.
 
     Args:
         alpha: miscoverage level, in (0, 1): how often the true label may be missing.
-        randomized: whether to use U; ``forward`` always takes U = 1.
+        randomized: whether to use U.
         penalty: :math:`\eta`, per label beyond ``free``: smaller sets on hard examples (RAPS).
         free: number of labels without penalty.
         link, min_size: as in `SetRule`. Randomized sets may be empty; ``min_size=1`` prevents that.
@@ -60,8 +61,8 @@ class PointwiseError(ConformalRule):
     ) -> None:
         self.randomized = bool(randomized)
         self.penalty = check_number("penalty", penalty, at_least=0.0)
-        if not isinstance(free, Integral) or free < 0:
-            raise ValueError(f"`free` must be an integer, at least 0; got {free!r}.")
+        if not isinstance(free, Integral) or not 0 <= free < _PRIME:
+            raise ValueError(f"`free` must be an integer, at least 0 and below 2**31 - 1; got {free!r}.")
         self.free = int(free)
         super().__init__(alpha, link=link, min_size=min_size)
 
@@ -70,23 +71,27 @@ class PointwiseError(ConformalRule):
         if not self.from_logits:
             scores.check(lambda block: (block < 0) & (block > -torch.inf), "must be probabilities, not negative")
 
-    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
-        conformity = self.conformity(values, randomized=self.randomized)
+    def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
         # An absent label is in no set, so it must conform less than any other.
-        conformity = torch.where(values == -torch.inf, -torch.inf, conformity)
+        conformity = torch.where(block.values == -torch.inf, -torch.inf, self._conformity(block))
         return (conformity.gather(1, labels[:, None])[:, 0],)
 
-    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        conformity = self.conformity(values, randomized=self.randomized and draw is not None)
-        inside = (conformity >= self.threshold) & (values > -torch.inf)
+    def _select(self, block: Block, draw: Draw | None) -> Tensor:
+        conformity = self._conformity(block)
+        inside = (conformity >= self.threshold) & (block.values > -torch.inf)
         if draw is not None:
             inside[inside.clone()] = kept_with_ties(conformity[inside], self.threshold, self.tie_share, draw)
         return inside
 
-    def conformity(self, values: Tensor, *, randomized: bool) -> Tensor:
-        """Minus the mass up to each label, in float64 so that sums of rounded probabilities do not tie by accident."""
+    def _conformity(self, block: Block) -> Tensor:
+        return self.conformity(block.values, row_uniforms(block.scores)[:, None] if self.randomized else 1.0)
+
+    def conformity(self, values: Tensor, share: Tensor | float = 1.0) -> Tensor:
+        """Minus the mass before each label and ``share``, U, of its own.
+
+        In float64, so that sums of rounded probabilities do not tie by accident.
+        """
         ordered, order = _best_first(values.double().clamp(min=0.0))
-        share = row_uniforms(values)[:, None] if randomized else 1.0
         mass = ordered.cumsum(-1) - ordered + share * ordered
         rank = torch.arange(1, values.shape[-1] + 1, device=values.device)
         mass = mass + self.penalty * (rank - self.free).clamp(min=0)
@@ -101,24 +106,30 @@ def _best_first(values: Tensor) -> tuple[Tensor, Tensor]:
     return values.sort(dim=-1, descending=True, stable=True)
 
 
-def row_uniforms(values: Tensor) -> Tensor:
-    """A pseudorandom number in [0, 1) for each row, ``(rows,)`` float64, that depends only on the row's entries.
+def row_uniforms(scores: Tensor) -> Tensor:
+    """A pseudorandom number in [0, 1) for each row, ``(rows,)`` float64, that depends only on the row's scores.
 
-    Every bit of every entry matters: entries are mixed, multiplied by an odd number for their column, and summed.
+    Equal scores give equal numbers in every dtype, batch, device and exported graph: every step is exact. Scores count
+    up to a magnitude of a million and down to a part in 2**84.
 
     Example:
         >>> row_uniforms(torch.tensor([[0.2, 0.8], [0.8, 0.2], [0.2, 0.8]]))
-        tensor([0.3591, 0.1589, 0.3591], dtype=torch.float64)
+        tensor([0.5724, 0.5739, 0.5724], dtype=torch.float64)
     """
-    # Adding 0 turns -0 into 0, which is the same score.
-    bits = (values.double() + 0.0).contiguous().numpy().view(np.uint64)
-    factors = _mixed(np.arange(1, bits.shape[-1] + 1, dtype=np.uint64) * _STEP) | np.uint64(1)
-    hashed = _mixed((_mixed(bits) * factors).sum(axis=-1, dtype=np.uint64))
-    return torch.from_numpy((hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+    n = scores.shape[-1]
+    # ONNX cannot read the bits of a float, so two integers of at most 53 bits stand for it: floor(x) and the rest.
+    fixed = scores.detach().double().clamp(-(2.0**20), 2.0**20) * 2.0**32
+    whole = fixed.floor()
+    parts = torch.cat([whole, (fixed - whole) * 2.0**52], dim=-1).long() % _PRIME
+    # Below 2**31 each, so that no product overflows: what integers do then is up to the runtime.
+    factors = _mixed(torch.arange(1, 2 * n + 1, device=scores.device))
+    hashed = (parts * factors % _PRIME).sum(-1) % _PRIME
+    return _mixed(hashed).double() / _PRIME
 
 
-def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A bijection on 64-bit integers in which each bit depends on all others (the SplitMix64 finalizer)."""
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))
+def _mixed(numbers: Tensor) -> Tensor:
+    """A bijection modulo the prime, far from linear: fifth powers are one, because 5 does not divide the prime - 1."""
+    for shift in _SHIFTS:
+        square = numbers * numbers % _PRIME
+        numbers = (square * square % _PRIME * numbers % _PRIME + shift) % _PRIME
+    return numbers

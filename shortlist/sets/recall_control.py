@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shortlist.labels import Labels
 from shortlist.sets.rule import SetRule, check_alpha, read_label_sets
-from shortlist.sets.scores import Link
+from shortlist.sets.scores import Block, Link
 from shortlist.tensors import as_written
 
 
@@ -50,8 +50,8 @@ class RecallControl(SetRule):
     def _read_labels(self, labels: Tensor, rows: int) -> Labels:
         return read_label_sets(labels, rows, self.num_labels)
 
-    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
-        return labels.at(values), labels.counts
+    def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
+        return labels.at(block.values), labels.counts
 
     def _settle(self, *observed: Tensor) -> dict[str, Any]:
         true, row_counts = observed

@@ -19,7 +19,17 @@ from shortlist.errors import InputError
 from shortlist.labels import Labels, list_labels
 from shortlist.sets.prediction_sets import PredictionSets, collect_sets
 from shortlist.sets.rule_file import RuleDocument, read_rule, write_rule
-from shortlist.sets.scores import BLOCK, Link, Scores, Selection, apply_link, select_where, top_mask
+from shortlist.sets.scores import (
+    BLOCK,
+    Block,
+    Link,
+    Scores,
+    Selection,
+    apply_link,
+    in_precision,
+    select_where,
+    top_mask,
+)
 from shortlist.targets import to_class_indices
 from shortlist.tensors import check_number, is_dtensor
 
@@ -76,6 +86,9 @@ class Draw:
 class SetRule(nn.Module, ABC):
     """A rule that turns scores into label sets; a module whose buffers hold the fitted values.
 
+    Scores are compared in the precision in which the rule was fitted, float64 or float32, so the dtype of equal scores
+    does not change the answer.
+
     Args:
         link: how logits become scores, ``"softmax"`` (one true label) or ``"sigmoid"`` (any number of them). Used only
             if the rule is fitted with ``from_logits=True``.
@@ -101,6 +114,7 @@ class SetRule(nn.Module, ABC):
     def reset(self) -> None:
         """Return to the unfitted state."""
         self.from_logits: bool | None = None
+        self.precision: torch.dtype | None = None
         self.num_labels: int | None = None
         self.fitted = False
         self.evidence: dict[str, Any] = {}
@@ -140,7 +154,7 @@ class SetRule(nn.Module, ABC):
         self._begin_batch(source)
         start = 0
         for block in source.blocks(self._link_used):
-            stop = start + len(block)
+            stop = start + len(block.values)
             self._observed.append(self._observe(block, None if read is None else read[start:stop]))
             start = stop
         self._rows += len(source)
@@ -188,7 +202,9 @@ class SetRule(nn.Module, ABC):
         draw = Draw(generator) if draw is None else draw
         source = self._read_scores(scores)
         self._check_values(source)
-        blocks = ((self._select_all(block, source, draw), len(block)) for block in source.blocks(self._link_used))
+        blocks = (
+            (self._select_all(block, source, draw), len(block.values)) for block in source.blocks(self._link_used)
+        )
         return collect_sets(blocks, scores.shape[-1], most=BLOCK, names=names)
 
     def forward(self, scores: Tensor) -> Tensor:
@@ -197,9 +213,10 @@ class SetRule(nn.Module, ABC):
         self._check_width(scores)
         if is_dtensor(scores):
             source = self._read_scores(scores)
-            return source.local_mask(self._select_local(source.values(self._link_used), source, Draw()))
-        values = apply_link(scores.reshape(-1, scores.shape[-1]), self._link_used)
-        mask = self._select(values, None)
+            return source.local_mask(self._select_local(source.whole(self._link_used), source, Draw()))
+        rows = in_precision(scores.reshape(-1, scores.shape[-1]), self.precision)
+        values = apply_link(rows, self._link_used)
+        mask = self._select(Block(values, rows), None)
         if self.min_size > 0:
             mask = mask | (top_mask(values, min(self.min_size, values.shape[-1])) & (values > -torch.inf))
         return mask.reshape(scores.shape)
@@ -209,7 +226,10 @@ class SetRule(nn.Module, ABC):
         self._check_fitted()
         kind, from_logits, num_labels = type(self).__name__, bool(self.from_logits), self.num_labels or 0
         buffers = dict(self.named_buffers())
-        write_rule(path, RuleDocument(kind, self._arguments(), from_logits, num_labels, buffers, self.evidence))
+        write_rule(
+            path,
+            RuleDocument(kind, self._arguments(), from_logits, num_labels, buffers, self.evidence, self.precision),
+        )
 
     def options(self) -> dict[str, Any]:
         """The constructor's arguments other than ``link`` and ``min_size``."""
@@ -222,44 +242,48 @@ class SetRule(nn.Module, ABC):
     def _clear(self) -> None:
         """Create the buffers of the unfitted rule."""
 
+    def _check_buffers(self, num_labels: int) -> None:
+        """Raise ValueError for buffers from a file that no fit could have set."""
+
     def _begin_batch(self, scores: Scores) -> None:
         """Prepare for the blocks of a batch."""
 
     @abstractmethod
-    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
+    def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
         """What fitting needs from these rows, given their scores and the result of `_read_labels`."""
 
     @abstractmethod
     def _settle(self, *observed: Tensor) -> dict[str, Any]:
         """Set the buffers from the concatenated results of `_observe`; return the constraint and the value achieved."""
 
-    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
+    def _select(self, block: Block, draw: Draw | None) -> Tensor:
         """Mask of the selected labels, before ``min_size``; deterministic without ``draw``."""
         if self.threshold_name is None:
             raise NotImplementedError
+        values = block.values
         return (values >= self.get_buffer(self.threshold_name).to(values.dtype)) & (values > -torch.inf)
 
     def _kept(self, found: Selection, draw: Draw) -> Tensor | None:
         """Mask of the labels to keep among those that reach the threshold, row by row; None for all."""
         return None
 
-    def _select_local(self, values: Tensor, scores: Scores, draw: Draw) -> Selection:
+    def _select_local(self, block: Block, scores: Scores, draw: Draw) -> Selection:
         """The local labels in the sets of a block, as selected by `_select`; faster if there is a threshold."""
         if self.threshold_name is None:
-            found = select_where(self._select(values, draw), values)
+            found = select_where(self._select(block, draw), block.values)
         else:
-            found = scores.select_local(values, self.get_buffer(self.threshold_name))
+            found = scores.select_local(block.values, self.get_buffer(self.threshold_name))
             kept = self._kept(found, draw)
             found = found if kept is None else found.where(kept)
         if self.min_size == 0:
             return found
         n = scores.shape[-1]
-        return found.union(scores.only_local(scores.top(values, min(self.min_size, n))), n)
+        return found.union(scores.only_local(scores.top(block.values, min(self.min_size, n))), n)
 
-    def _select_all(self, values: Tensor, scores: Scores, draw: Draw) -> Selection:
+    def _select_all(self, block: Block, scores: Scores, draw: Draw) -> Selection:
         """The labels of all processes in the sets of a block."""
         before = draw.seen
-        found, ties = scores.gather(self._select_local(values, scores, draw), draw.seen - before)
+        found, ties = scores.gather(self._select_local(block, scores, draw), draw.seen - before)
         draw.seen = before + ties
         return found
 
@@ -274,7 +298,7 @@ class SetRule(nn.Module, ABC):
                 f"`scores` must be a plain tensor for {type(self).__name__}; of the set rules, only {able} take scores "
                 "whose labels are sharded over processes."
             )
-        return Scores(scores)
+        return Scores(scores, self.precision)
 
     @property
     def _link_used(self) -> Link | None:
@@ -283,7 +307,7 @@ class SetRule(nn.Module, ABC):
 
     def get_extra_state(self) -> dict[str, Any]:
         """Fitted state other than the buffers."""
-        names = ("from_logits", "num_labels", "fitted", "evidence")
+        names = ("from_logits", "precision", "num_labels", "fitted", "evidence")
         return {name: getattr(self, name) for name in names}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -321,6 +345,7 @@ class SetRule(nn.Module, ABC):
         if self.from_logits is None:
             self._check_labels_count(scores.shape[1])
             self.from_logits, self.num_labels = from_logits, scores.shape[1]
+            self.precision = torch.float64 if scores.dtype == torch.float64 else torch.float32
         if from_logits != self.from_logits:
             raise ValueError(f"`from_logits` must be {self.from_logits} as before; got {from_logits}.")
         self._check_width(scores)
@@ -365,10 +390,16 @@ def load_rule(path: str | Path) -> SetRule:
         if document.num_labels < max(1, rule.min_size):
             raise ValueError(f"`num_labels` is {document.num_labels}")
         for name, buffer in document.buffers.items():
+            unfitted = rule.get_buffer(name)
+            if (buffer.dtype, buffer.ndim) != (unfitted.dtype, unfitted.ndim):
+                raise ValueError(f"`{name}` must be {unfitted.dtype} of {unfitted.ndim} dimensions")
             setattr(rule, name, buffer)
-    except (ValueError, TypeError, RuntimeError) as error:
+        rule._check_labels_count(document.num_labels)
+        rule._check_buffers(document.num_labels)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
     rule.from_logits, rule.num_labels = document.from_logits, document.num_labels
+    rule.precision = document.precision
     rule.evidence, rule.fitted = document.evidence, True
     return rule
 

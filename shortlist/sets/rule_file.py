@@ -28,6 +28,7 @@ class RuleDocument(NamedTuple):
         num_labels: n.
         buffers: the fitted tensors by name: numbers, or ``(n,)``.
         evidence: the constraint and what fitting achieved.
+        precision: in which scores are compared; None in files of the first versions, which do not say.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class RuleDocument(NamedTuple):
     num_labels: int
     buffers: dict[str, Tensor]
     evidence: dict[str, Any]
+    precision: torch.dtype | None = None
 
 
 def write_rule(path: str | Path, document: RuleDocument) -> None:
@@ -46,6 +48,7 @@ def write_rule(path: str | Path, document: RuleDocument) -> None:
         "kind": document.kind,
         "options": document.options,
         "from_logits": document.from_logits,
+        "precision": None if document.precision is None else str(document.precision).removeprefix("torch."),
         "num_labels": document.num_labels,
         "fitted": {name: _encode_buffer(buffer) for name, buffer in document.buffers.items()},
         "evidence": document.evidence,
@@ -63,7 +66,7 @@ def read_rule(path: str | Path) -> RuleDocument:
     content = read_document(path, kind=_FORMAT, version=_VERSION)
     try:
         return _decode(content)
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
         raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
 
 
@@ -73,10 +76,15 @@ def _decode(content: dict[str, Any]) -> RuleDocument:
         raise TypeError("`from_logits` must be true or false and `num_labels` an integer")
     buffers = {name: _decode_buffer(value) for name, value in content["fitted"].items()}
     for name, buffer in buffers.items():
+        if buffer.isnan().any():
+            raise ValueError(f"`{name}` must not be NaN, which no score reaches")
         if buffer.ndim and buffer.shape != (num_labels,):
             raise ValueError(f"`{name}` has shape {tuple(buffer.shape)} for {num_labels} labels")
     options, evidence = dict(content["options"]), dict(content["evidence"])
-    return RuleDocument(str(content["kind"]), options, from_logits, num_labels, buffers, evidence)
+    precision = content.get("precision")
+    if precision is not None:
+        precision = {"float32": torch.float32, "float64": torch.float64}[precision]
+    return RuleDocument(str(content["kind"]), options, from_logits, num_labels, buffers, evidence, precision)
 
 
 def _encode_buffer(buffer: Tensor) -> dict[str, Any]:

@@ -24,6 +24,19 @@ BLOCK = 1 << 18
 """Block size in entries for transforming and comparing scores; a block fits into the cache."""
 
 
+class Block(NamedTuple):
+    """A block of rows, with the labels that this process holds.
+
+    Attributes:
+        values: ``(rows, labels)``, the scores after the link, by which labels are compared.
+        scores: ``(rows, labels)``, as they came. Rounding of the link depends on the batch, the device and the
+            runtime; these do not.
+    """
+
+    values: Tensor
+    scores: Tensor
+
+
 class Selection(NamedTuple):
     """Selected labels of a block of rows, each at most once.
 
@@ -102,6 +115,16 @@ def _select_flat(flat: Tensor, values: Tensor) -> Selection:
     return Selection(rows, flat - rows * values.shape[-1], values.reshape(-1)[flat])
 
 
+def in_precision(scores: Tensor, precision: torch.dtype | None) -> Tensor:
+    """Scores in the precision in which a rule was fitted, so that equal scores give equal values in every dtype.
+
+    None, or float64 on a device that lacks it: as `solvable`.
+    """
+    if precision is None or (precision == torch.float64 and wide(scores) != torch.float64):
+        return solvable(scores)
+    return scores.to(precision)
+
+
 def apply_link(scores: Tensor, link: Link | None, *, all_present: bool = False) -> Tensor:
     """Probabilities from logits, or the scores themselves for ``link=None``; absent labels have -inf."""
     work = solvable(scores)
@@ -117,10 +140,12 @@ class Scores:
 
     Args:
         scores: a tensor, or a DTensor sharded along the labels, the last axis.
+        precision: in which values are computed and compared, float32 or float64; None for that of the scores, float32
+            for half precision.
     """
 
-    def __init__(self, scores: Tensor) -> None:
-        self.shape = scores.shape
+    def __init__(self, scores: Tensor, precision: torch.dtype | None = None) -> None:
+        self.shape, self.precision = scores.shape, precision
         self.processes = processes_of(scores, name="scores")
         local = to_local(scores) if is_dtensor(scores) else scores
         self.local = local.detach().reshape(math.prod(local.shape[:-1]), local.shape[-1])
@@ -165,20 +190,22 @@ class Scores:
         for start in range(0, len(self), step):
             yield start, self.local[start : start + step]
 
-    def blocks(self, link: Link | None) -> Iterator[Tensor]:
-        """The scores after the link, in blocks on the CPU, so that there is never a copy of all scores."""
+    def blocks(self, link: Link | None) -> Iterator[Block]:
+        """The scores before and after the link, in blocks on the CPU, so that there is never a copy of all scores."""
         for _, block in self._row_blocks():
             if self.shards is None:
-                work = solvable(block.cpu())
-                yield apply_link(work, link, all_present=float(work.amin()) > -torch.inf)
+                work = in_precision(block.cpu(), self.precision)
+                yield Block(apply_link(work, link, all_present=float(work.amin()) > -torch.inf), work)
             else:
-                yield self._sharded_values(block, link, self.shards).cpu()
+                work = in_precision(block, self.precision)
+                yield Block(self._sharded_values(work, link, self.shards).cpu(), work)
 
-    def values(self, link: Link | None) -> Tensor:
-        """The scores after the link, all rows at once."""
+    def whole(self, link: Link | None) -> Block:
+        """All rows as one block."""
+        work = in_precision(self.local, self.precision)
         if self.shards is None:
-            return apply_link(self.local, link)
-        return self._sharded_values(self.local, link, self.shards).cpu()
+            return Block(apply_link(work, link), work)
+        return Block(self._sharded_values(work, link, self.shards).cpu(), work)
 
     def _sharded_values(self, block: Tensor, link: Link | None, shards: ProcessShards) -> Tensor:
         if link != "softmax":

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shortlist.sets.rule import Draw, SetRule
-from shortlist.sets.scores import Link, Scores, Selection, top_mask
+from shortlist.sets.scores import Block, Link, Scores, Selection, top_mask
 
 
 class TopK(SetRule):
@@ -43,17 +43,17 @@ class TopK(SetRule):
         if self.k > num_labels:
             raise ValueError(f"`k` must be at most the number of labels, {num_labels}; got {self.k}.")
 
-    def _observe(self, values: Tensor, labels: Any) -> tuple[Tensor, ...]:
+    def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
         return ()
 
     def _settle(self, *observed: Tensor) -> dict[str, Any]:
         return {"constraint": "size", "wanted": self.k, "achieved": self.k}
 
-    def _select(self, values: Tensor, draw: Draw | None) -> Tensor:
-        return top_mask(values, self.k) & (values > -torch.inf)
+    def _select(self, block: Block, draw: Draw | None) -> Tensor:
+        return top_mask(block.values, self.k) & (block.values > -torch.inf)
 
-    def _select_local(self, values: Tensor, scores: Scores, draw: Draw) -> Selection:
-        return scores.only_local(self._select_all(values, scores, draw))
+    def _select_local(self, block: Block, scores: Scores, draw: Draw) -> Selection:
+        return scores.only_local(self._select_all(block, scores, draw))
 
-    def _select_all(self, values: Tensor, scores: Scores, draw: Draw) -> Selection:
-        return scores.top(values, max(self.k, self.min_size))
+    def _select_all(self, block: Block, scores: Scores, draw: Draw) -> Selection:
+        return scores.top(block.values, max(self.k, self.min_size))

@@ -69,11 +69,11 @@ def tradeoff(
     counts = [AverageK(size).wanted(len(scores)) for size in wanted.tolist()]
     curves = {"average-k": _Curve(n, max(counts)), "aps": _Curve(n, max(counts))}
     ranks, start = [], 0
-    for values in source.blocks(link if from_logits else None):
+    for values, _ in source.blocks(link if from_logits else None):
         block = true[start : start + len(values)]
         start += len(values)
         curves["average-k"].add(values.double(), block)
-        curves["aps"].add(reader.conformity(values, randomized=False), block)
+        curves["aps"].add(reader.conformity(values), block)
         ranks.append(_ranks(values, block))
     weights = 1.0 / true.counts[true.pairs()[0]].double() / (true.counts > 0).sum()
     errors = {name: torch.stack([curve.error(m, weights) for m in counts]) for name, curve in curves.items()}

@@ -170,6 +170,7 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {
         content | {"sets": [content["sets"][0] | {"certificate": {"kind": "witness", "vector": "none"}}]}
     ),
     "a label beyond the layer": lambda content: content | {"sets": [content["sets"][0] | {"labels": [50]}]},
+    "a label of any size": lambda content: content | {"sets": [content["sets"][0] | {"labels": [10**30]}]},
     "too few names": lambda content: content | {"names": ["a", "b"]},
     "a list": lambda content: [content],
 }
@@ -181,6 +182,23 @@ def test_a_damaged_report_is_refused_by_name(tmp_path, damage):
     audited().save(path)
     path.write_text(json.dumps(DAMAGES[damage](json.loads(path.read_text()))))
     with pytest.raises(InputError, match=r"report\.json"):
+        AuditReport.load(path)
+
+
+def test_shares_that_survive_rounding_are_computed_from_the_certificates_and_not_believed(tmp_path):
+    path, report = tmp_path / "report.json", audited()
+    report.save(path)
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"survives": {"bfloat16": 2.0}, "counts": {"undecided": 7}})
+    )
+    assert AuditReport.load(path).survives == report.survives
+    assert AuditReport.load(path).counts() == report.counts()
+
+
+def test_a_report_nested_deeply_is_refused_by_name(tmp_path):
+    path = tmp_path / "report.json"
+    path.write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(InputError, match=r"report\.json` cannot be read: it is nested too deeply\.$"):
         AuditReport.load(path)
 
 

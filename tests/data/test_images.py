@@ -212,6 +212,14 @@ def test_a_missing_file_is_named_when_it_is_read():
             reading(torch.tensor([0]))
 
 
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "2.png")
+    files = ImageFiles([str(tmp_path / "2.png")], size=8)
+    for reading in (files.batch, files.fingerprints):
+        with pytest.raises(ValueError, match=r"2\.png` must be a file to be read as an image\.$"):
+            reading(torch.tensor([0]))
+
+
 def png_of_size(width, height):
     """A PNG whose header promises many pixels and whose data hold none."""
 

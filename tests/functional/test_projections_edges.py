@@ -65,6 +65,21 @@ def test_no_k_takes_none_and_k_of_n_takes_all(projection, fresh):
     assert (everything == (INF if projection.is_dual else 0 if projection.is_log else 1)).all()
 
 
+@on_each_path("projection", EXACTLY_K)
+@pytest.mark.parametrize(("n", "scale"), [(3, 1.0), (50, 0.01), (50, 3.0), (400, 1.0)])
+def test_where_k_takes_every_label_nothing_moves(projection, dtype, n, scale, fresh):
+    if not projection.takes_k:
+        pytest.skip("takes no k")
+    logits = scale * torch.randn(5, n, generator=fresh, dtype=torch.float64).to(dtype)
+    for absent in (0, n // 3):
+        x = logits.clone()
+        x[:, :absent] = -INF
+        x.requires_grad_()
+        probs = projection.probs(x, n - absent)
+        assert (probs[:, absent:] == 1).all()
+        assert (torch.autograd.grad((probs * logits).sum(), x)[0] == 0).all()
+
+
 @every_path
 @each_per_label
 def test_where_no_more_than_k_are_present_each_is_taken(projection):

@@ -1,5 +1,6 @@
 """Labels mean the same in all four forms, and errors name the row."""
 
+import re
 import warnings
 
 import pytest
@@ -13,6 +14,8 @@ from shortlist.targets import (
     TargetForm,
     check_target,
     count_positives,
+    from_indices,
+    from_multi_hot,
     sum_over_positives,
     target_form,
     to_class_indices,
@@ -36,8 +39,9 @@ def make_multi_hot(rows: Rows, n: int, dtype: torch.dtype = torch.float32) -> Te
     return hot
 
 
-def make_lists(rows: Rows, *, descending: bool = False) -> Tensor:
+def make_lists(rows: Rows, n: int, *, descending: bool = False) -> Tensor:
     m = max((len(row) for row in rows), default=0)
+    m += m == n > 0  # Tables of n columns could be multi-hots.
     padded = [sorted(row, reverse=descending) + [-1] * (m - len(row)) for row in rows]
     return torch.tensor(padded, dtype=torch.int64).reshape(len(rows), m)
 
@@ -70,9 +74,9 @@ def all_forms(rows: Rows, n: int) -> list[Tensor]:
     forms = [hot, hot.double(), hot.half(), coo, coo.coalesce(), csr]
     if not (hot < 0).any():
         forms += [hot.bool(), to_sparse(hot, n, dtype=torch.bool)]
-        forms += [make_lists(rows), make_lists(rows, descending=True)]
+        forms += [make_lists(rows, n), make_lists(rows, n, descending=True)]
         if all(len(row) == 1 for row in rows):
-            forms.append(make_lists(rows).reshape(len(rows)))
+            forms.append(torch.tensor([next(iter(row)) for row in rows], dtype=torch.int64))
     return forms
 
 
@@ -107,10 +111,37 @@ class TestTheFormFollowsFromTheType:
         assert target_form(indices[..., None], 3, row_dims=row_dims) is TargetForm.INDEX_LISTS
         assert target_form(torch.zeros(*row_shape, 3), 3, row_dims=row_dims) is TargetForm.MULTI_HOT
 
-    def test_a_square_table_of_zeros_and_ones_is_told_by_dtype_alone(self):
-        table = torch.eye(2)
-        assert target_form(table, 2) is TargetForm.MULTI_HOT
-        assert target_form(table.long(), 2) is TargetForm.INDEX_LISTS
+    @pytest.mark.parametrize("n", [1, 2, 6])
+    @pytest.mark.parametrize("row_shape", [(), (4,), (2, 3), (0,)])
+    def test_integers_as_wide_as_the_labels_are_refused_until_they_say_what_they_are(self, row_shape, n):
+        table = torch.ones(*row_shape, n, dtype=torch.int64)
+        wide = r"an int64 `y` must not be as wide as the labels, .* `targets.from_multi_hot` or `targets.from_indices`"
+        with pytest.raises(ValueError, match=rf"^{wide}; got shape {re.escape(str((*row_shape, n)))} for {n} labels"):
+            target_form(table, n, row_dims=len(row_shape), name="y")
+        for dtype in (torch.bool, torch.float32):
+            hot = from_multi_hot(table, dtype=dtype)
+            assert same(hot, table.to(dtype))
+            assert target_form(hot, n, row_dims=len(row_shape)) is TargetForm.MULTI_HOT
+        lists = from_indices(table, n, row_dims=len(row_shape))
+        assert same(lists, torch.cat([table, -torch.ones_like(table[..., :1])], -1))
+        assert target_form(lists, n, row_dims=len(row_shape)) is TargetForm.INDEX_LISTS
+
+    def test_other_integers_stay_as_they_are(self):
+        for indices in (torch.tensor([0, 1, 2]), torch.tensor([[0, 1], [2, -1]]), torch.zeros(2, 5).long()):
+            assert same(from_indices(indices.int(), 3), indices)
+        assert target_form(torch.zeros(2, 0).long(), 0) is TargetForm.INDEX_LISTS  # both readings say the same
+
+    def test_what_is_no_multi_hot_or_no_index_is_refused(self):
+        with pytest.raises(ValueError, match=r"`target` must be 0, 1 or, for unknown, negative; got 2"):
+            from_multi_hot(torch.tensor([[0, 2]]))
+        with pytest.raises(ValueError, match=r"`target` must be 0 or 1 to become bool; got -1"):
+            from_multi_hot(torch.tensor([[0, -1]]), dtype=torch.bool)
+        with pytest.raises(TypeError, match=r"`dtype` must be bool or floating; got torch.int64"):
+            from_multi_hot(torch.eye(2), dtype=torch.int64)
+        with pytest.raises(TypeError, match=r"`indices` must be integers; got torch.float32"):
+            from_indices(torch.eye(2), 2)
+        with pytest.raises(ValueError, match=r"an int64 `indices` must have"):
+            from_indices(torch.zeros(2, 2, 2).long(), 2)
 
     @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.complex64], ids=str)
     def test_other_dtypes_are_refused_with_what_to_use(self, dtype):
@@ -151,7 +182,7 @@ class TestConversions:
     @given(labelled_rows())
     def test_every_form_becomes_every_form_that_holds_many_labels(self, case):
         rows, n = case
-        hot, lists = make_multi_hot(rows, n), make_lists(rows)
+        hot, lists = make_multi_hot(rows, n), make_lists(rows, n)
         for target in all_forms(rows, n):
             assert same(to_multi_hot(target, n), hot)
             assert same(to_multi_hot(target, n, dtype=torch.bool), hot.bool())
@@ -163,7 +194,7 @@ class TestConversions:
     @given(labelled_rows(exactly_one=True))
     def test_every_form_with_one_label_per_row_becomes_class_indices(self, case):
         rows, n = case
-        indices = make_lists(rows).reshape(len(rows))
+        indices = torch.tensor([next(iter(row)) for row in rows], dtype=torch.int64)
         for target in all_forms(rows, n):
             assert same(to_class_indices(target, n), indices)
 
@@ -274,7 +305,7 @@ BAD = {
     "negative": (lambda: torch.tensor([0, -1]), r"row 1: label -1 must lie in \[0, 3\)"),
     "negative in a list": (lambda: torch.tensor([[0, -1], [0, -2]]), r"row 1: label -2 must lie in \[0, 3\)"),
     "after padding": (lambda: torch.tensor([[0, 1], [-1, 2]]), r"row 1: label 2 must not come after -1, which only"),
-    "twice in a list": (lambda: torch.tensor([[0, 1, 2], [2, 0, 2]]), TWICE),
+    "twice in a list": (lambda: torch.tensor([[0, 1], [2, 2]]), TWICE),
     "twice in COO": (lambda: raw_coo([[0, 1, 1], [0, 2, 2]], [1.0, 1.0, 0.0], (2, 3)), TWICE),
     "twice in CSR": (lambda: raw_csr([0, 1, 3], [0, 2, 2], torch.ones(3), (2, 3)), TWICE),
     "outside COO": (lambda: raw_coo([[0, 1], [2, 7]], [1.0, 1.0], (2, 3)), OUTSIDE),
@@ -390,7 +421,7 @@ class TestInsideLosses:
         values = torch.tensor([[-torch.inf, 1.0]])
         for target in (
             torch.tensor([0]),
-            torch.tensor([[0, 1]]),
+            torch.tensor([[0, 1, -1]]),
             torch.ones(1, 2),
             torch.ones(1, 2).to_sparse(),
         ):

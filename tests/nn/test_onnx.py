@@ -45,13 +45,19 @@ def hard_rows() -> torch.Tensor:
     return logits
 
 
-def export(layer: torch.nn.Module, *inputs: torch.Tensor, dynamic: bool = True):
-    """Return a function that runs the exported ``layer`` on arrays."""
+def export_all(layer: torch.nn.Module, *inputs: torch.Tensor, dynamic: bool = True):
+    """Return a function that runs the exported ``layer`` and returns all its outputs as arrays."""
     shapes = tuple({0: torch.export.Dim("batch")} for _ in inputs) if dynamic else None
     program = torch.onnx.export(layer, inputs, dynamo=True, dynamic_shapes=shapes, verbose=False)
     session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
     names = [entry.name for entry in session.get_inputs()]
-    return lambda *values: session.run(None, {n: v.numpy() for n, v in zip(names, values, strict=True)})[0]
+    return lambda *values: session.run(None, {n: v.numpy() for n, v in zip(names, values, strict=True)})
+
+
+def export(layer: torch.nn.Module, *inputs: torch.Tensor, dynamic: bool = True):
+    """Return a function that runs the exported ``layer`` and returns its only output."""
+    run = export_all(layer, *inputs, dynamic=dynamic)
+    return lambda *values: run(*values)[0]
 
 
 def close(got: np.ndarray, expected: torch.Tensor) -> bool:

@@ -1,6 +1,7 @@
 """Rules come back from their files, copies and state dicts as they were; other files are one clear error."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -86,6 +87,12 @@ CONTENT = {
 }
 """A file as version 1 has it."""
 
+
+def number(value: float) -> dict:
+    return {"dtype": "float64", "shape": [], "values": [value]}
+
+
+CONFORMAL = {"threshold": number(0.5), "tie_share": number(0.5)}
 DAMAGED = {
     "empty": "",
     "truncated": json.dumps(CONTENT)[:200],
@@ -106,6 +113,37 @@ DAMAGED = {
             ("fitted", {}),
             ("fitted", CONTENT["fitted"] | {"threshold": {"dtype": "float64", "shape": [3], "values": [0, 1, 2]}}),
             ("fitted", CONTENT["fitted"] | {"threshold": {"dtype": "float64", "shape": [], "values": ["low"]}}),
+        ]
+    },
+    "nested deeply": '{"format": "shortlist set rule", "version": 1, "evidence": '
+    + "[" * 100_000
+    + "]" * 100_000
+    + "}",
+    **{
+        f"{name} {value}": json.dumps(
+            CONTENT | {"fitted": CONTENT["fitted"] | {name: {"dtype": dtype, "shape": [], "values": [value]}}}
+        )
+        for name, dtype, value in [
+            ("threshold", "float64", math.nan),
+            ("threshold", "float64", "nan"),
+            ("threshold", "int64", 1),
+            ("tie_count", "int64", 0),
+            ("tie_count", "int64", -3),
+            ("tie_count", "int64", 10**30),
+            ("tie_taken", "int64", 2),
+            ("tie_label", "int64", 3),
+            ("tie_label", "int64", -1),
+        ]
+    },
+    **{
+        f"{kind} {options}": json.dumps(CONTENT | {"kind": kind, "options": options, "fitted": fitted})
+        for kind, options, fitted in [
+            ("PointwiseError", {"alpha": 0.1, "free": 10**29}, CONFORMAL),
+            ("PointwiseError", {"alpha": 0.1}, CONFORMAL | {"tie_share": number(math.nan)}),
+            ("AverageError", {"alpha": 0.1}, CONFORMAL | {"tie_share": number(1.5)}),
+            ("AverageError", {"alpha": 0.1}, CONFORMAL | {"threshold": number(math.nan)}),
+            ("TopK", {"k": 10**29}, {}),
+            ("TopK", {"k": 1, "min_size": 3}, {}),
         ]
     },
     **{f"without {key}": json.dumps({k: v for k, v in CONTENT.items() if k != key}) for key in CONTENT},
@@ -134,6 +172,13 @@ def test_a_file_that_is_not_text_or_missing_is_named(tmp_path):
         load_rule(tmp_path / "rule.json")
     with pytest.raises(InputError, match=r"none\.json.*No such file"):
         load_rule(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("kind", ["PointwiseError", "AverageError"])
+def test_the_hostile_conformal_files_are_hostile_by_one_value_only(kind, tmp_path):
+    content = CONTENT | {"kind": kind, "options": {"alpha": 0.1}, "fitted": CONFORMAL}
+    (tmp_path / "rule.json").write_text(json.dumps(content))
+    assert len(load_rule(tmp_path / "rule.json").predict(torch.tensor([[0.2, 0.8]]))) == 1
 
 
 @each_rule

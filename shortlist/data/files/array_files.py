@@ -276,9 +276,30 @@ def _open_safetensors(path: Path) -> ArrayFile:
     notes = header.pop("__metadata__", None) or {}
     if not isinstance(notes, dict) or not all(isinstance(note, str) for note in notes.values()):
         raise InputError(f"`{path}` '__metadata__' must hold texts by name.")
+    _check_offsets(path, header, size - 8 - length)
     openers = {key: partial(_map_tensor, path, key, header[key], 8 + length, size) for key in header}
     bits = frozenset(key for key, entry in header.items() if isinstance(entry, dict) and entry.get("dtype") == "BF16")
     return ArrayFile(path, openers, notes, bits)
+
+
+def _check_offsets(path: Path, header: dict[str, Any], size: int) -> None:
+    """Refuse arrays that overlap, leave holes or do not end with the file: hidden bytes, or one array in another.
+
+    Entries without proper offsets are refused when they are read.
+    """
+    spans = []
+    for key, entry in header.items():
+        offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+        if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(place) is int for place in offsets):
+            return
+        spans.append((*offsets, key))
+    end = 0
+    for first, last, key in sorted(spans):
+        if first != end or last < first:
+            raise InputError(f"`{path}` {key!r} must begin where the array before it ends, at {end}; got {first}.")
+        end = last
+    if spans and end < size:
+        raise InputError(f"`{path}` must end with its last array, after {end} bytes of data; got {size}.")
 
 
 def _map_tensor(path: Path, key: str, entry: Any, begin: int, size: int) -> np.ndarray:

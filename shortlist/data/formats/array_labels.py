@@ -14,7 +14,7 @@ from shortlist.data.files.vocabularies import numbered_names
 from shortlist.data.groups import Groups, check_unique
 from shortlist.data.target_rows import LabelPairs, label_pairs, sparse_targets
 from shortlist.errors import InputError
-from shortlist.targets import check_target
+from shortlist.targets import check_target, from_indices
 
 
 def read_labels(
@@ -186,7 +186,7 @@ def _named_classes(
 
 def _checked(file: ArrayFile, key: str, array: np.ndarray, count: int) -> Tensor:
     """Class indices or index lists, checked by value."""
-    target = torch.from_numpy(array.astype(np.int64))
+    target = from_indices(torch.from_numpy(array.astype(np.int64)), count)
     try:
         check_target(target, count, name=key)
     except ValueError as error:

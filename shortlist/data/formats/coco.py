@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -151,6 +151,12 @@ def _read_instances(path: Path) -> _Instances:
         json_field(content, key, list, where) for key in ("images", "annotations", "categories")
     )
     image_ids, file_names = _column(path, "image", images, "id", int), _column(path, "image", images, "file_name", str)
+    for row, name in enumerate(file_names):
+        parts = PurePosixPath(name.replace("\\", "/"))
+        if parts.is_absolute() or ".." in parts.parts:
+            raise InputError(
+                f"{where} image {row}: `file_name` must lie in the folder of the images; got {name!r:.80}."
+            )
     kinds = _categories(path, categories)
     _check_distinct(path, "image", "id", image_ids)
     _check_distinct(path, "annotation", "id", _column(path, "annotation", annotations, "id", int))

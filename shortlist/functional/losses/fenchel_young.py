@@ -41,7 +41,8 @@ def fenchel_young_loss(logits: Tensor, target: Tensor, potential: Potential) -> 
         potential: :class:`SoftmaxPotential`, :class:`LMLPotential`, ... or any convex function of the logits.
 
     Returns:
-        One value per row, ``(*rows,)``.
+        One value per row, ``(*rows,)``; float16 and bfloat16 are computed in float32, and so is the result. A row whose
+        labels are all unknown is 0.
 
     Example:
         >>> logits = torch.tensor([[2.0, 1.0, -1.0]])
@@ -54,10 +55,19 @@ def fenchel_young_loss(logits: Tensor, target: Tensor, potential: Potential) -> 
         Blondel, Martins, Niculae, "Learning with Fenchel-Young Losses", 2020.
     """
     check_logits(logits)
-    labels = read_labels(target, logits.shape, dtype=logits.dtype)
-    x, present = logits.reshape(labels.num_rows, logits.shape[-1]), labels.present
+    work = solvable(logits)
+    labels = read_labels(target, work.shape, dtype=work.dtype)
+    x, present = work.reshape(labels.num_rows, work.shape[-1]), labels.present
     positives = labels.sum_along(torch.where(present > 0, own_logits(x, labels), 0) * present)
-    return potential(without_unknown(x, labels).reshape(logits.shape)) - positives.reshape(labels.row_shape)
+    known, nothing = without_unknown(x, labels), None
+    if labels.unknown is not None:
+        # Nothing is left to predict in such a row, and a potential of nothing may be infinite.
+        nothing = (labels.sum_along(labels.unknown.to(x.dtype)) == x.shape[-1]).unsqueeze(-1)
+        known = torch.where(nothing, 0, known)
+    values = potential(known.reshape(work.shape))
+    if nothing is not None:
+        values = torch.where(nothing.reshape(values.shape), 0, values)
+    return values - positives.reshape(labels.row_shape)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 import torch
@@ -120,11 +121,15 @@ def smooth_topk_svm(
     others, own = split(x, labels)
     if k == data.num_labels:
         return data.reduce_classes(own * 0, reduction)
+    absent = own == -math.inf  # Then no set holds the true class, and the loss is infinite.
+    own = torch.where(absent, 0, own)
     if temperature == 0:
-        return data.reduce_classes((margin + (kth_largest(others, k) - own) / k).relu(), reduction)
+        values = (margin + (kth_largest(others, k) - own) / k).relu()
+        return data.reduce_classes(torch.where(absent, math.inf, values), reduction)
     # Relative to the true class, so that an offset of the logits costs no digits.
     rest = (others - own.unsqueeze(-1)) / (k * temperature)
-    return data.reduce_classes(temperature * log1pexp(margin / temperature + log_symmetric_ratio(rest, k)), reduction)
+    values = temperature * log1pexp(margin / temperature + log_symmetric_ratio(rest, k))
+    return data.reduce_classes(torch.where(absent, math.inf, values), reduction)
 
 
 def noised_topk(

@@ -30,7 +30,7 @@ from shortlist.label_axis.processes import (
 )
 from shortlist.label_axis.reduction import BlockReduction, reduce_blocks
 from shortlist.labels import Labels, TargetForm, read_labels, target_form
-from shortlist.tensors import HALF, check_logits, is_dtensor, on_accelerator, solvable, wide
+from shortlist.tensors import HALF, check_logits, holds, is_dtensor, on_accelerator, solvable, wide
 
 Reduction = Literal["mean", "sum", "none"]
 """``"mean"`` over what counts, ``"sum"``, or ``"none"``."""
@@ -79,7 +79,11 @@ class LabeledLogits:
         """The labels as one entry per row, its class; unknown labels get the logit -inf."""
         classes = _classes(self.labels)
         share = _class_share(classes, self.weight)
-        return replace(self, logits=without_unknown(self.tensor, self.labels), labels=classes, class_share=share)
+        logits = without_unknown(self.tensor, self.labels)
+        if classes.listed is not None and not holds(classes.listed.all()):
+            # A row without a class counts for nothing, but infinite logits would make its zero gradient NaN.
+            logits = torch.where(classes.listed.unsqueeze(-1), logits, 0)
+        return replace(self, logits=logits, labels=classes, class_share=share)
 
     def known(self) -> Tensor | int:
         """How many labels of all rows, over all processes, are not unknown."""

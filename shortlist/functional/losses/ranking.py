@@ -156,10 +156,11 @@ class _Pairs(NamedTuple):
             rank, total = self.ranked.hinge(self.labels, margin - self.own.double())
             if cap < math.inf:
                 total = total - self.ranked.hinge(self.labels, margin - cap - self.own.double())[1]
-            return rank, total
-        threshold = (margin - self.own).reshape(len(self.rest), -1)
-        rank, total = violations(self.rest, threshold, cap)
-        return rank.reshape(self.own.shape), total.reshape(self.own.shape)
+        else:
+            threshold = (margin - self.own).reshape(len(self.rest), -1)
+            rank, total = (x.reshape(self.own.shape) for x in violations(self.rest, threshold, cap))
+        # Every negative violates the margin of a positive at -inf by infinitely much.
+        return rank, torch.where(self.own > -math.inf, total, torch.where(rank > 0, rank * cap, 0))
 
     def total(self, rank: Tensor, terms: Tensor) -> Tensor:
         """The sum of the positives' ``terms`` over each row, weighted by 1 + 1/2 + ... + 1/rank, ``(*rows,)``."""

@@ -362,6 +362,18 @@ def safetensors(header, data=b""):
         ),
         (safetensors({"X": {"dtype": "F32", "shape": [-1, -1], "data_offsets": [0, 4]}}), "'X': shape (-1, -1) of F32"),
         (safetensors({"X": {"dtype": "F32", "shape": [1, 2], "data_offsets": [0, 8]}}, b"1234"), "'X' is cut short"),
+        (
+            safetensors({name: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} for name in "XY"}, bytes(8)),
+            "'Y' must begin where the array before it ends, at 8; got 0",
+        ),
+        (
+            safetensors({"X": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, bytes(8)),
+            "'X' must begin where the array before it ends, at 0; got 4",
+        ),
+        (
+            safetensors({"X": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, bytes(8)),
+            "must end with its last array, after 4 bytes of data; got 8",
+        ),
         (safetensors({"__metadata__": {"a": 1}}), "'__metadata__' must hold texts by name"),
     ],
 )

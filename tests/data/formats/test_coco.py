@@ -169,6 +169,13 @@ BAD = {
     "id of text": ({"images": [{**image(9), "id": "9"}]}, r"image number 0: 'id' must be int; got '9'\.$"),
     "id that is a bool": ({"annotations": [annotation(1, 9, True)]}, r"'category_id' must be int; got True\.$"),
     "no file name": ({"images": [{"id": 9}]}, r"image with id 9: has no 'file_name'\.$"),
+    **{
+        f"outside of the folder: {name}": (
+            {"images": [image(9), image(10, name)]},
+            r"image 1: `file_name` must lie in the folder of the images; got ",
+        )
+        for name in ("../../secret.jpg", "a/../../b.jpg", "/etc/passwd", "..\\b.jpg")
+    },
     "half a character": (
         {"images": [image(9, "\ud800.jpg")]},
         r"image with id 9: file_name .* must be whole characters",

@@ -238,3 +238,29 @@ def test_labels_that_there_are_not_or_twice_are_refused_with_their_row():
     ]:
         with pytest.raises(ValueError, match=message):
             fenchel_young_loss(logits, target, LMLPotential(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", POTENTIALS, ids=str)
+def test_half_precision_is_computed_in_float32(case, dtype):
+    """A sum of three logits of 5e4 overflows float16."""
+    logits = torch.tensor([[5e4, 5e4, 5e4, -5e4], [1.0, -2.0, 0.5, 3.0]], dtype=dtype)
+    hot = torch.tensor([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    value = fenchel_young_loss(logits, hot, case.potential(2))
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, fenchel_young_loss(logits.float(), hot, case.potential(2)))
+    assert value.isfinite().all()
+
+
+@pytest.mark.parametrize("case", POTENTIALS, ids=str)
+def test_a_row_of_which_nothing_is_known_is_zero(case, fresh):
+    logits = torch.randn(3, 4, generator=fresh, dtype=torch.float64, requires_grad=True)
+    hot = torch.tensor([[1.0, 0.0, 0.0, 1.0], [-1.0, -1.0, -1.0, -1.0], [1.0, -1.0, 0.0, 1.0]])
+    for target in (hot, hot.to_sparse()):
+        value = fenchel_young_loss(logits, target, case.potential(2))
+        (slope,) = torch.autograd.grad(value.sum(), logits)
+        assert value[1] == 0
+        assert (slope[1] == 0).all()
+        alone = fenchel_young_loss(logits[[0, 2]], hot[[0, 2]], case.potential(2))
+        torch.testing.assert_close(value[[0, 2]], alone)
+        assert slope.isfinite().all()
