@@ -115,12 +115,12 @@ def use_triton(scale: float, x: Tensor, *others: Tensor) -> bool:
     """
     choice = "on" if torch.compiler.is_compiling() else os.environ.get("SHORTLIST_KERNELS", "on")
     return (
-        (choice == "triton" or (choice == "on" and x.device.type in ACCELERATORS))
+        all(type(tensor) in (Tensor, Parameter) and tensor.device == x.device for tensor in (x, *others))
+        and (choice == "triton" or (choice == "on" and x.device.type in ACCELERATORS))
         and (x.dtype == torch.float32 or x.dtype in HALF)
         and x.numel() > 0
         and 1 / _MODERATE < scale < _MODERATE
         and not torch.compiler.is_exporting()
-        and all(type(tensor) in (Tensor, Parameter) and tensor.device == x.device for tensor in (x, *others))
         # The compiler needs Triton itself on these devices, and cannot trace the test for it.
         and (torch.compiler.is_compiling() or (not _under_modes() and has_triton()))
     )
@@ -130,6 +130,9 @@ def use_triton_backward(scale: float, x: Tensor, gradient: Tensor) -> bool:
     """The same for a backward pass: not if the gradient may be differentiated itself, or the compiler fuses it."""
     return not torch.is_grad_enabled() and not torch.compiler.is_compiling() and use_triton(scale, x, gradient)
 
+
+LARGEST_ROW = 16384
+"""The widest row that a Triton program holds in registers, 32 entries a thread; wider ones are read in blocks."""
 
 TRITON_DEVICES = ("cpu", *ACCELERATORS)
 """Where operators made of Triton kernels are registered: accelerators, and the CPU for the interpreter."""

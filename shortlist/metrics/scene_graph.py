@@ -28,7 +28,7 @@ class SceneGraphRecall(SumMetric):
         >>> from shortlist.metrics import SceneGraphRecall
         >>> metric = SceneGraphRecall((1, 2), constrained=False)
         >>> scores = torch.tensor([[0.9, 0.8], [0.7, 0.1], [0.5, 0.6]])
-        >>> metric(scores, torch.tensor([[0, 1], [0, -1], [0, -1]]), torch.tensor([0, 0, 1]))
+        >>> metric(scores, torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 0, 1]))
         tensor([0.1667, 0.8333], dtype=torch.float64)
     """
 

@@ -160,7 +160,7 @@ def test_bits_of_another_dtype_are_read_as_that():
     [
         (torch.tensor([0, -1, 1]), r"^`targets` row 1: label -1 must lie in \[0, 2\)\.$"),
         (torch.tensor([0, 1, 7]), r"^`targets` row 2: label 7 must lie in \[0, 2\)\.$"),
-        (torch.tensor([[0, 0], [1, -1], [1, 0]]), r"^`targets` row 0: label 0 must not occur twice\.$"),
+        (torch.tensor([[0, 0, -1], [1, -1, -1], [1, 0, -1]]), r"^`targets` row 0: label 0 must not occur twice\.$"),
         (torch.tensor([[0.3, 1.0], [0.0, 0.0], [1.0, 1.0]]), r"^`targets` row 0: label 0 must have value 0, 1 or"),
     ],
 )

@@ -188,7 +188,7 @@ def test_compiled_code_draws_what_it_draws_without_the_compiler(fresh):
 def test_the_operator_of_the_compiler_has_the_shapes_that_it_promises(fresh):
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         x = torch.randn(6, 40, generator=fresh).to(dtype)
-        torch.library.opcheck(drawing._noised_places_op, (x, 3, 1.0, 4, torch.tensor(7)))
+        torch.library.opcheck(drawing._cpu_op, (x, 3, 1.0, 4, torch.tensor(7)))
 
 
 @pytest.mark.parametrize("path", ON_DEVICES)

@@ -278,9 +278,9 @@ def test_nothing_of_others_is_removed_from_a_folder_of_the_same_name(capsys):
 
 @pytest.mark.parametrize("names", [[], ["--names", "names.txt"]])
 def test_parquet_has_the_rows_of_json_lines(names, capsys):
-    empty = AverageK(0.3).fit(LOGITS, from_logits=True)
-    empty.save("few.json")
     for source, kind in (("scores.npy", "float"), ("scores.csv --id image", "double")):
+        calibration = LOGITS.double() if kind == "double" else LOGITS
+        AverageK(0.3).fit(calibration, from_logits=True).save("few.json")
         arguments = [*source.split(), "--logits", "--rule", "few.json", "-o"]
         arguments = [*names, *arguments]
         assert run(capsys, *arguments, "sets.parquet")[0] == run(capsys, *arguments, "sets.jsonl")[0] == 0

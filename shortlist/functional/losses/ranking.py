@@ -160,7 +160,7 @@ class _Pairs(NamedTuple):
             threshold = (margin - self.own).reshape(len(self.rest), -1)
             rank, total = (x.reshape(self.own.shape) for x in violations(self.rest, threshold, cap))
         # Every negative violates the margin of a positive at -inf by infinitely much.
-        return rank, torch.where(self.own > -math.inf, total, torch.where(rank > 0, rank * cap, 0))
+        return rank, torch.where(self.own == -math.inf, torch.where(rank > 0, rank * cap, 0), total)
 
     def total(self, rank: Tensor, terms: Tensor) -> Tensor:
         """The sum of the positives' ``terms`` over each row, weighted by 1 + 1/2 + ... + 1/rank, ``(*rows,)``."""

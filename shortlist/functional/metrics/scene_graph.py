@@ -80,7 +80,7 @@ def scene_graph_recall(
 
     Example:
         >>> scores = torch.tensor([[0.9, 0.8], [0.7, 0.1], [0.5, 0.6]])
-        >>> target = torch.tensor([[0, 1], [0, -1], [0, -1]])
+        >>> target = torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
         >>> image = torch.tensor([0, 0, 1])
         >>> scene_graph_recall(scores, target, image, (1, 2), constrained=False)
         tensor([0.1667, 0.8333], dtype=torch.float64)

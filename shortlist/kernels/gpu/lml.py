@@ -18,7 +18,6 @@ from torch import Tensor
 
 from shortlist.kernels.gpu.rows import (
     FAR,
-    LARGEST_BLOCK,
     as_matrix,
     compiled_for,
     launch,
@@ -103,11 +102,6 @@ def lml_nll_gradient(
     columns = per_row(pivot, x), per_row(pivot, x), per_row(delta, x), per_row(gradient.unsqueeze(-1), x), to_k
     _launch_nll(_nll_gradient, rows, out, given, weight, *columns, temperature)
     return out, to_k
-
-
-def nll_fits(n: int) -> bool:
-    """Whether these two kernels take rows of ``n`` labels: those that stay in registers."""
-    return n <= LARGEST_BLOCK
 
 
 def _launch_nll(

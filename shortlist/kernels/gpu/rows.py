@@ -11,9 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LARGEST_BLOCK = 16384
-"""The widest row that a program holds in registers: 32 entries a thread."""
-
+from shortlist.kernels.chooser import LARGEST_ROW
 
 LOOP_BLOCK = 4096
 """The entries that a program takes at a time of a wider row: few enough to stay in registers beside all sums."""
@@ -21,7 +19,7 @@ LOOP_BLOCK = 4096
 
 def block_size(n: int) -> int:
     """The number of entries that a program takes at a time."""
-    return triton.next_power_of_2(max(n, 16)) if n <= LARGEST_BLOCK else LOOP_BLOCK
+    return triton.next_power_of_2(max(n, 16)) if n <= LARGEST_ROW else LOOP_BLOCK
 
 
 def num_warps(block: int) -> int:
@@ -31,7 +29,7 @@ def num_warps(block: int) -> int:
 
 def compiled_for(block: int) -> tuple[dict[str, Any], int]:
     """The constants and the number of warps for rows of ``block`` labels; of the largest block, for wider rows."""
-    size, fits = (block, True) if block < LARGEST_BLOCK else (LOOP_BLOCK, False)
+    size, fits = (block, True) if block < LARGEST_ROW else (LOOP_BLOCK, False)
     return {"BLOCK": size, "FITS": fits}, num_warps(size)
 
 

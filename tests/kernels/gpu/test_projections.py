@@ -63,7 +63,7 @@ def test_values_and_gradients_agree_with_float64(projection, scale, fresh, monke
 def test_a_row_in_blocks_is_as_one_in_registers(projection, fresh, monkeypatch):
     logits, k = 3 * torch.randn(2, 45, generator=fresh), torch.tensor([3.0, 40.25])
     whole = value_and_gradients(projection, logits, k)
-    monkeypatch.setattr(rows, "LARGEST_BLOCK", 16)
+    monkeypatch.setattr(rows, "LARGEST_ROW", 16)
     monkeypatch.setattr(rows, "LOOP_BLOCK", 16)
     assert_agree(value_and_gradients(projection, logits, k), [part.double() for part in whole])
 
