@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from shortlist.functional.losses.labeled_logits import (
 )
 from shortlist.functional.losses.violations import violations
 from shortlist.labels import Labels
-from shortlist.tensors import check_number, is_plain, may_look, wide
+from shortlist.tensors import check_number, is_plain, wide
 
 __all__ = ["rml", "warp"]
 
@@ -57,7 +56,7 @@ def warp(
         Gong, Jia, Leung, Toshev, Ioffe, "Deep Convolutional Ranking for Multilabel Image Annotation", 2014.
     """
     margin = check_number("margin", margin, at_least=0)
-    data = _in_rows(read_plain(logits, target, weight))
+    data = read_plain(logits, target, weight)
     pairs = _Pairs.of(data, *split(data.tensor, data.labels))
     return reduce_rows(pairs.total(*pairs.ramps(margin, math.inf)), reduction)
 
@@ -100,7 +99,7 @@ def rml(
     """
     floor = check_number("floor", floor, below=1)
     balance = check_number("balance", balance, at_least=0)
-    data, top = _in_rows(read_plain(logits, target, weight)), 1 - floor
+    data, top = read_plain(logits, target, weight), 1 - floor
     rest, own = split(data.tensor, data.labels)
     pairs = _Pairs.of(data, rest, own)
     binary = _binary_ramps(data, rest, own, top)
@@ -120,16 +119,6 @@ def _binary_ramps(data: LabeledLogits, rest: Tensor, own: Tensor, top: float) ->
     return binary + data.row_sums(weighted((1 - own).clamp(0, top) * labels.members, labels, data.weight))
 
 
-def _in_rows(data: LabeledLogits) -> LabeledLogits:
-    """``data`` with labels that accelerators compare row by row: a sparse target becomes a multi-hot there."""
-    labels = data.labels
-    if labels.is_dense or labels.width is not None or may_look(data.tensor):
-        return data
-    values = labels.values.new_zeros(data.tensor.numel()).scatter(0, labels.indices, labels.values)
-    values = values.view(data.tensor.shape)
-    return replace(data, labels=replace(labels, rows=None, labels=None, values=values, listed=None))
-
-
 class _Pairs(NamedTuple):
     """The positives of each row against all its negatives."""
 
@@ -137,7 +126,7 @@ class _Pairs(NamedTuple):
     own: Tensor  # the entries' logits, 0 where they are no positives
     share: Tensor  # how much each counts, 0 if it is no positive
     rest: Tensor  # (num_rows, n): the negatives' logits, and -inf
-    ranked: _Ranked | None  # the same in order, where numpy can sort them
+    ranked: _Ranked | None  # the same in order, where numpy can sort them or the positives come in no rows
 
     @classmethod
     def of(cls, data: LabeledLogits, rest: Tensor, own: Tensor) -> _Pairs:
@@ -148,7 +137,8 @@ class _Pairs(NamedTuple):
             own = labels.at(own)
         own = torch.where(labels.values > 0, own, 0)
         share = weighted(labels.members, labels, data.weight)
-        return cls(labels, own, share, rest, _Ranked.of(rest) if plain else None)
+        in_rows = labels.is_dense or labels.width is not None
+        return cls(labels, own, share, rest, None if in_rows and not plain else _Ranked.of(rest))
 
     def ramps(self, margin: float, cap: float) -> tuple[Tensor, Tensor]:
         """For each entry, how many negatives violate the margin, and by how much in total, each by at most ``cap``."""
@@ -171,7 +161,7 @@ class _Pairs(NamedTuple):
 
 
 class _Ranked(NamedTuple):
-    """Negatives by rank, on the CPU: O(n log n) for any number of pairs."""
+    """Negatives by rank: O(n log n) for any number of pairs."""
 
     keys: Tensor  # (num_rows, n): minus the negatives' logits, ascending, then inf; in float64
     sums: Tensor  # (num_rows, n + 1): the sum of the 0, 1, 2, ... largest negatives
@@ -179,8 +169,10 @@ class _Ranked(NamedTuple):
     @classmethod
     def of(cls, rest: Tensor) -> _Ranked:
         """The negatives, which are all that is above -inf."""
+        x = -rest.detach()
         # numpy sorts several times faster than torch.
-        ranked = rest.gather(-1, torch.from_numpy(np.argsort((-rest.detach()).numpy(), -1)))
+        order = torch.from_numpy(np.argsort(x.numpy(), -1)) if is_plain(x) else x.argsort(-1)
+        ranked = rest.gather(-1, order)
         negative = ranked > -math.inf
         ranked = torch.where(negative, ranked, 0).double()
         return cls(torch.where(negative, -ranked.detach(), math.inf), pad(ranked.cumsum(-1), (1, 0)))
