@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
+from typing import Any
 
 import torch
 import triton
@@ -40,7 +42,7 @@ def binary_sums(
     rows, n = x.shape
     target, width, lowest, listed = row_targets(target, n)
     values, known = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
-    block = min(LARGEST_BLOCK, triton.next_power_of_2(n))
+    block = _block(n)
     _sum_rows[(rows,)](
         x.contiguous(),
         target,
@@ -55,7 +57,7 @@ def binary_sums(
         WEIGHTED=weight is not None,
         **_constants(options),
         BLOCK=block,
-        num_warps=8 if block >= 2048 else 4,
+        num_warps=_warps(block),
     )
     return values, known
 
@@ -86,10 +88,36 @@ def binary_gradient(
     return result
 
 
+def _block(n: int) -> int:
+    """The number of labels that a program takes at a time."""
+    return min(LARGEST_BLOCK, triton.next_power_of_2(n))
+
+
+def _warps(block: int) -> int:
+    return 8 if block >= 2048 else 4
+
+
 def _constants(options: Options) -> dict[str, float]:
     positive, negative, clip = options
     power = int(negative) if negative in range(1, _FEW + 1) else 0
     return {"GAMMA_POSITIVE": positive, "GAMMA_NEGATIVE": negative, "CLIP": clip, "POWER": power}
+
+
+def compile_cases(block: int) -> dict[str, tuple[Any, dict[str, str], dict[str, Any], int]]:
+    """Kernels with the types of their arguments and their constants, to compile them without a device."""
+    types = dict.fromkeys(["x", "weight", "values", "counts", "gradient", "result"], "*fp32")
+    types |= dict.fromkeys(["rows", "n", "width", "lowest"], "i32") | {"background": "fp32"}
+    size = _block(block)
+    cases: dict[str, tuple[Any, dict[str, str], dict[str, Any], int]] = {}
+    kinds = {"bce": (0.0, 0.0, 0.0), "asymmetric": (0.0, 4.0, 0.05), "asymmetric_rough": (0.5, 2.5, 0.05)}
+    for (name, options), listed in product(kinds.items(), (True, False)):
+        given = {**types, "target": "*i64" if listed else "*fp32"}
+        constants = {"LISTED": listed, "WEIGHTED": True, **_constants(options)}
+        form = "lists" if listed else "multi_hots"
+        cases[f"{name}_{form}"] = _sum_rows, given, {**constants, "BLOCK": size}, _warps(size)
+        tile = {"ROWS": _TILE_ROWS, "LABELS": _TILE_LABELS}
+        cases[f"{name}_gradient_{form}"] = _slopes, given, {**constants, **tile}, 4
+    return cases
 
 
 @triton.jit

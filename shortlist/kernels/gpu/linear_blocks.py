@@ -8,6 +8,8 @@ depend on the order of the programs.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -318,3 +320,30 @@ def _contiguous(weight: Tensor | None, x: Tensor) -> Tensor:
 
 def _width(m: int) -> int:
     return min(WIDEST, triton.next_power_of_2(m))
+
+
+def compile_cases(block: int) -> dict[str, tuple[Any, dict[str, str], dict[str, Any], int]]:
+    """Kernels with the types of their arguments and their constants, to compile them without a device."""
+    columns = ["x", "weight", "factor", "top", "pivot", "delta", "shift"]
+    lines = ["row_floor", "row_factor", "label_floor", "label_factor"]
+    types = dict.fromkeys([*columns, *lines], "*fp32")
+    types |= dict.fromkeys(["total", "sums", "tops", "infinite"], "*fp64")
+    types |= dict.fromkeys(["gamma", "clip", "temperature", "far", "largest"], "fp32")
+    types |= dict.fromkeys(["stride", "rows", "m"], "i32")
+    width = {"BLOCK": _width(block)}
+    bce = {**width, "GAMMA": False, "CLIP": False, "WEIGHTED": True}
+    focal, clipped = {**bce, "GAMMA": True}, {**bce, "GAMMA": True, "CLIP": True}
+    kernels = {
+        "add_terms": (_add_terms, bce),
+        "add_terms_focal": (_add_terms, focal),
+        "add_terms_clipped": (_add_terms, clipped),
+        "terms_gradient": (_terms_gradient, bce),
+        "terms_gradient_focal": (_terms_gradient, focal),
+        "terms_gradient_clipped": (_terms_gradient, clipped),
+        "add_row_powers": (_add_row_powers, width),
+        "set_label_powers": (_set_label_powers, {"ROWS": 32, "BLOCK": 64}),
+        "powers_gradient": (_powers_gradient, {**width, "BY_ROW": True, "BY_LABEL": True}),
+        "add_trial_sums": (_add_trial_sums, {"POINTS": 16, "BLOCK": TRIAL_BLOCK}),
+        "shares_gradient": (_shares_gradient, width),
+    }
+    return {name: (kernel, types, constants, 4) for name, (kernel, constants) in kernels.items()}

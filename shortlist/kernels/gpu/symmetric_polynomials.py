@@ -13,6 +13,7 @@ A row that fits a block is read once; a longer one is read once per step of the 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import triton
@@ -72,7 +73,7 @@ def log_coefficient(
     capacity = 8 * k + 8
     listed = torch.empty(len(rows), 2 * capacity, dtype=torch.float32, device=x.device)
     half, points = angles(k, n)
-    block = triton.next_power_of_2(n) if n <= LARGEST_BLOCK else LARGEST_BLOCK // 2
+    block = _block(n)
     _law[(len(rows),)](
         rows,
         rows if own is None else own,
@@ -94,9 +95,18 @@ def log_coefficient(
         ONE=n <= block,
         BLOCK=block,
         ANGLES=triton.next_power_of_2(half),
-        num_warps=4 if block <= 1024 else 8 if block <= 2048 else 16,
+        num_warps=_warps(block),
     )
     return value.view(*x.shape[:-1], 1), slopes.view(x.shape) if derivatives else slopes
+
+
+def _block(n: int) -> int:
+    """The number of labels that a program takes at a time."""
+    return triton.next_power_of_2(n) if n <= LARGEST_BLOCK else LARGEST_BLOCK // 2
+
+
+def _warps(block: int) -> int:
+    return 4 if block <= 1024 else 8 if block <= 2048 else 16
 
 
 def _terms(k: int) -> int:
@@ -116,6 +126,29 @@ def angles(k: int, n: int) -> tuple[int, int]:
         reach += 1
     half = (min(reach, n) + 2) // 2
     return half, 2 * half + 1
+
+
+def compile_cases(block: int) -> dict[str, tuple[Any, dict[str, str], dict[str, Any], int]]:
+    """Kernels with the types of their arguments and their constants, to compile them without a device."""
+    types = dict.fromkeys(["x_ptr", "value_ptr", "slope_ptr", "listed_ptr"], "*fp32")
+    types |= {"own_ptr": "*i64", "hidden_ptr": "*i1", "scale": "fp32"}
+    types |= dict.fromkeys(["n", "k", "capacity", "half", "points", "terms"], "i32")
+    size = _block(block)
+    common = {"BLOCK": size, "ONE": block <= size, "DERIVATIVES": True}
+    alone = {**common, "RATIO": False, "BESIDE": False, "ALL_HIDDEN": True}
+    beside = {**common, "RATIO": True, "BESIDE": True, "ALL_HIDDEN": False}
+
+    def case(constants: dict[str, Any], k: int) -> tuple[Any, dict[str, str], dict[str, Any], int]:
+        half, _ = angles(k, block)
+        return _law, types, {**constants, "ANGLES": triton.next_power_of_2(half)}, _warps(size)
+
+    return {
+        "log_symmetric": case(alone, 5),
+        "log_symmetric_value": case({**alone, "DERIVATIVES": False}, 5),
+        "log_symmetric_largest_k": case(alone, 128),
+        "log_symmetric_ratio": case(beside, 5),
+        "log_symmetric_ratio_largest_k": case(beside, 128),
+    }
 
 
 @triton.jit

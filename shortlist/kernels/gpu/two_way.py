@@ -6,6 +6,8 @@ made in chunks and added in a fixed order.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -43,7 +45,7 @@ def row_contrasts(x: Tensor, target: Tensor, weight: Tensor | None, negative: fl
     rows, n = x.shape
     target, width, lowest, listed = row_targets(target, n)
     lines = _empty_lines(rows, x)
-    block = min(LARGEST_BLOCK, triton.next_power_of_2(n))
+    block = _block(n)
     _contrast_rows[(rows,)](
         x.contiguous(),
         target,
@@ -58,7 +60,7 @@ def row_contrasts(x: Tensor, target: Tensor, weight: Tensor | None, negative: fl
         LISTED=listed,
         WEIGHTED=weight is not None,
         BLOCK=block,
-        num_warps=8 if block >= 2048 else 4,
+        num_warps=_warps(block),
     )
     return lines
 
@@ -87,6 +89,15 @@ def label_contrasts(x: Tensor, target: Tensor, negative: float, positive: float)
     lines = _empty_lines(n, x)
     _contrast_labels[(blocks,)](parts, *lines, chunks, n, negative, positive, LABELS=_TILE_LABELS)
     return lines
+
+
+def _block(n: int) -> int:
+    """The number of labels that a program takes at a time."""
+    return min(LARGEST_BLOCK, triton.next_power_of_2(n))
+
+
+def _warps(block: int) -> int:
+    return 8 if block >= 2048 else 4
 
 
 def _empty_lines(count: int, x: Tensor) -> Lines:
@@ -133,6 +144,23 @@ def contrast_gradient(
         LABELS=_TILE_LABELS,
     )
     return result
+
+
+def compile_cases(block: int) -> dict[str, tuple[Any, dict[str, str], dict[str, Any], int]]:
+    """Kernels with the types of their arguments and their constants, to compile them without a device."""
+    wide = ["x", "weight", "contrast", "shares", "extremes", "parts", "result"]
+    types = dict.fromkeys([*wide, "row_gradient", "by_row", "label_gradient", "by_label"], "*fp32")
+    types |= {"negative": "fp32", "positive": "fp32"}
+    types |= dict.fromkeys(["rows", "n", "width", "lowest", "chunks"], "i32")
+    size, tile = _block(block), {"ROWS": _TILE_ROWS, "LABELS": _TILE_LABELS}
+    both = {"BY_ROW": True, "BY_LABEL": True}
+    cases = {"contrast_labels": (_contrast_labels, types, {"LABELS": _TILE_LABELS}, 4)}
+    for form, target in (("lists", "*i64"), ("multi_hots", "*fp32")):
+        given, listed = {**types, "target": target}, {"LISTED": form == "lists"}
+        cases[f"contrast_rows_{form}"] = _contrast_rows, given, {**listed, "WEIGHTED": True, "BLOCK": size}, _warps(size)
+        cases[f"label_parts_{form}"] = _label_parts, given, {**listed, "CHUNK": CHUNK, **tile}, 4
+        cases[f"contrast_gradient_{form}"] = _gradient, given, {**listed, **both, **tile}, 4
+    return cases
 
 
 @triton.jit
