@@ -157,7 +157,8 @@ def compile_cases(block: int) -> dict[str, tuple[Any, dict[str, str], dict[str, 
     cases = {"contrast_labels": (_contrast_labels, types, {"LABELS": _TILE_LABELS}, 4)}
     for form, target in (("lists", "*i64"), ("multi_hots", "*fp32")):
         given, listed = {**types, "target": target}, {"LISTED": form == "lists"}
-        cases[f"contrast_rows_{form}"] = _contrast_rows, given, {**listed, "WEIGHTED": True, "BLOCK": size}, _warps(size)
+        rows = {**listed, "WEIGHTED": True, "BLOCK": size}
+        cases[f"contrast_rows_{form}"] = _contrast_rows, given, rows, _warps(size)
         cases[f"label_parts_{form}"] = _label_parts, given, {**listed, "CHUNK": CHUNK, **tile}, 4
         cases[f"contrast_gradient_{form}"] = _gradient, given, {**listed, **both, **tile}, 4
     return cases
