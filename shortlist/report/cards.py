@@ -1,4 +1,4 @@
-"""What a page says first about a comparison: who wins, what is not decided, how large answers are, which rule, what next."""
+"""What a page says first about a comparison: the winner, what is undecided, the achieved size, the better rule, commands."""
 
 from __future__ import annotations
 
@@ -105,8 +105,9 @@ def _undecided(document: ComparisonDocument, standing: Standing) -> str:
         return "One seed cannot separate skill from luck: use --seeds 5."
     if not standing.ties:
         others = len(document.candidates) - 1
-        return f"{'The other' if others == 1 else f'All {others} others'} significantly worse (95%, paired by seed)."
-    return f"Not told apart from it: {listed([_tie_words(document, tie) for tie in standing.ties])}."
+        who = "The other is" if others == 1 else f"All {others} others are"
+        return f"{who} significantly worse (95% intervals, paired by seed)."
+    return f"Cannot be told apart from it: {listed([_tie_words(document, tie) for tie in standing.ties])}."
 
 
 def _tie_words(document: ComparisonDocument, tie: Tie) -> str:
@@ -133,20 +134,15 @@ def achieved_sizes(document: ComparisonDocument, k_index: int) -> dict[str, floa
 
 def _size_sentence(document: ComparisonDocument, k_index: int, name: str) -> str:
     sizes = achieved_sizes(document, k_index)
-    others = (
-        f", those of all candidates {min(sizes.values()):.2f} to {max(sizes.values()):.2f}" if len(sizes) > 1 else ""
-    )
-    return (
-        f"At K = {document.ks[k_index]:g}, its answers have {sizes[name]:.2f} labels on average{others}. "
-        f"{fitted_where(document)}"
-    )
+    others = f" (all candidates: {min(sizes.values()):.2f} to {max(sizes.values()):.2f})" if len(sizes) > 1 else ""
+    return f"{sizes[name]:.2f} labels per answer at K = {document.ks[k_index]:g}{others}. {fitted_where(document)}"
 
 
 def fitted_where(document: ComparisonDocument) -> str:
     """Which rows set the thresholds, and which were answered."""
     rows = document.data.parts.get("val")
     validation = "validation rows" if rows is None else f"{rows:,} validation rows"
-    return f"Thresholds come from the {validation}; answers are those of {_evaluated(document)}."
+    return f"Thresholds are fitted on {validation} and used on {_evaluated(document)}."
 
 
 def _evaluated(document: ComparisonDocument) -> str:
@@ -184,10 +180,10 @@ def _rule_sentence(document: ComparisonDocument, k_index: int, name: str) -> str
     each, shared = (format_percent(sum(errors) / len(errors), 1) for errors in (top, average))
     better = better_rule(document, name, k_index)
     if better == "average-k":
-        return f"{k} on average: it misses {shared} of the true labels, {k} in every answer {each}, at the same size."
+        return f"{k} on average misses {shared} of the true labels, {k} in every answer {each}, at equal size."
     if better == "top-k":
-        return f"{k} in every answer: it misses {each} of the true labels, {k} on average {shared}, at the same size."
-    return f"Neither: {k} on average misses {shared} of the true labels, {k} in every answer {each}, at the same size."
+        return f"{k} in every answer misses {each} of the true labels, {k} on average {shared}, at equal size."
+    return f"Neither: {k} on average misses {shared} of the true labels, {k} in every answer {each}, at equal size."
 
 
 def caveats(document: ComparisonDocument) -> list[str]:
@@ -203,7 +199,7 @@ def caveats(document: ComparisonDocument) -> list[str]:
     if max(abs(size / document.k - 1) for size in sizes) > _SIZE_TOLERANCE:
         found.append(
             f"Validation and {shown_name(document.data.evaluated)} rows differ: answers have {min(sizes):.2f} to "
-            f"{max(sizes):.2f} labels, not {document.k:g}. Compare errors at equal size."
+            f"{max(sizes):.2f} labels, not {document.k:g}. Compare at equal size."
         )
     late = [name for name in document.candidates if _still_improving(document, name)]
     if late:
@@ -249,5 +245,4 @@ def model_steps(document: ComparisonDocument, name: str, folder: Path | None) ->
         *steps,
         Step("the answers for new rows", predict),
         Step("a rule that misses at most 10% of the true labels", calibrate),
-        Step("how good it is on labeled rows", f"shortlist evaluate {model} --data {data}"),
     ]

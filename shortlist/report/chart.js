@@ -112,7 +112,7 @@ const drawChart = (element, chart, { hidden, scale, shades }) => {
   let edge = -Infinity;
   for (const [value, words] of x.ticks) {
     const half = textWidth(words) / 2;
-    if (x.at(value) - half < edge) continue;  // Words never overlap.
+    if (x.at(value) - half < edge || x.at(value) + half > width) continue;  // Words neither overlap nor leave the chart.
     edge = x.at(value) + half + 8;
     picture.append(svg("line", { x1: x.at(value), x2: x.at(value), y1: bottom, y2: bottom + 4, stroke: shades.soft }));
     text(words, { x: x.at(value), y: bottom + 18, "text-anchor": "middle" });

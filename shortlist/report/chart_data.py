@@ -18,14 +18,14 @@ def chart_data(documents: Sequence[ComparisonDocument], panels: Sequence[Sequenc
 
     Returns:
         ``jobs``: for each comparison its ``ks``, their ``names``, the index ``start`` of the requested K, by panel the
-        ``choices`` and the numbers of their ``charts``, and `label_table`. ``charts`` refer to ``series`` and ``axes`` by number, and
-        these to ``lists``.
+        ``choices`` and the numbers of their ``charts``, and ``labels``, see `label_table`. ``charts`` refer to
+        ``series`` and ``axes`` by number, and series to ``looks`` and ``lists``.
     """
-    lists, series, axes = _Pool(), _Pool(), _Pool()
+    lists, looks, series, axes = _Pool(), _Pool(), _Pool(), _Pool()
 
     def content(chart: Chart) -> dict[str, Any]:
         return {
-            "series": [series.number(_series(each, lists)) for each in chart.series],
+            "series": [series.number(_series(each, lists, looks)) for each in chart.series],
             "x": axes.number(_axis(chart.x)),
             "y": axes.number(_axis(chart.y)),
             "guides": [[each.label, each.x] for each in chart.references],
@@ -46,7 +46,7 @@ def chart_data(documents: Sequence[ComparisonDocument], panels: Sequence[Sequenc
         labels = label_table(document, lambda values: lists.number(_rounded(values)))
         start = ks.index(document.k)
         jobs.append({"ks": ks, "names": names, "start": start, "panels": by_panel, "labels": labels})
-    pools = {"lists": lists.members, "series": series.members, "axes": axes.members}
+    pools = {"lists": lists.members, "looks": looks.members, "series": series.members, "axes": axes.members}
     return {"ink": INK, "jobs": jobs, "charts": charts, **pools}
 
 
@@ -64,25 +64,28 @@ class _Pool:
         return number
 
 
-def _series(series: Series, lists: _Pool) -> dict[str, Any]:
+def _series(series: Series, lists: _Pool, looks: _Pool) -> dict[str, Any]:
     style = series.style
-    facts = {
+    look = {
         "name": " ".join(series.name.split()),
         "group": " ".join((series.group or series.name).split()),
         "kind": series.kind,
-        "x": lists.number(_rounded(series.x)),
-        "y": lists.number(_rounded(series.y)),
         "color": style.color,
         "marker": style.marker,
         "dash": style.dash,
-        "high": lists.number(_rounded(series.high)) if series.high else None,
-        "sizes": lists.number(_rounded(series.sizes)) if series.sizes else None,
-        "notes": lists.number(list(series.notes)) if series.notes else None,
         "legend": series.in_legend,
         "marked": series.marked and style.marker != "none",
         "faint": series.faint,
     }
-    return {key: value for key, value in facts.items() if value is not None and value is not False}
+    facts = {
+        "look": looks.number(look),
+        "x": lists.number(_rounded(series.x)),
+        "y": lists.number(_rounded(series.y)),
+        "high": lists.number(_rounded(series.high)) if series.high else None,
+        "sizes": lists.number(_rounded(series.sizes)) if series.sizes else None,
+        "notes": lists.number(list(series.notes)) if series.notes else None,
+    }
+    return {key: value for key, value in facts.items() if value is not None}
 
 
 def _axis(axis: Axis) -> dict[str, Any]:

@@ -32,8 +32,8 @@ const exampleList = (section, ks) => {
     chips.forEach((chip, rank) => { chip.hidden = rank >= size; });
     element.querySelector(".size").textContent = size === 0 ? "no label" : size === 1 ? "1 label" : `${size} labels`;
     const rest = element.querySelector(".more");
-    rest.hidden = size <= listed;
-    rest.textContent = `and ${size - listed} more that are not listed`;
+    rest.hidden = size <= chips.length;
+    rest.textContent = `and ${size - chips.length} more that are not listed`;
     for (const chip of missed) {
       const rank = Number(chip.dataset.rank);
       // Labels beyond the listed ones are not known to be missed.

@@ -13,7 +13,7 @@
     const chart = content.charts[number];
     const series = chart.series.map((at) => {
       const one = content.series[at];
-      return { ...one, x: list(one.x), y: list(one.y), high: list(one.high), sizes: list(one.sizes), notes: list(one.notes) };
+      return { ...content.looks[one.look], x: list(one.x), y: list(one.y), high: list(one.high), sizes: list(one.sizes), notes: list(one.notes) };
     });
     return { ...chart, series, x: content.axes[chart.x], y: content.axes[chart.y] };
   };

@@ -61,6 +61,7 @@ _PARTS = {"train": "training rows", "val": "validation rows", "test": "test rows
 _BEST, _TIE = "★", "☆"
 _MARKS = {_BEST: "best", _TIE: "not significantly different from the best"}
 _MAX_BUTTONS = 5
+_MOST_LISTED = 12
 _TEXT_LENGTH = 600
 _MAX_FEATURE_BARS = 160
 
@@ -139,6 +140,7 @@ def _template() -> Any:
         "format_count": format_count,
         "marks": _MARKS,
         "max_buttons": _MAX_BUTTONS,
+        "most_listed": _MOST_LISTED,
     }
     return environment.get_template("page.html.jinja")
 
@@ -282,7 +284,7 @@ def _table(document: ComparisonDocument) -> _Table:
 _AT_K = (
     _Column("labels per answer", "on average", False),
     _Column("missing", "fitted threshold · % ↓", False),
-    _Column("missing at equal size", "one threshold, exactly K on average · % ↓", False),
+    _Column("missing at equal size", "exactly K on average · % ↓", False),
     _Column("missing with K each", "the best K labels · % ↓", False),
     _Column("no answer", "empty sets · %", False),
 )
@@ -412,17 +414,19 @@ def _split_text(text: str) -> tuple[str, str]:
 
 
 class _FeatureBars(NamedTuple):
-    bars: list[tuple[float, float]]
+    path: str
+    width: int
     caption: str
 
 
 def _feature_bars(values: Sequence[float | None]) -> _FeatureBars:
-    """Features as bars around 0, as (top, height) in percent; if there are many, the largest magnitude per bin."""
+    """Features as bars around 0, the path of a drawing 100 high; if there are many, the largest magnitude per bin."""
     known = [0.0 if value is None else value for value in values]
     if len(known) > _MAX_FEATURE_BARS:
         edges = [len(known) * bar // _MAX_FEATURE_BARS for bar in range(_MAX_FEATURE_BARS + 1)]
         known = [max(known[first:last], key=abs) for first, last in pairwise(edges)]
     low, high = min(0.0, *known), max(0.0, *known)
-    span = (high - low) or 1.0
-    bars = [(100 * (high - max(value, 0)) / span, max(100 * abs(value) / span, 0.5)) for value in known]
-    return _FeatureBars(bars, f"{len(values):,} features from {min(known):.3g} to {max(known):.3g}")
+    scale = 100 / ((high - low) or 1.0)
+    bars = [(scale * (high - max(value, 0)), max(scale * abs(value), 0.5)) for value in known]
+    path = "".join(f"M{at}.5 {top:.0f}v{height:.1f}" for at, (top, height) in enumerate(bars))
+    return _FeatureBars(path, len(known), f"{len(values):,} features from {min(known):.3g} to {max(known):.3g}")
