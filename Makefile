@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WARM := .venv/.warm
 
-.PHONY: run tour test test-slow bench bench-models reproduce lint format clean
+.PHONY: run tour test test-slow test-browser bench bench-models reproduce lint format clean
 .DELETE_ON_ERROR:
 
 # The tests start many processes, which should share compiled bytecode.
@@ -43,6 +43,15 @@ endif
 
 test-slow: $(READY)  ## statistical and heavy tests
 	$(BIN)/python -m pytest -m slow
+
+AXE := .venv/browser/node_modules/axe-core/axe.min.js
+$(AXE):
+	npm install --silent --no-audit --no-fund --prefix .venv/browser axe-core@4.14.0
+
+# Chromium comes from the system; on Debian and Ubuntu it is installed if it is missing.
+test-browser: $(READY) $(AXE)  ## the report's page in Chromium, with axe; needs npm
+	@command -v chromium chromium-browser google-chrome > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
+	SHORTLIST_AXE=$(AXE) $(BIN)/python -m pytest -m browser tests/report
 
 bench: $(READY)  ## speed and memory as ratios, next to their goals; reads DEVICE=cuda
 ifneq ($(DEVICE),cpu)

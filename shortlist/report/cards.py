@@ -1,4 +1,4 @@
-"""What a page says first about a comparison: the winner, what is undecided, the achieved size, the better rule, commands."""
+"""What a page says first about a comparison: the winner, what is undecided, sizes, the better rule, commands."""
 
 from __future__ import annotations
 

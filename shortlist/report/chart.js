@@ -186,7 +186,7 @@ const drawChart = (element, chart, { hidden, scale, shades }) => {
   addTooltip(element, points, chart, { width, height, shade });
 };
 
-// The points nearest to the pointer; several labels often stand at one place.
+// The points nearest to the pointer, of the series drawn last; several labels often stand at one place.
 const addTooltip = (element, points, chart, { width, height, shade }) => {
   const box = document.createElement("div");
   box.className = "tooltip";
@@ -201,7 +201,7 @@ const addTooltip = (element, points, chart, { width, height, shade }) => {
     const ground = element.getBoundingClientRect();
     const [mx, my] = [event.clientX - ground.left, event.clientY - ground.top];
     const distance = (point) => (point.bar ? Math.abs(point.px - mx) : Math.hypot(point.px - mx, point.py - my));
-    const best = points.reduce((found, point) => (found && distance(found) <= distance(point) ? found : point), null);
+    const best = points.reduce((found, point) => (found && distance(found) < distance(point) ? found : point), null);
     box.hidden = !best || distance(best) > 40;
     if (box.hidden) return;
     const same = points.filter((point) => point.series === best.series && Math.hypot(point.px - best.px, point.py - best.py) < 2);

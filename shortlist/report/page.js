@@ -75,7 +75,6 @@
       for (const element of place.querySelectorAll("[data-by-k]")) {
         element.textContent = JSON.parse(element.dataset.byK)[kIndex];
         element.hidden = element.textContent === "";
-        if (element.dataset.values) element.dataset.value = JSON.parse(element.dataset.values)[kIndex] ?? "";
       }
     }
     for (const panel of panels) {
@@ -157,7 +156,10 @@
       const up = head.getAttribute("aria-sort") !== "ascending";
       for (const other of head.parentElement.children) other.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const value = (row) => (row.cells[head.cellIndex].dataset.value === "" ? NaN : Number(row.cells[head.cellIndex].dataset.value));
+      const value = (row) => {
+        const { dataset, textContent } = row.cells[head.cellIndex];
+        return dataset.value === "" ? NaN : Number(dataset.value ?? textContent);
+      };
       const rows = [...body.rows].filter((row) => !row.classList.contains("optimum"));
       const last = [...body.rows].filter((row) => row.classList.contains("optimum"));
       rows.sort((a, b) => {

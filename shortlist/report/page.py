@@ -168,19 +168,12 @@ class _Row(NamedTuple):
     cells: list[_Cell]
 
 
-class _ByK(NamedTuple):
-    """A cell of the table of sets: its text and its number for each K."""
-
-    texts: list[str]
-    values: list[float | None]
-
-
 class _TableAtK(NamedTuple):
-    """The sets of each candidate, and of the optimum, at the K of the slider."""
+    """The sets of each candidate, and of the optimum; each cell has a text for every K."""
 
     columns: list[_Column]
-    rows: list[list[_ByK]]
-    optimum: list[_ByK] | None
+    rows: list[list[list[str]]]
+    optimum: list[list[str]] | None
 
 
 class _Table(NamedTuple):
@@ -296,7 +289,7 @@ def _table_at_k(document: ComparisonDocument) -> _TableAtK:
     return _TableAtK(list(_AT_K), [_cells_at_k(document, sets) for sets in found], optimum)
 
 
-def _cells_at_k(document: ComparisonDocument, sets: list[SetFindings]) -> list[_ByK]:
+def _cells_at_k(document: ComparisonDocument, sets: list[SetFindings]) -> list[list[str]]:
     def mean(values: Sequence[float | None] | None) -> float | None:
         known = [value for value in values or () if value is not None]
         return sum(known) / len(known) if known else None
@@ -310,8 +303,8 @@ def _cells_at_k(document: ComparisonDocument, sets: list[SetFindings]) -> list[_
         columns[3].append(mean([each.top_error for each in results]))
         columns[4].append(mean([each.empty for each in results]))
     sizes, *shares = columns
-    size_cell = _ByK(["–" if size is None else f"{size:.2f}" for size in sizes], sizes)
-    return [size_cell, *(_ByK(["–" if x is None else f"{100 * x:.1f}" for x in each], each) for each in shares)]
+    texts = [["–" if size is None else f"{size:.2f}" for size in sizes]]
+    return texts + [["–" if share is None else f"{100 * share:.1f}" for share in column] for column in shares]
 
 
 def _about_table(document: ComparisonDocument) -> str:
