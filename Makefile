@@ -50,7 +50,7 @@ $(AXE):
 
 # Chromium comes from the system; on Debian and Ubuntu it is installed if it is missing.
 test-browser: $(READY) $(AXE)  ## the report's page in Chromium, with axe; needs npm
-	@command -v chromium chromium-browser google-chrome > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || { apt-get update -qq && apt-get install -y -qq chromium; }
 	SHORTLIST_AXE=$(AXE) $(BIN)/python -m pytest -m browser tests/report
 
 bench: $(READY)  ## speed and memory as ratios, next to their goals; reads DEVICE=cuda

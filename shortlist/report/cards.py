@@ -15,7 +15,8 @@ from shortlist.report.winners import MetricFormat, listed, metric_title, shown_n
 _FEW_ROWS = 500
 _FEW_SEEDS = 3
 _SIZE_TOLERANCE = 0.05
-_NEW_DATA = {"images": "PHOTOS/", "sparse features": "NEW.txt"}
+# What commands call the data of a user, without and with labels.
+_DATA = {"images": ("PHOTOS/", "LABELED_PHOTOS/"), "sparse features": ("NEW.txt", "LABELED.txt")}
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ def model_steps(document: ComparisonDocument, name: str, folder: Path | None) ->
     """The commands that use the model of a candidate, on new data and for other promises."""
     run = run_folder(name, document.candidates[name].runs[0].seed)
     model = "MODEL" if folder is None else shlex.quote(str(folder / run))
-    data = _NEW_DATA.get(document.data.kind, "NEW.csv")
+    data, labeled = _DATA.get(document.data.kind, ("NEW.csv", "LABELED.csv"))
     rule = "average-error" if document.data.task == "one class" else "recall-control"
     use_rule = " --rule rule.json"
     steps = []
@@ -240,7 +241,7 @@ def model_steps(document: ComparisonDocument, name: str, folder: Path | None) ->
     else:
         use_rule = ""
     predict = f"shortlist predict {model} --data {data}{use_rule} --output sets.jsonl"
-    calibrate = f"shortlist calibrate {model} --data {data} --rule {rule} --alpha 0.1 --output rule.json"
+    calibrate = f"shortlist calibrate {model} --data {labeled} --rule {rule} --alpha 0.1 --output rule.json"
     return [
         *steps,
         Step("the answers for new rows", predict),

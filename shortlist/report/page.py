@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,33 +11,28 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shortlist.comparison_document import (
-    Answer,
-    AuditSummary,
-    Candidate,
-    ComparisonDocument,
-    MetricInfo,
-    Provenance,
-    SetFindings,
-)
+from shortlist.comparison_document import Answer, AuditSummary, ComparisonDocument, Provenance
 from shortlist.extras import require
 from shortlist.files import replacing
 from shortlist.fingerprint import software_versions
 from shortlist.formatting import format_count, format_duration, format_number
-from shortlist.report.cards import Card, error_at_size, fitted_where, result_card
+from shortlist.report.cards import Card, fitted_where, result_card
 from shortlist.report.chart import Panel, candidate_style
 from shortlist.report.chart_data import chart_data
 from shortlist.report.comparison_charts import comparison_panels
 from shortlist.report.highlights import Highlight, highlight_panel, highlights_by_k, loss_sentence
 from shortlist.report.next_steps import next_steps
-from shortlist.report.winners import (
-    MetricFormat,
-    audit_sentence,
-    comparison_title,
-    metric_title,
-    shown_name,
-    summary_sentence,
+from shortlist.report.tables import (
+    MARKS,
+    Table,
+    TableAtK,
+    all_options,
+    comparison_table,
+    differing_options,
+    recipes,
+    table_at_k,
 )
+from shortlist.report.winners import audit_sentence, comparison_title, shown_name, summary_sentence
 
 # The page must look the same offline and must not phone home, so not even scripts may fetch anything.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -58,8 +52,6 @@ _CONTENTS = {
 }
 _SCRIPTS = ("chart.js", "labels.js", "examples.js", "page.js")
 _PARTS = {"train": "training rows", "val": "validation rows", "test": "test rows"}
-_BEST, _TIE = "★", "☆"
-_MARKS = {_BEST: "best", _TIE: "not significantly different from the best"}
 _MAX_BUTTONS = 5
 _MOST_LISTED = 12
 _TEXT_LENGTH = 600
@@ -138,7 +130,7 @@ def _template() -> Any:
         "candidate_style": candidate_style,
         "feature_bars": _feature_bars,
         "format_count": format_count,
-        "marks": _MARKS,
+        "marks": MARKS,
         "max_buttons": _MAX_BUTTONS,
         "most_listed": _MOST_LISTED,
     }
@@ -147,40 +139,6 @@ def _template() -> Any:
 
 def _resource(name: str) -> str:
     return resources.files("shortlist.report").joinpath(name).read_text(encoding="utf-8")
-
-
-class _Column(NamedTuple):
-    title: str
-    details: str
-    target: bool
-
-
-class _Cell(NamedTuple):
-    text: str
-    sort_value: str
-    mark: str
-    gap: str
-
-
-class _Row(NamedTuple):
-    name_parts: list[str]
-    about: str
-    cells: list[_Cell]
-
-
-class _TableAtK(NamedTuple):
-    """The sets of each candidate, and of the optimum; each cell has a text for every K."""
-
-    columns: list[_Column]
-    rows: list[list[list[str]]]
-    optimum: list[list[str]] | None
-
-
-class _Table(NamedTuple):
-    about: str
-    columns: list[_Column]
-    rows: list[_Row]
-    optimum: list[str] | None
 
 
 @dataclass(frozen=True)
@@ -197,8 +155,8 @@ class _Job:
     summary: str
     facts: list[tuple[str, str]]
     contents: list[tuple[str, str]]
-    table: _Table
-    table_at_k: _TableAtK
+    table: Table
+    table_at_k: TableAtK
     fitted: str
     k: str
     k_index: int
@@ -219,8 +177,8 @@ def _job(document: ComparisonDocument, folder: Path | None, number: int, jobs: i
     words += [shown_name(data.name)] if document.title is not None else []
     facts = [(_PARTS.get(part, f"{shown_name(part)} rows"), f"{rows:,}") for part, rows in data.parts.items()]
     facts += [("labels", f"{data.labels:,}"), ("labels per row", format_number(data.labels_per_row)), ("K", k)]
-    recipes = _recipes(document)
-    facts += [("recipe" if len(recipes) == 1 else "recipes", ", ".join(recipes))] if recipes else []
+    named = recipes(document)
+    facts += [("recipe" if len(named) == 1 else "recipes", ", ".join(named))] if named else []
     sections = {"at-k", "comparison", "reproduce", *panels}
     sections |= {"examples"} if document.examples else set()
     sections |= {"audits"} if audited else set()
@@ -236,8 +194,8 @@ def _job(document: ComparisonDocument, folder: Path | None, number: int, jobs: i
         summary=summary_sentence(document),
         facts=facts,
         contents=[(anchor, title) for anchor, title in _CONTENTS.items() if anchor in sections],
-        table=_table(document),
-        table_at_k=_table_at_k(document),
+        table=comparison_table(document),
+        table_at_k=table_at_k(document),
         fitted=fitted_where(document),
         k=k,
         k_index=document.ks.index(document.k),
@@ -245,110 +203,9 @@ def _job(document: ComparisonDocument, folder: Path | None, number: int, jobs: i
         candidate_index={name: index for index, name in enumerate(document.candidates)},
         audited=audited,
         provenance=_provenance(document.made),
-        differing=_differing_options(document),
-        options=[(name, _options(candidate)) for name, candidate in document.candidates.items()],
+        differing=differing_options(document),
+        options=[(name, all_options(candidate)) for name, candidate in document.candidates.items()],
     )
-
-
-def _differing_options(document: ComparisonDocument) -> list[tuple[str, list[str]]]:
-    """The options in which candidates differ, with the value of each candidate."""
-    options = [dict(_options(candidate)) for candidate in document.candidates.values()]
-    keys = dict.fromkeys(key for each in options for key in each if key != "training time")
-    values = {key: [each.get(key, "–") for each in options] for key in keys}
-    return [(key, each) for key, each in values.items() if len(set(each)) > 1]
-
-
-def _recipes(document: ComparisonDocument) -> list[str]:
-    """The recipes by which the candidates were trained, in their order; older documents do not name them."""
-    found = (candidate.recipe for candidate in document.candidates.values())
-    return list(dict.fromkeys(shown_name(recipe) for recipe in found if recipe is not None))
-
-
-def _table(document: ComparisonDocument) -> _Table:
-    formats = {metric.name: MetricFormat(document, metric.name) for metric in document.metrics}
-    columns = [_column(metric, formats[metric.name], document.target) for metric in document.metrics]
-    rows = [_row(document, name, formats) for name in document.candidates]
-    optimum = None
-    if document.optimum is not None:
-        optimum = [each.value(document.optimum.values.get(name)) for name, each in formats.items()]
-    return _Table(_about_table(document), columns, rows, optimum)
-
-
-_AT_K = (
-    _Column("labels per answer", "on average", False),
-    _Column("missing", "fitted threshold · % ↓", False),
-    _Column("missing at equal size", "exactly K on average · % ↓", False),
-    _Column("missing with K each", "the best K labels · % ↓", False),
-    _Column("no answer", "empty sets · %", False),
-)
-
-
-def _table_at_k(document: ComparisonDocument) -> _TableAtK:
-    found = [[run.sets for run in each.runs] for each in document.candidates.values()]
-    optimum = None if document.optimum is None else _cells_at_k(document, [document.optimum.sets])
-    return _TableAtK(list(_AT_K), [_cells_at_k(document, sets) for sets in found], optimum)
-
-
-def _cells_at_k(document: ComparisonDocument, sets: list[SetFindings]) -> list[list[str]]:
-    def mean(values: Sequence[float | None] | None) -> float | None:
-        known = [value for value in values or () if value is not None]
-        return sum(known) / len(known) if known else None
-
-    columns: list[list[float | None]] = [[], [], [], [], []]
-    for at, k in enumerate(document.ks):
-        results = [each.by_k[at] for each in sets]
-        columns[0].append(mean([each.average_size for each in results]))
-        columns[1].append(mean([each.error for each in results]))
-        columns[2].append(mean(error_at_size(sets, "average-k", k)))
-        columns[3].append(mean([each.top_error for each in results]))
-        columns[4].append(mean([each.empty for each in results]))
-    sizes, *shares = columns
-    texts = [["–" if size is None else f"{size:.2f}" for size in sizes]]
-    return texts + [["–" if share is None else f"{100 * share:.1f}" for share in column] for column in shares]
-
-
-def _about_table(document: ComparisonDocument) -> str:
-    seeds = max(len(candidate.runs) for candidate in document.candidates.values())
-    sentences = ["Mean over seeds ± half-width of its 95% interval." if seeds > 1 else "One seed per candidate."]
-    sentences.append(f"Measured on {document.data.parts[document.data.evaluated]:,} rows that no model was trained on.")
-    if len(document.candidates) > 1:
-        ties = any(len(names) > 1 for names in document.best.values())
-        tie = f"; {_TIE} does not differ significantly from it" if ties else ""
-        sentences.append(f"{_BEST} is the best of its column{tie}.")
-    directions = {metric.better for metric in document.metrics}
-    arrows = {"lower": "↓ lower is better.", "higher": "↑ higher is better."}
-    sentences += [words for direction, words in arrows.items() if direction in directions]
-    if document.optimum is not None:
-        sentences.append("Small numbers: the distance to the optimum, which knows the exact probabilities.")
-    return " ".join(sentences)
-
-
-def _column(metric: MetricInfo, wording: MetricFormat, target: str) -> _Column:
-    arrow = {"lower": "↓", "higher": "↑", None: ""}[metric.better]
-    unit = wording.unit or ("labels" if metric.name == "average_size" else "")
-    details = ["target"] if metric.name == target else []
-    details += [f"{unit} {arrow}".strip()] if unit or arrow else []
-    return _Column(metric_title(metric.name), " · ".join(details), metric.name == target)
-
-
-def _row(document: ComparisonDocument, name: str, formats: dict[str, MetricFormat]) -> _Row:
-    candidate = document.candidates[name]
-    cells = []
-    for metric, wording in formats.items():
-        interval, best = candidate.intervals[metric], document.best.get(metric, [])
-        mark = "" if len(document.candidates) == 1 or name not in best else _BEST if name == best[0] else _TIE
-        optimum = None if document.optimum is None else document.optimum.values.get(metric)
-        gap = ""
-        if optimum is not None and interval.mean is not None and metric != "average_size":
-            gap = wording.difference(interval.mean - optimum)
-        sort_value = "" if interval.mean is None else repr(float(interval.mean))
-        cells.append(_Cell(wording.interval(interval.mean, interval.half_width), sort_value, mark, gap))
-    about = "" if candidate.about.removeprefix("loss ") == shown_name(name) else shown_name(candidate.about)
-    if candidate.recipe is not None and len(_recipes(document)) > 1:
-        about = f"{about}, recipe {candidate.recipe}".removeprefix(", ")
-    # Long names may break after underscores.
-    parts = shown_name(name).split("_")
-    return _Row([f"{part}_" for part in parts[:-1]] + parts[-1:], about, cells)
 
 
 def _provenance(made: Provenance) -> str:
@@ -359,13 +216,6 @@ def _provenance(made: Provenance) -> str:
     threads = "" if made.threads is None else f", {format_count(made.threads, 'thread')}"
     versions = f"shortlist {made.shortlist}, torch {made.torch}, Python {made.python}"
     return f"Made on {date} in {format_duration(made.seconds)} with {versions}{threads}."
-
-
-def _options(candidate: Candidate) -> list[tuple[str, str]]:
-    rows = [(name, json.dumps(value, ensure_ascii=False)) for name, value in candidate.options.items()]
-    rows.append(("seeds", ", ".join(str(run.seed) for run in candidate.runs)))
-    seconds = [run.seconds for run in candidate.runs if run.seconds is not None]
-    return rows + ([("training time", format_duration(sum(seconds)))] if seconds else [])
 
 
 class _Missed(NamedTuple):
