@@ -236,7 +236,7 @@ def model_steps(document: ComparisonDocument, name: str, folder: Path | None) ->
     use_rule = " --rule rule.json"
     steps = []
     if better_rule(document, name, document.ks.index(document.k)) == "top-k":
-        command = f"shortlist calibrate {model} --data {data} --rule top-k --k {document.k:g} --output rule.json"
+        command = f"shortlist calibrate {model} --data {labeled} --rule top-k --k {document.k:g} --output rule.json"
         steps.append(Step(f"the better rule: {document.k:g} labels in every answer", command))
     else:
         use_rule = ""
