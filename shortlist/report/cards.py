@@ -246,4 +246,5 @@ def model_steps(document: ComparisonDocument, name: str, folder: Path | None) ->
         *steps,
         Step("the answers for new rows", predict),
         Step("a rule that misses at most 10% of the true labels", calibrate),
+        Step("one file for other programs", f"shortlist export {model} --onnx"),
     ]
