@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.autograd import RowFunction, opaque
-from shortlist.functional.lml import RootOfBlocks, lml_root, log_odds
 from shortlist.functional.losses.labeled_logits import (
     LabeledLogits,
     Reduction,
@@ -20,7 +19,8 @@ from shortlist.functional.losses.labeled_logits import (
     reduce_rows,
     without_unknown,
 )
-from shortlist.functional.sparse_top import project_sparse_top, sparse_top
+from shortlist.functional.projections.lml import RootOfBlocks, lml_root, log_odds
+from shortlist.functional.projections.sparse_top import project_sparse_top, sparse_top
 from shortlist.kernels.chooser import LARGEST_ROW, TRITON_DEVICES, triton_kernels, use_triton
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.processes import ONE_PROCESS, replicated

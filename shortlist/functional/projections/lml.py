@@ -19,9 +19,9 @@ from shortlist.functional.autograd import (
     projection_gradient,
     projection_tangent,
 )
-from shortlist.functional.lml_exact import exact_dual, exact_lml
-from shortlist.functional.lml_solver import solve_lml
-from shortlist.functional.lml_trials import prefers_trials, solve_by_trials
+from shortlist.functional.projections.lml_exact import exact_dual, exact_lml
+from shortlist.functional.projections.lml_solver import solve_lml
+from shortlist.functional.projections.lml_trials import prefers_trials, solve_by_trials
 from shortlist.kernels import projections as kernels
 from shortlist.kernels.chooser import (
     TRITON_DEVICES,

@@ -15,8 +15,8 @@ from shortlist.functional.autograd import (
     projection_tangent,
     save_projection,
 )
-from shortlist.functional.sparse_top_counts import sparse_top_by_counts
-from shortlist.functional.sparse_top_solver import exact_threshold, solve_sparse_top
+from shortlist.functional.projections.sparse_top_counts import sparse_top_by_counts
+from shortlist.functional.projections.sparse_top_solver import exact_threshold, solve_sparse_top
 from shortlist.kernels import projections as kernels
 from shortlist.kernels.chooser import (
     TRITON_DEVICES,

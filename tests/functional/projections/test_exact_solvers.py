@@ -5,11 +5,11 @@ import math
 import torch
 
 from shortlist.functional import constrained_softmax, lml, sparse_top
-from shortlist.functional.constrained_softmax import _capped
-from shortlist.functional.constrained_softmax import _exact as exact_constrained_softmax
-from shortlist.functional.lml import log_odds
-from shortlist.functional.lml_exact import exact_dual
-from shortlist.functional.sparse_top_solver import exact_threshold
+from shortlist.functional.projections.constrained_softmax import _capped
+from shortlist.functional.projections.constrained_softmax import _exact as exact_constrained_softmax
+from shortlist.functional.projections.lml import log_odds
+from shortlist.functional.projections.lml_exact import exact_dual
+from shortlist.functional.projections.sparse_top_solver import exact_threshold
 from tests.functional.paths import each_path
 
 

@@ -7,8 +7,8 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from shortlist.functional.lml import lml
-from shortlist.functional.sparse_top import sparse_top
+from shortlist.functional.projections.lml import lml
+from shortlist.functional.projections.sparse_top import sparse_top
 from shortlist.label_axis.rows import as_rows
 from shortlist.tensors import check_temperature
 
