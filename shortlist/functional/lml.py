@@ -19,6 +19,7 @@ from shortlist.functional.autograd import (
     opaque,
     projection_gradient,
     projection_tangent,
+    remember_k,
 )
 from shortlist.functional.lml_exact import exact_dual, exact_lml
 from shortlist.functional.lml_solver import solve_lml
@@ -310,7 +311,7 @@ class _LML(RowFunction):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         x, k, ctx.temperature, ctx.shards = inputs
         ctx.group = None if ctx.shards is None else ctx.shards.group
-        column = _remember(ctx, k)
+        column = remember_k(ctx, k)
         ctx.save_for_backward(output, *((x, *column) if column and k.requires_grad else ()))
         ctx.save_for_forward(output, x, *column)
 
@@ -319,7 +320,7 @@ class _LML(RowFunction):
         p, *inputs = ctx.saved_tensors
         to_k = None
         if ctx.needs_input_grad[1]:  # not the mean by q, which may underflow
-            to_k = all_sum((_shares(ctx, *inputs) * gradient).sum(-1, keepdim=True), ctx.group).sum_to_size(ctx.k_shape)
+            to_k = all_sum((shares(ctx, *inputs) * gradient).sum(-1, keepdim=True), ctx.group).sum_to_size(ctx.k_shape)
         if ctx.group is None and use_kernel_backward(ctx.temperature, p, gradient):
             return kernels.lml_gradient(p, gradient, ctx.temperature), to_k, None, None
         to_x, *_ = projection_gradient(ctx, slopes(p), gradient)
@@ -329,13 +330,7 @@ class _LML(RowFunction):
     def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, *_: None) -> Tensor:
         p, *inputs = ctx.saved_tensors
         moved = projection_tangent(ctx, slopes(p), x_tangent, None)
-        return moved if k_tangent is None else moved + _shares(ctx, *inputs) * k_tangent
-
-
-def _remember(ctx: Any, k: Tensor | float) -> tuple[Tensor, ...]:
-    """Keep what a gradient needs to know of ``k`` but its values: those are returned, to be saved if they are wanted."""
-    ctx.number, ctx.k_shape = (k, ()) if isinstance(k, float) else (None, k.shape)
-    return () if isinstance(k, float) else (k,)
+        return moved if k_tangent is None else moved + shares(ctx, *inputs) * k_tangent
 
 
 class _FusedLML(RowFunction):
@@ -359,7 +354,7 @@ class _FusedLML(RowFunction):
         x, k, ctx.temperature, ctx.log = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        column = _remember(ctx, k)
+        column = remember_k(ctx, k)
         ctx.save_for_backward(x, *output[1:], *column)
         ctx.save_for_forward(x, *column)
 
@@ -423,7 +418,7 @@ def _one(like: Tensor) -> Tensor:
     return torch.ones((), dtype=like.dtype, device=like.device)
 
 
-def _shares(ctx: Any, x: Tensor, k: Tensor) -> Tensor:
+def shares(ctx: Any, x: Tensor, k: Tensor) -> Tensor:
     """``q / sum q``, the derivative of p in k, exact where q underflows."""
     root = _Root.run(x, k, ctx.temperature, ctx.shards)
     return _slope_shares(_log_slopes_at(x, *root, ctx.temperature)[1], root[1], ctx.group)
@@ -444,7 +439,7 @@ class _Root(RowFunction):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         x, k, ctx.temperature, shards = inputs
         ctx.group = None if shards is None else shards.group
-        _remember(ctx, k)
+        remember_k(ctx, k)
         ctx.mark_non_differentiable(output[0])
         ctx.save_for_backward(x, *output)
         ctx.save_for_forward(x, *output)
@@ -594,7 +589,7 @@ class RootOfBlocks:
         outer = _is_outer(self.root.delta)
         return self.root.delta.masked_fill(outer, 0), -self.nearest.masked_fill(outer, 0)
 
-    def _shares(self, x: Tensor, pivot: Tensor, delta: Tensor, shift: Tensor) -> Tensor:
+    def shares(self, x: Tensor, pivot: Tensor, delta: Tensor, shift: Tensor) -> Tensor:
         y = x.sub_(pivot)
         y = (y if self.temperature == 1 else y.div_(self.temperature)).add_(delta)
         # More than 1 can only come from rounding numbers too large to have any digits left.
