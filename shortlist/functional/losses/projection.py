@@ -98,7 +98,7 @@ def _dual(data: LabeledLogits, rows: Rows, temperature: float) -> tuple[Tensor, 
         own, delta, pivot, log_slope = data.reduce(root, data.labels.hiding_unknown())
         return own, pivot.squeeze(-1), root.with_gradient_in_k(delta, log_slope).squeeze(-1)
     known = without_unknown(data.logits, data.labels)
-    pivot, delta = lml_root(known.reshape(rows.logits.shape), rows.k, temperature, rows.shards)
+    pivot, delta = lml_root(known.reshape(rows.logits.shape), rows.wanted, temperature, rows.shards)
     return own_logits(known, data.labels), pivot.reshape(-1), delta.reshape(-1)
 
 
