@@ -158,7 +158,7 @@ def read_label_sets(label_sets: LabelSets, num_labels: int) -> list[Indices]:
     return [np.sort(row[row >= 0]) for row in lists]
 
 
-def _one_set(position: int, labels: Iterable[int], num_labels: int) -> Indices:
+def _one_set(position: int, labels: object, num_labels: int) -> Indices:
     if not isinstance(labels, Iterable):
         raise TypeError(f"`label_sets` must hold sequences of labels; set {position} is {labels!r}.")
     values = np.asarray(list(labels))

@@ -63,8 +63,9 @@ def audit(
     Features are the vectors that the weight multiplies; for a head with a projection, its outputs.
 
     Args:
-        weight: ``(n, d)`` matrix (a tensor or of numpy, scipy, pandas, polars or Python), an ``nn.Linear``, a head of ``shortlist.nn`` with one weight, or a file that ends in
-            ``.safetensors``, ``.npz`` or ``.npy``. The bias of a module is used too.
+        weight: ``(n, d)`` matrix (a tensor, or of numpy, scipy, pandas, polars or Python), an ``nn.Linear``, a head of
+            ``shortlist.nn`` with one weight, or a file that ends in ``.safetensors``, ``.npz`` or ``.npy``. The bias of
+            a module is used too.
         label_sets: labels in a form of ``shortlist.targets``, as a tensor or of numpy, scipy, pandas or polars, or a
             sequence of sequences of label indices. Empty and repeated sets are allowed.
         bias: ``(n,)``, added to the logits.

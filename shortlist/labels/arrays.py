@@ -91,10 +91,10 @@ def _sparse_tensor(matrix: Any, name: str) -> Tensor:
     values = _tensor(csr.data, name)
     if values.dtype != torch.bool and not values.is_floating_point():
         values = values.float()
-    places = (torch.from_numpy(part.astype(np.int64)) for part in (csr.indptr, csr.indices))
+    indptr, indices = (torch.from_numpy(part.astype(np.int64)) for part in (csr.indptr, csr.indices))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
-        return torch.sparse_csr_tensor(*places, values, csr.shape, check_invariants=False)
+        return torch.sparse_csr_tensor(indptr, indices, values, csr.shape, check_invariants=False)
 
 
 def _array(values: object, name: str) -> np.ndarray:
