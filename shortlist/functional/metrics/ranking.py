@@ -73,7 +73,7 @@ def rank_gains(data: ScoredLabels, k: int, gains: Tensor | None = None) -> Tenso
     if may_look(x) and values.numel() and bool((wrong := values[:, 0].isnan()).any()):  # topk puts NaN first
         raise ValueError(f"`scores` row {int(wrong.nonzero()[0])}: scores must not be NaN.")
     if not may_look(x):
-        return _shared_in_all_rows(data, values, labels, gains)[:, :k]
+        return _shared_in_all_rows(data, values, labels, k, gains)
     at = data.gain_of(labels, gains).masked_fill(values == -math.inf, 0)
     tied = ((values[:, 1:] == values[:, :-1]) & (values[:, 1:] > -math.inf)).any(-1)
     rows = tied.nonzero().squeeze(-1)
@@ -141,20 +141,22 @@ def _shared(data: ScoredLabels, rows: Tensor, values: Tensor, at: Tensor, k: int
     return (total / size.clamp(min=1)).gather(-1, group).masked_fill(values == -math.inf, 0)
 
 
-def _shared_in_all_rows(data: ScoredLabels, values: Tensor, labels: Tensor, gains: Tensor | None) -> Tensor:
+def _shared_in_all_rows(data: ScoredLabels, values: Tensor, labels: Tensor, k: int, gains: Tensor | None) -> Tensor:
     """The same for all rows, without reading which of them tie: 1.5 passes over the scores beside the search."""
+    edge, values, labels = values[:, -1:], values[:, :k], labels[:, :k]
     # Counts of few labels are exact in float32.
     at = data.are_positive(labels).float() if gains is None else data.gain_of(labels, gains)
-    group = torch.nn.functional.pad((values[:, 1:] != values[:, :-1]).cumsum(-1), (1, 0))
-    size, total = torch.zeros_like(at).scatter_add_(-1, group, torch.ones_like(at)), torch.zeros_like(at)
+    group = torch.nn.functional.pad(values[:, 1:] != values[:, :-1], (1, 0)).cumsum(-1)
+    size, total = torch.zeros_like(at).scatter_add_(-1, group, at.new_ones(()).expand_as(at)), torch.zeros_like(at)
     mean = (total.scatter_add_(-1, group, at) / size.double()).gather(-1, group)
-    # The last group of ties may extend past the last rank.
-    edge = values[:, -1:]
-    own = data.true_scores() == (edge.squeeze(-1) if data.width == 1 else edge.squeeze(-1)[data.rows])
-    last = data.row_sums(own.float() if gains is None else gains[data.labels] * own)
-    last = last / (data.scores == edge).sum(-1).double()
-    mean = torch.where(values == edge, last.unsqueeze(-1), mean)
-    return mean.masked_fill_(values == -math.inf, 0)
+    # The last group of ties may extend past rank k, and holds all labels of score -inf.
+    true = data.true_scores()
+    own = (
+        true == edge.squeeze(-1)[data.rows] if data.width is None else (true.reshape(len(edge), -1) == edge).reshape(-1)
+    )
+    last = data.row_sums(own if gains is None else gains[data.labels] * own).unsqueeze(-1)
+    last = last / (data.scores == edge).sum(-1, keepdim=True).double()
+    return torch.where(values == edge, last.masked_fill_(edge == -math.inf, 0), mean)
 
 
 def _equal_in_row(scores: Tensor, rows: Tensor, edge: Tensor) -> Tensor:
@@ -191,10 +193,9 @@ def ranking_sums(scores: Numbers, target: LabelsLike, ks: list[int], mask: Numbe
     ranks = torch.arange(1, max(ks) + 1, device=gains.device)
     discount = 1 / (ranks + 1).double().log2()
     weight, least = counted.double(), positives.clamp(min=1)
-    ideal = discount.cumsum(0)[torch.minimum(least.unsqueeze(-1), ranks) - 1]
-    precision = (weight @ gains).cumsum(0) / ranks
-    recall = ((weight / least) @ gains).cumsum(0)
-    ndcg = weight @ ((gains * discount).cumsum(-1) / ideal)
+    ideal = torch.nn.functional.pad(discount.cumsum(0), (1, 0))[torch.minimum(least.unsqueeze(-1), ranks)]
+    hits, recall = (torch.stack([weight, weight / least]) @ gains).cumsum(-1)
+    precision, ndcg = hits / ranks, weight @ ((gains * discount).cumsum(-1) / ideal)
     precision, recall, ndcg = (at_ranks(values, ks) for values in (precision, recall, ndcg))
     return RankingSums(precision, recall, ndcg, counted.sum(), (data.counted & ~counted).sum())
 

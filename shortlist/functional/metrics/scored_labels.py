@@ -59,6 +59,7 @@ class ScoredLabels(NamedTuple):
     def row_sums(self, values: Tensor) -> Tensor:
         """Sum of one value for each positive over its row, ``(B,)``."""
         if self.width is None:
+            values = values.long() if values.dtype == torch.bool else values
             return values.new_zeros(len(self.scores)).index_add(0, self.rows, values)
         values = values if self.present is None else values * self.present
         return values.reshape(len(self.scores), self.width).sum(-1)
