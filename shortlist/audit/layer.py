@@ -14,15 +14,14 @@ from torch import Tensor, nn
 from shortlist.audit.system import Array, Indices, Mode, System
 from shortlist.errors import InputError
 from shortlist.extras import require
+from shortlist.labels import LabelsLike, Numbers, read_numbers
 from shortlist.targets import to_index_lists
 
-Layer = Tensor | np.ndarray | nn.Module | str | Path
-LabelSets = Tensor | np.ndarray | Sequence[Iterable[int]]
+Layer = Numbers | nn.Module | str | Path
+LabelSets = LabelsLike | Sequence[Iterable[int]]
 
 
-def read_system(
-    layer: Layer, bias: Tensor | np.ndarray | None, *, mode: Mode, key: str | None, dft: int | None
-) -> System:
+def read_system(layer: Layer, bias: Numbers | None, *, mode: Mode, key: str | None, dft: int | None) -> System:
     """Read and check weight and bias.
 
     Raises:
@@ -67,12 +66,11 @@ def _module_weight(module: nn.Module) -> Tensor:
     return weight
 
 
-def _read_numbers(name: str, values: object, dims: int) -> Array:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        # numpy has no bfloat16, and float64 holds every floating type exactly.
-        values = (values.double() if values.is_floating_point() else values).numpy()
-    array = np.asarray(values)
+def _read_numbers(name: str, values: Any, dims: int) -> Array:
+    dense = getattr(values, "toarray", None)  # of scipy, where a weight that is not stored is 0
+    x = read_numbers(values if dense is None else dense(), name=name).detach().cpu()
+    # numpy has no bfloat16, and float64 holds every floating type exactly.
+    array = (x.double() if x.is_floating_point() else x).numpy()
     if array.ndim != dims:
         raise InputError(f"`{name}` must have {dims} dimension{'s' * (dims > 1)}; got shape {array.shape}.")
     if array.dtype.kind not in "fiu":
@@ -154,15 +152,13 @@ def read_label_sets(label_sets: LabelSets, num_labels: int) -> list[Indices]:
     Raises:
         ValueError: if a label is out of range or repeated; the message names the set.
     """
-    if isinstance(label_sets, np.ndarray):
-        label_sets = torch.from_numpy(label_sets)
-    if isinstance(label_sets, Tensor):
-        lists = to_index_lists(label_sets, num_labels, name="label_sets").cpu().numpy()
-        return [np.sort(row[row >= 0]) for row in lists]
-    return [_one_set(position, labels, num_labels) for position, labels in enumerate(label_sets)]
+    if isinstance(label_sets, Sequence):
+        return [_one_set(position, labels, num_labels) for position, labels in enumerate(label_sets)]
+    lists = to_index_lists(label_sets, num_labels, name="label_sets").cpu().numpy()
+    return [np.sort(row[row >= 0]) for row in lists]
 
 
-def _one_set(position: int, labels: Iterable[int], num_labels: int) -> Indices:
+def _one_set(position: int, labels: object, num_labels: int) -> Indices:
     if not isinstance(labels, Iterable):
         raise TypeError(f"`label_sets` must hold sequences of labels; set {position} is {labels!r}.")
     values = np.asarray(list(labels))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from shortlist.audit.certificates import Decision, decode_decision, encode_decision
 from shortlist.audit.decide import decide
@@ -22,6 +21,7 @@ from shortlist.cluster import check_cluster, run_tasks
 from shortlist.errors import InputError
 from shortlist.extras import require
 from shortlist.fingerprint import digest, first_difference
+from shortlist.labels import Numbers
 from shortlist.progress import progress_bar
 
 # Below this much work (label sets times layer entries), starting processes costs more time than it saves.
@@ -40,7 +40,7 @@ Key = tuple[int, ...]
 def audit(
     weight: Layer,
     label_sets: LabelSets,
-    bias: Tensor | np.ndarray | None = None,
+    bias: Numbers | None = None,
     *,
     mode: Mode = "sign",
     radius: bool = True,
@@ -63,10 +63,11 @@ def audit(
     Features are the vectors that the weight multiplies; for a head with a projection, its outputs.
 
     Args:
-        weight: ``(n, d)`` matrix, an ``nn.Linear``, a head of ``shortlist.nn`` with one weight, or a file that ends in
-            ``.safetensors``, ``.npz`` or ``.npy``. The bias of a module is used too.
-        label_sets: labels in a form of ``shortlist.targets``, or a sequence of sequences of label indices. Empty and
-            repeated sets are allowed.
+        weight: ``(n, d)`` matrix (a tensor, or of numpy, scipy, pandas, polars or Python), an ``nn.Linear``, a head of
+            ``shortlist.nn`` with one weight, or a file that ends in ``.safetensors``, ``.npz`` or ``.npy``. The bias of
+            a module is used too.
+        label_sets: labels in a form of ``shortlist.targets``, as a tensor or of numpy, scipy, pandas or polars, or a
+            sequence of sequences of label indices. Empty and repeated sets are allowed.
         bias: ``(n,)``, added to the logits.
         mode: ``"sign"`` or ``"top-k"``.
         radius: also compute the exact Chebyshev radius by linear programming; otherwise report only the bounds that

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.errors import InputError
-from shortlist.labels import Labels, list_labels
+from shortlist.labels import Labels, LabelsLike, Numbers, list_labels, read_scores, read_target
 from shortlist.sets.prediction_sets import PredictionSets, collect_sets
 from shortlist.sets.rule_file import RuleDocument, read_rule, write_rule
 from shortlist.sets.scores import (
@@ -123,13 +123,15 @@ class SetRule(nn.Module, ABC):
         self._observed: list[tuple[Tensor, ...]] = []
         self._clear()
 
-    def fit(self, scores: Tensor, labels: Tensor | None = None, *, from_logits: bool) -> Self:
+    def fit(self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool) -> Self:
         """Fit on held-out data.
 
         Args:
-            scores: ``(N, n)``, floating: logits, or scores that are compared without a link.
-            labels: the true labels in any form of ``shortlist.targets``, none unknown; ignored by rules that control
-                only the size.
+            scores: ``(N, n)``, floating: logits, or scores that are compared without a link. A tensor, a numpy array, a
+                table of pandas, polars or pyarrow, or a list of lists; Python's floats are float64.
+            labels: the true labels in any form of ``shortlist.targets``, none unknown, as a tensor or in another
+                library (also a sparse matrix of scipy, and lists of label indices that differ in length); ignored by
+                rules that control only the size.
             from_logits: whether ``scores`` are logits. Required, because it is never inferred from the values.
                 ``predict`` interprets scores the same way.
 
@@ -137,19 +139,23 @@ class SetRule(nn.Module, ABC):
             The rule itself.
         """
         self.reset()
-        self._expected = len(scores) if isinstance(scores, Tensor) and scores.ndim else None
+        scores = read_scores(scores)
+        self._expected = len(scores) if scores.ndim else None
         self.partial_fit(scores, labels, from_logits=from_logits)
         return self.finish()
 
-    def partial_fit(self, scores: Tensor, labels: Tensor | None = None, *, from_logits: bool) -> Self:
+    def partial_fit(self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool) -> Self:
         """Add one batch of held-out data; call `finish` after the last one."""
         if self.fitted:
             self.reset()
+        scores = read_scores(scores)
         self._check_reading(scores, from_logits)
         source = self._read_scores(scores)
         if self.needs_labels and labels is None:
             raise ValueError(f"`labels` must be given: {type(self).__name__} is fitted on true labels.")
-        read = None if labels is None or not self.needs_labels else self._read_labels(labels, len(scores))
+        read = None
+        if labels is not None and self.needs_labels:
+            read = self._read_labels(read_target(labels, scores.shape[1], name="labels"), len(scores))
         self._check_values(source)
         self._begin_batch(source)
         start = 0
@@ -173,7 +179,7 @@ class SetRule(nn.Module, ABC):
     @torch.no_grad()
     def predict(
         self,
-        scores: Tensor,
+        scores: Numbers,
         *,
         names: Sequence[str] | None = None,
         generator: torch.Generator | None = None,
@@ -182,7 +188,7 @@ class SetRule(nn.Module, ABC):
         """Predict the set of each row.
 
         Args:
-            scores: ``(B, n)``, interpreted as in ``fit``.
+            scores: ``(B, n)``, in the forms of ``fit`` and interpreted as there.
             names: label names.
             generator: breaks ties at a conformal threshold; nothing else is random. By default one with a fresh seed:
                 if every call used the same seed, the guarantee would not hold for rows that arrive one at a time.
@@ -196,6 +202,7 @@ class SetRule(nn.Module, ABC):
         if any(buffer.device.type != "cpu" for buffer in self.buffers()):
             # Blocks of scores are compared on the CPU, wherever the module that this rule belongs to has moved it.
             return copy.deepcopy(self).to("cpu").predict(scores, names=names, generator=generator, draw=draw)
+        scores = read_scores(scores)
         self._check_reading(scores, bool(self.from_logits))
         if draw is not None and generator is not None:
             raise ValueError("`generator` must be None if `draw` is given, which has its own.")
@@ -207,9 +214,10 @@ class SetRule(nn.Module, ABC):
         )
         return collect_sets(blocks, scores.shape[-1], most=BLOCK, names=names)
 
-    def forward(self, scores: Tensor) -> Tensor:
+    def forward(self, scores: Numbers) -> Tensor:
         """Bool mask of the shape of ``scores``, deterministic: includes labels that tie at a conformal threshold."""
         self._check_fitted()
+        scores = read_scores(scores)
         self._check_width(scores)
         if is_dtensor(scores):
             source = self._read_scores(scores)
@@ -335,9 +343,6 @@ class SetRule(nn.Module, ABC):
         return ", ".join(f"{name}={value!r}" for name, value in self._arguments().items() if value is not None)
 
     def _check_reading(self, scores: Tensor, from_logits: bool) -> None:
-        if not isinstance(scores, Tensor) or not scores.is_floating_point():
-            kind = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
-            raise TypeError(f"`scores` must be a floating tensor; got {kind}.")
         if scores.ndim != 2 or scores.shape[1] == 0:
             raise ValueError(f"`scores` must have shape (rows, labels); got {tuple(scores.shape)}.")
         if not isinstance(from_logits, bool):
