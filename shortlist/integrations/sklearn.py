@@ -134,7 +134,7 @@ class SetClassifier(_SetPredictions, BaseEstimator):
         """Train the model and fit its rule.
 
         Args:
-            X: ``(N, features)``, dense or sparse; images ``(N, channels, H, W)`` uint8; or texts.
+            X: ``(N, features)``, dense or sparse; images ``(N, H, W, 3)`` or ``(N, H, W, 1)`` uint8; or texts.
             y: ``(N,)`` classes, or ``(N, n)`` binary indicators.
             sample_weight: ``(N,)``, how much each row counts in the loss, for losses that are a mean over rows.
         """
@@ -146,6 +146,8 @@ class SetClassifier(_SetPredictions, BaseEstimator):
         if weights is not None:
             # A row that counts nothing must not choose the epoch or the threshold either.
             kept = weights.nonzero().flatten()
+            if not len(kept):
+                raise ValueError("`sample_weight` must not all be zero.")
             inputs, targets, weights = inputs.take(kept), targets[kept], weights[kept]
         if len(inputs) < 2:
             raise ValueError(f"`X` must have rows to train and to validate; got n_samples = {len(inputs)}.")
