@@ -200,6 +200,7 @@ def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = Fa
 
     Raises:
         InputError: if inputs are sparse, or ``from_features`` is missing for a model on frozen features.
+        MissingExtraError: without the extra ``onnx``.
     """
     if (saved.plan.frozen is not None) != from_features:
         frozen = "none" if saved.plan.frozen is None else repr(saved.plan.frozen["encoder"])
@@ -211,6 +212,7 @@ def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = Fa
         raise InputError(f"`saved` must take features or images to be exported; it takes {saved.plan.kind}.")
     if saved.plan.head == "clusters":
         raise InputError("`saved` must have a head other than clusters to be exported: ONNX has no beam search.")
+    require("onnxscript", extra="onnx")
     dtype = torch.uint8 if saved.plan.kind == "images" else torch.float32
     answer = _Answer(saved).eval()
     names = ["logits"] if saved.rule is None else ["logits", "sets"]
