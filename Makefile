@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WARM := .venv/.warm
 
-.PHONY: run tour test test-slow bench bench-models reproduce lint format clean
+.PHONY: run tour test test-slow test-install test-lowest dist bench bench-models reproduce lint format clean
 .DELETE_ON_ERROR:
 
 # The tests start many processes, which should share compiled bytecode.
@@ -43,6 +43,17 @@ endif
 
 test-slow: $(READY)  ## statistical and heavy tests
 	$(BIN)/python -m pytest -m slow
+
+test-install: $(READY)  ## each extra alone in a fresh environment, with the commands that ask for it; reads EXTRAS="cli hf"
+	$(BIN)/python -m tests.install.extras_alone $(EXTRAS)
+
+# The floor of torch itself is 2.8.0, whose small build is not on every index.
+TORCH ?= 2.13.0
+test-lowest: $(READY)  ## the lowest versions that pyproject.toml allows; reads TORCH=VERSION
+	$(BIN)/python -m tests.install.lowest $(TORCH)
+
+dist: $(READY)  ## wheel and sdist in dist/: built, checked, installed afresh
+	$(BIN)/python -m tests.install.distribution
 
 bench: $(READY)  ## speed and memory as ratios, next to their goals; reads DEVICE=cuda
 ifneq ($(DEVICE),cpu)

@@ -29,7 +29,8 @@ class Recipe:
     Args:
         defaults: values by option, the same options in every recipe.
         decays: the weight decays that tuning tries, that of ``defaults`` first.
-        by_kind: values that suit one kind of inputs better, by kind; they take precedence over ``defaults``.
+        by_kind: values that suit one kind of inputs, or the encoders of a library (``hf``), better; they take
+            precedence over ``defaults``.
     """
 
     defaults: Mapping[str, Any]
@@ -54,6 +55,8 @@ RECIPES: dict[RecipeName, Recipe] = {
         by_kind={
             "text": {"epochs": 4, "batch_size": 256, "learning_rate": 5e-3},
             "sparse features": {"epochs": 5, "learning_rate": 5e-3},
+            # A pretrained transformer forgets what it knows at higher rates.
+            "hf": {"epochs": 3, "batch_size": 32, "learning_rate": 5e-5},
         },
     ),
     # Networks that memorize their training rows, as in the papers on top-k and average-K losses.
@@ -90,7 +93,8 @@ class FitOptions:
         loss: cross_entropy, lml_nll, average_k, two_way, bce, ... (``shortlist losses`` lists all); ``auto`` is
             cross_entropy for one class per row, and bce for sets.
         k: the (average) size of a prediction set; used by losses and metrics.
-        encoder: linear, mlp, bag, cnn, densenet, ``torchvision:NAME``, ``timm:NAME``; ``auto`` depends on the inputs.
+        encoder: linear, mlp, bag, cnn, densenet, ``torchvision:NAME``, ``timm:NAME``, ``hf:NAME`` (a
+            folder or a name on the Hugging Face Hub, for text or images); ``auto`` depends on the inputs.
             Networks of other libraries take the options weights (a file, or DEFAULT to download them; without it
             parameters are initialized at random) and resolution.
         head: linear, cosine, bottleneck, dft, clusters; ``auto`` depends on the loss. A DFT head takes the largest
@@ -229,7 +233,8 @@ class FitOptions:
             ('sgd', 0.1, 32, 'last')
         """
         recipe = RECIPES[self.recipe]
-        values = {**recipe.defaults, **recipe.by_kind.get("features" if self.frozen else kind, {})}
+        known = "features" if self.frozen else "hf" if self.encoder.startswith("hf:") else kind
+        values = {**recipe.defaults, **recipe.by_kind.get(known, {})}
         given = {name: value for name, value in vars(self).items() if name not in values or value is not None}
         return SettledOptions(**{**values, **given})
 

@@ -27,11 +27,12 @@ LAYERS = [
     {"recipes"},
     {"memory"},
     {"train", "report"},
-    {"benchmark", "evidence", "predict"},
+    {"benchmark", "evidence", "integrations", "predict"},
     {"cli"},
 ]
 LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}
 HEAVY = {"matplotlib", "rich", "scipy", "pandas", "sklearn", "lightning", "torchmetrics", "plotly", "numba"}
+HEAVY |= {"transformers", "datasets"}
 
 
 def module_name(path: Path) -> str:

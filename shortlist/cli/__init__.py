@@ -103,7 +103,9 @@ def _sentence(error: Exception) -> str | None:
         if error.strerror is None:
             return str(error) or None
         return f"{error.strerror}." if error.filename is None else f"`{error.filename}`: {error.strerror}."
-    if isinstance(error, InputError | MissingExtraError):
+    if isinstance(error, MissingExtraError):
+        return error.for_commands()
+    if isinstance(error, InputError):
         return str(error)
     # torch raises a RuntimeError when memory runs out.
     if isinstance(error, MemoryError) or "allocate" in str(error):

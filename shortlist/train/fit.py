@@ -23,6 +23,7 @@ from torch import Tensor
 
 from shortlist.data import Dataset
 from shortlist.errors import InputError
+from shortlist.fingerprint import digest
 from shortlist.fit_options import FitOptions, SettledOptions
 from shortlist.nn import ClusterHead, Task
 from shortlist.progress import progress_bar
@@ -31,6 +32,7 @@ from shortlist.targets import check_target
 from shortlist.train.checkpoints import AtomicCheckpoints, RunFolder, read_checkpoint, run_fingerprint
 from shortlist.train.classifier import SetClassifier
 from shortlist.train.distributed.batch_norm import use_global_batch_norm
+from shortlist.train.distributed.global_batch import RowWeighted
 from shortlist.train.distributed.processes import Topology, run_processes
 from shortlist.train.distributed.sharding import ShardedStrategy
 from shortlist.train.encoders import Standardised, as_floats
@@ -83,6 +85,7 @@ def fit(
     resume: bool = False,
     progress: Progress = False,
     data_name: str = "dataset",
+    row_weights: Tensor | None = None,
 ) -> Fitted:
     """Train a model on the part ``train``, monitoring the part ``val``.
 
@@ -96,6 +99,8 @@ def fit(
         resume: whether to refuse a folder in which no run has started. Only the epoch in which a run died is repeated.
         progress: whether to show a progress bar; or a function that is called with the fraction of steps that is done.
         data_name: what messages call the dataset, such as its file.
+        row_weights: how much each training row counts in the loss, in the order of the part ``train``; for losses that
+            are a mean over rows, which `two_way` is not.
 
     Returns:
         The model of the kept epoch, with what is needed to rebuild it.
@@ -108,10 +113,14 @@ def fit(
     if folder is None and (resume or not topology.is_alone):
         raise InputError(f"`folder` must be given {'with `resume`' if resume else 'with several nodes'}; got None.")
     fingerprint = run_fingerprint(dataset, options)
+    if row_weights is not None:
+        fingerprint["row_weights"] = digest(row_weights.double().numpy().tobytes())
     with quiet_lightning():
         seed_everything(options.seed, verbose=False)
         module, plan = make_run(dataset, options, data_name=data_name)
         module.fingerprint = fingerprint
+        if row_weights is not None:
+            module.loss = _weighted_loss(module, row_weights, len(dataset.part_rows("train")))
         dataset = prepare_inputs(dataset, plan, progress=progress is True)
         check_rows(dataset, ("train", "val"), name=data_name)
         train, val = dataset.part("train"), dataset.part("val")
@@ -349,6 +358,14 @@ def quiet_lightning() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+def _weighted_loss(module: SetClassifier, weights: Tensor, num_rows: int) -> RowWeighted:
+    if weights.shape != (num_rows,):
+        raise InputError(f"`row_weights` must have one value per training row, {num_rows}; got {tuple(weights.shape)}.")
+    if isinstance(module.model.head, ClusterHead):
+        raise InputError("`row_weights` must be None with label clusters, whose loss sees only some labels of a row.")
+    return RowWeighted(module.loss, weights)  # pyright: ignore[reportArgumentType]
 
 
 def monitor_of(dataset: Dataset, options: FitOptions) -> str:

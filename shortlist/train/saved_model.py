@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.data import Dataset
+from shortlist.data.encoders.hugging_face import Tokens
 from shortlist.data.encoders.word_features import TfidfWords
 from shortlist.errors import InputError
 from shortlist.extras import require
@@ -68,14 +69,18 @@ class SavedModel:
 
 
 def save_model(
-    fitted: Fitted, folder: str | Path, *, rule: SetRule | None = None, source: Mapping[str, Any] | None = None
+    fitted: Fitted | SavedModel,
+    folder: str | Path,
+    *,
+    rule: SetRule | None = None,
+    source: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a model to a folder.
 
     ``model.json`` is written last and has a digest of the parameters, so a half-written folder is refused.
 
     Args:
-        fitted: of `fit`.
+        fitted: of `fit`, or of `load_model`.
         folder: created if necessary; the files of an older model are replaced.
         rule: a fitted set rule for the model.
         source: how the data were read, as plain values; kept in ``about``, so that new data can be read alike.
@@ -93,7 +98,7 @@ def save_model(
     else:
         (folder / "rule.json").unlink(missing_ok=True)
     plan = fitted.plan.to_json()
-    if isinstance(fitted.plan.words, TfidfWords):
+    if isinstance(fitted.plan.words, TfidfWords | Tokens):
         # A vocabulary is larger than everything else in the document.
         words = json.dumps(plan["words"])
         with replacing(folder / _WORDS) as partial:
@@ -107,16 +112,22 @@ def save_model(
         "has_rule": rule is not None,
         "parameters": digest(content),
         "about": {
-            "options": fitted.options.to_json(),
-            "monitor": fitted.monitor,
-            "best_epoch": fitted.best_epoch,
-            "history": fitted.history,
+            **(fitted.about if isinstance(fitted, SavedModel) else _about(fitted)),
             **({} if source is None else {"source": dict(source)}),
         },
     }
     with replacing(folder / "model.json") as partial:
         partial.write_text(json.dumps(document, indent=1))
     return folder
+
+
+def _about(fitted: Fitted) -> dict[str, Any]:
+    return {
+        "options": fitted.options.to_json(),
+        "monitor": fitted.monitor,
+        "best_epoch": fitted.best_epoch,
+        "history": fitted.history,
+    }
 
 
 def load_model(folder: str | Path) -> SavedModel:
@@ -189,6 +200,7 @@ def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = Fa
 
     Raises:
         InputError: if inputs are sparse, or ``from_features`` is missing for a model on frozen features.
+        MissingExtraError: without the extra ``onnx``.
     """
     if (saved.plan.frozen is not None) != from_features:
         frozen = "none" if saved.plan.frozen is None else repr(saved.plan.frozen["encoder"])
@@ -200,6 +212,7 @@ def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = Fa
         raise InputError(f"`saved` must take features or images to be exported; it takes {saved.plan.kind}.")
     if saved.plan.head == "clusters":
         raise InputError("`saved` must have a head other than clusters to be exported: ONNX has no beam search.")
+    require("onnxscript", extra="onnx")
     dtype = torch.uint8 if saved.plan.kind == "images" else torch.float32
     answer = _Answer(saved).eval()
     names = ["logits"] if saved.rule is None else ["logits", "sets"]

@@ -111,4 +111,4 @@ def test_without_plotly_the_extra_is_named(capsys, tmp_path, monkeypatch):
     folder = write(tmp_path / "a", document())
     monkeypatch.setitem(sys.modules, "plotly", None)
     monkeypatch.delitem(sys.modules, "plotly.offline", raising=False)
-    assert "shortlist[report]" in refused(capsys, folder)
+    assert ".[cli]" in refused(capsys, folder)

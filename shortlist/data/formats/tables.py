@@ -37,7 +37,7 @@ def read_table(
     r"""Read a table of texts or numbers with labels.
 
     The file's ending says what it is: ``.csv``, ``.tsv`` (quoted as in CSV), ``.jsonl`` or ``.ndjson``, all optionally
-    followed by ``.gz`` or ``.xz``, and ``.parquet`` (needs ``shortlist[data]``). The argument, never a value, says
+    followed by ``.gz`` or ``.xz``, and ``.parquet`` (needs the extra ``data``). The argument, never a value, says
     whether a row has one class (``label``) or a set of labels (``labels``). The table is read into memory, numbers as
     float32. Errors count lines of text from 1 and rows of Parquet from 0, like the dataset.
 
