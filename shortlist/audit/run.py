@@ -31,8 +31,9 @@ _LARGEST_CHUNK = 64
 _CLUSTER_WORKERS = 64
 
 _RESUME_FORMAT = "shortlist audit progress"
-# Version 1 could hold false proofs about layers with entries of very different magnitude.
-_RESUME_VERSION = 2
+# Version 1 could hold false proofs about layers with entries of very different magnitude; version 2 had no proofs of
+# the upper bounds on radii.
+_RESUME_VERSION = 3
 
 Key = tuple[int, ...]
 
@@ -58,7 +59,8 @@ def audit(
     negative elsewhere (``mode="sign"``), or larger on the set than elsewhere (``mode="top-k"``, the same problem with a
     free threshold). Every verdict carries a certificate that was verified without a solver: a vector whose signs hold
     despite rounding, or a positive combination of signed rows that vanishes, for this layer and for every layer within
-    rounding of it. If float64 can represent neither, the verdict is ``"undecided"``, with the reason.
+    rounding of it. Where float64 can represent neither, exact arithmetic decides about the layer as stored, for up to
+    39 features. What remains is ``"undecided"``, with the reason.
 
     Features are the vectors that the weight multiplies; for a head with a projection, its outputs.
 
