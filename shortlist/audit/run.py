@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from shortlist.audit.system import Mode, System
 from shortlist.cluster import check_cluster, run_tasks
 from shortlist.errors import InputError
 from shortlist.extras import require
+from shortlist.files import locked
 from shortlist.fingerprint import digest, first_difference
 from shortlist.progress import progress_bar
 
@@ -112,21 +114,26 @@ def audit(
     sets = read_label_sets(label_sets, system.num_labels)
     if names is not None and len(names) != system.num_labels:
         raise ValueError(f"`names` must have one entry per label, {system.num_labels}; got {len(names)}.")
-    store = None if resume is None else ResumeFile(resume, _fingerprint(system, radius))
-    finished = {} if store is None else store.finished
     keys: list[Key] = [tuple(labels.tolist()) for labels in sets]
     distinct = dict.fromkeys(keys)
-    waiting = [key for key in distinct if key not in finished]
-    done_before = len(distinct) - len(waiting)
-    with progress_bar("auditing", len(distinct), completed=done_before, unit="label sets", shown=progress) as bar:
-        for done in _decide_all(system, waiting, radius, jobs, cluster):
-            finished.update(done)
-            if store is not None:
-                store.append(done)
-            bar.advance(len(done))
+    with nullcontext() if resume is None else locked(_lock_file(resume), resume):
+        store = None if resume is None else ResumeFile(resume, _fingerprint(system, radius))
+        finished = {} if store is None else store.finished
+        waiting = [key for key in distinct if key not in finished]
+        done_before = len(distinct) - len(waiting)
+        with progress_bar("auditing", len(distinct), completed=done_before, unit="label sets", shown=progress) as bar:
+            for done in _decide_all(system, waiting, radius, jobs, cluster):
+                finished.update(done)
+                if store is not None:
+                    store.append(done)
+                bar.advance(len(done))
     decisions = [finished[key] for key in keys]
     survives = measure_survival(system, sets, decisions)
     return AuditReport(system, sets, decisions, None if names is None else list(names), survives)
+
+
+def _lock_file(resume: str | Path) -> Path:
+    return Path(resume).with_name(f".{Path(resume).name}.lock")
 
 
 def _decide_all(
