@@ -11,6 +11,7 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 from shortlist.errors import InputError
 from shortlist.extras import require
+from shortlist.limits import advice, limit
 
 _PLAIN = {
     bool: "true or false",
@@ -137,9 +138,23 @@ def read_yaml(text: str, name: str) -> Any:
         "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
     )
     try:
-        return yaml.load(text, Loader)
+        found = yaml.load(text, Loader)
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{name} is not YAML: {' '.join(str(error).split())}.") from error
+    _check_nodes(found, name)
+    return found
+
+
+def _check_nodes(value: Any, name: str) -> None:
+    """Refuse aliases of aliases: a few lines would become more values than memory holds once they are copied."""
+    left, waiting = limit("nodes"), [value]
+    while waiting and left > 0:
+        each = waiting.pop()
+        left -= 1
+        if isinstance(each, dict | list):
+            waiting += each.values() if isinstance(each, dict) else each
+    if waiting:
+        raise InputError(f"{name} has too many values: {advice('nodes')}.")
 
 
 def with_tuples(value: Any) -> Any:

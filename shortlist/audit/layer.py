@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from shortlist.audit.system import Array, Indices, Mode, System
 from shortlist.errors import InputError
 from shortlist.extras import require
 from shortlist.labels import LabelsLike, Numbers, read_numbers
+from shortlist.limits import check_unpacked
 from shortlist.targets import to_index_lists
 
 Layer = Numbers | nn.Module | str | Path
@@ -128,10 +130,24 @@ def _from_numpy(path: Path, key: str | None) -> np.ndarray:
                 if key is not None:
                     raise InputError(f"it is a single array, without one named {key!r}")
                 return loaded
-            arrays = {name: loaded[name] for name in loaded.files}
-    except ValueError as error:
-        raise InputError(f"`{path}` cannot be read: {error}.") from error
-    return arrays[_choose(path, {name: array.ndim for name, array in arrays.items()}, key)]
+            name = _choose(path, {name: _dimensions(loaded, name) for name in loaded.files}, key)
+            info = loaded.zip.getinfo(f"{name}.npy")
+            check_unpacked(info.file_size, info.compress_size, f"`{path}` {name!r}")
+            return loaded[name]
+    except (ValueError, KeyError, NotImplementedError, RuntimeError, SyntaxError, TypeError, zlib.error) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"`{path}` cannot be read: {' '.join(str(error).split())}.") from error
+
+
+def _dimensions(loaded: Any, name: str) -> int:
+    """Of an array in a ``.npz``, from its header; 0 for a member of another kind."""
+    if f"{name}.npy" not in loaded.zip.namelist():
+        return 0
+    with loaded.zip.open(f"{name}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        return len(read(file)[0])
 
 
 def _choose(path: Path, dims: dict[str, int], key: str | None) -> str:

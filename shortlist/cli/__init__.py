@@ -39,7 +39,12 @@ _COMMANDS = (audit, bench, calibrate, compare, data, evaluate, fit, losses, memo
 
 def make_parser() -> Parser:
     """Return the parser of all commands, without importing torch."""
-    parser = Parser(prog="shortlist", description="Models that predict sets of labels.")
+    parser = Parser(
+        prog="shortlist",
+        description="Models that predict sets of labels.",
+        epilog="exit code: 0; 2 on errors, which are one sentence; 130 if interrupted; 1 if `audit` finds sets that "
+        "cannot be output.",
+    )
     parser.add_argument("--version", action="version", version=f"shortlist {__version__}")
     add_debug_option(parser)
     parser.add_argument(
@@ -57,7 +62,8 @@ def make_parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    Mistakes that the user can fix are reported in one sentence, with exit code 2; a bug keeps its traceback.
+    Mistakes that the user can fix are reported in one sentence, with exit code 2; an interruption in one line that
+    names the command that goes on, if there is one, with exit code 130. A bug keeps its traceback, with exit code 1.
     """
     if arguments is None:
         arguments = sys.argv[1:]
@@ -75,7 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as error:
-        _report(f"interrupted{f': {error}' if str(error) else ''}.", debug, before="\n")
+        # Without a period after a command, which would be copied with it.
+        _report(f"interrupted; {error}" if str(error) else "interrupted.", debug, before="\n")
         return 130
     except (InputError, MissingExtraError, OSError, MemoryError, RuntimeError) as error:
         sentence = _sentence(error)

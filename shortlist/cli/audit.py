@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.console import console, table
+from shortlist.cli.console import console, resumable, table
 from shortlist.cli.options import add_cluster_option, add_parser, whole_number
 from shortlist.errors import InputError
+from shortlist.files import writing
 from shortlist.formatting import format_percent
 
 _EXAMPLES = """\
@@ -21,7 +22,7 @@ examples:
   shortlist audit --verify audit.json
 
 exit code: 0 if every set can be output, 1 if some sets cannot or are undecided (with --verify: if a certificate fails),
-2 on errors. An interrupted audit with --json resumes where it stopped.
+2 on errors, 130 if interrupted. An interrupted audit with --json resumes where it stopped.
 """
 _MOST_SIZES = 15
 _MOST_CULPRITS = 4
@@ -91,22 +92,23 @@ def run(options: argparse.Namespace) -> int:
     _mention_bias(options)
     output = None if options.json is None else Path(options.json)
     finished = None if output is None else output.with_name(output.name + ".progress")
-    report = audit(
-        weight,
-        read_label_sets(options.labels, len(weight), key=options.labels_key, names=names),
-        bias,
-        mode=options.mode,
-        radius=not options.no_radius,
-        jobs=options.jobs,
-        cluster=options.cluster,
-        dft=options.dft,
-        names=names,
-        resume=finished,
-        progress=True,
-    )
-    if output is not None and finished is not None:
-        report.save(output)
-        finished.unlink()
+    with resumable(options, kept=output is not None), writing(output):
+        report = audit(
+            weight,
+            read_label_sets(options.labels, len(weight), key=options.labels_key, names=names),
+            bias,
+            mode=options.mode,
+            radius=not options.no_radius,
+            jobs=options.jobs,
+            cluster=options.cluster,
+            dft=options.dft,
+            names=names,
+            resume=finished,
+            progress=True,
+        )
+        if output is not None and finished is not None:
+            report.save(output)
+            finished.unlink()
     _print(report, options.worst, output)
     return 0 if report.counts()["argmaxable"] == len(report) else 1
 

@@ -47,7 +47,7 @@ rules:
 
 top-k and average-k do not need LABELS; with them, the error is reported, too. Use scores of rows that the model was not
 trained on. per-label keeps all scores in memory; the other rules read them in blocks.
-exit code: 0, or 2 on errors.
+exit code: 0, 2 on errors, or 130 if interrupted.
 """
 _RULES = (
     "top-k",

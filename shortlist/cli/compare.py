@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from shortlist.cli.console import console, note, print_json, table, text
+from shortlist.cli.console import console, note, print_json, resumable, table, text
 from shortlist.cli.options import add_parser
 from shortlist.cli.run_options import DataOptions, RunOptions, TuningOptions, add_run_options, read_run_options
 from shortlist.comparison_document import Question
@@ -35,8 +35,10 @@ the best candidate and those that are not significantly worse: the interval of t
 0. Candidates may differ in any option except k and the seed. With --output, all runs and their models are saved. Run an
 interrupted comparison again to resume it, even on another cluster. `shortlist report` turns a comparison into an HTML
 page.
-exit code: 0, or 2 on errors.
+exit code: 0, 2 on errors, or 130 if interrupted.
 """
+# A folder that holds none of these is not the folder of a comparison.
+_FILES = ("comparison.json", "tuning", "*-[0-9]*")
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,9 @@ def run(options: argparse.Namespace) -> int:
     for question in asked.questions:
         if question not in get_args(Question):
             raise InputError(f"--questions must be among {', '.join(get_args(Question))}; got {question!r}.")
-    check_folder(asked.output)
-    document = _compare(given, asked, shlex.join(["shortlist", *options.command_line]))
+    check_folder(asked.output, own=_FILES)
+    with resumable(options, kept=asked.output is not None):
+        document = _compare(given, asked, shlex.join(["shortlist", *options.command_line]))
     path = None
     if asked.output is not None:
         from shortlist.comparison_document import write_comparison

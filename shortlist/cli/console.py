@@ -1,10 +1,13 @@
-"""What commands print: JSON, text, tables and bars, through rich."""
+"""What commands print: JSON, text, tables and bars, through rich, and how to go on after an interruption."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from shortlist.extras import require
@@ -18,6 +21,19 @@ def print_json(content: Any) -> None:
 def note(sentence: str) -> None:
     """Print a remark on standard error, so that it is not taken for the result."""
     sys.stderr.write(sentence + "\n")
+
+
+@contextmanager
+def resumable(options: argparse.Namespace, *, kept: bool | None = True) -> Iterator[None]:
+    """Add the command that goes on to an interruption, if anything is kept; None if the interruption says so itself."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if not (str(error) if kept is None else kept):
+            raise
+        about = f"{error}; " if str(error) else ""
+        command = shlex.join(["shortlist", *options.command_line])
+        raise KeyboardInterrupt(f"{about}to go on: {command}") from error
 
 
 def console(*, wrap: bool = True) -> Any:

@@ -23,7 +23,7 @@ examples:
   shortlist data inspect features.npz --json > summary.json
 
 VALUE of --option is parsed as JSON (5, true, [64, 64]) if the reader expects such a value, and as text otherwise.
-exit code: 0, or 2 on errors.
+exit code: 0, 2 on errors, or 130 if interrupted.
 """
 _EXAMPLES = """\
 examples:

@@ -37,7 +37,7 @@ One class per row: top-k and average-k accuracy. Sets of labels: precision, reca
 F1 of labels with a probability of at least --threshold, mean average precision. With --rule, also the size and the
 coverage or recall of its sets. The shape and dtype of label arrays decide between the two; text and JSON count as one
 class if each row has one label. Macro averages run over the labels that occur; ties count by their expected value.
-exit code: 0, or 2 on errors.
+exit code: 0, 2 on errors, or 130 if interrupted.
 """
 _KS = (1, 3, 5)
 _MOST_BINS = 10

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.console import console, note, print_json, table, text
+from shortlist.cli.console import console, note, print_json, resumable, table, text
 from shortlist.cli.options import add_parser
 from shortlist.cli.run_options import DataOptions, TuningOptions, add_run_options, read_run_options
 from shortlist.errors import InputError
-from shortlist.files import check_folder, writing
+from shortlist.files import check_folder, locked, writing
 from shortlist.fit_options import FitOptions
 
 _EXAMPLES = """\
@@ -34,8 +35,10 @@ Learning rate and weight decay are found on the validation rows first, unless --
 Several nodes: run the same command on each, with the variables of the last example and NODE_RANK 0, 1, ...
 All nodes must see the folder; node 0 evaluates and writes the model. If a machine disappears, the others stop within 5
 minutes.
-exit code: 0, or 2 on errors.
+exit code: 0, 2 on errors, or 130 if interrupted.
 """
+# A folder that holds none of these is not the folder of a run.
+_FILES = ("checkpoints", "model.*", "rule.json", "tuning.json", "words.json")
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     fit_options, data, to = given.of(FitOptions), given.of(DataOptions), given.of(Output)
     if to.output is None:
         raise InputError("--output must name the folder for the model.")
-    check_folder(to.output)
+    check_folder(to.output, own=_FILES)
 
     from shortlist.train import evaluate, fit, save_model, tune
     from shortlist.train.checkpoints import RunFolder
@@ -84,7 +87,8 @@ def run(options: argparse.Namespace) -> int:
     reading: dict[str, Any] = {"format": data.format, "reader": data.reader, "seed": seed}
     dataset = open_training_data(data.data, **reading, multi_label=data.multi_label, tell=note)
     source = describe_source(dataset, data.data, **reading)
-    with writing(to.output):
+    lock = locked(Path(to.output) / ".lock", to.output) if topology.is_first else nullcontext()
+    with resumable(options), writing(to.output), lock:
         check_test_rows(dataset, [fit_options], name=data.data)
         if trials:
             found = tune(dataset, fit_options, trials=trials, file=trial_file, progress=True, data_name=data.data)

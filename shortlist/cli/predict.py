@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.console import print_json
+from shortlist.cli.console import print_json, resumable
 from shortlist.cli.options import (
     add_data_options,
     add_parser,
@@ -96,9 +96,10 @@ def run(options: argparse.Namespace) -> int:
         return 0
     from shortlist.predict import predict_sets
 
-    done = predict_sets(
-        scores, rule, output, format=options.format, seed=options.seed, resume=options.resume, progress=True
-    )
+    with resumable(options, kept=None):
+        done = predict_sets(
+            scores, rule, output, format=options.format, seed=options.seed, resume=options.resume, progress=True
+        )
     if options.json:
         content = {"rows": done.rows, "average_size": done.average_size, "empty": done.empty, "output": options.output}
         print_json(content)

@@ -134,9 +134,7 @@ def predict_sets(
     except KeyboardInterrupt as error:
         if done is None or done.rows == 0:
             raise
-        raise KeyboardInterrupt(
-            f"{format_count(done.rows, 'row')} are kept; the same call resumes after them"
-        ) from error
+        raise KeyboardInterrupt(f"{format_count(done.rows, 'row')} are kept") from error
     return PredictionSummary(done.rows, before.rows, done.labels, done.empty)
 
 

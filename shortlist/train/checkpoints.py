@@ -63,6 +63,7 @@ class RunFolder:
         self.checkpoints = self.folder / "checkpoints"
         self.last, self.best = self.checkpoints / "last.ckpt", self.checkpoints / "best.ckpt"
         self.begun = self.checkpoints / "begun.json"
+        self.lock = self.checkpoints / ".lock"
 
     @property
     def has_begun(self) -> bool:

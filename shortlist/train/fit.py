@@ -6,7 +6,7 @@ import logging
 import signal
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from shortlist.data import Dataset
 from shortlist.errors import InputError
+from shortlist.files import locked
 from shortlist.fingerprint import digest
 from shortlist.fit_options import FitOptions, SettledOptions
 from shortlist.nn import ClusterHead, Task
@@ -106,7 +107,8 @@ def fit(
         The model of the kept epoch, with what is needed to rebuild it.
 
     Raises:
-        InputError: if data or options do not fit, the folder holds another run, or the loss diverges.
+        InputError: if data or options do not fit, the folder holds another run, another process writes to it, or the
+            loss diverges.
     """
     options = (options or FitOptions()).settled(dataset.inputs.kind)
     topology = Topology.of(options)
@@ -133,7 +135,9 @@ def fit(
         with TemporaryDirectory() as scratch:
             monitor = monitor_of(dataset, options)
             training = Training(module, train, val, options, monitor, Path(folder or scratch), topology)
-            kept = training.run(progress, resume=resume)
+            # On several nodes, which share the folder, the first one writes to it.
+            with locked(RunFolder(training.folder).lock, training.folder) if topology.is_first else nullcontext():
+                kept = training.run(progress, resume=resume)
     return Fitted(module.model, plan, options, dataset.label_names, monitor, kept, module.history)
 
 

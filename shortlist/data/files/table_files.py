@@ -18,6 +18,7 @@ from shortlist.data.files.text_files import need_file, reason, text_lines
 from shortlist.data.groups import check_unique
 from shortlist.errors import InputError
 from shortlist.extras import require
+from shortlist.limits import advice, limit
 
 BLOCK = 1024
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
@@ -77,9 +78,12 @@ def csv_records(path: Path, delimiter: str = ",", *, encoding: str = "utf-8") ->
     numbered = _numbered(reader)
     while True:
         try:
-            with _long_fields():
+            with _field_limit(limit("field")):
                 records = list(islice(numbered, BLOCK))
         except csv.Error as error:
+            if "field larger than field limit" in str(error):
+                where = f"`{path}` line {reader.line_num}"
+                raise InputError(f"{where} has too long a cell: {advice('field')} (characters).") from error
             raise InputError(f"`{path}` line {reader.line_num} is not CSV: {error}.") from error
         if not records:
             return
@@ -100,10 +104,10 @@ def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
 
 
 @contextmanager
-def _long_fields() -> Iterator[None]:
-    """Lift csv's limit of 128 kB per cell, which is global to the process, and restore it."""
+def _field_limit(most: int) -> Iterator[None]:
+    """Change csv's limit of 128 kB per cell, which is global to the process, and restore it."""
     with _limit_lock:
-        before = csv.field_size_limit(2**31 - 1)  # More does not fit a C long everywhere.
+        before = csv.field_size_limit(min(most, 2**31 - 1))  # More does not fit a C long everywhere.
         try:
             yield
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import lzma
 import zlib
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from shortlist.errors import InputError
+from shortlist.limits import advice, check_unpacked, limit, read_whole
 
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 """What decompressing a damaged file raises."""
@@ -33,9 +35,29 @@ def need_folder(path: str | Path) -> Path:
 
 
 def open_binary(path: Path) -> IO[bytes]:
-    """Open a file for reading; ``.gz`` and ``.xz`` are decompressed on the fly."""
-    opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix.lower(), open)
-    return opener(path, "rb")
+    """Open a file for reading; ``.gz`` and ``.xz`` are decompressed on the fly, unless they are bombs."""
+    opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix.lower())
+    return path.open("rb") if opener is None else io.BufferedReader(_Unpacked(path, opener(path, "rb")), 2**16)
+
+
+class _Unpacked(io.RawIOBase):
+    """Decompressed content, counted as it is read."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self._path, self._file, self._packed, self._count = path, file, path.stat().st_size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)  # pyright: ignore[reportAttributeAccessIssue]
+        self._count += count
+        check_unpacked(self._count, self._packed, f"`{self._path}`")
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def text_lines(path: str | Path, *, encoding: str = "utf-8", keep_ends: bool = False) -> Iterator[tuple[int, str]]:
@@ -53,7 +75,10 @@ def text_lines(path: str | Path, *, encoding: str = "utf-8", keep_ends: bool = F
     number = 0
     try:
         with open_binary(path) as file:
-            for number, line in enumerate(file, start=1):
+            most = limit("line")
+            for number, line in enumerate(iter(lambda: file.readline(most + 1), b""), start=1):
+                if len(line) > most:
+                    raise InputError(f"`{path}` line {number} is too long: {advice('line')} (bytes).")
                 text = line.decode(encoding)
                 text = text.removeprefix("\ufeff") if number == 1 else text
                 yield number, text if keep_ends else text.rstrip("\r\n")
@@ -69,7 +94,7 @@ def read_json(path: str | Path) -> Any:
     """The content of a JSON file; InputError names the line where it stops being JSON."""
     path = need_file(path)
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_whole(path))
     except json.JSONDecodeError as error:
         raise InputError(f"`{path}` line {error.lineno} is not JSON: {error.msg}.") from error
     except UnicodeDecodeError as error:
