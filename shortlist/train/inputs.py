@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Sampler
 from shortlist.data import Dataset, Inputs, frozen_encoder, frozen_features
 from shortlist.data.encoders.pretrained import FrozenEncoder
 from shortlist.errors import InputError
+from shortlist.fit_options import FitOptions, SettledOptions
 from shortlist.progress import progress_bar
 from shortlist.targets import TargetForm, target_form
 from shortlist.train.plan import ModelPlan, text_rows
@@ -67,6 +68,12 @@ def _first_not_finite(inputs: Tensor) -> int | None:
     else:
         first = (~inputs.flatten(1).isfinite().all(1)).nonzero().flatten()[:1]
     return int(first[0]) if len(first) else None
+
+
+def settle(options: FitOptions, dataset: Dataset) -> SettledOptions:
+    """Return the options with none left open, for the inputs and the number of training rows of a dataset."""
+    has_train = dataset.split is not None and "train" in dataset.split.names
+    return options.settled(dataset.inputs.kind, len(dataset.part_rows("train")) if has_train else 0)
 
 
 def row_batches(num_rows: int, size: int = _ROWS) -> Iterator[Tensor]:
