@@ -22,6 +22,9 @@ Strategy = Literal["ddp", "fsdp"]
 TextFeatures = Literal["tfidf", "hashed"]
 
 
+_LEAST_BATCH = 16
+
+
 @dataclass(frozen=True)
 class Recipe:
     """Values for the options of a run that are not given.
@@ -31,11 +34,23 @@ class Recipe:
         decays: the weight decays that tuning tries, that of ``defaults`` first.
         by_kind: values that suit one kind of inputs, or the encoders of a library (``hf``), better; they take
             precedence over ``defaults``.
+        steps: how many steps an epoch of few rows has at least: batches are smaller there, of powers of two down to 16.
     """
 
     defaults: Mapping[str, Any]
     decays: tuple[float, ...]
     by_kind: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    steps: int = 1
+
+    def batch_size(self, default: int, rows: int) -> int:
+        """Return the batch size for a number of training rows.
+
+        Example:
+            >>> recipe = RECIPES["adamw"]
+            >>> [recipe.batch_size(128, rows) for rows in (100_000, 1_000, 300, 20)]
+            [128, 64, 32, 16]
+        """
+        return default if self.steps == 1 else min(default, max(_LEAST_BATCH, 2 ** int(math.log2(rows / self.steps))))
 
 
 RECIPES: dict[RecipeName, Recipe] = {
@@ -58,6 +73,8 @@ RECIPES: dict[RecipeName, Recipe] = {
             # A pretrained transformer forgets what it knows at higher rates.
             "hf": {"epochs": 3, "batch_size": 32, "learning_rate": 5e-5},
         },
+        # Of 265 rows, batches of 32 instead of 128 raise precision by four points (medical, held-out rows of train).
+        steps=8,
     ),
     # Networks that memorize their training rows, as in the papers on top-k and average-K losses.
     "paper": Recipe(
@@ -109,7 +126,8 @@ class FitOptions:
         head_options: keyword arguments of the head.
         frozen_options: keyword arguments of the frozen encoder; those of other libraries need weights.
         epochs: the maximum number of epochs.
-        batch_size: rows per step, over all processes.
+        batch_size: rows per step, over all processes; by default 128 (256 for text), fewer if an epoch would have fewer
+            than eight steps.
         learning_rate: the highest learning rate.
         milestones: ascending fractions of all epochs at which the learning rate is divided by ten: 0.5 and 0.75 are
             epochs 150 and 225 of 300. Without any, the rate warms up for a twentieth of the steps and then follows a
@@ -221,11 +239,12 @@ class FitOptions:
             if not holds(value):
                 raise InputError(f"`{name}` must {rule}; got {value!r}.")
 
-    def settled(self, kind: str) -> SettledOptions:
+    def settled(self, kind: str, rows: int = 0) -> SettledOptions:
         """Return the options with none left open: those that are None come from the recipe.
 
         Args:
             kind: of the dataset's inputs: ``features``, ``sparse features``, ``images`` or ``text``.
+            rows: how many training rows there are, for the batch size; 0 if that is not known.
 
         Example:
             >>> options = FitOptions(recipe="paper", batch_size=32).settled("features")
@@ -235,6 +254,8 @@ class FitOptions:
         recipe = RECIPES[self.recipe]
         known = "features" if self.frozen else "hf" if self.encoder.startswith("hf:") else kind
         values = {**recipe.defaults, **recipe.by_kind.get(known, {})}
+        if rows:
+            values["batch_size"] = recipe.batch_size(values["batch_size"], rows)
         given = {name: value for name, value in vars(self).items() if name not in values or value is not None}
         return SettledOptions(**{**values, **given})
 

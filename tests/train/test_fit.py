@@ -47,6 +47,13 @@ def test_every_kind_of_inputs_trains_and_scores_are_finite(kind, loss):
     assert not fitted.model.training
 
 
+def test_a_network_with_batch_norm_trains_if_one_row_is_left_over():
+    data = classes()
+    rows = len(data.part_rows("train"))
+    options = quick(encoder="mlp", encoder_options={"hidden": [8], "norm": "batch"}, batch_size=rows - 1)
+    assert fit(data, options).history
+
+
 def test_a_run_learns():
     data = classes(1200)
     fitted = fit(data, quick(epochs=8, learning_rate=0.01, k=2))

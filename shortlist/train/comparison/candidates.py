@@ -22,7 +22,7 @@ from shortlist.train.comparison.intervals import Interval, best_candidates, bett
 from shortlist.train.comparison.runs import RunSpec, finished_run, run, run_on_worker, write_files
 from shortlist.train.comparison.tunings import Report, SearchSpec, tune_candidates
 from shortlist.train.fit import make_run
-from shortlist.train.inputs import check_rows
+from shortlist.train.inputs import check_rows, settle
 from shortlist.train.plan import fit_words, text_rows
 from shortlist.train.tuning import tried_decays
 
@@ -118,7 +118,7 @@ def compare(
     if trials < 0:
         raise InputError(f"`trials` must be at least 0; got {trials}.")
     # Before text is hashed, because the recipe depends on the kind of the inputs.
-    settled = {name: options.settled(dataset.inputs.kind) for name, options in candidates.items()}
+    settled = {name: settle(options, dataset) for name, options in candidates.items()}
     dataset = _encode_text_once(dataset, settled)
     for name, options in settled.items():  # Before the work, which may take hours.
         make_run(dataset, options, data_name=data_name)
