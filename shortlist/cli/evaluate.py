@@ -69,7 +69,7 @@ def add_command(commands: Any) -> None:
     )
     add_score_options(parser, kind_required=False)
     add_label_options(parser)
-    add_data_options(parser, "--format", part="test, or all rows if the data have no parts")
+    add_data_options(parser, part="test, or all rows if the data have no parts")
     parser.add_argument("--rule", metavar="FILE", help="rule file from `shortlist calibrate`: measure its sets, too")
     parser.add_argument("--k", metavar="K", type=int, nargs="+", help="set sizes to evaluate (default 1 3 5)")
     parser.add_argument(

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.console import print_json
+from shortlist.cli.console import note, print_json
 from shortlist.cli.options import (
     add_data_options,
     add_parser,
@@ -66,7 +66,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--rule", metavar="FILE", help="rule file from `shortlist calibrate`")
     parser.add_argument("--output", "-o", metavar="FILE", help=".jsonl, .parquet or .csv (default: standard output)")
     parser.add_argument(
-        "--format", choices=_FORMATS, help="output format (default: from the suffix of OUTPUT, or jsonl)"
+        "--output-format", choices=_FORMATS, help="jsonl, parquet or csv (default: from the suffix of OUTPUT, or jsonl)"
     )
     add_seed_option(parser, default=None, help="seed for breaking ties (default: a fresh one)")
     parser.add_argument("--resume", action="store_true", help="resume OUTPUT.partial, or fail if there is none")
@@ -75,10 +75,13 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the sets of all rows."""
+    if options.format in _FORMATS:  # What --format meant here before; no format of data has such a name.
+        note(f"shortlist: --format {options.format} is called --output-format {options.format} now.")
+        options.format, options.output_format = None, options.format
     output = None if options.output in (None, "-") else Path(options.output)
     if output is None:
-        if options.format == "parquet":
-            raise InputError("--format parquet needs a file: --output must name it.")
+        if options.output_format == "parquet":
+            raise InputError("--output-format parquet needs a file: --output must name it.")
         if options.json:
             raise InputError(
                 "--json prints a summary on standard output, where the sets go: --output must name a file."
@@ -88,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         from shortlist.predict.prediction import output_format
 
-        output_format(output, options.format)
+        output_format(output, options.output_format)
         check_output(output, options.scores, options.rule, options.names, options.data)
     scores, rule = _source(options)
     if output is None:
@@ -97,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
     from shortlist.predict import predict_sets
 
     done = predict_sets(
-        scores, rule, output, format=options.format, seed=options.seed, resume=options.resume, progress=True
+        scores, rule, output, format=options.output_format, seed=options.seed, resume=options.resume, progress=True
     )
     if options.json:
         content = {"rows": done.rows, "average_size": done.average_size, "empty": done.empty, "output": options.output}
@@ -134,7 +137,7 @@ def _print_sets(options: argparse.Namespace, scores: Any, rule: Any) -> None:
 
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     # If the terminal lacks a name's characters, write escapes, which JSON can read back.
-    lines = text_lines(options.format or "jsonl", scores.names, ascii_only=not encoding.startswith("utf"))
+    lines = text_lines(options.output_format or "jsonl", scores.names, ascii_only=not encoding.startswith("utf"))
     shown = not sys.stdout.isatty()
     # Always close the bar first, because it would overwrite an error message.
     with closing(iterate_sets(scores, rule, seed=options.seed, progress=shown)) as found:

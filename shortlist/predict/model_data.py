@@ -16,7 +16,7 @@ from shortlist.data.formats.image_folder import IMAGE_ENDINGS
 from shortlist.data.formats.tables import read_table
 from shortlist.data.opening import BUILT_IN, FORMATS, recognize_format
 from shortlist.data.procedures.label_subset import renumbered
-from shortlist.data.reader_options import check_reader_options, open_data, reader_values
+from shortlist.data.reader_options import open_data, reader_options
 from shortlist.data.target_rows import label_pairs
 from shortlist.data.unlabelled import (
     FileNames,
@@ -49,8 +49,7 @@ def open_labelled(data: str, source: DataSource, *, format: str | None, reader: 
     name, path = _format_of(data, format, source)
     options = _options(name, source, reader)
     if name == "table":
-        encoding = {"encoding": options["encoding"]} if "encoding" in options else {}
-        columns = open_table(path, **encoding).columns
+        columns = open_table(path, **_file_options(options)).columns
         if "split" not in reader and options.get("split") not in columns:
             options.pop("split", None)
         if "groups" not in reader:
@@ -78,20 +77,19 @@ def open_unlabelled(
     if id_column is not None and name != "table":
         raise InputError(f"`{data}` is not a table, so it has no id column {id_column!r}.")
     if name == _LINES:
-        check_reader_options(options, read_table, known=("encoding",))
+        options = reader_options(options, read_table, known=("encoding",))
     elif name in FORMATS:
-        check_reader_options(options, FORMATS[name].read)
-    encoding = {"encoding": options["encoding"]} if "encoding" in options else {}
+        options = reader_options(options, FORMATS[name].read)
     if name == "table":
         roles = {role: options[role] for role in ("text", "features") if options.get(role) is not None}
         if not roles and source.kind == "text":
             roles = {"text": "text"}
-        return table_rows(path, id_column=id_column, **roles, **encoding)
+        return table_rows(path, id_column=id_column, **roles, **_file_options(options))
     if name == _LINES:
-        return line_rows(path, **encoding)
+        return line_rows(path, **options)
     if name == "arrays":
         kept = source.reader.get("features") if source.format == name else None
-        return array_rows(path, features=reader.get("features"), usual=FEATURES if kept is None else (kept, *FEATURES))
+        return array_rows(path, features=options.get("features") if "features" in reader else None, usual=FEATURES if kept is None else (kept, *FEATURES))
     if name == "image-folder":
         return image_rows(path, size=options.get("size"))
     # Labels that are read along are ignored, so none is refused.
@@ -146,7 +144,11 @@ def _options(name: str, source: DataSource, given: Mapping[str, Any]) -> dict[st
     for pair in _EXCLUSIVE:
         if any(option in given for option in pair):
             kept = {option: value for option, value in kept.items() if option not in pair}
-    return {**kept, **reader_values(given)}
+    return {**kept, **given}
+
+
+def _file_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: options[name] for name in ("encoding", "delimiter") if name in options}
 
 
 def _format_of(data: str, format: str | None, source: DataSource) -> tuple[str, Path]:
