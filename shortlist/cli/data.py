@@ -99,8 +99,6 @@ def run_formats(options: argparse.Namespace) -> int:
 
 def run_inspect(options: argparse.Namespace) -> int:
     """Summarize, print and draw a dataset."""
-    if options.no_figure:
-        note("shortlist: --no-figure is not needed any more: only --figure draws.")
     if options.figure is not None:
         if Path(options.figure).suffix.lower() not in _PICTURES:
             raise InputError(f"--figure must end in {', '.join(_PICTURES)}; got {options.figure!r}.")

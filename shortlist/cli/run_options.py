@@ -179,8 +179,7 @@ def read_run_options(options: Namespace, *groups: type) -> RunOptions:
 def _read_flag(given: Any, name: str, hint: Any, before: Mapping[str, Any]) -> Any:
     """Return the value of a flag; entries NAME=VALUE are added to those of a file."""
     if matches(hint, {}):
-        entries = read_entries(given, _flag(name), parse=name not in _KEPT_AS_TEXT)
-        return entries if any(text.lstrip().startswith("{") for text in given) else {**before, **entries}
+        return read_entries(given, _flag(name), parse=name not in _KEPT_AS_TEXT, before=before)
     given = tuple(given) if isinstance(given, list) else given
     return read_value(given, hint, "DATA" if name == "data" else _flag(name))
 

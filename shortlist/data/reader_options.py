@@ -63,7 +63,7 @@ def open_data(
     """
     name, location = recognize_format(path) if format is None else (format, Path(path))
     if name not in FORMATS:
-        raise InputError(f"the format must be one of {', '.join(FORMATS)}; got {name!r}.")
+        raise InputError(f"`format` must be one of {', '.join(FORMATS)}; got {name!r}.")
     options = reader_options(reader, FORMATS[name].read)
     remark = table_roles(location, **options).remark if name == "table" and tell is not None else ""
     if remark and tell is not None:

@@ -65,6 +65,8 @@ def infer_columns(
     columns = _first_rows(table)
     if groups is None:
         groups = ["source"] if "source" in columns else []
+    told = {"text": text, "features": features, "label": label, "labels": labels, "split": split}
+    told["separator"] = separator
     taken = {name for given in (text, features, label, labels, split, groups) for name in _named(table, given)}
     asks = label is None and labels is None
     if split is None:
@@ -78,10 +80,11 @@ def infer_columns(
         taken |= _named(table, text) | _named(table, features)
     if separator is None and isinstance(labels, str) and labels in columns:
         separator = _separator(columns[labels])
-    options = {"text": text, "features": features, "label": label, "labels": labels, "separator": separator}
-    options |= {"split": split, "groups": tuple(groups)}
+    options = {"text": text, "features": features, "label": label, "labels": labels, "split": split}
+    options["separator"] = separator
+    inferred = {role: value for role, value in options.items() if told[role] is None and value is not None}
     unused = [name for name in columns if name not in taken]
-    return ColumnRoles(options, _remark(table, options, unused), asks)
+    return ColumnRoles({**options, "groups": tuple(groups)}, _remark(table, options, inferred, unused), asks)
 
 
 def several_labels(names: Iterable[str]) -> str | None:
@@ -299,23 +302,21 @@ def _separator(column: _Column) -> str:
     return found if found in _SEPARATORS else ";"
 
 
-def _remark(table: TableFile, options: Mapping[str, Any], unused: Sequence[str]) -> str:
-    usual = {"text": ["text"], "label": "label", "labels": "labels", "split": "split"}
-    names = {"text": "text", "features": "numbers", "label": "class", "labels": "labels", "split": "parts"}
-    said = [
-        f"{what} from {_quoted(options[role])}"
-        for role, what in names.items()
-        if options[role] is not None and options[role] != ()
-    ]
-    odd = [role for role in usual if options[role] is not None and options[role] != usual[role]]
-    if options["separator"] not in (None, ";"):
-        said.append(f"labels separated by {options['separator']!r}")
-        odd.append("separator")
-    said += table.assumed
-    if not odd and not unused and not table.assumed:
+def _remark(
+    table: TableFile, options: Mapping[str, Any], inferred: Mapping[str, Any], unused: Sequence[str]
+) -> str:
+    """What was assumed, if the columns do not have the usual names."""
+    usual = {"text": ["text"], "label": "label", "labels": "labels", "split": "split", "separator": ";"}
+    odd = [role for role, value in inferred.items() if role != "features" and value != usual.get(role)]
+    # Columns that are not used matter only if nobody chose the others.
+    chosen = "text" not in inferred and "features" not in inferred
+    if not odd and not table.assumed and (chosen or not unused):
         return ""
+    names = {"text": "text", "features": "numbers", "label": "class", "labels": "labels", "split": "parts"}
+    said = [f"{what} from {_quoted(options[role])}" for role, what in names.items() if options[role] is not None]
+    said += [f"labels separated by {inferred['separator']!r}"] if "separator" in odd else []
     rest = f" Not used: {_quoted(unused)}." if unused else ""
-    return f"`{table.path}` is read as: {', '.join(said)}.{rest}"
+    return f"`{table.path}` is read as: {', '.join([*said, *table.assumed])}.{rest}"
 
 
 def _quoted(names: str | Sequence[str]) -> str:
