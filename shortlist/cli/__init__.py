@@ -28,6 +28,7 @@ from shortlist.cli import (
     predict,
     report,
     reproduce,
+    rules,
 )
 from shortlist.cli.options import Parser, add_debug_option, normalize_arguments
 from shortlist.errors import ChoiceError, InputError
@@ -35,7 +36,7 @@ from shortlist.extras import MissingExtraError, require
 
 __all__ = ["main"]
 
-_COMMANDS = (audit, bench, calibrate, compare, data, evaluate, fit, losses, memory, predict, report, reproduce)
+_COMMANDS = (audit, bench, calibrate, compare, data, evaluate, fit, losses, memory, predict, report, reproduce, rules)
 
 
 def make_parser() -> Parser:

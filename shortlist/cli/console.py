@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shortlist.extras import require
@@ -13,6 +13,17 @@ from shortlist.extras import require
 def print_json(content: Any) -> None:
     """Print plain values as JSON."""
     sys.stdout.write(json.dumps(content, indent=1) + "\n")
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each row, with columns of equal width.
+
+    Example:
+        >>> aligned([("name", "use"), ("a", "none")])
+        ['name  use', 'a     none']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def note(sentence: str) -> None:

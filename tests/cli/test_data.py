@@ -140,7 +140,7 @@ def test_bars_and_examples_are_printed(opened, capsys):
     assert ["few:", "<", "20", "█" * 20, "4"] in [line[-5:] for line in lines]
     assert "5 random rows" in out
     shown = example_rows(7, 12)
-    texts = [line for line in lines[-5:] if line]
+    texts = [line for line in lines[-7:-2] if line]
     assert [int(line[0]) for line in texts] == [shown[place * 7 // 5] for place in range(5)]
     _, out, _ = run(capsys, "inspect", "flowers", "--no-figure", "--examples", "0")
     assert "random rows" not in out
