@@ -22,6 +22,7 @@ from shortlist.cli import (
     compare,
     data,
     evaluate,
+    export,
     fit,
     losses,
     memory,
@@ -36,7 +37,22 @@ from shortlist.extras import MissingExtraError, require
 
 __all__ = ["main"]
 
-_COMMANDS = (audit, bench, calibrate, compare, data, evaluate, fit, losses, memory, predict, report, reproduce, rules)
+_COMMANDS = (
+    audit,
+    bench,
+    calibrate,
+    compare,
+    data,
+    evaluate,
+    export,
+    fit,
+    losses,
+    memory,
+    predict,
+    report,
+    reproduce,
+    rules,
+)
 
 
 def make_parser() -> Parser:

@@ -12,6 +12,7 @@ from shortlist.cli.console import note, print_json
 from shortlist.cli.options import (
     add_data_options,
     add_parser,
+    add_restrictions,
     add_score_options,
     add_seed_option,
     is_model,
@@ -30,9 +31,13 @@ examples:
   shortlist predict test.npy --logits --rule rule.json | head
   shortlist predict plants-model --data new.csv --id plot --output sets.jsonl
   shortlist predict photos-model --data photos/ --output sets.csv
-  shortlist predict mesh-model --data abstracts.txt --rule rule.json | head
+  shortlist predict mesh-model --data abstracts.txt --rule average-error | head
+  shortlist predict mesh-model --text "a rose is a rose" --text "a daisy"
+  grep -v '^#' abstracts.txt | shortlist predict mesh-model --data -
+  shortlist predict photos-model --data photo.jpg --allowed candidates.txt
 
-SCORES may be a model saved by `shortlist fit`, with the data to score in --data; --rule defaults to the model's rule.
+SCORES may be a model saved by `shortlist fit`, with the data to score in --data (- for texts, a line each, from standard
+input) or in --text; --rule defaults to the model's rule, and may name one of its folder or a file.
 DATA needs no labels: a table with the training columns, one text per line (.txt), features (.npy, .npz), an image or a
 folder of images. It is read like the training data; --reader overrides this.
 
@@ -63,7 +68,13 @@ def add_command(commands: Any) -> None:
     )
     add_score_options(parser, kind_required=False)
     add_data_options(parser, part="all rows")
-    parser.add_argument("--rule", metavar="FILE", help="rule file from `shortlist calibrate`")
+    parser.add_argument(
+        "--text", metavar="TEXT", action="append", help="with a model: a text to score; may be repeated"
+    )
+    add_restrictions(parser, labels=False)
+    parser.add_argument(
+        "--rule", metavar="RULE", help="file from `shortlist calibrate`, or the name of a rule in the model's folder"
+    )
     parser.add_argument("--output", "-o", metavar="FILE", help=".jsonl, .parquet or .csv (default: standard output)")
     parser.add_argument(
         "--output-format", choices=_FORMATS, help="jsonl, parquet or csv (default: from the suffix of OUTPUT, or jsonl)"
@@ -92,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
         from shortlist.predict.prediction import output_format
 
         output_format(output, options.output_format)
-        check_output(output, options.scores, options.rule, options.names, options.data)
+        check_output(output, options.scores, options.rule, options.names, options.data, options.allowed)
     scores, rule = _source(options)
     if output is None:
         _print_sets(options, scores, rule)
@@ -118,16 +129,13 @@ def _source(options: argparse.Namespace) -> tuple[Any, Any]:
     model = is_model(options)
     if not model and options.rule is None:
         raise InputError("--rule must name the JSON of `shortlist calibrate`.")
-    from shortlist.predict import read_rule
+    from shortlist.predict import find_rule, read_rule
 
     if not model:
         scores = open_score_file(options)
         return scores, read_rule(options.rule, scores)
     found = open_model_scores(options, labelled=False)
-    rule = options.rule or found.rule_file
-    if rule is None:
-        raise InputError(f"`{options.scores}` has no rule: --rule must name the JSON of `shortlist calibrate`.")
-    return found.scores, read_rule(rule, found.scores)
+    return found.scores, read_rule(find_rule(options.scores, options.rule), found.scores)
 
 
 def _print_sets(options: argparse.Namespace, scores: Any, rule: Any) -> None:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from shortlist.cli.calibrate import FLAGS
 from shortlist.cli.console import aligned, print_json
 from shortlist.cli.options import add_json_option, add_parser
 
@@ -39,8 +40,8 @@ def run(options: argparse.Namespace) -> int:
         return 0
     rows = [("rule", "needs", "labels", "guarantee")]
     for rule in found:
-        flags = [f"--{name.replace('_', '-')}" for name in rule["required"]]
-        flags += [f"[--{name.replace('_', '-')}]" for name in rule["optional"]]
+        flags = [FLAGS.get(name, f"--{name}") for name in rule["required"]]
+        flags += [f"[{FLAGS.get(name, f'--{name}')}]" for name in rule["optional"]]
         rows.append((rule["name"], " ".join(flags), rule["labels"], rule["guarantee"]))
     sys.stdout.write("\n".join(aligned(rows)) + "\n")
     return 0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from shortlist.data import Dataset, ImageFiles
+from shortlist.data import Dataset, ImageFiles, Texts
 from shortlist.data.files.table_files import open_table
 from shortlist.data.formats.arrays import FEATURES
 from shortlist.data.formats.image_folder import IMAGE_ENDINGS
@@ -28,9 +29,11 @@ from shortlist.data.unlabelled import (
     table_rows,
 )
 from shortlist.errors import InputError
+from shortlist.targets import TargetForm, target_form
 from shortlist.train import SavedModel
 from shortlist.train.data_source import DataSource, is_training_data, with_parts
 
+Unseen = Literal["refuse", "miss", "drop"]
 _LINES = "lines"
 _TEXT_FILES = (".txt", ".txt.gz", ".txt.xz")
 # Pairs of options that say the same about a table: a given one replaces both.
@@ -89,7 +92,11 @@ def open_unlabelled(
         return line_rows(path, **options)
     if name == "arrays":
         kept = source.reader.get("features") if source.format == name else None
-        return array_rows(path, features=options.get("features") if "features" in reader else None, usual=FEATURES if kept is None else (kept, *FEATURES))
+        return array_rows(
+            path,
+            features=options.get("features") if "features" in reader else None,
+            usual=FEATURES if kept is None else (kept, *FEATURES),
+        )
     if name == "image-folder":
         return image_rows(path, size=options.get("size"))
     # Labels that are read along are ignored, so none is refused.
@@ -97,14 +104,20 @@ def open_unlabelled(
     return rows_of(open_data(path, format=name, reader=options), data)
 
 
-def rows_of(dataset: Dataset, data: str, *, part: str | None = None) -> UnlabelledRows:
-    """Return the rows of a dataset, or of a part of it, with their numbers in the dataset."""
-    rows = torch.arange(len(dataset)) if part is None else part_rows(dataset, part, data)
-    inputs = dataset.inputs.take(rows)
+def text_rows(texts: Sequence[str]) -> UnlabelledRows:
+    """Return texts as rows."""
+    block = InputBlock(Texts(list(texts)), None, lambda row: f"text {row}")
+    return UnlabelledRows(Path("text"), lambda: iter([block]), lambda: len(texts))
+
+
+def rows_of(dataset: Dataset, data: str, *, rows: Tensor | None = None) -> UnlabelledRows:
+    """Return all rows of a dataset, or some of them, with their numbers in the dataset."""
+    some = torch.arange(len(dataset)) if rows is None else rows
+    inputs = dataset.inputs.take(some)
     ids = FileNames(inputs, Path(data)) if isinstance(inputs, ImageFiles) else None
-    location = (lambda row: f"`{inputs.path(row)}`") if isinstance(inputs, ImageFiles) else _numbered(data, rows)
-    block = InputBlock(inputs, ids, location, None if part is None else rows.tolist())
-    return UnlabelledRows(Path(data), lambda: iter([block]), lambda: len(rows))
+    location = (lambda row: f"`{inputs.path(row)}`") if isinstance(inputs, ImageFiles) else _numbered(data, some)
+    block = InputBlock(inputs, ids, location, None if rows is None else some.tolist())
+    return UnlabelledRows(Path(data), lambda: iter([block]), lambda: len(some))
 
 
 def part_rows(dataset: Dataset, part: str, data: str) -> Tensor:
@@ -116,21 +129,59 @@ def part_rows(dataset: Dataset, part: str, data: str) -> Tensor:
     return dataset.part_rows(part)
 
 
-def targets_by_name(dataset: Dataset, rows: Tensor, saved: SavedModel, *, data: str, folder: str) -> Tensor:
-    """Return the true labels of some rows, numbered as the model numbers their names.
+class KnownTargets(NamedTuple):
+    """True labels of some rows, numbered as a model numbers their names.
+
+    Attributes:
+        rows: their numbers in the dataset.
+        target: the labels; those that the model does not know follow its own, or are left out.
+        unseen: the labels that the model does not know, and in how many rows each occurs.
+    """
+
+    rows: Tensor
+    target: Tensor
+    unseen: dict[str, int]
+
+
+def targets_by_name(
+    dataset: Dataset, rows: Tensor, saved: SavedModel, unseen: Unseen, *, data: str, folder: str
+) -> KnownTargets:
+    """Return the true labels of some rows by the model's numbers.
+
+    Args:
+        dataset, rows: the rows.
+        saved: the model.
+        unseen: as in `open_model`.
+        data, folder: names of data and model, for errors.
 
     Raises:
-        InputError: names a label that the model does not know, and the first row that has it.
+        InputError: with ``refuse``, names a label that the model does not know, and the first row that has it.
     """
-    part = dataset.subset(rows)
-    number_of = {name: number for number, name in enumerate(saved.label_names)}
-    known = torch.tensor([number_of.get(name, -1) for name in part.label_names], dtype=torch.int64)
-    at, labels, _ = label_pairs(part.true_targets, part.num_labels)
-    unknown = (known[labels] < 0).nonzero()
-    if len(unknown):
-        name, row = part.label_names[int(labels[unknown[0]])], int(rows[at[unknown[0]]])
+    part, numbers = dataset.subset(rows), label_numbers(dataset, saved)
+    at, labels, present = label_pairs(part.true_targets, part.num_labels)
+    new = (numbers[labels] < 0) & present
+    counts = Counter(part.label_names[label] for label in labels[new].tolist())
+    if unseen == "refuse" and counts:
+        name, row = part.label_names[int(labels[new][0])], int(rows[at[new][0]])
         raise InputError(f"`{data}` row {row} has the label {name!r}, which `{folder}` does not know.")
-    return renumbered(part.true_targets, known, len(saved.label_names))
+    width = len(saved.label_names)
+    if unseen == "drop" and counts and target_form(part.true_targets, part.num_labels) is TargetForm.CLASS_INDICES:
+        kept = torch.ones(len(part), dtype=torch.bool)
+        kept[at[new]] = False
+        rows, part = rows[kept], part.subset(kept.nonzero().squeeze(1))
+        if not len(rows):
+            raise InputError(f"`{data}` has only labels that `{folder}` does not know, such as {next(iter(counts))!r}.")
+    elif unseen == "miss":
+        extra = {name: width + place for place, name in enumerate(counts)}
+        numbers = torch.tensor([extra.get(name, int(numbers[at])) for at, name in enumerate(part.label_names)])
+        width += len(extra)
+    return KnownTargets(rows, renumbered(part.true_targets, numbers, width), dict(counts.most_common()))
+
+
+def label_numbers(dataset: Dataset, saved: SavedModel) -> Tensor:
+    """The number of each label of a dataset in a model; -1 for labels that it does not know."""
+    number_of = {name: number for number, name in enumerate(saved.label_names)}
+    return torch.tensor([number_of.get(name, -1) for name in dataset.label_names], dtype=torch.int64)
 
 
 def _numbered(data: str, rows: Tensor) -> Callable[[int], str]:
