@@ -108,6 +108,37 @@ def read_value(value: Any, hint: Any, name: str) -> Any:
     raise InputError(f"{name} must be {describe(hint)}; got {value!r:.60}.")
 
 
+def read_entries(
+    texts: Sequence[str], name: str, *, parse: bool = True, before: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Read an object that a user gives as ``NAME=VALUE``, several times, or as a whole in YAML or JSON.
+
+    Args:
+        texts: what was given; an entry is added to what came before, and an object replaces it.
+        name: the option, for error messages.
+        parse: whether a VALUE is parsed as in `read_value`; otherwise it stays text.
+        before: what was given elsewhere.
+
+    Raises:
+        InputError: for text of another form.
+
+    Example:
+        >>> read_entries(["{features: [a, b]}", "label=species"], "--reader")
+        {'features': ('a', 'b'), 'label': 'species'}
+    """
+    found: dict[str, Any] = dict(before or {})
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if equals and re.fullmatch(r"[\w.-]+", key):
+            found[key] = parse_text(value) if parse else value
+            continue
+        given = with_tuples(read_yaml(text, name)) if text.lstrip().startswith("{") else None
+        if not isinstance(given, dict) or not all(isinstance(key, str) for key in given):
+            raise InputError(f"{name} must be NAME=VALUE, or an object like '{{name: value}}'; got {text!r:.80}.")
+        found = {key: with_tuples(value) for key, value in given.items()}
+    return found
+
+
 def parse_text(text: str) -> Any:
     """Parse JSON, or else a YAML list or object, with tuples for lists; return any other text unchanged."""
     try:

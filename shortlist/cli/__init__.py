@@ -6,7 +6,9 @@ Commands import torch and the rest of the library only when they run.
 from __future__ import annotations
 
 import io
+import json
 import os
+import shlex
 import sys
 import traceback
 import warnings
@@ -20,21 +22,37 @@ from shortlist.cli import (
     compare,
     data,
     evaluate,
+    export,
     fit,
     losses,
     memory,
     predict,
     report,
     reproduce,
+    rules,
 )
-from shortlist.cli.options import Parser, add_debug_option
-from shortlist.cli.run_options import expand_dotted
-from shortlist.errors import InputError
+from shortlist.cli.options import Parser, add_debug_option, normalize_arguments
+from shortlist.errors import ChoiceError, InputError
 from shortlist.extras import MissingExtraError, require
 
 __all__ = ["main"]
 
-_COMMANDS = (audit, bench, calibrate, compare, data, evaluate, fit, losses, memory, predict, report, reproduce)
+_COMMANDS = (
+    audit,
+    bench,
+    calibrate,
+    compare,
+    data,
+    evaluate,
+    export,
+    fit,
+    losses,
+    memory,
+    predict,
+    report,
+    reproduce,
+    rules,
+)
 
 
 def make_parser() -> Parser:
@@ -89,12 +107,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sentence is None:
             raise
         _report(sentence, debug)
+        if isinstance(error, ChoiceError):
+            _offer(error, arguments)
         return 2
 
 
 def _run(arguments: Sequence[str]) -> int:
     parser = make_parser()
-    options = parser.parse_args(expand_dotted(arguments))
+    options = parser.parse_args(normalize_arguments(arguments))
     if options.print_completion is not None:
         sys.stdout.write(require("shtab", extra="completion").complete(parser, options.print_completion) + "\n")
         return 0
@@ -124,6 +144,14 @@ def _report(sentence: str, debug: bool, *, before: str = "") -> None:
     if debug:
         sys.stderr.write(traceback.format_exc())
     sys.stderr.write(f"{before}shortlist: {sentence}\n")
+
+
+def _offer(error: ChoiceError, arguments: Sequence[str]) -> None:
+    """Write the command that works with each choice of reader options."""
+    for choice in error.choices:
+        values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in choice.items()}
+        given = [word for name, value in values.items() for word in ("--reader", f"{name}={value}")]
+        sys.stderr.write(f"  {shlex.join(['shortlist', *arguments, *given])}\n")
 
 
 def _show_deprecations() -> None:

@@ -6,7 +6,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,17 @@ from shortlist.extras import require
 def print_json(content: Any) -> None:
     """Print plain values as JSON."""
     sys.stdout.write(json.dumps(content, indent=1) + "\n")
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each row, with columns of equal width.
+
+    Example:
+        >>> aligned([("name", "use"), ("a", "none")])
+        ['name  use', 'a     none']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def note(sentence: str) -> None:

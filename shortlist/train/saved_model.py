@@ -25,6 +25,7 @@ from shortlist.train.evaluation import model_scores
 from shortlist.train.fit import Fitted
 from shortlist.train.inputs import PlannedEncoder, prepare_inputs
 from shortlist.train.plan import ModelPlan, SetModel, build_model, row_shape
+from shortlist.train.sparse_layers import with_dense_inputs
 
 _FORMAT = "shortlist model"
 _VERSION = 1
@@ -179,7 +180,7 @@ class _Answer(nn.Module):
 
     def __init__(self, saved: SavedModel) -> None:
         super().__init__()
-        self.model, self.rule = saved.model, saved.rule
+        self.model, self.rule = with_dense_inputs(saved.model), saved.rule
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
         logits = self.model(inputs)
@@ -189,8 +190,11 @@ class _Answer(nn.Module):
 def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = False) -> Path:
     """Write a model as ONNX, from ``inputs`` to ``logits`` and, with a set rule, to the mask ``sets``.
 
+    Sparse features are dense ``inputs``, because ONNX has no sparse ones. The file states label names and, for a model
+    of texts, its vocabulary as metadata: `shortlist.predict.OnnxModel` answers texts with nothing else.
+
     Args:
-        saved: of `load_model`; its inputs must be dense features or images, because ONNX has no sparse ones.
+        saved: of `load_model`.
         path: the file.
         from_features: for a model on frozen features, which cannot be exported as a whole: export the part that was
             trained, whose ``inputs`` are these features.
@@ -199,7 +203,7 @@ def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = Fa
         The path.
 
     Raises:
-        InputError: if inputs are sparse, or ``from_features`` is missing for a model on frozen features.
+        InputError: for a head of clusters, or if ``from_features`` is missing for a model on frozen features.
         MissingExtraError: without the extra ``onnx``.
     """
     if (saved.plan.frozen is not None) != from_features:
@@ -208,8 +212,6 @@ def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = Fa
             "`from_features` must be True for a model on features of a frozen encoder, of which only the trained part "
             f"is exported, and False for others; the frozen encoder of `saved` is {frozen}."
         )
-    if saved.plan.kind not in ("features", "images"):
-        raise InputError(f"`saved` must take features or images to be exported; it takes {saved.plan.kind}.")
     if saved.plan.head == "clusters":
         raise InputError("`saved` must have a head other than clusters to be exported: ONNX has no beam search.")
     require("onnxscript", extra="onnx")
@@ -228,4 +230,16 @@ def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = Fa
             external_data=False,
             verbose=False,
         )
+        _describe(partial, saved)
     return Path(path)
+
+
+def _describe(path: Path, saved: SavedModel) -> None:
+    """Write what the graph alone does not tell into the metadata of an ONNX file."""
+    onnx = require("onnx", extra="onnx")
+    graph = onnx.load(str(path))
+    about = {"label_names": json.dumps(saved.label_names)}
+    if saved.plan.words is not None:
+        about["words"] = json.dumps(saved.plan.words.to_json())
+    onnx.helper.set_model_props(graph, about)
+    onnx.save(graph, str(path))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
 import lzma
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,8 @@ from shortlist.limits import advice, check_unpacked, limit, read_whole
 
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 """What decompressing a damaged file raises."""
+
+_CHUNK = 1 << 20
 
 
 def need_file(path: str | Path) -> Path:
@@ -88,6 +92,43 @@ def text_lines(path: str | Path, *, encoding: str = "utf-8", keep_ends: bool = F
         raise InputError(f"`{path}` line {number} is not {encoding} text: {error.reason}.") from error
     except DAMAGED as error:
         raise InputError(f"`{path}` is damaged after line {number}: {reason(error)}.") from error
+
+
+def detect_encoding(path: Path) -> str:
+    """The encoding of a text file: UTF-8 if all of it is, else that of western Windows, of which Latin-1 is a part.
+
+    Raises:
+        InputError: for UTF-16, whose lines cannot be read one by one.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        with open_binary(path) as file:
+            while chunk := file.read(_CHUNK):
+                if chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                    raise InputError(
+                        f"`{path}` is UTF-16 text, which must become UTF-8: "
+                        f"iconv -f UTF-16 -t UTF-8 {path.name} > utf8-{path.name}"
+                    )
+                decoder.decode(chunk)
+        decoder.decode(b"", final=True)
+        return "utf-8"
+    except UnicodeDecodeError:
+        return _single_byte_encoding(path)
+    except DAMAGED:
+        return "utf-8"  # Reading it says where the damage is.
+
+
+def _single_byte_encoding(path: Path) -> str:
+    """The likeliest encoding of text that is not UTF-8, or UTF-8 if only a few of its letters are damaged."""
+    letters = valid = 0
+    undefined = False
+    with open_binary(path) as file:
+        for line in file:
+            letters += len(re.findall(rb"[\x80-\xff]+", line))
+            valid += len(re.findall(rb"[\xc2-\xf4][\x80-\xbf]+", line))
+            # Five bytes mean nothing in Windows' alphabet.
+            undefined = undefined or re.search(rb"[\x81\x8d\x8f\x90\x9d]", line) is not None
+    return "utf-8" if 2 * valid > letters else "latin-1" if undefined else "cp1252"
 
 
 def read_json(path: str | Path) -> Any:
