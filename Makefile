@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WARM := .venv/.warm
 
-.PHONY: run tour test test-slow test-install test-lowest dist bench bench-models reproduce lint format clean
+.PHONY: run tour test test-slow test-browser test-install test-lowest dist bench bench-models reproduce lint format clean
 .DELETE_ON_ERROR:
 
 # The tests start many processes, which should share compiled bytecode.
@@ -54,6 +54,15 @@ test-lowest: $(READY)  ## the lowest versions that pyproject.toml allows; reads 
 
 dist: $(READY)  ## wheel and sdist in dist/: built, checked, installed afresh
 	$(BIN)/python -m tests.install.distribution
+
+AXE := .venv/browser/node_modules/axe-core/axe.min.js
+$(AXE):
+	npm install --silent --no-audit --no-fund --prefix .venv/browser axe-core@4.14.0
+
+# Chromium comes from the system; on Debian and Ubuntu it is installed if it is missing.
+test-browser: $(READY) $(AXE)  ## the report's page in Chromium, with axe; needs npm
+	@command -v chromium chromium-browser google-chrome > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
+	SHORTLIST_AXE=$(AXE) $(BIN)/python -m pytest -m browser tests/report
 
 bench: $(READY)  ## speed and memory as ratios, next to their goals; reads DEVICE=cuda
 ifneq ($(DEVICE),cpu)

@@ -58,6 +58,27 @@ class ClassAccuracy(Record):
 
 
 @dataclass(frozen=True)
+class Confusion(Record):
+    """A label that is no true one and outranks a true one, and in what share of the rows of that one."""
+
+    label: str
+    share: Fraction
+
+
+@dataclass(frozen=True)
+class LabelSets(Record):
+    """The sets of the rows of single labels, in the order of the document's ``labels``.
+
+    ``recall`` and ``size`` have one list for each K of the document: how often these sets contain the label, and how
+    large they are on average. ``confused`` lists what most often outranks it.
+    """
+
+    recall: list[list[Fraction]]
+    size: list[list[float]]
+    confused: list[list[Confusion]]
+
+
+@dataclass(frozen=True)
 class CalibrationBin(Record):
     """Mean predicted probability and observed frequency of the (row, label) pairs in a bin."""
 
@@ -95,6 +116,7 @@ class SetFindings(Record):
     classes: ClassAccuracy
     calibration: Calibration
     error_control: ErrorControl | None = None
+    labels: LabelSets | None = None
 
 
 @dataclass(frozen=True)
@@ -174,6 +196,29 @@ class MeanInterval(Record):
 
 
 @dataclass(frozen=True)
+class Tie(Record):
+    """A candidate that cannot be told from the best one.
+
+    ``difference`` is its mean difference to the best, paired by seed; ``seeds`` is how many seeds would tell the two
+    apart if differences kept varying like this, None for more than 100 or if one seed says nothing about that.
+    """
+
+    name: str
+    difference: MeanInterval
+    seeds: Count | None
+
+
+@dataclass(frozen=True)
+class Standing(Record):
+    """The best candidate in a metric, and those that cannot be told from it."""
+
+    metric: str
+    best: str
+    value: MeanInterval
+    ties: list[Tie]
+
+
+@dataclass(frozen=True)
 class Trial(Record):
     """A short training in the search for a learning rate; ``score`` is None if it diverged."""
 
@@ -242,12 +287,16 @@ ExampleInput = TextInput | ImageInput | FeatureInput
 
 @dataclass(frozen=True)
 class Example(Record):
-    """A row of the evaluated part, its true labels and the answer of each candidate."""
+    """A row of the evaluated part, its true labels and the answer of each candidate.
+
+    ``rarest`` has the training rows of its rarest true label, if it has one.
+    """
 
     row: Count
     input: ExampleInput
     truth: list[str]
     answers: dict[str, Answer]
+    rarest: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -287,6 +336,15 @@ class DataSummary(Record):
 
 
 @dataclass(frozen=True)
+class LabelRows(Record):
+    """A label, and how many training rows and evaluated rows have it."""
+
+    name: str
+    training: Count
+    evaluated: Count
+
+
+@dataclass(frozen=True)
 class MetricInfo(Record):
     """A metric and whether lower or higher values are better; None if neither is."""
 
@@ -318,6 +376,8 @@ class ComparisonDocument(Record):
         title: the user's name for the comparison; None for that of the data.
         questions: what the page shows about the comparison at its top; empty for all that it answers.
         baseline: the candidate with the usual loss, cross-entropy or BCE, that the others are compared with, if any.
+        labels: the most frequent labels of the evaluated rows, which the `LabelSets` of every run are about.
+        standings: who is best in the target; if that is an error at K, one entry for each K of ``ks``, else one.
     """
 
     made: Provenance
@@ -334,6 +394,8 @@ class ComparisonDocument(Record):
     title: str | None = None
     questions: list[Question] = field(default_factory=list)
     baseline: str | None = None
+    labels: list[LabelRows] = field(default_factory=list)
+    standings: list[Standing] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the file."""
@@ -346,6 +408,11 @@ class ComparisonDocument(Record):
         _check_names(document, file)
         _check_lengths(document, file)
         return document
+
+
+def run_folder(name: str, seed: int) -> str:
+    """Return the folder of a run, beside the document, in which its model is saved."""
+    return f"{name}-{seed}"
 
 
 def comparison_file(path: str | Path) -> Path:
@@ -418,6 +485,9 @@ def _check_names(document: ComparisonDocument, file: str | Path) -> None:
     if document.baseline is not None:
         known(document.baseline, document.candidates, "baseline")
     known(document.data.evaluated, document.data.parts, "data.evaluated")
+    for index, standing in enumerate(document.standings):
+        for name in (standing.best, *(tie.name for tie in standing.ties)):
+            known(name, document.candidates, f"standings[{index}]")
 
 
 def _check_lengths(document: ComparisonDocument, file: str | Path) -> None:
@@ -428,6 +498,8 @@ def _check_lengths(document: ComparisonDocument, file: str | Path) -> None:
             raise damaged(file, path, f"must be as long as {other}, {len(others)}; got {len(entries)}")
 
     ks, labels = document.ks, document.data.labels
+    if len(document.standings) > 1:
+        same(document.standings, ks, "standings", "ks")
     if document.k not in ks:
         raise damaged(file, "ks", f"must contain k, {document.k}")
     if ks != sorted(set(ks)):
@@ -443,6 +515,13 @@ def _check_lengths(document: ComparisonDocument, file: str | Path) -> None:
             if len(values) != labels:
                 rule = f"must have one entry for each of {labels} labels; got {len(values)}"
                 raise damaged(file, f"{path}.classes.{key}", rule)
+        if sets.labels is not None:
+            for key in ("recall", "size"):
+                by_k = getattr(sets.labels, key)
+                same(by_k, ks, f"{path}.labels.{key}", "ks")
+                for index, values in enumerate(by_k):
+                    same(values, document.labels, f"{path}.labels.{key}[{index}]", "labels")
+            same(sets.labels.confused, document.labels, f"{path}.labels.confused", "labels")
         for index, entry in enumerate(sets.by_k):
             if "all" not in entry.histogram:
                 raise damaged(file, f"{path}.by_k[{index}].histogram.all", "is missing")

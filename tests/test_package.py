@@ -32,7 +32,7 @@ LAYERS = [
     {"cli"},
 ]
 LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}
-HEAVY = {"matplotlib", "rich", "scipy", "pandas", "sklearn", "lightning", "torchmetrics", "plotly", "numba"}
+HEAVY = {"matplotlib", "rich", "scipy", "pandas", "sklearn", "lightning", "torchmetrics", "numba"}
 HEAVY |= {"transformers", "datasets"}
 
 

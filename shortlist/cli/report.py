@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     check_folder(options.figures)
     documents = [read_comparison(file) for file in files]
     with writing(output):
-        write_report(documents, output)
+        write_report(documents, output, folders=[file.parent for file in files])
     figures: list[Path] = []
     if options.figures is not None:
         named = {f"{number}-{document.data.name}": document for number, document in enumerate(documents, start=1)}

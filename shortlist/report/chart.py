@@ -1,4 +1,4 @@
-"""A chart as data, independent of the backend: Plotly draws it in the page, matplotlib in files."""
+"""A chart as data, independent of the backend: chart.js draws it in the page, matplotlib in files."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ class Axis:
         whole: only whole numbers are written.
         limits: the smallest and the largest value shown; None to fit the data.
         names: the words at 0, 1, ....
+        words: what a tooltip calls the positions of the series, if they have none of their own in ``names``.
     """
 
     label: str
@@ -60,6 +61,7 @@ class Axis:
     whole: bool = False
     limits: tuple[float, float] | None = None
     names: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from shortlist.formatting import format_count, format_number, format_percent
 from shortlist.report.chart import OPTIMUM, Axis, Chart, Dash, Panel, Reference, Series, Style, candidate_style
 from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.report.rate_chart import rate_panel
+from shortlist.report.single_labels import label_panel
 from shortlist.report.winners import AUDITED, metric_title, shown_name
 
 _SUFFIXES = (".png", ".svg")
@@ -22,8 +23,6 @@ _RULE_DASHES: dict[str, Dash] = {"average-k": "solid", "top-k": "dash", "aps": "
 _MAX_SIZE_BARS, _MAX_AUDIT_BARS = 32, 40
 _MAX_BAR_SERIES = 5
 _TAIL = 0.005
-_MAX_POINTS, _GRID_CELLS, _MEAN_BINS = 3000, 60, 10
-_SMALLEST_POINT, _LARGEST_POINT = 6.0, 22.0
 _LOG_SCALE_RATIO = 20
 
 
@@ -213,16 +212,13 @@ def _size_chart(document: ComparisonDocument, group: str, k_index: int) -> Chart
             centers,
             tuple(fractions.tolist()),
             style,
-            notes=tuple(
-                f"{word}: {format_percent(value, 1)} of rows" for word, value in zip(words, fractions, strict=True)
-            ),
             marked=not as_bars,
         )
         for (name, style, _), fractions in zip(found, binned, strict=True)
     ]
     k = document.ks[k_index]
     title = f"Set sizes at K = {k:g}" + ("" if group == "all" else f", {shown_name(group)} shot")
-    x, y = Axis("labels in the answer", whole=True), Axis("rows", percent=True)
+    x, y = Axis("labels in the answer", whole=True, words=tuple(words)), Axis("rows", percent=True)
     return Chart(title, x, y, tuple(series), (Reference(f"K = {k:g}", x=k),))
 
 
@@ -272,12 +268,8 @@ def _shot_chart(document: ComparisonDocument, k_index: int, rule: str) -> Chart:
         else:
             overall, by_shot = [each.top_error for each in results], [each.top_error_by_shot or {} for each in results]
         values = [_mean(overall), *(_mean([found.get(shot.name) for found in by_shot]) for shot in shots)]
-        notes = [
-            f"{group}: {'no rows' if value is None else f'{format_percent(value, 1)} missing'}"
-            for group, value in zip(names, values, strict=True)
-        ]
         x = tuple(map(float, range(len(values))))
-        series.append(Series(name, "bars", x, tuple(values), style, notes=tuple(notes)))
+        series.append(Series(name, "bars", x, tuple(values), style))
     k = document.ks[k_index]
     empty = all(value is None for each in series for value in each.y)
     note = f"The {rule} rule needs a whole K; {k:g} is not." if empty else ""
@@ -287,94 +279,6 @@ def _shot_chart(document: ComparisonDocument, k_index: int, rule: str) -> Chart:
 
 def _shot_names(shots: Sequence[ShotGroup]) -> tuple[str, ...]:
     return ("all", *(shown_name(shot.name) for shot in shots))
-
-
-def label_panel(document: ComparisonDocument) -> Panel:
-    """Accuracy of each label by its training rows: points of one candidate, and the mean lines of all."""
-    found = [(name, style, *_label_accuracy(seeds)) for name, style, seeds in _findings(document)]
-    lines = tuple(
-        Series(name, "line", *_mean_line(counts, accuracy), style, marked=True)
-        for name, style, counts, accuracy in found
-    )
-    x = Axis("training rows of the label", scale="log", whole=True)
-    y = Axis("rows whose set contains the label", percent=True, limits=(-0.03, 1.03))
-    charts = {}
-    for name, style, counts, accuracy in found:
-        if len(found) > 1 and style is OPTIMUM:
-            continue
-        xs, ys, sizes, notes = _label_points(counts, accuracy)
-        cloud = Series(name, "points", xs, ys, style, sizes=sizes, notes=notes, in_legend=False, faint=True)
-        # Two candidates share a shown name if theirs differ only in white space.
-        key = name if name not in charts else f"{name} ({len(charts) + 1})"
-        title = f"Accuracy of labels at K = {document.k:g}, points of {name}"
-        charts[key] = (Chart(title, x, y, (cloud, *lines), note=_left_out(counts, accuracy)),)
-    about = (
-        "Each point is a label, or several labels if it is large: its number of training rows, and the share of its "
-        f"test rows whose set contains it at K = {document.k:g}. Lines are means over labels with similar numbers of "
-        "training rows."
-    )
-    return Panel("accuracy-by-count", "Accuracy of single labels", about, charts, choose="Points of", wide=True)
-
-
-def _label_accuracy(seeds: list[SetFindings]) -> tuple[np.ndarray, np.ndarray]:
-    """Training rows and mean accuracy over seeds of each label; NaN for labels without test rows."""
-    counts = np.array(seeds[0].classes.count, dtype=float)
-    accuracy = np.array([sets.classes.accuracy for sets in seeds], dtype=float).reshape(len(seeds), -1)
-    known = (~np.isnan(accuracy)).sum(0)
-    return counts, np.where(known > 0, np.nansum(accuracy, 0) / np.maximum(known, 1), np.nan)
-
-
-def _mean_line(counts: np.ndarray, accuracy: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Means in bins of equal width on the logarithmic axis."""
-    use = (counts > 0) & ~np.isnan(accuracy)
-    x, y = np.log(counts[use]), accuracy[use]
-    if not len(x):
-        return (), ()
-    width = max((x.max() - x.min()) / _MEAN_BINS, 1e-9)
-    bins = np.minimum(((x - x.min()) / width).astype(int), _MEAN_BINS - 1)
-    occupied = np.unique(bins)
-    centers = tuple(float(np.exp(x[bins == each].mean())) for each in occupied)
-    return centers, tuple(float(y[bins == each].mean()) for each in occupied)
-
-
-def _label_points(
-    counts: np.ndarray, accuracy: np.ndarray
-) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...], tuple[str, ...]]:
-    """Labels with equal coordinates become one point; if too many are left, nearby ones are merged on a grid."""
-    use = (counts > 0) & ~np.isnan(accuracy)
-    x, y = counts[use], np.round(accuracy[use], 4)
-    if not len(x):
-        return (), (), (), ()
-    keys = np.stack([x, y], axis=1)
-    if len(np.unique(keys, axis=0)) > _MAX_POINTS:
-        log_x = np.log(x)
-        width = max((log_x.max() - log_x.min()) / _GRID_CELLS, 1e-9)
-        keys = np.stack([np.floor((log_x - log_x.min()) / width), np.floor(y * _GRID_CELLS)], axis=1)
-    _, point, labels = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    point = point.reshape(-1)
-    xs = np.exp(np.bincount(point, np.log(x)) / labels)
-    ys = np.bincount(point, y) / labels
-    sizes = np.minimum(_SMALLEST_POINT * np.sqrt(labels), _LARGEST_POINT)
-    notes = [
-        f"{format_count(int(number), 'label')}, {format_count(round(at), 'training row')}: {format_percent(value, 1)}"
-        for number, at, value in zip(labels, xs, ys, strict=True)
-    ]
-    return tuple(xs.tolist()), tuple(ys.tolist()), tuple(sizes.tolist()), tuple(notes)
-
-
-def _left_out(counts: np.ndarray, accuracy: np.ndarray) -> str:
-    """The labels that the chart cannot show."""
-    absent = np.isnan(accuracy)
-    unseen = (counts == 0) & ~absent
-    sentences = []
-    if absent.any():
-        sentences.append(f"Not shown: {format_count(int(absent.sum()), 'label')} without test rows.")
-    if unseen.any():
-        mean = format_percent(float(accuracy[unseen].mean()), 1)
-        sentences.append(
-            f"Not shown: {format_count(int(unseen.sum()), 'label')} without training rows, accuracy {mean}."
-        )
-    return " ".join(sentences)
 
 
 def calibration_panel(document: ComparisonDocument) -> Panel:

@@ -48,11 +48,6 @@ class Highlight:
         """Both numbers, such as ``"17.4% → 12.6%"``."""
         return f"{self.before} → {self.after}" if self.after else self.before
 
-    @property
-    def panel(self) -> Panel:
-        """The chart as a panel of its own name."""
-        return Panel(f"highlight-{self.question}", self.heading, self.caption, {"all": (self.chart,)})
-
     def to_json(self) -> dict[str, Any]:
         """Return the words and numbers, without the chart."""
         content = asdict(replace(self, chart=Chart("", Axis(""), Axis(""), ())))
@@ -68,11 +63,37 @@ def highlights(document: ComparisonDocument) -> list[Highlight]:
     return [answer for answer in answers if answer is not None]
 
 
-def rule_highlight(document: ComparisonDocument) -> Highlight | None:
-    """Sets of K labels each, sets of K on average and conformal sets, all of one model; None if K is not whole."""
+def highlights_by_k(document: ComparisonDocument) -> list[list[Highlight]]:
+    """For each of `highlights` one entry, or one for each K of the slider if the answer depends on it."""
+    found = []
+    for answer in highlights(document):
+        by_k = [rule_highlight(document, at) or answer for at in range(len(document.ks))]
+        found.append(by_k if answer.question == "rule" else [answer])
+    return found
+
+
+def highlight_panel(by_k: Sequence[Highlight]) -> Panel:
+    """The charts of a highlight as a panel."""
+    first = by_k[0]
+    return Panel(
+        f"highlight-{first.question}", first.heading, first.caption, {"all": tuple(each.chart for each in by_k)}
+    )
+
+
+def rule_highlight(document: ComparisonDocument, k_index: int | None = None) -> Highlight | None:
+    """Sets of K labels each, sets of K on average and conformal sets, all of one model.
+
+    Args:
+        document: the comparison.
+        k_index: the position of K; by default that of the requested one.
+
+    Returns:
+        None if K is not whole.
+    """
     name = document.baseline or winners(document)[0].name
     seeds = [run.sets for run in document.candidates[name].runs]
-    at, k = document.ks.index(document.k), f"{document.k:g}"
+    at = document.ks.index(document.k) if k_index is None else k_index
+    k = f"{document.ks[at]:g}"
     top, average = _errors([sets.by_k[at] for sets in seeds])
     if top is None:
         return None
@@ -96,7 +117,7 @@ def rule_highlight(document: ComparisonDocument) -> Highlight | None:
         _percent(average),
         f"of true labels missed by one {shown_name(name)} model: {k} labels in every answer → {k} on average",
         text,
-        _rule_chart(document, seeds),
+        _rule_chart(document, seeds, document.ks[at]),
     )
 
 
@@ -117,10 +138,9 @@ def _conformal_sentence(seeds: Sequence[SetFindings]) -> str:
     )
 
 
-def _rule_chart(document: ComparisonDocument, seeds: Sequence[SetFindings]) -> Chart:
+def _rule_chart(document: ComparisonDocument, seeds: Sequence[SetFindings], k: float) -> Chart:
     series = []
-    rules = {"top-k": (1, f"top-{document.k:g}"), "average-k": (0, f"average-{document.k:g}")}
-    for rule, (color, _) in rules.items():
+    for rule, color in {"top-k": 1, "average-k": 0}.items():
         curves = [sets.curves.errors[rule] for sets in seeds]
         means = tuple(None if None in column else _mean(column) for column in zip(*curves, strict=True))
         title = {"top-k": "the same size for every row", "average-k": "one threshold for all rows"}[rule]
@@ -138,7 +158,7 @@ def _rule_chart(document: ComparisonDocument, seeds: Sequence[SetFindings]) -> C
         name = f"conformal, {controls[0].alpha:.0%}"
         series.append(Series(name, "points", (x,), (y,), replace(OPTIMUM, marker="diamond"), notes=(note,)))
     x, y = Axis("labels per answer, on average"), Axis("true labels missing", percent=True)
-    return Chart("Error versus set size", x, y, tuple(series), (Reference(f"K = {document.k:g}", x=document.k),))
+    return Chart("Error versus set size", x, y, tuple(series), (Reference(f"K = {k:g}", x=k),))
 
 
 def loss_highlight(document: ComparisonDocument) -> Highlight | None:

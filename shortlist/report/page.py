@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML file, rendered by Jinja from ``page.html.jinja``."""
+"""The report as one self-contained HTML file, rendered by Jinja from ``page.html.jinja`` and the templates it uses."""
 
 from __future__ import annotations
 
@@ -12,15 +12,24 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shortlist.comparison_document import Answer, AuditSummary, Candidate, ComparisonDocument, MetricInfo, Provenance
+from shortlist.comparison_document import (
+    Answer,
+    AuditSummary,
+    Candidate,
+    ComparisonDocument,
+    MetricInfo,
+    Provenance,
+    SetFindings,
+)
 from shortlist.extras import require
 from shortlist.files import replacing
 from shortlist.fingerprint import software_versions
 from shortlist.formatting import format_count, format_duration, format_number
-from shortlist.report.chart import INK, Panel, candidate_style
-from shortlist.report.chart_plotly import plotly_chart
+from shortlist.report.cards import Card, error_at_size, fitted_where, result_card
+from shortlist.report.chart import Panel, candidate_style
+from shortlist.report.chart_data import chart_data
 from shortlist.report.comparison_charts import comparison_panels
-from shortlist.report.highlights import Highlight, highlights, loss_sentence
+from shortlist.report.highlights import Highlight, highlight_panel, highlights_by_k, loss_sentence
 from shortlist.report.next_steps import next_steps
 from shortlist.report.winners import (
     MetricFormat,
@@ -34,68 +43,75 @@ from shortlist.report.winners import (
 # The page must look the same offline and must not phone home, so not even scripts may fetch anything.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 _CONTENTS = {
+    "at-k": "Sets at K",
     "comparison": "Comparison",
     "error-versus-size": "Error versus size",
     "set-sizes": "Set sizes",
     "error-by-shot": "Error by shot",
-    "accuracy-by-count": "Single labels",
-    "calibration": "Calibration",
+    "accuracy-by-count": "Labels",
     "examples": "Examples",
+    "calibration": "Calibration",
     "audits": "Audit",
     "learning-rates": "Learning rates",
     "training": "Training",
     "reproduce": "How to reproduce",
 }
+_SCRIPTS = ("chart.js", "labels.js", "examples.js", "page.js")
 _PARTS = {"train": "training rows", "val": "validation rows", "test": "test rows"}
 _BEST, _TIE = "★", "☆"
 _MARKS = {_BEST: "best", _TIE: "not significantly different from the best"}
 _MAX_BUTTONS = 5
-_SHOWN_EXAMPLES = 4
+_MOST_LISTED = 12
 _TEXT_LENGTH = 600
 _MAX_FEATURE_BARS = 160
 
 
-def write_report(documents: Sequence[ComparisonDocument], path: str | Path) -> Path:
+def write_report(
+    documents: Sequence[ComparisonDocument], path: str | Path, *, folders: Sequence[Path] | None = None
+) -> Path:
     """Write the report of comparisons, atomically.
 
     Args:
         documents: from `shortlist.comparison_document.read_comparison`; each becomes a section of the page.
         path: the file.
+        folders: where the comparisons and their models are kept, for the commands on the page.
 
     Returns:
         ``path``.
 
     Raises:
         ValueError: if there is no comparison.
-        ImportError: if jinja2 or plotly is not installed.
+        ImportError: if jinja2 is not installed.
     """
     path = Path(path)
-    page = report_page(documents)
+    page = report_page(documents, folders=folders)
     with replacing(path) as partial:
         # JSON may contain lone surrogates, which UTF-8 cannot encode.
         partial.write_bytes(page.encode("utf-8", "replace"))
     return path
 
 
-def report_page(documents: Sequence[ComparisonDocument]) -> str:
+def report_page(documents: Sequence[ComparisonDocument], *, folders: Sequence[Path] | None = None) -> str:
     """The page as text; see `write_report`."""
     if not documents:
         raise ValueError("`documents` must contain at least one comparison.")
     markup = require("markupsafe", extra="report").Markup
-    jobs = [_job(document, number, len(documents)) for number, document in enumerate(documents, start=1)]
-    # Plotly contains no closing script tag today; if it did, the rest of it would be displayed instead of run.
-    plotly = require("plotly.offline", extra="report").get_plotlyjs().replace("</script", "<\\/script")
+    places = folders or [None] * len(documents)
+    jobs = [
+        _job(document, folder, number, len(documents))
+        for number, (document, folder) in enumerate(zip(documents, places, strict=True), start=1)
+    ]
     verdicts = [(job.title, sentence) for job in jobs if (sentence := loss_sentence(job.document)) is not None]
+    panels = [[*map(highlight_panel, job.highlights), *job.panels.values()] for job in jobs]
     return _template().render(
         jobs=jobs,
         verdicts=verdicts,
         steps=next_steps(documents),
         policy=_POLICY,
         version=software_versions()["shortlist"],
-        data=chart_data(documents, [[*(each.panel for each in job.highlights), *job.panels.values()] for job in jobs]),
+        data=chart_data(documents, panels),
         styles=markup(_resource("page.css")),
-        script=markup(_resource("page.js")),
-        plotly=markup(plotly),
+        scripts=[markup(_resource(name)) for name in _SCRIPTS],
     )
 
 
@@ -103,7 +119,11 @@ def report_page(documents: Sequence[ComparisonDocument]) -> str:
 def _template() -> Any:
     jinja2 = require("jinja2", extra="report")
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FunctionLoader(_resource),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.filters |= {
@@ -120,56 +140,13 @@ def _template() -> Any:
         "format_count": format_count,
         "marks": _MARKS,
         "max_buttons": _MAX_BUTTONS,
-        "shown_examples": _SHOWN_EXAMPLES,
+        "most_listed": _MOST_LISTED,
     }
-    return environment.from_string(_resource("page.html.jinja"))
+    return environment.get_template("page.html.jinja")
 
 
 def _resource(name: str) -> str:
     return resources.files("shortlist.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def chart_data(documents: Sequence[ComparisonDocument], panels: Sequence[Sequence[Panel]]) -> dict[str, Any]:
-    """The data that the page's script draws, as plain JSON.
-
-    Charts of neighboring K share most of their traces, so equal traces and layouts are stored once.
-
-    Returns:
-        ``jobs``: for each comparison its ``ks``, their ``names``, the index ``start`` of the requested K, and by panel
-        the ``choices`` and the numbers of their ``charts``. ``charts``: indices ``data`` into ``traces`` and ``layout``
-        into ``layouts``, and a ``note``.
-    """
-    traces, layouts = _Pool(), _Pool()
-    charts: list[dict[str, Any]] = []
-    jobs = []
-    for document, own_panels in zip(documents, panels, strict=True):
-        by_panel: dict[str, Any] = {}
-        for panel in own_panels:
-            numbers = []
-            for choice in panel.charts.values():
-                numbers.append(list(range(len(charts), len(charts) + len(choice))))
-                for chart in choice:
-                    drawn = plotly_chart(chart)
-                    data = [traces.index(trace) for trace in drawn["data"]]
-                    charts.append({"data": data, "layout": layouts.index(drawn["layout"]), "note": chart.note})
-            by_panel[panel.name] = {"choices": list(panel.charts), "charts": numbers}
-        ks, names = document.ks, [f"{k:g}" for k in document.ks]
-        jobs.append({"ks": ks, "names": names, "start": ks.index(document.k), "panels": by_panel})
-    return {"ink": INK, "jobs": jobs, "charts": charts, "traces": traces.members, "layouts": layouts.members}
-
-
-class _Pool:
-    """Stores equal items once."""
-
-    def __init__(self) -> None:
-        self.members: list[Any] = []
-        self._indices: dict[str, int] = {}
-
-    def index(self, member: Any) -> int:
-        index = self._indices.setdefault(json.dumps(member), len(self.members))
-        if index == len(self.members):
-            self.members.append(member)
-        return index
 
 
 class _Column(NamedTuple):
@@ -191,6 +168,14 @@ class _Row(NamedTuple):
     cells: list[_Cell]
 
 
+class _TableAtK(NamedTuple):
+    """The sets of each candidate, and of the optimum; each cell has a text for every K."""
+
+    columns: list[_Column]
+    rows: list[list[list[str]]]
+    optimum: list[list[str]] | None
+
+
 class _Table(NamedTuple):
     about: str
     columns: list[_Column]
@@ -205,22 +190,27 @@ class _Job:
     id: str
     document: ComparisonDocument
     title: str
-    highlights: list[Highlight]
+    card: Card
+    highlights: list[list[Highlight]]
     panels: dict[str, Panel]
     eyebrow: str
     summary: str
     facts: list[tuple[str, str]]
     contents: list[tuple[str, str]]
     table: _Table
+    table_at_k: _TableAtK
+    fitted: str
     k: str
     k_index: int
+    winner: str
     candidate_index: dict[str, int]
     audited: dict[str, AuditSummary]
     provenance: str
+    differing: list[tuple[str, list[str]]]
     options: list[tuple[str, list[tuple[str, str]]]]
 
 
-def _job(document: ComparisonDocument, number: int, jobs: int) -> _Job:
+def _job(document: ComparisonDocument, folder: Path | None, number: int, jobs: int) -> _Job:
     data, k = document.data, f"{document.k:g}"
     panels = {panel.name: panel for panel in comparison_panels(document)}
     audited = {name: each.audit for name, each in document.candidates.items() if each.audit is not None}
@@ -231,7 +221,7 @@ def _job(document: ComparisonDocument, number: int, jobs: int) -> _Job:
     facts += [("labels", f"{data.labels:,}"), ("labels per row", format_number(data.labels_per_row)), ("K", k)]
     recipes = _recipes(document)
     facts += [("recipe" if len(recipes) == 1 else "recipes", ", ".join(recipes))] if recipes else []
-    sections = {"comparison", "reproduce", *panels}
+    sections = {"at-k", "comparison", "reproduce", *panels}
     sections |= {"examples"} if document.examples else set()
     sections |= {"audits"} if audited else set()
     sections |= {"training"} if {"training-loss", "watched-metric"} & set(panels) else set()
@@ -239,20 +229,33 @@ def _job(document: ComparisonDocument, number: int, jobs: int) -> _Job:
         id=f"job-{number}",
         document=document,
         title=comparison_title(document),
-        highlights=highlights(document),
+        card=result_card(document, folder),
+        highlights=highlights_by_k(document),
         panels=panels,
         eyebrow=" · ".join([*words, shown_name(data.kind), task]),
         summary=summary_sentence(document),
         facts=facts,
         contents=[(anchor, title) for anchor, title in _CONTENTS.items() if anchor in sections],
         table=_table(document),
+        table_at_k=_table_at_k(document),
+        fitted=fitted_where(document),
         k=k,
         k_index=document.ks.index(document.k),
+        winner=document.best[document.target][0],
         candidate_index={name: index for index, name in enumerate(document.candidates)},
         audited=audited,
         provenance=_provenance(document.made),
+        differing=_differing_options(document),
         options=[(name, _options(candidate)) for name, candidate in document.candidates.items()],
     )
+
+
+def _differing_options(document: ComparisonDocument) -> list[tuple[str, list[str]]]:
+    """The options in which candidates differ, with the value of each candidate."""
+    options = [dict(_options(candidate)) for candidate in document.candidates.values()]
+    keys = dict.fromkeys(key for each in options for key in each if key != "training time")
+    values = {key: [each.get(key, "–") for each in options] for key in keys}
+    return [(key, each) for key, each in values.items() if len(set(each)) > 1]
 
 
 def _recipes(document: ComparisonDocument) -> list[str]:
@@ -269,6 +272,39 @@ def _table(document: ComparisonDocument) -> _Table:
     if document.optimum is not None:
         optimum = [each.value(document.optimum.values.get(name)) for name, each in formats.items()]
     return _Table(_about_table(document), columns, rows, optimum)
+
+
+_AT_K = (
+    _Column("labels per answer", "on average", False),
+    _Column("missing", "fitted threshold · % ↓", False),
+    _Column("missing at equal size", "exactly K on average · % ↓", False),
+    _Column("missing with K each", "the best K labels · % ↓", False),
+    _Column("no answer", "empty sets · %", False),
+)
+
+
+def _table_at_k(document: ComparisonDocument) -> _TableAtK:
+    found = [[run.sets for run in each.runs] for each in document.candidates.values()]
+    optimum = None if document.optimum is None else _cells_at_k(document, [document.optimum.sets])
+    return _TableAtK(list(_AT_K), [_cells_at_k(document, sets) for sets in found], optimum)
+
+
+def _cells_at_k(document: ComparisonDocument, sets: list[SetFindings]) -> list[list[str]]:
+    def mean(values: Sequence[float | None] | None) -> float | None:
+        known = [value for value in values or () if value is not None]
+        return sum(known) / len(known) if known else None
+
+    columns: list[list[float | None]] = [[], [], [], [], []]
+    for at, k in enumerate(document.ks):
+        results = [each.by_k[at] for each in sets]
+        columns[0].append(mean([each.average_size for each in results]))
+        columns[1].append(mean([each.error for each in results]))
+        columns[2].append(mean(error_at_size(sets, "average-k", k)))
+        columns[3].append(mean([each.top_error for each in results]))
+        columns[4].append(mean([each.empty for each in results]))
+    sizes, *shares = columns
+    texts = [["–" if size is None else f"{size:.2f}" for size in sizes]]
+    return texts + [["–" if share is None else f"{100 * share:.1f}" for share in column] for column in shares]
 
 
 def _about_table(document: ComparisonDocument) -> str:
@@ -371,17 +407,19 @@ def _split_text(text: str) -> tuple[str, str]:
 
 
 class _FeatureBars(NamedTuple):
-    bars: list[tuple[float, float]]
+    path: str
+    width: int
     caption: str
 
 
 def _feature_bars(values: Sequence[float | None]) -> _FeatureBars:
-    """Features as bars around 0, as (top, height) in percent; if there are many, the largest magnitude per bin."""
+    """Features as bars around 0, the path of a drawing 100 high; if there are many, the largest magnitude per bin."""
     known = [0.0 if value is None else value for value in values]
     if len(known) > _MAX_FEATURE_BARS:
         edges = [len(known) * bar // _MAX_FEATURE_BARS for bar in range(_MAX_FEATURE_BARS + 1)]
         known = [max(known[first:last], key=abs) for first, last in pairwise(edges)]
     low, high = min(0.0, *known), max(0.0, *known)
-    span = (high - low) or 1.0
-    bars = [(100 * (high - max(value, 0)) / span, max(100 * abs(value) / span, 0.5)) for value in known]
-    return _FeatureBars(bars, f"{len(values):,} features from {min(known):.3g} to {max(known):.3g}")
+    scale = 100 / ((high - low) or 1.0)
+    bars = [(scale * (high - max(value, 0)), max(scale * abs(value), 0.5)) for value in known]
+    path = "".join(f"M{at}.5 {top:.0f}v{height:.1f}" for at, (top, height) in enumerate(bars))
+    return _FeatureBars(path, len(known), f"{len(values):,} features from {min(known):.3g} to {max(known):.3g}")

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from shortlist.report.chart_matplotlib import new_figure
+from shortlist.report.page import _template
 from tests.cli.command import command
 from tests.report.comparisons import HOSTILE, document
 
@@ -13,8 +14,7 @@ run, refused = command("report")
 
 
 @pytest.fixture(autouse=True)
-def short_library(monkeypatch):
-    monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "")
+def wide_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
@@ -107,8 +107,8 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_page(capsys, tmp_path, m
     assert {entry.name for entry in page.parent.iterdir()} == {"comparison.json", "report.html"}
 
 
-def test_without_plotly_the_extra_is_named(capsys, tmp_path, monkeypatch):
+def test_without_jinja_the_extra_is_named(capsys, tmp_path, monkeypatch):
     folder = write(tmp_path / "a", document())
-    monkeypatch.setitem(sys.modules, "plotly", None)
-    monkeypatch.delitem(sys.modules, "plotly.offline", raising=False)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    _template.cache_clear()
     assert ".[cli]" in refused(capsys, folder)

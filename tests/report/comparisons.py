@@ -48,6 +48,11 @@ def document(
         name: _candidate(place, name, seeds=seeds, figures=figures, audit=audit, tuned=tuned, **facts)
         for place, name in enumerate(names)
     }
+    frequent = [
+        {"name": name, "training": int(300 / (place + 1) ** 2), "evaluated": max(50 - place, 1)}
+        for place, name in enumerate(labels[:-1])
+    ]
+    metrics = [target] if sets else [f"average{size:g}_error" for size in ks]
     best = {figure: list(names[:2]) if seeds > 1 else [names[0]] for figure, aim in figures.items() if aim is not None}
     values = {figure: 0.05 if aim == "lower" else 0.95 for figure, aim in figures.items()}
     return {
@@ -71,7 +76,17 @@ def document(
         "candidates": candidates,
         "examples": [_example(row, kind, names, labels, ks) for row in range(6)],
         "title": title, "questions": list(questions), "baseline": baseline,
+        "labels": frequent,
+        "standings": [_standing(names, metric, seeds) for metric in metrics],
     }  # fmt: skip
+
+
+def _standing(names: tuple[str, ...], metric: str, seeds: int) -> dict[str, Any]:
+    """With several seeds the second candidate cannot be told from the first."""
+    tie = {"name": names[-1], "difference": {"mean": 0.02, "half_width": 0.03}, "seeds": 7}
+    ties = [tie] if seeds > 1 and len(names) > 1 else []
+    value = {"mean": 0.1, "half_width": 0.01 if seeds > 1 else None}
+    return {"metric": metric, "best": names[0], "value": value, "ties": ties}
 
 
 def _candidate(
@@ -150,6 +165,11 @@ def _findings(level: float, *, ks, k, shots, num_labels) -> dict[str, Any]:
         "classes": {"count": counts, "accuracy": accuracy},
         "calibration": {"bins": bins, "error": level / 2},
         "error_control": {"alpha": 0.1, "error": 0.09 + level / 10, "average_size": 4 * level + 3},
+        "labels": {
+            "recall": [[min(1.0, size / (label + 4)) for label in range(num_labels - 1)] for size in ks],
+            "size": [[size + label / 10 for label in range(num_labels - 1)] for size in ks],
+            "confused": [[{"label": "weed", "share": 0.25}] if label else [] for label in range(num_labels - 1)],
+        },
     }
 
 
@@ -174,7 +194,8 @@ def _example(row: int, kind: str, names: tuple[str, ...], labels: tuple[str, ...
         "scores": [0.6 / (place + 1) for place in range(len(listed))],
         "sizes": [math.ceil(size) + row % 2 - 1 for size in ks],
     }
-    return {"row": row, "input": shown, "truth": [labels[1], labels[-1]], "answers": dict.fromkeys(names, answer)}
+    truth = [labels[1], labels[-1]]
+    return {"row": row, "input": shown, "truth": truth, "answers": dict.fromkeys(names, answer), "rarest": 8 + 20 * row}
 
 
 DOCUMENTS = {

@@ -9,15 +9,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from shortlist.comparison_document import ComparisonDocument
 from shortlist.report.chart import INK, candidate_style
+from shortlist.report.chart_data import chart_data
 from shortlist.report.chart_matplotlib import draw_chart
-from shortlist.report.chart_plotly import plotly_chart
 from shortlist.report.comparison_charts import (
     audit_panel,
     calibration_panel,
     comparison_panels,
     draw_figures,
     error_panel,
-    label_panel,
     shot_panel,
     size_panel,
     training_panels,
@@ -41,14 +40,11 @@ def test_every_panel_has_a_description_and_plain_json_charts_for_every_k(name):
     assert set(panels) == expected
     for panel in panels.values():
         assert panel.about.endswith(".")
-        follows_k = panel.name in ("error-versus-size", "set-sizes", "error-by-shot")
+        follows_k = panel.name in ("error-versus-size", "set-sizes", "error-by-shot", "accuracy-by-count")
         assert {len(charts) for charts in panel.charts.values()} == {len(content.ks) if follows_k else 1}
-        for chart in (chart for charts in panel.charts.values() for chart in charts):
-            drawn = plotly_chart(chart)
-            json.dumps(drawn, allow_nan=False)
-            for trace in drawn["data"]:
-                assert "<" not in trace["name"]
-                assert len(trace["x"]) == len(trace["y"])
+        drawn = json.loads(json.dumps(chart_data([content], [[panel]]), allow_nan=False))
+        for one in drawn["series"]:
+            assert len(drawn["lists"][one["x"]]) == len(drawn["lists"][one["y"]])
 
 
 def test_a_candidate_has_one_color_in_all_charts_and_both_renderers():
@@ -60,7 +56,7 @@ def test_a_candidate_has_one_color_in_all_charts_and_both_renderers():
                 assert one.style.color == (candidate_style(indices[0]).color if indices else INK)
     chart = calibration_panel(content).charts["all"][0]
     lines = draw_chart(chart).axes[0].lines
-    assert lines[0].get_color() == plotly_chart(chart)["data"][0]["line"]["color"] == candidate_style(0).color
+    assert lines[0].get_color() == candidate_style(0).color
 
 
 def test_twelve_candidates_have_twelve_styles():
@@ -97,19 +93,19 @@ def test_histograms_are_fractions_of_rows_and_follow_k():
     assert sum(first.y) == pytest.approx(1)
     assert first.y[:3] == pytest.approx([0, 0.2, 0.4])
     assert last.y[3:6] == pytest.approx([0, 0.2, 0.4])
-    assert first.notes[1] == "1 label: 20.0% of rows"
+    assert panel.charts["all"][0].x.words[1] == "1 label"
 
 
 def test_a_long_tail_of_sizes_does_not_squeeze_the_chart():
     content = document(names=("lml",))
     for entry in content["candidates"]["lml"]["runs"][0]["sets"]["by_k"]:
         entry["histogram"]["all"] = [10] * 100 + [0] * 5000 + [1]
-    bars = size_panel(ComparisonDocument.from_json(content)).charts["all"][0].series[0]
+    chart = size_panel(ComparisonDocument.from_json(content)).charts["all"][0]
+    bars = chart.series[0]
     assert len(bars.x) <= 32
     assert max(bars.x) < 100
     assert sum(bars.y) == pytest.approx(1)
-    assert bars.notes[0].startswith("0 to 3 labels")
-    assert bars.notes[-1].startswith("96 labels or more")
+    assert (chart.x.words[0], chart.x.words[-1]) == ("0 to 3 labels", "96 labels or more")
 
 
 def test_error_by_shot_needs_two_shots_and_says_when_k_is_not_whole():
@@ -121,31 +117,6 @@ def test_error_by_shot_needs_two_shots_and_says_when_k_is_not_whole():
     assert average.series[0].y == pytest.approx([0.3 / 2.5, 0.1, 0.2])
     assert top.series[0].y == (None, None, None)
     assert top.note == "The top-K rule needs a whole K; 2.5 is not."
-
-
-def test_labels_without_rows_are_left_out_with_a_note():
-    content = document()
-    chart = label_panel(ComparisonDocument.from_json(content)).charts["lml"][0]
-    assert sorted(round(x) for x in series(chart, "lml", "points").x) == [8, 12, 33, 75, 300]
-    assert chart.note == "Not shown: 1 label without test rows."
-    content["candidates"]["lml"]["runs"][0]["sets"]["classes"]["count"][0] = 0
-    note = label_panel(ComparisonDocument.from_json(content)).charts["lml"][0].note
-    assert note.endswith("Not shown: 1 label without training rows, accuracy 100.0%.")
-
-
-def test_thousands_of_labels_become_few_points_with_the_same_mean():
-    rng = np.random.default_rng(0)
-    content = document(names=("lml",), labels=tuple(f"label {label}" for label in range(20_000)))
-    classes = content["candidates"]["lml"]["runs"][0]["sets"]["classes"]
-    classes["count"] = rng.integers(1, 5000, 20_000).tolist()
-    classes["accuracy"] = rng.random(20_000).tolist()
-    chart = label_panel(ComparisonDocument.from_json(content)).charts["lml"][0]
-    cloud = series(chart, "lml", "points")
-    assert 100 < len(cloud.x) <= 3000
-    assert sum(int(note.split()[0].replace(",", "")) for note in cloud.notes) == 20_000
-    line = series(chart, "lml", "line")
-    assert len(line.x) <= 10
-    assert np.mean(line.y) == pytest.approx(0.5, abs=0.1)
 
 
 def test_the_calibration_legend_shows_the_mean_error_and_lines_skip_empty_bins():

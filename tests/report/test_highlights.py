@@ -8,7 +8,7 @@ import pytest
 
 from shortlist.cli import main
 from shortlist.comparison_document import ComparisonDocument, MeanInterval
-from shortlist.report.highlights import highlights, loss_sentence
+from shortlist.report.highlights import highlight_panel, highlights, highlights_by_k, loss_sentence
 from shortlist.report.next_steps import next_steps
 from shortlist.report.page import report_page
 from tests.report.comparisons import DOCUMENTS, comparison, document
@@ -103,24 +103,37 @@ def test_the_questions_of_a_document_choose_what_is_shown_and_in_which_order():
     assert list(answers(comparison(**options, questions=("loss",)))) == ["loss"]
 
 
-def test_the_page_begins_with_the_answers_and_ends_with_commands(monkeypatch):
-    monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "")
+def test_the_answer_about_rules_follows_k_and_others_do_not():
+    content = comparison("baseline")
+    rule, loss = highlights_by_k(content)
+    assert [each.chart.references[0].x for each in rule] == content.ks
+    assert rule[content.ks.index(content.k)].numbers == answers(content)["rule"].numbers
+    assert len({each.caption for each in rule}) == len(content.ks)
+    assert len(loss) == 1
+    assert len(highlight_panel(rule).charts["all"]) == len(content.ks)
+
+
+def test_the_page_holds_the_answers_and_ends_with_commands():
     page = report_page([comparison("baseline")])
     answer = answers(comparison("baseline"))["rule"]
-    assert page.index(answer.before) < page.index('id="job-1"') < page.index('id="your-data"')
+    assert page.index('id="job-1"') < page.index(answer.caption) < page.index('id="your-data"')
     assert 'id="job-1-highlight-rule"' in page
     assert "Flowers &lt;i&gt;" in page
 
 
 def test_documents_written_before_there_were_answers_are_still_read():
     content = document()
-    for key in ("title", "questions", "baseline"):
+    for key in ("title", "questions", "baseline", "labels", "standings"):
         del content[key]
     for candidate in content["candidates"].values():
         del candidate["differences"]
         for run in candidate["runs"]:
-            del run["sets"]["error_control"]
-    assert list(answers(ComparisonDocument.from_json(content))) == ["rule"]
+            del run["sets"]["error_control"], run["sets"]["labels"]
+    for example in content["examples"]:
+        del example["rarest"]
+    old = ComparisonDocument.from_json(content)
+    assert list(answers(old)) == ["rule"]
+    assert "cross_entropy is ahead, by one seed" in report_page([old])
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from unicodedata import category
 import torch
 
 from shortlist.cluster import check_cluster, run_tasks
-from shortlist.comparison_document import RunDetails, Tuning
+from shortlist.comparison_document import RunDetails, Tuning, run_folder
 from shortlist.data import Dataset
 from shortlist.errors import InputError
 from shortlist.files import locked
@@ -145,7 +145,7 @@ def compare(
             RunSpec(
                 name,
                 replace(options, seed=seed),
-                _file(folder, f"{name}-{seed}"),
+                _file(folder, run_folder(name, seed)),
                 part,
                 audit=audit and seed == seeds[0],
                 source=source,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import platform
-from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import datetime, timezone
-from io import BytesIO
 from typing import Any
 
 import torch
@@ -19,10 +16,6 @@ from shortlist.comparison_document import (
     Candidate,
     ComparisonDocument,
     DataSummary,
-    Example,
-    ExampleInput,
-    FeatureInput,
-    ImageInput,
     MeanInterval,
     MetricInfo,
     Optimum,
@@ -31,28 +24,25 @@ from shortlist.comparison_document import (
     Run,
     RunResult,
     ShotGroup,
-    TextInput,
 )
 from shortlist.data import Dataset
-from shortlist.extras import require
 from shortlist.fit_options import FitOptions
 from shortlist.train.comparison.candidates import Comparison
+from shortlist.train.comparison.examples import picked_examples
 from shortlist.train.comparison.findings import (
     Shots,
     fitted_rules,
     positive_pairs,
     rarest_shot,
-    rounded,
     set_findings,
     size_grid,
 )
 from shortlist.train.comparison.intervals import AVERAGE_SIZE, Interval, better
-from shortlist.train.comparison.runs import example_rows
+from shortlist.train.comparison.single_labels import label_rows
+from shortlist.train.comparison.standings import mean_interval, standings
 from shortlist.train.evaluation import evaluate_scores, metric_names
 from shortlist.train.inputs import is_one_class, row_batches
 
-_MOST_CHARACTERS = 4000
-_MOST_FEATURES = 256
 _USUAL_LOSSES = ("cross_entropy", "bce")
 
 
@@ -87,6 +77,8 @@ def comparison_document(
     k = next(iter(comparison.options.values())).k
     names = metric_names(dataset, k) + ([AVERAGE_SIZE] if is_one_class(dataset) else [])
     baseline = _baseline(comparison)
+    ks = size_grid(k, dataset.num_labels)
+    first_answers = {name: next(iter(details.values())).answers for name, details in comparison.details.items()}
     return ComparisonDocument(
         made=Provenance(
             shortlist=__version__,
@@ -99,38 +91,19 @@ def comparison_document(
         commands=list(commands),
         data=_data(dataset, part),
         k=k,
-        ks=size_grid(k, dataset.num_labels),
+        ks=ks,
         target=target,
         metrics=[MetricInfo(name, better(name)) for name in names],
         best={name: comparison.best(name) for name in names if better(name) is not None},
         optimum=None if exact is None else _optimum(dataset, part, exact, k),
         candidates={name: _candidate(comparison, name, names, baseline) for name in comparison.options},
-        examples=_examples(comparison, dataset.part(part)),
+        examples=picked_examples(first_answers, dataset, part, at_k=ks.index(k)),
         title=title,
         questions=list(questions),
         baseline=baseline,
+        labels=label_rows(dataset, part),
+        standings=standings(comparison, target, k, ks),
     )
-
-
-def shown_input(dataset: Dataset, row: int) -> ExampleInput:
-    """Return the input of a row as a page can show it: text, an image as PNG, or numbers."""
-    kind = dataset.inputs.kind
-    content = dataset.inputs.batch(torch.tensor([row]))[0]
-    if kind == "text":
-        return TextInput(content[:_MOST_CHARACTERS])
-    if kind == "images":
-        return ImageInput(_png(content))
-    dense = content.to_dense() if kind == "sparse features" else content
-    return FeatureInput(rounded(dense.flatten()[:_MOST_FEATURES].double()))
-
-
-def _png(image: Tensor) -> str:
-    pixels = image if image.dtype == torch.uint8 else (image.float().clamp(0, 1) * 255).round().to(torch.uint8)
-    # Three channels are colors; of any other number the first is shown, in gray.
-    array = pixels.permute(1, 2, 0).numpy() if len(pixels) == 3 else pixels[0].numpy()
-    file = BytesIO()
-    require("PIL.Image", extra="data").fromarray(array).save(file, format="PNG")
-    return b64encode(file.getvalue()).decode()
 
 
 def _data(dataset: Dataset, part: str) -> DataSummary:
@@ -186,11 +159,11 @@ def _candidate(comparison: Comparison, name: str, metrics: Sequence[str], baseli
     first = next(iter(details.values()))
 
     def interval(metric: str) -> MeanInterval:
-        return _mean_interval(comparison.interval(name, metric))
+        return mean_interval(comparison.interval(name, metric))
 
     def difference(metric: str) -> MeanInterval:
         values, usual = comparison.runs[name], comparison.runs[baseline or name]
-        return _mean_interval(Interval.of([values[seed][metric] - usual[seed][metric] for seed in values]))
+        return mean_interval(Interval.of([values[seed][metric] - usual[seed][metric] for seed in values]))
 
     return Candidate(
         about=_about(first.loss, options),
@@ -207,10 +180,6 @@ def _candidate(comparison: Comparison, name: str, metrics: Sequence[str], baseli
     )
 
 
-def _mean_interval(found: Interval) -> MeanInterval:
-    return MeanInterval(found.mean, None if math.isnan(found.half_width) else found.half_width)
-
-
 def _about(loss: str, options: FitOptions) -> str:
     """Describe the loss, and encoder and head if they were chosen."""
     words = [f"loss {loss}"]
@@ -223,17 +192,3 @@ def _about(loss: str, options: FitOptions) -> str:
         if name not in ("auto", "") or inside:
             words.append(f"{what} {name}" + (f" ({inside})" if inside else ""))
     return ", ".join(words)
-
-
-def _examples(comparison: Comparison, rows: Dataset) -> list[Example]:
-    first = {name: next(iter(details.values())).answers for name, details in comparison.details.items()}
-    at, labels = positive_pairs(rows)
-    return [
-        Example(
-            row=row,
-            input=shown_input(rows, row),
-            truth=[rows.label_names[label] for label in labels[at == row].tolist()],
-            answers={name: answers[index] for name, answers in first.items()},
-        )
-        for index, row in enumerate(example_rows(len(rows)).tolist())
-    ]

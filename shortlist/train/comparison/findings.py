@@ -30,7 +30,7 @@ from shortlist.train.inputs import is_one_class
 
 # Finer at low probabilities, where most labels are.
 _EDGES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-_MOST_SIZES = 10
+_MOST_SIZES = 100
 _ALPHA = 0.1
 _MOST_SHOWN = 20
 
@@ -56,11 +56,11 @@ class Shots(NamedTuple):
 
 
 def size_grid(k: float, num_labels: int) -> list[float]:
-    """Return ``k`` and up to ten integers, evenly spaced up to ten or to twice ``k``.
+    """Return ``k`` and the integers up to ten or to twice ``k``; of more than 100, that many at even distances.
 
     Example:
         >>> size_grid(2.5, 89), size_grid(3, 4), size_grid(80, 9000)[:4]
-        ([1, 2, 2.5, 3, 4, 5, 6, 7, 8, 9, 10], [1, 2, 3, 4], [1, 19, 36, 54])
+        ([1, 2, 2.5, 3, 4, 5, 6, 7, 8, 9, 10], [1, 2, 3, 4], [1, 3, 4, 6])
     """
     end = min(num_labels, max(10, round(2 * k)))
     steps = min(end, _MOST_SIZES)

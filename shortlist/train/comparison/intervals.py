@@ -37,6 +37,27 @@ class Interval:
         return cls(mean, quantile * deviation / math.sqrt(count))
 
 
+def seeds_to_tell(interval: Interval, seeds: int) -> int | None:
+    """Return how many seeds would separate a mean from 0 if values kept varying as they do; None for more than 100.
+
+    Args:
+        interval: of the values of ``seeds`` seeds.
+        seeds: how many.
+
+    Example:
+        >>> seeds_to_tell(Interval.of([0.5, 1.0, 3.0]), 3)
+        6
+    """
+    if not interval.half_width or not interval.mean:
+        return None
+    quantile = require("scipy.special", extra="train").stdtrit
+    deviation = interval.half_width * math.sqrt(seeds) / float(quantile(seeds - 1, 0.975))
+    for count in range(seeds + 1, 101):
+        if float(quantile(count - 1, 0.975)) * deviation / math.sqrt(count) < abs(interval.mean):
+            return count
+    return None
+
+
 def better(metric: str) -> Better | None:
     """Return whether ``lower`` or ``higher`` values of a metric are better; None if neither are.
 

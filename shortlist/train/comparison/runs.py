@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import torch
-from torch import Tensor
 from torch.nn.functional import normalize
 
 from shortlist.cluster.tasks import worker_threads
@@ -27,6 +26,7 @@ from shortlist.fingerprint import check_same, digest_values
 from shortlist.fit_options import FitOptions
 from shortlist.nn import CosineHead
 from shortlist.train.checkpoints import run_fingerprint
+from shortlist.train.comparison.examples import example_rows
 from shortlist.train.comparison.findings import (
     answers,
     fitted_rules,
@@ -35,6 +35,7 @@ from shortlist.train.comparison.findings import (
     size_grid,
     unknown_pairs,
 )
+from shortlist.train.comparison.single_labels import label_sets
 from shortlist.train.evaluation import Evaluation
 from shortlist.train.fit import Fitted, evaluate, fit
 from shortlist.train.plan import SetModel
@@ -42,9 +43,8 @@ from shortlist.train.saved_model import save_model
 from shortlist.typed_json import decode, encode
 
 _FORMAT = "shortlist comparison run"
-_VERSION = 2
+_VERSION = 3
 _RESULT_FILE = "result.json"
-_EXAMPLES = 6
 # Of more sets a sample is audited: an audit of all might take longer than the training.
 _MOST_AUDITED = 10_000
 _MOST_NAMED = 5
@@ -181,12 +181,6 @@ def _lock(path: Path) -> IO[str] | None:
     return file
 
 
-def example_rows(num_rows: int) -> Tensor:
-    """Return the rows that a report shows: the same for all runs on as many rows."""
-    order = torch.from_numpy(Draws(0, "examples of a comparison").order(num_rows))
-    return order[:_EXAMPLES].sort().values
-
-
 def _details(dataset: Dataset, spec: RunSpec, fitted: Fitted, evaluation: Evaluation, began: float) -> RunDetails:
     rows, k = dataset.part(spec.part), spec.options.k
     rules = fitted_rules(evaluation, size_grid(k, dataset.num_labels))
@@ -196,7 +190,10 @@ def _details(dataset: Dataset, spec: RunSpec, fitted: Fitted, evaluation: Evalua
         monitor=fitted.monitor,
         loss=fitted.plan.loss,
         history=[dict(row) for row in fitted.history],
-        sets=set_findings(evaluation, rows, dataset.part("val"), dataset.label_counts("train"), rules, k=k),
+        sets=replace(
+            set_findings(evaluation, rows, dataset.part("val"), dataset.label_counts("train"), rules, k=k),
+            labels=label_sets(evaluation, rows, rules),
+        ),
         answers=answers(evaluation, example_rows(len(rows)), dataset.label_names, rules),
         audit=audit_model(fitted.model, rows) if spec.audit else None,
         seconds=round(time.monotonic() - began, 2),

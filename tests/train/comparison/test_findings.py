@@ -59,7 +59,9 @@ def test_sizes_of_a_slider_rise_and_hold_the_one_that_was_asked_for():
         assert k in grid
         assert grid == sorted(set(grid))
         assert 0 < grid[0] <= grid[-1] <= n
-        assert len(grid) <= 11
+        assert len(grid) <= 101
+        if k <= 50:
+            assert set(range(1, min(n, max(10, round(2 * k))) + 1)) <= set(grid)
 
 
 def test_shots_have_the_bounds_of_the_literature():

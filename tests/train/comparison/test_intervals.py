@@ -6,10 +6,8 @@ import pytest
 import torch
 from scipy import stats
 
-from shortlist.train import (
-    Comparison,
-    Interval,
-)
+from shortlist.train import Comparison, Interval
+from shortlist.train.comparison.intervals import seeds_to_tell
 
 
 def test_an_interval_is_that_of_student_by_hand():
@@ -77,3 +75,14 @@ def test_there_is_no_winner_of_what_is_not_there_or_has_no_aim(figure):
     runs = {"a": {0: {"top1_error": 0.1, "average_size": 2.0}}}
     with pytest.raises(ValueError, match=rf"^`figure` must be one of top1_error; got '{figure}'\.$"):
         Comparison(runs).best(figure)
+
+
+def test_seeds_that_would_tell_are_the_fewest_whose_interval_leaves_out_zero():
+    values = [0.5, 1.0, 3.0]
+    count = seeds_to_tell(Interval.of(values), 3)
+    deviation = stats.tstd(values)
+    widths = {n: stats.t.ppf(0.975, n - 1) * deviation / math.sqrt(n) for n in (count - 1, count)}
+    assert widths[count] < Interval.of(values).mean <= widths[count - 1]
+    assert seeds_to_tell(Interval.of([1.0, -1.0, 0.01]), 3) is None  # More than 100.
+    assert seeds_to_tell(Interval.of([1.0]), 1) is None
+    assert seeds_to_tell(Interval.of([0.0, 0.0]), 2) is None
