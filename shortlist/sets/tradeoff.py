@@ -70,7 +70,7 @@ def tradeoff(
     counts = [AverageK(size).wanted(len(scores)) for size in wanted.tolist()]
     curves = {"average-k": _Curve(n, max(counts)), "aps": _Curve(n, max(counts))}
     ranks, start = [], 0
-    for values, _ in source.blocks(link if from_logits else None):
+    for values, _ in source.blocks(link if from_logits else None, on_host=True):
         block = true[start : start + len(values)]
         start += len(values)
         curves["average-k"].add(values.double(), block)
