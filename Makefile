@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WARM := .venv/.warm
 
-.PHONY: run tour test test-slow bench bench-models reproduce lint format clean
+.PHONY: run tour test test-slow fuzz faults bench bench-models reproduce lint format clean
 .DELETE_ON_ERROR:
 
 # The tests start many processes, which should share compiled bytecode.
@@ -43,6 +43,17 @@ endif
 
 test-slow: $(READY)  ## statistical and heavy tests
 	$(BIN)/python -m pytest -m slow
+
+MINUTES ?= 10
+SEED ?= 0
+fuzz: $(READY)  ## fuzz parsers (guided by coverage), operators and audits; goes on in out/fuzz; reads MINUTES=10, SEED=0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]' torch \
+		|| echo "atheris cannot be installed here: files are mutated blindly."
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) --folder out/fuzz
+
+MOMENTS ?= 50
+faults: $(READY)  ## kill, interrupt and starve every command at random moments; reads MOMENTS=50 per command, SEED=0
+	$(BIN)/python -m tests.faults --moments $(MOMENTS) --seed $(SEED)
 
 bench: $(READY)  ## speed and memory as ratios, next to their goals; reads DEVICE=cuda
 ifneq ($(DEVICE),cpu)

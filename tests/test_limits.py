@@ -6,7 +6,6 @@ import re
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from shortlist.audit.layer import read_array
@@ -71,8 +70,8 @@ def test_a_compressed_array_takes_its_own_size_of_memory(tmp_path):
 
 
 def test_a_text_that_inflates_too_much_is_refused_while_it_does(tmp_path, monkeypatch):
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n" * 4_000_000))
-    monkeypatch.setenv("SHORTLIST_LIMITS", "unpacked=1e6")
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n" * 400_000))
+    monkeypatch.setenv("SHORTLIST_LIMITS", "unpacked=1e5")
     with at_most(8), pytest.raises(InputError, match="looks like a decompression bomb"):
         for _ in text_lines(tmp_path / "a.csv.gz"):
             pass
@@ -111,23 +110,8 @@ def test_an_endless_file_is_not_read_to_its_end(monkeypatch):
         read_document("/dev/zero", kind="rule", version=1)
 
 
-def test_aliases_of_aliases_are_counted():
+def test_aliases_of_aliases_are_counted(monkeypatch):
+    monkeypatch.setenv("SHORTLIST_LIMITS", "nodes=5000")
     lines = ["a0: &a0 [x, x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}, *a{i - 1}]" for i in range(1, 30))]
-    with at_most(256), pytest.raises(InputError, match=r"`run\.yaml` has too many values: at most 1000000 are read"):
+    with at_most(8), pytest.raises(InputError, match=r"`run\.yaml` has too many values: at most 5000 are read"):
         read_yaml("\n".join(lines), "`run.yaml`")
-
-
-def test_numbers_at_odd_addresses_are_copied_to_even_ones(tmp_path):
-    wanted = np.arange(6, dtype="<f4").reshape(2, 3)
-    for shift in range(1, 5):
-        entries = {
-            "a": {"dtype": "U8", "shape": [shift], "data_offsets": [0, shift]},
-            "w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [shift, shift + 24]},
-        }
-        text = json.dumps(entries).encode()
-        (tmp_path / "a.safetensors").write_bytes(
-            len(text).to_bytes(8, "little") + text + bytes(shift) + wanted.tobytes()
-        )
-        found = open_arrays(tmp_path / "a.safetensors").array("w")
-        assert found.flags.aligned
-        np.testing.assert_array_equal(found, wanted)
