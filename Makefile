@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WARM := .venv/.warm
 
-.PHONY: run tour test test-slow test-browser test-install test-lowest dist bench bench-models reproduce lint format clean
+.PHONY: run tour test test-slow test-browser test-install test-lowest dist fuzz faults bench bench-models reproduce lint format clean
 .DELETE_ON_ERROR:
 
 # The tests start many processes, which should share compiled bytecode.
@@ -63,6 +63,17 @@ $(AXE):
 test-browser: $(READY) $(AXE)  ## the report's page in Chromium, with axe; needs npm
 	@command -v chromium chromium-browser google-chrome > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
 	SHORTLIST_AXE=$(AXE) $(BIN)/python -m pytest -m browser tests/report
+
+MINUTES ?= 10
+SEED ?= 0
+fuzz: $(READY)  ## fuzz parsers (guided by coverage), operators and audits; goes on in out/fuzz; reads MINUTES=10, SEED=0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]' torch \
+		|| echo "atheris cannot be installed here: files are mutated blindly."
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) --folder out/fuzz
+
+MOMENTS ?= 50
+faults: $(READY)  ## kill, interrupt and starve every command at random moments; reads MOMENTS=50 per command, SEED=0
+	$(BIN)/python -m tests.faults --moments $(MOMENTS) --seed $(SEED)
 
 bench: $(READY)  ## speed and memory as ratios, next to their goals; reads DEVICE=cuda
 ifneq ($(DEVICE),cpu)

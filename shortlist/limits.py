@@ -30,7 +30,7 @@ LIMITS = {
     "line": Limit(2**28, "bytes of a line of text"),
     "record": Limit(2**25, "characters of a record in a list of JSON objects"),
     "field": Limit(2**23, "characters of a cell in a CSV table"),
-    "pixels": Limit(2**27, "pixels of an image"),
+    "pixels": Limit(2**30 // 12, "pixels of an image"),
     "labels": Limit(10**7, "labels that have no names"),
     "entries": Limit(2**31, "entries of targets, or pairs of boxes, that a small file can imply"),
     "opcodes": Limit(2**24, "instructions of a pickled CIFAR file"),

@@ -6,7 +6,6 @@ import re
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from shortlist.audit.layer import read_array
@@ -55,24 +54,24 @@ def write_bomb(path: Path, size: int) -> Path:
     "read", [lambda path: open_arrays(path).array("weight"), lambda path: read_array(path, None)], ids=["data", "audit"]
 )
 def test_an_array_that_inflates_too_much_is_refused_before_it_does(tmp_path, monkeypatch, read):
-    path = write_bomb(tmp_path / "a.npz", 32 << 20)
-    assert read(path).shape == (32768, 256)
+    path = write_bomb(tmp_path / "a.npz", 4 << 20)
+    assert read(path).shape == (4096, 256)
     monkeypatch.setenv("SHORTLIST_LIMITS", "unpacked=1e6")
-    with at_most(8), pytest.raises(InputError, match=r"'weight' looks like a decompression bomb: .* can raise `ratio`"):
+    with at_most(3), pytest.raises(InputError, match=r"'weight' looks like a decompression bomb: .* can raise `ratio`"):
         read(path)
     monkeypatch.setenv("SHORTLIST_LIMITS", "unpacked=1e6 ratio=5000")
-    assert read(path).shape == (32768, 256)
+    assert read(path).shape == (4096, 256)
 
 
 def test_a_compressed_array_takes_its_own_size_of_memory(tmp_path):
-    path = write_bomb(tmp_path / "a.npz", 64 << 20)
-    with at_most(64 + 12):
+    path = write_bomb(tmp_path / "a.npz", 16 << 20)
+    with at_most(16 + 12):
         open_arrays(path).array("weight")
 
 
 def test_a_text_that_inflates_too_much_is_refused_while_it_does(tmp_path, monkeypatch):
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n" * 4_000_000))
-    monkeypatch.setenv("SHORTLIST_LIMITS", "unpacked=1e6")
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n" * 60_000))
+    monkeypatch.setenv("SHORTLIST_LIMITS", "unpacked=1e5 ratio=50")
     with at_most(8), pytest.raises(InputError, match="looks like a decompression bomb"):
         for _ in text_lines(tmp_path / "a.csv.gz"):
             pass
@@ -111,23 +110,8 @@ def test_an_endless_file_is_not_read_to_its_end(monkeypatch):
         read_document("/dev/zero", kind="rule", version=1)
 
 
-def test_aliases_of_aliases_are_counted():
+def test_aliases_of_aliases_are_counted(monkeypatch):
+    monkeypatch.setenv("SHORTLIST_LIMITS", "nodes=5000")
     lines = ["a0: &a0 [x, x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}, *a{i - 1}]" for i in range(1, 30))]
-    with at_most(256), pytest.raises(InputError, match=r"`run\.yaml` has too many values: at most 1000000 are read"):
+    with at_most(8), pytest.raises(InputError, match=r"`run\.yaml` has too many values: at most 5000 are read"):
         read_yaml("\n".join(lines), "`run.yaml`")
-
-
-def test_numbers_at_odd_addresses_are_copied_to_even_ones(tmp_path):
-    wanted = np.arange(6, dtype="<f4").reshape(2, 3)
-    for shift in range(1, 5):
-        entries = {
-            "a": {"dtype": "U8", "shape": [shift], "data_offsets": [0, shift]},
-            "w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [shift, shift + 24]},
-        }
-        text = json.dumps(entries).encode()
-        (tmp_path / "a.safetensors").write_bytes(
-            len(text).to_bytes(8, "little") + text + bytes(shift) + wanted.tobytes()
-        )
-        found = open_arrays(tmp_path / "a.safetensors").array("w")
-        assert found.flags.aligned
-        np.testing.assert_array_equal(found, wanted)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -121,33 +124,41 @@ def _from_safetensors(path: Path, key: str | None) -> Tensor:
         raise InputError(f"`{path}` cannot be read: {error}.") from error
 
 
+# What numpy and zipfile raise for damaged files.
+_DAMAGED = (ValueError, KeyError, NotImplementedError, RuntimeError, SyntaxError, TypeError)
+_DAMAGED += (zlib.error, tokenize.TokenError, struct.error, OverflowError)
+
+
 def _from_numpy(path: Path, key: str | None) -> np.ndarray:
     try:
+        if not zipfile.is_zipfile(path):
+            if key is not None:
+                raise InputError(f"`{path}` is a single array, without one named {key!r}.")
+            return np.array(np.lib.format.open_memmap(path, mode="r"))
         # Open the file here, because numpy leaks the handle of a file that it cannot read.
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                if key is not None:
-                    raise InputError(f"it is a single array, without one named {key!r}")
-                return loaded
-            name = _choose(path, {name: _dimensions(loaded, name) for name in loaded.files}, key)
-            info = loaded.zip.getinfo(f"{name}.npy")
-            check_unpacked(info.file_size, info.compress_size, f"`{path}` {name!r}")
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as loaded:
+            members = {info.filename.removesuffix(".npy"): info for info in loaded.zip.infolist()}
+            shapes = {name: _shape(loaded.zip, info) for name, info in members.items()}
+            name = _choose(path, {name: len(shape) for name, shape in shapes.items() if shape is not None}, key)
+            check_unpacked(members[name].file_size, members[name].compress_size, f"`{path}` {name!r}")
             return loaded[name]
-    except (ValueError, KeyError, NotImplementedError, RuntimeError, SyntaxError, TypeError, zlib.error) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except _DAMAGED as error:
         raise InputError(f"`{path}` cannot be read: {' '.join(str(error).split())}.") from error
 
 
-def _dimensions(loaded: Any, name: str) -> int:
-    """Of an array in a ``.npz``, from its header; 0 for a member of another kind."""
-    if f"{name}.npy" not in loaded.zip.namelist():
-        return 0
-    with loaded.zip.open(f"{name}.npy") as file:
+def _shape(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[int, ...] | None:
+    """Of an array in a ``.npz``, from its header, which numpy would believe; None for a member of another kind."""
+    if not info.filename.endswith(".npy"):
+        return None
+    with archive.open(info) as file:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        return len(read(file)[0])
+        shape, _, dtype = read(file)
+        if math.prod(shape) * dtype.itemsize != info.file_size - file.tell():
+            raise ValueError(f"{info.filename} does not have the size of its shape {shape}")
+        return shape
 
 
 def _choose(path: Path, dims: dict[str, int], key: str | None) -> str:

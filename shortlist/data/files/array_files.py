@@ -180,9 +180,7 @@ def _mapped(
         raise InputError(f"{where} is cut short: shape {shape} of {dtype} needs {need} bytes; got {available}.")
     if need == 0:
         return np.zeros(shape, dtype)  # An empty range of a file cannot be mapped.
-    mapped = np.memmap(path, dtype=dtype, mode="r", offset=begin, shape=shape, order=order)
-    # torch must not be given numbers at odd addresses, which some processors cannot read.
-    return mapped if mapped.flags.aligned else np.array(mapped, order=order)
+    return np.memmap(path, dtype=dtype, mode="r", offset=begin, shape=shape, order=order)
 
 
 def _bytes_needed(shape: tuple[int, ...], dtype: np.dtype, where: str) -> int:
