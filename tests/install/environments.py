@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import venv
-from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -18,8 +17,8 @@ class Environment:
 
     Args:
         folder: where it is made.
-        requirements: what pip installs. Whatever depends on torch must name it, too: otherwise pip would fetch a build of
-            several gigabytes.
+        requirements: what pip installs. With anything that depends on torch, name torch: otherwise pip would fetch a
+            build of several gigabytes.
         constraints: a file of versions; that of the repository by default.
     """
 
