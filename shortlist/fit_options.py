@@ -32,7 +32,7 @@ class Recipe:
     Args:
         defaults: values by option, the same options in every recipe.
         decays: the weight decays that tuning tries, that of ``defaults`` first.
-        by_kind: values that suit one kind of inputs, or the encoders of a library (``hf``), better; they take
+        by_kind: values that suit one kind of inputs, or the encoders of Hugging Face, better; they take
             precedence over ``defaults``.
         steps: how many steps an epoch of few rows has at least: batches are smaller there, of powers of two down to 16.
     """
@@ -71,7 +71,7 @@ RECIPES: dict[RecipeName, Recipe] = {
             "text": {"epochs": 4, "batch_size": 256, "learning_rate": 5e-3},
             "sparse features": {"epochs": 5, "learning_rate": 5e-3},
             # A pretrained transformer forgets what it knows at higher rates.
-            "hf": {"epochs": 3, "batch_size": 32, "learning_rate": 5e-5},
+            "hf encoders": {"epochs": 3, "batch_size": 32, "learning_rate": 5e-5},
         },
         # Of 265 rows, batches of 32 instead of 128 raise precision by four points (medical, held-out rows of train).
         steps=8,
@@ -252,7 +252,7 @@ class FitOptions:
             ('sgd', 0.1, 32, 'last')
         """
         recipe = RECIPES[self.recipe]
-        known = "features" if self.frozen else "hf" if self.encoder.startswith("hf:") else kind
+        known = "features" if self.frozen else "hf encoders" if self.encoder.startswith("hf:") else kind
         values = {**recipe.defaults, **recipe.by_kind.get(known, {})}
         if rows:
             values["batch_size"] = recipe.batch_size(values["batch_size"], rows)

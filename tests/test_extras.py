@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shortlist.extras import COMMAND_EXTRAS, MissingExtraError, require
+from tests.install.environments import extras
 
 ROOT = Path(__file__).parents[1]
 FAILURE = "operator torchvision::nms does not exist"
@@ -89,13 +90,6 @@ def test_a_command_names_an_extra_of_its_own_where_cli_does_not_install_it(monke
         require("ray", extra="cluster")
     assert missing.value.for_commands() == str(missing.value)
     assert "'.[cluster]'" in str(missing.value)
-
-
-def extras() -> dict[str, list[str]]:
-    """The extras of pyproject.toml, whose lists are read as text: Python 3.10 has no reader of TOML."""
-    table = (ROOT / "pyproject.toml").read_text().split("[project.optional-dependencies]")[1].split("\n[")[0]
-    lists = re.findall(r"^(\w+) = \[(.*?)\]$", table, re.MULTILINE | re.DOTALL)
-    return {name: re.findall(r'"([^"]+)"', content) for name, content in lists}
 
 
 def test_the_extra_of_the_commands_is_the_one_that_messages_assume():

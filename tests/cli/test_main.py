@@ -51,7 +51,7 @@ def test_help_shows_every_training_option_with_its_description(capsys):
     out = " ".join(capsys.readouterr().out.split())
     for field in fields(FitOptions):
         assert f"--{field.name}" in out
-    assert "(default 128, 256 for text; paper: 64)" in out
+    assert "(default 128, 256 for text, 32 for hf encoders; paper: 64)" in out
     assert "(default auto)" in out
 
 

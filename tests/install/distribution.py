@@ -13,14 +13,14 @@ def main() -> None:
     """Build into ``dist/`` and check what was built."""
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     with TemporaryDirectory() as scratch:
-        tools = Environment(Path(scratch) / "tools", ["build", "twine", "hatchling"])
+        tools = Environment(Path(scratch) / "tools", "build", "twine", "hatchling")
         tools.run("python", "-m", "build", "--no-isolation", "--outdir", str(ROOT / "dist"), str(ROOT))
         built = sorted((ROOT / "dist").iterdir())
-        assert [path.suffix for path in built] == [".whl", ".gz"] or [path.suffix for path in built] == [".gz", ".whl"]
+        assert {path.suffix for path in built} == {".whl", ".gz"}, built
         say(tools.run("twine", "check", "--strict", *map(str, built)).stdout)
         code, printed = readme_example()
         for path in built:
-            made = Environment(Path(scratch) / path.suffix[1:], [str(path)])
+            made = Environment(Path(scratch) / path.suffix[1:], "torch", str(path))
             found = made.run("python", "-c", code).stdout
             assert found == printed, f"the README's example prints something else:\n{found}"
             assert made.run("shortlist", "--version").stdout.startswith("shortlist ")

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import venv
-from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -18,18 +17,16 @@ class Environment:
 
     Args:
         folder: where it is made.
-        requirements: what pip installs, besides torch.
+        requirements: what pip installs. With anything that depends on torch, name torch: otherwise pip would fetch a
+            build of several gigabytes.
         constraints: a file of versions; that of the repository by default.
     """
 
-    def __init__(self, folder: Path, requirements: Sequence[str], *, constraints: Path | None = None) -> None:
+    def __init__(self, folder: Path, *requirements: str, constraints: Path | None = None) -> None:
         self.folder = folder
         venv.create(folder, with_pip=True)
         install = ["-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
-        # torch is named, because a plain dependency on it would fetch a build of several gigabytes.
-        self.run(
-            "python", *install, "--constraint", str(constraints or ROOT / "constraints.txt"), "torch", *requirements
-        )
+        self.run("python", *install, "--constraint", str(constraints or ROOT / "constraints.txt"), *requirements)
 
     def run(
         self, program: str, *arguments: str, cwd: Path | None = None, check: bool = True

@@ -87,9 +87,9 @@ def main(wanted: list[str]) -> None:
     with TemporaryDirectory() as scratch:
         files, out = Path(scratch) / "files", Path(scratch) / "out"
         out.mkdir()
-        full = Environment(Path(scratch) / "all", [f"{ROOT}[all]"])
+        full = Environment(Path(scratch) / "all", "torch", f"{ROOT}[all]")
         artifacts(full, files)
-        core = Environment(Path(scratch) / "core", [str(ROOT)])
+        core = Environment(Path(scratch) / "core", "torch", str(ROOT))
         code, printed = readme_example()
         assert core.run("python", "-c", code).stdout == printed, "the README's example prints something else"
         asked = {command: ask(core, command, files, out) for command in COMMANDS}
@@ -99,7 +99,7 @@ def main(wanted: list[str]) -> None:
             if wanted and extra not in wanted:
                 continue
             assert extra in extras(), f"{extra} is not an extra"
-            made = full if extra == "all" else Environment(Path(scratch) / extra, [f"{ROOT}[{extra}]"])
+            made = full if extra == "all" else Environment(Path(scratch) / extra, "torch", f"{ROOT}[{extra}]")
             if extra in CALLS:
                 made.run("python", "-c", CALLS[extra], cwd=out)
             commands = [command for command, named in asked.items() if named == extra or extra == "all"]

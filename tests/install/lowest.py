@@ -54,9 +54,8 @@ def main(torch: str) -> None:
         for name in ("tests", "conftest.py", "pyproject.toml", "README.md", "CHANGELOG.md", "examples"):
             source = ROOT / name
             (shutil.copytree if source.is_dir() else shutil.copy)(source, _made(checkout) / name)
-        made = Environment(
-            Path(scratch) / "lowest", [f"{ROOT}[all]", "pytest", "hypothesis", "mpmath"], constraints=constraints
-        )
+        test = ["pytest", "hypothesis", "mpmath"]
+        made = Environment(Path(scratch) / "lowest", "torch", f"{ROOT}[all]", *test, constraints=constraints)
         # Old versions warn about new ones of others; that is theirs to settle.
         options = ["-m", "not slow", "-W", "default", "-p", "no:cacheprovider", "-x"]
         done = made.run("python", "-m", "pytest", *options, *TESTS, cwd=checkout, check=False)
