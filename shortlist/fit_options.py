@@ -139,7 +139,7 @@ class FitOptions:
         start: ``frequencies`` initializes the logits to the label frequencies, ``drawn`` initializes parameters at
             random; ``auto`` is the former unless the loss never pushes down a label that ranks first in every row.
         monitor: the metric for early stopping and for choosing the best epoch; ``auto`` is the average-k accuracy, or
-            recall at k for sets.
+            recall at k for sets. For sets also ``map``, the mean average precision over labels.
         patience: how many epochs to wait for a better value; 0 never stops early.
         keep: the epoch whose model is kept: the ``best`` by the monitored metric, or the ``last``.
         precision: ``32-true``, ``bf16-mixed`` or ``16-mixed``, as in Lightning: whether the network computes in half

@@ -70,6 +70,10 @@ def run(options: argparse.Namespace) -> int:
     given = read_run_options(options, Output, TuningOptions)
     fit_options, data, to = given.of(FitOptions), given.of(DataOptions), given.of(Output)
     if to.output is None:
+        from shortlist.data.opening import recognize_format
+
+        if data.format is None:
+            recognize_format(data.data)  # A missing file is the mistake to name first.
         raise InputError("--output must name the folder for the model.")
     check_folder(to.output, own=_FILES)
 

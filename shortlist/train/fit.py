@@ -38,7 +38,13 @@ from shortlist.train.distributed.global_batch import RowWeighted
 from shortlist.train.distributed.processes import Topology, run_processes
 from shortlist.train.distributed.sharding import ShardedStrategy
 from shortlist.train.encoders import Standardised, as_floats
-from shortlist.train.evaluation import Evaluation, evaluate_model, monitor_names, watched_metrics
+from shortlist.train.evaluation import (
+    Evaluation,
+    check_monitor_rows,
+    evaluate_model,
+    monitor_names,
+    watched_metrics,
+)
 from shortlist.train.inputs import (
     EpochBatches,
     SetBatches,
@@ -197,8 +203,10 @@ def make_run(dataset: Dataset, options: FitOptions, *, data_name: str = "dataset
         raise InputError(f"`loss_options` must have reduction 'mean' or 'sum'; got {loss.reduction!r}.")
     if isinstance(model.output_layer, ClusterHead):
         check_cluster_run(model.output_layer, loss, options)
-    metrics = watched_metrics(one_class=one_class, num_labels=dataset.num_labels, k=options.k)
-    monitor_of(dataset, options)
+    monitor = monitor_of(dataset, options)
+    if monitor == "map" and isinstance(model.output_layer, ClusterHead):
+        raise InputError("`monitor` map needs the scores of all labels, which `head` 'clusters' does not compute.")
+    metrics = watched_metrics(one_class=one_class, num_labels=dataset.num_labels, k=options.k, monitor=monitor)
     return SetClassifier(model, loss, metrics, options, link=chosen.link), plan
 
 
@@ -423,6 +431,7 @@ def monitor_of(dataset: Dataset, options: FitOptions) -> str:
         return names[0]
     if options.monitor not in names:
         raise InputError(f"`monitor` must be one of {', '.join(names)}; got {options.monitor!r}.")
+    check_monitor_rows(options.monitor, len(dataset.part_rows("val")), dataset.num_labels)
     return options.monitor
 
 

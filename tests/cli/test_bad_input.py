@@ -279,6 +279,7 @@ FIT = [
     ("", "the following arguments are required: DATA"),
     ("digits", "--output must name the folder for the model."),
     ("none.csv --output m", "`none.csv` does not exist."),
+    ("none.csv", "`none.csv` does not exist."),
     ("digits --zzz 1 --output m", "unrecognized arguments: --zzz 1"),
     ("digits --epochs many --output m", "--epochs must be a whole number; got 'many'."),
     ("digits --epochs 1.5 --output m", "--epochs must be a whole number; got '1.5'."),
