@@ -40,6 +40,8 @@ def test_a_rule_is_added_and_the_former_one_stays_by_name(folder):
         calibrate_model(folder, data, "average_error", alpha=0.2, strict=True)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore::UserWarning:onnx.*")
 def test_one_onnx_file_answers_texts_as_the_model_does(folder, tmp_path):
     saved = load_model(folder)
     exported = OnnxModel(export_onnx(saved, tmp_path / "model.onnx"))
