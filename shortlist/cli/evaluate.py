@@ -32,7 +32,8 @@ examples:
   shortlist evaluate plants-model --data plants.csv --part val --rule rule.json
 
 SCORES may be a model saved by `shortlist fit`; then --data names inputs and labels, and --rule defaults to the model's
-rule. Labels are matched by name; those that the model never saw count as missed. DATA is read like the training data; --reader overrides this.
+rule. Labels are matched by name; those that the model never saw count as missed. DATA is read like the training data;
+--reader overrides this.
 
 One class per row: top-k and average-k accuracy. Sets of labels: precision, recall, F1 and nDCG at k, micro and macro
 F1 of labels with a probability of at least --threshold, mean average precision. With --rule, also the size and the

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,9 @@ def run(options: argparse.Namespace) -> int:
     from shortlist.train import export_onnx, load_model
 
     saved = load_model(options.model)
-    with writing(path):
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # It reports packages that this model does not need.
+    with writing(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns about its own deprecated parts.
         export_onnx(saved, path, from_features=options.from_features)
     size = path.stat().st_size
     if options.json:

@@ -36,8 +36,8 @@ examples:
   grep -v '^#' abstracts.txt | shortlist predict mesh-model --data -
   shortlist predict photos-model --data photo.jpg --allowed candidates.txt
 
-SCORES may be a model saved by `shortlist fit`, with the data to score in --data (- for texts, a line each, from standard
-input) or in --text; --rule defaults to the model's rule, and may name one of its folder or a file.
+SCORES may be a model saved by `shortlist fit`, with the data to score in --data (- for standard input, a text per line)
+or in --text; --rule defaults to the model's rule, and may name one of its folder or a file.
 DATA needs no labels: a table with the training columns, one text per line (.txt), features (.npy, .npz), an image or a
 folder of images. It is read like the training data; --reader overrides this.
 

@@ -78,8 +78,8 @@ class Loss(FunctionModule):
         function: the function of :mod:`shortlist.functional` that computes the loss.
         name: name on the command line and in saved models; the function's name, except for presets.
         purpose: what it is for, or against, in a phrase.
-        cost: time of forward and backward as a multiple of that of torch's cross-entropy, for 256 rows of 1000 labels and
-            k = 5; see ``benchmarks/results/losses.json``.
+        cost: time of forward and backward as a multiple of that of torch's cross-entropy, for 256 rows of 1000 labels
+            and k = 5; see ``benchmarks/results/losses.json``.
         former_names: old spellings of ``name`` that are still accepted.
         one_class: whether each row has exactly one true class; all other losses take sets, and a class is a set with
             one label.

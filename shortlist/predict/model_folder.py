@@ -96,8 +96,8 @@ def calibrate_model(
         data: rows with labels; of the data that the model was trained on, the validation rows are used.
         rule: one of `RULES`.
         part, format, reader: as in `open_model`.
-        strict: refuse labels that the model does not know; otherwise rows are left out whose class it does not know, and
-            such labels of a set are.
+        strict: refuse labels that the model does not know. Otherwise they are left out of sets, and rows with such a
+            class are left out.
         options: of the rule, such as ``alpha``.
 
     Returns:

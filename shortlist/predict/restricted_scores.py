@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from shortlist.predict.scores import ScoreBlock, Scores
 
 
 def with_allowed_labels(scores: Scores, path: str | Path) -> Scores:
-    """Leave each row only its own candidates: all other logits become -inf, so that no rule answers with them.
+    r"""Leave each row only its own candidates: all other logits become -inf, so that no rule answers with them.
 
     Args:
         scores: logits.
@@ -29,7 +30,7 @@ def with_allowed_labels(scores: Scores, path: str | Path) -> Scores:
         >>> from tempfile import TemporaryDirectory
         >>> from shortlist.predict import tensor_scores
         >>> with TemporaryDirectory() as folder:
-        ...     _ = Path(folder, "allowed.txt").write_text("0 2\\n1\\n")
+        ...     _ = Path(folder, "allowed.txt").write_text("0 2\n1\n")
         ...     scores = tensor_scores(torch.zeros(2, 3), from_logits=True)
         ...     [block.scores for block in with_allowed_labels(scores, f"{folder}/allowed.txt").blocks()]
         [tensor([[0., -inf, 0.],
@@ -56,7 +57,7 @@ def with_allowed_labels(scores: Scores, path: str | Path) -> Scores:
             found[at, allowed[row]] = block.scores[at, allowed[row]]
         return found
 
-    def fingerprint(exclude):
+    def fingerprint(exclude: Iterable[Path]) -> Mapping[str, Any]:
         return {**scores.fingerprint(exclude), "allowed": file_state(path, exclude=exclude)}
 
     return replace(scores, read=_changed(scores, masked), fingerprint=fingerprint)

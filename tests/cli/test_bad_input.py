@@ -136,10 +136,10 @@ PREDICT = [
         "`probs.json` was calibrated on probabilities, but `logits.npy` holds logits.",
     ),
     ("logits.npy --logits --rule logits.json -o sets.txt", "`sets.txt` must end in .jsonl, .parquet or .csv, or "),
-    ("logits.npy --logits --rule logits.json --output-format parquet -o -", "--output-format parquet needs a file: --output must"),
+    ("logits.npy --logits --rule logits.json --output-format parquet -o -", "--output-format parquet needs a file:"),
     ("logits.npy --logits --rule logits.json --resume -o -", "--resume needs a file to resume: --output must name"),
     ("logits.npy --logits --rule logits.json --resume", "`sets.jsonl` cannot be resumed: there is no partial output."),
-    ("logits.npy --logits --rule logits.json -o logits.json --output-format csv", "`logits.json` is read by this command, so"),
+    ("logits.npy --logits --rule logits.json -o logits.json --output-format csv", "`logits.json` is read by this"),
     ("logits.npy --logits --rule logits.json --json -o -", "--json prints a summary on standard output"),
     (
         "logits.npy --logits --rule logits.json --seed -1",
@@ -345,7 +345,7 @@ OTHERS = [
     ("data inspect probs.csv --examples 61", "argument --examples: must be at least 0 and below 61; got 61"),
     ("data inspect probs.csv --format zzz", "`format` must be one of "),
     ("data inspect probs.csv --reader zzz=1", "reader options must be among text, features, "),
-    ("data inspect probs.csv --reader text", "--reader must be NAME=VALUE, or an object like '{name: value}'; got 'text'."),
+    ("data inspect probs.csv --reader text", "--reader must be NAME=VALUE, or an object like '{name: value}'; got"),
     ("report none", "`none` "),
     ("report folder", "`folder"),
 ]

@@ -174,8 +174,8 @@ def test_nothing_is_drawn_unless_asked_for_and_the_last_line_is_the_next_command
     code, out, _ = run(capsys, "inspect", "odd/name here.csv", "--examples", "0", "--reader", "text=a b")
     assert code == 0
     assert out.splitlines()[-1] == (
-        "Next: shortlist compare 'odd/name here.csv' --reader 'text=a b' --losses cross_entropy lml_nll average_k --k 1 "
-        "--output name-here-comparison"
+        "Next: shortlist compare 'odd/name here.csv' --reader 'text=a b' --losses cross_entropy lml_nll average_k "
+        "--k 1 --output name-here-comparison"
     )
     assert "--losses bce lml_nll two_way --k 1 " in run(capsys, "inspect", "flowers")[1].splitlines()[-1]
     assert new_files() == []

@@ -68,7 +68,10 @@ def test_a_value_is_what_the_reader_takes(option, value):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["size=abc"], "reader option `size` must be a whole number or a list of 2, each a whole number or null; got 'abc'."),
+        (
+            ["size=abc"],
+            "reader option `size` must be a whole number or a list of 2, each a whole number or null; got 'abc'.",
+        ),
         (["size=[8]"], "got '[8]'."),
         (["size=[8, 1.5]"], "got '[8, 1.5]'."),
         (["size=true"], "got 'true'."),

@@ -302,9 +302,7 @@ def _separator(column: _Column) -> str:
     return found if found in _SEPARATORS else ";"
 
 
-def _remark(
-    table: TableFile, options: Mapping[str, Any], inferred: Mapping[str, Any], unused: Sequence[str]
-) -> str:
+def _remark(table: TableFile, options: Mapping[str, Any], inferred: Mapping[str, Any], unused: Sequence[str]) -> str:
     """What was assumed, if the columns do not have the usual names."""
     usual = {"text": ["text"], "label": "label", "labels": "labels", "split": "split", "separator": ";"}
     odd = [role for role, value in inferred.items() if role != "features" and value != usual.get(role)]

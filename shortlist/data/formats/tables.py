@@ -62,12 +62,13 @@ def read_table(
         label: the column with the class of each row. None without ``labels`` for ``labels`` or ``label``, whichever
             exists, a similar name, or the only column whose values repeat.
         labels: one column with a set of labels: a list, also in JSON, or names between separators, where an empty cell
-            is an empty set. Or several columns, or a pattern like ``tag_*``, that hold 1 for present, 0 for absent, -1 for unknown.
+            is an empty set. Or several columns, or a pattern like ``tag_*``, that hold 1 for present, 0 for absent, -1
+            for unknown.
         label_names: the labels in their order, all others are refused; None for those that occur, sorted (by value if
             all are integers). Not for labels in columns, which have the columns' names.
         separator: between the names in a cell of ``labels``; None for ``;``, ``|`` or ``,``, as the first rows show.
-        split: the column with the part of each row; None for ``split``, or a column that names parts. Names such as ``Training``,
-            ``validation``, ``dev`` and ``TEST`` are read as ``train``, ``val`` and ``test``.
+        split: the column with the part of each row; None for ``split``, or a column that names parts. Names such as
+            ``Training``, ``validation``, ``dev`` and ``TEST`` are read as ``train``, ``val`` and ``test``.
         groups: columns that become ``row_groups``; None for ``source`` if it exists.
         encoding, delimiter: of text files, as in `shortlist.data.files.table_files.open_table`.
 
@@ -307,7 +308,9 @@ def _roles(table: TableFile, label_names: Sequence[str] | None, **given: Any) ->
         raise InputError("`separator` must not be empty.")
     inferred = infer_columns(table, **given)
     roles, guessed = inferred.options, given.get("features") is None
-    target = _target_reader(table, roles["label"], roles["labels"], label_names, roles["separator"] or ";", inferred.asks)
+    target = _target_reader(
+        table, roles["label"], roles["labels"], label_names, roles["separator"] or ";", inferred.asks
+    )
     parts = named_columns(table, [] if roles["split"] is None else [roles["split"]], purpose="`split`")
     groups = {name: _NameColumn([name]) for name in named_columns(table, roles["groups"], purpose="`groups`")}
     if roles["text"] is not None:
