@@ -221,8 +221,8 @@ def _still_improving(document: ComparisonDocument, name: str) -> bool:
     """Whether most runs have their best monitored value in the last epoch."""
     last = []
     for run in document.candidates[name].runs:
-        values = [row[run.monitor] for row in run.history if run.monitor and row.get(run.monitor) is not None]
-        last.append(len(values) > 1 and values[-1] > max(value for value in values[:-1] if value is not None))
+        values = [value for row in run.history if (value := row.get(run.monitor or "")) is not None]
+        last.append(len(values) > 1 and values[-1] > max(values[:-1]))
     return sum(last) > len(last) / 2
 
 

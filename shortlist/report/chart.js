@@ -80,7 +80,8 @@ const scaleOf = (axis, values, { kind, from, to, most, zero, pad }) => {
   return { at: (value) => from + (to - from) * unit(value), ticks: ticks.map((tick) => [tick, numberWords(tick, axis)]) };
 };
 
-const textWidth = (words) => words.length * 6.7;
+// An upper bound for digits and most letters; percent signs are wide.
+const textWidth = (words) => words.length * 7.6 + (words.endsWith("%") ? 5 : 0);
 
 /* `chart` has series with their lists, axes `x` and `y`, and guides; `shades` maps "ink", "soft", "grid" and candidates' colors. */
 const drawChart = (element, chart, { hidden, scale, shades }) => {
@@ -179,7 +180,7 @@ const drawChart = (element, chart, { hidden, scale, shades }) => {
   };
   const marker = (series, px, py, size) => picture.append(svg("path", {
     d: SHAPES[series.marker] || SHAPES.circle, transform: `translate(${px.toFixed(1)} ${py.toFixed(1)}) scale(${(size / 8).toFixed(2)})`,
-    fill: shade(series), opacity: series.faint && series.kind === "points" ? 0.5 : 1,
+    fill: shade(series), opacity: series.faint && series.kind === "points" ? 0.65 : 1,
   }));
   for (const kind of ["band", "bars", "line", "points"]) shown.filter((series) => series.kind === kind).forEach(draw[kind]);
   element.replaceChildren(picture);

@@ -120,7 +120,7 @@ def test_charts_have_a_choice_a_scale_a_legend_and_names_on_hover(browser, one_j
     browser.run(
         """{
         const chart = document.querySelector('#job-1-accuracy-by-count .chart');
-        const mark = chart.querySelector('path[opacity="0.5"]').getBoundingClientRect();
+        const mark = chart.querySelector('path[opacity="0.65"]').getBoundingClientRect();
         const place = { clientX: mark.x + mark.width / 2, clientY: mark.y + mark.height / 2 };
         chart.dispatchEvent(new PointerEvent('pointermove', place));
         }"""

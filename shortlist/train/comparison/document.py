@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -38,7 +38,7 @@ from shortlist.train.comparison.findings import (
     size_grid,
 )
 from shortlist.train.comparison.intervals import AVERAGE_SIZE, Interval, better
-from shortlist.train.comparison.single_labels import label_rows
+from shortlist.train.comparison.single_labels import label_rows, label_sets
 from shortlist.train.comparison.standings import mean_interval, standings
 from shortlist.train.evaluation import evaluate_scores, metric_names
 from shortlist.train.inputs import is_one_class, row_batches
@@ -144,7 +144,7 @@ def _optimum(dataset: Dataset, part: str, exact: Callable[[Any], Tensor], k: flo
     found = evaluate_scores(logits("val"), logits(part), rows, k=k, link="softmax" if one_class else "sigmoid")
     rules = fitted_rules(found, size_grid(k, dataset.num_labels))
     sets = set_findings(found, rows, dataset.part("val"), dataset.label_counts("train"), rules, k=k)
-    return Optimum(dict(found.values), sets)
+    return Optimum(dict(found.values), replace(sets, labels=label_sets(found, rows, rules)))
 
 
 def _baseline(comparison: Comparison) -> str | None:
