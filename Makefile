@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WARM := .venv/.warm
 
-.PHONY: run tour test test-slow test-browser bench bench-models reproduce lint format clean
+.PHONY: run tour test test-slow test-browser test-install test-lowest dist fuzz faults bench bench-models reproduce lint format clean
 .DELETE_ON_ERROR:
 
 # The tests start many processes, which should share compiled bytecode.
@@ -44,6 +44,17 @@ endif
 test-slow: $(READY)  ## statistical and heavy tests
 	$(BIN)/python -m pytest -m slow
 
+test-install: $(READY)  ## each extra alone in a fresh environment, with the commands that ask for it; reads EXTRAS="cli hf"
+	$(BIN)/python -m tests.install.extras_alone $(EXTRAS)
+
+# The floor of torch itself is 2.8.0, whose small build is not on every index.
+TORCH ?= 2.13.0
+test-lowest: $(READY)  ## the lowest versions that pyproject.toml allows; reads TORCH=VERSION
+	$(BIN)/python -m tests.install.lowest $(TORCH)
+
+dist: $(READY)  ## wheel and sdist in dist/: built, checked, installed afresh
+	$(BIN)/python -m tests.install.distribution
+
 AXE := .venv/browser/node_modules/axe-core/axe.min.js
 $(AXE):
 	npm install --silent --no-audit --no-fund --prefix .venv/browser axe-core@4.14.0
@@ -52,6 +63,17 @@ $(AXE):
 test-browser: $(READY) $(AXE)  ## the report's page in Chromium, with axe; needs npm
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || { apt-get update -qq && apt-get install -y -qq chromium; }
 	SHORTLIST_AXE=$(AXE) $(BIN)/python -m pytest -m browser tests/report
+
+MINUTES ?= 10
+SEED ?= 0
+fuzz: $(READY)  ## fuzz parsers (guided by coverage), operators and audits; goes on in out/fuzz; reads MINUTES=10, SEED=0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]' torch \
+		|| echo "atheris cannot be installed here: files are mutated blindly."
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) --folder out/fuzz
+
+MOMENTS ?= 50
+faults: $(READY)  ## kill, interrupt and starve every command at random moments; reads MOMENTS=50 per command, SEED=0
+	$(BIN)/python -m tests.faults --moments $(MOMENTS) --seed $(SEED)
 
 bench: $(READY)  ## speed and memory as ratios, next to their goals; reads DEVICE=cuda
 ifneq ($(DEVICE),cpu)

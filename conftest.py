@@ -8,11 +8,23 @@ import os
 # Triton reads this when it is imported. Tests that compile kernels for a card start a process without it.
 os.environ["TRITON_INTERPRET"] = "1"
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
 import shortlist
 from shortlist import functional, nn
+
+# Nothing in the tests may ask the Hub; the library reads this when it is imported.
+os.environ["HF_HUB_OFFLINE"] = "1"
+# Each file of integrations imports its library, and so do its tests.
+collect_ignore_glob = [
+    pattern
+    for library in ("sklearn", "transformers", "datasets")
+    if find_spec(library) is None
+    for pattern in (f"shortlist/integrations/{library}.py", f"tests/integrations/test_{library}.py")
+]
 
 
 @pytest.fixture(autouse=True, scope="session")

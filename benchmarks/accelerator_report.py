@@ -92,14 +92,6 @@ def rules_table(entries: list[dict[str, Any]]) -> Table:
     for name in ("kernels", "bytes / topk", "goal ≤", "float64, wide", "host reads", "scores leave the device"):
         view.add_column(name, justify="right")
     for entry in entries:
-        if "needs_values" in entry:
-            view.add_row(
-                entry["step"], "", "", "", "", "", colored(f"needs values: {entry['needs_values'][:50]}", False)
-            )
-            continue
-        if entry["scores_leave"]:
-            view.add_row(entry["step"], "", "", "", "", "", colored("yes, in blocks", False))
-            continue
         view.add_row(
             entry["step"],
             str(entry["kernels"]),
@@ -107,7 +99,7 @@ def rules_table(entries: list[dict[str, Any]]) -> Table:
             f"{entry['goal']:g}",
             colored(str(entry["float64"]), entry["float64"] == 0),
             str(entry["host_reads"]),
-            colored("no", True),
+            colored("yes" if entry["scores_leave"] else "no", not entry["scores_leave"]),
         )
     return view
 

@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 
 from shortlist.kernels import chooser
+from shortlist.tensors import on_accelerator
 
 
 @dataclass
@@ -72,7 +73,7 @@ def count(step: Callable[[], object], *, wide: int) -> Cost:
         (2, 96032)
     """
     cost = Cost()
-    with _kernels_under_the_counter(), _launches(cost), _Uploads(cost), _Operations(cost, wide):
+    with _kernels_under_the_counter(), _launches(cost), _Transfers(cost, wide), _Operations(cost, wide):
         step()
     return cost
 
@@ -202,15 +203,23 @@ def _memory(tensor: Tensor) -> tuple[Any, ...]:
 _FROM_NUMBERS = {torch.tensor, torch.as_tensor, torch.Tensor.new_tensor, torch.scalar_tensor}
 
 
-class _Uploads(TorchFunctionMode):
-    """Counts tensors that are made from Python numbers on the device."""
+_TO_HOST = {torch.Tensor.cpu, torch.Tensor.numpy}
 
-    def __init__(self, cost: Cost) -> None:
+
+class _Transfers(TorchFunctionMode):
+    """Counts tensors that are made from Python numbers on the device.
+
+    Of CPU tensors that stand for those of a device, also wide ones that go to the host, which no dispatch shows.
+    """
+
+    def __init__(self, cost: Cost, wide: int) -> None:
         super().__init__()
-        self.cost = cost
+        self.cost, self.wide = cost, wide
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        if func in _TO_HOST and args[0].device.type == "cpu" and on_accelerator(args[0]):
+            self.cost.wide_reads += args[0].numel() >= self.wide
         if func in _FROM_NUMBERS and isinstance(result, Tensor) and result.device.type != "cpu":
             self.cost.uploads += not (func is torch.as_tensor and isinstance(args[0], Tensor))
         return result

@@ -34,7 +34,7 @@ from shortlist.train import FitOptions
 from shortlist.train.comparison import Interval
 from shortlist.train.encoders import Standardised
 from shortlist.train.fit import Fitted, Training, make_run, quiet_lightning
-from shortlist.train.inputs import prepare_inputs
+from shortlist.train.inputs import prepare_inputs, settle
 from shortlist.train.starting_point import start_at_frequencies
 
 STARTS = ("text", "frequencies")
@@ -94,7 +94,7 @@ def started(settings: Mapping[str, Any], root: Path) -> tuple[Run, list[float], 
     if start not in STARTS:
         raise ValueError(f"`start` must be one of {', '.join(STARTS)}; got {start!r}.")
     dataset = open_data(settings["data"], root, seed=seed)
-    options = FitOptions(**{**settings["fit"], "seed": seed}).settled(dataset.inputs.kind)
+    options = settle(FitOptions(**{**settings["fit"], "seed": seed}), dataset)
     losses: list[float] = []
     with quiet_lightning():
         seed_everything(seed, verbose=False)

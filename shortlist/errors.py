@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 
 class InputError(ValueError):
     """An invalid file, option or value in a file, which the user can correct.
@@ -15,3 +18,21 @@ class InputError(ValueError):
         Traceback (most recent call last):
         shortlist.errors.InputError: `labels.txt` line 3: labels must be whole numbers; got 'rose'.
     """
+
+
+class ChoiceError(InputError):
+    """An `InputError` that the user can correct by options of the reader, which it offers.
+
+    Args:
+        message: the sentence.
+        choices: each a set of reader options; the command line prints the command with each of them.
+
+    Example:
+        >>> raise ChoiceError("`a.csv`: `label` must name the column of labels.", [{"label": "kind"}])
+        Traceback (most recent call last):
+        shortlist.errors.ChoiceError: `a.csv`: `label` must name the column of labels.
+    """
+
+    def __init__(self, message: str, choices: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(message)
+        self.choices = choices

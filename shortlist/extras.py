@@ -7,9 +7,46 @@ import importlib.metadata
 from traceback import walk_tb
 from types import ModuleType
 
+SOURCE = "."
+"""What pip installs the package from: a checkout. The name on the package index is not ours yet; once it is, it goes
+here, and nowhere else."""
+
+COMMAND_EXTRAS = frozenset({"audit", "completion", "data", "metrics", "report", "train"})
+"""The extras that the extra ``cli`` installs together."""
+
 
 class MissingExtraError(ImportError):
-    """A package of an optional extra is missing or broken; the message says what to install."""
+    """A package of an optional extra is missing or broken; the message says what to install.
+
+    Args:
+        message: the sentence.
+        name: the missing or broken module.
+        extra: the extra that installs it, if it is missing.
+    """
+
+    def __init__(self, message: str, *, name: str | None = None, extra: str | None = None) -> None:
+        super().__init__(message, name=name)
+        self.extra = extra
+
+    def for_commands(self) -> str:
+        """The sentence on the command line: a command may need several extras, which ``cli`` installs at once."""
+        if self.name is None or self.extra not in COMMAND_EXTRAS:
+            return str(self)
+        return _missing(self.name, "cli")
+
+
+def install_command(extra: str) -> str:
+    """What to run for an extra.
+
+    Example:
+        >>> install_command("train")
+        "pip install '.[train]'"
+    """
+    return f"pip install '{SOURCE}[{extra}]'"
+
+
+def _missing(package: str, extra: str) -> str:
+    return f"`{package}` is not installed: run `{install_command(extra)}` in a checkout of shortlist."
 
 
 def require(module: str, *, extra: str) -> ModuleType:
@@ -23,7 +60,8 @@ def require(module: str, *, extra: str) -> ModuleType:
         True
         >>> require("no_such_module", extra="report")
         Traceback (most recent call last):
-        shortlist.extras.MissingExtraError: `no_such_module` is not installed: run `pip install 'shortlist[report]'`.
+        shortlist.extras.MissingExtraError: `no_such_module` is not installed: run `pip install '.[report]'` in a
+        checkout of shortlist.
     """
     try:
         return importlib.import_module(module)
@@ -40,9 +78,7 @@ def import_failure(module: str, error: Exception, *, extra: str) -> MissingExtra
     if isinstance(error, ModuleNotFoundError):
         missing = error.name
         if missing is not None and (module == missing or module.startswith(missing + ".")):
-            return MissingExtraError(
-                f"`{missing}` is not installed: run `pip install 'shortlist[{extra}]'`.", name=missing
-            )
+            return MissingExtraError(_missing(missing, extra), name=missing, extra=extra)
     reason = " ".join(str(error).split()).rstrip(".")
     if any(
         frame.f_globals.get("__name__", "").split(".")[0] == "torchvision" for frame, _ in walk_tb(error.__traceback__)

@@ -1,15 +1,23 @@
-"""Atomic file writes, and JSON documents that state their format and version."""
+"""Atomic file writes, locks, and JSON documents that state their format and version."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from shortlist.errors import InputError
+from shortlist.limits import read_whole
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks.
+    fcntl = None
 
 
 @contextmanager
@@ -39,6 +47,56 @@ def replacing(path: str | Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def locked(file: Path, output: str | Path) -> Iterator[None]:
+    """Lock out other processes that write ``output`` until the block ends; a lock ends with its process.
+
+    Args:
+        file: is locked, and removed at the end; missing folders are created, and removed if they are empty at the end.
+        output: what messages name.
+
+    Raises:
+        InputError: if another process has the lock.
+    """
+    created = [folder for folder in file.parent.parents if not folder.exists()]
+    handle = _lock(file, output)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+        if handle is not None:
+            os.close(handle)
+        # Last, because some file systems keep an open file in its folder.
+        with contextlib.suppress(OSError):
+            for folder in (file.parent, *created):
+                folder.rmdir()
+
+
+def _lock(file: Path, output: str | Path) -> int | None:
+    """Lock a file that is never renamed, and return its descriptor; None if the system has no locks."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        return None
+    while True:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:  # Another process just finished and removed the folder.
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(handle)
+            raise InputError(f"`{output}` is being written by another process.") from error
+        except OSError:
+            return handle  # A file system without locks.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.stat(file)):
+                return handle
+        os.close(handle)  # Another process just removed this file; the next one would lock a new file.
+
+
 def check_output(path: str | Path, *inputs: str | Path | None) -> None:
     """Raise InputError if a file cannot be written or is one of the ``inputs``; call it before long work."""
     path = Path(path)
@@ -53,11 +111,21 @@ def check_output(path: str | Path, *inputs: str | Path | None) -> None:
     _check_writable(path, next((above for above in path.absolute().parents if above.exists()), Path.cwd()))
 
 
-def check_folder(path: str | Path | None) -> None:
-    """Raise InputError if a folder is a file or cannot be written or created; None is ignored."""
+def check_folder(path: str | Path | None, *, own: Collection[str] = ()) -> None:
+    """Raise InputError if a folder is a file or cannot be written or created; None is ignored.
+
+    Args:
+        path: the folder.
+        own: patterns of files, at least one of which a folder must hold unless it is empty: others belong to someone
+            else. Hidden files do not count.
+    """
     if path is None:
         return
     path = Path(path)
+    if own and path.is_dir():
+        names = [entry.name for entry in path.iterdir() if not entry.name.startswith(".")]
+        if names and not any(fnmatch(name, pattern) for name in names for pattern in own):
+            raise InputError(f"`{path}` holds other files, such as {min(names)!r}; give a new or empty folder.")
     if path.exists() and not path.is_dir():
         raise InputError(f"`{path}` cannot be written: it is not a folder.")
     _check_writable(path, next(there for there in (path.absolute(), *path.absolute().parents) if there.exists()))
@@ -105,7 +173,7 @@ def read_document(path: str | Path, *, kind: str, version: int) -> dict[str, Any
         InputError: if it cannot be read or has another format or version.
     """
     try:
-        content: Any = json.loads(Path(path).read_text())
+        content: Any = json.loads(read_whole(Path(path)))
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else reason

@@ -22,6 +22,9 @@ Strategy = Literal["ddp", "fsdp"]
 TextFeatures = Literal["tfidf", "hashed"]
 
 
+_LEAST_BATCH = 16
+
+
 @dataclass(frozen=True)
 class Recipe:
     """Values for the options of a run that are not given.
@@ -29,12 +32,25 @@ class Recipe:
     Args:
         defaults: values by option, the same options in every recipe.
         decays: the weight decays that tuning tries, that of ``defaults`` first.
-        by_kind: values that suit one kind of inputs better, by kind; they take precedence over ``defaults``.
+        by_kind: values that suit one kind of inputs, or the encoders of Hugging Face, better; they take
+            precedence over ``defaults``.
+        steps: how many steps an epoch of few rows has at least: batches are smaller there, of powers of two down to 16.
     """
 
     defaults: Mapping[str, Any]
     decays: tuple[float, ...]
     by_kind: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    steps: int = 1
+
+    def batch_size(self, default: int, rows: int) -> int:
+        """Return the batch size for a number of training rows.
+
+        Example:
+            >>> recipe = RECIPES["adamw"]
+            >>> [recipe.batch_size(128, rows) for rows in (100_000, 1_000, 300, 20)]
+            [128, 64, 32, 16]
+        """
+        return default if self.steps == 1 else min(default, max(_LEAST_BATCH, 2 ** int(math.log2(rows / self.steps))))
 
 
 RECIPES: dict[RecipeName, Recipe] = {
@@ -54,7 +70,11 @@ RECIPES: dict[RecipeName, Recipe] = {
         by_kind={
             "text": {"epochs": 4, "batch_size": 256, "learning_rate": 5e-3},
             "sparse features": {"epochs": 5, "learning_rate": 5e-3},
+            # A pretrained transformer forgets what it knows at higher rates.
+            "hf encoders": {"epochs": 3, "batch_size": 32, "learning_rate": 5e-5},
         },
+        # Of 265 rows, batches of 32 instead of 128 raise precision by four points (medical, held-out rows of train).
+        steps=8,
     ),
     # Networks that memorize their training rows, as in the papers on top-k and average-K losses.
     "paper": Recipe(
@@ -90,7 +110,8 @@ class FitOptions:
         loss: cross_entropy, lml_nll, average_k, two_way, bce, ... (``shortlist losses`` lists all); ``auto`` is
             cross_entropy for one class per row, and bce for sets.
         k: the (average) size of a prediction set; used by losses and metrics.
-        encoder: linear, mlp, bag, cnn, densenet, ``torchvision:NAME``, ``timm:NAME``; ``auto`` depends on the inputs.
+        encoder: linear, mlp, bag, cnn, densenet, ``torchvision:NAME``, ``timm:NAME``, ``hf:NAME`` (a
+            folder or a name on the Hugging Face Hub, for text or images); ``auto`` depends on the inputs.
             Networks of other libraries take the options weights (a file, or DEFAULT to download them; without it
             parameters are initialized at random) and resolution.
         head: linear, cosine, bottleneck, dft, clusters; ``auto`` depends on the loss. A DFT head takes the largest
@@ -105,7 +126,8 @@ class FitOptions:
         head_options: keyword arguments of the head.
         frozen_options: keyword arguments of the frozen encoder; those of other libraries need weights.
         epochs: the maximum number of epochs.
-        batch_size: rows per step, over all processes.
+        batch_size: rows per step, over all processes; by default 128 (256 for text), fewer if an epoch would have fewer
+            than eight steps.
         learning_rate: the highest learning rate.
         milestones: ascending fractions of all epochs at which the learning rate is divided by ten: 0.5 and 0.75 are
             epochs 150 and 225 of 300. Without any, the rate warms up for a twentieth of the steps and then follows a
@@ -117,7 +139,7 @@ class FitOptions:
         start: ``frequencies`` initializes the logits to the label frequencies, ``drawn`` initializes parameters at
             random; ``auto`` is the former unless the loss never pushes down a label that ranks first in every row.
         monitor: the metric for early stopping and for choosing the best epoch; ``auto`` is the average-k accuracy, or
-            recall at k for sets.
+            recall at k for sets. For sets also ``map``, the mean average precision over labels.
         patience: how many epochs to wait for a better value; 0 never stops early.
         keep: the epoch whose model is kept: the ``best`` by the monitored metric, or the ``last``.
         precision: ``32-true``, ``bf16-mixed`` or ``16-mixed``, as in Lightning: whether the network computes in half
@@ -217,11 +239,12 @@ class FitOptions:
             if not holds(value):
                 raise InputError(f"`{name}` must {rule}; got {value!r}.")
 
-    def settled(self, kind: str) -> SettledOptions:
+    def settled(self, kind: str, rows: int = 0) -> SettledOptions:
         """Return the options with none left open: those that are None come from the recipe.
 
         Args:
             kind: of the dataset's inputs: ``features``, ``sparse features``, ``images`` or ``text``.
+            rows: how many training rows there are, for the batch size; 0 if that is not known.
 
         Example:
             >>> options = FitOptions(recipe="paper", batch_size=32).settled("features")
@@ -229,7 +252,10 @@ class FitOptions:
             ('sgd', 0.1, 32, 'last')
         """
         recipe = RECIPES[self.recipe]
-        values = {**recipe.defaults, **recipe.by_kind.get("features" if self.frozen else kind, {})}
+        known = "features" if self.frozen else "hf encoders" if self.encoder.startswith("hf:") else kind
+        values = {**recipe.defaults, **recipe.by_kind.get(known, {})}
+        if rows:
+            values["batch_size"] = recipe.batch_size(values["batch_size"], rows)
         given = {name: value for name, value in vars(self).items() if name not in values or value is not None}
         return SettledOptions(**{**values, **given})
 

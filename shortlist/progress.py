@@ -13,6 +13,8 @@ from shortlist.formatting import format_duration, format_percent
 
 _DELAY = 1.0
 _SECONDS_BETWEEN_LINES = 30.0
+# A step of this share of the work, in less than this many seconds, was done by an earlier command that is resumed.
+_LARGE_STEP, _AT_ONCE = 0.01, 0.2
 
 
 class ProgressBar:
@@ -29,6 +31,7 @@ class ProgressBar:
         self.description, self.total, self.completed, self.unit = description, total, completed, unit
         self._before, self._began = completed, time.monotonic()
         self._left: float | None = None
+        self._updated = self._began
 
     def update(
         self,
@@ -46,8 +49,11 @@ class ProgressBar:
             description: the description, if it changed.
             seconds_left: an estimate that replaces extrapolation from the pace so far.
         """
-        self.completed = completed
         self.total = self.total if total is None else total
+        now, step = time.monotonic(), completed - self.completed
+        if self.total and step >= _LARGE_STEP * self.total and now - self._updated < _AT_ONCE:
+            self._before += step
+        self.completed, self._updated = completed, now
         self.description = self.description if description is None else description
         self._left = seconds_left
         self._show()

@@ -11,7 +11,7 @@ from numbers import Integral, Real
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, softplus
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -95,15 +95,18 @@ def moved(x: Tensor, source: int, to: int) -> Tensor:
 
 
 def at_most_finite(x: Tensor) -> Tensor:
-    """``x`` with +inf replaced by the largest finite number. (ONNX reads ``clamp(max=...)`` as a bound on -inf too.)"""
-    return torch.minimum(x, torch.full((), torch.finfo(x.dtype).max, dtype=x.dtype, device=x.device))
+    """``x`` with +inf replaced by the largest finite number."""
+    largest = torch.finfo(x.dtype).max
+    if torch.compiler.is_exporting():  # ONNX reads `clamp(max=...)` as a bound on -inf, too
+        return torch.minimum(x, torch.full((), largest, dtype=x.dtype, device=x.device))
+    return x.clamp(max=largest)
 
 
 def log_sigmoid(y: Tensor) -> Tensor:
-    """``log sigmoid(y)`` in a form that stays accurate when exported, where torch's own may underflow."""
+    """``log sigmoid(y)``, in a form that stays accurate when exported, where torch's own may underflow."""
     if torch.compiler.is_exporting():
         return torch.minimum(y, y.new_zeros(())) - (-y.abs()).exp().log1p()
-    return logsigmoid(y)
+    return softplus(y, beta=-1, threshold=40) if on_accelerator(y) else logsigmoid(y)
 
 
 def finite_logsumexp(x: Tensor, dim: int = -1) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 from shortlist.errors import InputError
 from shortlist.extras import require
+from shortlist.limits import advice, limit
 
 _PLAIN = {
     bool: "true or false",
@@ -107,6 +108,37 @@ def read_value(value: Any, hint: Any, name: str) -> Any:
     raise InputError(f"{name} must be {describe(hint)}; got {value!r:.60}.")
 
 
+def read_entries(
+    texts: Sequence[str], name: str, *, parse: bool = True, before: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Read an object that a user gives as ``NAME=VALUE``, several times, or as a whole in YAML or JSON.
+
+    Args:
+        texts: what was given; an entry is added to what came before, and an object replaces it.
+        name: the option, for error messages.
+        parse: whether a VALUE is parsed as in `read_value`; otherwise it stays text.
+        before: what was given elsewhere.
+
+    Raises:
+        InputError: for text of another form.
+
+    Example:
+        >>> read_entries(["{features: [a, b]}", "label=species"], "--reader")
+        {'features': ('a', 'b'), 'label': 'species'}
+    """
+    found: dict[str, Any] = dict(before or {})
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if equals and re.fullmatch(r"[\w.-]+", key):
+            found[key] = parse_text(value) if parse else value
+            continue
+        given = with_tuples(read_yaml(text, name)) if text.lstrip().startswith("{") else None
+        if not isinstance(given, dict) or not all(isinstance(key, str) for key in given):
+            raise InputError(f"{name} must be NAME=VALUE, or an object like '{{name: value}}'; got {text!r:.80}.")
+        found = {key: with_tuples(value) for key, value in given.items()}
+    return found
+
+
 def parse_text(text: str) -> Any:
     """Parse JSON, or else a YAML list or object, with tuples for lists; return any other text unchanged."""
     try:
@@ -137,9 +169,23 @@ def read_yaml(text: str, name: str) -> Any:
         "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
     )
     try:
-        return yaml.load(text, Loader)
+        found = yaml.load(text, Loader)
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{name} is not YAML: {' '.join(str(error).split())}.") from error
+    _check_nodes(found, name)
+    return found
+
+
+def _check_nodes(value: Any, name: str) -> None:
+    """Refuse aliases of aliases: a few lines would become more values than memory holds once they are copied."""
+    left, waiting = limit("nodes"), [value]
+    while waiting and left > 0:
+        each = waiting.pop()
+        left -= 1
+        if isinstance(each, dict | list):
+            waiting += each.values() if isinstance(each, dict) else each
+    if waiting:
+        raise InputError(f"{name} has too many values: {advice('nodes')}.")
 
 
 def with_tuples(value: Any) -> Any:

@@ -151,6 +151,17 @@ def witness_holds(weight: Any, labels: Sequence[int], vector: Any, bias: Any = N
     return all(product > 0 for product in exact_products(integer_rows(system), integer_rows(vector[None])[0]))
 
 
+def exact_witness_holds(weight: Any, labels: Sequence[int], vector: Any, bias: Any = None, mode: str = "sign") -> bool:
+    """The same for a vector of integers, whose last entry is the denominator if there is a bias."""
+    if bias is None:
+        vector = [*vector, 0]
+    elif vector[-1] <= 0:
+        return False
+    return all(
+        product > 0 for product in exact_products(integer_rows(signed_system(weight, labels, bias, mode)), vector)
+    )
+
+
 def combination_holds(
     weight: Any, labels: Sequence[int], certificate: Any, bias: Any = None, mode: str = "sign"
 ) -> bool:

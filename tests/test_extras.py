@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shortlist.extras import require
+from shortlist.extras import COMMAND_EXTRAS, MissingExtraError, require
+from tests.install.environments import extras
 
 ROOT = Path(__file__).parents[1]
 FAILURE = "operator torchvision::nms does not exist"
@@ -76,8 +77,31 @@ def test_what_does_not_need_it_works(broken):
 
 def test_a_module_that_is_missing_is_named_with_what_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ImportError, match=r"^`h5py` is not installed: run `pip install 'shortlist\[data\]'`\.$"):
+    sentence = "`h5py` is not installed: run `pip install '.[{}]'` in a checkout of shortlist."
+    with pytest.raises(MissingExtraError) as missing:
         require("h5py", extra="data")
+    assert str(missing.value) == sentence.format("data")
+    assert missing.value.for_commands() == sentence.format("cli")
+
+
+def test_a_command_names_an_extra_of_its_own_where_cli_does_not_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError) as missing:
+        require("ray", extra="cluster")
+    assert missing.value.for_commands() == str(missing.value)
+    assert "'.[cluster]'" in str(missing.value)
+
+
+def test_the_extra_of_the_commands_is_the_one_that_messages_assume():
+    (listed,) = extras()["cli"]
+    assert set(re.fullmatch(r"shortlist\[(.*)\]", listed)[1].split(",")) == COMMAND_EXTRAS
+
+
+def test_every_extra_that_a_message_names_exists():
+    named = set()
+    for path in (ROOT / "shortlist").rglob("*.py"):
+        named |= set(re.findall(r'extra="(\w+)"', path.read_text()))
+    assert named <= set(extras())
 
 
 def test_a_module_that_misses_another_or_is_broken_is_told_with_its_reason(monkeypatch, tmp_path):

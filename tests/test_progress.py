@@ -30,13 +30,24 @@ def use_terminal(monkeypatch):
 
 def test_elsewhere_a_line_comes_every_half_minute_with_the_time_left(clock, capsys):
     with progress_bar("reading", 100, completed=10, unit="rows") as bar:
+        clock(10)
         bar.update(20)
         assert not capsys.readouterr().err
-        clock(30)
+        clock(20)
         bar.update(40)
         clock(10)
         bar.update(50)
     assert capsys.readouterr().err == "reading: 40 of 100 rows, about 60 s left\n"
+
+
+def test_what_was_finished_before_does_not_shorten_the_time_left(clock, capsys):
+    with progress_bar("comparing", 10, unit="runs") as bar:
+        for done in range(1, 6):  # Runs of an interrupted comparison are found at once.
+            clock(0.01)
+            bar.update(done)
+        clock(60)
+        bar.update(6)
+    assert capsys.readouterr().err == "comparing: 6 of 10 runs, about 4.0 min left\n"
 
 
 def test_a_percentage_is_shown_without_a_unit_and_a_better_estimate_is_used(clock, capsys):

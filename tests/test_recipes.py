@@ -65,8 +65,8 @@ def test_every_exported_head_has_a_name():
     assert made == heads | {torch.nn.Linear}
 
 
-def test_the_table_of_the_readme_puts_every_loss_in_its_column():
-    text = (Path(__file__).parents[1] / "README.md").read_text()
+def test_the_table_of_the_guide_puts_every_loss_in_its_column():
+    text = (Path(__file__).parents[1] / "docs" / "guide.md").read_text()
     lines = text.partition("| one true class |")[2].partition("\n\n")[0].splitlines()[2:]
     columns = list(zip(*(line.strip().strip("|").split("|") for line in lines), strict=True))
     named = [[LOSSES[name] for cell in column for name in re.findall("`(.+?)`", cell)] for column in columns]

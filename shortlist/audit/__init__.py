@@ -1,6 +1,6 @@
 """Which label sets a layer can and cannot output, with proof."""
 
-from shortlist.audit.certificates import Combination, Theorem, Witness
+from shortlist.audit.certificates import Combination, ExactWitness, Multipliers, Theorem, Witness
 from shortlist.audit.counting import (
     count_alternating,
     count_argmaxable,
@@ -17,6 +17,8 @@ __all__ = [
     "AuditReport",
     "Combination",
     "EpsilonCurve",
+    "ExactWitness",
+    "Multipliers",
     "RadiusQuantiles",
     "Theorem",
     "Witness",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.audit.exact import vanishing_weights
+from shortlist.audit.exact import to_integers, vanishing_weights
 from shortlist.audit.system import UNDERFLOW, UNIT_ROUNDOFF, Array, Indices, System
 
 VERDICTS = ("argmaxable", "unargmaxable", "undecided")
@@ -29,6 +30,19 @@ class Witness:
     """
 
     vector: Array
+
+
+@dataclass(frozen=True)
+class ExactWitness:
+    """A vector of integers for which the layer, as stored, outputs exactly this set in exact arithmetic.
+
+    Its region is too thin, or too far out, for any float64 vector that the search tries.
+
+    Attributes:
+        vector: the features up to a positive factor. With a bias the last entry is the denominator of the others.
+    """
+
+    vector: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -69,17 +83,26 @@ class Theorem:
     log10_radius: float
 
 
-Certificate = Witness | Combination | Theorem
+Certificate = Witness | ExactWitness | Combination | Theorem
+
+
+@dataclass(frozen=True)
+class Multipliers:
+    """Positive weights on labels that bound the radius of every ball in a set's region from above."""
+
+    rows: Indices
+    weights: Array
 
 
 class Decision(NamedTuple):
-    """A verdict, its proof, certified bounds on the radius, and, if undecided, the reason."""
+    """A verdict, its proof, certified bounds on the radius with the proof of the upper one, and, if undecided, why."""
 
     verdict: str
     certificate: Certificate | None
     low: float
     high: float
     reason: str
+    multipliers: Multipliers | None = None
 
 
 def is_witness(system: System, signs: Array, vector: Array) -> bool:
@@ -97,12 +120,22 @@ def is_witness(system: System, signs: Array, vector: Array) -> bool:
     return bool((values > bounds + size * UNDERFLOW).all())
 
 
+def is_exact_witness(system: System, signs: Array, vector: tuple[int, ...]) -> bool:
+    """Whether all signs are right in exact arithmetic on the layer's entries."""
+    if len(vector) != system.augmented.shape[1]:
+        return False
+    rows = (to_integers(sign * row) for sign, row in zip(signs, system.augmented, strict=True))
+    return all(sum(map(mul, row, vector)) > 0 for row in rows)
+
+
 def combine(system: System, signs: Array, support: Indices) -> Combination | None:
     """The vanishing combination of these rows, if one exists and is provably positive."""
     if len(support) == system.rows.shape[1] + 1 > 1:
         weights, proof = _interval_weights(signs[support, None] * system.rows[support]), "interval"
         weights = None if weights is None else np.maximum(np.ldexp(weights, -system.row_shifts[support]), _SMALLEST)
     else:
+        weights, proof = None, "exact"
+    if weights is None:
         weights, proof = _exact_weights(system, signs, support), "exact"
     if weights is None:
         return None
@@ -178,10 +211,12 @@ def _interval_weights(rows: Array) -> Array | None:
 
 def encode_decision(decision: Decision) -> dict[str, Any]:
     """A decision as JSON values; Python's float repr round-trips exactly."""
+    bound = decision.multipliers
     return {
         "verdict": decision.verdict,
         "radius": [_finite(decision.low), _finite(decision.high)],
         "certificate": _encode_certificate(decision.certificate),
+        "multipliers": None if bound is None else {"rows": bound.rows.tolist(), "weights": bound.weights.tolist()},
         "reason": decision.reason,
     }
 
@@ -195,12 +230,18 @@ def decode_decision(value: dict[str, Any]) -> Decision:
     low, high = (math.inf if bound is None else float(bound) for bound in value["radius"])
     if value["verdict"] not in VERDICTS:
         raise ValueError(f"unknown verdict {value['verdict']!r}")
-    return Decision(value["verdict"], _decode_certificate(value["certificate"]), low, high, str(value["reason"]))
+    bound = value["multipliers"]
+    multipliers = None if bound is None else Multipliers(*_rows_and_weights(bound))
+    certificate = _decode_certificate(value["certificate"])
+    return Decision(value["verdict"], certificate, low, high, str(value["reason"]), multipliers)
 
 
 def _encode_certificate(certificate: Certificate | None) -> dict[str, Any] | None:
     if isinstance(certificate, Witness):
         return {"kind": "witness", "vector": certificate.vector.tolist()}
+    if isinstance(certificate, ExactWitness):
+        # In hexadecimal: Python refuses to write or read decimal integers of more than 4300 digits.
+        return {"kind": "exact witness", "vector": [hex(value) for value in certificate.vector]}
     if isinstance(certificate, Combination):
         return {
             "kind": "combination",
@@ -224,13 +265,18 @@ def _decode_certificate(value: dict[str, Any] | None) -> Certificate | None:
         return None
     if value["kind"] == "witness":
         return Witness(np.array(value["vector"], dtype=np.float64))
+    if value["kind"] == "exact witness":
+        return ExactWitness(tuple(int(digits, 16) for digits in value["vector"]))
     if value["kind"] == "combination":
-        rows, weights = np.array(value["rows"], dtype=np.int64), np.array(value["weights"], dtype=np.float64)
-        return Combination(rows, weights, float(value["residual"]), str(value["proof"]))
+        return Combination(*_rows_and_weights(value), float(value["residual"]), str(value["proof"]))
     if value["kind"] == "theorem":
         exponent = value["log10_radius"]
         return Theorem(int(value["k"]), int(value["sign_changes"]), -math.inf if exponent is None else float(exponent))
     raise ValueError(f"unknown certificate {value['kind']!r}")
+
+
+def _rows_and_weights(value: dict[str, Any]) -> tuple[Indices, Array]:
+    return np.array(value["rows"], dtype=np.int64), np.array(value["weights"], dtype=np.float64)
 
 
 def _finite(value: float) -> float | None:

@@ -1,4 +1,4 @@
-"""Decide one label set: by a few Newton steps, by the nearest point of a growing pool, or by the Fourier theorem.
+"""Decide one label set: by Newton steps, the nearest point of a growing pool, the Fourier theorem, or exactly.
 
 References:
     Mangasarian, "A Finite Newton Method for Classification", Optimization Methods and Software 17, 2002; Keerthi and
@@ -13,9 +13,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shortlist.audit.certificates import Combination, Decision, Theorem, Witness, combine, is_witness
+from shortlist.audit.certificates import (
+    Combination,
+    Decision,
+    ExactWitness,
+    Multipliers,
+    Theorem,
+    Witness,
+    combine,
+    is_witness,
+)
+from shortlist.audit.exact import decide_exactly
 from shortlist.audit.nearest_point import FEASIBLE, VANISHED, NearestPoint
-from shortlist.audit.radius import largest_ball, radius_above, radius_below
+from shortlist.audit.radius import largest_ball, make_multipliers, radius_above, radius_below
 from shortlist.audit.system import BOX, UNIT_ROUNDOFF, Array, Indices, System
 from shortlist.functional import dft_witness
 
@@ -45,10 +55,11 @@ def decide(system: System, active: Indices, *, radius: bool) -> Decision:
         return decision
     signs = system.signs(active)
     ball = largest_ball(system, signs, decision.certificate.vector)
-    high = min(decision.high, ball.high)
+    if ball.high < decision.high:
+        decision = decision._replace(high=ball.high, multipliers=ball.multipliers)
     if not is_witness(system, signs, ball.center):
-        return decision._replace(high=high)
-    return decision._replace(certificate=Witness(ball.center), low=ball.low, high=max(ball.low, high))
+        return decision
+    return decision._replace(certificate=Witness(ball.center), low=ball.low, high=max(ball.low, decision.high))
 
 
 def _search(system: System, active: Indices) -> Decision:
@@ -81,6 +92,8 @@ def _search(system: System, active: Indices) -> Decision:
         decision = _witness_decision(system, signs, solver.direction, solver)
         if decision is not None or status != FEASIBLE:
             break
+    if decision is None and _theorem_verdict(system, _sign_changes(active, system.num_labels)) == "undecided":
+        decision = _decide_exactly(system, signs, solver)
     return decision or _undecided(system, signs, solver)
 
 
@@ -134,20 +147,47 @@ def _witness_decision(system: System, signs: Array, direction: Array, solver: Ne
     vector = system.to_vector(direction)
     if not is_witness(system, signs, vector):
         return None
-    low = radius_below(system, signs, vector)
-    return Decision("argmaxable", Witness(vector), low, max(low, _upper_bound(system, signs, solver)), "")
+    low, bound = radius_below(system, signs, vector), _upper_bound(system, solver)
+    return Decision("argmaxable", Witness(vector), low, max(low, radius_above(system, signs, bound)), "", bound)
+
+
+def _decide_exactly(system: System, signs: Array, solver: NearestPoint) -> Decision | None:
+    """Decide in exact arithmetic what float64 could not; the rows that the search ended with are the likely ones."""
+    order = np.append(solver.support, np.setdiff1d(np.arange(len(signs)), solver.support))
+    rows = (system.integers.rows[i] for i in order.tolist())
+    alternative = decide_exactly(
+        [row if sign > 0 else [-value for value in row] for sign, row in zip(signs[order], rows, strict=True)]
+    )
+    if alternative is None:
+        return None
+    if alternative.vector is None:
+        combination = combine(system, signs, order[alternative.support])
+        return None if combination is None else Decision("unargmaxable", combination, 0.0, 0.0, "")
+    full = [0] * system.augmented.shape[1]
+    for column, value in zip(system.kept.tolist(), system.integers.unscaled(alternative.vector), strict=True):
+        full[column] = value
+    certificate, low, bound = ExactWitness(tuple(full)), 0.0, _upper_bound(system, solver)
+    # Division of integers rounds correctly, however long they are.
+    scale = full.pop() if system.bias is not None else max(map(abs, full))
+    if max(map(abs, full)) // scale < BOX:
+        vector = np.array([value / scale for value in full]) * (1.0 if system.bias is not None else BOX)
+        if is_witness(system, signs, vector):
+            certificate, low = Witness(vector), radius_below(system, signs, vector)
+    return Decision("argmaxable", certificate, low, max(low, radius_above(system, signs, bound)), "", bound)
 
 
 def _undecided(system: System, signs: Array, solver: NearestPoint) -> Decision:
-    high = _upper_bound(system, signs, solver)
+    bound = _upper_bound(system, solver)
+    high = radius_above(system, signs, bound)
     if system.rank < system.unit.shape[1]:
         reason = f"the layer has {system.unit.shape[1]} columns but numerical rank {system.rank}"
     else:
         reason = "neither a witness nor a vanishing combination survives float64 rounding"
-    return Decision("undecided", None, 0.0, high, f"{reason}; no ball in the box has a radius above {high:.1e}")
+    reason = f"{reason}; no ball in the box has a radius above {high:.1e}"
+    return Decision("undecided", None, 0.0, high, reason, bound)
 
 
-def _upper_bound(system: System, signs: Array, solver: NearestPoint) -> float:
+def _upper_bound(system: System, solver: NearestPoint) -> Multipliers | None:
     """Rescale weights: the solver's rows have unit norm over all kept columns, the bound needs it over ``features``."""
     support = solver.support
     labels = support < system.num_labels
@@ -155,7 +195,7 @@ def _upper_bound(system: System, signs: Array, solver: NearestPoint) -> float:
     rows = support[labels]
     norms = np.linalg.norm(system.homogeneous[rows, : system.features.shape[1]], axis=1)
     weights[labels] *= norms / np.linalg.norm(system.rows[rows], axis=1)
-    return radius_above(system, signs, support, weights)
+    return make_multipliers(system, support, weights)
 
 
 def newton_witness(system: System, signs: Array, guess: Array, values: Array) -> Array | None:
@@ -248,10 +288,10 @@ def _decide_by_theorem(system: System, active: Indices, k: int, undecided: Decis
     signs = system.signs(active)
     if is_witness(system, signs, vector):
         low = radius_below(system, signs, vector)
-        return Decision(verdict, Witness(vector), low, max(low, undecided.high), "")
+        return Decision(verdict, Witness(vector), low, max(low, undecided.high), "", undecided.multipliers)
     theorem = Theorem(k, changes, _log10_radius(system, k, float(polynomial.log10_radius[0])))
     low = theorem_radius(theorem)
-    return Decision(verdict, theorem, low, max(low, undecided.high), "")
+    return Decision(verdict, theorem, low, max(low, undecided.high), "", undecided.multipliers)
 
 
 def _sign_changes(active: Indices, num_labels: int) -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import struct
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,15 +18,15 @@ from torch import Tensor, nn
 from shortlist.audit.system import Array, Indices, Mode, System
 from shortlist.errors import InputError
 from shortlist.extras import require
+from shortlist.labels import LabelsLike, Numbers, read_numbers
+from shortlist.limits import check_unpacked
 from shortlist.targets import to_index_lists
 
-Layer = Tensor | np.ndarray | nn.Module | str | Path
-LabelSets = Tensor | np.ndarray | Sequence[Iterable[int]]
+Layer = Numbers | nn.Module | str | Path
+LabelSets = LabelsLike | Sequence[Iterable[int]]
 
 
-def read_system(
-    layer: Layer, bias: Tensor | np.ndarray | None, *, mode: Mode, key: str | None, dft: int | None
-) -> System:
+def read_system(layer: Layer, bias: Numbers | None, *, mode: Mode, key: str | None, dft: int | None) -> System:
     """Read and check weight and bias.
 
     Raises:
@@ -67,12 +71,11 @@ def _module_weight(module: nn.Module) -> Tensor:
     return weight
 
 
-def _read_numbers(name: str, values: object, dims: int) -> Array:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        # numpy has no bfloat16, and float64 holds every floating type exactly.
-        values = (values.double() if values.is_floating_point() else values).numpy()
-    array = np.asarray(values)
+def _read_numbers(name: str, values: Any, dims: int) -> Array:
+    dense = getattr(values, "toarray", None)  # of scipy, where a weight that is not stored is 0
+    x = read_numbers(values if dense is None else dense(), name=name).detach().cpu()
+    # numpy has no bfloat16, and float64 holds every floating type exactly.
+    array = (x.double() if x.is_floating_point() else x).numpy()
     if array.ndim != dims:
         raise InputError(f"`{name}` must have {dims} dimension{'s' * (dims > 1)}; got shape {array.shape}.")
     if array.dtype.kind not in "fiu":
@@ -121,19 +124,41 @@ def _from_safetensors(path: Path, key: str | None) -> Tensor:
         raise InputError(f"`{path}` cannot be read: {error}.") from error
 
 
+# What numpy and zipfile raise for damaged files.
+_DAMAGED = (ValueError, KeyError, NotImplementedError, RuntimeError, SyntaxError, TypeError)
+_DAMAGED += (zlib.error, tokenize.TokenError, struct.error, OverflowError)
+
+
 def _from_numpy(path: Path, key: str | None) -> np.ndarray:
     try:
+        if not zipfile.is_zipfile(path):
+            if key is not None:
+                raise InputError(f"`{path}` is a single array, without one named {key!r}.")
+            return np.array(np.lib.format.open_memmap(path, mode="r"))
         # Open the file here, because numpy leaks the handle of a file that it cannot read.
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                if key is not None:
-                    raise InputError(f"it is a single array, without one named {key!r}")
-                return loaded
-            arrays = {name: loaded[name] for name in loaded.files}
-    except ValueError as error:
-        raise InputError(f"`{path}` cannot be read: {error}.") from error
-    return arrays[_choose(path, {name: array.ndim for name, array in arrays.items()}, key)]
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as loaded:
+            members = {info.filename.removesuffix(".npy"): info for info in loaded.zip.infolist()}
+            shapes = {name: _shape(loaded.zip, info) for name, info in members.items()}
+            name = _choose(path, {name: len(shape) for name, shape in shapes.items() if shape is not None}, key)
+            check_unpacked(members[name].file_size, members[name].compress_size, f"`{path}` {name!r}")
+            return loaded[name]
+    except InputError:
+        raise
+    except _DAMAGED as error:
+        raise InputError(f"`{path}` cannot be read: {' '.join(str(error).split())}.") from error
+
+
+def _shape(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[int, ...] | None:
+    """Of an array in a ``.npz``, from its header, which numpy would believe; None for a member of another kind."""
+    if not info.filename.endswith(".npy"):
+        return None
+    with archive.open(info) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        if math.prod(shape) * dtype.itemsize != info.file_size - file.tell():
+            raise ValueError(f"{info.filename} does not have the size of its shape {shape}")
+        return shape
 
 
 def _choose(path: Path, dims: dict[str, int], key: str | None) -> str:
@@ -154,15 +179,13 @@ def read_label_sets(label_sets: LabelSets, num_labels: int) -> list[Indices]:
     Raises:
         ValueError: if a label is out of range or repeated; the message names the set.
     """
-    if isinstance(label_sets, np.ndarray):
-        label_sets = torch.from_numpy(label_sets)
-    if isinstance(label_sets, Tensor):
-        lists = to_index_lists(label_sets, num_labels, name="label_sets").cpu().numpy()
-        return [np.sort(row[row >= 0]) for row in lists]
-    return [_one_set(position, labels, num_labels) for position, labels in enumerate(label_sets)]
+    if isinstance(label_sets, Sequence):
+        return [_one_set(position, labels, num_labels) for position, labels in enumerate(label_sets)]
+    lists = to_index_lists(label_sets, num_labels, name="label_sets").cpu().numpy()
+    return [np.sort(row[row >= 0]) for row in lists]
 
 
-def _one_set(position: int, labels: Iterable[int], num_labels: int) -> Indices:
+def _one_set(position: int, labels: object, num_labels: int) -> Indices:
     if not isinstance(labels, Iterable):
         raise TypeError(f"`label_sets` must hold sequences of labels; set {position} is {labels!r}.")
     values = np.asarray(list(labels))

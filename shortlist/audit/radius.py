@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shortlist.audit.certificates import Multipliers
 from shortlist.audit.system import BOX, UNDERFLOW, UNIT_ROUNDOFF, Array, Indices, System, to_box
 from shortlist.extras import require
 
@@ -21,11 +22,12 @@ _SECONDS = 60.0
 
 
 class Ball(NamedTuple):
-    """A center, its certified radius, and a certified upper bound over all centers."""
+    """A center, its certified radius, and a certified upper bound over all centers with its proof."""
 
     center: Array
     low: float
     high: float
+    multipliers: Multipliers | None
 
 
 def radius_below(system: System, signs: Array, vector: Array) -> float:
@@ -44,13 +46,18 @@ def radius_below(system: System, signs: Array, vector: Array) -> float:
     return float(max(0.0, lowest))
 
 
-def radius_above(system: System, signs: Array, support: Indices, weights: Array) -> float:
-    """An upper bound on the radius of any ball in the region, from nonnegative weights on the rows of ``normals``."""
+def make_multipliers(system: System, support: Indices, weights: Array) -> Multipliers | None:
+    """The positive weights on labels, scaled to sum to one; None if there are none."""
     inside = (support < system.num_labels) & (weights > 0)
     support, weights = support[inside], weights[inside]
-    if len(support) == 0:
+    return Multipliers(support, weights / weights.sum()) if len(support) else None
+
+
+def radius_above(system: System, signs: Array, multipliers: Multipliers | None) -> float:
+    """The upper bound on the radius of any ball in the region that these weights on the rows of ``normals`` prove."""
+    if multipliers is None:
         return float("inf")
-    weights = weights / weights.sum()
+    support, weights = multipliers.rows, multipliers.weights
     normals = signs[support, None] * system.normals[support]
     size = normals.shape[1]
     total = np.abs(weights @ normals).sum() + (len(support) + 4) * UNIT_ROUNDOFF * size
@@ -73,7 +80,7 @@ def largest_ball(system: System, signs: Array, witness: Array) -> Ball:
     values = program.distances(start / BOX)
     size = min(len(values), _START * program.dim + 1)
     program.add(np.argpartition(values, size - 1)[:size])
-    best = Ball(witness, radius_below(system, signs, witness), float("inf"))
+    best = Ball(witness, radius_below(system, signs, witness), float("inf"), None)
     while program.solve():
         below = program.distances(program.point) - program.radius
         # Only rounding violates a row that is already in the program; adding it again would change nothing.
@@ -93,7 +100,10 @@ def _better(best: Ball, system: System, signs: Array, program: _Program) -> Ball
         if low > best.low:
             best = best._replace(center=center, low=low)
     for weights in [program.multipliers, *program.vertex_multipliers()]:
-        best = best._replace(high=min(best.high, radius_above(system, signs, program.rows, weights)))
+        multipliers = make_multipliers(system, program.rows, weights)
+        high = radius_above(system, signs, multipliers)
+        if high < best.high:
+            best = best._replace(high=high, multipliers=multipliers)
     return best._replace(high=max(best.high, best.low))
 
 

@@ -18,21 +18,25 @@ from shortlist.audit.certificates import (
     Certificate,
     Combination,
     Decision,
+    ExactWitness,
+    Multipliers,
     Theorem,
     Witness,
     decode_decision,
     encode_decision,
     is_combination,
+    is_exact_witness,
     is_witness,
 )
 from shortlist.audit.decide import theorem_holds, theorem_radius
-from shortlist.audit.radius import radius_below
+from shortlist.audit.radius import radius_above, radius_below
 from shortlist.audit.system import Array, Indices, System
 from shortlist.errors import InputError
 from shortlist.files import read_document, replacing
 
 _FORMAT = "shortlist audit report"
-_VERSION = 1
+# Version 1 had no proofs of the upper bounds on radii.
+_VERSION = 2
 _SURVIVAL_TYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 _BLOCK = 1 << 24
 
@@ -149,7 +153,7 @@ class AuditReport:
 
         This checks the signs of every witness and the radius that it achieves, the positivity of every combination,
         and for the theorem the columns of the layer, the sign changes of the set and the radius of its polynomial.
-        The upper bounds on the radii of argmaxable sets were certified when computed; their proofs are not stored.
+        The upper bound on each radius is checked with the weights that prove it.
         """
         wrong, seen = [], {}
         for index, (labels, decision) in enumerate(zip(self.label_sets, self.decisions, strict=True)):
@@ -161,13 +165,17 @@ class AuditReport:
         return wrong
 
     def _holds(self, labels: Indices, decision: Decision) -> bool:
-        """Whether the certificate proves the verdict and the lower bound of the radius."""
-        verdict, certificate, low, high, _ = decision
+        """Whether the certificate proves the verdict and the lower bound of the radius, and its weights the upper."""
+        verdict, certificate, low, high, _, multipliers = decision
         signs = self.system.signs(labels)
         if isinstance(certificate, Witness):
             if verdict != "argmaxable" or not is_witness(self.system, signs, certificate.vector):
                 return False
             achieved = radius_below(self.system, signs, certificate.vector)
+        elif isinstance(certificate, ExactWitness):
+            if verdict != "argmaxable" or not is_exact_witness(self.system, signs, certificate.vector):
+                return False
+            achieved = 0.0
         elif isinstance(certificate, Theorem):
             if not theorem_holds(self.system, labels, verdict, certificate):
                 return False
@@ -180,9 +188,27 @@ class AuditReport:
             if verdict != "undecided":
                 return False
             achieved = 0.0
-        if verdict == "unargmaxable" and high != 0:
+        if not (low <= achieved * (1 + 1e-12) and low <= high):
             return False
-        return low <= achieved * (1 + 1e-12) and low <= high
+        if verdict == "unargmaxable":
+            return high == 0
+        return self._are_multipliers(multipliers) and radius_above(self.system, signs, multipliers) <= high * (
+            1 + 1e-12
+        )
+
+    def _are_multipliers(self, multipliers: Multipliers | None) -> bool:
+        """Whether these are positive weights on labels that sum to one."""
+        if multipliers is None:
+            return True
+        rows, weights = multipliers.rows, multipliers.weights
+        return bool(
+            rows.shape == weights.shape == (len(rows),)
+            and len(rows)
+            and rows.min() >= 0
+            and rows.max() < self.system.num_labels
+            and (weights >= 0).all()
+            and abs(weights.sum() - 1) <= len(rows) * 2.0**-52
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the report and the layer as one JSON file."""
@@ -266,8 +292,8 @@ def _decode_array(value: dict[str, Any] | None) -> Array | None:
 def measure_survival(system: System, sets: list[Indices], decisions: list[Decision]) -> dict[str, float]:
     """Share of the argmaxable sets whose witness keeps its signs when layer and vector are rounded to each dtype.
 
-    A set certified by the theorem counts as lost: no known vector keeps its signs, even in float64. The shares describe
-    these particular vectors; other vectors in the same regions may do better.
+    A set certified by the theorem or by integers counts as lost: no known float64 vector keeps its signs. The shares
+    describe these particular vectors; other vectors in the same regions may do better.
     """
     witnesses = [
         (labels, decision.certificate.vector)

@@ -7,11 +7,11 @@ import importlib
 import importlib.util
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from shortlist.audit.certificates import Decision, decode_decision, encode_decision
 from shortlist.audit.decide import decide
@@ -21,7 +21,9 @@ from shortlist.audit.system import Mode, System
 from shortlist.cluster import check_cluster, run_tasks
 from shortlist.errors import InputError
 from shortlist.extras import require
+from shortlist.files import locked
 from shortlist.fingerprint import digest, first_difference
+from shortlist.labels import Numbers
 from shortlist.progress import progress_bar
 
 # Below this much work (label sets times layer entries), starting processes costs more time than it saves.
@@ -31,8 +33,9 @@ _LARGEST_CHUNK = 64
 _CLUSTER_WORKERS = 64
 
 _RESUME_FORMAT = "shortlist audit progress"
-# Version 1 could hold false proofs about layers with entries of very different magnitude.
-_RESUME_VERSION = 2
+# Version 1 could hold false proofs about layers with entries of very different magnitude; version 2 had no proofs of
+# the upper bounds on radii.
+_RESUME_VERSION = 3
 
 Key = tuple[int, ...]
 
@@ -40,7 +43,7 @@ Key = tuple[int, ...]
 def audit(
     weight: Layer,
     label_sets: LabelSets,
-    bias: Tensor | np.ndarray | None = None,
+    bias: Numbers | None = None,
     *,
     mode: Mode = "sign",
     radius: bool = True,
@@ -58,15 +61,17 @@ def audit(
     negative elsewhere (``mode="sign"``), or larger on the set than elsewhere (``mode="top-k"``, the same problem with a
     free threshold). Every verdict carries a certificate that was verified without a solver: a vector whose signs hold
     despite rounding, or a positive combination of signed rows that vanishes, for this layer and for every layer within
-    rounding of it. If float64 can represent neither, the verdict is ``"undecided"``, with the reason.
+    rounding of it. Where float64 can represent neither, exact arithmetic decides about the layer as stored, for up to
+    39 features. What remains is ``"undecided"``, with the reason.
 
     Features are the vectors that the weight multiplies; for a head with a projection, its outputs.
 
     Args:
-        weight: ``(n, d)`` matrix, an ``nn.Linear``, a head of ``shortlist.nn`` with one weight, or a file that ends in
-            ``.safetensors``, ``.npz`` or ``.npy``. The bias of a module is used too.
-        label_sets: labels in a form of ``shortlist.targets``, or a sequence of sequences of label indices. Empty and
-            repeated sets are allowed.
+        weight: ``(n, d)`` matrix (a tensor, or of numpy, scipy, pandas, polars or Python), an ``nn.Linear``, a head of
+            ``shortlist.nn`` with one weight, or a file that ends in ``.safetensors``, ``.npz`` or ``.npy``. The bias of
+            a module is used too.
+        label_sets: labels in a form of ``shortlist.targets``, as a tensor or of numpy, scipy, pandas or polars, or a
+            sequence of sequences of label indices. Empty and repeated sets are allowed.
         bias: ``(n,)``, added to the logits.
         mode: ``"sign"`` or ``"top-k"``.
         radius: also compute the exact Chebyshev radius by linear programming; otherwise report only the bounds that
@@ -110,21 +115,26 @@ def audit(
     sets = read_label_sets(label_sets, system.num_labels)
     if names is not None and len(names) != system.num_labels:
         raise ValueError(f"`names` must have one entry per label, {system.num_labels}; got {len(names)}.")
-    store = None if resume is None else ResumeFile(resume, _fingerprint(system, radius))
-    finished = {} if store is None else store.finished
     keys: list[Key] = [tuple(labels.tolist()) for labels in sets]
     distinct = dict.fromkeys(keys)
-    waiting = [key for key in distinct if key not in finished]
-    done_before = len(distinct) - len(waiting)
-    with progress_bar("auditing", len(distinct), completed=done_before, unit="label sets", shown=progress) as bar:
-        for done in _decide_all(system, waiting, radius, jobs, cluster):
-            finished.update(done)
-            if store is not None:
-                store.append(done)
-            bar.advance(len(done))
+    with nullcontext() if resume is None else locked(_lock_file(resume), resume):
+        store = None if resume is None else ResumeFile(resume, _fingerprint(system, radius))
+        finished = {} if store is None else store.finished
+        waiting = [key for key in distinct if key not in finished]
+        done_before = len(distinct) - len(waiting)
+        with progress_bar("auditing", len(distinct), completed=done_before, unit="label sets", shown=progress) as bar:
+            for done in _decide_all(system, waiting, radius, jobs, cluster):
+                finished.update(done)
+                if store is not None:
+                    store.append(done)
+                bar.advance(len(done))
     decisions = [finished[key] for key in keys]
     survives = measure_survival(system, sets, decisions)
     return AuditReport(system, sets, decisions, None if names is None else list(names), survives)
+
+
+def _lock_file(resume: str | Path) -> Path:
+    return Path(resume).with_name(f".{Path(resume).name}.lock")
 
 
 def _decide_all(

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from shortlist.audit.exact import Array, IntegerRows, to_integer_rows
 from shortlist.functional import dft_matrix
 
 Mode = Literal["sign", "top-k"]
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Exponents = NDArray[np.int32]
 
@@ -171,6 +171,11 @@ class System:
     def homogeneous_norms(self) -> Array:
         """Norm of each row of ``homogeneous``."""
         return np.linalg.norm(self.homogeneous, axis=1)
+
+    @cached_property
+    def integers(self) -> IntegerRows:
+        """The kept columns of ``augmented`` as integers, for exact arithmetic."""
+        return to_integer_rows(self.augmented[:, self.kept])
 
     @cached_property
     def zero_rows(self) -> Indices:

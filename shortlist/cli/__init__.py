@@ -6,7 +6,9 @@ Commands import torch and the rest of the library only when they run.
 from __future__ import annotations
 
 import io
+import json
 import os
+import shlex
 import sys
 import traceback
 import warnings
@@ -20,26 +22,47 @@ from shortlist.cli import (
     compare,
     data,
     evaluate,
+    export,
     fit,
     losses,
     memory,
     predict,
     report,
     reproduce,
+    rules,
 )
-from shortlist.cli.options import Parser, add_debug_option
-from shortlist.cli.run_options import expand_dotted
-from shortlist.errors import InputError
+from shortlist.cli.options import Parser, add_debug_option, normalize_arguments
+from shortlist.errors import ChoiceError, InputError
 from shortlist.extras import MissingExtraError, require
 
 __all__ = ["main"]
 
-_COMMANDS = (audit, bench, calibrate, compare, data, evaluate, fit, losses, memory, predict, report, reproduce)
+_COMMANDS = (
+    audit,
+    bench,
+    calibrate,
+    compare,
+    data,
+    evaluate,
+    export,
+    fit,
+    losses,
+    memory,
+    predict,
+    report,
+    reproduce,
+    rules,
+)
 
 
 def make_parser() -> Parser:
     """Return the parser of all commands, without importing torch."""
-    parser = Parser(prog="shortlist", description="Models that predict sets of labels.")
+    parser = Parser(
+        prog="shortlist",
+        description="Models that predict sets of labels.",
+        epilog="exit code: 0; 2 on errors, which are one sentence; 130 if interrupted; 1 if `audit` finds sets that "
+        "cannot be output.",
+    )
     parser.add_argument("--version", action="version", version=f"shortlist {__version__}")
     add_debug_option(parser)
     parser.add_argument(
@@ -57,7 +80,8 @@ def make_parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    Mistakes that the user can fix are reported in one sentence, with exit code 2; a bug keeps its traceback.
+    Mistakes that the user can fix are reported in one sentence, with exit code 2; an interruption in one line that
+    names the command that goes on, if there is one, with exit code 130. A bug keeps its traceback, with exit code 1.
     """
     if arguments is None:
         arguments = sys.argv[1:]
@@ -75,19 +99,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as error:
-        _report(f"interrupted{f': {error}' if str(error) else ''}.", debug, before="\n")
+        # Without a period after a command, which would be copied with it.
+        _report(f"interrupted; {error}" if str(error) else "interrupted.", debug, before="\n")
         return 130
     except (InputError, MissingExtraError, OSError, MemoryError, RuntimeError) as error:
         sentence = _sentence(error)
         if sentence is None:
             raise
         _report(sentence, debug)
+        if isinstance(error, ChoiceError):
+            _offer(error, arguments)
         return 2
 
 
 def _run(arguments: Sequence[str]) -> int:
     parser = make_parser()
-    options = parser.parse_args(expand_dotted(arguments))
+    options = parser.parse_args(normalize_arguments(arguments))
     if options.print_completion is not None:
         sys.stdout.write(require("shtab", extra="completion").complete(parser, options.print_completion) + "\n")
         return 0
@@ -103,7 +130,9 @@ def _sentence(error: Exception) -> str | None:
         if error.strerror is None:
             return str(error) or None
         return f"{error.strerror}." if error.filename is None else f"`{error.filename}`: {error.strerror}."
-    if isinstance(error, InputError | MissingExtraError):
+    if isinstance(error, MissingExtraError):
+        return error.for_commands()
+    if isinstance(error, InputError):
         return str(error)
     # torch raises a RuntimeError when memory runs out.
     if isinstance(error, MemoryError) or "allocate" in str(error):
@@ -115,6 +144,14 @@ def _report(sentence: str, debug: bool, *, before: str = "") -> None:
     if debug:
         sys.stderr.write(traceback.format_exc())
     sys.stderr.write(f"{before}shortlist: {sentence}\n")
+
+
+def _offer(error: ChoiceError, arguments: Sequence[str]) -> None:
+    """Write the command that works with each choice of reader options."""
+    for choice in error.choices:
+        values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in choice.items()}
+        given = [word for name, value in values.items() for word in ("--reader", f"{name}={value}")]
+        sys.stderr.write(f"  {shlex.join(['shortlist', *arguments, *given])}\n")
 
 
 def _show_deprecations() -> None:

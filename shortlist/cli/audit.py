@@ -8,20 +8,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.console import console, table
-from shortlist.cli.options import add_cluster_option, add_parser, whole_number
+from shortlist.cli.console import console, print_json, resumable, table
+from shortlist.cli.options import add_cluster_option, add_data_options, add_json_option, add_parser, whole_number
 from shortlist.errors import InputError
+from shortlist.files import writing
 from shortlist.formatting import format_percent
 
 _EXAMPLES = """\
 examples:
   shortlist audit model.safetensors test_labels.txt --key head.weight --bias head.bias
-  shortlist audit weights.npz labels.npz --mode top-k --jobs 2 --json audit.json
-  shortlist audit weights.npz labels.npz --cluster dask://scheduler:8786 --json audit.json
+  shortlist audit weights.npz labels.npz --mode top-k --jobs 2 --output audit.json
+  shortlist audit weights.npz labels.npz --cluster dask://scheduler:8786 --output audit.json
+  shortlist audit mesh-model --data test.csv --output audit.json
   shortlist audit --verify audit.json
 
+WEIGHTS may be a model saved by `shortlist fit`; then --data names the data whose label sets are audited, and --mode is
+top-k by default, because set rules compare the scores of a row.
+
 exit code: 0 if every set can be output, 1 if some sets cannot or are undecided (with --verify: if a certificate fails),
-2 on errors. An interrupted audit with --json resumes where it stopped.
+2 on errors, 130 if interrupted. An interrupted audit with --output resumes where it stopped.
 """
 _MOST_SIZES = 15
 _MOST_CULPRITS = 4
@@ -37,14 +42,14 @@ def add_command(commands: Any) -> None:
         about="Decide for each label set, with a checked certificate, whether the layer can ever output it.",
         epilog=_EXAMPLES,
     )
-    parser.add_argument("weights", nargs="?", help="matrix, one row per label: .safetensors, .npz or .npy")
+    parser.add_argument("weights", nargs="?", help="matrix, one row per label: .safetensors, .npz or .npy; or a model")
     parser.add_argument("labels", nargs="?", help="label sets: arrays, .json, or text with one set per line")
     parser.add_argument("--key", help="array in WEIGHTS; optional if it contains only one matrix")
     parser.add_argument("--bias", metavar="KEY", help="array in WEIGHTS to add to the logits")
     parser.add_argument("--labels-key", metavar="KEY", help="array in LABELS")
     parser.add_argument("--names", metavar="FILE", help="label names, one per line, in the order of the rows")
     parser.add_argument(
-        "--mode", choices=("sign", "top-k"), default="sign", help="compare logits with 0, or take the k largest"
+        "--mode", choices=("sign", "top-k"), help="compare logits with 0 (default), or take the k largest"
     )
     parser.add_argument(
         "--dft", metavar="K", type=int, help="declare that the first 2K + 1 columns are the Fourier matrix"
@@ -58,7 +63,9 @@ def add_command(commands: Any) -> None:
     )
     add_cluster_option(parser, "no files")
     parser.add_argument("--worst", metavar="N", type=int, default=5, help="how many sets to list (default 5)")
-    parser.add_argument("--json", metavar="FILE", help="write the report, including certificates")
+    parser.add_argument("--output", "-o", metavar="FILE", help="write the report, including certificates")
+    add_json_option(parser, "the counts")
+    add_data_options(parser, part="all rows")
     parser.add_argument("--verify", metavar="FILE", help="verify the certificates of a saved report instead")
 
 
@@ -73,11 +80,47 @@ def _jobs(value: str) -> int:
 def run(options: argparse.Namespace) -> int:
     """Audit a layer or verify a report."""
     if options.verify is not None:
-        if options.weights is not None or options.json is not None:
+        if options.weights is not None or options.output is not None:
             raise InputError("--verify takes only a saved report, which contains the layer and the sets.")
         return _verify(options)
+    output = None if options.output is None else Path(options.output)
+    finished = None if output is None else output.with_name(output.name + ".progress")
+    how = {"radius": not options.no_radius, "jobs": options.jobs, "cluster": options.cluster}
+    how |= {"resume": finished, "progress": True}
+    model = options.weights is not None and Path(options.weights).is_dir()
+    with resumable(options, kept=output is not None), writing(output):
+        report = _of_model(options, how) if model else _of_files(options, how)
+        if output is not None and finished is not None:
+            report.save(output)
+            finished.unlink()
+    if options.json:
+        print_json({**report.counts(), "output": options.output})
+    else:
+        _print(report, options.worst, output)
+    return 0 if report.counts()["argmaxable"] == len(report) else 1
+
+
+def _of_model(options: argparse.Namespace, how: dict[str, Any]) -> Any:
+    from shortlist.predict import audit_model
+    from shortlist.typed_values import read_entries
+
+    if options.data is None:
+        raise InputError(f"`{options.weights}` is a model: --data must name the data with the label sets.")
+    for name in ("labels", "key", "bias", "labels_key", "names", "dft"):
+        if getattr(options, name) is not None:
+            flag = "LABELS" if name == "labels" else f"--{name.replace('_', '-')}"
+            raise InputError(f"{flag} is for files of weights, but `{options.weights}` is a model.")
+    reader = read_entries(options.reader, "--reader", parse=False)
+    reading = {"part": options.part, "format": options.format, "reader": reader}
+    return audit_model(options.weights, options.data, mode=options.mode or "top-k", **reading, **how)
+
+
+def _of_files(options: argparse.Namespace, how: dict[str, Any]) -> Any:
     if options.weights is None or options.labels is None:
         raise InputError("audit needs WEIGHTS and LABELS, or --verify FILE; see `shortlist audit --help`.")
+    for name in ("data", "format", "part", "reader"):
+        if getattr(options, name):
+            raise InputError(f"--{name} is for models, but `{options.weights}` is not a folder with a model.")
 
     from shortlist.audit import audit
     from shortlist.audit.layer import read_array
@@ -89,26 +132,8 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"`{options.weights}` must hold a matrix; got shape {tuple(weight.shape)}.")
     bias = None if options.bias is None else read_array(options.weights, options.bias)
     _mention_bias(options)
-    output = None if options.json is None else Path(options.json)
-    finished = None if output is None else output.with_name(output.name + ".progress")
-    report = audit(
-        weight,
-        read_label_sets(options.labels, len(weight), key=options.labels_key, names=names),
-        bias,
-        mode=options.mode,
-        radius=not options.no_radius,
-        jobs=options.jobs,
-        cluster=options.cluster,
-        dft=options.dft,
-        names=names,
-        resume=finished,
-        progress=True,
-    )
-    if output is not None and finished is not None:
-        report.save(output)
-        finished.unlink()
-    _print(report, options.worst, output)
-    return 0 if report.counts()["argmaxable"] == len(report) else 1
+    sets = read_label_sets(options.labels, len(weight), key=options.labels_key, names=names)
+    return audit(weight, sets, bias, mode=options.mode or "sign", dft=options.dft, names=names, **how)
 
 
 def _mention_bias(options: argparse.Namespace) -> None:

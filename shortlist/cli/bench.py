@@ -21,7 +21,7 @@ examples:
 Times are medians of steps that take turns in one process, on random logits in which the true labels stand out. Ratios
 are relative to softmax for projections, to cross-entropy for single-class losses, to binary cross-entropy for losses of
 sets, and to one topk pass for set rules. Rules are fitted beforehand; only their predictions are timed.
-exit code: 0, or 2 on errors.
+exit code: 0, 2 on errors, or 130 if interrupted.
 """
 _WHAT = ("projections", "losses", "rules")
 

@@ -13,6 +13,7 @@ from shortlist.cli.options import (
     add_json_option,
     add_label_options,
     add_parser,
+    add_restrictions,
     add_score_options,
     is_model,
     open_model_scores,
@@ -31,12 +32,13 @@ examples:
   shortlist calibrate val.csv labels.txt --probabilities --id image --rule class-conditional --alpha 0.05
   shortlist calibrate val.npz val.npz --key logits --labels-key y --logits --rule recall-control --alpha 0.2
   shortlist calibrate val.npy sets.json --logits --rule per-label --objective f1 --output rule.json
-  shortlist calibrate plants-model --data plants.csv --rule average-error --alpha 0.1 --output rule.json
+  shortlist calibrate plants-model --data plants.csv --rule average-error --alpha 0.1
 
 SCORES may be a model saved by `shortlist fit`; then --data names inputs and labels. On the data that it was trained on,
-the validation rows are used.
+the validation rows are used. The rule is put into the model's folder: `shortlist predict` answers with it from now on,
+and with former ones by --rule NAME. With --output it is written there instead.
 
-rules:
+rules (`shortlist rules` says what each guarantees):
   top-k              exactly --k labels
   average-k          --k labels on average, more for hard rows
   average-error      the true label is missing at most at rate --alpha, with the smallest sets
@@ -47,7 +49,7 @@ rules:
 
 top-k and average-k do not need LABELS; with them, the error is reported, too. Use scores of rows that the model was not
 trained on. per-label keeps all scores in memory; the other rules read them in blocks.
-exit code: 0, or 2 on errors.
+exit code: 0, 2 on errors, or 130 if interrupted.
 """
 _RULES = (
     "top-k",
@@ -59,7 +61,7 @@ _RULES = (
     "per-label",
 )
 _OPTIONS = ("k", "alpha", "objective", "prior", "clusters", "min_count", "penalty", "free", "randomized")
-_FLAGS = {"randomized": "--deterministic", "min_count": "--min-count"}
+FLAGS = {"randomized": "--deterministic", "min_count": "--min-count"}
 
 
 def add_command(commands: Any) -> None:
@@ -75,7 +77,10 @@ def add_command(commands: Any) -> None:
     add_score_options(parser, kind_required=False)
     add_label_options(parser)
     add_data_options(parser, part="val, or all rows if the data have no parts")
-    parser.add_argument("--rule", choices=_RULES, required=True, metavar="RULE", help=", ".join(_RULES))
+    add_restrictions(parser, labels=True)
+    parser.add_argument(
+        "--rule", type=_rule_name, choices=_RULES, required=True, metavar="RULE", help=", ".join(_RULES)
+    )
     parser.add_argument("--k", metavar="K", type=float, help="number of labels, in every set or on average")
     parser.add_argument("--alpha", metavar="FRACTION", type=float, help="error rate, between 0 and 1")
     parser.add_argument("--objective", choices=("f1", "average-size"), help="for per-label (default f1)")
@@ -109,6 +114,10 @@ def add_command(commands: Any) -> None:
     add_json_option(parser)
 
 
+def _rule_name(name: str) -> str:
+    return name.replace("_", "-")
+
+
 def run(options: argparse.Namespace) -> int:
     """Fit a rule, report what it achieves, and save it."""
     from shortlist.predict import RULES, calibrate, evaluate_sets, make_rule
@@ -118,13 +127,19 @@ def run(options: argparse.Namespace) -> int:
     given = _given(options, kind)
     if options.output is not None:
         check_output(options.output, options.scores, options.labels, options.names, options.data)
-    scores, target, link = (_of_model if is_model(options) else _of_file)(options, kind)
+    model = is_model(options)
+    scores, target, link = (_of_model if model else _of_file)(options, kind)
     rule = make_rule(options.rule, scores, link=link, min_size=options.min_size, **given)
     calibrate(scores, rule, target, progress=True)
     metrics = evaluate_sets(scores, rule, target, progress=True)
     if options.output is not None:
         with writing(options.output):
             rule.save(options.output)
+    elif model:
+        from shortlist.predict import save_rule
+
+        with writing(options.scores):
+            options.output = str(save_rule(options.scores, rule))
     guarantee, notes = kind.guarantee.format(**given), calibration_warnings(rule)
     if options.json:
         print_json(_content(options, rule, guarantee, notes, metrics))
@@ -153,14 +168,14 @@ def _of_model(options: argparse.Namespace, kind: Any) -> tuple[Any, Any, str | N
     refuse_file_options(options)
     from shortlist.predict.true_labels import as_task
 
-    found = open_model_scores(options, labelled=True, usual_part="val")
+    found = open_model_scores(options, labelled=True, usual_part="val", unseen="drop")
     target = as_task(found.target, found.scores.num_labels, kind.one_class, options.data)
     return found.scores, target, options.link or found.link
 
 
 def _given(options: argparse.Namespace, kind: Any) -> dict[str, Any]:
     """Return the options of the rule that were given."""
-    flag = lambda name: _FLAGS.get(name, f"--{name}")
+    flag = lambda name: FLAGS.get(name, f"--{name}")
     given = {name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None}
     for name in kind.required:
         if name not in given:

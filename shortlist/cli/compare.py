@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from shortlist.cli.console import console, note, print_json, table, text
+from shortlist.cli.console import console, note, print_json, resumable, table, text
 from shortlist.cli.options import add_parser
 from shortlist.cli.run_options import DataOptions, RunOptions, TuningOptions, add_run_options, read_run_options
 from shortlist.comparison_document import Question
@@ -26,17 +26,19 @@ examples:
   shortlist compare sets.npz --candidates '{wide: {loss: bce}, narrow: {loss: bce, head: bottleneck}}' --audit true
   shortlist compare features.npz --losses cross_entropy lml_nll --recipe paper --tune 24 --output paper-comparison
   shortlist compare digits --losses lml_nll bce --cluster dask://scheduler:8786 --output digits-comparison
-  shortlist compare plants.csv --reader '{label: species}' --losses cross_entropy noised_topk --target average3_error
+  shortlist compare plants.csv --reader label=species --losses cross_entropy noised_topk --target average3_error
 
 Every loss is trained with every seed on the same budget. Its learning rate and weight decay are found first, with as
-many trials on the validation rows as for every other loss, unless --learning_rate is given or --tune is 0; the report
+many trials on the validation rows as for every other loss, unless --learning-rate is given or --tune is 0; the report
 shows the score of each loss by its rate. Results are means with the half-width of Student's 95% interval. A star marks
 the best candidate and those that are not significantly worse: the interval of the difference, paired by seed, contains
 0. Candidates may differ in any option except k and the seed. With --output, all runs and their models are saved. Run an
 interrupted comparison again to resume it, even on another cluster. `shortlist report` turns a comparison into an HTML
 page.
-exit code: 0, or 2 on errors.
+exit code: 0, 2 on errors, or 130 if interrupted.
 """
+# A folder that holds none of these is not the folder of a comparison.
+_FILES = ("comparison.json", "tuning", "*-[0-9]*")
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,9 @@ def run(options: argparse.Namespace) -> int:
     for question in asked.questions:
         if question not in get_args(Question):
             raise InputError(f"--questions must be among {', '.join(get_args(Question))}; got {question!r}.")
-    check_folder(asked.output)
-    document = _compare(given, asked, shlex.join(["shortlist", *options.command_line]))
+    check_folder(asked.output, own=_FILES)
+    with resumable(options, kept=asked.output is not None):
+        document = _compare(given, asked, shlex.join(["shortlist", *options.command_line]))
     path = None
     if asked.output is not None:
         from shortlist.comparison_document import write_comparison
@@ -110,6 +113,7 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
     trials = given.of(TuningOptions).trials(base, alone=base.nodes == 1)
 
     from shortlist.train import compare, comparison_document
+    from shortlist.train.cautions import data_cautions
     from shortlist.train.data_source import check_test_rows, describe_source, open_training_data
     from shortlist.train.evaluation import metric_names
 
@@ -120,6 +124,8 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
     target = asked.target or metrics[0]
     if target not in metrics:
         raise InputError(f"--target must be one of {', '.join(metrics)}; got {target!r}.")
+    for caution in data_cautions(dataset):
+        note(f"Note: {caution}")
     source = describe_source(dataset, data.data, **reading)
     with writing(asked.output), progress_bar("comparing", unit="runs", delay=0) as bar:
         check_test_rows(dataset, candidates.values(), name=data.data)
@@ -223,6 +229,7 @@ def _print(document: Any, path: Path | None) -> None:
         shown_name,
         summary_sentence,
     )
+    from shortlist.train.cautions import result_cautions
 
     screen = console(wrap=False)
     columns = [(name, MetricFormat(document, name)) for name in main_metrics(document)]
@@ -250,5 +257,7 @@ def _print(document: Any, path: Path | None) -> None:
     for name, candidate in document.candidates.items():
         if candidate.audit is not None:
             screen.print(f"{shown_name(name)}: {audit_sentence(candidate.audit)}", markup=False)
+    for caution in result_cautions(document):
+        screen.print(f"Note: {caution}", markup=False)
     if path is not None:
         screen.print(f"Kept in {path.parent}; `shortlist report {path.parent}` makes a page of it.", markup=False)

@@ -1,10 +1,13 @@
-"""What commands print: JSON, text, tables and bars, through rich."""
+"""What commands print: JSON, text, tables and bars, through rich, and how to go on after an interruption."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from shortlist.extras import require
@@ -15,9 +18,33 @@ def print_json(content: Any) -> None:
     sys.stdout.write(json.dumps(content, indent=1) + "\n")
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each row, with columns of equal width.
+
+    Example:
+        >>> aligned([("name", "use"), ("a", "none")])
+        ['name  use', 'a     none']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
 def note(sentence: str) -> None:
     """Print a remark on standard error, so that it is not taken for the result."""
     sys.stderr.write(sentence + "\n")
+
+
+@contextmanager
+def resumable(options: argparse.Namespace, *, kept: bool | None = True) -> Iterator[None]:
+    """Add the command that goes on to an interruption, if anything is kept; None if the interruption says so itself."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if not (str(error) if kept is None else kept):
+            raise
+        about = f"{error}; " if str(error) else ""
+        command = shlex.join(["shortlist", *options.command_line])
+        raise KeyboardInterrupt(f"{about}to go on: {command}") from error
 
 
 def console(*, wrap: bool = True) -> Any:

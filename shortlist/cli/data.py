@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.console import print_json
-from shortlist.cli.options import add_json_option, add_parser, add_seed_option, whole_number
+from shortlist.cli.console import note, print_json
+from shortlist.cli.options import (
+    Renamed,
+    add_json_option,
+    add_parser,
+    add_reader_options,
+    add_seed_option,
+    whole_number,
+)
 from shortlist.errors import InputError
-from shortlist.extras import MissingExtraError, require
+from shortlist.extras import require
 from shortlist.files import writing
 from shortlist.progress import progress_bar
 
 _INSPECT_EXAMPLES = """\
 examples:
   shortlist data inspect plantnet_300K/
-  shortlist data inspect labels.csv --option label=species --figure labels.pdf
+  shortlist data inspect labels.csv --reader label=species --figure labels.pdf
   shortlist data inspect annotations/instances_val2017.json --format coco --no-duplicates
   shortlist data inspect features.npz --json > summary.json
 
-VALUE of --option is parsed as JSON (5, true, [64, 64]) if the reader expects such a value, and as text otherwise.
-exit code: 0, or 2 on errors.
+VALUE of --reader is parsed as JSON (5, true, [64, 64]) if the reader expects such a value, and as text otherwise.
+The last line is the command that compares losses on these data.
+exit code: 0, 2 on errors, or 130 if interrupted.
 """
 _EXAMPLES = """\
 examples:
-  shortlist data inspect PATH      summarize a dataset: statistics, a figure, examples
+  shortlist data inspect PATH      summarize a dataset: statistics, examples, what to do next
   shortlist data formats           list the formats that can be read
 """
 _PICTURES = (".png", ".svg", ".pdf")
@@ -44,25 +53,16 @@ def add_command(commands: Any) -> None:
         parts,
         "inspect",
         run_inspect,
-        help="summarize a dataset: statistics, a figure, examples",
-        about="Print and draw a summary of a dataset: rows, labels, long tail, groups, gaps, duplicates, examples.",
+        help="summarize a dataset: statistics, examples, what to do next",
+        about="Print a summary of a dataset: rows, labels, long tail, groups, gaps, duplicates, examples.",
         epilog=_INSPECT_EXAMPLES,
     )
     inspect.add_argument("path", metavar="PATH", help="file or folder")
-    inspect.add_argument(
-        "--format", metavar="NAME", help="see `shortlist data formats`; by default recognized by content"
-    )
-    inspect.add_argument(
-        "--option", metavar="NAME=VALUE", action="append", default=[], help="option of the reader; may be repeated"
-    )
+    add_reader_options(inspect, "PATH")
+    inspect.add_argument("--option", metavar="NAME=VALUE", action=Renamed, now="--reader", help=argparse.SUPPRESS)
     add_json_option(inspect, "the numbers")
-    picture = inspect.add_mutually_exclusive_group()
-    picture.add_argument(
-        "--figure",
-        metavar="FILE",
-        help="where to draw: .png, .svg or .pdf (default: <name>-inspect.png; none with --json)",
-    )
-    picture.add_argument("--no-figure", action="store_true", help="draw nothing")
+    inspect.add_argument("--figure", metavar="FILE", help="draw the numbers and some rows: .png, .svg or .pdf")
+    inspect.add_argument("--no-figure", action="store_true", help=argparse.SUPPRESS)
     inspect.add_argument(
         "--examples", metavar="N", type=whole_number(at_least=0, below=61), default=12, help="rows to show (default 12)"
     )
@@ -99,63 +99,52 @@ def run_formats(options: argparse.Namespace) -> int:
 
 def run_inspect(options: argparse.Namespace) -> int:
     """Summarize, print and draw a dataset."""
-    figure = _wanted_figure(options)
+    if options.figure is not None:
+        if Path(options.figure).suffix.lower() not in _PICTURES:
+            raise InputError(f"--figure must end in {', '.join(_PICTURES)}; got {options.figure!r}.")
+        require("matplotlib.figure", extra="report")
 
     from shortlist.cli.data_tables import print_summary
+    from shortlist.data.reader_options import open_data
     from shortlist.data.summary import summarise
     from shortlist.report.dataset_examples import example_rows
+    from shortlist.typed_values import read_entries
 
-    dataset = _open(options)
+    reader = read_entries(options.reader, "--reader", parse=False)
+    dataset = open_data(options.path, format=options.format, reader=reader, tell=note)
     with progress_bar("looking for equal rows", unit="rows") as bar:
         summary = summarise(dataset, duplicates=not options.no_duplicates, progress=bar.update)
     if options.json:
         print_json(summary.to_json())
     else:
-        rows = example_rows(len(dataset), options.examples, seed=options.seed)
-        print_summary(summary, dataset, rows)
-    if figure is not None:
-        path = _draw(summary, dataset, figure, options)
-        if path is not None and not options.json:
-            sys.stdout.write(f"Picture: {path}\n")
+        print_summary(summary, dataset, example_rows(len(dataset), options.examples, seed=options.seed))
+    if options.figure is not None:
+        _draw(summary, dataset, options)
+    if not options.json and summary.rows:
+        sys.stdout.write(f"\nNext: {_compare_command(summary, options)}\n")
     return 0
 
 
-def _wanted_figure(options: argparse.Namespace) -> str | None:
-    """Return the figure's path (empty for the default, None for no figure), checked before the work."""
-    if options.figure is None:
-        return None if options.no_figure or options.json else ""
-    if Path(options.figure).suffix.lower() not in _PICTURES:
-        raise InputError(f"--figure must end in {', '.join(_PICTURES)}; got {options.figure!r}.")
-    require("matplotlib.figure", extra="report")
-    return options.figure
-
-
-def _open(options: argparse.Namespace) -> Any:
-    from shortlist.data.opening import FORMATS, open_dataset, recognize_format
-    from shortlist.data.reader_options import reader_options
-
-    name, path = recognize_format(options.path) if options.format is None else (options.format, options.path)
-    if name not in FORMATS:
-        raise InputError(f"--format must be one of {', '.join(FORMATS)}; got {name!r}.")
-    return open_dataset(path, format=name, **reader_options(options.option, FORMATS[name].read))
-
-
-def _draw(summary: Any, dataset: Any, figure: str, options: argparse.Namespace) -> Path | None:
+def _draw(summary: Any, dataset: Any, options: argparse.Namespace) -> None:
     from shortlist.report.chart_matplotlib import save_figure
     from shortlist.report.dataset import draw_dataset
 
-    path = figure or _default_figure(summary, options.path)
-    try:
-        with writing(path):
-            return save_figure(draw_dataset(summary, dataset, examples=options.examples, seed=options.seed), path)
-    except (InputError, MissingExtraError) as error:
-        if figure:
-            raise
-        # The default figure was not requested, so failing to draw it is not an error.
-        sys.stderr.write(f"shortlist: no figure: {error}\n")
-        return None
+    with writing(options.figure):
+        figure = draw_dataset(summary, dataset, examples=options.examples, seed=options.seed)
+        path = save_figure(figure, options.figure)
+    if not options.json:
+        sys.stdout.write(f"Picture: {path}\n")
 
 
-def _default_figure(summary: Any, path: str) -> str:
-    name = re.sub(r"[^\w.-]+", "-", summary.name or Path(path).resolve().stem).strip("-.")
-    return f"{name or 'dataset'}-inspect.png"
+def _compare_command(summary: Any, options: argparse.Namespace) -> str:
+    """Return the command that compares losses on the data."""
+    one_class = summary.labels_per_row.minimum == summary.labels_per_row.maximum == 1
+    k = 3 if one_class else max(1, round(summary.labels_per_row.mean))
+    losses = ["cross_entropy", "lml_nll", "average_k"] if one_class else ["bce", "lml_nll", "two_way"]
+    given = [] if options.format is None else ["--format", options.format]
+    given += [word for entry in options.reader for word in ("--reader", entry)]
+    name = re.sub(r"[^\w.-]+", "-", summary.name or Path(options.path).resolve().stem).strip("-.") or "data"
+    sizes = ["--k", str(min(k, max(1, summary.labels - 1)))]
+    return shlex.join(
+        ["shortlist", "compare", options.path, *given, "--losses", *losses, *sizes, "--output", f"{name}-comparison"]
+    )

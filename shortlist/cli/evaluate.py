@@ -12,6 +12,7 @@ from shortlist.cli.options import (
     add_json_option,
     add_label_options,
     add_parser,
+    add_restrictions,
     add_score_options,
     add_seed_option,
     is_model,
@@ -31,13 +32,14 @@ examples:
   shortlist evaluate plants-model --data plants.csv --part val --rule rule.json
 
 SCORES may be a model saved by `shortlist fit`; then --data names inputs and labels, and --rule defaults to the model's
-rule. Labels are matched by name. DATA is read like the training data; --reader overrides this.
+rule. Labels are matched by name; those that the model never saw count as missed. DATA is read like the training data;
+--reader overrides this.
 
 One class per row: top-k and average-k accuracy. Sets of labels: precision, recall, F1 and nDCG at k, micro and macro
 F1 of labels with a probability of at least --threshold, mean average precision. With --rule, also the size and the
 coverage or recall of its sets. The shape and dtype of label arrays decide between the two; text and JSON count as one
 class if each row has one label. Macro averages run over the labels that occur; ties count by their expected value.
-exit code: 0, or 2 on errors.
+exit code: 0, 2 on errors, or 130 if interrupted.
 """
 _KS = (1, 3, 5)
 _MOST_BINS = 10
@@ -69,8 +71,13 @@ def add_command(commands: Any) -> None:
     )
     add_score_options(parser, kind_required=False)
     add_label_options(parser)
-    add_data_options(parser, "--format", part="test, or all rows if the data have no parts")
-    parser.add_argument("--rule", metavar="FILE", help="rule file from `shortlist calibrate`: measure its sets, too")
+    add_data_options(parser, part="test, or all rows if the data have no parts")
+    add_restrictions(parser, labels=True)
+    parser.add_argument(
+        "--rule",
+        metavar="RULE",
+        help="measure its sets, too: file from `shortlist calibrate`, or the name of a rule in the model's folder",
+    )
     parser.add_argument("--k", metavar="K", type=int, nargs="+", help="set sizes to evaluate (default 1 3 5)")
     parser.add_argument(
         "--threshold", metavar="P", type=float, help="probability threshold of F1 for sets of labels (default 0.5)"
@@ -126,13 +133,14 @@ def _of_file(options: argparse.Namespace) -> _Measured:
 
 def _of_model(options: argparse.Namespace) -> _Measured:
     refuse_file_options(options)
-    from shortlist.predict import read_rule
+    from shortlist.predict import find_rule, read_rule
     from shortlist.predict.true_labels import as_task
 
-    found = open_model_scores(options, labelled=True)
+    found = open_model_scores(options, labelled=True, unseen="miss")
     ks = _checked_ks(options.k, found.scores.num_labels)
-    file = options.rule or found.rule_file
-    rule = None if file is None else read_rule(file, found.scores)
+    rule = None
+    if options.rule is not None or found.rule_file is not None:
+        rule = read_rule(find_rule(options.scores, options.rule), found.scores, absent=len(found.unseen))
     target = as_task(found.target, found.scores.num_labels, _one_class(options), options.data)
     return _Measured(found.scores, target, found.link, rule, ks)
 

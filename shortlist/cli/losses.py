@@ -1,4 +1,4 @@
-"""``shortlist losses``: list every loss, the targets it accepts, and its options."""
+"""``shortlist losses``: what every loss is for and what it costs, or its options."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import argparse
 import sys
 from typing import Any
 
-from shortlist.cli.console import print_json
+from shortlist.cli.console import aligned, print_json
 from shortlist.cli.options import add_json_option, add_parser
 
 _EXAMPLES = """\
 examples:
   shortlist losses
+  shortlist losses --options
   shortlist losses --json | jq -r '.[] | select(.takes == "sets") | .name'
 
+cost    time of the loss as a multiple of torch's cross-entropy, for 256 rows of 1000 labels; a network costs more.
+        `shortlist bench --what losses` measures it on this machine and at other sizes
 takes   one class per row, or sets of labels; losses for sets also accept one class per row
 link    how logits become scores that are comparable across rows
 head    the head that `--head auto` chooses
@@ -26,10 +29,11 @@ _COLUMNS = ("loss", "takes", "link", "head", "blocks", "options")
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser."""
-    about = "List all losses: the targets they accept, their link and head, and their options with defaults."
+    about = "List all losses: for what data, for or against what, and what they cost; or their options."
     parser = add_parser(
-        commands, "losses", run, help="list all losses and their options", about=about, epilog=_EXAMPLES
+        commands, "losses", run, help="what every loss is for and what it costs", about=about, epilog=_EXAMPLES
     )
+    parser.add_argument("--options", action="store_true", help="list options, links and heads instead of purposes")
     add_json_option(parser, "the list")
 
 
@@ -40,15 +44,16 @@ def run(options: argparse.Namespace) -> int:
     losses = [loss.describe() for loss in LOSSES.values()]
     if options.json:
         print_json(losses)
-    else:
+    elif options.options:
         sys.stdout.write(_table(losses))
+    else:
+        rows = [(loss["name"], loss["takes"], f"{loss['cost']:g}×", loss["purpose"]) for loss in losses]
+        sys.stdout.write("\n".join(aligned([("loss", "takes", "cost", "purpose"), *rows])) + "\n")
     return 0
 
 
 def _table(losses: list[dict[str, Any]]) -> str:
-    rows = [_COLUMNS, *(_row(loss) for loss in losses)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS) - 1)] + [0]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = aligned([_COLUMNS, *(_row(loss) for loss in losses)])
     summaries = [f"    {loss['summary']}" for loss in losses]
     body = [line for pair in zip(lines[1:], summaries, strict=True) for line in pair]
     notes = "Options without a value are derived from the data. All losses take weight=None and reduction='mean'."

@@ -19,7 +19,7 @@ examples:
 Bytes per process: the layer, its gradient, the optimizer's states and the peak of the loss. A plain layer holds all
 logits of a batch; a chunked one (shortlist.nn.ChunkedHead) computes them one block of labels at a time. The rest of the
 model, Python and torch need additional memory. This is an estimate; nothing is allocated.
-exit code: 0, or 2 on errors.
+exit code: 0, 2 on errors, or 130 if interrupted.
 """
 _DTYPES = ("float32", "float64", "bfloat16", "float16")
 _OPTIMIZERS = ("adam", "adamw", "adagrad", "momentum", "sgd")

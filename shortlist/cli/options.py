@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from shortlist.errors import InputError
 
+_DOTTED = re.compile(r"--([\w-]+)\.([\w.-]+)(?:=(.*))?", re.DOTALL)
 FILE_SUFFIXES = ".npy, .npz, .safetensors, .h5, .hdf5, .csv, .tsv, .parquet"
 
 
@@ -41,6 +44,39 @@ def add_parser(commands: Any, name: str, run: Callable[..., int], *, help: str, 
 def add_debug_option(parser: argparse.ArgumentParser, default: Any = False) -> None:
     """Add --debug, which may come before or after the command."""
     parser.add_argument("--debug", action="store_true", default=default, help="show the traceback of errors")
+
+
+def normalize_arguments(arguments: Sequence[str]) -> list[str]:
+    """Write options with dashes, and ``--NAME.KEY VALUE`` as ``--set NAME.KEY=VALUE``.
+
+    Example:
+        >>> normalize_arguments(["fit", "digits", "--encoder_options.width", "2", "--batch_size=2"])
+        ['fit', 'digits', '--set', 'encoder_options.width=2', '--batch-size=2']
+    """
+    found: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        dotted = _DOTTED.fullmatch(argument)
+        if dotted is not None:
+            value = dotted[3] if dotted[3] is not None else next(rest, None)
+            path = f"{dotted[1].replace('-', '_')}.{dotted[2]}"
+            found += ["--set", path + ("" if value is None else f"={value}")]
+        elif argument == "--json" and found[:1] == ["audit"]:
+            found += _former_json(next(rest, None))
+        elif argument.startswith("--"):
+            name, equals, value = argument.partition("=")
+            found.append(name.replace("_", "-") + equals + value)
+        else:
+            found.append(argument)
+    return found
+
+
+def _former_json(following: str | None) -> list[str]:
+    """Return what ``audit --json`` means: a switch, or the former name of --output if a file follows."""
+    if following is not None and following.endswith(".json"):
+        sys.stderr.write("shortlist: --json FILE of audit is called --output FILE now; --json prints.\n")
+        return ["--output", following]
+    return ["--json", *([] if following is None else normalize_arguments([following]))]
 
 
 def whole_number(*, at_least: int, below: int | None = None) -> Callable[[str], int]:
@@ -105,27 +141,57 @@ def add_label_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels-key", metavar="KEY", help="array in LABELS; optional if there is only one")
 
 
-def add_data_options(parser: argparse.ArgumentParser, *flags: str, part: str) -> None:
-    """Add --data and the options for reading it.
+class Renamed(argparse.Action):
+    """The former name of an option: sets the new one and says so."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, *, now: str, **options: Any) -> None:
+        super().__init__(option_strings, now.removeprefix("--").replace("-", "_"), default=argparse.SUPPRESS, **options)
+        self._now = now
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        """Set the option; one that may be repeated gets another value."""
+        sys.stderr.write(f"shortlist: {option_string} is called {self._now} now.\n")
+        before = getattr(namespace, self.dest, None)
+        setattr(namespace, self.dest, [*before, values] if isinstance(before, list) else values)
+
+
+def add_reader_options(parser: argparse.ArgumentParser, data: str, more: str = "") -> None:
+    """Add --format and --reader.
 
     Args:
         parser: parser of the command.
-        flags: other spellings of --data-format.
-        part: the default of --part, for its help.
+        data: what its help calls the data.
+        more: end of the help of --reader.
     """
-    parser.add_argument("--data", metavar="PATH", help="with a model: the data to score")
-    parser.add_argument("--part", metavar="NAME", help=f"with a model: the part of the data (default: {part})")
     parser.add_argument(
-        "--data-format",
-        *flags,
-        metavar="NAME",
-        help="format of DATA; see `shortlist data formats` (default: detected from PATH)",
+        "--format", metavar="NAME", help=f"format of {data}; see `shortlist data formats` (default: detected)"
     )
     parser.add_argument(
         "--reader",
-        metavar="OBJECT",
-        help="reader options for DATA, as YAML or JSON; override those of training: '{features: [a, b]}'",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help=f"option of the reader, such as label=species or 'features=[a, b]'; may be repeated{more}",
     )
+
+
+def add_data_options(parser: argparse.ArgumentParser, *, part: str) -> None:
+    """Add --data and the options for reading it; ``part`` is the default of --part, for its help."""
+    parser.add_argument("--data", metavar="PATH", help="with a model: the data to score")
+    parser.add_argument("--part", metavar="NAME", help=f"with a model: the part of the data (default: {part})")
+    add_reader_options(parser, "DATA", "; overrides that of training")
+    parser.add_argument("--data-format", metavar="NAME", action=Renamed, now="--format", help=argparse.SUPPRESS)
+
+
+def add_restrictions(parser: argparse.ArgumentParser, *, labels: bool) -> None:
+    """Add --allowed and, for a command that reads labels, --strict."""
+    parser.add_argument(
+        "--allowed",
+        metavar="FILE",
+        help="the labels that each row may have, a line per row (or .json, arrays): no other is in its set",
+    )
+    if labels:
+        parser.add_argument("--strict", action="store_true", help="with a model: refuse labels that it does not know")
 
 
 def refuse_file_options(options: argparse.Namespace) -> None:
@@ -139,15 +205,16 @@ def is_model(options: argparse.Namespace) -> bool:
     """Whether SCORES is a saved model, which is a folder; raise InputError for incompatible options."""
     path = options.scores
     if Path(path).is_dir():
-        if options.data is None:
-            raise InputError(f"`{path}` is a model: --data must name the data to score.")
+        if options.data is None and not getattr(options, "text", None):
+            or_text = " or --text" if hasattr(options, "text") else ""
+            raise InputError(f"`{path}` is a model: --data{or_text} must name the data to score.")
         for name in ("logits", "probabilities", "key", "names"):
             if getattr(options, name):
                 raise InputError(f"--{name} is for files of scores, but `{path}` is a model.")
         return True
-    for name in ("data", "data_format", "part", "reader"):
-        if getattr(options, name) is not None:
-            raise InputError(f"--{name.replace('_', '-')} is for models, but `{path}` is not a folder with a model.")
+    for name in ("data", "format", "part", "reader", "text", "strict"):
+        if getattr(options, name, None):
+            raise InputError(f"--{name} is for models, but `{path}` is not a folder with a model.")
     if not options.logits and not options.probabilities:
         raise InputError("either --logits or --probabilities must say what the scores are.")
     return False
@@ -157,39 +224,59 @@ def open_score_file(options: argparse.Namespace) -> Any:
     """Open the scores that the options of `add_score_options` name."""
     from shortlist.predict import open_scores
 
-    return open_scores(
+    scores = open_scores(
         options.scores, from_logits=options.logits, key=options.key, id_column=options.id, names=options.names
     )
+    return _allowed(scores, options)
 
 
-def open_model_scores(options: argparse.Namespace, *, labelled: bool, usual_part: str = "test") -> Any:
-    """Open the data that the options of `add_data_options` name; ``usual_part`` is the default of --part."""
+def open_model_scores(
+    options: argparse.Namespace, *, labelled: bool, usual_part: str = "test", unseen: str = "refuse"
+) -> Any:
+    """Open the data that the options of `add_data_options` name.
+
+    Args:
+        options: of the command.
+        labelled: whether to read labels, too.
+        usual_part: the default of --part.
+        unseen: what becomes of labels that the model does not know, unless --strict refuses them.
+    """
     from shortlist.predict.model_scores import open_model
+    from shortlist.typed_values import read_entries
 
-    return open_model(
+    texts, data = getattr(options, "text", None), options.data
+    if data == "-":
+        texts, data = [line.rstrip("\r\n") for line in sys.stdin], None
+    found = open_model(
         options.scores,
-        options.data,
+        data,
+        texts=texts or None,
         labelled=labelled,
+        unseen="refuse" if getattr(options, "strict", False) else unseen,  # pyright: ignore[reportArgumentType]
         part=options.part,
         usual_part=usual_part,
-        format=options.data_format,
-        reader=read_object(options.reader, "--reader"),
+        format=options.format,
+        reader=read_entries(options.reader, "--reader", parse=False),
         id_column=options.id,
     )
+    if found.unseen:
+        _mention_unseen(found.unseen, unseen)
+    return found._replace(scores=_allowed(found.scores, options))
 
 
-def read_object(content: str | None, name: str) -> dict[str, Any]:
-    """Parse an option whose value is an object in YAML or JSON.
+def _allowed(scores: Any, options: argparse.Namespace) -> Any:
+    from shortlist.predict import with_allowed_labels
 
-    Example:
-        >>> read_object("{label: species, features: [a, b]}", "--reader")
-        {'label': 'species', 'features': ['a', 'b']}
-    """
-    from shortlist.typed_values import read_yaml
+    path = getattr(options, "allowed", None)
+    return scores if path is None else with_allowed_labels(scores, path)
 
-    if content is None:
-        return {}
-    given = read_yaml(content, name)
-    if not isinstance(given, dict) or not all(isinstance(key, str) for key in given):
-        raise InputError(f"{name} must be an object like '{{label: species}}'; got {content!r:.80}.")
-    return given
+
+def _mention_unseen(unseen: Mapping[str, int], consequence: str) -> None:
+    names = ", ".join(f"{name!r} ({rows})" for name, rows in list(unseen.items())[:5])
+    more = ", …" if len(unseen) > 5 else ""
+    what = "count as missed" if consequence == "miss" else "are left out, so the guarantee is for rows without them"
+    labels = f"{len(unseen)} label{'s' * (len(unseen) > 1)}"
+    sys.stderr.write(
+        f"shortlist: the model does not know {labels} of the data, with the number of their rows: {names}{more}. "
+        f"They {what}; --strict refuses them.\n"
+    )

@@ -8,10 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.console import print_json
+from shortlist.cli.console import note, print_json, resumable
 from shortlist.cli.options import (
     add_data_options,
     add_parser,
+    add_restrictions,
     add_score_options,
     add_seed_option,
     is_model,
@@ -30,9 +31,13 @@ examples:
   shortlist predict test.npy --logits --rule rule.json | head
   shortlist predict plants-model --data new.csv --id plot --output sets.jsonl
   shortlist predict photos-model --data photos/ --output sets.csv
-  shortlist predict mesh-model --data abstracts.txt --rule rule.json | head
+  shortlist predict mesh-model --data abstracts.txt --rule average-error | head
+  shortlist predict mesh-model --text "a rose is a rose" --text "a daisy"
+  grep -v '^#' abstracts.txt | shortlist predict mesh-model --data -
+  shortlist predict photos-model --data photo.jpg --allowed candidates.txt
 
-SCORES may be a model saved by `shortlist fit`, with the data to score in --data; --rule defaults to the model's rule.
+SCORES may be a model saved by `shortlist fit`, with the data to score in --data (- for standard input, a text per line)
+or in --text; --rule defaults to the model's rule, and may name one of its folder or a file.
 DATA needs no labels: a table with the training columns, one text per line (.txt), features (.npy, .npz), an image or a
 folder of images. It is read like the training data; --reader overrides this.
 
@@ -63,10 +68,16 @@ def add_command(commands: Any) -> None:
     )
     add_score_options(parser, kind_required=False)
     add_data_options(parser, part="all rows")
-    parser.add_argument("--rule", metavar="FILE", help="rule file from `shortlist calibrate`")
+    parser.add_argument(
+        "--text", metavar="TEXT", action="append", help="with a model: a text to score; may be repeated"
+    )
+    add_restrictions(parser, labels=False)
+    parser.add_argument(
+        "--rule", metavar="RULE", help="file from `shortlist calibrate`, or the name of a rule in the model's folder"
+    )
     parser.add_argument("--output", "-o", metavar="FILE", help=".jsonl, .parquet or .csv (default: standard output)")
     parser.add_argument(
-        "--format", choices=_FORMATS, help="output format (default: from the suffix of OUTPUT, or jsonl)"
+        "--output-format", choices=_FORMATS, help="jsonl, parquet or csv (default: from the suffix of OUTPUT, or jsonl)"
     )
     add_seed_option(parser, default=None, help="seed for breaking ties (default: a fresh one)")
     parser.add_argument("--resume", action="store_true", help="resume OUTPUT.partial, or fail if there is none")
@@ -75,10 +86,13 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the sets of all rows."""
+    if options.format in _FORMATS:  # What --format meant here before; no format of data has such a name.
+        note(f"shortlist: --format {options.format} is called --output-format {options.format} now.")
+        options.format, options.output_format = None, options.format
     output = None if options.output in (None, "-") else Path(options.output)
     if output is None:
-        if options.format == "parquet":
-            raise InputError("--format parquet needs a file: --output must name it.")
+        if options.output_format == "parquet":
+            raise InputError("--output-format parquet needs a file: --output must name it.")
         if options.json:
             raise InputError(
                 "--json prints a summary on standard output, where the sets go: --output must name a file."
@@ -88,17 +102,18 @@ def run(options: argparse.Namespace) -> int:
     else:
         from shortlist.predict.prediction import output_format
 
-        output_format(output, options.format)
-        check_output(output, options.scores, options.rule, options.names, options.data)
+        output_format(output, options.output_format)
+        check_output(output, options.scores, options.rule, options.names, options.data, options.allowed)
     scores, rule = _source(options)
     if output is None:
         _print_sets(options, scores, rule)
         return 0
     from shortlist.predict import predict_sets
 
-    done = predict_sets(
-        scores, rule, output, format=options.format, seed=options.seed, resume=options.resume, progress=True
-    )
+    with resumable(options, kept=None):
+        done = predict_sets(
+            scores, rule, output, format=options.output_format, seed=options.seed, resume=options.resume, progress=True
+        )
     if options.json:
         content = {"rows": done.rows, "average_size": done.average_size, "empty": done.empty, "output": options.output}
         print_json(content)
@@ -115,16 +130,13 @@ def _source(options: argparse.Namespace) -> tuple[Any, Any]:
     model = is_model(options)
     if not model and options.rule is None:
         raise InputError("--rule must name the JSON of `shortlist calibrate`.")
-    from shortlist.predict import read_rule
+    from shortlist.predict import find_rule, read_rule
 
     if not model:
         scores = open_score_file(options)
         return scores, read_rule(options.rule, scores)
     found = open_model_scores(options, labelled=False)
-    rule = options.rule or found.rule_file
-    if rule is None:
-        raise InputError(f"`{options.scores}` has no rule: --rule must name the JSON of `shortlist calibrate`.")
-    return found.scores, read_rule(rule, found.scores)
+    return found.scores, read_rule(find_rule(options.scores, options.rule), found.scores)
 
 
 def _print_sets(options: argparse.Namespace, scores: Any, rule: Any) -> None:
@@ -134,7 +146,7 @@ def _print_sets(options: argparse.Namespace, scores: Any, rule: Any) -> None:
 
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     # If the terminal lacks a name's characters, write escapes, which JSON can read back.
-    lines = text_lines(options.format or "jsonl", scores.names, ascii_only=not encoding.startswith("utf"))
+    lines = text_lines(options.output_format or "jsonl", scores.names, ascii_only=not encoding.startswith("utf"))
     shown = not sys.stdout.isatty()
     # Always close the bar first, because it would overwrite an error message.
     with closing(iterate_sets(scores, rule, seed=options.seed, progress=shown)) as found:

@@ -20,7 +20,7 @@ examples:
 FOLDER is the output of `shortlist compare --output FOLDER`, or the comparison.json in it; each becomes a section of the
 page. The page is a single file that loads nothing from the network. --figures saves every chart at the requested K, as
 PNG and SVG. Intervals are 95% intervals; candidates that are not significantly worse than the best are named.
-exit code: 0, or 2 on errors.
+exit code: 0, 2 on errors, or 130 if interrupted.
 """
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.console import console, table
+from shortlist.cli.console import console, resumable, table
 from shortlist.cli.options import add_cluster_option, add_parser, whole_number
 from shortlist.errors import InputError
 from shortlist.extras import MissingExtraError
@@ -29,7 +29,7 @@ An experiment is a published table or figure. It runs from the folder `experimen
 on two cores or with the data, the network and the options of the paper. Every finished trial is saved, so the same
 command resumes after an interruption. Results and figures go to experiments/results, and docs/evidence.md, which shows
 all results, is rewritten; with --output, both go there.
-exit code: 0, or 2 if an experiment fails; the others still run.
+exit code: 0, 2 if an experiment fails (the others still run), or 130 if interrupted.
 """
 _ENOUGH_MINUTES = 0.5
 
@@ -75,7 +75,8 @@ def run(options: argparse.Namespace) -> int:
     output = folder / "results" if options.output is None else Path(options.output)
     document = folder.parent / "docs" / "evidence.md" if options.output is None else output / "evidence.md"
     folders = Folders(folder, Path(options.data_root), output, Path(options.kept))
-    results, failed = _reproduce(chosen, folders, options)
+    with resumable(options):
+        results, failed = _reproduce(chosen, folders, options)
     for result in results:
         for verdict, statement, why in verdict_lines(result):
             sys.stdout.write(f"{result['name']}: {verdict}: {statement}\n    {why}\n")

@@ -14,10 +14,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from shortlist.errors import InputError
 from shortlist.fit_options import RECIPES, TRIALS, FitOptions
-from shortlist.typed_values import alternatives, matches, read_value, read_yaml
+from shortlist.typed_values import alternatives, matches, read_entries, read_value, read_yaml
 
-_DOTTED = re.compile(r"--(\w+)\.([\w.]+)(?:=(.*))?", re.DOTALL)
 _NOT_FLAGS = ("data",)
+_KEPT_AS_TEXT = ("reader",)  # The types of the reader's own options say what their values are.
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class DataOptions:
     Args:
         data: file or folder, or pubmed, digits or ambiguous.
         format: see `shortlist data formats`.
-        reader: options of the reader.
+        reader: option of the reader, such as label=species or 'features=[a, b]'; may be repeated.
         multi_label: treat labels as sets even if every row has exactly one, which is its class otherwise.
     """
 
@@ -66,7 +66,7 @@ class TuningOptions:
         if self.tune < 0:
             raise InputError(f"--tune must be at least 0; got {self.tune}.")
         if self.tune and (given or not alone):
-            why = "if --learning_rate is given" if given else "with several nodes"
+            why = "if --learning-rate is given" if given else "with several nodes"
             raise InputError(f"--tune must be 0 {why}; got {self.tune}.")
         return self.tune
 
@@ -97,21 +97,28 @@ def add_run_options(parser: ArgumentParser, *groups: type) -> None:
 
 def _add_flag(parser: ArgumentParser, each: Any, hint: Any, text: str) -> None:
     """Add the flag of a field, whose metadata may contain a ``metavar``; a bool with one takes a value."""
-    flags = list(dict.fromkeys((f"--{each.name}", f"--{each.name.replace('_', '-')}")))
+    flag = _flag(each.name)
     default = "" if each.default in (MISSING, None, "", (), False) else f" (default {each.default})"
     default = default or _recipe_defaults(each.name)
     options: dict[str, Any] = {"default": SUPPRESS, "help": f"{text}{default}".replace("%", "%%")}
     metavar = each.metadata.get("metavar")
     if hint is bool and metavar is None:
-        parser.add_argument(*flags, action="store_true", **options)
+        parser.add_argument(flag, action="store_true", **options)
         return
     if hint is bool:
         options |= {"nargs": "?", "const": True}
     elif get_origin(hint) is Literal:
         metavar = "|".join(map(str, filter(None, get_args(hint))))
+    elif matches(hint, {}):
+        options["action"] = "append"
+        metavar = metavar or "NAME=VALUE"
     elif get_origin(hint) is tuple and get_args(hint)[0] is str:
         options["nargs"] = "+"
-    parser.add_argument(*flags, metavar=metavar or each.name.upper(), **options)
+    parser.add_argument(flag, metavar=metavar or each.name.upper(), **options)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _recipe_defaults(name: str) -> str:
@@ -128,25 +135,6 @@ def _recipe_defaults(name: str) -> str:
 
 def _shown(value: Any) -> str:
     return str(list(value) or "none") if isinstance(value, tuple) else str(value)
-
-
-def expand_dotted(arguments: Sequence[str]) -> list[str]:
-    """Replace ``--NAME.KEY VALUE`` and ``--NAME.KEY=VALUE`` by ``--set NAME.KEY=VALUE``.
-
-    Example:
-        >>> expand_dotted(["fit", "digits", "--encoder_options.width", "2", "--k=2"])
-        ['fit', 'digits', '--set', 'encoder_options.width=2', '--k=2']
-    """
-    found: list[str] = []
-    rest = iter(arguments)
-    for argument in rest:
-        dotted = _DOTTED.fullmatch(argument)
-        if dotted is None:
-            found.append(argument)
-            continue
-        value = dotted[3] if dotted[3] is not None else next(rest, None)
-        found += ["--set", f"{dotted[1]}.{dotted[2]}" + ("" if value is None else f"={value}")]
-    return found
 
 
 @dataclass(frozen=True)
@@ -183,11 +171,17 @@ def read_run_options(options: Namespace, *groups: type) -> RunOptions:
                 values[name] = read_value(value, hints[name], f"`{file}`: {name}")
     for name, hint in hints.items():
         if name in options:
-            given = getattr(options, name)
-            given = tuple(given) if isinstance(given, list) else given
-            values[name] = read_value(given, hint, "DATA" if name == "data" else f"--{name}")
+            values[name] = _read_flag(getattr(options, name), name, hint, values.get(name, {}))
     _set_entries(values, options.set, hints)
     return RunOptions(values, configs)
+
+
+def _read_flag(given: Any, name: str, hint: Any, before: Mapping[str, Any]) -> Any:
+    """Return the value of a flag; entries NAME=VALUE are added to those of a file."""
+    if matches(hint, {}):
+        return read_entries(given, _flag(name), parse=name not in _KEPT_AS_TEXT, before=before)
+    given = tuple(given) if isinstance(given, list) else given
+    return read_value(given, hint, "DATA" if name == "data" else _flag(name))
 
 
 def _option_types(group: type) -> dict[str, Any]:
@@ -201,11 +195,13 @@ def _set_entries(values: dict[str, Any], entries: Iterable[str], hints: Mapping[
     for entry in entries:
         path, equals, text = entry.partition("=")
         name, _, key = path.partition(".")
+        name = name.replace("-", "_")
         hint = hints.get(name)
         if not equals or not key or hint is None or not matches(hint, {}):
             objects = ", ".join(name for name, hint in hints.items() if matches(hint, {}))
             raise InputError(f"--set must look like NAME.KEY=VALUE with a NAME among {objects}; got {entry!r}.")
-        values[name] = _with_entry(dict(values.get(name, {})), key.split("."), read_value(text, Any, f"--set {path}"))
+        value = text if name in _KEPT_AS_TEXT else read_value(text, Any, f"--set {path}")
+        values[name] = _with_entry(dict(values.get(name, {})), key.split("."), value)
 
 
 def _with_entry(content: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:

@@ -62,8 +62,8 @@ class Dataset:
         ...     ("daisy", "clover"),
         ...     split=Groups.of(["train", "train", "test"]),
         ... )
-        >>> len(flowers), flowers.num_labels, len(flowers.part("train"))
-        (3, 2, 2)
+        >>> flowers
+        <Dataset '': 3 rows of features (1 test, 2 train), 2 labels>
         >>> flowers[2].labels
         ('clover',)
         >>> flowers.batch([2, 0]).targets
@@ -102,6 +102,13 @@ class Dataset:
     def __reduce__(self) -> Any:
         """Send sparse labels to another process as their components, like `Batch`."""
         return _rebuilt_dataset, tuple(_components(getattr(self, each.name)) for each in fields(self))
+
+    def __repr__(self) -> str:
+        """Say in one line what the dataset holds; the fields themselves may be millions of rows long."""
+        parts = () if self.split is None else zip(self.split.names, self.split.counts().tolist(), strict=True)
+        sizes = ", ".join(f"{count:,} {name}" for name, count in parts if count)
+        split = f" ({sizes})" if sizes else ""
+        return f"<Dataset {self.name!r}: {len(self):,} rows of {self.inputs.kind}{split}, {self.num_labels:,} labels>"
 
     def __len__(self) -> int:
         """Return the number of rows."""

@@ -19,6 +19,7 @@ from shortlist.data.inputs import compose_rows
 from shortlist.errors import InputError
 from shortlist.extras import require
 from shortlist.fingerprint import Digest
+from shortlist.limits import advice, limit
 
 # Listed explicitly, because Pillow also opens formats that start other programs (EPS runs Ghostscript).
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
@@ -101,8 +102,8 @@ class ImageFiles:
         rows: which of the paths, in which order; None for all.
 
     Raises:
-        InputError: on reading; names a file that is no image, is damaged, or has more pixels than Pillow's limit
-            (``PIL.Image.MAX_IMAGE_PIXELS``).
+        InputError: on reading; names a file that is no image, is damaged, or has more pixels than
+            `shortlist.limits` allows.
 
     Example:
         >>> files = ImageFiles(["flowers/rose.jpg", "flowers/daisy.jpg"], size=224)
@@ -250,18 +251,20 @@ def _length(path: Path) -> int:
 
 def _decode(path: Path, size: int | tuple[int, int] | None) -> np.ndarray:
     """Pixels of an image file, uint8 ``(H, W, 3)``."""
-    pillow = require("PIL.Image", extra="data")
+    pillow: Any = require("PIL.Image", extra="data")
     _refuse_pipe(path)
+    most = limit("pixels")
+    if pillow.MAX_IMAGE_PIXELS is not None and most > 2 * pillow.MAX_IMAGE_PIXELS:
+        pillow.MAX_IMAGE_PIXELS = most  # Pillow refuses twice its own limit, and the user raised ours.
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # About odd metadata, which does not affect the pixels.
-            warnings.simplefilter("error", pillow.DecompressionBombWarning)
             with pillow.open(path, formats=_FORMATS) as image:
+                if image.width * image.height > most:
+                    raise pillow.DecompressionBombError
                 return np.asarray(_resized(_rgb(_upright(image, pillow), pillow), size, pillow))
-    except (pillow.DecompressionBombError, pillow.DecompressionBombWarning) as error:
-        raise InputError(
-            f"`{path}` has more than the {pillow.MAX_IMAGE_PIXELS} pixels that `PIL.Image.MAX_IMAGE_PIXELS` allows."
-        ) from error
+    except pillow.DecompressionBombError as error:
+        raise InputError(f"`{path}` has too many pixels: {advice('pixels')}.") from error
     except pillow.UnidentifiedImageError as error:
         raise InputError(f"`{path}` is not an image that can be read ({', '.join(_FORMATS)}).") from error
     except Exception as error:  # Decoders of damaged files raise whatever struct, zlib or indexing raise.

@@ -10,17 +10,18 @@ import torch
 from torch import Tensor
 
 from shortlist.data.checks import check_range
+from shortlist.data.inputs import Inputs
 from shortlist.data.target_rows import csr, take_segments
 from shortlist.fingerprint import Digest
 
 
 class TextEncoder(Protocol):
-    """Turns texts into sparse rows, as a model that was trained on such rows needs; see `word_features`."""
+    """Turns texts into rows, as a model that was trained on such rows needs; see `word_features`."""
 
     @property
     def width(self) -> int: ...
 
-    def rows(self, texts: Sequence[str]) -> SparseRows: ...
+    def rows(self, texts: Sequence[str]) -> Inputs: ...
 
     def to_json(self) -> dict[str, Any]: ...
 

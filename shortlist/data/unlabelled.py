@@ -56,7 +56,8 @@ def table_rows(
     text: str | Sequence[str] | None = None,
     features: str | Sequence[str] | None = None,
     id_column: str | None = None,
-    encoding: str = "utf-8",
+    encoding: str | None = None,
+    delimiter: str | None = None,
 ) -> UnlabelledRows:
     r"""Rows of a table; only the named columns are read.
 
@@ -66,7 +67,7 @@ def table_rows(
         features: columns of numbers, as there; None without ``text`` for all but ``label``, ``labels``, ``split`` and
             ``source``.
         id_column: the column that names the rows.
-        encoding: of text files.
+        encoding, delimiter: of text files, as there.
 
     Raises:
         InputError: names the file and a missing column; on reading, the line or row of what is wrong.
@@ -79,7 +80,7 @@ def table_rows(
         ...     [(block.inputs.batch(torch.tensor([0])), block.ids) for block in rows.blocks()]
         [(tensor([[2., 1.]]), ['owl'])]
     """
-    table = open_table(path, encoding=encoding)
+    table = open_table(path, encoding=encoding, delimiter=delimiter)
     if text is None and features is None:
         features = [name for name in table.columns if name not in (*_NO_FEATURES, id_column)]
     names, purpose = (features or (), "`features`") if text is None else (text, "`text`")

@@ -34,7 +34,7 @@ alike. *Tuned per loss*: learning rate and loss parameters chosen for each loss 
 part, with the same number of trials for every loss. Test rows are never used to choose anything. What was tried is
 listed below each table; a value chosen at the edge of its grid is marked, because a wider grid might do better.
 
-**Verdicts.** A statement that involves randomness is tested with at least five seeds. Differences are paired by
+**Verdicts.** A statement that involves randomness is tested with three seeds or more. Differences are paired by
 seed and come with Student's 95% interval. *Holds*: the whole interval is on the side of the statement. *Does not
 hold*: the whole interval is below the smallest difference worth having, or outside the band of "alike". *Not
 decidable*: the interval covers both, or the paper's data are not available here. A statement about several

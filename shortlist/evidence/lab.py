@@ -187,12 +187,12 @@ def _run_with_one_thread(common: tuple[Trial, Path], asked: tuple[dict[str, Any]
 def _run(common: tuple[Trial, Path], asked: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
     """Run a trial, given as settings and identity; returns its document."""
     (trial, root), (settings, identity) = common, asked
-    began = time.monotonic()
+    began = time.process_time()
     try:
         found = trial(settings, root)
     except DivergedError:
         found = None
-    seconds = round(time.monotonic() - began, 3)
+    seconds = round(time.process_time() - began, 3)
     return {"format": _FORMAT, "version": _VERSION, "asked": identity, "seconds": seconds, "found": found}
 
 

@@ -1,9 +1,6 @@
 """Pure functions on tensors: projections, losses, metrics, and what they are built of."""
 
-from shortlist.functional.budget import lml_budget, sparse_top_budget
-from shortlist.functional.constrained_softmax import constrained_softmax
 from shortlist.functional.dft import DFTWitness, dft_logits, dft_matrix, dft_witness, sign_changes
-from shortlist.functional.lml import lml, lml_dual, log_lml
 from shortlist.functional.losses import average_k as _average_k
 from shortlist.functional.losses import binary, hinge, projection, ranking, single_positive, softmax
 from shortlist.functional.losses import two_way as _two_way
@@ -35,7 +32,10 @@ from shortlist.functional.metrics.propensity import propensities, propensity_sco
 from shortlist.functional.metrics.ranking import f1_at_k, hits_at_k, ndcg_at_k, precision_at_k, recall_at_k
 from shortlist.functional.metrics.scene_graph import scene_graph_recall
 from shortlist.functional.order_statistics import kth_largest, noised_kth_largest
-from shortlist.functional.sparse_top import sparse_top, sparsemax
+from shortlist.functional.projections.budget import lml_budget, sparse_top_budget
+from shortlist.functional.projections.constrained_softmax import constrained_softmax
+from shortlist.functional.projections.lml import lml, lml_dual, log_lml
+from shortlist.functional.projections.sparse_top import sparse_top, sparsemax
 from shortlist.functional.symmetric_polynomials import log_elementary_symmetric
 from shortlist.label_axis.linear_logits import LinearLogits, TopLabels
 

@@ -80,27 +80,46 @@ def _batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
     return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
+def remember_k(ctx: Any, k: Tensor | float) -> tuple[Tensor, ...]:
+    """Keep the shape of ``k``, or the number that it is; a column is returned, to be saved where it is needed."""
+    ctx.number, ctx.k_shape = (k, ()) if isinstance(k, float) else (None, k.shape)
+    return () if isinstance(k, float) else (k,)
+
+
 def save_projection(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     """The ``setup_context`` of an operator ``x, k, T, shards -> p`` whose derivatives need p alone."""
     _, k, ctx.temperature, shards = inputs
-    ctx.k_shape, ctx.group = k.shape, None if shards is None else shards.group
+    ctx.group = None if shards is None else shards.group
+    remember_k(ctx, k)
     ctx.save_for_backward(output)
     ctx.save_for_forward(output)
 
 
-def projection_gradient(ctx: Any, weights: Tensor, gradient: Tensor) -> tuple[Tensor | None, ...]:
+def projection_gradient(
+    ctx: Any, weights: Tensor, gradient: Tensor, binds: Tensor | None = None
+) -> tuple[Tensor | None, ...]:
     """The gradients of a projection with the Jacobian ``(diag(w) - w w^T / sum w) / T`` in x and ``w / sum w`` in k.
 
     With a process group, p and the weights are those of the local labels, and it can be differentiated once.
+
+    Args:
+        ctx: what `save_projection` saved.
+        weights: ``w``.
+        gradient: that of p.
+        binds: ``(..., 1)``, whether k constrains a row; if not, its Jacobian is ``diag(w) / T`` and 0.
     """
     if ctx.group is None:
-        return _projection_gradient(ctx, weights, gradient)
-    return once_differentiable(lambda ctx, gradient: _projection_gradient(ctx, weights, gradient))(ctx, gradient)
+        return _projection_gradient(ctx, weights, gradient, binds)
+    once = once_differentiable(lambda ctx, gradient: _projection_gradient(ctx, weights, gradient, binds))
+    return once(ctx, gradient)
 
 
-def _projection_gradient(ctx: Any, weights: Tensor, gradient: Tensor) -> tuple[Tensor | None, ...]:
+def _projection_gradient(
+    ctx: Any, weights: Tensor, gradient: Tensor, binds: Tensor | None
+) -> tuple[Tensor | None, ...]:
     weighted = weights * gradient
     mean = _mean(ctx, weights, weighted)
+    mean = mean if binds is None else mean * binds
     to_k = mean.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
     if torch.is_grad_enabled():
         to_x = weighted - weights * mean
@@ -109,11 +128,14 @@ def _projection_gradient(ctx: Any, weights: Tensor, gradient: Tensor) -> tuple[T
     return to_x if ctx.temperature == 1 else to_x.div_(ctx.temperature), to_k, None, None
 
 
-def projection_tangent(ctx: Any, weights: Tensor, x: Tensor | None, k: Tensor | None) -> Tensor:
+def projection_tangent(
+    ctx: Any, weights: Tensor, x: Tensor | None, k: Tensor | None, binds: Tensor | None = None
+) -> Tensor:
     """The forward-mode derivative of such a projection."""
     moved = torch.zeros_like(weights)
     if x is not None:
-        moved = weights * (x - _mean(ctx, weights, weights * x)) / ctx.temperature
+        mean = _mean(ctx, weights, weights * x)
+        moved = weights * (x - (mean if binds is None else mean * binds)) / ctx.temperature
     return moved if k is None else moved + weights * (k / _positive(weights.sum(-1, keepdim=True)))
 
 

@@ -6,8 +6,8 @@ The polynomial ``prod_j (1 + o_j t)`` is the product of two, both computed with 
   degree k. All terms are positive, so no digits are lost, and the backward pass needs no subtraction.
 - Of the *other* labels only sums of powers are taken. Newton's identities turn these into coefficients: a triangular
   system per row. With at least 3k leading labels, the odds o of all others are at most 1/2 where k labels are
-  expected, and the system loses about ``exp(sum o^2)`` units in the last place of float64, which `_leading` bounds by
-  1e7.
+  expected, and the system loses about ``exp(sum o^2)`` units in the last place. `_leading` bounds these by 8 for
+  small k, where the logits' own precision suffices, and by 1e7 in float64.
 
 So only a few passes are as wide as the logits, and only columns of a few numbers per row are float64.
 """
@@ -26,6 +26,9 @@ from shortlist.tensors import wide
 
 _MOST_COLUMNS = 512
 """Above this degree all labels are leading: coefficients of the others might overflow."""
+
+_SMALL_K = 32
+"""Up to this degree the coefficients of the other labels, matrices of k by k, have the precision of the logits."""
 
 _DEGREE = 8
 """Of the polynomial that gives the derivatives of the other labels in float32: within 1e-8 for odds up to 1/2."""
@@ -109,7 +112,8 @@ def log_coefficient(x: Tensor, k: int, *, ratio: bool, derivatives: bool) -> tup
         ``(..., 1)``, -inf where fewer than k labels are present, and ``(..., n)``, 0 in such rows.
     """
     n, precision, largest = x.shape[-1], wide(x), torch.finfo(x.dtype).max
-    count = _leading(n, k, precision)
+    square = x.dtype if k <= _SMALL_K else precision  # of what has k by k entries
+    count = _leading(n, k, square)
     top, index = x.topk(count)
     top = top.clamp(max=largest).to(precision)
     enough = top[..., k - 1 : k] != -math.inf
@@ -124,11 +128,11 @@ def log_coefficient(x: Tensor, k: int, *, ratio: bool, derivatives: bool) -> tup
     y = gaps + delta
     leaves = torch.stack([-y, y], -1).sigmoid().to(x.dtype)
     levels = product_tree(leaves, k)
-    lead, ratio_to_cut = levels[-1][..., 0, :].to(precision), y[..., -1:].exp()
+    lead, ratio_to_cut = levels[-1][..., 0, :].to(square), y[..., -1:].exp()
     if sums is None:
         light, whole = None, lead
     else:
-        light = _coefficients(sums, ratio_to_cut, k)
+        light = _coefficients(sums.to(square), ratio_to_cut.to(square), k)
         whole = product(lead, light, k)
     low, high = whole[..., k - 1 :].split(1, -1)
     if ratio:
@@ -156,7 +160,7 @@ def _leading(n: int, k: int, precision: torch.dtype) -> int:
     """
     if k > _MOST_COLUMNS:
         return n
-    least = max(3 * k, k * k // (64 if precision == torch.float64 else 8))
+    least = max(3 * k, k * k // (64 if k > _SMALL_K and precision == torch.float64 else 8))
     return min(n, 1 << (least - 1).bit_length())
 
 
@@ -224,7 +228,7 @@ def _series(whole: Tensor, by_whole: Tensor, scale: Tensor, dtype: torch.dtype) 
     series = _by_factor(whole, by_whole)[..., 1 : terms + 1] * -((-scale) ** powers)
     if dtype == torch.float64 or terms <= _DEGREE + 1:
         return series.to(dtype)
-    return (series @ _economized(terms, series.device, series.dtype)).to(dtype)
+    return (series @ _economized(terms, series)).to(dtype)
 
 
 def _horner(u: Tensor, series: Tensor) -> Tensor:
@@ -247,10 +251,10 @@ _INTERPOLATED = _interpolated(40).tolist()
 """Beyond 40 terms, the powers of 1/2 are negligible."""
 
 
-def _economized(terms: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
-        return torch.tensor(_INTERPOLATED[:terms], dtype=dtype, device=device)
-    return _kept_matrix(device, dtype)[:terms]
+def _economized(terms: int, like: Tensor) -> Tensor:
+    if torch.compiler.is_compiling() or type(like) is not Tensor:  # a tracer's tensors do not mix with kept ones
+        return torch.tensor(_INTERPOLATED[:terms], dtype=like.dtype, device=like.device)
+    return _kept_matrix(like.device, like.dtype)[:terms]
 
 
 @functools.cache

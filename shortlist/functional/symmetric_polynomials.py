@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.autograd import RowFunction, opaque
-from shortlist.functional.lml import lml_root, log_odds, solve_root
 from shortlist.functional.polynomial_tree import label_count_tree, log_coefficient
+from shortlist.functional.projections.lml import lml_root, log_odds, solve_root
 from shortlist.kernels.chooser import TRITON_DEVICES, use_triton
 from shortlist.tensors import HALF, check_logits, holds, is_plain, log_sigmoid, may_look, moved, solvable, whole_k
 

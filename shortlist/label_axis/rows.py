@@ -19,7 +19,7 @@ from shortlist.label_axis.processes import (
     shards_of,
     to_local,
 )
-from shortlist.tensors import HALF, check_logits, is_dtensor, moved, solvable
+from shortlist.tensors import HALF, check_logits, is_dtensor, moved, on_accelerator, solvable
 
 _NUMBERS = (int, float, Real, torch.SymInt, torch.SymFloat)
 
@@ -30,6 +30,13 @@ class Rows(NamedTuple):
     logits: Tensor
     k: Tensor
     processes: Processes = ONE_PROCESS
+    number: float | None = None
+    """``k``, if the host knows it as one number and accelerators may choose shapes by it."""
+
+    @property
+    def wanted(self) -> Tensor | float:
+        """``k`` as the code for accelerators without kernels takes it: the number if it is known."""
+        return self.k if self.number is None else self.number
 
     @property
     def shards(self) -> ProcessShards | None:
@@ -62,7 +69,8 @@ def as_rows(logits: Tensor, k: float | Tensor, *, dim: int, mask: Tensor | None,
         logits = logits.masked_fill(~mask, -math.inf)
     rows = moved(logits, dim, -1)
     rows = rows if keep_half else solvable(rows)
-    return Rows(rows, _k_column(k, rows, dim))
+    known = isinstance(k, int | float) and on_accelerator(rows) and not torch.compiler.is_exporting()
+    return Rows(rows, _k_column(k, rows, dim), number=float(k) if known else None)
 
 
 def flat_rows(x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,7 +116,7 @@ def _k_column(k: float | Tensor, rows: Tensor, dim: int) -> Tensor:
             raise TypeError(f"`k` must be a number or a real tensor; got {type(k).__name__}.")
         if not 0 <= k <= n:
             raise ValueError(f"`k` must lie in [0, {n}]; got {k}.")
-        return rows.new_full((1,) * rows.ndim, k, dtype=_solvable_dtype(rows))
+        return torch.full((1,) * rows.ndim, k, dtype=_solvable_dtype(rows), device=rows.device)
     if k.dtype == torch.bool or k.is_complex():
         raise TypeError(f"`k` must be a number or a real tensor; got {k.dtype}.")
     if k.device != rows.device and k.ndim == 0:

@@ -8,19 +8,20 @@ import warnings
 import torch
 from torch import Tensor
 
+from shortlist.labels.arrays import LabelsLike, read_target
 from shortlist.labels.labels import Labels
 from shortlist.labels.reading import TargetForm, list_labels, read_labels, stored_entries, target_form
 from shortlist.tensors import holds
 
 
-def from_multi_hot(target: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor:
+def from_multi_hot(target: LabelsLike, *, dtype: torch.dtype = torch.float32) -> Tensor:
     """Say that a table of any dtype is a multi-hot, such as the int64 ones of scikit-learn and Hugging Face.
 
     Int64 tables are index lists otherwise, and refused if they are as wide as the labels.
 
     Args:
-        target: ``(*rows, n)``: 1 for present, 0 for absent, negative for unknown; checked where reading values needs no
-            synchronization.
+        target: ``(*rows, n)``, a tensor or an array or table of another library: 1 for present, 0 for absent, negative
+            for unknown; checked where reading values needs no synchronization.
         dtype: floating, or bool if no label is unknown.
 
     Returns:
@@ -33,19 +34,22 @@ def from_multi_hot(target: Tensor, *, dtype: torch.dtype = torch.float32) -> Ten
     """
     if dtype != torch.bool and not dtype.is_floating_point:
         raise TypeError(f"`dtype` must be bool or floating; got {dtype}.")
-    if target.dtype != torch.bool:
-        wrong = target > 1 if dtype != torch.bool else (target != 0) & (target != 1)
+    target = read_target(target, -1)
+    values = target if target.layout == torch.strided else stored_entries(target)[2]
+    if values.dtype != torch.bool:
+        wrong = values > 1 if dtype != torch.bool else (values != 0) & (values != 1)
         if holds(wrong.any()):
             rule = "be 0, 1 or, for unknown, negative" if dtype != torch.bool else "be 0 or 1 to become bool"
-            raise ValueError(f"`target` must {rule}; got {target[wrong][0].item()}.")
+            raise ValueError(f"`target` must {rule}; got {values[wrong][0].item()}.")
     return target.to(dtype)
 
 
-def from_indices(indices: Tensor, num_labels: int, *, row_dims: int = 1) -> Tensor:
+def from_indices(indices: LabelsLike, num_labels: int, *, row_dims: int = 1) -> Tensor:
     """Say that integers are class indices or index lists, even if they are as wide as a multi-hot.
 
     Args:
-        indices: ``(*rows,)`` or ``(*rows, m)``, integers; -1, only trailing, pads lists.
+        indices: ``(*rows,)`` or ``(*rows, m)``, integers, a tensor or of another library; -1, only trailing, pads
+            lists, and Python lists may differ in length instead.
         num_labels: n.
         row_dims: as in `target_form`.
 
@@ -57,6 +61,7 @@ def from_indices(indices: Tensor, num_labels: int, *, row_dims: int = 1) -> Tens
         tensor([[ 2,  0, -1, -1],
                 [ 1, -1, -1, -1]])
     """
+    indices = read_target(indices, num_labels, name="indices")
     if indices.dtype == torch.bool or indices.is_floating_point() or indices.is_complex():
         raise TypeError(f"`indices` must be integers; got {indices.dtype}.")
     indices = indices.long()
@@ -66,7 +71,7 @@ def from_indices(indices: Tensor, num_labels: int, *, row_dims: int = 1) -> Tens
     return indices
 
 
-def check_target(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> TargetForm:
+def check_target(target: LabelsLike, num_labels: int, *, row_dims: int = 1, name: str = "target") -> TargetForm:
     """Recognize the form of ``target`` and check its values; this synchronizes with the device.
 
     Rejects labels outside [0, n), a label after a -1, a duplicate label in a row, and multi-hot values other than 0, 1
@@ -88,12 +93,12 @@ def check_target(target: Tensor, num_labels: int, *, row_dims: int = 1, name: st
         Traceback (most recent call last):
         ValueError: `target` row 3: label 12 must lie in [0, 10).
     """
-    form = target_form(target, num_labels, row_dims=row_dims, name=name)
+    target = read_target(target, num_labels, name=name)
     list_labels(target, num_labels, row_dims=row_dims, name=name)
-    return form
+    return target_form(target, num_labels, row_dims=row_dims, name=name)
 
 
-def to_class_indices(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> Tensor:
+def to_class_indices(target: LabelsLike, num_labels: int, *, row_dims: int = 1, name: str = "target") -> Tensor:
     """Convert labels to class indices; raise ValueError unless each row has one positive and no unknown label.
 
     Args:
@@ -118,7 +123,7 @@ def to_class_indices(target: Tensor, num_labels: int, *, row_dims: int = 1, name
     return entries.pairs()[1].reshape(entries.row_shape)
 
 
-def to_pairs(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> tuple[Tensor, Tensor]:
+def to_pairs(target: LabelsLike, num_labels: int, *, row_dims: int = 1, name: str = "target") -> tuple[Tensor, Tensor]:
     """List all positive labels; raise ValueError if a label is unknown.
 
     Unlike index lists, which are as wide as their longest row, this stores each label once.
@@ -138,7 +143,7 @@ def to_pairs(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = 
     return entries.pairs()
 
 
-def to_index_lists(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target") -> Tensor:
+def to_index_lists(target: LabelsLike, num_labels: int, *, row_dims: int = 1, name: str = "target") -> Tensor:
     """Convert labels to padded index lists; raise ValueError if a label is unknown.
 
     Args:
@@ -158,7 +163,9 @@ def to_index_lists(target: Tensor, num_labels: int, *, row_dims: int = 1, name: 
     return entries.index_lists()
 
 
-def to_multi_hot(target: Tensor, num_labels: int, *, row_dims: int = 1, dtype: torch.dtype = torch.float32) -> Tensor:
+def to_multi_hot(
+    target: LabelsLike, num_labels: int, *, row_dims: int = 1, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Convert labels to a dense multi-hot.
 
     Args:
@@ -181,7 +188,7 @@ def to_multi_hot(target: Tensor, num_labels: int, *, row_dims: int = 1, dtype: t
 
 
 def to_sparse(
-    target: Tensor,
+    target: LabelsLike,
     num_labels: int,
     *,
     dtype: torch.dtype = torch.float32,

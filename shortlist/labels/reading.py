@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.labels.arrays import LabelsLike, read_target
 from shortlist.labels.labels import Labels
 from shortlist.tensors import holds, is_plain, may_look
 
@@ -123,7 +124,7 @@ def check_sparse_rows(target: Tensor, name: str) -> None:
 
 
 def list_labels(
-    target: Tensor, num_labels: int, *, row_dims: int = 1, name: str = "target", check: bool = True
+    target: LabelsLike, num_labels: int, *, row_dims: int = 1, name: str = "target", check: bool = True
 ) -> Labels:
     """List the present and the unknown labels, sorted by row, then by label.
 
@@ -131,12 +132,14 @@ def list_labels(
     after a -1, a duplicate label in a row, and multi-hot values other than 0, 1 and negative numbers.
 
     Args:
-        target, num_labels, row_dims, name: as in `target_form`.
+        target: labels in one of the four forms, or what `read_target` makes one of.
+        num_labels, row_dims, name: as in `target_form`.
         check: whether to check the values.
 
     Raises:
         ValueError: for an invalid value, naming its row; otherwise as `target_form`.
     """
+    target = read_target(target, num_labels, name=name)
     form = target_form(target, num_labels, row_dims=row_dims, name=name)
     if form is TargetForm.SPARSE and check:
         check_sparse_rows(target, name)  # before using the rows as indices

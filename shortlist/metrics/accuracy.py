@@ -32,6 +32,7 @@ from shortlist.functional.metrics.scored_labels import (
     read_scored_labels,
     refuse_nan,
 )
+from shortlist.labels import LabelsLike, Numbers, read_numbers
 from shortlist.metrics.base import ListMetric, SumMetric, absent_labels, state_size
 from shortlist.tensors import solvable, whole_k
 
@@ -56,11 +57,11 @@ class _ClassAccuracy(SumMetric):
         self.add_sum("total", state_size(num_labels), dtype=torch.int64)
         self.add_count("rows_without_positives")
 
-    def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+    def update(self, scores: Numbers, target: LabelsLike, mask: Numbers | None = None) -> None:
         """Add a batch: scores ``(B, n)``, one class per row, and optionally a mask of the rows that count."""
         found = class_hits(scores, target, self._ks, mask)
         if self.num_labels is not None:
-            self.check_width(scores, self.num_labels)
+            self.check_width(found.num_labels, self.num_labels)
         self.accumulate(found.sums(self.num_labels))
 
     @property
@@ -128,8 +129,9 @@ class ShotAccuracy(_ClassAccuracy):
     counts: Tensor
 
     def __init__(
-        self, counts: Tensor, k: int | Sequence[int] = 1, *, average: Average = "macro", **torchmetrics_options: Any
+        self, counts: Numbers, k: int | Sequence[int] = 1, *, average: Average = "macro", **torchmetrics_options: Any
     ) -> None:
+        counts = read_numbers(counts, name="counts")
         if counts.ndim != 1 or len(counts) == 0:
             raise ValueError(f"`counts` must have one value per label; got shape {tuple(counts.shape)}.")
         check_choice("average", average, AVERAGES)
@@ -215,16 +217,16 @@ class AverageKAccuracy(ListMetric):
         self.add_list("classes", torch.int64)
         self.add_count("selected", "rows_without_positives")
 
-    def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+    def update(self, scores: Numbers, target: LabelsLike, mask: Numbers | None = None) -> None:
         """Add a batch: scores ``(B, n)``, one class per row, and optionally a mask of the rows that count."""
         data = read_scored_labels(scores, target, mask)
         refuse_nan(data.scores)
         rows, classes, missing = one_class_rows(data)
         if self.k is None:
-            chosen = data.scores[rows]
-            self.selected = self.selected + self._set_threshold().inclusion(chosen).sum().long()
+            # A finite threshold, so labels of score -inf are in no set.
+            self.selected = self.selected + (solvable(data.scores[rows]) >= self._set_threshold().threshold).sum()
         else:
-            check_k(self.k, scores.shape[-1])
+            check_k(self.k, data.num_labels)
             found = count_scores(data, rows, largest=self._capacity)
             self.keep("values", found.values)
             self.keep("counts", found.counts)
@@ -237,8 +239,10 @@ class AverageKAccuracy(ListMetric):
         """One number; NaN if no row had a class."""
         classes = self.kept("classes")
         inclusion = self._set_threshold().inclusion(self.kept("true_scores")).unsqueeze(-1)
-        found = ClassHits(classes, inclusion, self.rows_without_positives)
-        return averaged(found, int(classes.max()) + 1 if len(classes) else 0, self.average).squeeze(-1)
+        num_labels = 0 if self.average == "micro" or len(classes) == 0 else int(classes.max()) + 1
+        return averaged(ClassHits(classes, inclusion, self.rows_without_positives, num_labels), self.average).squeeze(
+            -1
+        )
 
     @property
     def average_size(self) -> float:

@@ -19,6 +19,7 @@ from shortlist.functional.metrics.average_precision import (
     score_histogram,
 )
 from shortlist.functional.metrics.scored_labels import check_choice, read_scored_labels, refuse_nan
+from shortlist.labels import LabelsLike, Numbers, read_numbers
 from shortlist.metrics.base import ListMetric, SumMetric
 from shortlist.tensors import solvable, whole_k
 
@@ -64,11 +65,11 @@ class MeanAveragePrecision(ListMetric):
             self.add_count("rows")
         self.add_count("rows_without_positives")
 
-    def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+    def update(self, scores: Numbers, target: LabelsLike, mask: Numbers | None = None) -> None:
         """Add a batch: scores ``(B, n)``, labels in any form, and optionally a mask of the rows that count."""
         if self.by == "sample":
             values = average_precision(scores, target, by="sample", reduction="none", mask=mask)
-            counted = len(values) if mask is None else mask.sum()
+            counted = len(values) if mask is None else read_numbers(mask, name="mask").sum()
             known = ~values.isnan()
             self.total = self.total + values[known].sum()
             self.rows = self.rows + known.sum()
@@ -76,13 +77,13 @@ class MeanAveragePrecision(ListMetric):
             return
         data = read_scored_labels(scores, target, mask)
         refuse_nan(data.scores)
-        n, seen = scores.shape[-1], int(self.num_labels)
+        n, seen = data.num_labels, int(self.num_labels)
         if seen not in (0, n):
             raise ValueError(f"`scores` must have {seen} labels as in earlier batches; got {n}.")
         self.num_labels = torch.full_like(self.num_labels, n)
         positives = data.positives[data.counted]
-        self.keep("scores", solvable(data.scores if mask is None else data.scores[mask]).flatten().clone())
-        self.keep("labels", data.labels[data.counted[data.rows]])
+        self.keep("scores", solvable(data.scores if mask is None else data.scores[data.counted]).flatten().clone())
+        self.keep("labels", data.chosen()[1])
         self.keep("row_sizes", positives)
         self.rows_without_positives = self.rows_without_positives + (positives == 0).sum()
 
@@ -145,10 +146,10 @@ class BinnedMeanAveragePrecision(SumMetric):
         self.add_sum("positive", num_labels, bins, dtype=torch.int64)
         self.add_sum("positives", num_labels, dtype=torch.int64)
 
-    def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+    def update(self, scores: Numbers, target: LabelsLike, mask: Numbers | None = None) -> None:
         """Add a batch: scores ``(B, n)``, labels in any form, and optionally a mask of the rows that count."""
         counts = score_histogram(scores, target, self.edges, mask)
-        self.check_width(scores, self.num_labels)
+        self.check_width(len(counts.positives), self.num_labels)
         self.accumulate(counts)
 
     def compute(self) -> Tensor:

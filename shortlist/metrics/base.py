@@ -51,10 +51,10 @@ class SumMetric(torchmetrics.Metric):
         for name, value in sums._asdict().items():
             setattr(self, name, getattr(self, name) + value)
 
-    def check_width(self, scores: Tensor, num_labels: int) -> None:
-        """Raise unless ``scores`` has ``num_labels`` labels."""
-        if scores.shape[-1] != num_labels:
-            raise ValueError(f"`scores` must have the {num_labels} labels of the metric; got {scores.shape[-1]}.")
+    def check_width(self, given: int, num_labels: int) -> None:
+        """Raise unless scores with ``given`` labels have the ``num_labels`` of the metric."""
+        if given != num_labels:
+            raise ValueError(f"`scores` must have the {num_labels} labels of the metric; got {given}.")
 
 
 class ListMetric(SumMetric):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from shortlist.functional.metrics.f1 import F1Counts, f1_counts, f1_of
 from shortlist.functional.metrics.scored_labels import check_ks, check_one_rule
+from shortlist.labels import LabelsLike, Numbers
 from shortlist.metrics.base import SumMetric, absent_labels
 from shortlist.tensors import whole_k
 
@@ -20,9 +21,9 @@ class _F1(SumMetric):
     threshold: Tensor | None
 
     def __init__(
-        self, family: str, threshold: float | Tensor | None, k: int | None, *shape: int, **torchmetrics_options: Any
+        self, family: str, threshold: Numbers | None, k: int | None, *shape: int, **torchmetrics_options: Any
     ) -> None:
-        check_one_rule(k, threshold)
+        threshold = check_one_rule(k, threshold)
         if k is not None:
             check_ks(k)
         super().__init__(family, threshold, k, shape, **torchmetrics_options)
@@ -32,7 +33,7 @@ class _F1(SumMetric):
         for name in F1Counts._fields:
             self.add_sum(name, *shape)
 
-    def _count(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> F1Counts:
+    def _count(self, scores: Numbers, target: LabelsLike, mask: Numbers | None) -> F1Counts:
         return f1_counts(scores, target, threshold=self.threshold, k=self.k, mask=mask)
 
 
@@ -51,12 +52,10 @@ class MicroF1(_F1):
         tensor(0.8571, dtype=torch.float64)
     """
 
-    def __init__(
-        self, *, threshold: float | Tensor | None = None, k: int | None = None, **torchmetrics_options: Any
-    ) -> None:
+    def __init__(self, *, threshold: Numbers | None = None, k: int | None = None, **torchmetrics_options: Any) -> None:
         super().__init__("micro-f1", threshold, k, **torchmetrics_options)
 
-    def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+    def update(self, scores: Numbers, target: LabelsLike, mask: Numbers | None = None) -> None:
         """Add a batch: scores ``(B, n)``, labels in any form, and optionally a mask of the rows that count."""
         self.accumulate(F1Counts(*(count.sum() for count in self._count(scores, target, mask))))
 
@@ -87,7 +86,7 @@ class MacroF1(_F1):
         self,
         num_labels: int,
         *,
-        threshold: float | Tensor | None = None,
+        threshold: Numbers | None = None,
         k: int | None = None,
         **torchmetrics_options: Any,
     ) -> None:
@@ -95,10 +94,10 @@ class MacroF1(_F1):
         super().__init__("macro-f1", threshold, k, num_labels, **torchmetrics_options)
         self.num_labels = num_labels
 
-    def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+    def update(self, scores: Numbers, target: LabelsLike, mask: Numbers | None = None) -> None:
         """Add a batch: scores ``(B, n)``, labels in any form, and optionally a mask of the rows that count."""
         counts = self._count(scores, target, mask)
-        self.check_width(scores, self.num_labels)
+        self.check_width(len(counts.positives), self.num_labels)
         self.accumulate(counts)
 
     def compute(self) -> Tensor:

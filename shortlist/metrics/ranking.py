@@ -10,6 +10,7 @@ from torch import Tensor
 from shortlist.functional.metrics.propensity import check_propensities, propensity_sums
 from shortlist.functional.metrics.ranking import harmonic_mean, ranking_sums
 from shortlist.functional.metrics.scored_labels import check_ks, like_k
+from shortlist.labels import LabelsLike, Numbers
 from shortlist.metrics.base import SumMetric
 
 
@@ -30,7 +31,7 @@ class _Ranking(SumMetric):
             self.add_sum(name, len(ks))
         self.add_count("rows", "rows_without_positives")
 
-    def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+    def update(self, scores: Numbers, target: LabelsLike, mask: Numbers | None = None) -> None:
         """Add a batch: scores ``(B, n)``, labels in any form, and optionally a mask of the rows that count."""
         self.accumulate(ranking_sums(scores, target, self._ks, mask))
 
@@ -169,9 +170,10 @@ class PropensityScoredPrecisionAtK(SumMetric):
     propensities: Tensor
 
     def __init__(
-        self, propensities: Tensor, k: int | Sequence[int], *, normalized: bool = True, **torchmetrics_options: Any
+        self, propensities: Numbers, k: int | Sequence[int], *, normalized: bool = True, **torchmetrics_options: Any
     ) -> None:
-        ks = check_ks(k, len(check_propensities(propensities)))
+        propensities = check_propensities(propensities)
+        ks = check_ks(k, len(propensities))
         super().__init__("propensity", propensities, ks, **torchmetrics_options)
         self.k, self._ks, self.normalized = k, ks, normalized
         self.register_buffer("propensities", propensities.detach().clone(), persistent=False)
@@ -179,7 +181,7 @@ class PropensityScoredPrecisionAtK(SumMetric):
         self.add_sum("best", len(ks))
         self.add_count("rows", "rows_without_positives")
 
-    def update(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+    def update(self, scores: Numbers, target: LabelsLike, mask: Numbers | None = None) -> None:
         """Add a batch: scores ``(B, n)``, labels in any form, and optionally a mask of the rows that count."""
         self.accumulate(propensity_sums(scores, target, self.propensities, self._ks, mask))
 

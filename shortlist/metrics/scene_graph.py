@@ -11,6 +11,7 @@ from torch import Tensor
 from shortlist.functional.metrics.accuracy import macro_mean
 from shortlist.functional.metrics.scene_graph import graph_recalls, refuse_unnamed
 from shortlist.functional.metrics.scored_labels import check_choice, check_ks, like_k
+from shortlist.labels import LabelsLike, Numbers
 from shortlist.metrics.base import SumMetric, absent_labels, state_size
 
 
@@ -53,7 +54,7 @@ class SceneGraphRecall(SumMetric):
         self.add_sum("recall_sum", state_size(num_labels), len(ks))
         self.add_sum("images", state_size(num_labels), dtype=torch.int64)
 
-    def update(self, scores: Tensor, target: Tensor, image: Tensor, missed: Tensor | None = None) -> None:
+    def update(self, scores: Numbers, target: LabelsLike, image: Numbers, missed: Numbers | None = None) -> None:
         """Add images: pairs ``(P, R)``, their true predicates, their images ``(P,)``, and missed relations.
 
         Images are numbered from 0 in every batch; an image must not be split between batches.
@@ -61,7 +62,7 @@ class SceneGraphRecall(SumMetric):
         found = graph_recalls(scores, target, image, self._ks, constrained=self.constrained, missed=missed)
         if self.num_labels is not None:
             refuse_unnamed(found.missed)
-            self.check_width(scores, self.num_labels)
+            self.check_width(found.num_labels, self.num_labels)
             sums, images = found.by_predicate()
         else:
             sums, images = found.by_image()

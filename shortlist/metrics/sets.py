@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shortlist.functional.metrics.accuracy import AVERAGES, Average, macro_mean
 from shortlist.functional.metrics.scored_labels import check_choice, check_mask
-from shortlist.labels import list_labels
+from shortlist.labels import LabelsLike, Numbers, list_labels, read_numbers, read_target
 from shortlist.metrics.base import SumMetric, state_size
 from shortlist.tensors import counts_of, may_look, whole_k
 
@@ -46,8 +46,11 @@ class _GroupedCoverage(SumMetric):
         self.add_sum("total", groups, dtype=torch.int64)
         self.add_count("rows_without_positives")
 
-    def update(self, sets: Tensor | LabelSets, target: Tensor, mask: Tensor | None = None) -> None:
+    def update(self, sets: Numbers | LabelSets, target: LabelsLike, mask: Numbers | None = None) -> None:
         """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, labels in any form, optionally a mask of rows."""
+        sets = read_sets(sets)
+        given, target = target, read_target(target, getattr(sets, "num_labels", -1))
+        target = target.to(sets.device) if isinstance(sets, Tensor) and target is not given else target
         rows, share, missing = covered_share(sets, target, mask)
         group = self._group_of(rows, sets, target)
         self.covered = self.covered.index_add(0, group, share)
@@ -131,9 +134,9 @@ class SetSize(SumMetric):
         self.num_labels = num_labels
         self.add_sum("histogram", num_labels + 1, dtype=torch.int64)
 
-    def update(self, sets: Tensor | LabelSets, mask: Tensor | None = None) -> None:
+    def update(self, sets: Numbers | LabelSets, mask: Numbers | None = None) -> None:
         """Add a batch: sets as bool ``(B, n)`` or `LabelSets`, and optionally a mask of the rows that count."""
-        sizes = set_sizes(sets)
+        sizes = set_sizes(read_sets(sets))
         sizes = sizes[check_mask(mask, len(sizes), sizes.device)]
         if len(sizes) and int(sizes.max()) > self.num_labels:
             raise ValueError(f"`sets` must have at most {self.num_labels} labels; got one of {int(sizes.max())}.")
@@ -187,26 +190,28 @@ class SizeStratifiedCoverage(_GroupedCoverage):
         return self.covered / self.total
 
 
+def read_sets(sets: Numbers | LabelSets) -> Tensor | LabelSets:
+    """Sets as a bool tensor ``(B, n)``, or as they are if they have ``sizes``, ``contains`` and ``count_hits``."""
+    if not isinstance(sets, Tensor) and isinstance(sets, LabelSets):
+        return sets
+    mask = read_numbers(sets, name="sets")
+    if mask.dtype != torch.bool:
+        raise TypeError(f"`sets` must be bool, or have `sizes`, `contains` and `count_hits`; got {mask.dtype}.")
+    if mask.ndim != 2:
+        raise ValueError(f"`sets` must have the shape (rows, labels); got {tuple(mask.shape)}.")
+    return mask
+
+
 def set_sizes(sets: Tensor | LabelSets) -> Tensor:
     """The number of labels in each set, ``(B,)`` int64."""
-    if not isinstance(sets, Tensor):
-        if not isinstance(sets, LabelSets):
-            kind = type(sets).__name__
-            raise TypeError(f"`sets` must be a bool tensor or have `sizes`, `contains` and `count_hits`; got {kind}.")
-        return sets.sizes
-    if sets.dtype != torch.bool:
-        raise TypeError(f"`sets` must be a bool tensor; got {sets.dtype}.")
-    if sets.ndim != 2:
-        raise ValueError(f"`sets` must have the shape (rows, labels); got {tuple(sets.shape)}.")
-    return sets.sum(-1)
+    return sets.sum(-1) if isinstance(sets, Tensor) else sets.sizes
 
 
-def covered_share(sets: Tensor | LabelSets, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def covered_share(sets: Tensor | LabelSets, target: Tensor, mask: Numbers | None) -> tuple[Tensor, Tensor, Tensor]:
     """Rows that count and have positives, the covered share of these, and the number of rows without positives."""
     num_rows = len(set_sizes(sets))
-    if not isinstance(target, Tensor) or len(target) != num_rows:
-        got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
-        raise ValueError(f"`target` must have the {num_rows} rows of `sets`; got {got}.")
+    if len(target) != num_rows:
+        raise ValueError(f"`target` must have the {num_rows} rows of `sets`; got {tuple(target.shape)}.")
     hits, positives = _hits_and_positives(sets, target)
     counted = check_mask(mask, num_rows, positives.device)
     rows = (counted & (positives > 0)).nonzero().squeeze(-1)

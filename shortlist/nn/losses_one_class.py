@@ -40,6 +40,8 @@ class CrossEntropy(_OneClassLoss):
         tensor(1.4952)
     """
 
+    purpose = "the default: clean labels, classes of similar size"
+    cost = 2
     function = staticmethod(F.cross_entropy)
 
 
@@ -53,6 +55,8 @@ class Focal(_OneClassLoss):
         tensor(1.1600)
     """
 
+    purpose = "against easy rows that outweigh hard ones"
+    cost = 2
     function = staticmethod(F.focal)
 
     def __init__(self, *, gamma: float = 2.0, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
@@ -70,6 +74,8 @@ class LDAM(_OneClassLoss):
         tensor(1.9028)
     """
 
+    purpose = "against a long tail, where rare classes matter; with a cosine head"
+    cost = 2
     function = staticmethod(F.ldam)
     takes_candidates = False
     head = "cosine"
@@ -97,6 +103,8 @@ class TruncatedTopKEntropy(_OneClassLoss):
         tensor(0.5550)
     """
 
+    purpose = "against labels that cannot be told apart: leaves the k - 1 likeliest rivals alone"
+    cost = 4
     function = staticmethod(F.truncated_topk_entropy)
     starts_at_frequencies = False
     takes_linear_logits = True
@@ -118,6 +126,8 @@ class TopKHinge(_OneClassLoss):
         tensor(0.5000)
     """
 
+    purpose = "against the top-k error itself; a baseline, hard to train"
+    cost = 3
     function = staticmethod(F.topk_hinge)
     starts_at_frequencies = False
     from_data = {"k": lambda task: task.whole_k}
@@ -145,6 +155,8 @@ class SmoothTopKSVM(_OneClassLoss):
         tensor(1.1369)
     """
 
+    purpose = "against noisy labels, for answers of k labels"
+    cost = 10
     function = staticmethod(F.smooth_topk_svm)
     from_data = {"k": lambda task: task.whole_k}
 
@@ -184,6 +196,8 @@ class NoisedTopK(_OneClassLoss):
         True
     """
 
+    purpose = "against the top-k error, smoothed by noise"
+    cost = 10
     function = staticmethod(F.noised_topk)
     starts_at_frequencies = False
     from_data = {"k": lambda task: task.whole_k}
@@ -221,6 +235,8 @@ class NoisedTopKImbalanced(NoisedTopK):
         NoisedTopKImbalanced(k=2, epsilon=0.1, samples=5, margin=tensor(4,), scale=30.0, reduction='mean')
     """
 
+    purpose = "against a long tail, for answers of k labels; with a cosine head"
+    cost = 6
     name = "noised_topk_imbalanced"
     takes_candidates = False
     head = "cosine"
@@ -263,6 +279,8 @@ class SparsemaxLoss(_OneClassLoss):
         tensor(0.8100)
     """
 
+    purpose = "for probabilities that are exactly 0 for most labels"
+    cost = 3
     function = staticmethod(F.sparsemax_loss)
     former_names = ("sparsemax",)
 
@@ -278,6 +296,8 @@ class AverageK(_OneClassLoss):
         tensor(2.2654)
     """
 
+    purpose = "against ambiguity that differs between rows, for k labels on average"
+    cost = 7
     function = staticmethod(F.average_k)
     takes_candidates = False
     couples_rows = True

@@ -37,6 +37,8 @@ class LMLNLL(Loss):
         tensor(1.0056)
     """
 
+    purpose = "against unrecorded labels, for answers of k labels"
+    cost = 3
     function = staticmethod(F.lml_nll)
     former_names = ("lml",)
     takes_linear_logits = takes_dtensor = True
@@ -67,6 +69,8 @@ class MultilabelSoftmax(Loss):
         tensor(1.2452)
     """
 
+    purpose = "against unrecorded labels: a softmax shared by the recorded ones"
+    cost = 3
     function = staticmethod(F.multilabel_softmax)
 
 
@@ -80,6 +84,8 @@ class MultilabelTruncatedTopKEntropy(Loss):
         tensor(1.4040)
     """
 
+    purpose = "against unrecorded labels: leaves the likeliest rivals alone"
+    cost = 6
     function = staticmethod(F.multilabel_truncated_topk_entropy)
     starts_at_frequencies = False
     takes_linear_logits = True
@@ -101,6 +107,8 @@ class PlackettLuce(Loss):
         tensor(1.1772)
     """
 
+    purpose = "for labels that are ranked before all others"
+    cost = 9
     function = staticmethod(F.plackett_luce)
 
 
@@ -114,6 +122,8 @@ class SparseTopLoss(Loss):
         tensor(0.5625)
     """
 
+    purpose = "for answers of k labels with exact zeros"
+    cost = 4
     function = staticmethod(F.sparse_top_loss)
     former_names = ("sparse_top",)
 
@@ -128,6 +138,8 @@ class TwoWay(Loss):
         tensor(2.7833)
     """
 
+    purpose = "against imbalance between labels and between rows"
+    cost = 6
     function = staticmethod(F.two_way)
     takes_candidates = False
     link = "sigmoid"
@@ -166,6 +178,8 @@ class BCE(Loss):
         tensor(0.5569)
     """
 
+    purpose = "the default for sets: every label is recorded, present or absent"
+    cost = 4
     function = staticmethod(F.bce)
     link = "sigmoid"
     mean_over = "known entries"
@@ -183,6 +197,8 @@ class Asymmetric(Loss):
         tensor(0.2119)
     """
 
+    purpose = "against many easy negatives"
+    cost = 6
     function = staticmethod(F.asymmetric)
     link = "sigmoid"
     mean_over = "known entries"
@@ -212,6 +228,8 @@ class WARP(Loss):
         tensor(1.5000)
     """
 
+    purpose = "against the top of the ranking: pairs of a label and a rival above it"
+    cost = 26
     function = staticmethod(F.warp)
 
     def __init__(self, *, margin: float = 1.0, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
@@ -229,6 +247,8 @@ class RML(Loss):
         tensor(6.1000)
     """
 
+    purpose = "against wrongly ranked pairs, with negatives that may be unrecorded"
+    cost = 33
     function = staticmethod(F.rml)
     link = "sigmoid"
     starts_at_frequencies = False
@@ -250,6 +270,8 @@ class AssumeNegative(Loss):
         tensor(1.1432)
     """
 
+    purpose = "against unrecorded labels, if one label per row is recorded: takes the rest as absent"
+    cost = 4
     function = staticmethod(F.assume_negative)
     takes_candidates = False
 
@@ -264,6 +286,8 @@ class ExpectedPositive(Loss):
         tensor(0.8543)
     """
 
+    purpose = "against unrecorded labels, if the number of labels per row is known"
+    cost = 2
     function = staticmethod(F.expected_positive)
     couples_rows = True
     from_data = {"expected": lambda task: task.expected_positives}
@@ -298,6 +322,8 @@ class ROLE(Loss):
         True
     """
 
+    purpose = "against unrecorded labels: estimates them while training; needs memory for every row"
+    cost = 15
     function = staticmethod(F.role)
     takes_candidates = False
     couples_rows = True

@@ -13,29 +13,37 @@ Example:
     [[1, 1, 2]]
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from shortlist.predict.calibration import RULES, RuleKind, calibrate, make_rule
 from shortlist.predict.evaluation import ScoreMetrics, SetMetrics, evaluate_scores, evaluate_sets
 from shortlist.predict.label_files import read_label_sets, read_names
 from shortlist.predict.prediction import PredictionSummary, iterate_sets, predict_sets, read_rule
+from shortlist.predict.restricted_scores import with_allowed_labels
 from shortlist.predict.scores import ScoreBlock, Scores, open_scores, tensor_scores
 from shortlist.predict.true_labels import read_true_labels
 
 if TYPE_CHECKING:
+    from shortlist.predict.model_folder import audit_model, calibrate_model, find_rule, save_rule
     from shortlist.predict.model_scores import open_model
+    from shortlist.predict.onnx_model import OnnxModel
 
 __all__ = [
     "RULES",
+    "OnnxModel",
     "PredictionSummary",
     "RuleKind",
     "ScoreBlock",
     "ScoreMetrics",
     "Scores",
     "SetMetrics",
+    "audit_model",
     "calibrate",
+    "calibrate_model",
     "evaluate_scores",
     "evaluate_sets",
+    "find_rule",
     "iterate_sets",
     "make_rule",
     "open_model",
@@ -45,13 +53,24 @@ __all__ = [
     "read_names",
     "read_rule",
     "read_true_labels",
+    "save_rule",
     "tensor_scores",
+    "with_allowed_labels",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "open_model":  # Needs the extra ``train``, which the rest does not.
-        from shortlist.predict.model_scores import open_model
+# These need the extra ``train``, which the rest does not.
+_OF_MODELS = {
+    "OnnxModel": "onnx_model",
+    "audit_model": "model_folder",
+    "calibrate_model": "model_folder",
+    "find_rule": "model_folder",
+    "open_model": "model_scores",
+    "save_rule": "model_folder",
+}
 
-        return open_model
+
+def __getattr__(name: str) -> Any:
+    if name in _OF_MODELS:
+        return getattr(import_module(f"shortlist.predict.{_OF_MODELS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

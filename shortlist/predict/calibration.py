@@ -40,6 +40,12 @@ class RuleKind(NamedTuple):
     one_class: bool | None = None
     guarantee: str = ""
 
+    def describe(self) -> dict[str, Any]:
+        """Return the facts as plain values; options stand in the guarantee by their names."""
+        labels = {None: "none", True: "one class", False: "sets"}[self.one_class]
+        guarantee = self.guarantee.replace("{k:g}", "k").replace("{alpha:g}", "alpha")
+        return {"required": self.required, "optional": self.optional, "labels": labels, "guarantee": guarantee}
+
 
 _ERROR = "for new rows like these the true label is missing with probability at most {alpha:g}"
 RULES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -153,7 +154,8 @@ def evaluate_sets(
     generator = torch.Generator().manual_seed(seed)
     with scores.progress("measuring sets", shown=progress) as blocks:
         for block in blocks:
-            sets = rule.predict(block.scores, generator=generator)
+            # Labels that the rule does not know are in no set.
+            sets = replace(rule.predict(block.scores[:, : rule.num_labels], generator=generator), num_labels=n)
             size.update(sets)
             if target is None:
                 continue

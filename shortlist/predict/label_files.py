@@ -12,6 +12,7 @@ import torch
 
 from shortlist.audit.layer import LabelSets, read_array
 from shortlist.errors import InputError
+from shortlist.limits import read_whole
 from shortlist.targets import from_indices
 
 _ARRAYS = (".npz", ".npy", ".safetensors")
@@ -79,9 +80,10 @@ def _unambiguous(path: Path, labels: Any, num_labels: int) -> Any:
 
 def _json_lists(path: Path) -> list[list[object]]:
     try:
-        content = json.loads(path.read_text())
-    except ValueError as error:
-        raise InputError(f"`{path}` is not JSON: {error}.") from error
+        content = json.loads(read_whole(path))
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise InputError(f"`{path}` is not JSON: {reason}.") from error
     if not isinstance(content, list) or not all(isinstance(labels, list) for labels in content):
         raise InputError(f"`{path}` must hold a list of lists of labels.")
     return content
@@ -91,7 +93,7 @@ def _lines(path: Path) -> list[str]:
     if not path.is_file():
         raise InputError(f"`{path}` is not a file.")
     try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        return [line.strip() for line in read_whole(path).decode().splitlines()]
     except UnicodeDecodeError as error:
         raise InputError(f"`{path}` is not text: {error}.") from error
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from shortlist.data import Dataset, ImageFiles
+from shortlist.data import Dataset, ImageFiles, Texts
 from shortlist.data.files.table_files import open_table
 from shortlist.data.formats.arrays import FEATURES
 from shortlist.data.formats.image_folder import IMAGE_ENDINGS
 from shortlist.data.formats.tables import read_table
 from shortlist.data.opening import BUILT_IN, FORMATS, recognize_format
 from shortlist.data.procedures.label_subset import renumbered
-from shortlist.data.reader_options import check_reader_options, open_data, reader_values
+from shortlist.data.reader_options import open_data, reader_options
 from shortlist.data.target_rows import label_pairs
 from shortlist.data.unlabelled import (
     FileNames,
@@ -28,9 +29,11 @@ from shortlist.data.unlabelled import (
     table_rows,
 )
 from shortlist.errors import InputError
+from shortlist.targets import TargetForm, target_form
 from shortlist.train import SavedModel
 from shortlist.train.data_source import DataSource, is_training_data, with_parts
 
+Unseen = Literal["refuse", "miss", "drop"]
 _LINES = "lines"
 _TEXT_FILES = (".txt", ".txt.gz", ".txt.xz")
 # Pairs of options that say the same about a table: a given one replaces both.
@@ -49,8 +52,7 @@ def open_labelled(data: str, source: DataSource, *, format: str | None, reader: 
     name, path = _format_of(data, format, source)
     options = _options(name, source, reader)
     if name == "table":
-        encoding = {"encoding": options["encoding"]} if "encoding" in options else {}
-        columns = open_table(path, **encoding).columns
+        columns = open_table(path, **_file_options(options)).columns
         if "split" not in reader and options.get("split") not in columns:
             options.pop("split", None)
         if "groups" not in reader:
@@ -78,20 +80,23 @@ def open_unlabelled(
     if id_column is not None and name != "table":
         raise InputError(f"`{data}` is not a table, so it has no id column {id_column!r}.")
     if name == _LINES:
-        check_reader_options(options, read_table, known=("encoding",))
+        options = reader_options(options, read_table, known=("encoding",))
     elif name in FORMATS:
-        check_reader_options(options, FORMATS[name].read)
-    encoding = {"encoding": options["encoding"]} if "encoding" in options else {}
+        options = reader_options(options, FORMATS[name].read)
     if name == "table":
         roles = {role: options[role] for role in ("text", "features") if options.get(role) is not None}
         if not roles and source.kind == "text":
             roles = {"text": "text"}
-        return table_rows(path, id_column=id_column, **roles, **encoding)
+        return table_rows(path, id_column=id_column, **roles, **_file_options(options))
     if name == _LINES:
-        return line_rows(path, **encoding)
+        return line_rows(path, **options)
     if name == "arrays":
         kept = source.reader.get("features") if source.format == name else None
-        return array_rows(path, features=reader.get("features"), usual=FEATURES if kept is None else (kept, *FEATURES))
+        return array_rows(
+            path,
+            features=options.get("features") if "features" in reader else None,
+            usual=FEATURES if kept is None else (kept, *FEATURES),
+        )
     if name == "image-folder":
         return image_rows(path, size=options.get("size"))
     # Labels that are read along are ignored, so none is refused.
@@ -99,14 +104,20 @@ def open_unlabelled(
     return rows_of(open_data(path, format=name, reader=options), data)
 
 
-def rows_of(dataset: Dataset, data: str, *, part: str | None = None) -> UnlabelledRows:
-    """Return the rows of a dataset, or of a part of it, with their numbers in the dataset."""
-    rows = torch.arange(len(dataset)) if part is None else part_rows(dataset, part, data)
-    inputs = dataset.inputs.take(rows)
+def text_rows(texts: Sequence[str]) -> UnlabelledRows:
+    """Return texts as rows."""
+    block = InputBlock(Texts(list(texts)), None, lambda row: f"text {row}")
+    return UnlabelledRows(Path("text"), lambda: iter([block]), lambda: len(texts))
+
+
+def rows_of(dataset: Dataset, data: str, *, rows: Tensor | None = None) -> UnlabelledRows:
+    """Return all rows of a dataset, or some of them, with their numbers in the dataset."""
+    some = torch.arange(len(dataset)) if rows is None else rows
+    inputs = dataset.inputs.take(some)
     ids = FileNames(inputs, Path(data)) if isinstance(inputs, ImageFiles) else None
-    location = (lambda row: f"`{inputs.path(row)}`") if isinstance(inputs, ImageFiles) else _numbered(data, rows)
-    block = InputBlock(inputs, ids, location, None if part is None else rows.tolist())
-    return UnlabelledRows(Path(data), lambda: iter([block]), lambda: len(rows))
+    location = (lambda row: f"`{inputs.path(row)}`") if isinstance(inputs, ImageFiles) else _numbered(data, some)
+    block = InputBlock(inputs, ids, location, None if rows is None else some.tolist())
+    return UnlabelledRows(Path(data), lambda: iter([block]), lambda: len(some))
 
 
 def part_rows(dataset: Dataset, part: str, data: str) -> Tensor:
@@ -118,21 +129,59 @@ def part_rows(dataset: Dataset, part: str, data: str) -> Tensor:
     return dataset.part_rows(part)
 
 
-def targets_by_name(dataset: Dataset, rows: Tensor, saved: SavedModel, *, data: str, folder: str) -> Tensor:
-    """Return the true labels of some rows, numbered as the model numbers their names.
+class KnownTargets(NamedTuple):
+    """True labels of some rows, numbered as a model numbers their names.
+
+    Attributes:
+        rows: their numbers in the dataset.
+        target: the labels; those that the model does not know follow its own, or are left out.
+        unseen: the labels that the model does not know, and in how many rows each occurs.
+    """
+
+    rows: Tensor
+    target: Tensor
+    unseen: dict[str, int]
+
+
+def targets_by_name(
+    dataset: Dataset, rows: Tensor, saved: SavedModel, unseen: Unseen, *, data: str, folder: str
+) -> KnownTargets:
+    """Return the true labels of some rows by the model's numbers.
+
+    Args:
+        dataset, rows: the rows.
+        saved: the model.
+        unseen: as in `open_model`.
+        data, folder: names of data and model, for errors.
 
     Raises:
-        InputError: names a label that the model does not know, and the first row that has it.
+        InputError: with ``refuse``, names a label that the model does not know, and the first row that has it.
     """
-    part = dataset.subset(rows)
-    number_of = {name: number for number, name in enumerate(saved.label_names)}
-    known = torch.tensor([number_of.get(name, -1) for name in part.label_names], dtype=torch.int64)
-    at, labels, _ = label_pairs(part.true_targets, part.num_labels)
-    unknown = (known[labels] < 0).nonzero()
-    if len(unknown):
-        name, row = part.label_names[int(labels[unknown[0]])], int(rows[at[unknown[0]]])
+    part, numbers = dataset.subset(rows), label_numbers(dataset, saved)
+    at, labels, present = label_pairs(part.true_targets, part.num_labels)
+    new = (numbers[labels] < 0) & present
+    counts = Counter(part.label_names[label] for label in labels[new].tolist())
+    if unseen == "refuse" and counts:
+        name, row = part.label_names[int(labels[new][0])], int(rows[at[new][0]])
         raise InputError(f"`{data}` row {row} has the label {name!r}, which `{folder}` does not know.")
-    return renumbered(part.true_targets, known, len(saved.label_names))
+    width = len(saved.label_names)
+    if unseen == "drop" and counts and target_form(part.true_targets, part.num_labels) is TargetForm.CLASS_INDICES:
+        kept = torch.ones(len(part), dtype=torch.bool)
+        kept[at[new]] = False
+        rows, part = rows[kept], part.subset(kept.nonzero().squeeze(1))
+        if not len(rows):
+            raise InputError(f"`{data}` has only labels that `{folder}` does not know, such as {next(iter(counts))!r}.")
+    elif unseen == "miss":
+        extra = {name: width + place for place, name in enumerate(counts)}
+        numbers = torch.tensor([extra.get(name, int(numbers[at])) for at, name in enumerate(part.label_names)])
+        width += len(extra)
+    return KnownTargets(rows, renumbered(part.true_targets, numbers, width), dict(counts.most_common()))
+
+
+def label_numbers(dataset: Dataset, saved: SavedModel) -> Tensor:
+    """The number of each label of a dataset in a model; -1 for labels that it does not know."""
+    number_of = {name: number for number, name in enumerate(saved.label_names)}
+    return torch.tensor([number_of.get(name, -1) for name in dataset.label_names], dtype=torch.int64)
 
 
 def _numbered(data: str, rows: Tensor) -> Callable[[int], str]:
@@ -146,7 +195,11 @@ def _options(name: str, source: DataSource, given: Mapping[str, Any]) -> dict[st
     for pair in _EXCLUSIVE:
         if any(option in given for option in pair):
             kept = {option: value for option, value in kept.items() if option not in pair}
-    return {**kept, **reader_values(given)}
+    return {**kept, **given}
+
+
+def _file_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: options[name] for name in ("encoding", "delimiter") if name in options}
 
 
 def _format_of(data: str, format: str | None, source: DataSource) -> tuple[str, Path]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -14,8 +15,17 @@ from shortlist.data import Dataset, Features, Inputs, SparseRows
 from shortlist.data.target_rows import sparse_targets
 from shortlist.data.unlabelled import UnlabelledRows
 from shortlist.errors import InputError
-from shortlist.fingerprint import file_state
-from shortlist.predict.model_data import open_labelled, open_unlabelled, part_rows, rows_of, targets_by_name
+from shortlist.fingerprint import digest_values, file_state
+from shortlist.predict.model_data import (
+    Unseen,
+    open_labelled,
+    open_unlabelled,
+    part_rows,
+    rows_of,
+    targets_by_name,
+    text_rows,
+)
+from shortlist.predict.restricted_scores import with_absent_labels
 from shortlist.predict.scores import ScoreBlock, Scores, rows_per_block
 from shortlist.recipes import loss_class
 from shortlist.train import SavedModel, load_model
@@ -37,19 +47,23 @@ class ModelScores(NamedTuple):
         rule_file: the model's own rule; None if it has none.
         link: how logits become probabilities that can be compared between rows.
         target: the true labels, numbered as in the model; None if they were not asked for.
+        unseen: labels of the data that the model does not know, and in how many rows each occurs.
     """
 
     scores: Scores
     rule_file: Path | None
     link: str
     target: Tensor | None = None
+    unseen: Mapping[str, int] = MappingProxyType({})
 
 
 def open_model(
     folder: str | Path,
-    data: str,
+    data: str | None = None,
     *,
+    texts: Sequence[str] | None = None,
     labelled: bool = False,
+    unseen: Unseen = "refuse",
     part: str | None = None,
     usual_part: str = "test",
     format: str | None = None,
@@ -62,8 +76,12 @@ def open_model(
         folder: of a model that `shortlist.train.save_model` wrote.
         data: a path, or the name of a dataset inside a package. Without labels also a table with the columns of
             training, text line by line, features alone, an image or a folder of images.
+        texts: the texts to score, instead of ``data``.
         labelled: whether to read the true labels, too. Then the rows are those of ``usual_part`` by default, or all
             rows of data without parts.
+        unseen: what becomes of labels that the model does not know. ``refuse`` them; ``miss`` appends them to the
+            model's own, with scores of -inf, so that they count as missed in every metric; ``drop`` leaves them out,
+            and rows whose class is one.
         part: the part of the data; all rows by default.
         usual_part: the default of ``part`` with ``labelled``.
         format: of the data, one of ``shortlist.data.opening.FORMATS``; by default that of training or what the path
@@ -80,16 +98,23 @@ def open_model(
     """
     saved = load_model(folder)
     source, options = saved_source(saved, folder), dict(reader or {})
-    target = None
-    if labelled:
+    target, new = None, {}
+    if (data is None) == (texts is None):
+        raise ValueError("either `data` or `texts` must be given.")
+    if texts is not None or data is None:
+        if source.kind != "text" or labelled:
+            raise InputError(f"`{folder}` takes {source.kind}, not texts.")
+        rows = text_rows(texts or ())
+    elif labelled:
         dataset = open_labelled(data, source, format=format, reader=options)
         part = _part_or_usual(dataset, part, usual_part, data)
         numbers = torch.arange(len(dataset)) if part is None else part_rows(dataset, part, data)
         if not len(numbers):
             raise InputError(f"`{data}` holds no rows in the part {part!r}.")
         dataset = with_classes(dataset) if source.one_class else dataset
-        target = targets_by_name(dataset, numbers, saved, data=data, folder=str(folder))
-        rows = rows_of(dataset, data, part=part)
+        known = targets_by_name(dataset, numbers, saved, unseen, data=data, folder=str(folder))
+        target, new = known.target, known.unseen
+        rows = rows_of(dataset, data, rows=None if part is None and not new else known.rows)
     elif part is None:
         rows = open_unlabelled(data, source, format=format, reader=options, id_column=id_column)
     else:
@@ -97,15 +122,21 @@ def open_model(
             raise InputError(f"rows of the part {part!r} are numbered; leave out the id column {id_column!r}.")
         if "label_names" in source.reader:
             options = {"label_names": None, **options}  # Labels are not used, so none is refused.
-        rows = rows_of(open_labelled(data, source, format=format, reader=options), data, part=part)
+        dataset = open_labelled(data, source, format=format, reader=options)
+        rows = rows_of(dataset, data, rows=part_rows(dataset, part, data))
 
     def fingerprint(exclude: Iterable[Path]) -> dict[str, Any]:
         given = {"part": part, "format": format, "reader": repr(reader), "id": id_column}
-        return {"model": file_state(folder, exclude=exclude), "data": file_state(data, exclude=exclude), **given}
+        what = (
+            digest_values(list(texts)) if data is None and texts is not None else file_state(str(data), exclude=exclude)
+        )
+        return {"model": file_state(folder, exclude=exclude), "data": what, **given}
 
     scores = _scores(saved, rows, source.kind, fingerprint, kept=labelled)
+    if unseen == "miss" and new:
+        scores = with_absent_labels(scores, list(new))
     rule_file = None if saved.rule is None else Path(folder) / "rule.json"
-    return ModelScores(scores, rule_file, loss_class(saved.plan.loss).link, target)
+    return ModelScores(scores, rule_file, loss_class(saved.plan.loss).link, target, new)
 
 
 def _part_or_usual(dataset: Dataset, part: str | None, usual: str, data: str) -> str | None:

@@ -134,9 +134,7 @@ def predict_sets(
     except KeyboardInterrupt as error:
         if done is None or done.rows == 0:
             raise
-        raise KeyboardInterrupt(
-            f"{format_count(done.rows, 'row')} are kept; the same call resumes after them"
-        ) from error
+        raise KeyboardInterrupt(f"{format_count(done.rows, 'row')} are kept") from error
     return PredictionSummary(done.rows, before.rows, done.labels, done.empty)
 
 
@@ -155,25 +153,29 @@ def output_format(output: Path, format: str | None) -> str:
     return format or suffix
 
 
-def read_rule(path: str | Path, scores: Scores) -> SetRule:
+def read_rule(path: str | Path, scores: Scores, *, absent: int = 0) -> SetRule:
     """Read a rule that was fitted on as many labels and on the same kind of scores.
+
+    Args:
+        path: the file.
+        scores: that it will be applied to.
+        absent: how many of their labels, the last ones, the rule does not know.
 
     Raises:
         InputError: names the file and what does not match.
     """
     rule = load_rule(path)
-    check_rule(rule, scores, name=str(path))
+    check_rule(rule, scores, name=str(path), absent=absent)
     return rule
 
 
-def check_rule(rule: SetRule, scores: Scores, *, name: str = "rule") -> None:
+def check_rule(rule: SetRule, scores: Scores, *, name: str = "rule", absent: int = 0) -> None:
     """Raise InputError, which names the rule by ``name``, if it was not fitted on scores like these."""
-    if rule.num_labels != scores.num_labels:
+    known = scores.num_labels - absent
+    if rule.num_labels != known:
         # Usually a column of ids that passes for a label.
         hint = f" (is the column {scores.names[0]!r} one of ids?)" if scores.names else ""
-        raise InputError(
-            f"`{name}` is for {rule.num_labels} labels, but `{scores.path}` has {scores.num_labels}{hint}."
-        )
+        raise InputError(f"`{name}` is for {rule.num_labels} labels, but `{scores.path}` has {known}{hint}.")
     if rule.from_logits != scores.from_logits:
         kinds = {True: "logits", False: "probabilities"}
         raise InputError(

@@ -14,13 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.errors import InputError
-from shortlist.files import read_document, replacing
+from shortlist.files import locked, read_document, replacing
 from shortlist.fingerprint import first_difference
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks.
-    fcntl = None
 
 _FORMAT, _VERSION = "shortlist predict progress", 2
 # At most this much work is lost when the process is killed or the power fails.
@@ -125,7 +120,7 @@ def resumable_output(output: Path, fingerprint: Mapping[str, Any], *, resume: bo
     if resume:
         _check_resumable(output, fingerprint)
     folder = partial_folder(output)
-    with _locked(folder, output):
+    with locked(folder / "lock", output):
         if resume:  # Another process may have finished it meanwhile.
             _check_resumable(output, fingerprint)
         try:
@@ -172,46 +167,6 @@ def _read_progress(output: Path, fingerprint: Mapping[str, Any]) -> tuple[Finish
         return None, nothing
     difference = first_difference(found.get("fingerprint"), fingerprint)
     return (finished, "") if difference is None else (None, f"the partial output is of another task: {difference}")
-
-
-@contextmanager
-def _locked(folder: Path, output: Path) -> Iterator[None]:
-    """Create the folder and lock out other processes until the block ends; then remove the folder if it is empty."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = _lock(folder, output)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            (folder / "lock").unlink(missing_ok=True)
-        if handle is not None:
-            os.close(handle)
-        # Last, because some file systems keep an open file in its folder.
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-
-
-def _lock(folder: Path, output: Path) -> int | None:
-    """Lock a file that is never renamed, and return its descriptor; None if the system has no locks."""
-    if fcntl is None:
-        return None
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError:  # Another process just finished and removed the folder.
-            continue
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(handle)
-            raise InputError(f"`{output}` is being written by another process.") from error
-        except OSError:
-            return handle  # A file system without locks.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), os.stat(folder / "lock")):
-                return handle
-        os.close(handle)  # Another process just removed this file; the next one would lock a new file.
 
 
 def _clear(folder: Path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from shortlist.label_axis.processes import ProcessShards, all_max, all_sum
 from shortlist.sets.rule import Draw, SetRule
 from shortlist.sets.scores import Block, Link, Scores, Selection
-from shortlist.tensors import as_written, check_number
+from shortlist.tensors import as_written, check_number, on_accelerator
 
 # If the number of rows is unknown, keep this multiple of the number of labels wanted so far.
 _RESERVE = 8
@@ -82,6 +82,7 @@ class AverageK(SetRule):
         self.register_buffer("tie_taken", torch.tensor(0))
         self.register_buffer("tie_count", torch.tensor(1))
         self._largest: LargestScores | None = None
+        self._again: Scores | None = None
         self._seen = 0
 
     def _check_buffers(self, num_labels: int) -> None:
@@ -95,22 +96,39 @@ class AverageK(SetRule):
     def _begin_batch(self, scores: Scores) -> None:
         if self._largest is None:
             self._largest = LargestScores(scores.local.shape[-1], scores.shards, scores.local.device)
+        # The fit of one batch can be repeated, so its first pass need not count ties nor mark absent labels.
+        self._again = scores if scores.stay and self._expected is not None and self._rows == 0 else None
         if self._largest.is_sharded != (scores.shards is not None):
             raise ValueError("`scores` must be sharded over processes in all batches or in none.")
 
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
-        values = block.values
-        self._seen += len(values)
+        self._seen += len(block.values)
         total = self._expected or self.rows
         keep = self.wanted(total) + 1 if total else _RESERVE * self.wanted(self._seen) + 1024
-        if self._largest is not None:
-            self._largest.add(values.numpy(), keep)
+        if self._largest is None:
+            return ()
+        if not on_accelerator(block.values) or self._largest.is_sharded:
+            self._largest.add(block.values.numpy(), keep)
+        elif self._again is not None:
+            self._largest.add_tensor(block.values, keep, count_ties=False)
+        else:
+            self._largest.add_tensor(block.marked(), keep, count_ties=True)
         return ()
 
     def _settle(self, *observed: Tensor) -> dict[str, Any]:
         if self.rows not in (None, self._rows):
             raise ValueError(f"`rows` must be the number of rows, {self._rows}; got {self.rows}.")
         m, largest = self.wanted(self._rows), self._largest
+        if (
+            largest is not None
+            and self._again is not None
+            and not largest.is_clear(m, 0.0 if self._link_used else -torch.inf)
+        ):
+            source, self._again = self._again, None
+            largest = self._largest = LargestScores(source.shape[-1], None, source.local.device)
+            for block in source.blocks(self._link_used):
+                self._observe(block, None)
+        self._again = None
         total = 0 if largest is None else largest.total
         if m >= total > 0 or (m > 0 and total == 0):
             self._set(-torch.inf, self.num_labels or 0, 0, 1)
@@ -137,7 +155,7 @@ class AverageK(SetRule):
         self.tie_count.fill_(count)
 
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
-        values = block.values
+        values = block.marked()
         threshold = self.threshold.to(values.dtype)
         labels = torch.arange(values.shape[-1], device=values.device)
         tied = values == threshold
@@ -183,6 +201,22 @@ class Cut(NamedTuple):
     quota: tuple[int, int, int]
 
 
+class _Kept(NamedTuple):
+    """The largest scores of all tensors added, in descending order, with their labels.
+
+    Attributes:
+        floor: all scores above it were kept; -inf in ``values`` stands for those below it.
+        ties: ``(labels,)``, how often each label scored ``floor``; None if that was not counted.
+        total: how many scores were above -inf; None if that was not counted.
+    """
+
+    values: Tensor
+    labels: Tensor
+    floor: Tensor
+    ties: Tensor | None
+    total: Tensor | None
+
+
 class LargestScores:
     """Keeps the scores above a rising floor and counts, per label, the scores equal to it.
 
@@ -204,6 +238,8 @@ class LargestScores:
         self._floor = -np.inf
         self._at_floor = np.zeros(num_labels, dtype=np.int64)
         self._total = 0
+        self._kept: _Kept | None = None
+        self._added = 0
 
     @property
     def is_sharded(self) -> bool:
@@ -212,8 +248,64 @@ class LargestScores:
 
     @property
     def total(self) -> int:
-        """Number of scores above -inf seen so far."""
+        """Number of scores above -inf seen so far; at least as many as were kept, if ties were not counted."""
+        self._fetch()
         return self._sum([self._total])[0]
+
+    def add_tensor(self, scores: Tensor, keep: int, *, count_ties: bool) -> None:
+        """Add ``(rows, labels)`` scores on an accelerator, without reading any; instead of `add`, in all batches.
+
+        Args:
+            scores: in the first pass of a fit, absent labels may score 0.
+            keep: as in `add`.
+            count_ties: whether to count the scores that equal the lowest one kept, which takes a pass of its own.
+        """
+        flat, keep, before = scores.reshape(-1), max(1, keep), self._kept
+        values, at = flat.topk(min(keep, len(flat)))
+        labels = at % max(1, self._num_labels)
+        self._added += len(flat)
+        if before is not None:
+            values, at = torch.cat([before.values, values]).topk(min(keep, len(before.values) + len(values)))
+            labels = torch.cat([before.labels, labels])[at]
+        floor = values[-1] if self._added > len(values) else values.new_tensor(-torch.inf)
+        if before is not None:
+            floor = torch.maximum(floor, before.floor)
+            values = values.masked_fill(values < floor, -torch.inf)  # others of that size were dropped before
+        if not count_ties:
+            self._kept = _Kept(values, labels, floor, None, None)
+            return
+        ties, total = (scores == floor).sum(0), (scores > -torch.inf).sum()
+        if before is not None and before.ties is not None and before.total is not None:
+            old = (before.values == floor) & (before.values > before.floor)
+            ties = ties.index_add(0, before.labels, old.long()) + before.ties * (floor == before.floor)
+            total = total + before.total
+        self._kept = _Kept(values, labels, floor, ties, total)
+
+    def is_clear(self, m: int, above: float) -> bool:
+        """Whether the m-th largest of the tensors added is larger than the next one and than ``above``; reads both."""
+        if self._kept is None or not 0 < m < len(self._kept.values):
+            return m == 0
+        largest = self._kept.values
+        first, value, following = torch.stack([largest[0], largest[m - 1], largest[m]]).tolist()
+        # The softmax of a row without labels is NaN, which is the largest.
+        return first >= value > max(following, above)
+
+    def _fetch(self) -> None:
+        """Read what was kept of tensors, once all were added, into the form of `add`."""
+        if self._kept is None:
+            return
+        kept, self._kept = self._kept, None
+        values, labels = kept.values.cpu().numpy(), kept.labels.cpu().numpy()
+        self._total = int(np.count_nonzero(values > -np.inf)) if kept.total is None else int(kept.total)
+        self._floor = float(kept.floor)
+        above = values > self._floor
+        if kept.ties is not None and self._floor > -np.inf:
+            self._at_floor = kept.ties.cpu().numpy()
+        else:
+            self._at_floor = np.bincount(
+                labels[(values == self._floor) & (values > -np.inf)], minlength=self._num_labels
+            )
+        self._values, self._labels, self._count = [values[above]], [labels[above]], int(np.count_nonzero(above))
 
     def add(self, scores: NDArray[np.floating], keep: int) -> None:
         """Add ``(rows, labels)`` scores and keep at least the ``keep`` largest seen so far."""
@@ -245,6 +337,7 @@ class LargestScores:
 
     def cut(self, m: int) -> Cut | None:
         """Where the m largest end, for 0 < m < total; None if relevant scores were dropped."""
+        self._fetch()
         values, labels = np.concatenate(self._values), np.concatenate(self._labels)
         floor, at_floor = self._floor, int(self._at_floor.sum())
         highest = self._max(floor)

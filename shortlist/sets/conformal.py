@@ -79,7 +79,7 @@ class AverageError(ConformalRule):
         super().__init__(alpha, link=link, min_size=min_size)
 
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
-        return (block.values.gather(1, labels[:, None])[:, 0],)
+        return (self._true_scores(block, labels),)
 
     def _kept(self, found: Selection, draw: Draw) -> Tensor:
         return kept_with_ties(found.values, self.threshold.to(found.values.dtype), self.tie_share, draw)
@@ -147,7 +147,7 @@ class ClassConditional(SetRule):
         return read_classes(labels, rows, self.num_labels)
 
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
-        return block.values.gather(1, labels[:, None])[:, 0], labels
+        return self._true_scores(block, labels), labels
 
     def _settle(self, *observed: Tensor) -> dict[str, Any]:
         true, classes = observed

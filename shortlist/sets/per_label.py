@@ -42,7 +42,7 @@ class PerLabelThreshold(SetRule):
     Pooling assumes that scores mean about the same for all labels, as calibrated probabilities do. If this does not
     hold, for instance because rare labels never score high, choose a small ``prior`` or calibrate the scores first.
 
-    Fitting keeps all scores of the calibration data in memory.
+    Fitting keeps all scores of the calibration data in memory, and moves those of an accelerator to the CPU.
 
     Args:
         objective: ``"f1"`` or ``"average-size"``.
@@ -85,7 +85,7 @@ class PerLabelThreshold(SetRule):
         return read_label_sets(labels, rows, self.num_labels)
 
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
-        return block.values, labels.pairs()[1], labels.at(block.values)
+        return block.marked(), labels.pairs()[1], block.at(*labels.pairs())
 
     def _settle(self, *observed: Tensor) -> dict[str, Any]:
         scores, labels, true = (column.numpy() for column in observed)

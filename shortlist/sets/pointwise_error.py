@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from shortlist.sets.conformal import ConformalRule, kept_with_ties
 from shortlist.sets.rule import Draw
-from shortlist.sets.scores import Block, Link, Scores
+from shortlist.sets.scores import Block, Link
 from shortlist.tensors import check_number
 
 # Of the hash: a Mersenne prime, and the constants added in its rounds (digits of pi).
@@ -66,21 +67,22 @@ class PointwiseError(ConformalRule):
         self.free = int(free)
         super().__init__(alpha, link=link, min_size=min_size)
 
-    def _check_values(self, scores: Scores) -> None:
-        super()._check_values(scores)
-        if not self.from_logits:
-            scores.check(lambda block: (block < 0) & (block > -torch.inf), "must be probabilities, not negative")
+    def _refusals(self) -> list[tuple[str, Callable[[Tensor], Tensor], float | None]]:
+        if self.from_logits:
+            return super()._refusals()
+        negative = "`scores` must be probabilities, not negative"
+        return [*super()._refusals(), (negative, lambda block: (block < 0) & (block > -torch.inf), None)]
 
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
         # An absent label is in no set, so it must conform less than any other.
-        conformity = torch.where(block.values == -torch.inf, -torch.inf, self._conformity(block))
-        return (conformity.gather(1, labels[:, None])[:, 0],)
+        return (self._true_scores(Block(self._conformity(block), block.scores), labels),)
 
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
         conformity = self._conformity(block)
-        inside = (conformity >= self.threshold) & (block.values > -torch.inf)
+        inside = (conformity >= self.threshold) & (block.scores > -torch.inf)
         if draw is not None:
-            inside[inside.clone()] = kept_with_ties(conformity[inside], self.threshold, self.tie_share, draw)
+            kept = kept_with_ties(conformity[inside].cpu(), self.threshold, self.tie_share, draw)
+            inside[inside.clone()] = kept.to(inside.device)
         return inside
 
     def _conformity(self, block: Block) -> Tensor:
@@ -91,7 +93,8 @@ class PointwiseError(ConformalRule):
 
         In float64, so that sums of rounded probabilities do not tie by accident.
         """
-        ordered, order = _best_first(values.double().clamp(min=0.0))
+        ordered, order = _best_first(values.clamp(min=0.0))  # before it becomes twice as wide
+        ordered = ordered.double()
         mass = ordered.cumsum(-1) - ordered + share * ordered
         rank = torch.arange(1, values.shape[-1] + 1, device=values.device)
         mass = mass + self.penalty * (rank - self.free).clamp(min=0)

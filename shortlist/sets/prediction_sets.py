@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.extras import MissingExtraError, require
+from shortlist.labels import LabelsLike, Numbers, read_numbers, read_scores, read_target
 from shortlist.targets import to_pairs
+from shortlist.tensors import solvable
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +52,11 @@ class PredictionSets:
 
     @classmethod
     def from_mask(
-        cls, mask: Tensor, scores: Tensor | None = None, *, names: Sequence[str] | None = None
+        cls, mask: Numbers, scores: Numbers | None = None, *, names: Sequence[str] | None = None
     ) -> PredictionSets:
         """Build from a dense ``(rows, n)`` bool mask; without scores, every label in a set scores 1."""
+        mask = read_numbers(mask, name="mask")
+        scores = None if scores is None else read_scores(scores)
         if mask.ndim != 2 or mask.dtype != torch.bool:
             raise ValueError(f"`mask` must be bool with 2 dimensions; got {mask.dtype} {tuple(mask.shape)}.")
         if scores is not None and scores.shape != mask.shape:
@@ -57,10 +68,18 @@ class PredictionSets:
 
     @classmethod
     def from_entries(
-        cls, rows: Tensor, labels: Tensor, scores: Tensor, shape: Sequence[int], *, names: Sequence[str] | None = None
+        cls,
+        rows: Numbers,
+        labels: Numbers,
+        scores: Numbers,
+        shape: Sequence[int],
+        *,
+        names: Sequence[str] | None = None,
     ) -> PredictionSets:
         """Build from entries in any order, each at most once; ``shape`` is (rows, labels)."""
         num_rows, num_labels = shape
+        rows, labels = (read_numbers(part, name=name).long() for part, name in ((rows, "rows"), (labels, "labels")))
+        scores = read_scores(scores)
         for name, values, bound in (("rows", rows, num_rows), ("labels", labels, num_labels)):
             if len(values) and not (int(values.min()) >= 0 and int(values.max()) < bound):
                 raise ValueError(f"`{name}` must lie in [0, {bound}); got {int(values.min())} to {int(values.max())}.")
@@ -143,16 +162,20 @@ class PredictionSets:
         stored = torch.arange(int(indptr[-1])) + torch.repeat_interleave(self.indptr[rows] - indptr[:-1], sizes)
         return PredictionSets(indptr, self.labels[stored], self.scores[stored], self.num_labels, self.names)
 
-    def contains(self, labels: Tensor) -> Tensor:
-        """``(rows,)`` bool: whether all labels of a row, in a form of ``shortlist.targets``, are in its set."""
+    def contains(self, labels: LabelsLike) -> Tensor:
+        """``(rows,)`` bool: whether all labels of a row are in its set.
+
+        Labels are in a form of ``shortlist.targets``, as a tensor or of numpy, scipy, pandas, polars or Python.
+        """
         rows, wanted = self._pairs(labels)
         return self._hits(rows, wanted) == torch.bincount(rows, minlength=len(self))
 
-    def count_hits(self, labels: Tensor) -> Tensor:
-        """``(rows,)`` int64: how many labels of the row are in its set."""
+    def count_hits(self, labels: LabelsLike) -> Tensor:
+        """``(rows,)`` int64: how many labels of the row, in a form of `contains`, are in its set."""
         return self._hits(*self._pairs(labels))
 
-    def _pairs(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _pairs(self, labels: LabelsLike) -> tuple[Tensor, Tensor]:
+        labels = read_target(labels, self.num_labels, name="labels")
         pairs = to_pairs(labels.cpu(), self.num_labels, name="labels")
         if labels.shape[0] != len(self):
             raise ValueError(f"`labels` must have one row per set, {len(self)}; got {labels.shape[0]}.")
@@ -167,6 +190,59 @@ class PredictionSets:
         wanted = rows * self.num_labels + labels
         nearest = stored[torch.searchsorted(stored, wanted).clamp(max=len(stored) - 1)]
         return found.index_add(0, rows, (nearest == wanted).long())
+
+    def to_list(self) -> list[list[int | str]]:
+        """The labels of each set as a list of Python integers, or of names if there are any; best label first.
+
+        Example:
+            >>> mask = torch.tensor([[True, False, True], [False, False, False]])
+            >>> PredictionSets.from_mask(mask).to_list()
+            [[0, 2], []]
+            >>> PredictionSets.from_mask(mask, names=["cat", "dog", "owl"]).to_list()
+            [['cat', 'owl'], []]
+        """
+        labels, ends = self._named_labels(), self.indptr.tolist()
+        return [labels[start:stop] for start, stop in itertools.pairwise(ends)]
+
+    def to_arrow(self) -> pyarrow.Table:
+        """A table of Arrow with one row per set and the lists ``labels`` (or names) and ``scores``, best label first.
+
+        Requires pyarrow, which the extra ``data`` installs. `polars.from_arrow` reads it without a copy.
+
+        Example:
+            >>> sets = PredictionSets.from_mask(torch.tensor([[True, False, True], [False, False, False]]))
+            >>> sets.to_arrow().to_pydict()
+            {'labels': [[0, 2], []], 'scores': [[1.0, 1.0], []]}
+        """
+        arrow = require("pyarrow", extra="data")
+        ends = arrow.array(self.indptr.numpy())
+        labels = arrow.array(self.labels.numpy()) if self.names is None else arrow.array(self._named_labels(), "string")
+        scores = arrow.array(solvable(self.scores).numpy())  # Arrow has no bfloat16
+        lists = [arrow.LargeListArray.from_arrays(ends, part) for part in (labels, scores)]
+        return arrow.table(lists, names=["labels", "scores"])
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A table of pandas with one row per set and the lists ``labels`` (or names) and ``scores``, best label first.
+
+        Requires pandas. Empty sets keep their row; ``explode(["labels", "scores"])`` makes a row of each label.
+
+        Example:
+            >>> sets = PredictionSets.from_mask(torch.tensor([[True, False, True], [False, False, False]]))
+            >>> sets.to_pandas()
+               labels      scores
+            0  [0, 2]  [1.0, 1.0]
+            1      []          []
+        """
+        ends, scores = self.indptr.tolist(), self.scores.tolist()
+        lists = {"labels": self.to_list(), "scores": [scores[start:stop] for start, stop in itertools.pairwise(ends)]}
+        try:
+            return importlib.import_module("pandas").DataFrame(lists)
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("`pandas` is not installed: run `pip install pandas`.", name="pandas") from error
+
+    def _named_labels(self) -> list[int | str]:
+        labels = self.labels.tolist()
+        return labels if self.names is None else [self.names[label] for label in labels]
 
     def to_mask(self) -> Tensor:
         """Dense ``(rows, n)`` bool."""

@@ -51,7 +51,7 @@ class RecallControl(SetRule):
         return read_label_sets(labels, rows, self.num_labels)
 
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
-        return labels.at(block.values), labels.counts
+        return block.at(*labels.pairs()), labels.counts
 
     def _settle(self, *observed: Tensor) -> dict[str, Any]:
         true, row_counts = observed

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.errors import InputError
-from shortlist.labels import Labels, list_labels
+from shortlist.labels import Labels, LabelsLike, Numbers, list_labels, read_scores, read_target
 from shortlist.sets.prediction_sets import PredictionSets, collect_sets
 from shortlist.sets.rule_file import RuleDocument, read_rule, write_rule
 from shortlist.sets.scores import (
@@ -31,7 +31,7 @@ from shortlist.sets.scores import (
     top_mask,
 )
 from shortlist.targets import to_class_indices
-from shortlist.tensors import check_number, is_dtensor
+from shortlist.tensors import check_number, is_dtensor, on_accelerator
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -121,15 +121,18 @@ class SetRule(nn.Module, ABC):
         self._rows = 0
         self._expected: int | None = None
         self._observed: list[tuple[Tensor, ...]] = []
+        self._doubts: list[tuple[str, Tensor]] = []
         self._clear()
 
-    def fit(self, scores: Tensor, labels: Tensor | None = None, *, from_logits: bool) -> Self:
+    def fit(self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool) -> Self:
         """Fit on held-out data.
 
         Args:
-            scores: ``(N, n)``, floating: logits, or scores that are compared without a link.
-            labels: the true labels in any form of ``shortlist.targets``, none unknown; ignored by rules that control
-                only the size.
+            scores: ``(N, n)``, floating: logits, or scores that are compared without a link. A tensor, a numpy array, a
+                table of pandas, polars or pyarrow, or a list of lists; Python's floats are float64.
+            labels: the true labels in any form of ``shortlist.targets``, none unknown, as a tensor or in another
+                library (also a sparse matrix of scipy, and lists of label indices that differ in length); ignored by
+                rules that control only the size.
             from_logits: whether ``scores`` are logits. Required, because it is never inferred from the values.
                 ``predict`` interprets scores the same way.
 
@@ -137,20 +140,28 @@ class SetRule(nn.Module, ABC):
             The rule itself.
         """
         self.reset()
-        self._expected = len(scores) if isinstance(scores, Tensor) and scores.ndim else None
+        scores = read_scores(scores)
+        self._expected = len(scores) if scores.ndim else None
         self.partial_fit(scores, labels, from_logits=from_logits)
         return self.finish()
 
-    def partial_fit(self, scores: Tensor, labels: Tensor | None = None, *, from_logits: bool) -> Self:
+    def partial_fit(self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool) -> Self:
         """Add one batch of held-out data; call `finish` after the last one."""
         if self.fitted:
             self.reset()
+        scores = read_scores(scores)
         self._check_reading(scores, from_logits)
         source = self._read_scores(scores)
         if self.needs_labels and labels is None:
             raise ValueError(f"`labels` must be given: {type(self).__name__} is fitted on true labels.")
-        read = None if labels is None or not self.needs_labels else self._read_labels(labels, len(scores))
-        self._check_values(source)
+        read = None
+        if labels is not None and self.needs_labels:
+            read = self._read_labels(read_target(labels, scores.shape[1], name="labels"), len(scores))
+        if source.stay:
+            # Reading whether scores are fit would wait for the accelerator, so `finish` does it once.
+            self._doubts += [(rule, source.bad_rows(wrong, below)) for rule, wrong, below in self._refusals()]
+        else:
+            self._check_values(source)
         self._begin_batch(source)
         start = 0
         for block in source.blocks(self._link_used):
@@ -164,16 +175,26 @@ class SetRule(nn.Module, ABC):
         """Fit the rule to all batches seen."""
         if self._rows == 0:
             raise ValueError("`scores` must have at least one row.")
-        observed = (torch.cat(column) for column in zip(*self._observed, strict=True))
+        self._resolve_doubts()
+        observed = (torch.cat(column).cpu() for column in zip(*self._observed, strict=True))
         self.evidence = {"rows": self._rows, "labels": self.num_labels, **self._settle(*observed)}
         self._observed = []
         self.fitted = True
         return self
 
+    def _resolve_doubts(self) -> None:
+        """Raise for the first row, over all batches, that a batch on an accelerator could not be refused for."""
+        doubts, self._doubts = self._doubts, []
+        for rule in dict.fromkeys(rule for rule, _ in doubts):
+            wrong = torch.cat([rows for other, rows in doubts if other == rule]).nonzero()[:1, 0].tolist()
+            if wrong:
+                self.reset()
+                raise ValueError(f"{rule}; row {wrong[0]} violates this.")
+
     @torch.no_grad()
     def predict(
         self,
-        scores: Tensor,
+        scores: Numbers,
         *,
         names: Sequence[str] | None = None,
         generator: torch.Generator | None = None,
@@ -182,7 +203,7 @@ class SetRule(nn.Module, ABC):
         """Predict the set of each row.
 
         Args:
-            scores: ``(B, n)``, interpreted as in ``fit``.
+            scores: ``(B, n)``, in the forms of ``fit`` and interpreted as there.
             names: label names.
             generator: breaks ties at a conformal threshold; nothing else is random. By default one with a fresh seed:
                 if every call used the same seed, the guarantee would not hold for rows that arrive one at a time.
@@ -194,8 +215,9 @@ class SetRule(nn.Module, ABC):
         """
         self._check_fitted()
         if any(buffer.device.type != "cpu" for buffer in self.buffers()):
-            # Blocks of scores are compared on the CPU, wherever the module that this rule belongs to has moved it.
+            # Scores may stay where they are, but what is selected from them is compared on the CPU.
             return copy.deepcopy(self).to("cpu").predict(scores, names=names, generator=generator, draw=draw)
+        scores = read_scores(scores)
         self._check_reading(scores, bool(self.from_logits))
         if draw is not None and generator is not None:
             raise ValueError("`generator` must be None if `draw` is given, which has its own.")
@@ -207,17 +229,19 @@ class SetRule(nn.Module, ABC):
         )
         return collect_sets(blocks, scores.shape[-1], most=BLOCK, names=names)
 
-    def forward(self, scores: Tensor) -> Tensor:
+    def forward(self, scores: Numbers) -> Tensor:
         """Bool mask of the shape of ``scores``, deterministic: includes labels that tie at a conformal threshold."""
         self._check_fitted()
+        scores = read_scores(scores)
         self._check_width(scores)
         if is_dtensor(scores):
             source = self._read_scores(scores)
             return source.local_mask(self._select_local(source.whole(self._link_used), source, Draw()))
         rows = in_precision(scores.reshape(-1, scores.shape[-1]), self.precision)
-        values = apply_link(rows, self._link_used)
-        mask = self._select(Block(values, rows), None)
+        block = Block(apply_link(rows, self._link_used, all_present=True), rows)
+        mask = self._select(block, None)
         if self.min_size > 0:
+            values = block.marked()
             mask = mask | (top_mask(values, min(self.min_size, values.shape[-1])) & (values > -torch.inf))
         return mask.reshape(scores.shape)
 
@@ -248,6 +272,14 @@ class SetRule(nn.Module, ABC):
     def _begin_batch(self, scores: Scores) -> None:
         """Prepare for the blocks of a batch."""
 
+    def _true_scores(self, block: Block, classes: Tensor) -> Tensor:
+        """The value of the one true class of each row; on an accelerator, classes out of range are left to `finish`."""
+        if on_accelerator(classes):
+            n = block.values.shape[1]
+            self._doubts.append((f"`labels` must lie in [0, {n})", (classes < 0) | (classes >= n)))
+            classes = classes.clamp(0, n - 1)
+        return block.at(torch.arange(len(classes)), classes)
+
     @abstractmethod
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
         """What fitting needs from these rows, given their scores and the result of `_read_labels`."""
@@ -260,8 +292,10 @@ class SetRule(nn.Module, ABC):
         """Mask of the selected labels, before ``min_size``; deterministic without ``draw``."""
         if self.threshold_name is None:
             raise NotImplementedError
-        values = block.values
-        return (values >= self.get_buffer(self.threshold_name).to(values.dtype)) & (values > -torch.inf)
+        values, threshold = block.values, self.get_buffer(self.threshold_name).to(block.values.dtype)
+        if values is block.scores:
+            return values >= threshold.clamp(min=torch.finfo(values.dtype).min)  # one pass, and not for -inf
+        return (values >= threshold) & (block.scores > -torch.inf)
 
     def _kept(self, found: Selection, draw: Draw) -> Tensor | None:
         """Mask of the labels to keep among those that reach the threshold, row by row; None for all."""
@@ -270,15 +304,15 @@ class SetRule(nn.Module, ABC):
     def _select_local(self, block: Block, scores: Scores, draw: Draw) -> Selection:
         """The local labels in the sets of a block, as selected by `_select`; faster if there is a threshold."""
         if self.threshold_name is None:
-            found = select_where(self._select(block, draw), block.values)
+            found = select_where(self._select(block, draw), block)
         else:
-            found = scores.select_local(block.values, self.get_buffer(self.threshold_name))
+            found = scores.select_local(block, self.get_buffer(self.threshold_name))
             kept = self._kept(found, draw)
             found = found if kept is None else found.where(kept)
         if self.min_size == 0:
             return found
         n = scores.shape[-1]
-        return found.union(scores.only_local(scores.top(block.values, min(self.min_size, n))), n)
+        return found.union(scores.only_local(scores.top(block, min(self.min_size, n))), n)
 
     def _select_all(self, block: Block, scores: Scores, draw: Draw) -> Selection:
         """The labels of all processes in the sets of a block."""
@@ -335,9 +369,6 @@ class SetRule(nn.Module, ABC):
         return ", ".join(f"{name}={value!r}" for name, value in self._arguments().items() if value is not None)
 
     def _check_reading(self, scores: Tensor, from_logits: bool) -> None:
-        if not isinstance(scores, Tensor) or not scores.is_floating_point():
-            kind = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
-            raise TypeError(f"`scores` must be a floating tensor; got {kind}.")
         if scores.ndim != 2 or scores.shape[1] == 0:
             raise ValueError(f"`scores` must have shape (rows, labels); got {tuple(scores.shape)}.")
         if not isinstance(from_logits, bool):
@@ -360,7 +391,12 @@ class SetRule(nn.Module, ABC):
 
     def _check_values(self, scores: Scores) -> None:
         """Reject bad scores before adding any, so that a batch counts entirely or not at all."""
-        scores.check(lambda block: ~(block < torch.inf), "must not be NaN or infinite", fine_below=torch.inf)
+        for rule, wrong, below in self._refusals():
+            scores.check(wrong, rule, fine_below=below)
+
+    def _refusals(self) -> list[tuple[str, Callable[[Tensor], Tensor], float | None]]:
+        """Of each rule for scores: its wording, a mask of what violates it, and the limit below which all is fine."""
+        return [("`scores` must not be NaN or infinite", lambda block: ~(block < torch.inf), torch.inf)]
 
     def _check_fitted(self) -> None:
         if not self.fitted:
@@ -415,6 +451,9 @@ def _concrete_rules() -> Iterator[type[SetRule]]:
 
 def read_classes(labels: Tensor, num_rows: int, num_labels: int | None) -> Tensor:
     """Read and check the one true class of each row."""
+    if on_accelerator(labels) and labels.dtype == torch.int64 and labels.ndim == 1:
+        _check_rows(labels, num_rows)
+        return labels  # their range is checked when the fit ends
     classes = to_class_indices(labels.cpu(), num_labels or 0, name="labels")
     _check_rows(labels, num_rows)
     return classes

@@ -16,25 +16,41 @@ import torch.distributed as dist
 from torch import Tensor
 
 from shortlist.label_axis.processes import ProcessShards, all_max, all_sum, processes_of, to_local
-from shortlist.tensors import is_dtensor, solvable, wide
+from shortlist.tensors import is_dtensor, on_accelerator, solvable, wide
 
 Link = Literal["softmax", "sigmoid"]
 
 BLOCK = 1 << 18
 """Block size in entries for transforming and comparing scores; a block fits into the cache."""
 
+DEVICE_BLOCK = 1 << 26
+"""The same on an accelerator, where a block costs a few launches and bounds the memory."""
+
 
 class Block(NamedTuple):
     """A block of rows, with the labels that this process holds.
 
     Attributes:
-        values: ``(rows, labels)``, the scores after the link, by which labels are compared.
+        values: ``(rows, labels)``, the scores after the link, by which labels are compared. Absent labels have -inf,
+            except where that would take another pass over them: see `at` and `marked`.
         scores: ``(rows, labels)``, as they came. Rounding of the link depends on the batch, the device and the
             runtime; these do not.
     """
 
     values: Tensor
     scores: Tensor
+
+    def at(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The values of some labels; -inf for absent ones."""
+        rows, labels = rows.to(self.values.device), labels.to(self.values.device)
+        values = self.values[rows, labels]
+        return torch.where(self.scores[rows, labels] == -torch.inf, -torch.inf, values)
+
+    def marked(self) -> Tensor:
+        """All values; -inf for absent labels."""
+        if self.values is self.scores:
+            return self.values
+        return torch.where(self.scores == -torch.inf, -torch.inf, self.values)
 
 
 class Selection(NamedTuple):
@@ -60,47 +76,56 @@ class Selection(NamedTuple):
         return Selection(*(torch.cat(pair) for pair in zip(self, fresh, strict=True)))
 
 
-def select_where(mask: Tensor, values: Tensor) -> Selection:
-    """The labels for which a mask of the shape of ``values`` is true, row by row.
+def select_where(mask: Tensor, block: Block) -> Selection:
+    """The labels for which a mask of the shape of a block is true, row by row; on the CPU, wherever the block is.
 
     Example:
         >>> values = torch.tensor([[0.2, 0.8], [0.7, 0.3]])
-        >>> select_where(values > 0.5, values).labels
+        >>> select_where(values > 0.5, Block(values, values)).labels
         tensor([1, 0])
     """
-    # If few entries are true, numpy finds them much faster than torch.
-    return _select_flat(torch.from_numpy(np.flatnonzero(mask.numpy())), values)
+    if not on_accelerator(mask):
+        # If few entries are true, numpy finds them much faster than torch.
+        return _select_flat(torch.from_numpy(np.flatnonzero(mask.numpy())), block.values)
+    rows, labels = mask.nonzero(as_tuple=True)
+    return Selection(rows.cpu(), labels.cpu(), block.at(rows, labels).cpu())
 
 
-def select_reaching(values: Tensor, threshold: Tensor) -> Selection:
+def select_reaching(block: Block, threshold: Tensor) -> Selection:
     """The labels that score at least ``threshold`` (one number, or one per label), except those with score -inf.
 
     Example:
-        >>> select_reaching(torch.tensor([[0.2, 0.8], [0.7, 0.3]]), torch.tensor([0.1, 0.8])).rows
+        >>> values = torch.tensor([[0.2, 0.8], [0.7, 0.3]])
+        >>> select_reaching(Block(values, values), torch.tensor([0.1, 0.8])).rows
         tensor([0, 0, 1])
     """
-    array, bound = values.numpy(), threshold.to(values.dtype).numpy()
-    found = select_where(torch.from_numpy(array >= bound), values)
-    return found.where(found.values > -torch.inf) if (bound == -np.inf).any() else found
+    bound = threshold.to(block.values.dtype)
+    if on_accelerator(block.values):
+        found = select_where(block.values >= bound.to(block.values.device), block)
+        return found.where(found.values > -torch.inf)
+    found = select_where(torch.from_numpy(block.values.numpy() >= bound.numpy()), block)
+    return found.where(found.values > -torch.inf) if (bound == -torch.inf).any() else found
 
 
 def select_top(values: Tensor, k: int) -> Selection:
-    """The k best labels of each row, ties by ascending label, except those with score -inf.
+    """The k best labels of each row, ties by ascending label, except those with score -inf; on the CPU.
 
     Example:
         >>> select_top(torch.tensor([[0.1, 0.5, 0.5, 0.5]]), 2).labels
         tensor([1, 2])
     """
     rows, n = values.shape
-    largest = values.topk(min(k + 1, n), dim=-1)
-    flat = torch.arange(rows)[:, None] * n + largest.indices[:, :k]
+    largest, labels = (part.cpu() for part in values.topk(min(k + 1, n), dim=-1))
+    labels, chosen = labels[:, :k], largest[:, :k]
     if k < n:
-        # `topk` chooses arbitrarily among scores that tie for rank k.
-        tied = (largest.values[:, k - 1] == largest.values[:, k]).nonzero()
+        # `topk` chooses arbitrarily among scores that tie for rank k; their values are the same.
+        tied = (largest[:, k - 1] == largest[:, k]).nonzero()[:, 0]
         if len(tied):
-            flat[tied[:, 0]] = tied * n + top_mask(values[tied[:, 0]], k).nonzero()[:, 1].reshape(-1, k)
-    found = _select_flat(flat.flatten(), values)
-    return found.where(found.values > -torch.inf)
+            first = top_mask(values[tied.to(values.device)], k).nonzero()[:, 1].reshape(-1, k).cpu()
+            labels = labels.index_put((tied,), first)
+            chosen = chosen.index_put((tied,), values[tied.to(values.device)].cpu().gather(1, first))
+    row = torch.arange(rows).repeat_interleave(k)
+    return Selection(row, labels.flatten(), chosen.flatten()).where(chosen.flatten() > -torch.inf)
 
 
 def top_mask(values: Tensor, k: int) -> Tensor:
@@ -171,7 +196,7 @@ class Scores:
         if self.shards is not None:
             first = -int(all_max(torch.tensor([-first], device=self.local.device), self.shards.group))
         if first < len(self):
-            raise ValueError(f"`scores` {rule}; row {first} violates this.")
+            raise ValueError(f"{rule}; row {first} violates this.")
 
     def _bad_rows(self, wrong: Callable[[Tensor], Tensor], fine_below: float | None) -> Iterator[int]:
         if self.local.shape[-1] == 0:
@@ -182,18 +207,37 @@ class Scores:
                 continue
             yield from (start + row for row in wrong(block).any(-1).nonzero()[:1, 0].tolist())
 
+    @property
+    def stay(self) -> bool:
+        """Whether blocks stay on an accelerator: scores that are sharded over processes are compared on the CPU."""
+        return self.shards is None and on_accelerator(self.local)
+
+    def bad_rows(self, wrong: Callable[[Tensor], Tensor], fine_below: float | None) -> Tensor:
+        """What `check` raises for, as one bool for each row on the device, for a later time."""
+        if fine_below is not None:
+            return ~(self.local.amax(-1) < fine_below)
+        return torch.cat([wrong(block).any(-1) for _, block in self._row_blocks()])
+
     def _row_blocks(self) -> Iterator[tuple[int, Tensor]]:
         """Blocks of a few rows, the same on every process, with the index of the first row."""
         n, shards = self.shape[-1], self.shards
         width = n if shards is None else math.ceil(n / shards.mesh.size())
-        step = max(1, BLOCK // max(1, width))
+        step = max(1, (DEVICE_BLOCK if self.stay else BLOCK) // max(1, width))
         for start in range(0, len(self), step):
             yield start, self.local[start : start + step]
 
-    def blocks(self, link: Link | None) -> Iterator[Block]:
-        """The scores before and after the link, in blocks on the CPU, so that there is never a copy of all scores."""
+    def blocks(self, link: Link | None, *, on_host: bool = False) -> Iterator[Block]:
+        """The scores before and after the link, in blocks, so that there is never a copy of all scores.
+
+        Args:
+            link: how logits become values.
+            on_host: whether blocks must be on the CPU; otherwise those of an accelerator stay there.
+        """
         for _, block in self._row_blocks():
-            if self.shards is None:
+            if self.stay and not on_host:
+                work = in_precision(block, self.precision)
+                yield Block(apply_link(work, link, all_present=True), work)
+            elif self.shards is None:
                 work = in_precision(block.cpu(), self.precision)
                 yield Block(apply_link(work, link, all_present=float(work.amin()) > -torch.inf), work)
             else:
@@ -216,13 +260,14 @@ class Scores:
         total = all_sum(powers.sum(-1, keepdim=True, dtype=wide(work)), shards.group)
         return torch.where(work == -torch.inf, -torch.inf, powers / total.to(work.dtype))
 
-    def top(self, values: Tensor, k: int) -> Selection:
+    def top(self, block: Block, k: int) -> Selection:
         """The k best of all labels of each row, ties by ascending label; communicates k numbers per row and process.
 
         Args:
-            values: scores of the local labels in a block.
+            block: scores of the local labels.
             k: at most the number of labels.
         """
+        values = block.marked() if self.stay else block.values
         if self.shards is None:
             return select_top(values, k)
         rows, count = values.shape
@@ -241,9 +286,9 @@ class Scores:
         row = torch.arange(rows).repeat_interleave(order.shape[-1])
         return Selection(row, best[:, 1].long(), best[:, 0].to(values.dtype)).where(best[:, 0] > -torch.inf)
 
-    def select_local(self, values: Tensor, threshold: Tensor) -> Selection:
+    def select_local(self, block: Block, threshold: Tensor) -> Selection:
         """The local labels that reach a threshold, as global label indices."""
-        found = select_reaching(values, threshold)
+        found = select_reaching(block, threshold)
         return found._replace(labels=found.labels + self.processes.first)
 
     def only_local(self, found: Selection) -> Selection:

@@ -50,10 +50,11 @@ class TopK(SetRule):
         return {"constraint": "size", "wanted": self.k, "achieved": self.k}
 
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
-        return top_mask(block.values, self.k) & (block.values > -torch.inf)
+        values = block.marked()
+        return top_mask(values, self.k) & (values > -torch.inf)
 
     def _select_local(self, block: Block, scores: Scores, draw: Draw) -> Selection:
         return scores.only_local(self._select_all(block, scores, draw))
 
     def _select_all(self, block: Block, scores: Scores, draw: Draw) -> Selection:
-        return scores.top(block.values, max(self.k, self.min_size))
+        return scores.top(block, max(self.k, self.min_size))

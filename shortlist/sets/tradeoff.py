@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.losses.ranking import count_below
-from shortlist.labels import Labels
+from shortlist.labels import Labels, LabelsLike, Numbers, read_scores, read_target
 from shortlist.sets.average_k import AverageK, LargestScores
 from shortlist.sets.pointwise_error import PointwiseError
 from shortlist.sets.rule import read_label_sets
@@ -30,8 +30,8 @@ class Tradeoff(NamedTuple):
 
 @torch.no_grad()
 def tradeoff(
-    scores: Tensor,
-    labels: Tensor,
+    scores: Numbers,
+    labels: LabelsLike,
     *,
     from_logits: bool,
     link: Link = "softmax",
@@ -40,7 +40,7 @@ def tradeoff(
     """Error by average set size, for sets of fixed size, of one threshold, or of a given probability mass.
 
     Args:
-        scores: ``(N, n)``, logits, or scores that are compared without a link.
+        scores: ``(N, n)``, logits, or scores that are compared without a link, in the forms of `SetRule.fit`.
         labels: in any form of ``shortlist.targets``; with several per row, the error is the share that is missing. Rows
             without labels count toward the size but not toward the error.
         from_logits, link: as in `SetRule`.
@@ -56,11 +56,12 @@ def tradeoff(
         tensor([0.5000, 0.2500, 0.0000], dtype=torch.float64)
     """
     reader = PointwiseError(0.5, randomized=False, link=link)
+    scores = read_scores(scores)
     reader._check_reading(scores, from_logits)
     source = reader._read_scores(scores)
     reader._check_values(source)
     n = scores.shape[1]
-    true = read_label_sets(labels, len(scores), n)
+    true = read_label_sets(read_target(labels, n, name="labels"), len(scores), n)
     if not len(true.values):
         raise ValueError(f"`labels` must hold at least one true label; got none in {len(true)} rows.")
     wanted = torch.tensor(list(range(1, min(20, n) + 1)) if sizes is None else list(sizes), dtype=torch.float64)
@@ -69,7 +70,7 @@ def tradeoff(
     counts = [AverageK(size).wanted(len(scores)) for size in wanted.tolist()]
     curves = {"average-k": _Curve(n, max(counts)), "aps": _Curve(n, max(counts))}
     ranks, start = [], 0
-    for values, _ in source.blocks(link if from_logits else None):
+    for values, _ in source.blocks(link if from_logits else None, on_host=True):
         block = true[start : start + len(values)]
         start += len(values)
         curves["average-k"].add(values.double(), block)

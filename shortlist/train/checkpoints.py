@@ -18,6 +18,7 @@ from shortlist.errors import InputError
 from shortlist.files import read_document, replacing
 from shortlist.fingerprint import Digest, check_same
 from shortlist.fit_options import FitOptions
+from shortlist.train.inputs import settle
 
 _FORMAT = "shortlist run"
 _VERSION = 1
@@ -39,9 +40,7 @@ def run_fingerprint(dataset: Dataset, options: FitOptions) -> dict[str, Any]:
     rows = torch.linspace(0, len(dataset) - 1, min(len(dataset), _DIGESTED_ROWS), dtype=torch.float64).round().long()
     for content in dataset.inputs.fingerprints(rows):
         digest.update(content)
-    plain = {
-        name: value for name, value in options.settled(dataset.inputs.kind).to_json().items() if name != "processes"
-    }
+    plain = {name: value for name, value in settle(options, dataset).to_json().items() if name != "processes"}
     found = {"options": plain, "data": digest.hex(), "rows": len(dataset)}
     # A file of weights may have changed under the same name.
     frozen = frozen_encoder(options.frozen, options.frozen_options).name if options.frozen else None
@@ -63,6 +62,7 @@ class RunFolder:
         self.checkpoints = self.folder / "checkpoints"
         self.last, self.best = self.checkpoints / "last.ckpt", self.checkpoints / "best.ckpt"
         self.begun = self.checkpoints / "begun.json"
+        self.lock = self.checkpoints / ".lock"
 
     @property
     def has_begun(self) -> bool:

@@ -99,7 +99,11 @@ class SetClassifier(LightningModule):
     def on_train_batch_start(self, batch: Batch, index: int) -> None:
         """Seed the generator for this step and process; loaders and hooks may have drawn from it."""
         step = self.current_epoch * 1_000_003 + index
-        torch.manual_seed(((self.options.seed * 1_000_003 + step) * 1024 + self.global_rank) % 2**63)
+        seed = ((self.options.seed * 1_000_003 + step) * 1024 + self.global_rank) % 2**63
+        # `torch.manual_seed` also seeds every kind of device that is not there, which takes longer than a small step.
+        torch.default_generator.manual_seed(seed)
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).manual_seed(seed)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         """Return the loss of a batch; raise DivergedError if it is not finite."""

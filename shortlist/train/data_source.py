@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.data import Dataset, ImageFiles, split_at_random, split_off_validation
-from shortlist.data.formats.tables import input_columns
+from shortlist.data.formats.tables import table_roles
 from shortlist.data.opening import FORMATS, recognize_format
-from shortlist.data.reader_options import open_data, reader_values
+from shortlist.data.reader_options import open_data, reader_options
 from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions
 from shortlist.targets import to_class_indices
@@ -19,6 +19,7 @@ from shortlist.train.checkpoints import run_fingerprint
 from shortlist.train.fit import make_run
 from shortlist.train.inputs import check_rows, is_one_class
 from shortlist.train.saved_model import SavedModel
+from shortlist.typed_values import with_tuples
 
 _IMAGES_AT_ONCE = 16
 
@@ -61,9 +62,9 @@ def open_training_data(
         path, format, reader: what to read, and how.
         seed: of the parts.
         multi_label: whether labels remain sets if every row has exactly one; otherwise it becomes the row's class.
-        tell: called with a sentence if labels become classes.
+        tell: called with a sentence if something was assumed about a table, or labels become classes.
     """
-    dataset = open_data(path, format=format, reader=reader)
+    dataset = open_data(path, format=format, reader=reader, tell=tell)
     if not len(dataset):
         raise InputError(f"`{path}` holds no rows.")
     found = dataset if multi_label else with_classes(dataset)
@@ -138,11 +139,18 @@ def describe_source(
         seed: of the parts, if they were drawn; the runs of a comparison have seeds of their own.
     """
     name, location = recognize_format(path) if format is None else (format, Path(path))
+    options, columns = reader_options(reader, FORMATS[name].read), {}
+    if name == "table":
+        # New tables are read as this one was, whatever their own first rows suggest.
+        roles = table_roles(location, **options).options
+        columns = {role: roles.pop(role) for role in ("text", "features") if roles[role] is not None}
+        columns = {role: [names] if isinstance(names, str) else list(names) for role, names in columns.items()}
+        options |= {role: roles[role] for role in ("label", "labels", "separator", "split") if roles[role] is not None}
     return {
         "kind": dataset.inputs.kind,
         "format": name,
-        "reader": json.loads(json.dumps(dict(reader), default=str)),
-        "columns": input_columns(location, **reader) if name == "table" else {},
+        "reader": json.loads(json.dumps(options, default=str)),
+        "columns": columns,
         "digest": run_fingerprint(dataset, FitOptions())["data"],
         "seed": seed,
         "one_class": is_one_class(dataset),
@@ -164,7 +172,7 @@ def saved_source(saved: SavedModel, folder: str | Path) -> DataSource:
         found = DataSource(
             str(content["kind"]),
             content["format"],
-            reader_values(dict(content["reader"])),
+            {str(option): with_tuples(value) for option, value in content["reader"].items()},
             {str(role): tuple(map(str, names)) for role, names in content["columns"].items()},
             content["digest"],
             int(content["seed"]),

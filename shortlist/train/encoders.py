@@ -135,7 +135,9 @@ class SmallCNN(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map images ``(B, channels, H, W)`` to ``(B, 4 * width)``."""
-        return self.layers(2 * as_floats(inputs, next(self.parameters()).dtype) - 1).mean((2, 3))
+        # Convolutions of a few channels are faster on the CPU, forward by half, if those of a pixel are neighbors.
+        pixels = as_floats(inputs, next(self.parameters()).dtype).contiguous(memory_format=torch.channels_last)
+        return self.layers(2 * pixels - 1).mean((2, 3))
 
 
 class DenseNet(nn.Module):
@@ -176,7 +178,9 @@ class DenseNet(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map images ``(B, channels, H, W)`` to ``(B, features)``."""
-        return self.layers(2 * as_floats(inputs, next(self.parameters()).dtype) - 1).mean((2, 3))
+        # Convolutions of a few channels are faster on the CPU, forward by half, if those of a pixel are neighbors.
+        pixels = as_floats(inputs, next(self.parameters()).dtype).contiguous(memory_format=torch.channels_last)
+        return self.layers(2 * pixels - 1).mean((2, 3))
 
 
 class _DenseLayer(nn.Module):

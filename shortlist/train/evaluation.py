@@ -140,11 +140,18 @@ def monitor_names(*, one_class: bool, num_labels: int, k: float) -> list[str]:
     sizes = _ranking_sizes(k, num_labels)
     default = f"recall@{min(sizes, key=lambda size: abs(size - k))}"
     names = [f"{name}@{size}" for name in ("precision", "recall", "f1", "ndcg") for size in sizes]
-    return [default, *(name for name in names if name != default)]
+    return [default, *(name for name in names if name != default), "map"]
 
 
-def watched_metrics(*, one_class: bool, num_labels: int, k: float) -> dict[str, Metric]:
-    """Return the metrics of a validation epoch, for sets of about ``k`` labels."""
+def check_monitor_rows(monitor: str, num_rows: int, num_labels: int) -> None:
+    """Raise InputError if a run cannot monitor mean average precision, which ranks all validation rows at once."""
+    if monitor == "map" and num_rows * num_labels > _MOST_KEPT:
+        rule = f"`monitor` map needs at most {_MOST_KEPT:,} validation scores, rows × labels"
+        raise InputError(f"{rule}; got {num_rows:,} × {num_labels:,}.")
+
+
+def watched_metrics(*, one_class: bool, num_labels: int, k: float, monitor: str = "") -> dict[str, Metric]:
+    """Return the metrics of a validation epoch, for sets of about ``k`` labels; that of ``monitor`` is among them."""
     whole = _whole_size(k, num_labels)
     if one_class:
         return {
@@ -152,7 +159,9 @@ def watched_metrics(*, one_class: bool, num_labels: int, k: float) -> dict[str, 
             f"top{whole}_accuracy": TopKAccuracy(whole),
             f"average{k:g}_accuracy": AverageKAccuracy(k),
         }
-    return {"ranking": RankingMetrics(_ranking_sizes(k, num_labels))}
+    # Only if asked for: it keeps all scores of the validation rows.
+    ranked = {"map": MeanAveragePrecision()} if monitor == "map" else {}
+    return {"ranking": RankingMetrics(_ranking_sizes(k, num_labels)), **ranked}
 
 
 def update_metrics(metrics: Mapping[str, Metric], logits: Tensor, target: Tensor, *, link: Link) -> None:

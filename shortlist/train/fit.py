@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -15,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from lightning import Callback, Trainer, seed_everything
+from lightning import Callback, LightningModule, Trainer, seed_everything
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
@@ -23,6 +24,8 @@ from torch import Tensor
 
 from shortlist.data import Dataset
 from shortlist.errors import InputError
+from shortlist.files import locked
+from shortlist.fingerprint import digest
 from shortlist.fit_options import FitOptions, SettledOptions
 from shortlist.nn import ClusterHead, Task
 from shortlist.progress import progress_bar
@@ -31,10 +34,17 @@ from shortlist.targets import check_target
 from shortlist.train.checkpoints import AtomicCheckpoints, RunFolder, read_checkpoint, run_fingerprint
 from shortlist.train.classifier import SetClassifier
 from shortlist.train.distributed.batch_norm import use_global_batch_norm
+from shortlist.train.distributed.global_batch import RowWeighted
 from shortlist.train.distributed.processes import Topology, run_processes
 from shortlist.train.distributed.sharding import ShardedStrategy
 from shortlist.train.encoders import Standardised, as_floats
-from shortlist.train.evaluation import Evaluation, evaluate_model, monitor_names, watched_metrics
+from shortlist.train.evaluation import (
+    Evaluation,
+    check_monitor_rows,
+    evaluate_model,
+    monitor_names,
+    watched_metrics,
+)
 from shortlist.train.inputs import (
     EpochBatches,
     SetBatches,
@@ -43,6 +53,7 @@ from shortlist.train.inputs import (
     is_one_class,
     prepare_inputs,
     row_batches,
+    settle,
 )
 from shortlist.train.label_clusters import check_cluster_run, cluster_labels
 from shortlist.train.plan import ModelPlan, SetModel, build_model, make_plan
@@ -83,6 +94,7 @@ def fit(
     resume: bool = False,
     progress: Progress = False,
     data_name: str = "dataset",
+    row_weights: Tensor | None = None,
 ) -> Fitted:
     """Train a model on the part ``train``, monitoring the part ``val``.
 
@@ -96,22 +108,29 @@ def fit(
         resume: whether to refuse a folder in which no run has started. Only the epoch in which a run died is repeated.
         progress: whether to show a progress bar; or a function that is called with the fraction of steps that is done.
         data_name: what messages call the dataset, such as its file.
+        row_weights: how much each training row counts in the loss, in the order of the part ``train``; for losses that
+            are a mean over rows, which `two_way` is not.
 
     Returns:
         The model of the kept epoch, with what is needed to rebuild it.
 
     Raises:
-        InputError: if data or options do not fit, the folder holds another run, or the loss diverges.
+        InputError: if data or options do not fit, the folder holds another run, another process writes to it, or the
+            loss diverges.
     """
-    options = (options or FitOptions()).settled(dataset.inputs.kind)
+    options = settle(options or FitOptions(), dataset)
     topology = Topology.of(options)
     if folder is None and (resume or not topology.is_alone):
         raise InputError(f"`folder` must be given {'with `resume`' if resume else 'with several nodes'}; got None.")
     fingerprint = run_fingerprint(dataset, options)
+    if row_weights is not None:
+        fingerprint["row_weights"] = digest(row_weights.double().numpy().tobytes())
     with quiet_lightning():
         seed_everything(options.seed, verbose=False)
         module, plan = make_run(dataset, options, data_name=data_name)
         module.fingerprint = fingerprint
+        if row_weights is not None:
+            module.loss = _weighted_loss(module, row_weights, len(dataset.part_rows("train")))
         dataset = prepare_inputs(dataset, plan, progress=progress is True)
         check_rows(dataset, ("train", "val"), name=data_name)
         train, val = dataset.part("train"), dataset.part("val")
@@ -121,10 +140,13 @@ def fit(
             cluster_labels(module.model.head, train, seed=options.seed)
         if options.start == "frequencies" or (options.start == "auto" and loss_class(plan.loss).starts_at_frequencies):
             start_at_frequencies(module.model.head, train.label_counts(), len(train))
-        with TemporaryDirectory() as scratch:
-            monitor = monitor_of(dataset, options)
-            training = Training(module, train, val, options, monitor, Path(folder or scratch), topology)
-            kept = training.run(progress, resume=resume)
+        with TemporaryDirectory() if topology.world_size > 1 else nullcontext() as scratch:
+            monitor, place = monitor_of(dataset, options), folder or scratch
+            training = Training(module, train, val, options, monitor, Path(place) if place else None, topology)
+            # On several nodes, which share the folder, the first one writes to it.
+            lock = None if folder is None or not topology.is_first else locked(RunFolder(folder).lock, Path(folder))
+            with lock or nullcontext():
+                kept = training.run(progress, resume=resume)
     return Fitted(module.model, plan, options, dataset.label_names, monitor, kept, module.history)
 
 
@@ -157,7 +179,7 @@ def make_run(dataset: Dataset, options: FitOptions, *, data_name: str = "dataset
         InputError: if options do not fit the data or each other.
     """
     kind = dataset.inputs.kind
-    options = options.settled(kind)
+    options = settle(options, dataset)
     if kind not in _KINDS:
         raise InputError(f"`{data_name}` must have {', '.join(_KINDS)} as inputs; got {kind}.")
     if options.augmentation and kind != "images":
@@ -181,8 +203,10 @@ def make_run(dataset: Dataset, options: FitOptions, *, data_name: str = "dataset
         raise InputError(f"`loss_options` must have reduction 'mean' or 'sum'; got {loss.reduction!r}.")
     if isinstance(model.output_layer, ClusterHead):
         check_cluster_run(model.output_layer, loss, options)
-    metrics = watched_metrics(one_class=one_class, num_labels=dataset.num_labels, k=options.k)
-    monitor_of(dataset, options)
+    monitor = monitor_of(dataset, options)
+    if monitor == "map" and isinstance(model.output_layer, ClusterHead):
+        raise InputError("`monitor` map needs the scores of all labels, which `head` 'clusters' does not compute.")
+    metrics = watched_metrics(one_class=one_class, num_labels=dataset.num_labels, k=options.k, monitor=monitor)
     return SetClassifier(model, loss, metrics, options, link=chosen.link), plan
 
 
@@ -195,7 +219,7 @@ class Training:
         train, val: training and validation rows.
         options: of the run.
         monitor: the metric for early stopping and for choosing the best epoch.
-        folder: checkpoints are in its subfolder ``checkpoints``.
+        folder: checkpoints are in its subfolder ``checkpoints``; None keeps the best epoch in memory, in one process.
         topology: which processes this command starts.
     """
 
@@ -204,7 +228,7 @@ class Training:
     val: Dataset
     options: SettledOptions
     monitor: str
-    folder: Path
+    folder: Path | None
     topology: Topology = field(default_factory=Topology)
 
     def run(self, progress: Progress, *, resume: bool = False) -> int:
@@ -220,19 +244,20 @@ class Training:
         Raises:
             InputError: if the folder holds another run, a checkpoint is damaged, or the loss is not finite.
         """
+        if self.folder is None:
+            return self._run_in_memory(progress)
         files, fingerprint = RunFolder(self.folder), self.module.fingerprint
         before = files.checkpoint(fingerprint, resume=resume)
         # Lightning would train one more epoch of a run that has stopped early.
         if before is None or not (before["stopped"] or len(before["history"]) >= self.options.epochs):
-            # Checks that every process has rows, before anything is started.
-            EpochBatches(len(self.train), self.options.batch_size, seed=0, processes=self.topology.world_size)
+            self._check_rows()
             if before is None and self.topology.is_first:
                 files.note_begin(fingerprint)
             elif before is None:
                 files.await_begin(fingerprint, seconds=_PEER_TIMEOUT.total_seconds())
             try:
-                with progress_bar("training", 1.0, shown=progress is True) as bar:
-                    self._train(progress if callable(progress) else bar.update)
+                with _reported(progress) as report:
+                    self._train(report)
             finally:
                 if self.topology.is_first:
                     files.forget_begin()
@@ -243,47 +268,67 @@ class Training:
         self.module.model.eval()
         return int(kept["epoch"])
 
+    def _run_in_memory(self, progress: Progress) -> int:
+        self._check_rows()
+        best = _BestInMemory(self.monitor)
+        with _reported(progress) as report:
+            self._fit([_StepProgress(report), *([best] if self.options.keep == "best" else [])], devices=1)
+        if best.state is not None:
+            self.module.load_state_dict(best.state)
+        self.module.model.eval()
+        return len(self.module.history) - 1 if best.state is None else best.epoch
+
+    def _check_rows(self) -> None:
+        """Check that every process has rows, before anything is started."""
+        EpochBatches(len(self.train), self.options.batch_size, seed=0, processes=self.topology.world_size)
+
     def _train(self, report: Report) -> None:
         if self.topology.world_size > 1:
             run_processes(_ProcessTraining(self), self.topology, report=report)
             return
-        with quiet_lightning():
-            self.train_here(report)
+        self.train_here(report)
 
     def train_here(self, report: Report) -> None:
         """Train the module in this process, which may be one of several."""
-        files, several = RunFolder(self.folder), self.topology.world_size > 1
+        files, several = RunFolder(self.folder or ""), self.topology.world_size > 1
         naming: dict[str, Any] = {"dirpath": files.checkpoints, "enable_version_counter": False}
         best = _BestCheckpoint(filename="best", monitor=self.monitor, mode="max", **naming)
         # A second one, because the first writes only when the metric improves; it comes last and so saves all states.
         last = ModelCheckpoint(filename="last", monitor=None, every_n_epochs=1, **naming)
-        callbacks: list[Callback] = [_StepProgress(report)]
-        if self.options.patience:
-            callbacks.append(EarlyStopping(self.monitor, mode="max", patience=self.options.patience))
-        if several:
-            callbacks.append(_DefaultSigterm())
-        trainer = Trainer(
-            max_epochs=self.options.epochs,
-            accelerator=self.topology.accelerator,
+        self._fit(
+            [_StepProgress(report), *([_DefaultSigterm()] if several else []), best, last],
+            checkpoint=files.last if files.last.is_file() else None,
             devices=self.topology.processes_per_node,
             num_nodes=self.topology.nodes,
             strategy=self._strategy() if several else "auto",
-            precision=self.options.precision,
-            callbacks=[*callbacks, best, last],
             plugins=[AtomicCheckpoints(), *([LightningEnvironment()] if several else [])],
-            logger=False,
-            enable_model_summary=False,
-            enable_progress_bar=False,
-            use_distributed_sampler=False,
-            reload_dataloaders_every_n_epochs=1,
-            num_sanity_val_steps=0,
             default_root_dir=self.folder,
         )
+
+    def _fit(self, callbacks: list[Callback], *, checkpoint: Path | None = None, **options: Any) -> None:
+        """Train the module by Lightning, from a checkpoint if there is one; ``options`` are those of its Trainer."""
+        if self.options.patience:
+            callbacks = [EarlyStopping(self.monitor, mode="max", patience=self.options.patience), *callbacks]
         batches = SetBatches(self.train, self.val, batch_size=self.options.batch_size, seed=self.options.seed)
-        try:
-            trainer.fit(self.module, batches, ckpt_path=files.last if files.last.is_file() else None)
-        except SystemExit as stop:  # Lightning exits on an interruption, which is for the caller to handle.
-            raise KeyboardInterrupt from stop
+        with quiet_lightning():
+            trainer = Trainer(
+                max_epochs=self.options.epochs,
+                accelerator=self.topology.accelerator,
+                precision=self.options.precision,
+                callbacks=callbacks,
+                enable_checkpointing=self.folder is not None,
+                logger=False,
+                enable_model_summary=False,
+                enable_progress_bar=False,
+                use_distributed_sampler=False,
+                reload_dataloaders_every_n_epochs=1,
+                num_sanity_val_steps=0,
+                **options,
+            )
+            try:
+                trainer.fit(self.module, batches, ckpt_path=checkpoint)
+            except SystemExit as stop:  # Lightning exits on an interruption, which is for the caller to handle.
+                raise KeyboardInterrupt from stop
 
     def _strategy(self) -> Any:
         if self.options.strategy == "ddp":
@@ -301,8 +346,7 @@ class _ProcessTraining:
         # Tensors arrive in memory that all processes share; each must update parameters of its own.
         module = deepcopy(self.training.module)
         use_global_batch_norm(module.model)
-        with quiet_lightning():
-            replace(self.training, module=module).train_here(report)
+        replace(self.training, module=module).train_here(report)
 
 
 class _StepProgress(Callback):
@@ -323,6 +367,20 @@ class _DefaultSigterm(Callback):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+class _BestInMemory(Callback):
+    """Keeps a copy of the module's state after the best epoch, and the number of that epoch."""
+
+    def __init__(self, monitor: str) -> None:
+        self.monitor, self.value, self.epoch = monitor, -math.inf, 0
+        self.state: dict[str, Tensor] | None = None
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        value = float(trainer.callback_metrics[self.monitor])
+        if self.state is None or value > self.value:
+            self.value, self.epoch = value, trainer.current_epoch
+            self.state = {name: each.detach().clone() for name, each in pl_module.state_dict().items()}
+
+
 class _BestCheckpoint(ModelCheckpoint):
     """Finds its file in the present folder: Lightning forgets the best epoch when a folder was moved."""
 
@@ -333,6 +391,13 @@ class _BestCheckpoint(ModelCheckpoint):
         paths = {name: here(state_dict[name]) for name in ("best_model_path", "kth_best_model_path")}
         scores = {here(path): score for path, score in state_dict["best_k_models"].items()}
         super().load_state_dict({**state_dict, **paths, "best_k_models": scores, "dirpath": self.dirpath})
+
+
+@contextmanager
+def _reported(progress: Progress) -> Iterator[Report]:
+    """A function to report to: the caller's, or that of a progress bar."""
+    with progress_bar("training", 1.0, shown=progress is True) as bar:
+        yield progress if callable(progress) else bar.update
 
 
 @contextmanager
@@ -351,6 +416,14 @@ def quiet_lightning() -> Iterator[None]:
             logger.setLevel(level)
 
 
+def _weighted_loss(module: SetClassifier, weights: Tensor, num_rows: int) -> RowWeighted:
+    if weights.shape != (num_rows,):
+        raise InputError(f"`row_weights` must have one value per training row, {num_rows}; got {tuple(weights.shape)}.")
+    if isinstance(module.model.head, ClusterHead):
+        raise InputError("`row_weights` must be None with label clusters, whose loss sees only some labels of a row.")
+    return RowWeighted(module.loss, weights)  # pyright: ignore[reportArgumentType]
+
+
 def monitor_of(dataset: Dataset, options: FitOptions) -> str:
     """Return the metric that a run monitors; raise InputError if there is no such metric."""
     names = monitor_names(one_class=is_one_class(dataset), num_labels=dataset.num_labels, k=options.k)
@@ -358,6 +431,7 @@ def monitor_of(dataset: Dataset, options: FitOptions) -> str:
         return names[0]
     if options.monitor not in names:
         raise InputError(f"`monitor` must be one of {', '.join(names)}; got {options.monitor!r}.")
+    check_monitor_rows(options.monitor, len(dataset.part_rows("val")), dataset.num_labels)
     return options.monitor
 
 

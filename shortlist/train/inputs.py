@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Sampler
 from shortlist.data import Dataset, Inputs, frozen_encoder, frozen_features
 from shortlist.data.encoders.pretrained import FrozenEncoder
 from shortlist.errors import InputError
+from shortlist.fit_options import FitOptions, SettledOptions
 from shortlist.progress import progress_bar
 from shortlist.targets import TargetForm, target_form
 from shortlist.train.plan import ModelPlan, text_rows
@@ -67,6 +68,12 @@ def _first_not_finite(inputs: Tensor) -> int | None:
     else:
         first = (~inputs.flatten(1).isfinite().all(1)).nonzero().flatten()[:1]
     return int(first[0]) if len(first) else None
+
+
+def settle(options: FitOptions, dataset: Dataset) -> SettledOptions:
+    """Return the options with none left open, for the inputs and the number of training rows of a dataset."""
+    has_train = dataset.split is not None and "train" in dataset.split.names
+    return options.settled(dataset.inputs.kind, len(dataset.part_rows("train")) if has_train else 0)
 
 
 def row_batches(num_rows: int, size: int = _ROWS) -> Iterator[Tensor]:
@@ -167,7 +174,8 @@ class EpochBatches(Sampler[list[int]]):
     """Batches of shuffled rows, a function of seed and epoch alone.
 
     Process r of w takes rows r, r + w, ... of each global batch, so the global batches are those of one process. The
-    last batch of an epoch may be smaller; if it has fewer rows than there are processes, some get an empty part.
+    last batch of an epoch may be smaller; if it has fewer rows than there are processes, some get an empty part. A
+    single last row joins the batch before it, because batch normalization cannot normalize one row.
 
     Args:
         num_rows: number of rows; at least one per process.
@@ -176,9 +184,11 @@ class EpochBatches(Sampler[list[int]]):
         process, processes: rank of this process and number of processes.
 
     Example:
-        >>> batches = EpochBatches(5, 2, seed=0)
+        >>> batches = EpochBatches(8, 3, seed=0)
         >>> [len(batch) for batch in batches], sorted(row for batch in batches for row in batch)
-        ([2, 2, 1], [0, 1, 2, 3, 4])
+        ([3, 3, 2], [0, 1, 2, 3, 4, 5, 6, 7])
+        >>> [len(batch) for batch in EpochBatches(7, 3, seed=0)]
+        [3, 4]
     """
 
     def __init__(self, num_rows: int, batch_size: int, *, seed: int, process: int = 0, processes: int = 1) -> None:
@@ -198,15 +208,16 @@ class EpochBatches(Sampler[list[int]]):
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
-        return -(-self.num_rows // self.batch_size)
+        full, rest = divmod(self.num_rows, self.batch_size)
+        return max(1, full + (rest > 1))
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the rows of this process, batch by batch."""
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + self.epoch) % 2**63)
         order = torch.randperm(self.num_rows, generator=generator)
-        for number in range(len(self)):
-            batch = order[number * self.batch_size : (number + 1) * self.batch_size]
-            yield batch[self.process :: self.processes].tolist()
+        starts = [number * self.batch_size for number in range(len(self))]
+        for start, end in pairwise([*starts, self.num_rows]):
+            yield order[start:end][self.process :: self.processes].tolist()
 
 
 def validation_batches(num_rows: int, process: int = 0, processes: int = 1, *, most: int = _ROWS) -> list[list[int]]:

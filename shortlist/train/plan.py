@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from shortlist.data import Dataset, Texts, frozen_encoder
 from shortlist.data.encoders.backbones import LIBRARIES, check_images, load_backbone
+from shortlist.data.encoders.hugging_face import PREFIX, TextTransformer, Tokens, load_network, read_config
 from shortlist.data.encoders.word_features import HashedWords, TfidfWords, word_features
 from shortlist.data.sparse_rows import TextEncoder
 from shortlist.data.target_rows import label_pairs
@@ -70,14 +71,15 @@ class ModelPlan:
     """The parts of a model.
 
     Args:
-        kind: of the inputs: ``features``, ``sparse features`` or ``images``; text becomes sparse features.
+        kind: of the inputs: ``features``, ``sparse features``, ``images`` or ``tokens``; text becomes sparse features,
+            or the tokens of a transformer.
         shape: of one row.
         num_labels: n.
         loss: the name of the loss that trains it; some need a head of their own.
-        encoder: one of `ENCODERS`, ``auto``, or ``torchvision:NAME`` or ``timm:NAME``.
+        encoder: one of `ENCODERS`, ``auto``, ``torchvision:NAME``, ``timm:NAME`` or ``hf:NAME``.
         head: one of ``shortlist.recipes.HEADS``, or ``auto``.
         encoder_options, head_options: keyword arguments besides the sizes.
-        words: how text becomes sparse features.
+        words: how text becomes sparse features or tokens.
         frozen: how images or text become features: ``encoder`` and ``options`` of `shortlist.data.frozen_encoder`, the
             kind of inputs that it ``takes``, and its ``name``, which identifies its features.
 
@@ -119,6 +121,7 @@ def make_plan(dataset: Dataset, options: FitOptions, *, loss: str) -> ModelPlan:
         InputError: if the frozen encoder takes other inputs.
     """
     kind, words, frozen = dataset.inputs.kind, None, None
+    chosen, chosen_options = options.encoder, dict(options.encoder_options)
     if options.frozen:
         encoder = frozen_encoder(options.frozen, options.frozen_options)
         if encoder.takes != kind:
@@ -126,12 +129,18 @@ def make_plan(dataset: Dataset, options: FitOptions, *, loss: str) -> ModelPlan:
         frozen = {"encoder": options.frozen, "options": dict(options.frozen_options)}
         frozen |= {"takes": encoder.takes, "name": encoder.name}
         kind, shape = "features", (encoder.dim,)
+    elif kind == "text" and chosen.startswith(PREFIX):
+        tokens = {name: chosen_options.pop(name) for name in ("max_tokens",) if name in chosen_options}
+        words = Tokens.of(chosen, **tokens)
+        kind, shape = "tokens", (words.width,)
     elif kind == "text":
         words = fit_words(dataset, options)
         kind, shape = "sparse features", (words.width,)
     else:
         words, shape = getattr(dataset.inputs, "words", None), row_shape(dataset)
-    chosen, chosen_options = options.encoder, options.encoder_options
+    if chosen.startswith(PREFIX):
+        # The configuration is kept, so that a saved model can be rebuilt without the files of the name.
+        chosen_options = {"weights": "DEFAULT", **chosen_options, "config": read_config(chosen)}
     if kind == "sparse features":
         chosen = "mlp" if chosen == "auto" else chosen
         width = _WIDE if dataset.num_labels >= _MANY_LABELS else _NARROW
@@ -297,7 +306,7 @@ def _encoder(plan: ModelPlan) -> nn.Module:
         return _backbone(plan)
     if name not in ENCODERS:
         known = ", ".join(ENCODERS)
-        raise InputError(f"`encoder` must be one of {known}, torchvision:NAME or timm:NAME; got {name!r}.")
+        raise InputError(f"`encoder` must be one of {known}, torchvision:NAME, timm:NAME or hf:NAME; got {name!r}.")
     try:
         return ENCODERS[name](plan, **plan.encoder_options)
     except TypeError as error:
@@ -325,7 +334,13 @@ def _is_backbone(encoder: str) -> bool:
 
 
 def _backbone(plan: ModelPlan) -> nn.Module:
+    if plan.kind == "tokens":
+        return _text_transformer(plan, **plan.encoder_options)
     _channels(plan)
     backbone = load_backbone(plan.encoder, argument="encoder", **plan.encoder_options)
     check_images(backbone, plan.shape, name=plan.encoder, argument="encoder")
     return backbone
+
+
+def _text_transformer(plan: ModelPlan, *, config: Mapping[str, Any], weights: str | None = None) -> nn.Module:
+    return TextTransformer(load_network(plan.encoder, weights=weights, config=config))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.data import Dataset
+from shortlist.data.encoders.hugging_face import Tokens
 from shortlist.data.encoders.word_features import TfidfWords
 from shortlist.errors import InputError
 from shortlist.extras import require
@@ -24,6 +25,7 @@ from shortlist.train.evaluation import model_scores
 from shortlist.train.fit import Fitted
 from shortlist.train.inputs import PlannedEncoder, prepare_inputs
 from shortlist.train.plan import ModelPlan, SetModel, build_model, row_shape
+from shortlist.train.sparse_layers import with_dense_inputs
 
 _FORMAT = "shortlist model"
 _VERSION = 1
@@ -68,14 +70,18 @@ class SavedModel:
 
 
 def save_model(
-    fitted: Fitted, folder: str | Path, *, rule: SetRule | None = None, source: Mapping[str, Any] | None = None
+    fitted: Fitted | SavedModel,
+    folder: str | Path,
+    *,
+    rule: SetRule | None = None,
+    source: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a model to a folder.
 
     ``model.json`` is written last and has a digest of the parameters, so a half-written folder is refused.
 
     Args:
-        fitted: of `fit`.
+        fitted: of `fit`, or of `load_model`.
         folder: created if necessary; the files of an older model are replaced.
         rule: a fitted set rule for the model.
         source: how the data were read, as plain values; kept in ``about``, so that new data can be read alike.
@@ -93,7 +99,7 @@ def save_model(
     else:
         (folder / "rule.json").unlink(missing_ok=True)
     plan = fitted.plan.to_json()
-    if isinstance(fitted.plan.words, TfidfWords):
+    if isinstance(fitted.plan.words, TfidfWords | Tokens):
         # A vocabulary is larger than everything else in the document.
         words = json.dumps(plan["words"])
         with replacing(folder / _WORDS) as partial:
@@ -107,16 +113,22 @@ def save_model(
         "has_rule": rule is not None,
         "parameters": digest(content),
         "about": {
-            "options": fitted.options.to_json(),
-            "monitor": fitted.monitor,
-            "best_epoch": fitted.best_epoch,
-            "history": fitted.history,
+            **(fitted.about if isinstance(fitted, SavedModel) else _about(fitted)),
             **({} if source is None else {"source": dict(source)}),
         },
     }
     with replacing(folder / "model.json") as partial:
         partial.write_text(json.dumps(document, indent=1))
     return folder
+
+
+def _about(fitted: Fitted) -> dict[str, Any]:
+    return {
+        "options": fitted.options.to_json(),
+        "monitor": fitted.monitor,
+        "best_epoch": fitted.best_epoch,
+        "history": fitted.history,
+    }
 
 
 def load_model(folder: str | Path) -> SavedModel:
@@ -168,7 +180,7 @@ class _Answer(nn.Module):
 
     def __init__(self, saved: SavedModel) -> None:
         super().__init__()
-        self.model, self.rule = saved.model, saved.rule
+        self.model, self.rule = with_dense_inputs(saved.model), saved.rule
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
         logits = self.model(inputs)
@@ -178,8 +190,11 @@ class _Answer(nn.Module):
 def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = False) -> Path:
     """Write a model as ONNX, from ``inputs`` to ``logits`` and, with a set rule, to the mask ``sets``.
 
+    Sparse features are dense ``inputs``, because ONNX has no sparse ones. The file states label names and, for a model
+    of texts, its vocabulary as metadata: `shortlist.predict.OnnxModel` answers texts with nothing else.
+
     Args:
-        saved: of `load_model`; its inputs must be dense features or images, because ONNX has no sparse ones.
+        saved: of `load_model`.
         path: the file.
         from_features: for a model on frozen features, which cannot be exported as a whole: export the part that was
             trained, whose ``inputs`` are these features.
@@ -188,7 +203,8 @@ def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = Fa
         The path.
 
     Raises:
-        InputError: if inputs are sparse, or ``from_features`` is missing for a model on frozen features.
+        InputError: for a head of clusters, or if ``from_features`` is missing for a model on frozen features.
+        MissingExtraError: without the extra ``onnx``.
     """
     if (saved.plan.frozen is not None) != from_features:
         frozen = "none" if saved.plan.frozen is None else repr(saved.plan.frozen["encoder"])
@@ -196,10 +212,9 @@ def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = Fa
             "`from_features` must be True for a model on features of a frozen encoder, of which only the trained part "
             f"is exported, and False for others; the frozen encoder of `saved` is {frozen}."
         )
-    if saved.plan.kind not in ("features", "images"):
-        raise InputError(f"`saved` must take features or images to be exported; it takes {saved.plan.kind}.")
     if saved.plan.head == "clusters":
         raise InputError("`saved` must have a head other than clusters to be exported: ONNX has no beam search.")
+    require("onnxscript", extra="onnx")
     dtype = torch.uint8 if saved.plan.kind == "images" else torch.float32
     answer = _Answer(saved).eval()
     names = ["logits"] if saved.rule is None else ["logits", "sets"]
@@ -215,4 +230,16 @@ def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = Fa
             external_data=False,
             verbose=False,
         )
+        _describe(partial, saved)
     return Path(path)
+
+
+def _describe(path: Path, saved: SavedModel) -> None:
+    """Write what the graph alone does not tell into the metadata of an ONNX file."""
+    onnx = require("onnx", extra="onnx")
+    graph = onnx.load(str(path))
+    about = {"label_names": json.dumps(saved.label_names)}
+    if saved.plan.words is not None:
+        about["words"] = json.dumps(saved.plan.words.to_json())
+    onnx.helper.set_model_props(graph, about)
+    onnx.save(graph, str(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -120,6 +121,38 @@ class SparseLinear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map a sparse CSR batch ``(B, width)`` to logits ``(B, n)``."""
         return _WEIGHT_SCALE * self.columns(inputs) + self.bias
+
+
+class _DenseBag(nn.Module):
+    def __init__(self, bag: Bag) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(bag.vectors.weight.detach(), requires_grad=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs @ self.weight
+
+
+class _DenseUnitRows(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs * inputs.square().sum(1, keepdim=True).clamp(min=torch.finfo(inputs.dtype).tiny).rsqrt()
+
+
+def with_dense_inputs(model: nn.Module) -> nn.Module:
+    """Return a copy of a model that takes the same rows as dense tensors, as exporters need it.
+
+    Example:
+        >>> layer = SparseLinear(3, 4)
+        >>> with_dense_inputs(layer)(torch.eye(3)).shape
+        torch.Size([3, 4])
+    """
+    model = deepcopy(model)
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, Bag):
+                setattr(parent, name, _DenseBag(layer))
+            elif isinstance(layer, UnitRows):
+                setattr(parent, name, _DenseUnitRows())
+    return model
 
 
 def has_sparse_layers(model: nn.Module) -> bool:

@@ -2,9 +2,9 @@
 
 Every loss gets the same number of trials on the same rows. Three quarters of the rates or more form a fixed grid around
 the rate of the recipe. The others are chosen one after the other: beyond the grid while the best rate is at its edge,
-else next to the best. The first trials take a quarter of a full run, or less if there are many rows. Half of the rates
-are tried again at half the length of a run. The best of these meets the recipe's own rate at full length, so that on
-small data tuning cannot lose on the validation rows.
+else next to the best. The first trials take an eighth of a full run, or less if there are many rows. Half of the rates
+are tried again at a quarter of the length of a run. The best of these meets the recipe's own rate at half the length,
+so that a rate which is good in short runs only does not win. All trials take as long as three to four full runs.
 
 Short runs prefer higher rates than long ones: of the rates above the best none survives while there is one below.
 
@@ -34,14 +34,14 @@ from shortlist.progress import progress_bar
 from shortlist.train.checkpoints import run_fingerprint
 from shortlist.train.classifier import DivergedError
 from shortlist.train.fit import Progress, Report, fit, make_run, monitor_of
-from shortlist.train.inputs import prepare_inputs
+from shortlist.train.inputs import prepare_inputs, settle
 from shortlist.typed_json import Record, decode, encode
 
 _FORMAT = "shortlist tuning"
 _VERSION = 1
-_LENGTHS = (1 / 4, 1 / 2, 1)
-# How many rows the longest trials may read in all their epochs. A search of twelve reads six to seven times as many.
-_MOST_PASSES = 40_000
+_LENGTHS = (1 / 8, 1 / 4, 1 / 2)
+# The longest run, in rows read over all epochs, of which trials take these fractions; twelve read 3.25 of it.
+_MOST_PASSES = 80_000
 _MOST_VAL_ROWS = 5_000
 _FEWEST_ROWS = 64
 # Fewer trials than twice this try one weight decay only.
@@ -97,7 +97,7 @@ def tune(
         raise InputError(f"`trials` must be at least 1; got {trials}.")
     options = options or FitOptions()
     decays = decays or tried_decays(options)
-    settled = options.settled(dataset.inputs.kind)
+    settled = settle(options, dataset)
     _, plan = make_run(dataset, settled, data_name=data_name)
     kept = KeptTrials.of_search(dataset, settled, trials, decays, file)
     # Text is hashed and frozen features are computed once for all trials.
@@ -147,7 +147,7 @@ class _Search:
         self._done = self._total = 0.0
 
     def run(self, decays: Sequence[float], count: int) -> Trial:
-        """Try ``count`` points, half of the rates at greater length, and the best and the recipe's own at full length.
+        """Try ``count`` points, half of the rates at greater length, and the best against the recipe's own at the end.
 
         Returns:
             The better one of the last trials.
@@ -209,11 +209,11 @@ class _Search:
 
 
 def _rungs(rows: int, epochs: int) -> list[_Rung]:
-    """Return the lengths of trials; the last are full runs, unless these read too many rows.
+    """Return the lengths of trials; the last are half of a run, unless that reads too many rows.
 
     Example:
         >>> _rungs(1_000, 20)
-        [_Rung(rows=1000, epochs=5), _Rung(rows=1000, epochs=10), _Rung(rows=1000, epochs=20)]
+        [_Rung(rows=1000, epochs=2), _Rung(rows=1000, epochs=5), _Rung(rows=1000, epochs=10)]
         >>> _rungs(20_000, 20)
         [_Rung(rows=10000, epochs=1), _Rung(rows=20000, epochs=1), _Rung(rows=20000, epochs=2)]
     """

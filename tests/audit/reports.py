@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.audit import AuditReport, Combination, Witness, audit
+from shortlist.audit import AuditReport, Combination, ExactWitness, Witness, audit
 from tests.audit.layers import Case
-from tests.reference_audit import combination_holds, is_argmaxable, witness_holds
+from tests.reference_audit import combination_holds, exact_witness_holds, is_argmaxable, witness_holds
 
 
 def exact_check(report: AuditReport, case: Case, index: int) -> None:
@@ -16,8 +16,9 @@ def exact_check(report: AuditReport, case: Case, index: int) -> None:
     weight, bias, mode, sets = case
     verdict, certificate = report.verdicts[index], report.certificates[index]
     if verdict == "argmaxable":
-        assert isinstance(certificate, Witness)
-        assert witness_holds(weight, sets[index], certificate.vector, bias, mode)
+        holds = exact_witness_holds if isinstance(certificate, ExactWitness) else witness_holds
+        assert isinstance(certificate, Witness | ExactWitness)
+        assert holds(weight, sets[index], certificate.vector, bias, mode)
     elif verdict == "unargmaxable":
         assert isinstance(certificate, Combination)
         assert combination_holds(weight, sets[index], certificate, bias, mode)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shortlist.audit import AuditReport, Combination, Theorem, Witness, audit
+from shortlist.audit import AuditReport, Combination, ExactWitness, Theorem, Witness, audit
 from shortlist.errors import InputError
 from shortlist.nn import DFTHead
 from tests.audit.layers import LAYERS, make_case
@@ -104,6 +104,11 @@ FORGERIES: dict[str, tuple[type, Callable[[Any], dict[str, Any]]]] = {
     "a radius beyond the witness": (Witness, lambda c: {"radius": [1e4, 1e5]}),
     "a radius of an unargmaxable set": (Combination, lambda c: {"radius": [7, 9]}),
     "an upper bound of an unargmaxable set": (Combination, lambda c: {"radius": [0, 9]}),
+    "an upper bound below what is proved": (Witness, lambda c: {"radius": [0, 1e-9]}),
+    "an upper bound without weights": (Witness, lambda c: {"multipliers": None}),
+    "weights of no label": (Witness, lambda c: {"multipliers": {"rows": [50], "weights": [1.0]}}),
+    "weights that sum to less": (Witness, lambda c: {"multipliers": {"rows": [0, 1], "weights": [0.1, 0.1]}}),
+    "a negative weight in the bound": (Witness, lambda c: {"multipliers": {"rows": [0, 1], "weights": [2.0, -1.0]}}),
 }
 
 
@@ -147,6 +152,22 @@ def test_a_witness_that_holds_by_rounding_alone_fails(tmp_path):
     assert failures(report, tmp_path / "report.json", 0, vector=[1.0] * 4) == [0]
 
 
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_region_too_thin_for_float64_is_proved_by_integers(tmp_path, biased):
+    """Two rows that differ in the last bit of one entry: the vector between them needs more than 53 bits."""
+    row = np.array([1.0, 1 / 3, np.pi])
+    weight, bias = np.array([row, np.nextafter(row, 2.0), [0.0, 0.0, 1.0]]), np.array([1e-300, 0.0, -1.0])
+    report = audit(weight, [[0, 2], [1, 2]], bias if biased else None, jobs=1)
+    assert report.verdicts.tolist() == ["argmaxable", "argmaxable"]
+    i = first(report, ExactWitness)
+    assert report.verify() == []
+    report.save(tmp_path / "same.json")
+    assert_same(report, AuditReport.load(tmp_path / "same.json"))
+    turned = [hex(-value) for value in report.certificates[i].vector]
+    assert failures(report, tmp_path / "report.json", i, vector=turned) == [i]
+    assert failures(report, tmp_path / "report.json", i, vector=turned[1:]) == [i]
+
+
 @pytest.mark.parametrize("mode", ["sign", "top-k"])
 @pytest.mark.parametrize("biased", [False, True])
 def test_a_saved_report_is_the_same_report_and_still_verifies(tmp_path, biased, mode):
@@ -162,7 +183,7 @@ def test_a_saved_report_is_the_same_report_and_still_verifies(tmp_path, biased, 
 
 
 DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "another version": lambda content: content | {"version": 2},
+    "another version": lambda content: content | {"version": 1},
     "another format": lambda content: content | {"format": "a letter"},
     "no sets": lambda content: {name: value for name, value in content.items() if name != "sets"},
     "an unknown verdict": lambda content: content | {"sets": [content["sets"][0] | {"verdict": "maybe"}]},

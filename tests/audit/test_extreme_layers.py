@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from shortlist.audit import AuditReport, Witness, audit
 from tests.audit.layers import Case, every_set
 from tests.audit.reports import checked_audit
+from tests.fuzz.layers import adversarial_case
 
 # Around the ends of the range, around 1, and anywhere.
 EXPONENTS = st.sampled_from([-1074, -1073, -1060, -1022, -1021, -537, -300, -53, -1, 0, 1, 52, 300, 511, 999, 1000])
@@ -67,6 +68,11 @@ def test_every_verdict_on_an_extreme_layer_is_true(case, radius):
 @given(extreme_cases(), st.booleans())
 def test_every_verdict_on_thousands_of_extreme_layers_is_true(case, radius):
     check(case, radius=radius)
+
+
+def test_every_set_of_an_adversarial_layer_is_decided():
+    for seed in range(40):
+        assert checked_audit(adversarial_case(seed), radius=seed % 2 == 0).counts()["undecided"] == 0
 
 
 def test_a_row_of_zeros_among_denormal_rows_is_proved_and_verified():

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from shortlist.audit import AuditReport, audit
+from shortlist.errors import InputError
+from shortlist.files import locked
 from tests.audit.layers import Case, make_case
 from tests.audit.reports import assert_same
 
@@ -133,3 +135,12 @@ def test_progress_is_shown_on_the_error_stream_only(capsys):
     report = audit(np.eye(5), [[0], [1, 2]], jobs=1, progress=True)
     assert set(report.verdicts) == {"argmaxable"}
     assert capsys.readouterr().out == ""
+
+
+def test_two_audits_do_not_write_to_one_file(tmp_path):
+    weight, path = np.eye(3), tmp_path / "audit.progress"
+    with locked(tmp_path / ".audit.progress.lock", path), pytest.raises(InputError, match="written by another process"):
+        audit(weight, [[0]], jobs=1, resume=path)
+    assert not path.exists()
+    audit(weight, [[0]], jobs=1, resume=path)
+    assert [file.name for file in tmp_path.iterdir()] == ["audit.progress"]

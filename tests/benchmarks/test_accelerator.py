@@ -13,17 +13,8 @@ UNIT = SOFTMAX.cost(BATCH).bytes
 
 
 ABOVE_GOAL = {
-    "lml": {"kernels": 142, "bytes": 15.3 * UNIT},
-    "log_lml": {"kernels": 188, "bytes": 25.2 * UNIT},
-    "lml_budget": {"kernels": 153, "bytes": 19.7 * UNIT},
-    "lml_dual": {"kernels": 178, "bytes": 18.7 * UNIT},
-    "sparse_top_budget": {"kernels": 138, "bytes": 19.8 * UNIT},
-    "constrained_softmax": {"bytes": 20.8 * UNIT},
-    "smooth_topk_svm, k = 20, class": {"wide_float64": 5, "uploads": 1},
-    "lml_nll, dense": {"bytes": 29.1 * UNIT},
     "plackett_luce, dense": {"bytes": 812 * UNIT},
     "rml, dense": {"bytes": 35.1 * UNIT},
-    "role, dense": {"bytes": 38.2 * UNIT},
 }
 """Goals that are not met yet, with today's cost, which must not grow."""
 

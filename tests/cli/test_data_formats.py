@@ -60,7 +60,7 @@ def test_images_are_counted_even_if_the_library_that_reads_them_is_missing(writt
     assert (code, err) == (0, "")
     assert "3 rows of images" in out
     told = "".join(out.split())
-    assert told.count("isnotinstalled:run`pipinstall'shortlist[data]'`.") == 3
+    assert told.count("isnotinstalled:run`pipinstall'.[data]'`inacheckoutofshortlist.") == 3
 
 
 @pytest.mark.parametrize(

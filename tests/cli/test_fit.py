@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -226,3 +227,41 @@ def test_a_full_disk_is_one_sentence(capsys, training_files, monkeypatch):
     assert not Path("model/model.json").exists()
     assert run(capsys, *arguments)[0] == 0
     assert load_model("model").rule is not None
+
+
+def test_a_folder_of_other_files_is_refused_and_left_alone(capsys, training_files):
+    Path("thesis").mkdir()
+    Path("thesis/chapter1.tex").write_text("mine")
+    Path("thesis/.git").mkdir()
+    message = "`thesis` holds other files, such as 'chapter1.tex'; give a new or empty folder."
+    assert refused(capsys, "parts.csv", *reader(split="part"), *QUICK, "--output", "thesis") == message
+    assert sorted(path.name for path in Path("thesis").iterdir()) == [".git", "chapter1.tex"]
+    Path("thesis/chapter1.tex").unlink()
+    assert run(capsys, "parts.csv", *reader(split="part"), *QUICK, "--output", "thesis", "--json")[0] == 0
+
+
+def test_two_runs_do_not_write_to_one_folder(capsys, training_files, monkeypatch):
+    arguments = ("parts.csv", *reader(split="part"), *QUICK, "--output", "model", "--json")
+    evaluate_once, told = train.evaluate, []
+
+    def second(*given, **options):
+        told.append(run(capsys, *arguments))
+        return evaluate_once(*given, **options)
+
+    monkeypatch.setattr(train, "evaluate", second)
+    assert run(capsys, *arguments)[0] == 0
+    assert told == [(2, "", "shortlist: `model` is being written by another process.\n")]
+    assert load_model("model").rule is not None
+    assert not list(Path("model").rglob("*lock"))
+
+
+def test_an_interruption_names_the_command_that_goes_on(capsys, training_files, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SetClassifier, "training_step", interrupt)
+        arguments = ("parts.csv", *reader(split="part"), *QUICK, "--output", "my model")
+        code, out, err = run(capsys, *arguments)
+    assert (code, out) == (130, "")
+    assert err == f"\nshortlist: interrupted; to go on: {shlex.join(('shortlist', 'fit', *arguments))}\n"

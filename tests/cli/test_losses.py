@@ -1,16 +1,18 @@
 """The table of losses follows from the classes."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from shortlist.cli import main
+from shortlist.predict import RULES
 from shortlist.recipes import LOSSES
 
 
 @pytest.fixture
 def table(capsys) -> list[str]:
-    assert main(["losses"]) == 0
+    assert main(["losses", "--options"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     return out.splitlines()
@@ -38,3 +40,30 @@ def test_json_holds_the_facts_of_every_class(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found == json.loads(json.dumps([loss.describe() for loss in LOSSES.values()]))
     assert next(loss for loss in found if loss["name"] == "average_k")["num_heads"] == 2
+
+
+def test_every_loss_has_one_line_that_says_for_what_and_at_what_cost(capsys):
+    assert main(["losses"]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(LOSSES)
+    for line, loss in zip(lines, LOSSES.values(), strict=True):
+        assert loss.purpose
+        assert line.endswith(loss.purpose)
+        assert line[header.index("cost") :].startswith(f"{loss.cost}×")
+
+
+def test_the_costs_are_those_of_the_benchmark():
+    records = json.loads((Path(__file__).parents[2] / "benchmarks/results/losses.json").read_text())["records"]
+    measured = {each["loss"].partition(",")[0]: each["ratio"] for each in records if each["k"] in (None, 5)}
+    assert len(measured) > 12
+    for name, ratio in measured.items():
+        assert 0.6 * ratio < LOSSES[name].cost < 1.6 * ratio, name
+
+
+def test_every_rule_has_one_line_that_says_what_it_guarantees_and_needs(capsys):
+    assert main(["rules"]) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(RULES)
+    assert "--alpha" in next(line for line in lines if line.startswith("average-error"))
+    assert main(["rules", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["guarantee"] == "every set has k labels"

@@ -1,6 +1,7 @@
 """The command line as a whole: quick help, tab completion, exit codes, and bugs that keep their traceback."""
 
 import io
+import subprocess
 import sys
 from dataclasses import fields
 
@@ -14,7 +15,7 @@ from shortlist.cli.options import FILE_SUFFIXES
 from shortlist.cli.predict import _FORMATS
 from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions
-from tests.python_process import run_python
+from tests.python_process import ROOT, run_python
 
 COMMANDS = sorted(make_parser()._subparsers._group_actions[0].choices)
 HEAVY = ("torch", "numpy", "numba", "scipy", "lightning", "rich", "yaml")
@@ -40,7 +41,7 @@ sys.stderr.write(",".join(loaded))
     assert f"shortlist {shortlist.__version__}\n" in done.stdout
     assert all(f"shortlist {name}" in done.stdout for name in COMMANDS)
     assert done.stdout.count("examples:") >= len(COMMANDS)
-    assert done.stdout.count("exit code:") == len(COMMANDS)
+    assert done.stdout.count("exit code:") == len(COMMANDS) + 1
     assert "complete" in done.stdout
 
 
@@ -50,7 +51,7 @@ def test_help_shows_every_training_option_with_its_description(capsys):
     out = " ".join(capsys.readouterr().out.split())
     for field in fields(FitOptions):
         assert f"--{field.name}" in out
-    assert "(default 128, 256 for text; paper: 64)" in out
+    assert "(default 128, 256 for text, 32 for hf encoders; paper: 64)" in out
     assert "(default auto)" in out
 
 
@@ -89,7 +90,7 @@ def failing(monkeypatch):
         (MemoryError(), 2, "shortlist: not enough memory; use smaller batches, or fewer jobs"),
         (RuntimeError("can't allocate memory: 8 bytes"), 2, "shortlist: not enough memory; use smaller"),
         (KeyboardInterrupt(), 130, "\nshortlist: interrupted.\n"),
-        (KeyboardInterrupt("5 rows are kept"), 130, "\nshortlist: interrupted: 5 rows are kept.\n"),
+        (KeyboardInterrupt("5 rows are kept"), 130, "\nshortlist: interrupted; 5 rows are kept\n"),
     ],
 )
 def test_what_the_user_can_mend_is_one_sentence_and_debug_shows_the_traceback(failing, capsys, error, code, sentence):
@@ -130,3 +131,43 @@ sys.exit(main())
 """
     done = run_python("-c", code)
     assert done.stderr == "shortlist: DeprecationWarning: Old is now new.\n"
+
+
+@pytest.mark.parametrize("module", ["argparse", "shortlist.cli.compare", "torch", "rich.progress"])
+def test_an_interrupt_during_an_import_is_one_line(module, tmp_path):
+    """Libraries turn the exception into others, or drop it, so that it must not be raised there."""
+    code = f"""
+import signal, sys
+sys.argv = ["shortlist", "fit", "digits", "--epochs", "1", "--tune", "0", "--output", {str(tmp_path / "model")!r}]
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.modules.pop("argparse", None)
+sys.meta_path.insert(0, Finder())
+from shortlist.__main__ import main
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nshortlist: interrupted.\n")
+
+
+def test_an_interrupt_in_a_destructor_and_at_exit_is_not_lost():
+    code = """
+import atexit, signal, sys
+from shortlist import __main__, cli
+class Dying:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+def run():
+    Dying()
+    raise SystemExit("went on")
+def leave():
+    atexit.register(signal.raise_signal, signal.SIGINT)
+    return 0
+cli.main = {"destructor": run, "exit": leave}[sys.argv[1]]
+sys.exit(__main__.main())
+"""
+    for moment in ("destructor", "exit"):
+        done = subprocess.run([sys.executable, "-c", code, moment], capture_output=True, text=True, cwd=ROOT)
+        assert (done.returncode, done.stderr) == (130, "\nshortlist: interrupted.\n"), moment

@@ -150,8 +150,9 @@ def test_an_interrupted_model_resumes_and_scores_no_row_twice(model, data, capsy
 
     monkeypatch.setattr(model_scores, "_model_scores", counted)
     # The model's own folder may be the place of the output, too.
-    told = run(capsys, *arguments, f"{model}/sets.jsonl")
-    assert told == (130, "", "\nshortlist: interrupted: 40 rows are kept; the same call resumes after them.\n")
+    command = ("shortlist predict", *arguments, f"{model}/sets.jsonl")
+    told = run(capsys, *command[1:])
+    assert told == (130, "", f"\nshortlist: interrupted; 40 rows are kept; to go on: {' '.join(command)}\n")
     assert run(capsys, *arguments, f"{model}/sets.jsonl", "--resume")[0] == 0
     assert Path(f"{model}/sets.jsonl").read_bytes() == Path("whole.jsonl").read_bytes()
     assert sum(batches) == len(Path("whole.jsonl").read_bytes().splitlines())

@@ -111,4 +111,4 @@ def test_without_jinja_the_extra_is_named(capsys, tmp_path, monkeypatch):
     folder = write(tmp_path / "a", document())
     monkeypatch.setitem(sys.modules, "jinja2", None)
     _template.cache_clear()
-    assert "shortlist[report]" in refused(capsys, folder)
+    assert ".[cli]" in refused(capsys, folder)

@@ -10,6 +10,7 @@ import torch
 
 from shortlist.data.opening import FORMATS
 from shortlist.data.reader_options import reader_options
+from shortlist.typed_values import read_entries
 
 
 def read(
@@ -26,6 +27,10 @@ def read(
     loose=None,
 ) -> None:
     """Take an option of each type."""
+
+
+def options_of(texts, reader):
+    return reader_options(read_entries(texts, "--reader", parse=False), reader)
 
 
 @pytest.mark.parametrize(
@@ -56,48 +61,50 @@ def read(
     ],
 )
 def test_a_value_is_what_the_reader_takes(option, value):
-    (found,) = reader_options([option], read).values()
+    (found,) = options_of([option], read).values()
     assert (found, type(found)) == (value, type(value))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["size=abc"], "--option size must be a whole number or a list of 2, each a whole number or null; got 'abc'."),
+        (
+            ["size=abc"],
+            "reader option `size` must be a whole number or a list of 2, each a whole number or null; got 'abc'.",
+        ),
         (["size=[8]"], "got '[8]'."),
         (["size=[8, 1.5]"], "got '[8, 1.5]'."),
         (["size=true"], "got 'true'."),
-        (["share=[1]"], "--option share must be a number or null; got '[1]'."),
-        (["values=[true]"], "--option values must be a list, each a number or null; got '[true]'."),
-        (["dtype=float32"], "--option dtype must be a dtype, which cannot be given as text; got 'float32'."),
-        (["size"], "--option must look like NAME=VALUE; got 'size'."),
-        (["a b=1"], "--option must look like NAME=VALUE; got 'a b=1'."),
-        (["format=x"], "--option must not be 'format': PATH and --format say that."),
-        (["path=x"], "--option must not be 'path': PATH and --format say that."),
-        (["size=1", "size=2"], "--option size must be given once; it is given twice."),
-        (
-            ["unknown=1"],
-            "is unknown; options are size, column, columns, values, share, file, which, dtype, loose.",
-        ),
+        (["share=[1]"], "reader option `share` must be a number or null; got '[1]'."),
+        (["values=[true]"], "reader option `values` must be a list, each a number or null; got '[true]'."),
+        (["dtype=float32"], "reader option `dtype` must be a dtype, which cannot be given as text; got 'float32'."),
+        (["size"], "--reader must be NAME=VALUE, or an object like '{name: value}'; got 'size'."),
+        (["a b=1"], "got 'a b=1'."),
+        (["[size]"], "got '[size]'."),
+        (["format=x"], "must be among size, column, columns, values, share, file, which, dtype, loose; got 'format'."),
     ],
 )
 def test_a_mistake_is_one_sentence(options, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011
-        reader_options(options, read)
+        options_of(options, read)
     assert str(caught.value).endswith(message)
-    assert str(caught.value).startswith("--option ")
+    assert str(caught.value).startswith(("--reader ", "reader option"))
+
+
+def test_an_object_replaces_what_came_before_and_an_entry_adds_to_it():
+    assert options_of(["share=1", "{size: [1, 2], column: a}", "column=b"], read) == {"size": (1, 2), "column": "b"}
 
 
 def test_deep_nesting_is_text():
     text = "[" * 100_000
-    assert reader_options([f"column={text}"], read) == {"column": text}
+    assert options_of([f"column={text}"], read) == {"column": text}
 
 
 def takes(reader, option: str, text: str) -> bool:
     try:
-        return bool(reader_options([f"{option}={text}"], reader))
+        return bool(options_of([f"{option}={text}"], reader))
     except ValueError as error:
-        return pytest.fail(str(error)) if f"--option {option} must be " not in str(error) else False
+        return pytest.fail(str(error)) if f"reader option `{option}` must be " not in str(error) else False
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -111,4 +118,4 @@ def test_the_types_of_every_reader_are_understood(name):
         # Whatever may be left out may be null.
         assert takes(reader, option, "null") or type(None) not in get_args(hints[option])
     if "size" in options:
-        assert reader_options(["size=[8, 8]"], reader) == {"size": (8, 8)}
+        assert options_of(["size=[8, 8]"], reader) == {"size": (8, 8)}

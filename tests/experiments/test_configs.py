@@ -88,7 +88,7 @@ def test_settings_name_known_data_separate_seeds_and_equal_budgets(name, scale):
             assert any(Path(file) in (opened, *opened.parents) or opened in Path(file).parents for file in chosen.files)
     for seeds in inside(chosen.settings, "seeds"):
         assert len(set(seeds)) == len(seeds)
-        assert scale == "paper" or len(seeds) >= 5
+        assert scale == "paper" or len(seeds) >= 3
         assert not any(set(seeds) & set(tuning) for tuning in inside(chosen.settings, "tuning_seeds"))
     for table in tables(dict(chosen.settings)):
         shared = table.get("recipes", {}).get("tuned", {}).get("grid", {})

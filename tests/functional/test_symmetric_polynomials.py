@@ -13,11 +13,11 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.func import vmap
 
 from shortlist.functional import log_elementary_symmetric
-from shortlist.functional.lml import lml_root
+from shortlist.functional.projections.lml import lml_root
 from shortlist.functional.symmetric_polynomials import label_count, label_count_tree
 from tests import reference
 from tests.functional.paths import each_path
-from tests.functional.test_exact_solvers import mixed_batch
+from tests.functional.projections.test_exact_solvers import mixed_batch
 
 INF = math.inf
 

@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shortlist import functional as F
 from shortlist.functional import LinearLogits
-from shortlist.functional.lml_exact import exact_dual
-from shortlist.functional.lml_trials import MOST_PASSES, solve_by_trials
+from shortlist.functional.projections.lml_exact import exact_dual
+from shortlist.functional.projections.lml_trials import MOST_PASSES, solve_by_trials
 from shortlist.label_axis.axis import HeldLabels
 from tests.label_axis.linear_cases import FORMS, LOSSES, ONE_CLASS, Layer, Outcome, draw_hot, outcome
 from tests.label_axis.test_linear_logits_edges import EXTREMES

@@ -95,9 +95,9 @@ def test_edges_must_ascend_from_zero(edges):
 
 
 def test_what_is_no_set_is_an_error():
-    with pytest.raises(TypeError, match=r"`sets` must be a bool tensor; got torch.float32."):
+    with pytest.raises(TypeError, match=r"`sets` must be bool, or have `sizes`.*; got torch.float32."):
         SetSize(4).update(MASK.float())
-    with pytest.raises(TypeError, match=r"`sets` must be a bool tensor or have `sizes`.*; got list."):
+    with pytest.raises(TypeError, match=r"`sets` must be bool, or have `sizes`.*; got torch.int64."):
         SetSize(4).update([[0, 1]])
     with pytest.raises(ValueError, match=r"`sets` must have the shape \(rows, labels\); got \(4,\)."):
         SetSize(4).update(MASK[0])

@@ -120,7 +120,8 @@ def test_an_interruption_says_how_to_resume(capsys, monkeypatch):
         interrupt(patch, 3, KeyboardInterrupt())
         code, out, err = run(capsys, *arguments)
     assert (code, out) == (130, "")
-    assert err == "\nshortlist: interrupted: 24 rows are kept; the same call resumes after them.\n"
+    command = " ".join(("shortlist predict", *arguments))
+    assert err == f"\nshortlist: interrupted; 24 rows are kept; to go on: {command}\n"
     assert not Path("sets.jsonl").exists()
     with monkeypatch.context() as patch:
         interrupt(patch, 0, KeyboardInterrupt())

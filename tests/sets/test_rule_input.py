@@ -92,7 +92,7 @@ def test_scores_must_be_a_floating_matrix(rule: Rule):
     with pytest.raises((TypeError, ValueError), match="scores"):
         rule.make().fit(logits[0], labels, from_logits=True)
     with pytest.raises((TypeError, ValueError), match="scores"):
-        rule.make().fit(logits.tolist(), labels, from_logits=True)
+        rule.make().fit(logits.to_sparse(), labels, from_logits=True)
 
 
 @needing_labels

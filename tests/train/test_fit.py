@@ -10,6 +10,7 @@ import torch
 from shortlist.audit import audit
 from shortlist.data import Dataset, Features, Groups, ImageFiles, SceneGraphWorld, SparseRows
 from shortlist.errors import InputError
+from shortlist.functional import average_precision
 from shortlist.nn import TwoHead
 from shortlist.targets import to_index_lists
 from shortlist.train import fit
@@ -47,6 +48,13 @@ def test_every_kind_of_inputs_trains_and_scores_are_finite(kind, loss):
     assert not fitted.model.training
 
 
+def test_a_network_with_batch_norm_trains_if_one_row_is_left_over():
+    data = classes()
+    rows = len(data.part_rows("train"))
+    options = quick(encoder="mlp", encoder_options={"hidden": [8], "norm": "batch"}, batch_size=rows - 1)
+    assert fit(data, options).history
+
+
 def test_a_run_learns():
     data = classes(1200)
     fitted = fit(data, quick(epochs=8, learning_rate=0.01, k=2))
@@ -74,6 +82,21 @@ def test_the_history_holds_what_the_model_scores_on_the_validation_rows():
     assert found["top1_accuracy"] == pytest.approx(float(hits[:, 0].mean()), abs=1e-12)
     assert found["top2_accuracy"] == pytest.approx(float(hits.sum(-1).mean()), abs=1e-12)
     assert [entry["epoch"] for entry in fitted.history] == [0, 1, 2]
+
+
+def test_the_mean_average_precision_of_sets_can_be_monitored(monkeypatch):
+    data = label_sets()
+    fitted = fit(data, replace(LONG, epochs=3, monitor="map"))
+    values = [entry["map"] for entry in fitted.history]
+    assert fitted.best_epoch == values.index(max(values))
+    val = data.part("val")
+    scores = model_scores(fitted.model, val, data.num_labels)
+    assert max(values) == pytest.approx(float(average_precision(scores, val.targets)), rel=1e-6)
+    monkeypatch.setattr("shortlist.train.evaluation._MOST_KEPT", 100)
+    with pytest.raises(
+        InputError, match=r"^`monitor` map needs at most 100 validation scores, rows × labels; got 48 × 7"
+    ):
+        fit(data, quick(monitor="map"))
 
 
 @pytest.mark.parametrize("monitor", ["top1_accuracy", "top2_accuracy"])

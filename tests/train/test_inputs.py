@@ -22,12 +22,26 @@ def epochs(num_rows: int, batch_size: int, *, first: int = 0, last: int = 3, **o
     return found
 
 
-@pytest.mark.parametrize(("num_rows", "batch_size"), [(1, 1), (5, 2), (6, 2), (7, 100), (100, 7), (64, 64)])
-def test_an_epoch_holds_every_row_once(num_rows, batch_size):
+@pytest.mark.parametrize(
+    ("num_rows", "batch_size", "last"),
+    [
+        (1, 1, 1),
+        (3, 1, 1),
+        (1, 4, 1),
+        (5, 2, 3),
+        (6, 2, 2),
+        (7, 100, 7),
+        (100, 7, 2),
+        (99, 7, 8),
+        (64, 64, 64),
+        (65, 64, 65),
+    ],
+)
+def test_an_epoch_holds_every_row_once_and_a_single_last_row_joins_the_batch_before_it(num_rows, batch_size, last):
     for batches in epochs(num_rows, batch_size):
         assert sorted(row for batch in batches for row in batch) == list(range(num_rows))
         assert all(len(batch) == batch_size for batch in batches[:-1])
-        assert len(batches[-1]) == (num_rows - 1) % batch_size + 1
+        assert len(batches[-1]) == last
 
 
 @given(
@@ -106,7 +120,7 @@ def test_processes_without_rows_are_refused(arguments, options, message):
 
 
 def test_last_batches_may_be_smaller_than_the_number_of_processes():
-    assert [len(batch) for batch in epochs(9, 4, last=1, process=1, processes=2)[0]] == [2, 2, 0]
+    assert [len(batch) for batch in epochs(10, 4, last=1, process=2, processes=3)[0]] == [1, 1, 0]
     assert [len(batch) for batch in validation_batches(2500)] == [1024, 1024, 452]
     assert [len(batch) for batch in validation_batches(2049, 1, 2)] == [1023, 1]
     assert validation_batches(0) == [[]]

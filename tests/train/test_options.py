@@ -81,6 +81,16 @@ def test_a_recipe_can_depend_on_the_kind_of_inputs(monkeypatch):
     assert FitOptions().settled("images").epochs == FitOptions(frozen="minilm").settled("text").epochs == 20
 
 
+def test_few_rows_are_trained_in_smaller_batches_unless_a_size_is_given():
+    sizes = [FitOptions().settled("features", rows).batch_size for rows in (0, 1, 127, 256, 600, 1024, 10**6)]
+    assert sizes == [128, 16, 16, 32, 64, 128, 128]
+    assert FitOptions().settled("text", 1500).batch_size == 128
+    assert FitOptions(batch_size=100).settled("features", 50).batch_size == 100
+    assert FitOptions(recipe="paper").settled("features", 50).batch_size == 64
+    data = classes()
+    assert fit(data, FitOptions(epochs=1)).options.batch_size == 16 == len(data.part_rows("train")) // 9
+
+
 def test_options_survive_json_in_a_saved_model(tmp_path):
     fitted = fit(classes(), quick(milestones=[0.25], loss_options={"weight": torch.tensor([9.0, 1, 1, 1, 1, 1, 1])}))
     kept = load_model(save_model(fitted, tmp_path)).about["options"]

@@ -246,9 +246,6 @@ def test_other_inputs_are_scored_as_before(tmp_path, kind):
     assert torch.equal(saved.scores(data), wanted)
     assert torch.allclose(saved.scores(data, batch_size=7), wanted, atol=1e-5)
     assert saved.scores(data.subset([])).shape == (0, 7)
-    if kind == "text":
-        with pytest.raises(InputError, match=r"^`saved` must take features or images to be exported; it takes sparse"):
-            export_onnx(saved, tmp_path / "model.onnx")
 
 
 def test_the_rule_and_the_training_are_saved(folder, fitted):

@@ -1,4 +1,4 @@
-"""Networks of torchvision and timm without their classifier; each library is imported only on request."""
+"""Networks of torchvision, timm and Hugging Face without their classifier, each library imported on request."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from shortlist.data.encoders.hugging_face import ImageTransformer, image_statistics, load_network, read_config
 from shortlist.data.files.text_files import reason
 from shortlist.errors import InputError
 from shortlist.extras import MissingExtraError, import_failure, require
 
-LIBRARIES = ("torchvision", "timm")
+LIBRARIES = ("torchvision", "timm", "hf")
 # The statistics of ImageNet, on which such networks are trained unless they say otherwise.
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _FILES = (".pth", ".pt", ".bin", ".safetensors")
@@ -69,7 +70,7 @@ def load_backbone(
     """Load a network of another library by its name there.
 
     Args:
-        name: ``torchvision:NAME`` or ``timm:NAME``.
+        name: ``torchvision:NAME``, ``timm:NAME`` or ``hf:NAME``.
         argument: the option that named it, for errors.
         weights: None for random initialization. A file (.safetensors, or .pth with tensors only) is read. ``DEFAULT``,
             or torchvision's name of weights, is taken from the library's cache, or downloaded if it is not there:
@@ -89,6 +90,8 @@ def load_backbone(
         raise InputError(f"{asked}: `weights` must be a file or a name; got {weights!r}.")
     for option in _REFUSED & options.keys():
         raise InputError(f"{asked}: `{option}` is not an option; use `weights`, for files of tensors and DEFAULT.")
+    if library == "hf":
+        return _hugging_face(name, weights, resolution, **options)
     if ":" in model or "/" in model:
         raise InputError(f"{asked}: must be a name that {library} itself has, not a location.")
     is_file = weights is not None and Path(weights).suffix in _FILES
@@ -127,13 +130,36 @@ def check_images(backbone: Backbone, shape: tuple[int, ...], *, name: str, argum
         raise InputError(f"{asked} must return {backbone.out_features} features per image; it returned shape {found}.")
 
 
+def _hugging_face(
+    name: str, weights: str | None, resolution: int | None, *, config: dict[str, Any] | None = None
+) -> Backbone:
+    config = read_config(name) if config is None else config
+    network = ImageTransformer(load_network(name, weights=weights, config=config))
+    size = config.get("image_size")
+    resolution = size if resolution is None and isinstance(size, int) else resolution
+    # Without weights nothing is read: parameters are new, or come with a saved model, statistics included.
+    statistics = {} if weights is None else image_statistics(name)
+    return Backbone(network, network.out_features, resolution=resolution, **statistics)
+
+
+def classifier_of(network: nn.Module) -> tuple[str, nn.Linear | nn.Conv2d]:
+    """The name and the module of the classifier: the last linear layer, whatever its name, or the last convolution."""
+    kinds = [(key, module) for key, module in network.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    if not kinds:
+        raise ValueError(f"`network` must end in a linear layer or a convolution; {type(network).__name__} has none.")
+    return ([pair for pair in kinds if isinstance(pair[1], nn.Linear)] or kinds)[-1]
+
+
+def replace_module(network: nn.Module, name: str, module: nn.Module) -> None:
+    """Put another module in the place of the one with this name."""
+    parent, _, child = name.rpartition(".")
+    setattr(network.get_submodule(parent), child, module)
+
+
 def _torchvision(models: Any, name: str, weights: str | None, options: dict[str, Any]) -> _Made:
     network = models.get_model(name, weights=weights, **options)
-    # The classifier is the last linear layer, whatever its name, or else the last convolution.
-    kinds = [(key, module) for key, module in network.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
-    last, layer = ([pair for pair in kinds if isinstance(pair[1], nn.Linear)] or kinds)[-1]
-    parent, _, child = last.rpartition(".")
-    setattr(network.get_submodule(parent), child, nn.Identity())
+    last, layer = classifier_of(network)
+    replace_module(network, last, nn.Identity())
     return network, last, layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels, {}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shortlist.data.dataset import Dataset
+from shortlist.data.encoders.hugging_face import Tokens
 from shortlist.data.encoders.ngrams import NgramCounter, PieceCounter, frequent_ngrams, frequent_pieces
 from shortlist.data.inputs import Texts
 from shortlist.data.sparse_rows import SparseRows, TextEncoder
@@ -145,11 +146,13 @@ class HashedWords:
 
 
 def word_features(content: Mapping[str, Any]) -> TextEncoder:
-    """Rebuild word features from ``to_json``.
+    """Rebuild word features, or tokens, from ``to_json``.
 
     Raises:
         TypeError, ValueError, KeyError: if the content is something else.
     """
+    if content.get("features") == "tokens":
+        return Tokens(str(content["tokenizer"]), check_size("width", content["width"]))
     if content.get("features") != "tfidf":
         return HashedWords(**content)
     terms, pieces = (tuple(str(term) for term in content[name]) for name in ("terms", "pieces"))

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from shortlist.data.files.text_files import need_file, reason
 from shortlist.errors import InputError
+from shortlist.limits import check_unpacked
 
 # numpy has no bfloat16: its bits are read as uint16, and `ArrayFile` knows which arrays these are.
 SAFETENSORS = {
@@ -40,7 +41,8 @@ SAFETENSORS = {
     "F32": "<f4",
     "F64": "<f8",
 }
-_MAX_DIMENSIONS, _MAX_BYTES = 32, 2**48
+_MAX_DIMENSIONS, _MAX_BYTES = 32, 2**48  # What numpy can hold, and what a file system can.
+_PIECE = 2**20
 
 
 @dataclass(frozen=True)
@@ -225,10 +227,14 @@ def _read_member(path: Path, info: zipfile.ZipInfo) -> np.ndarray:
     """Read a compressed member."""
     where = f"`{path}` {info.filename[:-4]!r}"
     with _opened_member(path, info) as (dtype, shape, order, member):
-        need = _bytes_needed(shape, dtype, where)
-        content = member.read(need)
-    _check_length(need, len(content), shape, dtype, where)  # The archive's directory may have been wrong.
-    return np.frombuffer(content, dtype).reshape(shape, order=order) if need else np.zeros(shape, dtype)
+        content = np.empty(_bytes_needed(shape, dtype, where), np.uint8)
+        filled = 0
+        # In pieces, straight into place: the archive would hold all pieces and their sum at once.
+        while filled < len(content) and (got := member.read(min(_PIECE, len(content) - filled))):
+            content[filled : filled + len(got)] = np.frombuffer(got, np.uint8)
+            filled += len(got)
+    _check_length(len(content), filled, shape, dtype, where)  # The archive's directory may have been wrong.
+    return content.view(dtype).reshape(shape, order=order) if len(content) else np.zeros(shape, dtype)
 
 
 @contextmanager
@@ -242,6 +248,7 @@ def _opened_member(
             dtype, shape, order = _npy_header(member, where)
             # Before anything is decompressed: a few bytes can be compressed zeros that fill the memory.
             _check_length(_bytes_needed(shape, dtype, where), info.file_size - member.tell(), shape, dtype, where)
+            check_unpacked(info.file_size, min(info.compress_size, os.path.getsize(path)), where)
             yield dtype, shape, order, member
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, UnicodeDecodeError) as error:
         raise InputError(f"{where} is damaged: {reason(error)}.") from error

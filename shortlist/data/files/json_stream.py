@@ -11,9 +11,9 @@ from typing import Any
 
 from shortlist.data.files.text_files import DAMAGED, need_file, open_binary, reason
 from shortlist.errors import InputError
+from shortlist.limits import limit
 
 CHUNK = 1 << 20
-MAX_RECORD = 1 << 25  # Longer records are refused: all that follows a damaged one would be read as part of it.
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _MEMBER = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
@@ -59,6 +59,8 @@ class _Stream:
         self._buffer, self._position = "", 0
         self._decoder = json.JSONDecoder()
         self.number = 0
+        # Longer records are refused: all that follows a damaged one would be read as part of it.
+        self._most = limit("record")
 
     def _grow(self, least: int) -> bool:
         """Append at least so many characters, or all that are left; False at the end of the file."""
@@ -93,7 +95,7 @@ class _Stream:
             return ""
         begin = self._list_begin(key)
         # No answer means that the text ends within the object; beyond the longest record, reading it will say so.
-        while begin is None and len(self._buffer) - self._position < MAX_RECORD:
+        while begin is None and len(self._buffer) - self._position < self._most:
             if not self._grow(len(self._buffer) - self._position):
                 break
             begin = self._list_begin(key)
@@ -133,7 +135,7 @@ class _Stream:
             except (json.JSONDecodeError, RecursionError):
                 pass
             held = len(self._buffer) - self._position
-            if held >= MAX_RECORD or not self._grow(max(held, 1)):
+            if held >= self._most or not self._grow(max(held, 1)):
                 rule = "a key and a value must follow the list"
                 raise InputError(f"{self._unit} {self.number}: {rule}; got {self.ahead()}.")
 
@@ -152,7 +154,7 @@ class _Stream:
         while isinstance(found, Exception):
             held = len(self._buffer) - self._position
             # Doubling keeps the work of decoding again proportional to the record.
-            if held >= MAX_RECORD or not self._grow(held):
+            if held >= self._most or not self._grow(held):
                 raise InputError(f"{self._unit} {self.number} is not JSON: {self._problem(found)}.") from found
             found = self._decode()
         return found
@@ -168,7 +170,7 @@ class _Stream:
         if not isinstance(error, json.JSONDecodeError):
             return "it is nested too deeply"
         cut = error.pos >= len(self._buffer.rstrip()) or error.msg.startswith("Unterminated string")
-        return "the file ends in it" if cut and len(self._buffer) < MAX_RECORD else error.msg
+        return "the file ends in it" if cut and len(self._buffer) < self._most else error.msg
 
 
 def _decoded_chunks(path: Path, encoding: str) -> Iterator[str]:

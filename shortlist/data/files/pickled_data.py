@@ -20,8 +20,8 @@ import numpy as np
 
 from shortlist.data.files.text_files import need_file, reason
 from shortlist.errors import InputError
+from shortlist.limits import limit
 
-_MAX_OPCODES = 2**24  # One byte can make an object of a hundred; CIFAR needs half a million opcodes.
 _MAPPED_BYTES = 4096  # Contents from this size on stay in the file.
 _MAX_ENCODED = 256  # Characters of an item of a list: each may encode the same text anew.
 _ESCAPE = re.compile(rb"\\(?:[\\'\"nrt]|x[0-9a-fA-F]{2})")
@@ -121,7 +121,8 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def run(self) -> Any:
-        for _ in range(_MAX_OPCODES):
+        most = limit("opcodes")  # One byte can make an object of a hundred; CIFAR needs half a million opcodes.
+        for _ in range(most):
             self.opcode_at = self.content.tell()
             opcode = _BY_CODE.get(self.content.read(1).decode("latin-1"))
             if opcode is None:
@@ -133,7 +134,7 @@ class _Machine:
             if opcode.name not in _OPCODES:
                 raise ValueError(f"the opcode {opcode.name} is not one of plain data")
             self._execute(opcode.name, self._argument(opcode))
-        raise ValueError(f"there must be at most {_MAX_OPCODES} opcodes")
+        raise ValueError(f"there must be at most {most} opcodes")
 
     def _argument(self, opcode: Any) -> Any:
         if opcode.name in ("STRING", "GLOBAL"):  # pickletools would insist on ASCII.

@@ -7,21 +7,24 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.data.files.text_files import need_file, reason, text_lines
+from shortlist.data.files.text_files import detect_encoding, need_file, reason, text_lines
 from shortlist.data.groups import check_unique
 from shortlist.errors import InputError
 from shortlist.extras import require
+from shortlist.limits import advice, limit
 
 BLOCK = 1024
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 
+_DELIMITERS = (",", ";", "\t", "|")
+_SNIFFED = 50  # Rows that show the delimiter.
 _limit_lock = threading.Lock()
 
 
@@ -31,6 +34,7 @@ class Block(NamedTuple):
     columns: dict[str, Any]
     numbers: Sequence[int]
     unit: str  # "`flowers.csv` line", which a number completes
+    decimal: str = "."
 
     def location(self, row: int) -> str:
         """The file and the row, for an error."""
@@ -39,20 +43,28 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table that is not read yet: its columns, and a function that gives some of them in blocks."""
+    """A table that is not read yet: its columns, and a function that gives some of them in blocks.
+
+    ``decimal`` is the mark in its numbers, beside the point, and ``assumed`` says what was detected about the file.
+    """
 
     path: Path
     columns: tuple[str, ...]
     blocks: Callable[[Sequence[str]], Iterator[Block]]
+    decimal: str = "."
+    assumed: tuple[str, ...] = ()
 
 
-def open_table(path: str | Path, *, encoding: str = "utf-8") -> TableFile:
+def open_table(path: str | Path, *, encoding: str | None = None, delimiter: str | None = None) -> TableFile:
     """Open a table; its ending, before ``.gz`` or ``.xz``, says what it is.
 
     Args:
         path: ``.csv`` and ``.tsv`` (the first line names the columns), ``.jsonl`` and ``.ndjson`` (all keys are
             columns, so the file is read twice), or ``.parquet``. Text may be compressed: ``.csv.gz``, ``.jsonl.xz``.
-        encoding: of text, one with the line ends of ASCII; a byte order mark is skipped.
+        encoding: of text, one with the line ends of ASCII; a byte order mark is skipped. None for UTF-8, or Windows'
+            Latin alphabet if the file is not UTF-8.
+        delimiter: between the cells of ``.csv`` and ``.tsv``; None for that of the first lines. If it is a semicolon,
+            numbers may have decimal commas.
 
     Raises:
         InputError: names the file, and the line where it stops being a table.
@@ -63,11 +75,33 @@ def open_table(path: str | Path, *, encoding: str = "utf-8") -> TableFile:
     ending = (endings[-2:-1] or [""])[0] if packed else (endings or [""])[-1]
     if ending == ".parquet" and not packed:
         return _open_parquet(path)
-    if ending in (".csv", ".tsv"):
-        return _open_csv(path, "," if ending == ".csv" else "\t", encoding)
-    if ending in (".jsonl", ".ndjson"):
-        return _open_json(path, encoding)
-    raise InputError(f"`{path}` must end in one of {', '.join(ENDINGS)} (text also followed by .gz or .xz).")
+    if ending not in (".csv", ".tsv", ".jsonl", ".ndjson"):
+        raise InputError(f"`{path}` must end in one of {', '.join(ENDINGS)} (text also followed by .gz or .xz).")
+    detected = detect_encoding(path) if encoding is None else encoding
+    table = _open_json(path, detected) if "json" in ending else _open_csv(path, ending, delimiter, detected)
+    odd = [] if encoding is not None or detected == "utf-8" else [f"encoding {detected}, because it is not UTF-8"]
+    return replace(table, assumed=(*table.assumed, *odd))
+
+
+def _open_csv(path: Path, ending: str, delimiter: str | None, encoding: str) -> TableFile:
+    usual = "," if ending == ".csv" else "\t"
+    found = delimiter or detect_delimiter(path, usual, encoding)
+    if len(found) != 1:
+        raise InputError(f"`delimiter` must be one character; got {found!r}.")
+    assumed = () if delimiter or found == usual else (f"delimiter {found!r}",)
+    return replace(_csv_table(path, found, encoding), assumed=assumed, decimal="," if found == ";" else ".")
+
+
+def detect_delimiter(path: Path, usual: str, encoding: str) -> str:
+    """The character that divides the first rows into the same number of cells, two or more; else the usual one."""
+    for delimiter in dict.fromkeys((usual, *_DELIMITERS)):
+        try:
+            widths = [len(cells) for _, cells in islice(csv_records(path, delimiter, encoding=encoding), _SNIFFED)]
+        except InputError:
+            continue
+        if widths and widths[0] > 1 and set(widths) == {widths[0]}:
+            return delimiter
+    return usual
 
 
 def csv_records(path: Path, delimiter: str = ",", *, encoding: str = "utf-8") -> Iterator[tuple[int, list[str]]]:
@@ -77,9 +111,12 @@ def csv_records(path: Path, delimiter: str = ",", *, encoding: str = "utf-8") ->
     numbered = _numbered(reader)
     while True:
         try:
-            with _long_fields():
+            with _field_limit(limit("field")):
                 records = list(islice(numbered, BLOCK))
         except csv.Error as error:
+            if "field larger than field limit" in str(error):
+                where = f"`{path}` line {reader.line_num}"
+                raise InputError(f"{where} has too long a cell: {advice('field')} (characters).") from error
             raise InputError(f"`{path}` line {reader.line_num} is not CSV: {error}.") from error
         if not records:
             return
@@ -100,17 +137,17 @@ def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
 
 
 @contextmanager
-def _long_fields() -> Iterator[None]:
-    """Lift csv's limit of 128 kB per cell, which is global to the process, and restore it."""
+def _field_limit(most: int) -> Iterator[None]:
+    """Change csv's limit of 128 kB per cell, which is global to the process, and restore it."""
     with _limit_lock:
-        before = csv.field_size_limit(2**31 - 1)  # More does not fit a C long everywhere.
+        before = csv.field_size_limit(min(most, 2**31 - 1))  # More does not fit a C long everywhere.
         try:
             yield
         finally:
             csv.field_size_limit(before)
 
 
-def _open_csv(path: Path, delimiter: str, encoding: str) -> TableFile:
+def _csv_table(path: Path, delimiter: str, encoding: str) -> TableFile:
     _, header = next(csv_records(path, delimiter, encoding=encoding), (0, None))
     if header is None:
         raise InputError(f"`{path}` is empty.")
@@ -126,7 +163,7 @@ def _open_csv(path: Path, delimiter: str, encoding: str) -> TableFile:
                     rule = f"must have {len(names)} cells, like the header"
                     raise InputError(f"`{path}` line {line}: {rule}; got {len(cells)}.")
             values = {column: [cells[position] for _, cells in chunk] for column, position in wanted}
-            yield Block(values, [line for line, _ in chunk], f"`{path}` line")
+            yield Block(values, [line for line, _ in chunk], f"`{path}` line", "," if delimiter == ";" else ".")
 
     return TableFile(path, names, blocks)
 

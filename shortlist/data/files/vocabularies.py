@@ -13,9 +13,7 @@ from torch import Tensor
 from shortlist.data.groups import Groups, check_unique
 from shortlist.data.target_rows import sparse_targets
 from shortlist.errors import InputError
-
-MAX_UNNAMED = 10**7
-"""Most labels that may go without names: one damaged number must not ask for the memory of 10^18 names."""
+from shortlist.limits import limit
 
 
 def numbered_names(count: int, where: str) -> tuple[str, ...]:
@@ -25,8 +23,10 @@ def numbered_names(count: int, where: str) -> tuple[str, ...]:
         >>> numbered_names(3, "`a.txt` line 1")
         ('0', '1', '2')
     """
-    if count > MAX_UNNAMED:
-        raise InputError(f"{where} must have at most {MAX_UNNAMED} labels if they have no names; got {count}.")
+    # One damaged number must not ask for the memory of 10^18 names.
+    most = limit("labels")
+    if count > most:
+        raise InputError(f"{where} must have at most {most} labels if they have no names; got {count}.")
     return tuple(map(str, range(count)))
 
 

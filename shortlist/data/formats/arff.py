@@ -22,6 +22,7 @@ from shortlist.data.inputs import Features, Inputs, Texts
 from shortlist.data.sparse_rows import SparseRows
 from shortlist.data.target_rows import sparse_targets
 from shortlist.errors import InputError
+from shortlist.limits import limit, read_whole
 
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _WORD = re.compile(rf"""[\s,]*(?:({_QUOTED})|([^\s,'"][^\s,]*))(?=[\s,]|$)""")
@@ -33,7 +34,6 @@ _NUMERIC = ("numeric", "real", "integer")
 _PART = re.compile(rf"(.*?)([-_]?)({PART_PATTERN})([-_].*)?\.arff(\.gz)?", re.IGNORECASE)
 _MULAN = "http://mulan.sourceforge.net/labels"
 _LABEL_VALUES = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, "?": -1.0}  # A question mark is unknown.
-_MAX_IMPLIED = 2**31
 
 
 def read_arff(
@@ -322,7 +322,7 @@ def _xml_labels(path: Path) -> list[str]:
     parser.StartElementHandler = begin
     parser.StartDoctypeDeclHandler = refuse
     try:
-        parser.Parse(path.read_bytes(), True)
+        parser.Parse(read_whole(path), True)
     except expat.ExpatError as error:
         raise InputError(f"`{path}` line {error.lineno} is not XML: {expat.ErrorString(error.code)}.") from error
     if not names:
@@ -548,7 +548,7 @@ def _implied_labels(
     present = [
         i for i, column in enumerate(labels) if [_LABEL_VALUES[x] for x in header.attributes[column].choices[:1]] == [1]
     ]
-    if present and num_rows * len(labels) > _MAX_IMPLIED:
+    if present and num_rows * len(labels) > limit("entries"):
         raise InputError(
             f"`{path}`: label {header.attributes[labels[present[0]]].name!r} must not be declared with 1 first, which "
             f"makes it present where rows leave it out; got too many, {num_rows} rows of {len(labels)} labels."

@@ -17,6 +17,7 @@ from shortlist.data.groups import Groups, first_repeat
 from shortlist.data.images import ImageFiles, PathList
 from shortlist.data.target_rows import sparse_targets
 from shortlist.errors import InputError
+from shortlist.limits import read_whole
 
 _PART = re.compile(rf"(?:^|[_-])({PART_PATTERN})[_-]?(\d{{4}})?$", re.IGNORECASE)
 
@@ -169,7 +170,7 @@ def _read_instances(path: Path) -> _Instances:
 def _read_without_outlines(path: Path) -> Any:
     """The JSON without the outlines, nine tenths of it: dropped at once, since collecting them would take longest."""
     try:
-        return json.loads(need_file(path).read_bytes(), object_hook=_drop_outline)
+        return json.loads(read_whole(need_file(path)), object_hook=_drop_outline)
     except RecursionError as error:
         raise InputError(f"`{path}` is nested too deeply to be COCO instances.") from error
     except ValueError:

@@ -23,10 +23,10 @@ from shortlist.data.files.text_files import DAMAGED, open_binary, reason
 from shortlist.data.sparse_rows import SparseRows
 from shortlist.data.target_rows import csr
 from shortlist.errors import InputError
+from shortlist.limits import limit
 from shortlist.tensors import check_size
 
 BLOCK_BYTES = 1 << 19  # Parsed at once: large enough to amortize the calls, small enough for the cache.
-MAX_LINE_BYTES = 1 << 28  # A file without a line end for so long is of another format.
 
 _LEAD = 24  # Bytes of a buffer before its text, because words are read backward from the end of a number.
 _BOM = b"\xef\xbb\xbf"
@@ -178,9 +178,9 @@ def _text_blocks(path: Path, header_lines: int) -> Iterator[tuple[np.ndarray, in
                 raw[_LEAD : _LEAD + filled - stop] = raw[stop:filled]
                 filled -= stop - _LEAD
             elif filled == len(raw) - 1:
-                if len(raw) > MAX_LINE_BYTES:
+                if len(raw) > limit("line"):  # A file without a line end for so long is of another format.
                     rule = "which no file of this format has"
-                    raise InputError(f"`{path}` has a line of more than {MAX_LINE_BYTES} bytes, {rule}.")
+                    raise InputError(f"`{path}` has a line of more than {limit('line')} bytes, {rule}.")
                 raw = raw + bytearray(len(raw))
 
 

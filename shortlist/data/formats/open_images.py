@@ -22,6 +22,7 @@ from shortlist.data.groups import Groups
 from shortlist.data.images import ImageFiles, PathList
 from shortlist.data.target_rows import sparse_targets
 from shortlist.errors import InputError
+from shortlist.limits import limit
 
 # The name of each part in files and folders; V7 says "val" where the others say "validation".
 PARTS = {"train": ("train",), "val": ("validation", "val"), "test": ("test",)}
@@ -33,7 +34,6 @@ DESCRIPTIONS = (
     "class-descriptions-boxable.csv",
 )
 COLUMNS = ("ImageID", "LabelName", "Confidence")
-MAX_DENSE = 2**31
 BLOCK = 2**16
 NAME_LENGTHS = range(1, 256)
 
@@ -370,10 +370,10 @@ def _sparse_targets(lines: _Lines, num_labels: int) -> Tensor:
 
 def _dense_targets(lines: _Lines, num_labels: int) -> Tensor:
     entries = len(lines.images) * num_labels
-    if entries > MAX_DENSE:
+    if entries > limit("entries"):
         raise InputError(
-            f"`unlisted` must be 'absent' for more than 2^31 entries; got {len(lines.images)} images of {num_labels} "
-            f"labels."
+            f"`unlisted` must be 'absent' for more than {limit('entries')} entries; got {len(lines.images)} images of "
+            f"{num_labels} labels."
         )
     targets = torch.full((len(lines.images), num_labels), -1.0)
     for said, value in ((MACHINE_YES, 1.0), (HUMAN_NO, 0.0), (HUMAN_YES, 1.0)):

@@ -16,6 +16,7 @@ from shortlist.data.groups import Groups
 from shortlist.data.images import ImageFiles, PathList
 from shortlist.data.target_rows import sparse_targets
 from shortlist.errors import InputError
+from shortlist.limits import read_whole
 
 SUPERCLASSES = {
     "person": ("person",),
@@ -196,7 +197,7 @@ class _PlainTree(ET.TreeBuilder):
 def _read_xml(file: Path) -> ET.Element:
     parser = ET.XMLParser(target=_PlainTree())
     try:
-        parser.feed(file.read_bytes())
+        parser.feed(read_whole(file))
         return parser.close()
     except (ET.ParseError, LookupError, ValueError) as error:  # An unknown encoding is a LookupError.
         raise InputError(f"`{file}` cannot be read as XML: {error}.") from error

@@ -16,9 +16,18 @@ from shortlist.data.dataset import Dataset
 from shortlist.data.files.part_names import PARTS, part_name
 from shortlist.data.files.table_files import Block, TableFile, cell_list, open_table
 from shortlist.data.files.vocabularies import LabelSets, NameCodes
+from shortlist.data.formats.table_columns import (
+    ColumnRoles,
+    column_names,
+    infer_columns,
+    is_number,
+    label_names_in,
+    several_labels,
+    with_points,
+)
 from shortlist.data.inputs import Features, Inputs, Texts
 from shortlist.data.target_rows import sparse_targets
-from shortlist.errors import InputError
+from shortlist.errors import ChoiceError, InputError
 
 
 def read_table(
@@ -29,34 +38,39 @@ def read_table(
     label: str | None = None,
     labels: str | Sequence[str] | None = None,
     label_names: Sequence[str] | None = None,
-    separator: str = ";",
+    separator: str | None = None,
     split: str | None = None,
     groups: Sequence[str] | None = None,
-    encoding: str = "utf-8",
+    encoding: str | None = None,
+    delimiter: str | None = None,
 ) -> Dataset:
     r"""Read a table of texts or numbers with labels.
 
     The file's ending says what it is: ``.csv``, ``.tsv`` (quoted as in CSV), ``.jsonl`` or ``.ndjson``, all optionally
-    followed by ``.gz`` or ``.xz``, and ``.parquet`` (needs ``shortlist[data]``). The argument, never a value, says
-    whether a row has one class (``label``) or a set of labels (``labels``). The table is read into memory, numbers as
-    float32. Errors count lines of text from 1 and rows of Parquet from 0, like the dataset.
+    followed by ``.gz`` or ``.xz``, and ``.parquet`` (needs the extra ``data``). What no argument says is inferred from
+    the names of the columns and the first rows; `table_roles` tells what. A row has one class (``label``) or a set of
+    labels (``labels``); classes that look like several labels, such as ``red;round``, are refused unless an argument
+    says what they are. The table is read into memory, numbers as float32. Errors count lines of text from 1 and rows
+    of Parquet from 0, like the dataset.
 
     Args:
         path: the file.
-        text: a column, or several, which are joined by a space; None for ``text`` if it exists.
+        text: a column, or several, which are joined by a space; None for ``text``, or columns of texts.
         features: columns of numbers, or a pattern like ``x_*`` for all columns that begin so; in JSON and Parquet a
-            column may hold lists of equally many numbers per row. None without texts for all columns with no other use.
+            column may hold lists of equally many numbers per row. None without texts for all columns of numbers with no
+            other use.
         label: the column with the class of each row. None without ``labels`` for ``labels`` or ``label``, whichever
-            exists.
-        labels: one column with a set of labels: a list, or names between separators, where an empty cell is an empty
-            set. Or several columns, or a pattern like ``tag_*``, that hold 1 for present, 0 for absent, -1 for unknown.
+            exists, a similar name, or the only column whose values repeat.
+        labels: one column with a set of labels: a list, also in JSON, or names between separators, where an empty cell
+            is an empty set. Or several columns, or a pattern like ``tag_*``, that hold 1 for present, 0 for absent, -1
+            for unknown.
         label_names: the labels in their order, all others are refused; None for those that occur, sorted (by value if
             all are integers). Not for labels in columns, which have the columns' names.
-        separator: between the names in a cell of ``labels``.
-        split: the column with the part of each row; None for ``split`` if it exists. Names such as ``Training``,
-            ``validation``, ``dev`` and ``TEST`` are read as ``train``, ``val`` and ``test``.
+        separator: between the names in a cell of ``labels``; None for ``;``, ``|`` or ``,``, as the first rows show.
+        split: the column with the part of each row; None for ``split``, or a column that names parts. Names such as
+            ``Training``, ``validation``, ``dev`` and ``TEST`` are read as ``train``, ``val`` and ``test``.
         groups: columns that become ``row_groups``; None for ``source`` if it exists.
-        encoding: of text files.
+        encoding, delimiter: of text files, as in `shortlist.data.files.table_files.open_table`.
 
     Returns:
         The dataset; class indices for ``label``, sparse targets for ``labels``.
@@ -74,14 +88,14 @@ def read_table(
         >>> flowers[0]
         Example(input='red rose', labels=('red', 'rose'), unknown=(), split='train')
     """
-    table = open_table(path, encoding=encoding)
+    table = open_table(path, encoding=encoding, delimiter=delimiter)
     roles = _roles(
         table,
+        label_names,
         text=text,
         features=features,
         label=label,
         labels=labels,
-        label_names=label_names,
         separator=separator,
         split=split,
         groups=groups,
@@ -99,14 +113,17 @@ def read_table(
     )
 
 
-def input_columns(path: str | Path, *, encoding: str = "utf-8", **options: Any) -> dict[str, list[str]]:
-    """The columns that `read_table` takes as inputs with the same options, by the option's name: text or features.
+def table_roles(
+    path: str | Path, *, encoding: str | None = None, delimiter: str | None = None, **options: Any
+) -> ColumnRoles:
+    """What `read_table` takes the columns for, with the same options; only the first rows are read.
 
     Raises:
-        InputError: as `read_table`; no row is read.
+        InputError: as `read_table`.
     """
-    inputs = _roles(open_table(path, encoding=encoding), **options).inputs
-    return {"text" if isinstance(inputs, TextColumns) else "features": list(inputs.columns)}
+    table, names = open_table(path, encoding=encoding, delimiter=delimiter), options.pop("label_names", None)
+    _roles(table, names, **options)
+    return infer_columns(table, **options)
 
 
 def named_columns(table: TableFile, names: str | Sequence[str], *, purpose: str) -> list[str]:
@@ -122,7 +139,7 @@ def named_columns(table: TableFile, names: str | Sequence[str], *, purpose: str)
             column for column in table.columns if (column == name if prefix is None else column.startswith(prefix))
         ]
         if not matching:
-            raise InputError(f"`{table.path}`: has no column {name!r} for {purpose}; it has {_column_names(table)}.")
+            raise InputError(f"`{table.path}`: has no column {name!r} for {purpose}; it has {column_names(table)}.")
         found += matching
     return found
 
@@ -153,7 +170,7 @@ class NumberColumns:
 
     Args:
         columns: their names.
-        guessed: whether the columns are all those with no other use, so that an error should suggest to name them.
+        guessed: whether the columns were inferred, so that an error should offer to leave one out.
     """
 
     def __init__(self, columns: Sequence[str], *, guessed: bool = False) -> None:
@@ -162,8 +179,7 @@ class NumberColumns:
 
     def add(self, block: Block) -> None:
         """Read the rows of a block."""
-        hint = "; `features` can name the columns of numbers" if self._guessed else ""
-        part = np.concatenate([_numbers(block, name, hint) for name in self.columns], axis=1)
+        part = np.concatenate([self._numbers(block, name) for name in self.columns], axis=1)
         if self._parts and part.shape[1] != self._parts[0].shape[1]:
             width = self._parts[0].shape[1]
             raise InputError(
@@ -171,16 +187,25 @@ class NumberColumns:
             )
         self._parts.append(part)
 
+    def _numbers(self, block: Block, name: str) -> np.ndarray:
+        others = [column for column in self.columns if column != name]
+        try:
+            return _numbers(block, name)
+        except InputError as error:
+            if not self._guessed or not others:
+                raise
+            raise ChoiceError(str(error), [{"features": others}]) from error
+
     def finish(self) -> Inputs:
         """The inputs of all rows."""
         return Features(np.concatenate(self._parts) if self._parts else np.zeros((0, len(self.columns)), np.float32))
 
 
 class _ClassColumn:
-    """The class of each row, by name."""
+    """The class of each row, by name; with ``asks``, names that look like several labels are refused."""
 
-    def __init__(self, column: str, names: Sequence[str] | None) -> None:
-        self.columns, self._codes = [column], NameCodes(names)
+    def __init__(self, column: str, names: Sequence[str] | None, *, path: Path, asks: bool) -> None:
+        self.columns, self._codes, self._path, self._asks = [column], NameCodes(names), path, asks
 
     def add(self, block: Block) -> None:
         for row, cell in enumerate(cell_list(block.columns[self.columns[0]])):
@@ -193,6 +218,16 @@ class _ClassColumn:
 
     def finish(self) -> tuple[Tensor, tuple[str, ...]]:
         codes, names = self._codes.finish()
+        separator = several_labels(names) if self._asks else None
+        if separator is not None:
+            column, listed = self.columns[0], separator == "["
+            example = next(name for name in names if separator in name)
+            between = "as a list" if listed else f"with {separator!r} between them"
+            raise ChoiceError(
+                f"`{self._path}`: {column!r} seems to hold several labels per row, {between}, such as {example!r:.60}: "
+                f"`labels` must name it if they are sets, or `label` if each is one class.",
+                [{"labels": column} | ({} if listed else {"separator": separator}), {"label": column}],
+            )
         return torch.from_numpy(codes), names
 
 
@@ -204,8 +239,7 @@ class _LabelListColumn:
 
     def add(self, block: Block) -> None:
         for row, cell in enumerate(cell_list(block.columns[self.columns[0]])):
-            listed = cell.split(self._separator) if isinstance(cell, str) else cell
-            names = [name for name in map(_name, listed if isinstance(listed, list) else [listed]) if name is not None]
+            names = [name for name in map(_name, label_names_in(cell, self._separator)) if name is not None]
             for name in names:
                 if not self._sets.allows(name):
                     rule = "must hold only `label_names`"
@@ -264,38 +298,28 @@ class _Roles(NamedTuple):
     groups: dict[str, _NameColumn]
 
 
-def _roles(
-    table: TableFile,
-    *,
-    text: str | Sequence[str] | None = None,
-    features: str | Sequence[str] | None = None,
-    label: str | None = None,
-    labels: str | Sequence[str] | None = None,
-    label_names: Sequence[str] | None = None,
-    separator: str = ";",
-    split: str | None = None,
-    groups: Sequence[str] | None = None,
-) -> _Roles:
-    if text is not None and features is not None:
+def _roles(table: TableFile, label_names: Sequence[str] | None, **given: Any) -> _Roles:
+    """The readers of the columns; ``given`` are the arguments of `infer_columns`."""
+    if given.get("text") is not None and given.get("features") is not None:
         raise InputError("`text` and `features` must not both be given: a row has one kind of input.")
-    if label is not None and labels is not None:
+    if given.get("label") is not None and given.get("labels") is not None:
         raise InputError("`label` and `labels` must not both be given: a row has one class or a set of labels.")
-    if not separator:
+    if given.get("separator") == "":
         raise InputError("`separator` must not be empty.")
-    if label is None and labels is None:
-        found = [name for name in ("labels", "label") if name in table.columns]
-        if len(found) != 1:
-            raise InputError(
-                f"`{table.path}`: `label` or `labels` must name the column of labels; it has {_column_names(table)}."
-            )
-        label, labels = (found[0], None) if found == ["label"] else (None, found[0])
-    target = _target_reader(table, label, labels, label_names, separator)
-    split_columns = named_columns(table, _if_exists("split", table) if split is None else [split], purpose="`split`")
-    names = named_columns(table, _if_exists("source", table) if groups is None else groups, purpose="`groups`")
-    inputs = _input_reader(table, text, features, {*target.columns, *split_columns, *names})
-    return _Roles(
-        inputs, target, _NameColumn(split_columns, renamed=part_name), {name: _NameColumn([name]) for name in names}
+    inferred = infer_columns(table, **given)
+    roles, guessed = inferred.options, given.get("features") is None
+    target = _target_reader(
+        table, roles["label"], roles["labels"], label_names, roles["separator"] or ";", inferred.asks
     )
+    parts = named_columns(table, [] if roles["split"] is None else [roles["split"]], purpose="`split`")
+    groups = {name: _NameColumn([name]) for name in named_columns(table, roles["groups"], purpose="`groups`")}
+    if roles["text"] is not None:
+        inputs = TextColumns(named_columns(table, roles["text"], purpose="`text`"))
+    else:
+        inputs = NumberColumns(named_columns(table, roles["features"], purpose="`features`"), guessed=guessed)
+    if not inputs.columns:
+        raise InputError(f"`{table.path}`: has no column of text or features; it has {column_names(table)}.")
+    return _Roles(inputs, target, _NameColumn(parts, renamed=part_name), groups)
 
 
 def _target_reader(
@@ -304,9 +328,11 @@ def _target_reader(
     labels: str | Sequence[str] | None,
     names: Sequence[str] | None,
     separator: str,
+    asks: bool,
 ) -> _ClassColumn | _LabelListColumn | _LabelColumns:
     if label is not None:
-        return _ClassColumn(named_columns(table, [label], purpose="`label`")[0], names)
+        column = named_columns(table, [label], purpose="`label`")[0]
+        return _ClassColumn(column, names, path=table.path, asks=asks)
     if isinstance(labels, str) and not labels.endswith("*"):
         return _LabelListColumn(named_columns(table, labels, purpose="`labels`")[0], names, separator)
     if names is not None:
@@ -318,29 +344,6 @@ def _target_reader(
     return _LabelColumns(columns, [column[prefix:] for column in columns])
 
 
-def _input_reader(
-    table: TableFile, text: str | Sequence[str] | None, features: str | Sequence[str] | None, taken: set[str]
-) -> TextColumns | NumberColumns:
-    if text is None and features is None and "text" in table.columns and "text" not in taken:
-        text = "text"
-    if text is not None:
-        return TextColumns(named_columns(table, text, purpose="`text`"))
-    rest = [name for name in table.columns if name and name not in taken]
-    columns = named_columns(table, rest if features is None else features, purpose="`features`")
-    if not columns:
-        raise InputError(f"`{table.path}`: has no column of text or features; it has {_column_names(table)}.")
-    return NumberColumns(columns, guessed=features is None)
-
-
-def _if_exists(name: str, table: TableFile) -> Sequence[str]:
-    return (name,) if name in table.columns else ()
-
-
-def _column_names(table: TableFile) -> str:
-    listed = ", ".join(map(repr, table.columns[:12]))
-    return listed + (f" and {len(table.columns) - 12} more" if len(table.columns) > 12 else "") or "none"
-
-
 def _name(cell: Any) -> str | None:
     """The name in a cell; None if it is empty."""
     if cell is None or cell != cell:  # NaN is a missing cell in Parquet.
@@ -348,15 +351,17 @@ def _name(cell: Any) -> str | None:
     return str(cell).strip() or None
 
 
-def _numbers(block: Block, column: str, hint: str = "") -> np.ndarray:
-    """The numbers of a column, ``(rows, width)`` float32; ``hint`` ends the error for a column that has none."""
+def _numbers(block: Block, column: str) -> np.ndarray:
+    """The numbers of a column, ``(rows, width)`` float32."""
     cells = block.columns[column]
     try:
-        if isinstance(cells, list) and "_" in "".join(cell for cell in cells if isinstance(cell, str)):
-            raise ValueError  # Python reads 1_000 as a number, but nobody else does.
+        if isinstance(cells, list):
+            cells = with_points(cells, block.decimal)
+            if "_" in "".join(cell for cell in cells if isinstance(cell, str)):
+                raise ValueError  # Python reads 1_000 as a number, but nobody else does.
         values = np.asarray(cells, dtype=np.float64)
     except (ValueError, TypeError, OverflowError):
-        _refuse_cell(block, column, hint)
+        _refuse_cell(block, column)
         raise
     with np.errstate(over="ignore"):
         values = values.reshape(len(cells), math.prod(values.shape[1:])).astype(np.float32)
@@ -367,22 +372,15 @@ def _numbers(block: Block, column: str, hint: str = "") -> np.ndarray:
     return values
 
 
-def _refuse_cell(block: Block, column: str, hint: str) -> None:
+def _refuse_cell(block: Block, column: str) -> None:
     """Raise an error for the first cell that is no number, or no list of as many numbers as the first."""
-    cells = cell_list(block.columns[column])
+    cells = with_points(cell_list(block.columns[column]), block.decimal)
     width = len(cells[0]) if isinstance(cells[0], list) else None
     for row, cell in enumerate(cells):
-        if not all(_is_number(value) for value in (cell if isinstance(cell, list) else [cell])):
-            raise InputError(f"{block.location(row)}: {column!r} must be a finite number; got {cell!r:.60}{hint}.")
+        if not all(is_number(value) for value in (cell if isinstance(cell, list) else [cell])):
+            raise InputError(f"{block.location(row)}: {column!r} must be a finite number; got {cell!r:.60}.")
         if (len(cell) if isinstance(cell, list) else None) != width:
             rule = "a number" if width is None else f"{width} numbers"
             raise InputError(
                 f"{block.location(row)}: {column!r} must be {rule}, like the row before; got {cell!r:.60}."
             )
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return "_" not in str(value) and math.isfinite(float(value))
-    except (ValueError, TypeError, OverflowError):
-        return False

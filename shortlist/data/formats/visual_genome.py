@@ -19,6 +19,7 @@ from shortlist.data.object_pairs import ObjectPairs
 from shortlist.data.target_rows import sparse_targets
 from shortlist.errors import InputError
 from shortlist.extras import require
+from shortlist.limits import limit
 from shortlist.tensors import check_size
 
 # The graphs and their names; the files with attributes hold the same arrays and more.
@@ -26,7 +27,6 @@ FILES = {"VG-SGG.h5": "VG-SGG-dicts.json", "VG-SGG-with-attri.h5": "VG-SGG-dicts
 IMAGES = "image_data.json"
 _SCALES = (1024, 512)  # Pixels of the longer side of an image; the file has boxes at both scales.
 _MAX_COMPRESSION = 2000  # Bytes in memory per byte in the file; gzip reaches 1032, unwritten arrays have no bytes.
-_MAX_PAIRS = 2**31
 _UNREADABLE_IMAGES = (1592, 1722, 4616, 4617)  # In image_data.json, but not in VG-SGG.h5.
 
 
@@ -147,7 +147,7 @@ def _check_number_of_pairs(graphs: _Graphs, kept: np.ndarray) -> None:
     """Check that all pairs fit: a file of a megabyte can hold an image with a hundred thousand boxes."""
     counts = graphs.last_box[kept] - graphs.first_box[kept] + 1
     total = int((counts * (counts - 1)).sum())
-    if total > _MAX_PAIRS:
+    if total > limit("entries"):
         raise InputError(f"`{graphs.path}` has {total} pairs of boxes, so `pairs` must be 'related'; got 'all'.")
 
 

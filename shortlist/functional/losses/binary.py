@@ -373,19 +373,22 @@ Side = tuple[Tensor, Tensor]
 
 def _combined(x: Tensor, present: Tensor | None, absent: Tensor | None, options: Options) -> Side:
     """Both terms and both slopes, each times its weight."""
-    sides = []
-    if present is not None:
-        sides += [tuple(_times(part, present) for part in _positive_side(x, options[0]))]
-    if absent is not None:
-        sides += [tuple(_times(part, absent) for part in _negative_side(x, *options[1:]))]
-    if len(sides) == 1:
-        return sides[0]
-    (positive, positive_slope), (negative, negative_slope) = sides
-    return _step(positive, "add", negative), _step(positive_slope, "add", negative_slope)
+    if present is None:
+        return _added((None, None), _negative_side(x, *options[1:]), absent)
+    positive = _added((None, None), _positive_side(x, options[0]), present)
+    return positive if absent is None else _added(positive, _negative_side(x, *options[1:]), absent)
 
 
-def _times(part: Tensor, weights: Tensor) -> Tensor:
-    return part if weights.numel() == 1 and holds((weights == 1).all()) else _step(part, "mul", weights)
+def _added(totals: tuple[Tensor | None, Tensor | None], side: Side, weights: Tensor | None) -> Side:
+    """``totals``, or 0, plus a term and its slope, both times their weights."""
+    whole = weights is None or (weights.numel() == 1 and holds((weights == 1).all()))
+
+    def plus(total: Tensor | None, part: Tensor) -> Tensor:
+        if whole:
+            return part if total is None else _step(total, "add", part)
+        return _step(part, "mul", weights) if total is None else _step(total, "addcmul", part, weights)
+
+    return plus(totals[0], side[0]), plus(totals[1], side[1])
 
 
 def _weighted_sum(present: Tensor | None, positive: Tensor, absent: Tensor | None, negative: Tensor) -> Tensor:

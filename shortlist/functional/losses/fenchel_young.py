@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.autograd import RowFunction
-from shortlist.functional.lml import lml, lml_dual, log_odds, solve_root
 from shortlist.functional.losses.labeled_logits import own_logits, without_unknown
-from shortlist.functional.sparse_top import sparse_top
+from shortlist.functional.projections.lml import lml, lml_dual, log_odds, solve_root
+from shortlist.functional.projections.sparse_top import sparse_top
 from shortlist.label_axis.rows import as_rows
 from shortlist.labels import read_labels
 from shortlist.tensors import check_logits, log_sigmoid, solvable

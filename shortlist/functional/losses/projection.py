@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.autograd import RowFunction, opaque
-from shortlist.functional.lml import RootOfBlocks, lml_root, log_odds
 from shortlist.functional.losses.labeled_logits import (
     LabeledLogits,
     Reduction,
@@ -20,7 +19,8 @@ from shortlist.functional.losses.labeled_logits import (
     reduce_rows,
     without_unknown,
 )
-from shortlist.functional.sparse_top import project_sparse_top, sparse_top
+from shortlist.functional.projections.lml import RootOfBlocks, lml_root, log_odds
+from shortlist.functional.projections.sparse_top import project_sparse_top, sparse_top
 from shortlist.kernels.chooser import LARGEST_ROW, TRITON_DEVICES, triton_kernels, use_triton
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.processes import ONE_PROCESS, replicated
@@ -98,7 +98,7 @@ def _dual(data: LabeledLogits, rows: Rows, temperature: float) -> tuple[Tensor, 
         own, delta, pivot, log_slope = data.reduce(root, data.labels.hiding_unknown())
         return own, pivot.squeeze(-1), root.with_gradient_in_k(delta, log_slope).squeeze(-1)
     known = without_unknown(data.logits, data.labels)
-    pivot, delta = lml_root(known.reshape(rows.logits.shape), rows.k, temperature, rows.shards)
+    pivot, delta = lml_root(known.reshape(rows.logits.shape), rows.wanted, temperature, rows.shards)
     return own_logits(known, data.labels), pivot.reshape(-1), delta.reshape(-1)
 
 
@@ -208,10 +208,10 @@ def sparse_top_loss(
         Garcin, "Set-valued classification", 2023, chapter 6.
     """
     data = read_plain(logits, target, weight)
-    labels, count = data.labels, data.row_sums(data.labels.present)
+    labels = data.labels
     values = _sparse_top_excess(without_unknown(data.tensor, labels), labels).reshape(data.row_shape)
     if weight is not None:
-        values = values * data.row_sums(data.share()) / count.clamp(min=1)
+        values = values * data.row_sums(data.share()) / data.row_sums(labels.present).clamp(min=1)
     return reduce_rows(values, reduction)
 
 
@@ -243,20 +243,26 @@ def sparsemax_loss(
 
 def _sparse_top_excess(x: Tensor, labels: Labels) -> Tensor:
     """``(p - y) . x + p . (1 - p) / 2`` of each row, with ``p = sparse_top(x, sum y)`` and y the labels."""
+    if labels.is_dense:
+        return _SparseTopExcess.run(x, None, None, labels.values)[0]
     k = labels.sum_along(labels.present.detach()).unsqueeze(-1)
-    return _SparseTopExcess.run(x, k, None if labels.is_dense else labels.indices, labels.present)[0]
+    return _SparseTopExcess.run(x, k, labels.indices, labels.present)[0]
 
 
 class _SparseTopExcess(RowFunction):
     """``x, k, indices, y -> value, p - y``: the loss and its slope.
 
-    y are the labels at these indices of the flattened rows, or, if indices are None, one number for each entry of x.
+    y are the labels at these indices of the flattened rows, and k their sum. Or indices and k are None, and y is the
+    positive part of one number for each entry of x.
     """
 
     @staticmethod
-    def forward(x: Tensor, k: Tensor, indices: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
-        if indices is not None and use_triton(1.0, x, k):
+    def forward(x: Tensor, k: Tensor | None, indices: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
+        if use_triton(1.0, x, labels):
+            if k is None or indices is None:
+                return (_dense_excess_op if torch.compiler.is_compiling() else _dense_excess)(x, labels)
             return (_fused_excess_op if torch.compiler.is_compiling() else _fused_excess)(x, k, indices, labels)
+        k, labels = _known(k, labels)
         p = project_sparse_top(x, k, 1.0)
         # p and y have the same sum, so any shift is free; this one keeps the digits that count, and the zero exact.
         limits = torch.finfo(x.dtype)
@@ -297,6 +303,19 @@ def _fused_excess(x: Tensor, k: Tensor, indices: Tensor, labels: Tensor) -> tupl
     return value.clamp(min=0), p
 
 
+def _dense_excess(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for a number for each entry."""
+    value, excess = triton_kernels("sparse_top").sparse_top_excess(x, labels)
+    return value.squeeze(-1).clamp(min=0), excess
+
+
+_dense_excess_op = opaque(
+    "sparse_top_dense_excess",
+    "(Tensor x, Tensor labels) -> (Tensor, Tensor)",
+    _dense_excess,
+    lambda x, labels: (x.new_empty(x.shape[:-1]), x.new_empty(x.shape)),
+    devices=TRITON_DEVICES,
+)
 _fused_excess_op = opaque(
     "sparse_top_excess",
     "(Tensor x, Tensor k, Tensor indices, Tensor labels) -> (Tensor, Tensor)",
@@ -306,8 +325,17 @@ _fused_excess_op = opaque(
 )
 
 
-def _excess(x: Tensor, k: Tensor, indices: Tensor | None, labels: Tensor) -> Tensor:
+def _known(k: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """``k`` and the labels, where ``k`` is None for a number for each entry."""
+    if k is not None:
+        return k, labels
+    labels = labels.clamp(min=0)
+    return labels.sum(-1, keepdim=True), labels
+
+
+def _excess(x: Tensor, k: Tensor | None, indices: Tensor | None, labels: Tensor) -> Tensor:
     """The prediction minus the labels, in operations that differentiate."""
+    k, labels = _known(k, labels)
     return _minus_labels(sparse_top(x, k), indices, labels)
 
 

@@ -10,12 +10,14 @@ from shortlist.functional.losses.binary import row_sums, weighted_terms
 from shortlist.functional.losses.labeled_logits import (
     LabeledLogits,
     Reduction,
+    add_at,
     check_second_logits,
     own_logits,
     read_plain,
     reduce_rows,
     without_unknown,
 )
+from shortlist.labels import Labels
 from shortlist.tensors import check_logits, check_number, log_sigmoid
 
 __all__ = ["assume_negative", "expected_positive", "role"]
@@ -138,20 +140,29 @@ def role(
     theirs = ours.with_logits(estimates)
     x, other = (without_unknown(side.tensor, side.labels) for side in (ours, theirs))
     p, q = x.sigmoid(), other.sigmoid()
-    values = _expected_positive(ours, x, p, expected, beta) + _expected_positive(theirs, other, q, expected, beta)
-    taught = _taught(x, q.detach(), other.detach()) + _taught(other, p.detach(), x.detach())
-    return reduce_rows((values + taught.reshape(ours.row_shape)) / 2, reduction)
+    penalty = _penalty(p, expected, beta) + _penalty(q, expected, beta)
+    share = ours.share()
+    taught = _taught(x, q.detach(), other.detach(), ours.labels, share)
+    taught = taught + _taught(other, p.detach(), x.detach(), theirs.labels, share.to(other.dtype))
+    return reduce_rows((penalty + taught.reshape(ours.row_shape)) / 2, reduction)
 
 
 def _expected_positive(data: LabeledLogits, x: Tensor, p: Tensor, expected: float, beta: float) -> Tensor:
     """The loss of each row; ``x`` are the logits with -inf for unknown labels, and ``p`` their probabilities."""
+    penalty = _penalty(p, expected, beta)
+    return data.positive_sums(-log_sigmoid(own_logits(x, data.labels))) + penalty
+
+
+def _penalty(p: Tensor, expected: float, beta: float) -> Tensor:
     expected, beta = check_number("expected", expected, at_least=0), check_number("beta", beta, at_least=0)
-    predicted = p.sum() / max(1, len(x))  # unknown labels add nothing
-    seen = data.positive_sums(-log_sigmoid(own_logits(x, data.labels)))
-    return seen + beta * (predicted - expected) ** 2
+    return beta * (p.sum() / max(1, len(p)) - expected) ** 2  # unknown labels add nothing
 
 
-def _taught(x: Tensor, probs: Tensor, teacher: Tensor) -> Tensor:
-    """The sum over the labels above -inf of the cross-entropy with the probabilities of the teacher's logits."""
+def _taught(x: Tensor, probs: Tensor, teacher: Tensor, labels: Labels, share: Tensor) -> Tensor:
+    """The sum over the labels above -inf of the cross-entropy with the probabilities of the teacher's logits.
+
+    Observed labels count once more as positives, which saves a pass of their own.
+    """
     # As a negative, a label at -inf has neither a value nor a slope.
-    return weighted_terms(x, probs.masked_fill(x.detach() == -math.inf, 0), (-teacher).sigmoid())
+    present = add_at(probs.masked_fill(x.detach() == -math.inf, 0), labels, share)
+    return weighted_terms(x, present, (-teacher).sigmoid())

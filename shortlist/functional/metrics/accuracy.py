@@ -20,7 +20,8 @@ from shortlist.functional.metrics.scored_labels import (
     read_scored_labels,
     refuse_nan,
 )
-from shortlist.tensors import as_written, check_number, counts_of, holds, is_plain, solvable
+from shortlist.labels import LabelsLike, Numbers
+from shortlist.tensors import as_written, check_number, holds, is_plain, may_look, solvable
 
 Average = Literal["micro", "macro"]
 AVERAGES = ("micro", "macro")
@@ -32,14 +33,18 @@ class ClassHits(NamedTuple):
     classes: Tensor  # (m,) int64
     hits: Tensor  # (m, len(ks)) float64
     rows_without_positives: Tensor  # () int64
+    num_labels: int
+    counted: Tensor | None = None  # (m,) bool: False for entries that are none, where their number was not read
 
     def sums(self, num_labels: int | None) -> ClassSums:
         """Sums for each of ``num_labels`` classes, or over all classes if None."""
+        ones = torch.ones_like(self.classes) if self.counted is None else self.counted.long()
+        found = self.hits if self.counted is None else self.hits * ones.unsqueeze(-1)
         if num_labels is None:
-            hits, total = self.hits.sum(0, keepdim=True), self.classes.new_tensor([len(self.classes)])
+            hits, total = found.sum(0, keepdim=True), ones.sum(0, keepdim=True)
         else:
-            hits = self.hits.new_zeros(num_labels, self.hits.shape[-1]).index_add(0, self.classes, self.hits)
-            total = counts_of(self.classes, num_labels)
+            hits = found.new_zeros(num_labels, found.shape[-1]).index_add(0, self.classes, found)
+            total = ones.new_zeros(num_labels).index_add(0, self.classes, ones)
         return ClassSums(hits, total, self.rows_without_positives)
 
 
@@ -52,12 +57,12 @@ class ClassSums(NamedTuple):
 
 
 def topk_accuracy(
-    scores: Tensor,
-    target: Tensor,
+    scores: Numbers,
+    target: LabelsLike,
     k: int | Sequence[int],
     *,
     average: Average = "micro",
-    mask: Tensor | None = None,
+    mask: Numbers | None = None,
 ) -> Tensor:
     r"""Share of rows whose true class is among the ``k`` best.
 
@@ -93,48 +98,54 @@ def topk_accuracy(
         Garcin, "Set-valued classification", 2023, section 3.3.
     """
     check_choice("average", average, AVERAGES)
-    found = class_hits(scores, target, check_ks(k), mask)
-    return like_k(averaged(found, scores.shape[-1], average), k)
+    return like_k(averaged(class_hits(scores, target, check_ks(k), mask), average), k)
 
 
-def class_hits(scores: Tensor, target: Tensor, ks: list[int], mask: Tensor | None = None) -> ClassHits:
+def class_hits(scores: Numbers, target: LabelsLike, ks: list[int], mask: Numbers | None = None) -> ClassHits:
     """Expected hits at all ``ks`` of the rows that count and have a class."""
     data = read_scored_labels(scores, target, mask)
-    at_k = expected_hits(data, check_ks(ks, scores.shape[-1]))
+    at_k = expected_hits(data, check_ks(ks, data.num_labels))
+    if data.width is not None:
+        return hits_of_entries(data, at_k.repeat_interleave(data.width, 0))
     rows, classes, missing = one_class_rows(data)
-    return ClassHits(classes, at_k[rows], missing)
+    return ClassHits(classes, at_k[rows], missing, data.num_labels)
+
+
+def hits_of_entries(data: ScoredLabels, hits: Tensor) -> ClassHits:
+    """All entries of rows of a fixed width with their hits, ``(m, len(ks))``, and which of them count."""
+    counted = data.counted if data.width == 1 else data.counted.repeat_interleave(data.width or 1)
+    counted = counted if data.present is None else counted & data.present
+    missing = (data.counted & (data.positives == 0)).sum()
+    return ClassHits(data.labels, hits, missing, data.num_labels, counted)
 
 
 def one_class_rows(data: ScoredLabels) -> tuple[Tensor, Tensor, Tensor]:
-    """The rows that count and have a class, their classes, and the number of rows without a class."""
+    """The rows that count and have a class, their classes, and the number of rows without a class; reads values."""
     positives = data.positives
     several = (positives > 1) & data.counted
     if holds(several.any()):
         row = int(several.nonzero()[0])
         raise ValueError(f"`target` row {row}: one label must be positive for accuracy; got {int(positives[row])}.")
-    chosen = data.counted[data.rows]
-    return data.rows[chosen], data.labels[chosen], (data.counted & (positives == 0)).sum()
+    return *data.chosen(), (data.counted & (positives == 0)).sum()
 
 
-def averaged(found: ClassHits, num_labels: int, average: Average) -> Tensor:
+def averaged(found: ClassHits, average: Average) -> Tensor:
     """Mean over rows, or over the classes that occur, ``(len(ks),)``."""
-    if average == "micro":
-        return found.hits.mean(0)
-    sums = found.sums(num_labels)
+    sums = found.sums(None if average == "micro" else found.num_labels)
     return macro_mean(sums.hits, sums.total)
 
 
 def macro_mean(sums: Tensor, total: Tensor) -> Tensor:
     """Mean over the classes with ``total > 0`` of ``sums / total``: ``(n, ...)`` and ``(n,)`` to ``(...)``."""
-    occurs = total > 0
-    return (sums[occurs] / total[occurs].reshape(-1, *[1] * (sums.ndim - 1))).mean(0)
+    occurs = (total > 0).reshape(-1, *[1] * (sums.ndim - 1))
+    return torch.where(occurs, sums / total.reshape(occurs.shape), 0).sum(0) / occurs.sum()
 
 
 class SetThreshold(NamedTuple):
     """A threshold; a label with exactly this score is in the set with probability ``share``."""
 
-    threshold: float
-    share: float
+    threshold: float | Tensor
+    share: float | Tensor
 
     def inclusion(self, scores: Tensor) -> Tensor:
         """The probability that a label with each score is in the set, float64; 0 for ``-inf``."""
@@ -167,13 +178,13 @@ class ScoreCounts(NamedTuple):
 
 
 def average_k_accuracy(
-    scores: Tensor,
-    target: Tensor,
+    scores: Numbers,
+    target: LabelsLike,
     *,
     k: float | None = None,
     threshold: float | None = None,
     average: Average = "micro",
-    mask: Tensor | None = None,
+    mask: Numbers | None = None,
 ) -> Tensor:
     r"""Share of rows whose true class scores at least one threshold, common to all rows.
 
@@ -212,14 +223,31 @@ def average_k_accuracy(
     check_one_rule(k, threshold)
     data = read_scored_labels(scores, target, mask)
     refuse_nan(data.scores)
-    rows, classes, missing = one_class_rows(data)
+    if k is not None:
+        check_k(k, data.num_labels)
+    if data.every_row_has_one_class and mask is None:
+        rows, found = None, hits_of_entries(data, torch.zeros_like(data.labels).unsqueeze(-1))
+    else:
+        rows, classes, missing = one_class_rows(data)
+        data = data._replace(rows=rows, labels=classes, width=None, present=None)
+        found = ClassHits(classes, classes.unsqueeze(-1), missing, data.num_labels)
     if k is None:
         limit = SetThreshold(float(threshold), 1.0)  # pyright: ignore[reportArgumentType]
     else:
-        size = set_budget(check_k(k, scores.shape[-1]), len(rows))
-        limit = count_scores(data, rows, largest=size).threshold(size)
-    inclusion = limit.inclusion(data.scores[rows, classes]).unsqueeze(-1)
-    return averaged(ClassHits(classes, inclusion, missing), scores.shape[-1], average).squeeze(-1)
+        limit = _fitted_threshold(data, rows, set_budget(k, len(found.classes)))
+    return averaged(found._replace(hits=limit.inclusion(data.true_scores()).unsqueeze(-1)), average).squeeze(-1)
+
+
+def _fitted_threshold(data: ScoredLabels, rows: Tensor | None, size: int) -> SetThreshold:
+    """The threshold for which the scores of ``rows`` (None for all) have ``size`` labels."""
+    if may_look(data.scores):
+        return count_scores(data, rows, largest=size).threshold(size)
+    x = solvable(data.scores if rows is None else data.scores[rows]).reshape(-1)
+    if size == 0 or len(x) == 0:
+        return SetThreshold(math.inf, 0.0)
+    largest = x.topk(size, sorted=False).values
+    last = largest.amin()
+    return SetThreshold(last, (size - (largest > last).sum()) / (x == last).sum().double())
 
 
 def check_k(k: float, n: int) -> float:
@@ -234,9 +262,10 @@ def set_budget(k: float, rows: int) -> int:
     return math.floor(as_written(k) * rows)
 
 
-def count_scores(data: ScoredLabels, rows: Tensor, *, largest: int | None = None) -> ScoreCounts:
+def count_scores(data: ScoredLabels, rows: Tensor | None, *, largest: int | None = None) -> ScoreCounts:
     """Count the scores of ``rows``; if ``largest`` is given, only those that can be among the ``largest`` largest."""
-    x = solvable(data.scores if len(rows) == len(data.scores) else data.scores[rows]).reshape(-1)
+    every = rows is None or len(rows) == len(data.scores)
+    x = solvable(data.scores if every else data.scores[rows]).reshape(-1)
     if largest is not None and largest < len(x):
         x = x[x >= _kth_largest(x, max(largest, 1))]
     return merge_scores(x[x > -math.inf])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.metrics.scored_labels import check_choice, read_scored_labels, refuse_nan
+from shortlist.labels import LabelsLike, Numbers
 from shortlist.tensors import counts_of, is_plain, solvable, whole_k
 
 By = Literal["class", "sample"]
@@ -21,12 +22,12 @@ _MANY = 64
 
 
 def average_precision(
-    scores: Tensor,
-    target: Tensor,
+    scores: Numbers,
+    target: LabelsLike,
     *,
     by: By = "class",
     reduction: Literal["mean", "none"] = "mean",
-    mask: Tensor | None = None,
+    mask: Numbers | None = None,
 ) -> Tensor:
     r"""Mean precision at the positives: of each class over the rows, or of each row over the classes.
 
@@ -63,13 +64,10 @@ def average_precision(
     check_choice("reduction", reduction, ("mean", "none"))
     data = read_scored_labels(scores, target, mask)
     refuse_nan(data.scores)
-    rows, labels = data.rows, data.labels
-    if mask is not None:
-        chosen = mask[rows]
-        rows, labels = rows[chosen], labels[chosen]
+    rows, labels = data.chosen()
     if by == "class":
         # Treat a row that does not count as one in which every label is absent.
-        x = data.scores if mask is None else data.scores.masked_fill(~mask.unsqueeze(-1), -math.inf)
+        x = data.scores if mask is None else data.scores.masked_fill(~data.counted.unsqueeze(-1), -math.inf)
         values = line_average_precision(x.T, labels, rows)
     else:
         values = line_average_precision(data.scores, rows, labels)
@@ -78,7 +76,7 @@ def average_precision(
 
 def mean_of_known(values: Tensor) -> Tensor:
     """Mean over values that are not NaN; NaN if there are none."""
-    return values[~values.isnan()].mean()
+    return values.nanmean()
 
 
 def line_average_precision(x: Tensor, lines: Tensor, columns: Tensor) -> Tensor:
@@ -152,13 +150,13 @@ class ScoreHistogram(NamedTuple):
 
 
 def binned_average_precision(
-    scores: Tensor,
-    target: Tensor,
+    scores: Numbers,
+    target: LabelsLike,
     *,
     bins: int = 1000,
     limits: tuple[float, float] | None = None,
     reduction: Literal["mean", "none"] = "mean",
-    mask: Tensor | None = None,
+    mask: Numbers | None = None,
 ) -> BinnedAveragePrecision:
     r"""Average precision by class from binned scores, with bounds on the exact value.
 
@@ -208,7 +206,7 @@ def bin_edges(bins: int, limits: tuple[float, float] | None) -> Tensor:
     return (low + parts * (high - low)).float()
 
 
-def score_histogram(scores: Tensor, target: Tensor, edges: Tensor, mask: Tensor | None = None) -> ScoreHistogram:
+def score_histogram(scores: Numbers, target: LabelsLike, edges: Tensor, mask: Numbers | None = None) -> ScoreHistogram:
     """Count the scores of each class by bin.
 
     The edges are compared with the raw scores. If scores were mapped first, rounding could swap neighbors, and the
@@ -216,11 +214,10 @@ def score_histogram(scores: Tensor, target: Tensor, edges: Tensor, mask: Tensor 
     """
     data = read_scored_labels(scores, target, mask)
     refuse_nan(data.scores)
-    n, bins = scores.shape[-1], len(edges) + 1
+    n, bins = data.num_labels, len(edges) + 1
     # Treat a row that does not count as one in which every label is absent.
     x = solvable(data.scores).masked_fill(~data.counted.unsqueeze(-1), -math.inf)
-    chosen = data.counted[data.rows]
-    rows, labels = data.rows[chosen], data.labels[chosen]
+    rows, labels = data.chosen()
     truth = x[rows, labels]
     found = truth > -math.inf
     cells = torch.bucketize(truth[found], edges.to(x), right=True) + bins * labels[found]

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from shortlist.functional.metrics.average_precision import mean_of_known
 from shortlist.functional.metrics.ranking import cutoff
 from shortlist.functional.metrics.scored_labels import (
     ScoredLabels,
@@ -18,7 +19,11 @@ from shortlist.functional.metrics.scored_labels import (
     refuse_nan,
 )
 from shortlist.label_axis.axis import row_blocks
-from shortlist.tensors import solvable
+from shortlist.labels import LabelsLike, Numbers
+from shortlist.tensors import may_look, solvable
+
+_PARTS = 1 << 40
+"""Probabilities on an accelerator are counted in integers of this part, exactly and without wide float64 tensors."""
 
 
 class F1Counts(NamedTuple):
@@ -30,12 +35,12 @@ class F1Counts(NamedTuple):
 
 
 def f1_counts(
-    scores: Tensor,
-    target: Tensor,
+    scores: Numbers,
+    target: LabelsLike,
     *,
-    threshold: float | Tensor | None = None,
+    threshold: Numbers | None = None,
     k: int | None = None,
-    mask: Tensor | None = None,
+    mask: Numbers | None = None,
 ) -> F1Counts:
     """Count the hits, predictions and positives of each label, which determine F1.
 
@@ -56,32 +61,44 @@ def f1_counts(
         >>> f1_counts(scores, torch.tensor([[0, -1], [1, 2]]), threshold=0.5).hits
         tensor([1., 1., 1.], dtype=torch.float64)
     """
-    check_one_rule(k, threshold)
+    threshold = check_one_rule(k, threshold)
     data = read_scored_labels(scores, target, mask)
     refuse_nan(data.scores)
-    x, n = solvable(data.scores), scores.shape[-1]
+    x, n = solvable(data.scores), data.num_labels
     if k is None:
         edge, share = check_thresholds(threshold, x), None
     else:
         edge, share = (column.unsqueeze(-1) for column in cutoff(x, check_ks(k, n)[0]))
-    predicted = torch.zeros(n, dtype=torch.float64, device=x.device)
-    for block in row_blocks(x) if x.numel() else ():
-        counted = data.counted[block].unsqueeze(-1)
-        predictions = _probability(
-            x[block], edge if share is None else edge[block], None if share is None else share[block]
-        )
-        predicted += (predictions * counted).sum(0, dtype=torch.float64)
+    predicted = _predicted(x, edge, share, None if mask is None else data.counted.unsqueeze(-1))
     return F1Counts(_hits(data, x, edge, share), predicted, _per_label(data, torch.ones_like(data.rows).double()))
 
 
+def _predicted(x: Tensor, edge: Tensor, share: Tensor | None, counted: Tensor | None) -> Tensor:
+    """How often each label is predicted, in expectation, over the rows that count: ``(n,)``."""
+    if not may_look(x):
+        inside = x >= edge.clamp(min=torch.finfo(x.dtype).min) if share is None else x > edge
+        predicted = (inside if counted is None else inside & counted).sum(0).double()
+        if share is None:
+            return predicted
+        parts = (share * _PARTS).round().long() * (1 if counted is None else counted)
+        return predicted + torch.where(x == edge, parts, 0).sum(0).double() / _PARTS
+    predicted = torch.zeros(x.shape[-1], dtype=torch.float64, device=x.device)
+    for block in row_blocks(x) if x.numel() else ():
+        predictions = _probability(
+            x[block], edge if share is None else edge[block], None if share is None else share[block]
+        )
+        predicted += (predictions if counted is None else predictions * counted[block]).sum(0, dtype=torch.float64)
+    return predicted
+
+
 def f1_score(
-    scores: Tensor,
-    target: Tensor,
+    scores: Numbers,
+    target: LabelsLike,
     *,
-    threshold: float | Tensor | None = None,
+    threshold: Numbers | None = None,
     k: int | None = None,
     average: Literal["micro", "macro", "none"] = "micro",
-    mask: Tensor | None = None,
+    mask: Numbers | None = None,
 ) -> Tensor:
     r"""Harmonic mean of precision and recall of predicted labels.
 
@@ -112,7 +129,7 @@ def f1_score(
     if average == "micro":
         return f1_of(*(count.sum() for count in counts))
     values = f1_of(*counts).masked_fill(counts.positives == 0, math.nan)
-    return values if average == "none" else values[counts.positives > 0].mean()
+    return values if average == "none" else mean_of_known(values)
 
 
 def f1_of(hits: Tensor, predicted: Tensor, positives: Tensor) -> Tensor:
@@ -137,15 +154,15 @@ def _probability(x: Tensor, edge: Tensor, share: Tensor | None) -> Tensor:
 
 
 def _hits(data: ScoredLabels, x: Tensor, edge: Tensor, share: Tensor | None) -> Tensor:
-    rows, labels = data.rows, data.labels
+    rows, labels, true = data.rows, data.labels, solvable(data.true_scores())
     if share is None:
-        predicted = _probability(x[rows, labels], edge.expand(x.shape[-1])[labels], None)
+        predicted = _probability(true, edge.expand(x.shape[-1])[labels], None)
     else:
-        predicted = _probability(x[rows, labels], edge.squeeze(-1)[rows], share.squeeze(-1)[rows])
+        predicted = _probability(true, edge.squeeze(-1)[rows], share.squeeze(-1)[rows])
     return _per_label(data, predicted)
 
 
 def _per_label(data: ScoredLabels, values: Tensor) -> Tensor:
     """Sum of one value per positive over the rows that count, ``(n,)``."""
-    n = data.scores.shape[-1]
-    return values.new_zeros(n).index_add(0, data.labels, values * data.counted[data.rows])
+    counted = data.counted[data.rows] if data.present is None else data.counted[data.rows] & data.present
+    return values.new_zeros(data.num_labels).index_add(0, data.labels, values * counted)

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.functional.metrics.ranking import rank_gains
+from shortlist.functional.metrics.ranking import at_ranks, rank_gains
 from shortlist.functional.metrics.scored_labels import ScoredLabels, check_ks, like_k, read_scored_labels
-from shortlist.tensors import check_number, holds, whole_k
+from shortlist.labels import LabelsLike, Numbers, read_numbers, read_scores
+from shortlist.tensors import check_number, counts_of, holds, whole_k
 
 
 class PropensitySums(NamedTuple):
@@ -23,7 +24,7 @@ class PropensitySums(NamedTuple):
     rows_without_positives: Tensor  # () int64
 
 
-def propensities(counts: Tensor, *, num_rows: int, a: float = 0.55, b: float = 1.5) -> Tensor:
+def propensities(counts: Numbers, *, num_rows: int, a: float = 0.55, b: float = 1.5) -> Tensor:
     r"""Estimate the probability that a true label is recorded in the data, from how often it occurs there.
 
     .. math:: p_l = \frac{1}{1 + C\, (N_l + b)^{-a}}, \qquad C = (\log N - 1)\,(b + 1)^a
@@ -47,6 +48,7 @@ def propensities(counts: Tensor, *, num_rows: int, a: float = 0.55, b: float = 1
     """
     whole_k(num_rows, 1 << 62, lowest=3, name="num_rows")
     a, b = check_number("a", a, at_least=0), check_number("b", b, at_least=0)
+    counts = read_numbers(counts, name="counts")
     if counts.ndim != 1:
         raise ValueError(f"`counts` must have one value per label; got shape {tuple(counts.shape)}.")
     if holds((counts < 0).any()):
@@ -56,13 +58,13 @@ def propensities(counts: Tensor, *, num_rows: int, a: float = 0.55, b: float = 1
 
 
 def propensity_scored_precision_at_k(
-    scores: Tensor,
-    target: Tensor,
-    propensities: Tensor,
+    scores: Numbers,
+    target: LabelsLike,
+    propensities: Numbers,
     k: int | Sequence[int],
     *,
     normalized: bool = True,
-    mask: Tensor | None = None,
+    mask: Numbers | None = None,
 ) -> Tensor:
     r"""Precision at ``k`` with each hit weighted by the inverse propensity of its label.
 
@@ -98,24 +100,22 @@ def propensity_scored_precision_at_k(
 
 
 def propensity_sums(
-    scores: Tensor, target: Tensor, propensities: Tensor, ks: list[int], mask: Tensor | None = None
+    scores: Numbers, target: LabelsLike, propensities: Numbers, ks: list[int], mask: Numbers | None = None
 ) -> PropensitySums:
     """Sums of the gains and of the best possible gains at all ``ks``."""
     data = read_scored_labels(scores, target, mask)
-    ks = check_ks(ks, scores.shape[-1])
-    gains = 1 / check_propensities(propensities, scores.shape[-1]).to(scores.device).double()
+    ks = check_ks(ks, data.num_labels)
+    gains = 1 / check_propensities(propensities, data.num_labels).to(data.scores.device).double()
     counted = data.counted & (data.positives > 0)
-    at = torch.tensor(ks, device=scores.device)
-    gained = rank_gains(data, max(ks), gains).cumsum(-1)[:, at - 1]
-    gained, best = ((values * counted.unsqueeze(-1)).sum(0) / at for values in (gained, _best(data, gains, at)))
+    ranks = torch.arange(1, max(ks) + 1, device=gains.device)
+    found = (rank_gains(data, max(ks), gains).cumsum(-1), _best(data, gains, ranks))
+    gained, best = (at_ranks((values * counted.unsqueeze(-1)).sum(0) / ranks, ks) for values in found)
     return PropensitySums(gained, best, counted.sum(), (data.counted & ~counted).sum())
 
 
-def check_propensities(propensities: Tensor, num_labels: int | None = None) -> Tensor:
+def check_propensities(propensities: Numbers, num_labels: int | None = None) -> Tensor:
     """Check that ``propensities`` is ``(n,)`` and, where that needs no synchronization, in (0, 1]."""
-    if not isinstance(propensities, Tensor) or not propensities.is_floating_point():
-        kind = propensities.dtype if isinstance(propensities, Tensor) else type(propensities).__name__
-        raise TypeError(f"`propensities` must be a floating tensor; got {kind}.")
+    propensities = read_scores(propensities, name="propensities")
     if propensities.ndim != 1 or num_labels not in (None, len(propensities)):
         wanted = "n" if num_labels is None else num_labels
         raise ValueError(
@@ -129,11 +129,13 @@ def check_propensities(propensities: Tensor, num_labels: int | None = None) -> T
 
 def _best(data: ScoredLabels, gains: Tensor, at: Tensor) -> Tensor:
     """Sum of the k largest gains among the positives of each row, ``(B, len(ks))``."""
-    worth, order = gains[data.labels].sort(descending=True, stable=True)
+    worth = gains[data.labels] if data.present is None else gains[data.labels] * data.present
+    worth, order = worth.sort(descending=True, stable=True)
     rows = data.rows[order]
     by_row = rows.argsort(stable=True)
     worth, rows = worth[by_row], rows[by_row]
-    first = data.positives.cumsum(0) - data.positives
+    entries = counts_of(data.rows, len(data.scores))
+    first = entries.cumsum(0) - entries
     rank = torch.arange(len(rows), device=rows.device) - first[rows]
     within = worth.unsqueeze(-1) * (rank.unsqueeze(-1) < at)
     return within.new_zeros(len(data.scores), len(at)).index_add(0, rows, within)

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from shortlist.functional.metrics.scored_labels import ScoredLabels, check_ks, like_k, read_scored_labels
 from shortlist.label_axis.axis import row_blocks
+from shortlist.labels import LabelsLike, Numbers
 from shortlist.tensors import may_look
 
 _GROUP = 16
 """Number of labels per group in the search for the largest scores."""
 
 
-def hits_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int]) -> Tensor:
+def hits_at_k(scores: Numbers, target: LabelsLike, k: int | Sequence[int]) -> Tensor:
     r"""Number of positives among the ``k`` best labels of each row, in expectation over the order of ties.
 
     .. math:: h_k = \sum_{j \in Y} \min\Bigl(1, \Bigl(\frac{k - a_j}{g_j}\Bigr)_+\Bigr)
@@ -45,13 +46,17 @@ def hits_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int]) -> Tensor:
                 [0.3333, 0.6667]], dtype=torch.float64)
     """
     data = read_scored_labels(scores, target)
-    ks = check_ks(k, scores.shape[-1])
-    return like_k(expected_hits(data, ks), k)
+    return like_k(expected_hits(data, check_ks(k, data.num_labels)), k)
 
 
 def expected_hits(data: ScoredLabels, ks: list[int]) -> Tensor:
     """Expected hits ``(B, len(ks))``."""
-    return rank_gains(data, max(ks)).cumsum(-1)[:, [k - 1 for k in ks]]
+    return at_ranks(rank_gains(data, max(ks)).cumsum(-1), ks)
+
+
+def at_ranks(values: Tensor, ks: list[int]) -> Tensor:
+    """The columns ``ks`` of values for the ranks from 1, ``(..., len(ks))``; without an index, a copy to the device."""
+    return torch.stack([values[..., k - 1] for k in ks], -1)
 
 
 def rank_gains(data: ScoredLabels, k: int, gains: Tensor | None = None) -> Tensor:
@@ -67,6 +72,8 @@ def rank_gains(data: ScoredLabels, k: int, gains: Tensor | None = None) -> Tenso
     values, labels = _largest(x, min(k + 1, x.shape[-1]))
     if may_look(x) and values.numel() and bool((wrong := values[:, 0].isnan()).any()):  # topk puts NaN first
         raise ValueError(f"`scores` row {int(wrong.nonzero()[0])}: scores must not be NaN.")
+    if not may_look(x):
+        return _shared_in_all_rows(data, values, labels, k, gains)
     at = data.gain_of(labels, gains).masked_fill(values == -math.inf, 0)
     tied = ((values[:, 1:] == values[:, :-1]) & (values[:, 1:] > -math.inf)).any(-1)
     rows = tied.nonzero().squeeze(-1)
@@ -84,7 +91,10 @@ def cutoff(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values, _ = _largest(scores, min(k + 1, scores.shape[-1]))
     last = values[:, k - 1]
     share = torch.ones(len(scores), dtype=torch.float64, device=scores.device)
-    if values.shape[-1] > k:
+    if not may_look(scores):
+        above = (values[:, :k] > last.unsqueeze(-1)).sum(-1)
+        share = (k - above) / (scores == last.unsqueeze(-1)).sum(-1).double()
+    elif values.shape[-1] > k:
         rows = ((values[:, k] == last) & (last > -math.inf)).nonzero().squeeze(-1)
         above = (values[rows, :k] > last[rows].unsqueeze(-1)).sum(-1)
         share[rows] = (k - above) / _equal_in_row(scores, rows, last[rows]).double()
@@ -131,6 +141,24 @@ def _shared(data: ScoredLabels, rows: Tensor, values: Tensor, at: Tensor, k: int
     return (total / size.clamp(min=1)).gather(-1, group).masked_fill(values == -math.inf, 0)
 
 
+def _shared_in_all_rows(data: ScoredLabels, values: Tensor, labels: Tensor, k: int, gains: Tensor | None) -> Tensor:
+    """The same for all rows, without reading which of them tie: 1.5 passes over the scores beside the search."""
+    edge, values, labels = values[:, -1:], values[:, :k], labels[:, :k]
+    # Counts of few labels are exact in float32.
+    at = data.are_positive(labels).float() if gains is None else data.gain_of(labels, gains)
+    group = torch.nn.functional.pad(values[:, 1:] != values[:, :-1], (1, 0)).cumsum(-1)
+    size, total = torch.zeros_like(at).scatter_add_(-1, group, at.new_ones(()).expand_as(at)), torch.zeros_like(at)
+    mean = (total.scatter_add_(-1, group, at) / size.double()).gather(-1, group)
+    # The last group of ties may extend past rank k, and holds all labels of score -inf.
+    true = data.true_scores()
+    own = (
+        true == edge.squeeze(-1)[data.rows] if data.width is None else (true.reshape(len(edge), -1) == edge).reshape(-1)
+    )
+    last = data.row_sums(own if gains is None else gains[data.labels] * own).unsqueeze(-1)
+    last = last / (data.scores == edge).sum(-1, keepdim=True).double()
+    return torch.where(values == edge, last.masked_fill_(edge == -math.inf, 0), mean)
+
+
 def _equal_in_row(scores: Tensor, rows: Tensor, edge: Tensor) -> Tensor:
     """The number of scores in each of ``rows`` that equal its ``edge``."""
     if len(rows) == 0:
@@ -143,8 +171,7 @@ def _gain_of_equal(data: ScoredLabels, rows: Tensor, edge: Tensor, gains: Tensor
     """Total gain of the positives in each of ``rows`` whose score equals its ``edge``."""
     edges = torch.full_like(data.scores[:, 0], math.nan).index_put((rows,), edge)
     gain = torch.ones_like(data.rows, dtype=torch.float64) if gains is None else gains[data.labels]
-    gain = gain * (data.true_scores() == edges[data.rows])
-    return gain.new_zeros(len(data.scores)).index_add(0, data.rows, gain)[rows]
+    return data.row_sums(gain * (data.true_scores() == edges[data.rows]))[rows]
 
 
 class RankingSums(NamedTuple):
@@ -157,18 +184,19 @@ class RankingSums(NamedTuple):
     rows_without_positives: Tensor  # () int64: rows left out
 
 
-def ranking_sums(scores: Tensor, target: Tensor, ks: list[int], mask: Tensor | None = None) -> RankingSums:
+def ranking_sums(scores: Numbers, target: LabelsLike, ks: list[int], mask: Numbers | None = None) -> RankingSums:
     """Sums over rows of precision, recall and nDCG at all ``ks``."""
     data = read_scored_labels(scores, target, mask)
-    ks = check_ks(ks, scores.shape[-1])
+    ks = check_ks(ks, data.num_labels)
     gains, positives = rank_gains(data, max(ks)), data.positives
     counted = data.counted & (positives > 0)
-    at = torch.tensor(ks, device=scores.device)
-    hits = gains.cumsum(-1)[:, at - 1]
-    discount = 1 / torch.arange(2, max(ks) + 2, dtype=torch.float64, device=scores.device).log2()
-    ideal = discount.cumsum(0)[torch.minimum(positives.clamp(min=1).unsqueeze(-1), at) - 1]
-    values = torch.stack([hits / at, hits / positives.clamp(min=1).unsqueeze(-1), _dcg(gains, discount, at) / ideal])
-    precision, recall, ndcg = (values * counted.unsqueeze(-1)).sum(1)
+    ranks = torch.arange(1, max(ks) + 1, device=gains.device)
+    discount = 1 / (ranks + 1).double().log2()
+    weight, least = counted.double(), positives.clamp(min=1)
+    ideal = torch.nn.functional.pad(discount.cumsum(0), (1, 0))[torch.minimum(least.unsqueeze(-1), ranks)]
+    hits, recall = (torch.stack([weight, weight / least]) @ gains).cumsum(-1)
+    precision, ndcg = hits / ranks, weight @ ((gains * discount).cumsum(-1) / ideal)
+    precision, recall, ndcg = (at_ranks(values, ks) for values in (precision, recall, ndcg))
     return RankingSums(precision, recall, ndcg, counted.sum(), (data.counted & ~counted).sum())
 
 
@@ -178,7 +206,9 @@ def harmonic_mean(precision: Tensor, recall: Tensor) -> Tensor:
     return torch.where(total == 0, 0, 2 * precision * recall / total.masked_fill(total == 0, 1))
 
 
-def precision_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, mask: Tensor | None = None) -> Tensor:
+def precision_at_k(
+    scores: Numbers, target: LabelsLike, k: int | Sequence[int], *, mask: Numbers | None = None
+) -> Tensor:
     r"""Share of positives among the ``k`` best labels of a row, averaged over rows.
 
     .. math:: P@k = \frac{1}{k}\, |Y \cap \text{top}_k(s)|
@@ -207,7 +237,7 @@ def precision_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, ma
     return like_k(sums.precision / sums.rows, k)
 
 
-def recall_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, mask: Tensor | None = None) -> Tensor:
+def recall_at_k(scores: Numbers, target: LabelsLike, k: int | Sequence[int], *, mask: Numbers | None = None) -> Tensor:
     r"""Share of the positives of a row that are among its ``k`` best labels, averaged over rows.
 
     .. math:: R@k = \frac{1}{|Y|}\, |Y \cap \text{top}_k(s)|
@@ -230,7 +260,7 @@ def recall_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, mask:
     return like_k(sums.recall / sums.rows, k)
 
 
-def f1_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, mask: Tensor | None = None) -> Tensor:
+def f1_at_k(scores: Numbers, target: LabelsLike, k: int | Sequence[int], *, mask: Numbers | None = None) -> Tensor:
     r"""Harmonic mean of precision and recall at ``k``, each averaged over rows.
 
     .. math:: F_1@k = 2\, \frac{P@k \cdot R@k}{P@k + R@k}
@@ -255,7 +285,7 @@ def f1_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, mask: Ten
     return like_k(harmonic_mean(sums.precision / sums.rows, sums.recall / sums.rows), k)
 
 
-def ndcg_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, mask: Tensor | None = None) -> Tensor:
+def ndcg_at_k(scores: Numbers, target: LabelsLike, k: int | Sequence[int], *, mask: Numbers | None = None) -> Tensor:
     r"""Discounted cumulative gain of the ``k`` best labels relative to the best possible order, averaged over rows.
 
     .. math:: \text{nDCG}@k = \frac{\sum_{i=1}^{k} [\,j_i \in Y\,] / \log_2(i + 1)}
@@ -280,7 +310,3 @@ def ndcg_at_k(scores: Tensor, target: Tensor, k: int | Sequence[int], *, mask: T
     """
     sums = ranking_sums(scores, target, check_ks(k), mask)
     return like_k(sums.ndcg / sums.rows, k)
-
-
-def _dcg(gains: Tensor, discount: Tensor, at: Tensor) -> Tensor:
-    return (gains * discount).cumsum(-1)[:, at - 1]

@@ -19,6 +19,7 @@ from shortlist.functional.metrics.scored_labels import (
     read_scored_labels,
     refuse_nan,
 )
+from shortlist.labels import LabelsLike, Numbers, read_numbers
 from shortlist.tensors import holds, solvable
 
 
@@ -46,13 +47,13 @@ class GraphRecalls(NamedTuple):
 
 
 def scene_graph_recall(
-    scores: Tensor,
-    target: Tensor,
-    image: Tensor,
+    scores: Numbers,
+    target: LabelsLike,
+    image: Numbers,
     k: int | Sequence[int] = (20, 50, 100),
     *,
     constrained: bool,
-    missed: Tensor | None = None,
+    missed: Numbers | None = None,
     average: Literal["image", "predicate"] = "image",
 ) -> Tensor:
     r"""Share of an image's true relations that are among its ``k`` best triples, averaged over images.
@@ -102,21 +103,30 @@ def scene_graph_recall(
 
 
 def graph_recalls(
-    scores: Tensor, target: Tensor, image: Tensor, ks: list[int], *, constrained: bool, missed: Tensor | None = None
+    scores: Numbers,
+    target: LabelsLike,
+    image: Numbers,
+    ks: list[int],
+    *,
+    constrained: bool,
+    missed: Numbers | None = None,
 ) -> GraphRecalls:
     """Expected hits of every image by predicate, at all ``ks``."""
     data = read_scored_labels(scores, target)
     refuse_nan(data.scores)
-    _check_images(image, scores)
-    (cells, times), unnamed = _missed(missed, image, scores)
-    size = max(scores.shape[-1], 1)
-    probability = _probabilities(data, image, len(unnamed), torch.tensor(ks, device=scores.device), constrained)
+    image = _check_images(image, data.scores)
+    (cells, times), unnamed = _missed(missed, image, data.num_labels)
+    size = max(data.num_labels, 1)
+    if data.present is not None:
+        rows, labels = data.chosen()
+        data = data._replace(rows=rows, labels=labels, width=None, present=None)
+    probability = _probabilities(data, image, len(unnamed), torch.tensor(ks, device=image.device), constrained)
     # Store only cells that occur: a dense table of images and predicates would be as large as the scores.
     found = image[data.rows] * size + data.labels
     cells, index = torch.cat([found, cells]).unique(return_inverse=True)
     relations = torch.zeros_like(cells).index_add(0, index, torch.cat([torch.ones_like(found), times]))
     hits = probability.new_zeros(len(cells), len(ks)).index_add(0, index[: len(found)], probability)
-    return GraphRecalls(cells // size, cells % size, hits, relations, unnamed, scores.shape[-1])
+    return GraphRecalls(cells // size, cells % size, hits, relations, unnamed, data.num_labels)
 
 
 def refuse_unnamed(missed: Tensor) -> None:
@@ -151,25 +161,30 @@ def _probabilities(data: ScoredLabels, image: Tensor, images: int, at: Tensor, c
     return probability * (share * (truth > -math.inf)).unsqueeze(-1)
 
 
-def _check_images(image: Tensor, scores: Tensor) -> None:
-    if not isinstance(image, Tensor) or image.dtype != torch.int64:
-        kind = image.dtype if isinstance(image, Tensor) else type(image).__name__
-        raise TypeError(f"`image` must be an int64 tensor; got {kind}.")
+def _check_images(image: Numbers, scores: Tensor) -> Tensor:
+    image = _int64(image, "image", scores.device)
     if image.shape != scores.shape[:1]:
         raise ValueError(f"`image` must have one value per pair, shape ({len(scores)},); got {tuple(image.shape)}.")
     if holds((image < 0).any()):
         raise ValueError(f"`image` must be at least 0; got {int(image.min())}.")
+    return image
 
 
-def _missed(missed: Tensor | None, image: Tensor, scores: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+def _int64(values: Numbers, name: str, device: torch.device) -> Tensor:
+    if isinstance(values, Tensor) and values.dtype != torch.int64:
+        raise TypeError(f"`{name}` must be an int64 tensor; got {values.dtype}.")
+    x = read_numbers(values, name=name)
+    if x.dtype == torch.bool or x.is_floating_point():
+        raise TypeError(f"`{name}` must hold integers; got {x.dtype}.")
+    return x if x is values else x.to(device, torch.int64)
+
+
+def _missed(missed: Numbers | None, image: Tensor, size: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """Missed relations: (image, predicate) cells, the number in each, and those of unknown predicate by image."""
-    size = scores.shape[-1]
     least = int(image.max()) + 1 if len(image) else 0
     if missed is None:
         return (image[:0], image[:0]), image.new_zeros(least)
-    if not isinstance(missed, Tensor) or missed.dtype != torch.int64:
-        kind = missed.dtype if isinstance(missed, Tensor) else type(missed).__name__
-        raise TypeError(f"`missed` must be an int64 tensor; got {kind}.")
+    missed = _int64(missed, "missed", image.device)
     if missed.ndim not in (1, 2) or missed.shape[1:] not in ((), (size,)):
         raise ValueError(f"`missed` must have the shape (images,) or (images, {size}); got {tuple(missed.shape)}.")
     if len(missed) < least:

@@ -34,7 +34,8 @@ def sparse_top(x: Tensor, k: Tensor, temperature: float) -> Tensor:
     rows = as_matrix(x)
     p = torch.empty_like(rows)
     least, most = _INTERIOR[x.dtype]
-    launch(_solve, rows, p, per_row(k, x), p, p, float(temperature), VALUE=False, LEAST=least, MOST=most)
+    options = {"VALUE": False, "DENSE": False, "LEAST": least, "MOST": most}
+    launch(_solve, rows, p, per_row(k, x), p, p, p, float(temperature), **options)
     return p.view(x.shape)
 
 
@@ -44,8 +45,22 @@ def sparse_top_value(x: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     p = torch.empty_like(rows)
     top, value = (rows.new_empty((*x.shape[:-1], 1), dtype=torch.float32) for _ in range(2))
     least, most = _INTERIOR[x.dtype]
-    launch(_solve, rows, p, per_row(k, x), top, value, 1.0, VALUE=True, LEAST=least, MOST=most)
+    options = {"VALUE": True, "DENSE": False, "LEAST": least, "MOST": most}
+    launch(_solve, rows, p, per_row(k, x), top, value, p, 1.0, **options)
     return p.view(x.shape), top, value
+
+
+def sparse_top_excess(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """``(p - y) . (x - largest) + p . (1 - p) / 2`` ``(..., 1)`` and ``p - y`` ``(..., n)``, with k the sum of y.
+
+    y is ``target`` ``(..., n)`` with 0 for what is negative.
+    """
+    rows = as_matrix(x)
+    excess, value = torch.empty_like(rows), rows.new_empty((*x.shape[:-1], 1), dtype=torch.float32)
+    least, most = _INTERIOR[x.dtype]
+    options = {"VALUE": True, "DENSE": True, "LEAST": least, "MOST": most}
+    launch(_solve, rows, excess, value, value, value, as_matrix(target), 1.0, **options)
+    return value, excess.view(x.shape)
 
 
 def sparse_top_gradient(p: Tensor, gradient: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -127,25 +142,43 @@ def _search(row, x, n, k, temperature, top, bottom, guess, BLOCK: tl.constexpr, 
 
 
 @triton.jit
+def _load(pointer, start, n, BLOCK: tl.constexpr):
+    index = start + tl.arange(0, BLOCK)
+    return tl.load(pointer + index, mask=index < n, other=0.0).to(tl.float32)
+
+
+@triton.jit
 def _solve(
     x_pointer,
     p_pointer,
     k_pointer,
     top_pointer,
     value_pointer,
+    y_pointer,
     temperature,
     n,
     BLOCK: tl.constexpr,
     FITS: tl.constexpr,
     VALUE: tl.constexpr,
+    DENSE: tl.constexpr,
     LEAST: tl.constexpr,
     MOST: tl.constexpr,
 ):
-    """``x, k -> p``; if VALUE also the largest x and ``p . (x - largest) + p . (1 - p) / 2``."""
+    """``x, k -> p``; if VALUE also the largest x and ``p . (x - largest) + p . (1 - p) / 2``.
+
+    If DENSE, k is the sum of the positive part of y, which is subtracted from p, here and in the value.
+    """
     number = tl.program_id(0)
     row = x_pointer + number.to(tl.int64) * n
-    k = tl.load(k_pointer + number)
     x = load_block(row, 0, n, BLOCK)
+    y_row = y_pointer + number.to(tl.int64) * n
+    y = tl.maximum(_load(y_row, 0, n, BLOCK), 0.0) if DENSE else x
+    if DENSE:
+        k = tl.sum(y, 0)
+        for start in range(BLOCK, n, BLOCK):
+            k += tl.sum(tl.maximum(_load(y_row, start, n, BLOCK), 0.0), 0)
+    else:
+        k = tl.load(k_pointer + number)
     top, bottom, present, broken, mean, variance = row_moments(row, x, n, temperature, BLOCK, FITS)
     none = k <= 0
     base = tl.where(none, tl.maximum(top, -_LARGEST), tl.minimum(bottom, _LARGEST))
@@ -166,18 +199,20 @@ def _solve(
         z = (x - base) / temperature - offset
         p = tl.where(z > 0, tl.where(z < 1, z, 1.0), 0.0)
         p = tl.where(z == z, p, z)
-        tl.store(out + index, tl.where((p > 0) & (p < 1), tl.maximum(tl.minimum(p, MOST), LEAST), p), mask=index < n)
+        stored = tl.where((p > 0) & (p < 1), tl.maximum(tl.minimum(p, MOST), LEAST), p)
+        if DENSE:
+            if not FITS:
+                y = tl.maximum(_load(y_row, start, n, BLOCK), 0.0)
+            stored = p - y
+            below = tl.maximum(x - tl.maximum(top, -_LARGEST / 4), -_LARGEST / 4)
+            value -= tl.sum(tl.where(y == 0, 0.0, y * below), 0)
+        tl.store(out + index, stored, mask=index < n)
         if VALUE:
             value += tl.sum(tl.where(p == 0, 0.0, p * ((x - top) + 0.5 * (1 - p))), 0)
     if VALUE:
-        tl.store(top_pointer + number, top)
+        if not DENSE:
+            tl.store(top_pointer + number, top)
         tl.store(value_pointer + number, value)
-
-
-@triton.jit
-def _load(pointer, start, n, BLOCK: tl.constexpr):
-    index = start + tl.arange(0, BLOCK)
-    return tl.load(pointer + index, mask=index < n, other=0.0).to(tl.float32)
 
 
 @triton.jit
@@ -210,11 +245,12 @@ def compile_cases(block: int) -> dict[str, tuple[Any, dict[str, str], dict[str, 
     """Kernels with the types of their arguments and their constants, to compile them without a device."""
     numbers, (constants, warps) = {"temperature": "fp32", "n": "i32"}, compiled_for(block)
     interior = dict(zip(("LEAST", "MOST"), _INTERIOR[torch.float32], strict=True))
-    solved = ["x_pointer", "p_pointer", "k_pointer", "top_pointer", "value_pointer"]
+    solved = ["x_pointer", "p_pointer", "k_pointer", "top_pointer", "value_pointer", "y_pointer"]
     solve = {**dict.fromkeys(solved, "*fp32"), **numbers}
     wide = ["p_pointer", "values_pointer", "out_pointer", "mean_pointer"]
     return {
-        "sparse_top": (_solve, solve, {**constants, **interior, "VALUE": False}, warps),
-        "sparse_top_value": (_solve, solve, {**constants, **interior, "VALUE": True}, warps),
+        "sparse_top": (_solve, solve, {**constants, **interior, "VALUE": False, "DENSE": False}, warps),
+        "sparse_top_value": (_solve, solve, {**constants, **interior, "VALUE": True, "DENSE": False}, warps),
+        "sparse_top_excess": (_solve, solve, {**constants, **interior, "VALUE": True, "DENSE": True}, warps),
         "sparse_top_gradient": (_gradient, {**dict.fromkeys(wide, "*fp32"), **numbers}, constants, warps),
     }

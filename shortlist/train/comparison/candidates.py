@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,13 @@ from shortlist.cluster import check_cluster, run_tasks
 from shortlist.comparison_document import RunDetails, Tuning, run_folder
 from shortlist.data import Dataset
 from shortlist.errors import InputError
+from shortlist.files import locked
 from shortlist.fit_options import FitOptions, SettledOptions
 from shortlist.train.comparison.intervals import Interval, best_candidates, better
 from shortlist.train.comparison.runs import RunSpec, finished_run, run, run_on_worker, write_files
 from shortlist.train.comparison.tunings import Report, SearchSpec, tune_candidates
 from shortlist.train.fit import make_run
-from shortlist.train.inputs import check_rows
+from shortlist.train.inputs import check_rows, settle
 from shortlist.train.plan import fit_words, text_rows
 from shortlist.train.tuning import tried_decays
 
@@ -116,7 +118,7 @@ def compare(
     if trials < 0:
         raise InputError(f"`trials` must be at least 0; got {trials}.")
     # Before text is hashed, because the recipe depends on the kind of the inputs.
-    settled = {name: options.settled(dataset.inputs.kind) for name, options in candidates.items()}
+    settled = {name: settle(options, dataset) for name, options in candidates.items()}
     dataset = _encode_text_once(dataset, settled)
     for name, options in settled.items():  # Before the work, which may take hours.
         make_run(dataset, options, data_name=data_name)
@@ -134,27 +136,28 @@ def compare(
         if progress is not None:
             progress(done, total, name)
 
-    tunings = tune_candidates(dataset, searches, jobs=jobs, cluster=cluster, report=report)
-    for name, found in tunings.items():
-        rates = {"learning_rate": found.learning_rate, "weight_decay": found.weight_decay}
-        settled[name] = replace(settled[name], **rates)
-    specs = [
-        RunSpec(
-            name,
-            replace(options, seed=seed),
-            _file(folder, run_folder(name, seed)),
-            part,
-            audit=audit and seed == seeds[0],
-            source=source,
-        )
-        for seed in seeds
-        for name, options in settled.items()
-    ]
-    for spec in specs:  # Notice the folder of another comparison before half of this one is trained.
-        finished_run(dataset, spec)
-    run_all = _in_sequence if cluster == "local" and jobs in (None, 1) else partial(_in_parallel, jobs, cluster)
-    results = run_all(dataset, specs, lambda done, name: report(len(searches) + done, name))
-    done = {(spec.name, spec.options.seed): details for spec, details in results}
+    with nullcontext() if folder is None else locked(Path(folder) / ".lock", folder):
+        tunings = tune_candidates(dataset, searches, jobs=jobs, cluster=cluster, report=report)
+        for name, found in tunings.items():
+            rates = {"learning_rate": found.learning_rate, "weight_decay": found.weight_decay}
+            settled[name] = replace(settled[name], **rates)
+        specs = [
+            RunSpec(
+                name,
+                replace(options, seed=seed),
+                _file(folder, run_folder(name, seed)),
+                part,
+                audit=audit and seed == seeds[0],
+                source=source,
+            )
+            for seed in seeds
+            for name, options in settled.items()
+        ]
+        for spec in specs:  # Notice the folder of another comparison before half of this one is trained.
+            finished_run(dataset, spec)
+        run_all = _in_sequence if cluster == "local" and jobs in (None, 1) else partial(_in_parallel, jobs, cluster)
+        results = run_all(dataset, specs, lambda done, name: report(len(searches) + done, name))
+        done = {(spec.name, spec.options.seed): details for spec, details in results}
     details = {name: {seed: done[name, seed] for seed in seeds} for name in candidates}
     runs = {name: {seed: each.values for seed, each in by_seed.items()} for name, by_seed in details.items()}
     return Comparison(runs, details, settled, tunings)

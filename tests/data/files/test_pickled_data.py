@@ -12,7 +12,6 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from shortlist.data.files import pickled_data
 from shortlist.data.files.pickled_data import read_pickled_dict, resolve
 from shortlist.errors import InputError
 from tests.data.files.pickles import as_bytes, each_writer
@@ -255,7 +254,7 @@ def test_a_text_that_a_pickle_encodes_often_is_refused(tmp_path):
 
 
 def test_a_pickle_of_too_many_opcodes_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(pickled_data, "_MAX_OPCODES", 100)
+    monkeypatch.setenv("SHORTLIST_LIMITS", "opcodes=100")
     (tmp_path / "bomb").write_bytes(b"\x80\x02}" + b"K\x01K\x01s" * 33 + b".")
     with pytest.raises(InputError, match="there must be at most 100 opcodes"):
         read(tmp_path / "bomb")

@@ -146,7 +146,7 @@ def test_a_wrong_file_is_refused_with_its_article(tmp_path, text, message):
 
 def test_a_damaged_article_in_a_huge_file_is_not_read_to_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(json_stream, "CHUNK", 1000)
-    monkeypatch.setattr(json_stream, "MAX_RECORD", 5000)
+    monkeypatch.setenv("SHORTLIST_LIMITS", "record=5000")
     broken = published(ARTICLES).replace('"year": "2017"}', '"year": "2017"').replace("]}", "") + ",1" * 100_000
     refuses(write(tmp_path, broken), "article 1 is not JSON: Expecting property name enclosed in double quotes")
 

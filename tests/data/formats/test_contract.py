@@ -118,7 +118,10 @@ def test_another_encoding_is_read_if_it_is_named(form, tmp_path, monkeypatch):
     label = open_dataset(path).label_names[0]
     path.write_bytes(path.read_bytes().replace(label.encode(), "é".encode("latin-1") + label[1:].encode()))
     assert f"é{label[1:]}" in open_dataset(path, format=form, encoding="latin-1").label_names
-    assert "is not utf-8 text: " in refused(path, format=form)
+    if form == "table":  # Tables are read as they come, and say so.
+        assert f"é{label[1:]}" in open_dataset(path).label_names
+    else:
+        assert "is not utf-8 text: " in refused(path, format=form)
     message = "`encoding` must be one that Python knows; got 'no such'."
     assert refused(path, format=form, encoding="no such") == message
 

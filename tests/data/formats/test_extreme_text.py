@@ -268,7 +268,7 @@ def test_the_line_of_a_fault_is_right_far_into_a_file(tmp_path, monkeypatch):
 
 def test_a_file_of_one_endless_line_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(extreme_rows, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(extreme_rows, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setenv("SHORTLIST_LIMITS", "line=1000")
     path = tmp_path / "a.txt"
     path.write_text("1 9 3\n1 " + "1:2 " * 1000)
     with pytest.raises(ValueError, match=r"has a line of more than 1000 bytes, which no file of this format has\.$"):

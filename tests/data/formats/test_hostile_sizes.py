@@ -11,7 +11,6 @@ import h5py
 import numpy as np
 import pytest
 
-from shortlist.data.formats import arff
 from shortlist.data.formats.arff import read_arff
 from shortlist.data.formats.arrays import read_arrays
 from shortlist.data.formats.cifar import read_cifar
@@ -99,7 +98,7 @@ def test_labels_that_rows_leave_out_but_have_are_bounded(tmp_path, monkeypatch):
     text = "@relation 'a: -C 2'\n@attribute sad {1,0}\n@attribute calm {0,1}\n@attribute x numeric\n@data\n"
     (tmp_path / "a.arff").write_text(text + "{2 1}\n" * 5)
     assert read_arff(tmp_path / "a.arff").label_counts().tolist() == [5, 0]
-    monkeypatch.setattr(arff, "_MAX_IMPLIED", 9)
+    monkeypatch.setenv("SHORTLIST_LIMITS", "entries=9")
     rule = "a.arff`: label 'sad' must not be declared with 1 first"
     refuses(lambda: read_arff(tmp_path / "a.arff"), rule)
 

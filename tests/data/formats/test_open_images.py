@@ -65,10 +65,9 @@ def test_what_is_not_listed_may_be_unknown(root):
 
 
 def test_a_dense_target_too_large_is_refused(root, monkeypatch):
-    assert open_images.MAX_DENSE == 2**31
-    monkeypatch.setattr(open_images, "MAX_DENSE", 29)
+    monkeypatch.setenv("SHORTLIST_LIMITS", "entries=29")
     with pytest.raises(
-        ValueError, match=r"^`unlisted` must be 'absent' for more than 2\^31 .* got 5 images of 6 labels\.$"
+        ValueError, match=r"^`unlisted` must be 'absent' for more than 29 .* got 5 images of 6 labels\.$"
     ):
         read_open_images(root, unlisted="unknown")
     assert len(read_open_images(root)) == 5

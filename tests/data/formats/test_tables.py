@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from shortlist.data.files import table_files
-from shortlist.data.formats.tables import read_table
+from shortlist.data.formats.tables import read_table, table_roles
 from tests.data.datasets import parts_of
 
 CSV = """text,label,labels,split,source,x_0,x_1,tag_red,tag_big
@@ -302,11 +302,10 @@ def test_a_key_may_be_missing_from_the_first_record(tmp_path):
         read_table(path)  # Not silently without the feature.
 
 
-def test_a_column_of_names_among_the_numbers_says_how_to_choose(tmp_path):
+def test_a_column_of_names_among_the_numbers_is_left_out(tmp_path):
     path = tmp_path / "plants.csv"
     path.write_text("id,height,label\np1,3,rose\np2,4,daisy\n")
-    message = "line 2: 'id' must be a finite number; got 'p1'; `features` can name the columns of numbers"
-    refuses(path, message, label="label")
-    assert read_table(path, label="label", features=["height"]).inputs.shape == (1,)
+    assert read_table(path).inputs.shape == (1,)
+    assert table_roles(path).remark.endswith("Not used: 'id'.")
     path.write_text("height,label\n3,rose\nnan,daisy\n")
     refuses(path, "line 3: 'height' must be a finite number; got 'nan'", label="label")

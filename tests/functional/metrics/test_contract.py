@@ -190,7 +190,7 @@ def test_thresholds_are_one_or_one_per_label():
     assert F.f1_score(scores, target, threshold=torch.tensor([0.5, 0.3])) == pytest.approx(2 * 1 / (3 + 2))
     with pytest.raises(ValueError, match=r"one value per label, shape \(2,\); got \(3,\)"):
         F.f1_score(scores, target, threshold=torch.zeros(3))
-    with pytest.raises(TypeError, match=r"`threshold` must be a number or a floating tensor; got torch.int64"):
+    with pytest.raises(TypeError, match=r"`threshold` must be a floating tensor or array; got torch.int64"):
         F.f1_score(scores, target, threshold=torch.tensor([1, 2]))
 
 

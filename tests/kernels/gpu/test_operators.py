@@ -14,6 +14,7 @@ ARGUMENTS = {
     "lml_root_triton": (X, K, 0.5),
     "sparse_top_triton": (X, K, 0.5),
     "sparse_top_excess": (X, torch.ones(2, 1), torch.tensor([3, 17]), torch.ones(2)),
+    "sparse_top_dense_excess": (X, (X > 1).float()),
 }
 
 
@@ -31,6 +32,7 @@ def test_shapes_and_aliases_are_as_declared(name):
         pytest.param(lambda x: sparse_top(x, 3.5).square().sum(), id="sparse_top"),
         pytest.param(lambda x: lml_nll(x, torch.tensor([[0], [5]]), 2.0), id="lml_nll"),
         pytest.param(lambda x: sparse_top_loss(x, torch.tensor([[0], [5]])), id="sparse_top_loss"),
+        pytest.param(lambda x: sparse_top_loss(x, (X > 1).float()), id="sparse_top_loss, dense"),
     ],
 )
 def test_the_compiler_takes_kernels_as_operators_of_one_graph(function, monkeypatch):

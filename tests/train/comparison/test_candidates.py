@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shortlist.errors import InputError
+from shortlist.files import locked
 from shortlist.train import (
     Interval,
     compare,
@@ -220,3 +221,12 @@ def test_a_candidate_that_does_not_fit_is_refused_before_the_others_are_trained(
 def test_requests_that_make_no_sense_are_refused(ways, seeds, options, message):
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         compare(classes(), ways, seeds=seeds, **options)
+
+
+@pytest.mark.parametrize("lock", [".lock", "plain-0/checkpoints/.lock"], ids=["comparison", "run"])
+def test_two_processes_do_not_write_to_one_folder(trained, tmp_path, lock):
+    folder = tmp_path / "out"
+    with locked(folder / lock, folder), pytest.raises(InputError, match="is being written by another process"):
+        compare(classes(), {"plain": quick()}, seeds=[0], folder=folder)
+    assert not folder.exists()
+    assert compare(classes(), {"plain": quick()}, seeds=[0], folder=folder).runs

@@ -15,8 +15,8 @@ from shortlist.functional.autograd import (
     projection_tangent,
     save_projection,
 )
-from shortlist.functional.sparse_top_counts import sparse_top_by_counts
-from shortlist.functional.sparse_top_solver import exact_threshold, solve_sparse_top
+from shortlist.functional.projections.sparse_top_counts import sparse_top_by_counts
+from shortlist.functional.projections.sparse_top_solver import exact_threshold, solve_sparse_top
 from shortlist.kernels import projections as kernels
 from shortlist.kernels.chooser import (
     TRITON_DEVICES,
@@ -67,8 +67,9 @@ def sparse_top(
         Garcin, "Set-valued classification", 2023, eq. 6.13-6.21.
     """
     temperature = check_temperature(temperature)
-    rows = as_rows(logits, k, dim=dim, mask=mask, keep_half=use_triton(temperature, logits))
-    p = _SparseTop.run(rows.logits, rows.k, temperature, rows.shards)
+    fused = use_triton(temperature, logits)
+    rows = as_rows(logits, k, dim=dim, mask=mask, keep_half=fused)
+    p = _SparseTop.run(rows.logits, rows.k if fused else rows.wanted, temperature, rows.shards)
     return rows.restore(p, logits, dim)
 
 
@@ -96,10 +97,15 @@ def sparsemax(logits: Tensor, *, dim: int = -1, temperature: float = 1.0, mask: 
     return sparse_top(logits, 1, dim=dim, temperature=temperature, mask=mask)
 
 
-def project_sparse_top(x: Tensor, k: Tensor, temperature: float) -> Tensor:
-    """Sparse-top of ``x`` ``(..., n)`` with ``k`` broadcastable to ``(..., 1)``, without derivatives."""
+def project_sparse_top(x: Tensor, k: Tensor | float, temperature: float) -> Tensor:
+    """Sparse-top of ``x`` ``(..., n)`` with ``k`` broadcastable to ``(..., 1)``, without derivatives.
+
+    On accelerators ``k`` may be a number (`Rows.wanted`).
+    """
     if x.numel() == 0:
         return x.clone()
+    if isinstance(k, float):
+        return sparse_top_by_counts(x, k, temperature)
     if use_triton(temperature, x, k):
         return (_triton_op if torch.compiler.is_compiling() else _project_triton)(x, k, temperature)
     if torch.compiler.is_exporting():
@@ -148,8 +154,8 @@ class _SparseTop(RowFunction):
     """``x, k, T, shards -> p``. The Jacobian has the weights 1 where 0 < p < 1, else 0."""
 
     @staticmethod
-    def forward(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards | None) -> Tensor:
-        if shards is None:
+    def forward(x: Tensor, k: Tensor | float, temperature: float, shards: ProcessShards | None) -> Tensor:
+        if shards is None or isinstance(k, float):
             return project_sparse_top(x, k, temperature)
         flat, column = flat_rows(x, k)
         threshold = solve_sparse_top(HeldLabels(flat, shards), column, temperature)
@@ -164,13 +170,13 @@ class _SparseTop(RowFunction):
         if kernel is not None:
             to_x, mean = kernel(p, gradient, ctx.temperature)
             return to_x, mean.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None, None, None
-        to_x, to_k, *_ = projection_gradient(ctx, _interior(solvable(p)), solvable(gradient))
+        to_x, to_k, *_ = projection_gradient(ctx, interior(solvable(p)), solvable(gradient))
         return None if to_x is None else to_x.to(p.dtype), to_k, None, None
 
     @staticmethod
     def tangent(ctx: Any, x: Tensor | None, k: Tensor | None, *_: None) -> Tensor:
         (p,) = ctx.saved_tensors
-        return projection_tangent(ctx, _interior(solvable(p)), x, k).to(p.dtype)
+        return projection_tangent(ctx, interior(solvable(p)), x, k).to(p.dtype)
 
 
 def _gradient_kernel(ctx: Any, p: Tensor, gradient: Tensor) -> Callable[..., tuple[Tensor, Tensor]] | None:
@@ -181,6 +187,6 @@ def _gradient_kernel(ctx: Any, p: Tensor, gradient: Tensor) -> Callable[..., tup
     return None
 
 
-def _interior(p: Tensor) -> Tensor:
+def interior(p: Tensor) -> Tensor:
     """1 where 0 < p < 1, else 0."""
     return p.detach().frac().ceil_()

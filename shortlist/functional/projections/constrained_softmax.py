@@ -25,6 +25,9 @@ from shortlist.tensors import at_most_finite, check_logits, check_temperature, l
 
 _MAX_STEPS = 12
 
+_FAR = 40.0
+"""Next to exp of this, 1,000,000 labels at the pivot are nothing in float32."""
+
 _FIXED_STEPS = {torch.float32: 14, torch.float64: 18}
 """Enough for normal and exponential rows of any spread with 100,000 labels, which need 12."""
 
@@ -62,7 +65,7 @@ def constrained_softmax(
     """
     check_logits(logits, dim)
     rows = as_rows(logits, k, dim=dim, mask=mask)
-    p = _ConstrainedSoftmax.run(rows.logits, rows.k, check_temperature(temperature), None)
+    p = _ConstrainedSoftmax.run(rows.logits, rows.wanted, check_temperature(temperature), None)
     return rows.restore(p, logits, dim)
 
 
@@ -70,10 +73,13 @@ class _ConstrainedSoftmax(RowFunction):
     """``x, k, T, shards -> p``. The Jacobian has the weights p where p < 1, else 0."""
 
     @staticmethod
-    def forward(x: Tensor, k: Tensor, temperature: float, shards: None) -> Tensor:
-        k = k.expand(*x.shape[:-1], 1)
+    def forward(x: Tensor, k: Tensor | float, temperature: float, shards: None) -> Tensor:
         if x.numel() == 0:
             return x.clone()
+        if isinstance(k, float) and 0 < 2 * k < x.shape[-1]:
+            return _capped(x, *_among_few(x, k, temperature), temperature)
+        k = torch.full((), k, dtype=x.dtype, device=x.device) if isinstance(k, float) else k
+        k = k.expand(*x.shape[:-1], 1)
         if torch.compiler.is_exporting():
             return _capped(x, *_exact(x, k, temperature), temperature)
         if fixed_steps(x):
@@ -156,6 +162,29 @@ def _raise_cap(x: Tensor, k: Tensor, temperature: float, p: Tensor) -> np.ndarra
         settled &= ~whole | (wanted < _column(torch.count_nonzero(e, dim=-1).unsqueeze(-1)))
     # Far above 1 the scale would bring back exponentials that have underflowed.
     return settled & (scale < torch.finfo(x.dtype).max ** 0.2)
+
+
+def _among_few(x: Tensor, k: float, temperature: float) -> tuple[Tensor, Tensor]:
+    """``pivot`` and ``delta`` on accelerators for a small number ``k``: only the first floor(k) labels can reach 1.
+
+    As in `_exact`, but among them alone; the others add one sum, in the precision of ``x``.
+    """
+    limits = torch.finfo(x.dtype)
+    top, places = x.topk(int(k) + 1)  # NaN sorts first
+    top = at_most_finite(top)
+    last = math.ceil(k) - 1
+    pivot = top[..., last : last + 1].nan_to_num(limits.min)
+    rest = at_most_finite(x).scatter_(-1, places, -math.inf).sub_(pivot)
+    rest = rest if temperature == 1 else rest.div_(temperature)
+    y = top - pivot
+    # Labels far above the pivot are at 1 anyway; the bound keeps their sum finite.
+    e = (y if temperature == 1 else y.div_(temperature)).clamp_(max=_FAR).exp_()
+    tail = e.flip(-1).cumsum(-1).flip(-1) + rest.exp_().sum(-1, keepdim=True)
+    share = k - torch.arange(int(k) + 1, dtype=x.dtype, device=x.device)
+    capped = (e * share > tail).sum(-1, keepdim=True)
+    delta = (share[capped] / tail.gather(-1, capped)).log_()
+    delta = delta.masked_fill(top[..., -1:] == -math.inf, limits.max / 4)
+    return pivot, delta.masked_fill(top[..., :1].isnan(), math.nan)
 
 
 def _in_fixed_steps(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

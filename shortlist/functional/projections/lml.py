@@ -12,16 +12,18 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from shortlist.functional.autograd import (
     RowFunction,
     opaque,
     projection_gradient,
     projection_tangent,
+    remember_k,
 )
-from shortlist.functional.lml_exact import exact_dual, exact_lml
-from shortlist.functional.lml_solver import solve_lml
-from shortlist.functional.lml_trials import prefers_trials, solve_by_trials
+from shortlist.functional.projections.lml_exact import exact_dual, exact_lml
+from shortlist.functional.projections.lml_solver import solve_lml
+from shortlist.functional.projections.lml_trials import prefers_trials, solve_by_trials
 from shortlist.kernels import projections as kernels
 from shortlist.kernels.chooser import (
     TRITON_DEVICES,
@@ -83,7 +85,7 @@ def lml(
     rows = as_rows(logits, k, dim=dim, mask=mask, keep_half=fused)
     if fused:
         return rows.restore(_FusedLML.run(rows.logits, rows.k, temperature, False)[0], logits, dim)
-    return rows.restore(_LML.run(rows.logits, rows.k, temperature, rows.shards), logits, dim)
+    return rows.restore(_LML.run(rows.logits, rows.wanted, temperature, rows.shards), logits, dim)
 
 
 def log_lml(
@@ -115,8 +117,9 @@ def log_lml(
     temperature = check_temperature(temperature)
     fused = use_triton(temperature, logits)
     rows = as_rows(logits, k, dim=dim, mask=mask, keep_half=fused)
-    if fused:
-        return rows.restore(_FusedLML.run(rows.logits, rows.k, temperature, True)[0], logits, dim)
+    if fused or (rows.shards is None and fixed_steps(rows.logits)):
+        wanted = rows.k if fused else rows.wanted
+        return rows.restore(_FusedLML.run(rows.logits, wanted, temperature, True)[0], logits, dim)
     pivot, delta = lml_root(rows.logits, rows.k, temperature, rows.shards)
     y = log_odds(rows.logits, pivot, rows.processes.copy(delta), temperature)
     return rows.restore(_log_p(y), logits, dim)
@@ -150,7 +153,7 @@ def lml_dual(
     """
     rows = as_rows(logits, k, dim=dim, mask=mask)
     temperature = check_temperature(temperature)
-    pivot, delta = lml_root(rows.logits, rows.k, temperature, rows.shards)
+    pivot, delta = lml_root(rows.logits, rows.wanted, temperature, rows.shards)
     all_taken = delta > torch.finfo(delta.dtype).max / 8
     nu = torch.where(all_taken, math.inf, temperature * delta - pivot)
     return rows.processes.replicate(nu.squeeze(-1).to(logits.dtype))
@@ -158,15 +161,17 @@ def lml_dual(
 
 def _log_p(y: Tensor) -> Tensor:
     # Where p is 0 the derivative of logsigmoid is 1, but nothing there can move.
-    return torch.where(y == -math.inf, -math.inf, log_sigmoid(y))
+    return torch.where(y == -math.inf, -math.inf, log_sigmoid(y)) if torch.is_grad_enabled() else log_sigmoid(y)
 
 
-def lml_root(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards | None = None) -> tuple[Tensor, Tensor]:
+def lml_root(
+    x: Tensor, k: Tensor | float, temperature: float, shards: ProcessShards | None = None
+) -> tuple[Tensor, Tensor]:
     """``(pivot, delta)`` with ``p = sigmoid((x - pivot) / T + delta)``; ``delta`` is differentiable.
 
     Args:
         x: ``(..., n)``, the local labels; float32 or float64.
-        k: broadcastable to ``(..., 1)``.
+        k: broadcastable to ``(..., 1)``; or a number, on accelerators (`Rows.wanted`).
         temperature: ``T``.
         shards: the processes, if several hold the labels. Before use with local labels, ``delta`` must go through
             their ``copy``.
@@ -179,12 +184,12 @@ def log_odds(x: Tensor, pivot: Tensor, delta: Tensor, temperature: float) -> Ten
     return _over(at_most_finite(x) - pivot, temperature) + delta
 
 
-def solve_root(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def solve_root(x: Tensor, k: Tensor | float, temperature: float) -> tuple[Tensor, Tensor]:
     """``pivot`` and ``delta``, without derivatives.
 
     Args:
         x: ``(..., n)``, float32 or float64.
-        k: broadcastable to ``(..., 1)``, same dtype.
+        k: broadcastable to ``(..., 1)``, same dtype; or a number, on accelerators.
         temperature: ``T``.
 
     Returns:
@@ -192,6 +197,10 @@ def solve_root(x: Tensor, k: Tensor, temperature: float) -> tuple[Tensor, Tensor
         offset of ``x``; ``delta`` is huge where all labels are taken, -inf where none is, and NaN where the row holds
         NaN or ``k`` is outside [0, n].
     """
+    if isinstance(k, float) and (x.numel() == 0 or use_triton(temperature, x)):
+        k = torch.full((1,) * x.ndim, k, dtype=x.dtype, device=x.device)
+    if isinstance(k, float):
+        return exact_dual(x, k, temperature)
     k = k.expand(*x.shape[:-1], 1)
     if x.numel() == 0:
         return torch.zeros_like(k), torch.full_like(k, -math.inf)
@@ -287,11 +296,13 @@ class _LML(RowFunction):
     """``x, k, T, shards -> p``. The Jacobian in x is ``(diag(q) - q q^T / sum q) / T``, in k it is ``q / sum q``."""
 
     @staticmethod
-    def forward(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards | None) -> Tensor:
+    def forward(x: Tensor, k: Tensor | float, temperature: float, shards: ProcessShards | None) -> Tensor:
+        if x.numel() == 0 and shards is None:
+            return x.clone()
+        if isinstance(k, float):
+            return exact_lml(x, k, temperature)
         if shards is not None:
             return log_odds(x, *_sharded_root(x, k, temperature, shards), temperature).sigmoid()
-        if x.numel() == 0:
-            return x.clone()
         if fixed_steps(x):
             return exact_lml(x, k.expand(*x.shape[:-1], 1), temperature)
         return (_project_op if torch.compiler.is_compiling() else _project)(x, k, temperature)
@@ -299,37 +310,38 @@ class _LML(RowFunction):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         x, k, ctx.temperature, ctx.shards = inputs
-        ctx.k_shape, ctx.group = k.shape, None if ctx.shards is None else ctx.shards.group
-        ctx.save_for_backward(output, *((x, k) if k.requires_grad else ()))
-        ctx.save_for_forward(output, x, k)
+        ctx.group = None if ctx.shards is None else ctx.shards.group
+        column = remember_k(ctx, k)
+        ctx.save_for_backward(output, *((x, *column) if column and k.requires_grad else ()))
+        ctx.save_for_forward(output, x, *column)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         p, *inputs = ctx.saved_tensors
         to_k = None
         if ctx.needs_input_grad[1]:  # not the mean by q, which may underflow
-            to_k = all_sum((_shares(ctx, *inputs) * gradient).sum(-1, keepdim=True), ctx.group).sum_to_size(ctx.k_shape)
+            to_k = all_sum((shares(ctx, *inputs) * gradient).sum(-1, keepdim=True), ctx.group).sum_to_size(ctx.k_shape)
         if ctx.group is None and use_kernel_backward(ctx.temperature, p, gradient):
             return kernels.lml_gradient(p, gradient, ctx.temperature), to_k, None, None
-        to_x, *_ = projection_gradient(ctx, _slopes(p), gradient)
+        to_x, *_ = projection_gradient(ctx, slopes(p), gradient)
         return to_x, to_k, None, None
 
     @staticmethod
     def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, *_: None) -> Tensor:
-        p, x, k = ctx.saved_tensors
-        moved = projection_tangent(ctx, _slopes(p), x_tangent, None)
-        return moved if k_tangent is None else moved + _shares(ctx, x, k) * k_tangent
+        p, *inputs = ctx.saved_tensors
+        moved = projection_tangent(ctx, slopes(p), x_tangent, None)
+        return moved if k_tangent is None else moved + shares(ctx, *inputs) * k_tangent
 
 
 class _FusedLML(RowFunction):
-    """``x, k, T, log -> p, pivot, delta``, or the logarithm of p, by one Triton kernel; x may have half precision.
+    """``x, k, T, log -> p, pivot, delta``, or the logarithm of p, by one Triton kernel if there is one.
 
-    It saves x and the root, from which one more kernel computes the gradient in full precision.
+    It saves x, which may have half precision then, and the root: from them the gradient has full precision.
     """
 
     @staticmethod
-    def forward(x: Tensor, k: Tensor, temperature: float, log: bool) -> tuple[Tensor, Tensor, Tensor]:
-        if use_triton(temperature, x, k):
+    def forward(x: Tensor, k: Tensor | float, temperature: float, log: bool) -> tuple[Tensor, Tensor, Tensor]:
+        if not isinstance(k, float) and use_triton(temperature, x, k):
             run = _triton_lml_op if torch.compiler.is_compiling() else _triton_lml
             return run(x, k, temperature, log)
         full = solvable(x)
@@ -342,58 +354,62 @@ class _FusedLML(RowFunction):
         x, k, ctx.temperature, ctx.log = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        ctx.k_shape, ctx.k_dtype = k.shape, k.dtype
-        ctx.save_for_backward(x, k, *output[1:])
-        ctx.save_for_forward(x, k)
+        column = remember_k(ctx, k)
+        ctx.save_for_backward(x, *output[1:], *column)
+        ctx.save_for_forward(x, *column)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
         if gradient is None:
             return None, None, None, None
-        x, k, pivot, delta = ctx.saved_tensors
+        x, pivot, delta, *column = ctx.saved_tensors
         if use_triton_backward(ctx.temperature, x, gradient):
             to_x, to_k = triton_kernels("lml").lml_gradient(x, pivot, delta, gradient, ctx.temperature, ctx.log)
             return to_x, to_k.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None, None, None
         full, upstream = solvable(x), solvable(gradient)
-        share, per_k, y = _fused_slopes(ctx, full, k, None if torch.is_grad_enabled() else (pivot, delta))
-        direct = upstream * _log_slope(y) if ctx.log else None
-        mean = (share * upstream).sum(-1, keepdim=True)
-        if direct is None:
-            p = y.sigmoid()
-            to_x, to_k = p * (1 - p) * (upstream - mean), mean
+        root = _root_again(ctx, full, column) if torch.is_grad_enabled() else (pivot, delta)
+        y, log_q = _log_slopes_at(full, *root, ctx.temperature)
+        share, to_k = _slope_shares(log_q, root[1], None), None
+        if ctx.log:
+            to_x = upstream * _log_slope(y)
+            total = to_x.sum(-1, keepdim=True)
+            if ctx.needs_input_grad[1]:
+                to_k = _finite(total * _inverse_slope(log_q, root[1], None))
+            to_x = torch.addcmul(to_x, share, total, value=-1)
         else:
-            total = direct.sum(-1, keepdim=True)
-            to_x, to_k = direct - share * total, _finite(total * per_k)
+            to_k = (share * upstream).sum(-1, keepdim=True)
+            to_x = slopes(y.sigmoid()) * (upstream - to_k)
         to_k = to_k.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
         return _over(to_x, ctx.temperature).to(x.dtype), to_k, None, None
 
     @staticmethod
     def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, *_: None) -> tuple[Tensor, None, None]:
-        x, k = ctx.saved_tensors
+        x, *column = ctx.saved_tensors
         full = solvable(x)
-        share, per_k, y = _fused_slopes(ctx, full, k, None)
-        factor = _log_slope(y) if ctx.log else (p := y.sigmoid()) * (1 - p)
+        root = _root_again(ctx, full, column)
+        y, log_q = _log_slopes_at(full, *root, ctx.temperature)
+        share = _slope_shares(log_q, root[1], None)
+        factor = _log_slope(y) if ctx.log else slopes(y.sigmoid())
         moved = torch.zeros_like(full)
         if x_tangent is not None:
             moved = factor * _over(x_tangent - (share * x_tangent).sum(-1, keepdim=True), ctx.temperature)
         if k_tangent is not None:
-            moved = moved + (_finite(factor * per_k) if ctx.log else share) * k_tangent
+            per_k = _finite(factor * _inverse_slope(log_q, root[1], None)) if ctx.log else share
+            moved = moved + per_k * k_tangent
         return moved.to(x.dtype), None, None
 
 
-def _fused_slopes(ctx: Any, x: Tensor, k: Tensor, root: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
-    """``q / sum q``, ``1 / sum q`` and the log-odds of p; differentiable if the root is not given."""
-    pivot, delta = _Root.run(x, k, ctx.temperature, None) if root is None else root
-    share, per_k = _slope_shares(x, pivot, delta, ctx.temperature, None)
-    return share, per_k, log_odds(x, pivot, delta, ctx.temperature)
+def _root_again(ctx: Any, x: Tensor, column: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """The root, differentiable."""
+    return _Root.run(x, column[0] if column else ctx.number, ctx.temperature, None)
 
 
 def _log_slope(y: Tensor) -> Tensor:
     """``1 - p``, the derivative of log p in its log-odds; 0 for absent labels, which cannot move."""
-    return torch.where(y == -math.inf, 0, (-y).sigmoid())
+    return (-y).sigmoid().masked_fill(y == -math.inf, 0)
 
 
-def _slopes(p: Tensor) -> Tensor:
+def slopes(p: Tensor) -> Tensor:
     """``q = p (1 - p)``, in one kernel where autograd does not watch."""
     return (1 - p) * p if torch.is_grad_enabled() else torch.ops.aten.sigmoid_backward(_one(p).expand_as(p), p)
 
@@ -402,23 +418,28 @@ def _one(like: Tensor) -> Tensor:
     return torch.ones((), dtype=like.dtype, device=like.device)
 
 
-def _shares(ctx: Any, x: Tensor, k: Tensor) -> Tensor:
+def shares(ctx: Any, x: Tensor, k: Tensor) -> Tensor:
     """``q / sum q``, the derivative of p in k, exact where q underflows."""
-    pivot, delta = _Root.run(x, k, ctx.temperature, ctx.shards)
-    return _slope_shares(x, pivot, delta, ctx.temperature, ctx.group)[0]
+    root = _Root.run(x, k, ctx.temperature, ctx.shards)
+    return _slope_shares(_log_slopes_at(x, *root, ctx.temperature)[1], root[1], ctx.group)
 
 
 class _Root(RowFunction):
     """``x, k, T, shards -> pivot, delta``. The gradient of delta is ``-q / (T sum q)`` in x and ``1 / sum q`` in k."""
 
     @staticmethod
-    def forward(x: Tensor, k: Tensor, temperature: float, shards: ProcessShards | None) -> tuple[Tensor, Tensor]:
-        return solve_root(x, k, temperature) if shards is None else _sharded_root(x, k, temperature, shards)
+    def forward(
+        x: Tensor, k: Tensor | float, temperature: float, shards: ProcessShards | None
+    ) -> tuple[Tensor, Tensor]:
+        if shards is None or isinstance(k, float):
+            return solve_root(x, k, temperature)
+        return _sharded_root(x, k, temperature, shards)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         x, k, ctx.temperature, shards = inputs
-        ctx.k_shape, ctx.group = k.shape, None if shards is None else shards.group
+        ctx.group = None if shards is None else shards.group
+        remember_k(ctx, k)
         ctx.mark_non_differentiable(output[0])
         ctx.save_for_backward(x, *output)
         ctx.save_for_forward(x, *output)
@@ -430,11 +451,12 @@ class _Root(RowFunction):
     @staticmethod
     def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, *_: None) -> tuple[None, Tensor]:
         x, pivot, delta = ctx.saved_tensors
-        share, per_k = _slope_shares(x, pivot, delta, ctx.temperature, None)
-        moved = torch.zeros_like(per_k)
+        _, log_q = _log_slopes_at(x, pivot, delta, ctx.temperature)
+        moved = torch.zeros_like(delta)
         if x_tangent is not None:
+            share = _slope_shares(log_q, delta, None)
             moved = moved - _over((share * x_tangent).sum(-1, keepdim=True), ctx.temperature)
-        return None, moved if k_tangent is None else moved + _finite(k_tangent * per_k)
+        return None, moved if k_tangent is None else moved + _finite(k_tangent * _inverse_slope(log_q, delta, None))
 
 
 def _root_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -446,58 +468,66 @@ def _root_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         to_x, per_k, left = kernels.lml_root_gradient(x, pivot, delta, scaled, ctx.temperature)
         if left.numel():
             hard = [part.reshape(-1, part.shape[-1])[left] for part in (x, pivot, delta, scaled)]
-            share, slope = _slope_shares(hard[0], hard[1], hard[2], ctx.temperature, None)
-            to_x.view(-1, x.shape[-1])[left], per_k.view(-1, 1)[left] = share * hard[3], slope
+            _, log_q = _log_slopes_at(*hard[:3], ctx.temperature)
+            to_x.view(-1, x.shape[-1])[left] = _slope_shares(log_q, hard[2], None) * hard[3]
+            per_k.view(-1, 1)[left] = _inverse_slope(log_q, hard[2], None)
     else:
-        share, per_k = _slope_shares(x, pivot, delta, ctx.temperature, ctx.group)
-        to_x = scaled * share
+        _, log_q = _log_slopes_at(x, pivot, delta, ctx.temperature)
+        to_x = _slope_shares(log_q, delta, ctx.group) * scaled
+        per_k = _inverse_slope(log_q, delta, ctx.group) if ctx.needs_input_grad[1] else None
     to_k = _finite(gradient * per_k).sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
     return to_x, to_k, None, None
 
 
-def _slope_shares(x: Tensor, pivot: Tensor, delta: Tensor, temperature: float, group: Any) -> tuple[Tensor, Tensor]:
-    """``q / sum q`` and ``1 / sum q``; zero where all labels are taken or none.
-
-    q may underflow where its share does not. So it is taken relative to the label nearest to p = 1/2:
-    ``q = exp(-|y|) / (1 + exp(-|y|))²``.
-    """
-    inner = _is_inner(delta)
-    y = log_odds(x, pivot, torch.where(inner, delta, 0), temperature)
-    nearest = -_size(y.detach()).amin(-1, keepdim=True) if x.shape[-1] else torch.full_like(delta, -math.inf)
-    nearest = all_max(nearest, group).clamp(min=torch.finfo(y.dtype).min / 4)
-    weights = _relative_slopes(y, -nearest)
-    total = weights.sum(-1, keepdim=True)
-    total = total if group is None else all_sum(total.to(wide(total)), group).to(total.dtype)
-    total = total.clamp(min=torch.finfo(y.dtype).tiny)
-    share = weights * (inner / total) if torch.is_grad_enabled() else weights.mul_(inner / total)
-    return share, _inverse_slope(total.log() + nearest, delta)
+def _log_slopes_at(x: Tensor, pivot: Tensor, delta: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """The log-odds of p, and ``log q``, which does not underflow where q does."""
+    y = log_odds(x, pivot, delta, temperature)
+    return y, _log_slopes(y)
 
 
-def _relative_slopes(y: Tensor, shift: Tensor) -> Tensor:
-    """``exp(shift) q`` with ``shift`` at most about ``|y|``; overwrites y unless autograd watches."""
-    # More than 1 can only come from rounding numbers too large to have any digits left.
+def _log_slopes(y: Tensor) -> Tensor:
+    """``log q = -|y| - 2 log(1 + exp(-|y|))``, with derivatives of all orders, also at 0."""
     if torch.is_grad_enabled():
-        near = (shift - _size(y)).clamp(max=_LARGEST_SHARE).exp()
-        return near / (near * (-shift).exp() + 1).square()
-    near = y.abs_().neg_().add_(shift).clamp_(max=_LARGEST_SHARE).exp_()
-    tail = near * (-shift).exp()  # exp(-|y|)
-    return near.div_(tail.add_(1).square_())
+        size = y * torch.copysign(y.new_ones(()), y.detach())
+        return -size - 2 * softplus(-size)
+    near = torch.copysign(y, -1)
+    return near.sub_(softplus(near), alpha=2)
 
 
-def _size(y: Tensor) -> Tensor:
-    """``|y|``, with derivatives of all orders for even functions of it, also at 0."""
-    return y * torch.copysign(y.new_ones(()), y.detach()) if torch.is_grad_enabled() else y.abs()
+def _slope_shares(log_q: Tensor, delta: Tensor, group: Any) -> Tensor:
+    """``q / sum q``; zero where all labels are taken or none."""
+    if group is None:
+        share = log_q.softmax(-1)
+    else:
+        nearest, total = _slope_sum(log_q, delta, group)
+        share = (log_q - nearest).exp() / total
+    outer = _is_outer(delta)
+    return share.masked_fill(outer, 0) if torch.is_grad_enabled() else share.masked_fill_(outer, 0)
 
 
-def _inverse_slope(log_slope: Tensor, delta: Tensor) -> Tensor:
+def _slope_sum(log_q: Tensor, delta: Tensor, group: Any) -> tuple[Tensor, Tensor]:
+    """The logarithm of the largest q of each row, and the sum of q relative to it."""
+    nearest = log_q.detach().amax(-1, keepdim=True) if log_q.shape[-1] else torch.full_like(delta, -math.inf)
+    nearest = all_max(nearest, group).clamp(min=torch.finfo(delta.dtype).min / 4)
+    total = (log_q - nearest).exp().sum(-1, keepdim=True)
+    total = total if group is None else all_sum(total.to(wide(total)), group).to(total.dtype)
+    return nearest, total.clamp(min=torch.finfo(delta.dtype).tiny)
+
+
+def _inverse_slope(log_q: Tensor, delta: Tensor, group: Any) -> Tensor:
     """``1 / sum q``, finite; zero where all labels are taken or none."""
+    nearest, total = _slope_sum(log_q, delta, group)
+    return _inverse(total.log() + nearest, delta)
+
+
+def _inverse(log_slope: Tensor, delta: Tensor) -> Tensor:
     largest = math.log(torch.finfo(delta.dtype).max) - 1
-    return (-log_slope).clamp(max=largest).exp() * _is_inner(delta)
+    return (-log_slope).clamp(max=largest).exp().masked_fill(_is_outer(delta), 0)
 
 
-def _is_inner(delta: Tensor) -> Tensor:
-    """Whether some labels are taken, but not all."""
-    return delta.abs() < torch.finfo(delta.dtype).max / 8
+def _is_outer(delta: Tensor) -> Tensor:
+    """Whether all labels are taken, or none."""
+    return delta.abs() >= torch.finfo(delta.dtype).max / 8
 
 
 def _finite(values: Tensor) -> Tensor:
@@ -527,7 +557,7 @@ class RootOfBlocks:
         """``delta`` plus a zero that has its derivative in ``k``."""
         if not self.k.requires_grad:
             return delta
-        return delta + (self.k - self.k.detach()) * _inverse_slope(log_slope, delta.detach())
+        return delta + (self.k - self.k.detach()) * _inverse(log_slope, delta.detach())
 
     def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         if prefers_trials(blocks.features, self.temperature):
@@ -543,7 +573,7 @@ class RootOfBlocks:
         """The sum of the shares, which is 1 but for the rounding of a large logarithm."""
         _, delta, log_slope = self.root
         limits = torch.finfo(delta.dtype)
-        deep = _is_inner(delta) & (log_slope <= math.log(limits.tiny / limits.eps))
+        deep = ~_is_outer(delta) & (log_slope <= math.log(limits.tiny / limits.eps))
         rows = deep.squeeze(-1).nonzero().squeeze(-1)
         if not len(rows):
             return torch.ones_like(delta)
@@ -556,17 +586,18 @@ class RootOfBlocks:
 
     def _inner_root(self) -> tuple[Tensor, Tensor]:
         """``delta``, and the shift by which slopes are lifted; 0 for rows whose root is infinite."""
-        inner = _is_inner(self.root.delta)
-        return torch.where(inner, self.root.delta, 0), torch.where(inner, -self.nearest, 0)
+        outer = _is_outer(self.root.delta)
+        return self.root.delta.masked_fill(outer, 0), -self.nearest.masked_fill(outer, 0)
 
-    def _shares(self, x: Tensor, pivot: Tensor, delta: Tensor, shift: Tensor) -> Tensor:
+    def shares(self, x: Tensor, pivot: Tensor, delta: Tensor, shift: Tensor) -> Tensor:
         y = x.sub_(pivot)
-        return _relative_slopes((y if self.temperature == 1 else y.div_(self.temperature)).add_(delta), shift)
+        y = (y if self.temperature == 1 else y.div_(self.temperature)).add_(delta)
+        # More than 1 can only come from rounding numbers too large to have any digits left.
+        return _log_slopes(y).add_(shift).clamp_(max=_LARGEST_SHARE).exp_()
 
     def gradient(self, *upstream: Tensor) -> BlockGradient:
         pivot, (delta, shift) = self.root.pivot, self._inner_root()
-        inner = _is_inner(self.root.delta)
-        factor = torch.where(inner, -upstream[0] / (self.temperature * self.share_sum), 0)
+        factor = (-upstream[0] / (self.temperature * self.share_sum)).masked_fill(_is_outer(self.root.delta), 0)
 
         def block(x: Tensor, start: int) -> Tensor:
             if use_triton(self.temperature, x):

@@ -22,8 +22,8 @@ _LEVELS = {torch.float32: 3, torch.float64: 9}
 """A level divides the distance of edges by 32; the last is 2^-17 or 2^-47. A step along the slope there ends it."""
 
 
-def sparse_top_by_counts(x: Tensor, k: Tensor, temperature: float) -> Tensor:
-    """Sparse-top of ``x`` ``(..., n)`` with ``k`` ``(..., 1)``.
+def sparse_top_by_counts(x: Tensor, k: Tensor | float, temperature: float) -> Tensor:
+    """Sparse-top of ``x`` ``(..., n)`` with ``k``, a number or ``(..., 1)``.
 
     In float32 the threshold is exact but for rounding unless labels begin or end to grow within 1e-5 of it; then p is
     off by at most 2e-5.
@@ -34,17 +34,21 @@ def sparse_top_by_counts(x: Tensor, k: Tensor, temperature: float) -> Tensor:
     z = x - base.clamp(min=-largest)
     z = z if temperature == 1 else z.div_(temperature)
     offset = _offset(z, k)
-    offset = offset.masked_fill((base == -math.inf) | (k >= n), -largest / 4)
-    offset = offset.masked_fill(k <= 0, largest / 4)
-    offset = offset.masked_fill((k.clamp(0, n) != k) | base.isnan(), math.nan)
+    offset = offset.masked_fill(base == -math.inf, -largest / 4)
+    if isinstance(k, Tensor):
+        offset = offset.masked_fill(k >= n, -largest / 4).masked_fill(k <= 0, largest / 4)
+        offset = offset.masked_fill(k.clamp(0, n) != k, math.nan)
+    elif not torch.finfo(x.dtype).tiny <= k < n:
+        offset = torch.full_like(offset, -largest / 4 if k >= n else largest / 4)
+    offset = offset.masked_fill(base.isnan(), math.nan)
     return z.sub_(offset).clamp_(0, 1)
 
 
-def _offset(z: Tensor, k: Tensor) -> Tensor:
+def _offset(z: Tensor, k: Tensor | float) -> Tensor:
     """``l`` in [-1, 0] with ``sum clip(z - l, 0, 1) = k``."""
     # Labels with p = 1 are taken out: next to their number, the sum of the others would lose digits.
     certain = z >= 1
-    k, z = k - certain.sum(-1, keepdim=True), z.masked_fill(certain, -math.inf)
+    k, z = k - certain.sum(-1, keepdim=True, dtype=z.dtype), z.masked_fill(certain, -math.inf)
     steps = torch.arange(_EDGES, dtype=z.dtype, device=z.device)
     one = torch.ones((), dtype=torch.int32, device=z.device).expand(z.shape)
     found, h = torch.full_like(k, -1.0), 1 / _EDGES

@@ -2,15 +2,16 @@
 
 import math
 
+import pytest
 import torch
 
 from shortlist.functional import constrained_softmax, lml, sparse_top
-from shortlist.functional.constrained_softmax import _capped
-from shortlist.functional.constrained_softmax import _exact as exact_constrained_softmax
-from shortlist.functional.lml import log_odds
-from shortlist.functional.lml_exact import exact_dual
-from shortlist.functional.sparse_top_solver import exact_threshold
-from tests.functional.paths import each_path
+from shortlist.functional.projections.constrained_softmax import _capped
+from shortlist.functional.projections.constrained_softmax import _exact as exact_constrained_softmax
+from shortlist.functional.projections.lml import log_odds
+from shortlist.functional.projections.lml_exact import exact_dual
+from shortlist.functional.projections.sparse_top_solver import exact_threshold
+from tests.functional.paths import PATHS, each_path
 
 
 def mixed_batch(seed):
@@ -46,3 +47,24 @@ def test_fast_and_sorting_solvers_agree_on_mixed_batches(dtype):
         exact = _capped(wide, *exact_constrained_softmax(wide, wide_k, temperature), temperature)
         answer = constrained_softmax(x, k, temperature=temperature).double()
         assert torch.allclose(answer, exact, rtol=0, atol=2 * tolerance), seed
+
+
+@pytest.mark.parametrize("dtype", [path for path in PATHS if "device" in path], indirect=True)
+def test_one_number_for_all_rows_gives_what_a_column_of_it_gives(dtype):
+    """On accelerators a number selects the few labels that it splits off, and a column the order statistic of each row."""
+    for seed in range(24):
+        x, columns, temperature = mixed_batch(seed)
+        n = x.shape[-1]
+        wide = x.double()
+        for k in {0.0, 1e-3, 0.5, 1.0, columns[0].item(), n / 2, n - 1.0, n - 0.25, float(n)}:
+            if not 0 <= k <= n:
+                continue
+            column = torch.full((len(x), 1), k).double()
+            options = {"temperature": temperature}
+            exact = log_odds(wide, *exact_dual(wide, column, temperature), temperature).sigmoid()
+            allowed = exact * (1e-5 + 1e-6 * exact.clamp(min=1e-300).log().abs()) + 1e-36
+            assert ((lml(x, k, **options) - exact).abs() <= allowed).all(), (seed, k)
+            exact = exact_threshold(wide, column, temperature).project(wide, temperature)
+            assert torch.allclose(sparse_top(x, k, **options).double(), exact, rtol=0, atol=2e-5), (seed, k)
+            exact = _capped(wide, *exact_constrained_softmax(wide, column, temperature), temperature)
+            assert torch.allclose(constrained_softmax(x, k, **options).double(), exact, rtol=0, atol=2e-5), (seed, k)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.functional.lml_solver import Dual, LogSums, add_log_sums
+from shortlist.functional.projections.lml_solver import Dual, LogSums, add_log_sums
 from shortlist.kernels.chooser import triton_kernels, use_triton
 from shortlist.label_axis.axis import HeldLabels, LabelAxis
 from shortlist.tensors import wide

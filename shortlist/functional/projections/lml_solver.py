@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.functional.lml_exact import exact_dual
+from shortlist.functional.projections.lml_exact import exact_dual
 from shortlist.label_axis.axis import HeldLabels, LabelAxis
 from shortlist.label_axis.columns import (
     Columns,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shortlist.functional import log_lml
-from shortlist.functional.lml_solver import solve_lml
+from shortlist.functional.projections.lml_solver import solve_lml
 from shortlist.label_axis.processes import ONE_PROCESS
 
 

@@ -1,0 +1,1 @@
+"""The projections onto sets of k labels, and the solvers behind them."""

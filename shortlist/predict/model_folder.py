@@ -1,0 +1,155 @@
+"""A model's folder as users work with it: several rules beside the model, and an audit of its output layer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch.nn.functional import normalize
+
+from shortlist.audit import AuditReport, audit
+from shortlist.data.target_rows import label_pairs
+from shortlist.errors import InputError
+from shortlist.files import replacing
+from shortlist.nn import CosineHead
+from shortlist.predict.calibration import RULES, calibrate, make_rule
+from shortlist.predict.model_data import label_numbers, open_labelled
+from shortlist.predict.model_scores import open_model
+from shortlist.predict.true_labels import as_task
+from shortlist.sets import SetRule, load_rule
+from shortlist.train import load_model
+from shortlist.train.data_source import saved_source
+
+_RULES = "rules"
+
+
+def rule_name(name: str) -> str:
+    """The name of a rule as `RULES` has it: underscores become dashes.
+
+    Example:
+        >>> rule_name("average_error")
+        'average-error'
+    """
+    return name.replace("_", "-")
+
+
+def find_rule(folder: str | Path, rule: str | Path | None = None) -> Path:
+    """The file of a rule: the one that the model answers with by default, one of its folder by name, or any file.
+
+    Raises:
+        InputError: if there is none.
+    """
+    folder = Path(folder)
+    if rule is None:
+        if not (folder / "rule.json").is_file():
+            raise InputError(f"`{folder}` has no rule; `shortlist calibrate` adds one.")
+        return folder / "rule.json"
+    name = rule_name(str(rule))
+    if name not in RULES:
+        return Path(rule)
+    file = folder / _RULES / f"{name}.json"
+    if not file.is_file():
+        raise InputError(f"`{folder}` has no rule {name!r}: `shortlist calibrate {folder} --rule {name}` adds it.")
+    return file
+
+
+def save_rule(folder: str | Path, rule: SetRule) -> Path:
+    """Put a fitted rule into a model's folder, where it becomes the one that the model answers with.
+
+    Rules of other kinds stay and can be chosen by name; one of the same kind is replaced.
+
+    Returns:
+        Its file.
+    """
+    folder = Path(folder)
+    usual, document = folder / "rule.json", json.loads((folder / "model.json").read_text())
+    if document.get("has_rule") and usual.is_file():
+        former = folder / _RULES / f"{_name_of(load_rule(usual))}.json"
+        if not former.is_file():
+            load_rule(usual).save(former)
+    file = folder / _RULES / f"{_name_of(rule)}.json"
+    rule.save(file)
+    rule.save(usual)
+    if not document.get("has_rule"):
+        with replacing(folder / "model.json") as partial:
+            partial.write_text(json.dumps({**document, "has_rule": True}, indent=1))
+    return file
+
+
+def calibrate_model(
+    folder: str | Path,
+    data: str,
+    rule: str,
+    *,
+    part: str | None = None,
+    format: str | None = None,
+    reader: Mapping[str, Any] | None = None,
+    strict: bool = False,
+    **options: Any,
+) -> SetRule:
+    """Fit a rule to held-out rows of a model and put it into the model's folder.
+
+    Args:
+        folder: of the model.
+        data: rows with labels; of the data that the model was trained on, the validation rows are used.
+        rule: one of `RULES`.
+        part, format, reader: as in `open_model`.
+        strict: refuse labels that the model does not know. Otherwise they are left out of sets, and rows with such a
+            class are left out.
+        options: of the rule, such as ``alpha``.
+
+    Returns:
+        The fitted rule.
+    """
+    name, unseen = rule_name(rule), "refuse" if strict else "drop"
+    reading: dict[str, Any] = {"part": part, "format": format, "reader": reader, "usual_part": "val"}
+    found = open_model(folder, data, labelled=True, unseen=unseen, **reading)
+    target = found.target
+    if target is None:
+        raise InputError(f"`{data}` has no labels.")
+    fitted = make_rule(name, found.scores, **{"link": found.link, **options})
+    calibrate(found.scores, fitted, as_task(target, found.scores.num_labels, RULES[name].one_class, data))
+    save_rule(folder, fitted)
+    return fitted
+
+
+def audit_model(
+    folder: str | Path,
+    data: str,
+    *,
+    part: str | None = None,
+    format: str | None = None,
+    reader: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> AuditReport:
+    """Decide which label sets of data a model's output layer can never give.
+
+    Args:
+        folder: of the model.
+        data: rows with labels; labels that the model does not know are left out of their sets.
+        part: the part of the data; all rows by default.
+        format, reader: as in `open_model`.
+        options: of `shortlist.audit.audit`. ``mode`` is ``top-k`` by default, because rules compare scores.
+    """
+    saved = load_model(folder)
+    if saved.plan.head == "clusters":
+        raise InputError(f"`{folder}` has a head of clusters, which has no matrix of all labels to audit.")
+    dataset = open_labelled(data, saved_source(saved, folder), format=format, reader=dict(reader or {}))
+    if part is not None:
+        dataset = dataset.part(part)
+    numbers, sets = label_numbers(dataset, saved).tolist(), [[] for _ in range(len(dataset))]
+    pairs = label_pairs(dataset.true_targets, dataset.num_labels)
+    for row, label, present in zip(*(column.tolist() for column in pairs), strict=True):
+        if present and numbers[label] >= 0:
+            sets[row].append(numbers[label])
+    layer = saved.model.output_layer
+    # Cosines depend on the directions of the rows alone.
+    layer = normalize(layer.weight.detach()) if isinstance(layer, CosineHead) else layer
+    distinct = sorted({tuple(sorted(labels)) for labels in sets if labels})
+    return audit(layer, [list(labels) for labels in distinct], names=saved.label_names, **{"mode": "top-k", **options})
+
+
+def _name_of(rule: SetRule) -> str:
+    return next(name for name, kind in RULES.items() if kind.rule is type(rule))
