@@ -27,6 +27,7 @@ from shortlist.cli import (
     report,
     reproduce,
 )
+from shortlist.cli.console import plain_interrupts
 from shortlist.cli.options import Parser, add_debug_option
 from shortlist.cli.run_options import expand_dotted
 from shortlist.errors import InputError
@@ -101,7 +102,8 @@ def _run(arguments: Sequence[str]) -> int:
     if "run" not in options:
         parser.error("a COMMAND must be given")
     options.command_line = list(arguments)
-    return options.run(options)
+    with plain_interrupts():
+        return options.run(options)
 
 
 def _sentence(error: Exception) -> str | None:
