@@ -31,6 +31,7 @@ from shortlist.cli import (
     reproduce,
     rules,
 )
+from shortlist.cli.console import plain_interrupts
 from shortlist.cli.options import Parser, add_debug_option, normalize_arguments
 from shortlist.errors import ChoiceError, InputError
 from shortlist.extras import MissingExtraError, require
@@ -121,7 +122,8 @@ def _run(arguments: Sequence[str]) -> int:
     if "run" not in options:
         parser.error("a COMMAND must be given")
     options.command_line = list(arguments)
-    return options.run(options)
+    with plain_interrupts():
+        return options.run(options)
 
 
 def _sentence(error: Exception) -> str | None:

@@ -35,10 +35,22 @@ def note(sentence: str) -> None:
 
 
 @contextmanager
+def plain_interrupts() -> Iterator[None]:
+    """Turn the SystemError that compiled code makes of an interrupt back into a KeyboardInterrupt."""
+    try:
+        yield
+    except SystemError as error:
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        raise KeyboardInterrupt from error
+
+
+@contextmanager
 def resumable(options: argparse.Namespace, *, kept: bool | None = True) -> Iterator[None]:
     """Add the command that goes on to an interruption, if anything is kept; None if the interruption says so itself."""
     try:
-        yield
+        with plain_interrupts():
+            yield
     except KeyboardInterrupt as error:
         if not (str(error) if kept is None else kept):
             raise

@@ -230,7 +230,11 @@ class ImageArray:
 
 def _refuse_pipe(path: Path) -> None:
     """Raise for a pipe, a device or a folder, whatever it is called: reading a pipe would wait forever."""
-    if path.exists() and not path.is_file():
+    try:
+        found = path.exists() and not path.is_file()
+    except OSError as error:  # No file can have such a name.
+        raise InputError(f"`{str(path)[:200]}…` cannot be read: {reason(error)}.") from error
+    if found:
         raise InputError(f"`{path}` must be a file to be read as an image.")
 
 

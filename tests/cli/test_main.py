@@ -4,10 +4,13 @@ import io
 import subprocess
 import sys
 from dataclasses import fields
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import shortlist
+from shortlist.audit import nearest_point
 from shortlist.cli import main, make_parser
 from shortlist.cli.calibrate import _RULES
 from shortlist.cli.memory import _DTYPES, _OPTIMIZERS
@@ -171,3 +174,20 @@ sys.exit(__main__.main())
     for moment in ("destructor", "exit"):
         done = subprocess.run([sys.executable, "-c", code, moment], capture_output=True, text=True, cwd=ROOT)
         assert (done.returncode, done.stderr) == (130, "\nshortlist: interrupted.\n"), moment
+
+
+@pytest.mark.parametrize("output", [(), ("--json", "report.json")], ids=["lost", "kept"])
+def test_an_interrupt_within_compiled_code_is_one_line(capsys, monkeypatch, tmp_path, output):
+    """numba leaves the exception set and returns, which Python reports as a SystemError with this cause."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("layer.npz", weight=np.eye(2))
+    Path("sets.txt").write_text("0\n")
+
+    def interrupted(*_):
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    monkeypatch.setattr(nearest_point, "_advance", interrupted)
+    arguments = ["audit", "layer.npz", "sets.txt", "--jobs", "1", *output]
+    assert main(arguments) == 130
+    rest = f"; to go on: {' '.join(['shortlist', *arguments])}" if output else "."
+    assert capsys.readouterr().err == f"\nshortlist: interrupted{rest}\n"

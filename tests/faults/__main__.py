@@ -91,7 +91,8 @@ def interrupt(trial: Trial) -> str:
     """Ctrl-C: one line and exit code 130, unless the command had ended."""
     ended, running = signal_group(trial, signal.SIGINT)
     # Python itself may be interrupted before it runs a line of ours.
-    if trial.moment < 0.2 and "shortlist" not in "".join(ended.lines):
+    unborn = ended.code == -signal.SIGINT and not ended.lines
+    if unborn or (trial.moment < 0.2 and "shortlist" not in "".join(ended.lines)):
         return ""
     return ended.problem((130, *trial.command.codes) if running else trial.command.codes, _INTERRUPTED)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
 import os
 import random
 import sys
@@ -10,25 +12,24 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-
-try:
-    import atheris
-except ImportError:  # The extra ``fuzz`` has it; without it, mutations are blind.
-    atheris = None
-
-with contextlib.nullcontext() if atheris is None else atheris.instrument_imports(include=["shortlist"]):
-    from tests.fuzz.parsers import Target, file_name, make_targets, mutated, where
 
 from tests.fuzz.record import Record
 
 
 def fuzz_parsers(record: Record, folder: Path, seconds: float, seed: int) -> None:
-    """Mutate files, guided by coverage if atheris is installed; the first byte of an input chooses the target."""
-    patch = pytest.MonkeyPatch()
+    """Mutate files until the time is up, then leave; the first two bytes of an input choose the target.
+
+    Without atheris, which the extra ``fuzz`` has, mutations are blind.
+    """
+    atheris: Any = importlib.import_module("atheris") if importlib.util.find_spec("atheris") else None
+    # Only here: instrumented modules are slow, and numba cannot compile them.
+    with contextlib.nullcontext() if atheris is None else atheris.instrument_imports(include=["shortlist"]):
+        parsers: Any = importlib.import_module("tests.fuzz.parsers")
     with tempfile.TemporaryDirectory() as samples:
-        targets = make_targets(Path(samples) / "samples", patch)
+        targets = parsers.make_targets(Path(samples) / "samples", pytest.MonkeyPatch())
         end = time.monotonic() + seconds
 
         def try_input(data: bytes) -> None:
@@ -37,10 +38,10 @@ def fuzz_parsers(record: Record, folder: Path, seconds: float, seed: int) -> Non
             target = targets[int.from_bytes(data[:2], "big") % len(targets)]
             problem = target.failure(data[2:])
             record.calls += 1
-            if problem and where(problem) not in record.failures:
-                record.failures[where(problem)] = f"{target.name}\n{problem}"[-2000:]
+            if problem and parsers.where(problem) not in record.failures:
+                record.failures[parsers.where(problem)] = f"{target.name}\n{problem}"[-2000:]
                 (folder / "failures").mkdir(exist_ok=True)
-                (folder / "failures" / file_name(target, data[2:])).write_bytes(data[2:])
+                (folder / "failures" / parsers.file_name(target, data[2:])).write_bytes(data[2:])
                 record.save()
             if time.monotonic() > end:
                 record.save()
@@ -48,7 +49,7 @@ def fuzz_parsers(record: Record, folder: Path, seconds: float, seed: int) -> Non
                 os._exit(0)
 
         if atheris is None:
-            _without_coverage(targets, try_input, seed + record.calls)
+            _mutate_blindly(parsers, targets, try_input, seed + record.calls)
         corpus = folder / "corpus"
         corpus.mkdir(exist_ok=True)
         for number, target in enumerate(targets):
@@ -58,11 +59,11 @@ def fuzz_parsers(record: Record, folder: Path, seconds: float, seed: int) -> Non
         atheris.Fuzz()
 
 
-def _without_coverage(targets: list[Target], try_input: Callable[[bytes], None], seed: int) -> None:
+def _mutate_blindly(parsers: Any, targets: list[Any], try_input: Callable[[bytes], None], seed: int) -> None:
     draw = random.Random(seed)
     while True:
         number = draw.randrange(len(targets))
-        try_input(number.to_bytes(2, "big") + mutated(draw, targets[number].file.read_bytes()))
+        try_input(number.to_bytes(2, "big") + parsers.mutated(draw, targets[number].file.read_bytes()))
 
 
 if __name__ == "__main__":

@@ -24,15 +24,25 @@ _CHUNK = 1 << 20
 
 def need_file(path: str | Path) -> Path:
     """The path, if it is a file; else InputError."""
-    path = Path(path)
+    path = _nameable(path)
     if not path.is_file():
         raise InputError(f"`{path}` {'is a folder, not a file' if path.is_dir() else 'does not exist'}.")
     return path
 
 
+def _nameable(path: str | Path) -> Path:
+    """The path; InputError if no file can have this name, which may come from the content of another file."""
+    path = Path(path)
+    try:
+        path.exists()
+    except OSError as error:
+        raise InputError(f"`{str(path)[:200]}…` cannot be a file: {reason(error)}.") from error
+    return path
+
+
 def need_folder(path: str | Path) -> Path:
     """The path, if it is a folder; else InputError."""
-    path = Path(path)
+    path = _nameable(path)
     if not path.is_dir():
         raise InputError(f"`{path}` {'is a file, not a folder' if path.is_file() else 'does not exist'}.")
     return path
