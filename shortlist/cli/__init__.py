@@ -29,7 +29,6 @@ from shortlist.cli import (
     predict,
     report,
     reproduce,
-    rules,
 )
 from shortlist.cli.options import Parser, add_debug_option, normalize_arguments
 from shortlist.errors import ChoiceError, InputError
@@ -51,7 +50,6 @@ _COMMANDS = (
     predict,
     report,
     reproduce,
-    rules,
 )
 
 

@@ -104,7 +104,9 @@ def test_a_choice_between_columns_is_offered(tmp_path):
 
 
 def test_a_missing_number_offers_to_leave_its_column_out(tmp_path):
-    path = write(tmp_path / "a.csv", ["w", "h", "label"], lambda row: row / 9, lambda row: "" if row == 7 else row / 3, kind)
+    path = write(
+        tmp_path / "a.csv", ["w", "h", "label"], lambda row: row / 9, lambda row: "" if row == 7 else row / 3, kind
+    )
     with pytest.raises(ChoiceError, match=r"line 9: 'h' must be a finite number; got ''\.$") as caught:
         read_table(path)
     assert caught.value.choices == [{"features": ["w"]}]
