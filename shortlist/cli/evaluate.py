@@ -35,9 +35,9 @@ SCORES may be a model saved by `shortlist fit`; then --data names inputs and lab
 rule. Labels are matched by name; those that the model never saw count as missed. DATA is read like the training data;
 --reader overrides this.
 
-One class per row: top-k and average-k error (accuracy in --json). Sets of labels: precision, recall, F1 and nDCG at k, micro and macro
-F1 of labels with a probability of at least --threshold, mean average precision. With --rule, also the size and the
-coverage or recall of its sets. The shape and dtype of label arrays decide between the two; text and JSON count as one
+One class per row: top-k and average-k error (accuracy in --json). Sets of labels: precision, recall, F1 and nDCG at k,
+micro and macro F1 of labels with a probability of at least --threshold, mean average precision. With --rule, also the
+size and the coverage or recall of its sets. The shape and dtype of label arrays decide between the two; text and JSON count as one
 class if each row has one label. Macro averages run over the labels that occur; ties count by their expected value.
 exit code: 0, or 2 on errors.
 """
