@@ -85,8 +85,6 @@ def run(options: argparse.Namespace) -> int:
     seed = fit_options.seed
     reading: dict[str, Any] = {"format": data.format, "reader": data.reader, "seed": seed}
     dataset = open_training_data(data.data, **reading, multi_label=data.multi_label, tell=note)
-    for caution in data_cautions(dataset):
-        note(f"Note: {caution}")
     source = describe_source(dataset, data.data, **reading)
     with writing(to.output):
         check_test_rows(dataset, [fit_options], name=data.data)
@@ -109,6 +107,8 @@ def run(options: argparse.Namespace) -> int:
             return 0
         evaluation = evaluate(fitted, dataset, data_name=data.data)
         folder = save_model(fitted, to.output, rule=evaluation.rule, source=source)
+    for caution in data_cautions(dataset):
+        note(f"Note: {caution}")
     metrics = {"best_epoch": fitted.best_epoch, "epochs": len(fitted.history), **evaluation.values}
     if trials:
         metrics |= {"learning_rate": fitted.options.learning_rate, "weight_decay": fitted.options.weight_decay}

@@ -146,7 +146,7 @@ def test_a_run_that_was_killed_while_tuning_resumes(capsys, training_files, monk
     [
         (["--tune", "-1"], "--tune must be at least 0; got -1."),
         (["--tune", "few"], "--tune must be a whole number; got 'few'."),
-        (["--tune", "3", "--learning_rate", "0.1"], "--tune must be 0 if --learning_rate is given; got 3."),
+        (["--tune", "3", "--learning_rate", "0.1"], "--tune must be 0 if --learning-rate is given; got 3."),
         (["--recipe", "best"], "`recipe` must be one of adamw, paper; got 'best'."),
         (["--keep", "first"], "`keep` must be one of best, last; got 'first'."),
     ],
