@@ -37,8 +37,9 @@ rule. Labels are matched by name; those that the model never saw count as missed
 
 One class per row: top-k and average-k error (accuracy in --json). Sets of labels: precision, recall, F1 and nDCG at k,
 micro and macro F1 of labels with a probability of at least --threshold, mean average precision. With --rule, also the
-size and the coverage or recall of its sets. The shape and dtype of label arrays decide between the two; text and JSON count as one
-class if each row has one label. Macro averages run over the labels that occur; ties count by their expected value.
+size and the coverage or recall of its sets. The shape and dtype of label arrays decide between the two; text and JSON
+count as one class if each row has one label. Macro averages run over the labels that occur; ties count by their
+expected value.
 exit code: 0, or 2 on errors.
 """
 _KS = (1, 3, 5)
