@@ -40,7 +40,7 @@ micro and macro F1 of labels with a probability of at least --threshold, mean av
 size and the coverage or recall of its sets. The shape and dtype of label arrays decide between the two; text and JSON
 count as one class if each row has one label. Macro averages run over the labels that occur; ties count by their
 expected value.
-exit code: 0, or 2 on errors.
+exit code: 0, 2 on errors, or 130 if interrupted.
 """
 _KS = (1, 3, 5)
 _MOST_BINS = 10
