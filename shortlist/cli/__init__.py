@@ -29,7 +29,6 @@ from shortlist.cli import (
     predict,
     report,
     reproduce,
-    rules,
 )
 from shortlist.cli.console import plain_interrupts
 from shortlist.cli.options import Parser, add_debug_option, normalize_arguments
@@ -52,7 +51,6 @@ _COMMANDS = (
     predict,
     report,
     reproduce,
-    rules,
 )
 
 

@@ -124,8 +124,6 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
     target = asked.target or metrics[0]
     if target not in metrics:
         raise InputError(f"--target must be one of {', '.join(metrics)}; got {target!r}.")
-    for caution in data_cautions(dataset):
-        note(f"Note: {caution}")
     source = describe_source(dataset, data.data, **reading)
     with writing(asked.output), progress_bar("comparing", unit="runs", delay=0) as bar:
         check_test_rows(dataset, candidates.values(), name=data.data)
@@ -142,6 +140,8 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
             progress=bar.update,
             data_name=data.data,
         )
+    for caution in data_cautions(dataset):
+        note(f"Note: {caution}")
     seconds = [run.seconds or 0.0 for runs in comparison.details.values() for run in runs.values()]
     # A lower bound on the time of all runs, including earlier calls; on a cluster, the longest run.
     on_cluster = asked.jobs is None and asked.cluster != "local"

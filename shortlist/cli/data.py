@@ -105,6 +105,7 @@ def run_inspect(options: argparse.Namespace) -> int:
         require("matplotlib.figure", extra="report")
 
     from shortlist.cli.data_tables import print_summary
+    from shortlist.data import ImageFiles
     from shortlist.data.reader_options import open_data
     from shortlist.data.summary import summarise
     from shortlist.report.dataset_examples import example_rows
@@ -112,6 +113,10 @@ def run_inspect(options: argparse.Namespace) -> int:
 
     reader = read_entries(options.reader, "--reader", parse=False)
     dataset = open_data(options.path, format=options.format, reader=reader, tell=note)
+    if isinstance(dataset.inputs, ImageFiles) and (missing := dataset.inputs.missing()):
+        # Labels often come long before the images.
+        note(f"{missing:,} of {len(dataset):,} images are missing, so only labels are summarized.")
+        options.no_duplicates, options.examples = True, 0
     with progress_bar("looking for equal rows", unit="rows") as bar:
         summary = summarise(dataset, duplicates=not options.no_duplicates, progress=bar.update)
     if options.json:

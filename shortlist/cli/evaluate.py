@@ -35,19 +35,20 @@ SCORES may be a model saved by `shortlist fit`; then --data names inputs and lab
 rule. Labels are matched by name; those that the model never saw count as missed. DATA is read like the training data;
 --reader overrides this.
 
-One class per row: top-k and average-k accuracy. Sets of labels: precision, recall, F1 and nDCG at k, micro and macro
-F1 of labels with a probability of at least --threshold, mean average precision. With --rule, also the size and the
-coverage or recall of its sets. The shape and dtype of label arrays decide between the two; text and JSON count as one
-class if each row has one label. Macro averages run over the labels that occur; ties count by their expected value.
+One class per row: top-k and average-k error (accuracy in --json). Sets of labels: precision, recall, F1 and nDCG at k,
+micro and macro F1 of labels with a probability of at least --threshold, mean average precision. With --rule, also the
+size and the coverage or recall of its sets. The shape and dtype of label arrays decide between the two; text and JSON
+count as one class if each row has one label. Macro averages run over the labels that occur; ties count by their
+expected value.
 exit code: 0, 2 on errors, or 130 if interrupted.
 """
 _KS = (1, 3, 5)
 _MOST_BINS = 10
 _NAMES = {
-    "top_k_accuracy_micro": "top-k accuracy, micro",
-    "top_k_accuracy_macro": "top-k accuracy, macro",
-    "average_k_accuracy_micro": "average-k accuracy, micro",
-    "average_k_accuracy_macro": "average-k accuracy, macro",
+    "top_k_accuracy_micro": "top-k error, micro",
+    "top_k_accuracy_macro": "top-k error, macro",
+    "average_k_accuracy_micro": "average-k error, micro",
+    "average_k_accuracy_macro": "average-k error, macro",
     "f1": "F1",
     "ndcg": "nDCG",
     "micro_f1": "micro F1",
@@ -189,7 +190,9 @@ def _print(found: _Measured, metrics: Any, sets: Any) -> None:
     for k in found.ks:
         at_k.add_column(f"k = {k:,}", justify="right")
     for name, values in metrics.at_k.items():
-        at_k.add_row(text(_shown(name)), *map(_percent, values))
+        # Errors, as in the tables of `fit` and `compare`.
+        shown = [1 - value for value in values] if "accuracy" in name else values
+        at_k.add_row(text(_shown(name)), *map(_percent, shown))
     screen.print(at_k)
     lines = [(_shown(name), _percent(value)) for name, value in metrics.single.items()]
     if sets is not None:

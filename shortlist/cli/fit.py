@@ -92,8 +92,6 @@ def run(options: argparse.Namespace) -> int:
     seed = fit_options.seed
     reading: dict[str, Any] = {"format": data.format, "reader": data.reader, "seed": seed}
     dataset = open_training_data(data.data, **reading, multi_label=data.multi_label, tell=note)
-    for caution in data_cautions(dataset):
-        note(f"Note: {caution}")
     source = describe_source(dataset, data.data, **reading)
     lock = locked(Path(to.output) / ".lock", to.output) if topology.is_first else nullcontext()
     with resumable(options), writing(to.output), lock:
@@ -117,6 +115,8 @@ def run(options: argparse.Namespace) -> int:
             return 0
         evaluation = evaluate(fitted, dataset, data_name=data.data)
         folder = save_model(fitted, to.output, rule=evaluation.rule, source=source)
+    for caution in data_cautions(dataset):
+        note(f"Note: {caution}")
     metrics = {"best_epoch": fitted.best_epoch, "epochs": len(fitted.history), **evaluation.values}
     if trials:
         metrics |= {"learning_rate": fitted.options.learning_rate, "weight_decay": fitted.options.weight_decay}

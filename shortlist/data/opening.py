@@ -237,8 +237,11 @@ FORMATS: dict[str, Format] = {
     "coco": Format(
         "COCO instances JSON",
         _either(
-            _has("annotations/instances_*.json"),
-            _has("instances_*.json"),
+            *(
+                _has(f"{folder}{kind}_*.json")
+                for folder in ("annotations/", "")
+                for kind in ("instances", "person_keypoints")
+            ),
             _starts(rb'"(images|annotations|categories|licenses)"\s*:', [".json"]),
         ),
         read_coco,
@@ -249,6 +252,8 @@ FORMATS: dict[str, Format] = {
         _either(
             _has("*imagelabels*.csv*"),
             _has("annotations/*imagelabels*.csv*"),
+            _has("*annotations-bbox*.csv*"),
+            _has("annotations/*annotations-bbox*.csv*"),
             _starts(rb"^ImageID,Source,LabelName", [".csv"]),
         ),
         read_open_images,

@@ -41,7 +41,8 @@ def with_allowed_labels(scores: Scores, path: str | Path) -> Scores:
             "allowed labels need logits: probabilities would have to be computed again without the others."
         )
     names = None if scores.names is None else list(scores.names)
-    allowed = [torch.as_tensor(labels, dtype=torch.int64) for labels in _sets(path, scores.num_labels, names)]
+    sets = read_label_sets(path, scores.num_labels, names=names)
+    allowed = [torch.tensor([int(label) for label in labels], dtype=torch.int64) for labels in sets]
     if len(allowed) != scores.num_rows:
         raise InputError(
             f"`{path}` must have the allowed labels of each of the {scores.num_rows} rows of `{scores.path}`; "
@@ -73,10 +74,6 @@ def with_absent_labels(scores: Scores, names: Sequence[str]) -> Scores:
 
     known = tuple(map(str, range(scores.num_labels))) if scores.names is None else scores.names
     return replace(scores, num_labels=width, names=(*known, *names), read=_changed(scores, padded))
-
-
-def _sets(path: str | Path, num_labels: int, names: list[str] | None) -> list[list[int]]:
-    return [list(labels) for labels in read_label_sets(path, num_labels, names=names)]
 
 
 def _changed(scores: Scores, change: Callable[[ScoreBlock], Tensor]) -> Callable[[int], Iterator[ScoreBlock]]:

@@ -11,8 +11,8 @@ from shortlist.data.formats.table_columns import several_labels
 from shortlist.formatting import format_count
 from shortlist.train.comparison.intervals import AVERAGE_SIZE
 
-# With fewer test rows, the 95% interval of an error of 10% is wider than 6 points to either side.
-_FEW_ROWS = 100
+# With this many test rows, the 95% interval of an error of 10% reaches 11 and 6 points to either side.
+_FEW_ROWS, _ENOUGH_ROWS = 30, 100
 _FEW_SEEDS = 3
 # Sizes that differ by less are not worth a sentence.
 _SIZE_GAP = 0.05
@@ -35,7 +35,7 @@ def data_cautions(dataset: Dataset) -> list[str]:
     if 0 < rows < _FEW_ROWS:
         step = f"one row more or less is {100 / rows:.3g} percent"
         count = format_count(rows, "test row")
-        found.append(f"Only {count}: {step}. Give {_FEW_ROWS} or more for figures that can be trusted.")
+        found.append(f"Only {count}: {step}. Give {_ENOUGH_ROWS} or more for figures that can be trusted.")
     counts = dataset.label_counts()
     once, used = int((counts == 1).sum()), int((counts > 0).sum())
     if once > used / 2:

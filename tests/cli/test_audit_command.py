@@ -56,8 +56,16 @@ def test_the_exit_code_is_zero_when_every_set_can_be_output(folder, capsys):
     assert run(capsys, "layer.safetensors", "sets.txt")[0] == 0
 
 
+def test_json_is_a_switch_and_its_former_meaning_still_works(folder, capsys):
+    code, out, err = run(capsys, "layer.safetensors", "sets.txt", "--json")
+    assert (code, err, json.loads(out)["output"]) == (1, "", None)
+    _, _, err = run(capsys, "layer.safetensors", "sets.txt", "--json", "report.json")
+    assert err == "shortlist: --json FILE of audit is called --output FILE now; --json prints.\n"
+    assert len(AuditReport.load("report.json")) == 4
+
+
 def test_the_report_is_saved_verified_and_equal_to_that_of_the_library(folder, capsys):
-    code, out, _ = run(capsys, "layer.safetensors", "sets.txt", "--json", "out/report.json")
+    code, out, _ = run(capsys, "layer.safetensors", "sets.txt", "--output", "out/report.json")
     assert code == 1
     assert "out/report.json" in out
     assert [path.name for path in Path("out").iterdir()] == ["report.json"]
@@ -71,7 +79,7 @@ def test_the_report_is_saved_verified_and_equal_to_that_of_the_library(folder, c
 
 
 def test_a_forged_certificate_is_found_and_named(folder, capsys):
-    run(capsys, "layer.safetensors", "sets.txt", "--json", "report.json")
+    run(capsys, "layer.safetensors", "sets.txt", "--output", "report.json")
     content = json.loads(Path("report.json").read_text())
     content["sets"][2]["certificate"]["vector"][0] *= -1
     Path("report.json").write_text(json.dumps(content))
@@ -89,7 +97,7 @@ def test_a_forged_certificate_is_found_and_named(folder, capsys):
     ids=["bias", "top-k", "no radius", "jobs and key"],
 )
 def test_every_option_asks_what_the_library_asks(folder, capsys, arguments, expected):
-    run(capsys, "layer.safetensors", "sets.txt", "--json", "report.json", *arguments)
+    run(capsys, "layer.safetensors", "sets.txt", "--output", "report.json", *arguments)
     saved = AuditReport.load("report.json")
     assert saved.verdicts.tolist() == expected.verdicts.tolist()
     np.testing.assert_array_equal(saved.radius_bounds, expected.radius_bounds)
@@ -106,7 +114,7 @@ def test_label_sets_come_in_many_files(folder, capsys, ending):
         Path(path).write_text("0,2\n2\n0;1;2\n\n")
     else:
         Path(path).write_text("red fox, red deer\nred deer\nowl\tred fox\tred deer\n\n")
-    run(capsys, "layer.safetensors", path, "--names", "names.txt", "--json", "report.json")
+    run(capsys, "layer.safetensors", path, "--names", "names.txt", "--output", "report.json")
     assert [labels.tolist() for labels in AuditReport.load("report.json").label_sets] == [[0, 2], [2], [0, 1, 2], []]
 
 
@@ -122,7 +130,7 @@ def test_an_interrupted_audit_resumes_from_its_file(folder, capsys, monkeypatch)
         return original(system, active, radius=radius)
 
     monkeypatch.setattr(engine, "decide", interrupted)
-    code, _, err = run(capsys, "layer.safetensors", "sets.txt", "--json", "report.json", "--jobs", "1")
+    code, _, err = run(capsys, "layer.safetensors", "sets.txt", "--output", "report.json", "--jobs", "1")
     assert code == 130
     assert err.count("\n") <= 2
     assert not Path("report.json").exists()
@@ -130,7 +138,7 @@ def test_an_interrupted_audit_resumes_from_its_file(folder, capsys, monkeypatch)
     monkeypatch.setattr(
         engine, "decide", lambda *given, **more: calls.append(given[1].tolist()) or original(*given, **more)
     )
-    assert run(capsys, "layer.safetensors", "sets.txt", "--json", "report.json", "--jobs", "1")[0] == 1
+    assert run(capsys, "layer.safetensors", "sets.txt", "--output", "report.json", "--jobs", "1")[0] == 1
     assert sorted(calls) == [[], [0, 1, 2], [0, 2], [2]]
     assert not Path("report.json.progress").exists()
 

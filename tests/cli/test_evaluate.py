@@ -128,7 +128,7 @@ def test_tables_show_metrics_and_set_sizes(folder, capsys):
     )
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
     top = functional.topk_accuracy(LOGITS, CLASSES, (1, 3, 5))
-    assert cells[0] == ["top-k accuracy, micro", *(f"{100 * value:.3g}%" for value in top.tolist())]
+    assert cells[0] == ["top-k error, micro", *(f"{100 - 100 * value:.3g}%" for value in top.tolist())]
     assert "of rows have their true label inside" in out
     assert "rows by set size" in out
     code, out, _ = run(capsys, "logits.npy", "hot.npy", "--logits", "--k", "2")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from shortlist.cli import main
 from shortlist.data import open_dataset
 from shortlist.predict import model_scores
 from shortlist.predict import scores as scores_module
@@ -95,12 +96,19 @@ def test_labels_are_matched_by_their_names(capsys):
     assert (found["rows"], found["labels"], found["labels_that_do_not_occur"]) == (len(rows), 7, 5)
 
 
-def test_a_label_that_the_model_does_not_know_is_named_with_its_row(capsys):
+def test_a_label_that_the_model_does_not_know_is_missed_or_refused_with_its_row(capsys):
     names = list(NAMES)
     names[17] = "zebra"
     write_table("unknown.csv", species=names, part=PARTS)
     part = PARTS[17]
-    sentence = refused(capsys, "parts", "--data", "unknown.csv", "--part", part)
+    assert main(["evaluate", "parts", "--data", "unknown.csv", "--part", part, "--k", "7", "--json"]) == 0
+    found = capsys.readouterr()
+    rows = PARTS.count(part)
+    # All labels that the model knows are in its first seven.
+    accuracy = json.loads(found.out)["at_k"]["top_k_accuracy_micro"]["7"]
+    assert accuracy == pytest.approx(1 - 1 / rows)
+    assert found.err.startswith("shortlist: the model does not know 1 label of the data")
+    sentence = refused(capsys, "parts", "--data", "unknown.csv", "--part", part, "--strict")
     assert sentence == "`unknown.csv` row 17 has the label 'zebra', which `parts` does not know."
     others = next(name for name in ("train", "val", "test") if name != part)
     assert figures(capsys, "parts", "--data", "unknown.csv", "--part", others)["task"] == "one class"

@@ -47,7 +47,7 @@ def texts(rows: int) -> list[tuple[str, str]]:
 
 def test_texts_from_a_csv_become_a_report_and_an_answer(user):
     with open("items.csv", "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("definition", "category"), *texts(300)])
+        csv.writer(file).writerows([("definition", "category"), *texts(200)])
     code, out, err = user("data", "inspect", "items.csv")
     assert code == 0
     assert err == "`items.csv` is read as: text from 'definition', class from 'category'.\n"
@@ -55,7 +55,7 @@ def test_texts_from_a_csv_become_a_report_and_an_answer(user):
     assert last.startswith("Next: shortlist compare items.csv ")
     command = shlex.split(last.removeprefix("Next: shortlist "))
     code, out, err = user(*command, *QUICK, "--seeds", "1")
-    assert (code, "Only 30 test rows" in err, "use --seeds 5" in out) == (0, True, True)
+    assert (code, "Only 20 test rows" in err, "use --seeds 5" in out) == (0, True, True)
     assert user("report", "items-comparison")[0] == 0
     model = next(Path("items-comparison").rglob("model.json")).parent
     code, out, _ = user("predict", str(model), "--text", "möbel1 möbel2 wort3")

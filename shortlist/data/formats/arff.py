@@ -279,7 +279,8 @@ def _label_columns(path: Path, header: _Header, labels: str | Path | Sequence[st
         name, kind, choices = header.attributes[column]
         if not (set(choices) <= set(_LABEL_VALUES) - {"?"} if choices else kind == "numeric"):
             shown = ",".join(choices) if choices else kind
-            raise InputError(f"`{path}`: label {name!r} must be declared {{0,1}} or numeric; got {shown[:60]}.")
+            task = "; several classes per target are a multi-output task, not a multi-label one" if choices else ""
+            raise InputError(f"`{path}`: label {name!r} must be declared {{0,1}} or numeric; got {shown[:60]}{task}.")
     return columns
 
 

@@ -37,8 +37,8 @@ def read_coco(
     ascending id, which has gaps.
 
     Args:
-        annotations: a JSON file of instances, the folder ``annotations`` with ``instances_{train,val}{year}.json``, or
-            the folder above it.
+        annotations: a JSON file of instances, the folder ``annotations`` with ``instances_{train,val}{year}.json`` (or
+            only ``person_keypoints_...``), or the folder above it.
         images: the folder that contains ``train2017`` and so on, or the folder of the images itself; by default the
             one beside the annotations.
         split: for a file, the part of its images, if its name does not say so; for a folder, the only part to read.
@@ -118,7 +118,8 @@ def _instance_files(path: Path, split: str | None, year: int | None) -> list[Pat
             raise InputError(f"`year` selects files of a folder; got {year} for the file `{path}`.")
         return [need_file(path)]
     folder = path / "annotations" if (path / "annotations").is_dir() else path
-    named = ((file, *_part_and_year(file)) for file in sorted(folder.glob("instances_*.json")))
+    kinds = (sorted(folder.glob(f"{kind}_*.json")) for kind in ("instances", "person_keypoints"))
+    named = ((file, *_part_and_year(file)) for file in next(filter(None, kinds), ()))
     files = [
         (file, part, of)
         for file, part, of in named

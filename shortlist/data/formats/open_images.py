@@ -56,7 +56,8 @@ def read_open_images(
     The layout is ``oidv6-train-annotations-human-imagelabels.csv`` and its like for validation and test, with the
     header ``ImageID,Source,LabelName,Confidence`` and confidence 1 for a label that people verified to be present, 0
     for one verified to be absent; ``...-machine-imagelabels.csv`` with fractions; and
-    ``oidv6-class-descriptions.csv`` with the name of each label. Images are ``train/{ImageID}.jpg`` and so on.
+    ``oidv6-class-descriptions.csv`` with the name of each label. Without files of labels, those of boxes
+    (``oidv6-train-annotations-bbox.csv``) say what is present. Images are ``train/{ImageID}.jpg`` and so on.
 
     People verified a few labels of each image. Labels that no line lists are really unknown; by default they count as
     absent, as is common.
@@ -134,6 +135,7 @@ class _File(NamedTuple):
     path: Path
     part: str | None
     machine: bool
+    boxes: bool = False
 
 
 class _Lines(NamedTuple):
@@ -191,11 +193,15 @@ class _Meanings(dict[str, int]):
 
 
 def _file_of_name(path: Path) -> _File | None:
-    pattern = r"(?:^|-)(train|validation|val|test)-annotations-(human|machine)-imagelabels(?:-boxable)?\.csv(?:\.gz)?$"
+    pattern = (
+        r"(?:^|-)(?:(train|validation|val|test)-)?annotations-(?:(human|machine)-imagelabels(?:-boxable)?|bbox)"
+        r"\.csv(?:\.gz)?$"
+    )
     found = re.search(pattern, path.name)
     if not found:
         return None
-    return _File(path, next(part for part, names in PARTS.items() if found[1] in names), found[2] == "machine")
+    part = next((part for part, names in PARTS.items() if found[1] in names), None)
+    return _File(path, part, found[2] == "machine", boxes=found[2] is None)
 
 
 def _label_files(path: Path, split: str | None, *, machines: bool) -> list[_File]:
@@ -205,6 +211,11 @@ def _label_files(path: Path, split: str | None, *, machines: bool) -> list[_File
         return [file._replace(part=split or file.part)]
     folder = path / "annotations" if (path / "annotations").is_dir() else path
     found = [file for file in map(_file_of_name, sorted(folder.iterdir())) if file is not None]
+    # Boxes name fewer labels than the labels of images.
+    labeled = [file for file in found if not file.boxes]
+    found = labeled or found
+    if split is None and len(found) == 1 and found[0].part is None:
+        return found
     if split is not None and split not in PARTS:
         raise InputError(f"`split` must be one of {', '.join(PARTS)} for a folder; got {split!r}.")
     kinds = [

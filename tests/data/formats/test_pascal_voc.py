@@ -166,11 +166,15 @@ def test_images_without_any_labels_are_refused_but_for_the_test_part(tmp_path):
         read_voc(tmp_path)
 
 
-def test_an_image_of_two_parts_is_named(root):
+def test_an_image_of_two_parts_is_a_row_of_both_and_is_named(root):
     enlist(root, "val", "2008_000002", "2008_000008")
-    with pytest.raises(
-        ValueError, match=r"val\.txt` line 2: image '2008_000008' must be .* also in `.*train\.txt` line 1"
-    ):
+    with pytest.warns(UserWarning, match=r"val\.txt` line 2: image '2008_000008' is also in `.*train\.txt` line 1"):
+        voc = read_voc(root)
+    rows = {part: [voc.inputs.path(row).stem for row in voc.part_rows(part).tolist()] for part in ("train", "val")}
+    assert "2008_000008" in rows["train"]
+    assert rows["val"] == ["2008_000002", "2008_000008"]
+    enlist(root, "val", "2008_000002", "2008_000002")
+    with pytest.raises(ValueError, match=r"val\.txt` line 2: image '2008_000002' must be listed once"):
         read_voc(root)
 
 

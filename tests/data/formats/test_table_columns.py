@@ -71,7 +71,7 @@ def test_decimal_commas_are_numbers_only_beside_semicolons(tmp_path):
 
 def test_utf_16_says_how_to_convert_it(tmp_path):
     path = write(tmp_path / "a.csv", ["text", "label"], text, kind, encoding="utf-16")
-    with pytest.raises(InputError, match="iconv -f UTF-16 -t UTF-8 a.csv > utf8-a.csv"):
+    with pytest.raises(InputError, match=r"iconv -f UTF-16 -t UTF-8 a.csv > utf8-a.csv"):
         read_table(path)
 
 
