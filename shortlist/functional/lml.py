@@ -197,9 +197,9 @@ def solve_root(x: Tensor, k: Tensor | float, temperature: float) -> tuple[Tensor
         offset of ``x``; ``delta`` is huge where all labels are taken, -inf where none is, and NaN where the row holds
         NaN or ``k`` is outside [0, n].
     """
-    if isinstance(k, float) and (x.numel() == 0 or use_triton(temperature, x)):
+    if not isinstance(k, Tensor) and (x.numel() == 0 or use_triton(temperature, x)):
         k = torch.full((1,) * x.ndim, k, dtype=x.dtype, device=x.device)
-    if isinstance(k, float):
+    if not isinstance(k, Tensor):
         return exact_dual(x, k, temperature)
     k = k.expand(*x.shape[:-1], 1)
     if x.numel() == 0:
@@ -299,7 +299,7 @@ class _LML(RowFunction):
     def forward(x: Tensor, k: Tensor | float, temperature: float, shards: ProcessShards | None) -> Tensor:
         if x.numel() == 0 and shards is None:
             return x.clone()
-        if isinstance(k, float):
+        if not isinstance(k, Tensor):
             return exact_lml(x, k, temperature)
         if shards is not None:
             return log_odds(x, *_sharded_root(x, k, temperature, shards), temperature).sigmoid()
@@ -341,7 +341,7 @@ class _FusedLML(RowFunction):
 
     @staticmethod
     def forward(x: Tensor, k: Tensor | float, temperature: float, log: bool) -> tuple[Tensor, Tensor, Tensor]:
-        if not isinstance(k, float) and use_triton(temperature, x, k):
+        if isinstance(k, Tensor) and use_triton(temperature, x, k):
             run = _triton_lml_op if torch.compiler.is_compiling() else _triton_lml
             return run(x, k, temperature, log)
         full = solvable(x)
@@ -369,17 +369,16 @@ class _FusedLML(RowFunction):
         full, upstream = solvable(x), solvable(gradient)
         root = _root_again(ctx, full, column) if torch.is_grad_enabled() else (pivot, delta)
         y, log_q = _log_slopes_at(full, *root, ctx.temperature)
-        share, to_k = _slope_shares(log_q, root[1], None), None
+        share, needs_k, to_k = _slope_shares(log_q, root[1], None), ctx.needs_input_grad[1], None
         if ctx.log:
             to_x = upstream * _log_slope(y)
             total = to_x.sum(-1, keepdim=True)
-            if ctx.needs_input_grad[1]:
-                to_k = _finite(total * _inverse_slope(log_q, root[1], None))
+            to_k = _finite(total * _inverse_slope(log_q, root[1], None)) if needs_k else None
             to_x = torch.addcmul(to_x, share, total, value=-1)
         else:
             to_k = (share * upstream).sum(-1, keepdim=True)
             to_x = slopes(y.sigmoid()) * (upstream - to_k)
-        to_k = to_k.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
+        to_k = to_k.sum_to_size(ctx.k_shape) if to_k is not None and needs_k else None
         return _over(to_x, ctx.temperature).to(x.dtype), to_k, None, None
 
     @staticmethod
@@ -420,8 +419,8 @@ def _one(like: Tensor) -> Tensor:
 
 def shares(ctx: Any, x: Tensor, k: Tensor) -> Tensor:
     """``q / sum q``, the derivative of p in k, exact where q underflows."""
-    root = _Root.run(x, k, ctx.temperature, ctx.shards)
-    return _slope_shares(_log_slopes_at(x, *root, ctx.temperature)[1], root[1], ctx.group)
+    pivot, delta = _Root.run(x, k, ctx.temperature, ctx.shards)
+    return _slope_shares(_log_slopes_at(x, pivot, delta, ctx.temperature)[1], delta, ctx.group)
 
 
 class _Root(RowFunction):
@@ -431,7 +430,7 @@ class _Root(RowFunction):
     def forward(
         x: Tensor, k: Tensor | float, temperature: float, shards: ProcessShards | None
     ) -> tuple[Tensor, Tensor]:
-        if shards is None or isinstance(k, float):
+        if shards is None or not isinstance(k, Tensor):
             return solve_root(x, k, temperature)
         return _sharded_root(x, k, temperature, shards)
 
@@ -451,7 +450,7 @@ class _Root(RowFunction):
     @staticmethod
     def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, *_: None) -> tuple[None, Tensor]:
         x, pivot, delta = ctx.saved_tensors
-        _, log_q = _log_slopes_at(x, pivot, delta, ctx.temperature)
+        log_q = _log_slopes_at(x, pivot, delta, ctx.temperature)[1]
         moved = torch.zeros_like(delta)
         if x_tangent is not None:
             share = _slope_shares(log_q, delta, None)
@@ -468,13 +467,13 @@ def _root_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         to_x, per_k, left = kernels.lml_root_gradient(x, pivot, delta, scaled, ctx.temperature)
         if left.numel():
             hard = [part.reshape(-1, part.shape[-1])[left] for part in (x, pivot, delta, scaled)]
-            _, log_q = _log_slopes_at(*hard[:3], ctx.temperature)
+            log_q = _log_slopes_at(hard[0], hard[1], hard[2], ctx.temperature)[1]
             to_x.view(-1, x.shape[-1])[left] = _slope_shares(log_q, hard[2], None) * hard[3]
             per_k.view(-1, 1)[left] = _inverse_slope(log_q, hard[2], None)
     else:
-        _, log_q = _log_slopes_at(x, pivot, delta, ctx.temperature)
+        log_q = _log_slopes_at(x, pivot, delta, ctx.temperature)[1]
         to_x = _slope_shares(log_q, delta, ctx.group) * scaled
-        per_k = _inverse_slope(log_q, delta, ctx.group) if ctx.needs_input_grad[1] else None
+        per_k = _inverse_slope(log_q, delta, ctx.group) if ctx.needs_input_grad[1] else scaled
     to_k = _finite(gradient * per_k).sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
     return to_x, to_k, None, None
 
@@ -589,7 +588,7 @@ class RootOfBlocks:
         outer = _is_outer(self.root.delta)
         return self.root.delta.masked_fill(outer, 0), -self.nearest.masked_fill(outer, 0)
 
-    def shares(self, x: Tensor, pivot: Tensor, delta: Tensor, shift: Tensor) -> Tensor:
+    def _shares(self, x: Tensor, pivot: Tensor, delta: Tensor, shift: Tensor) -> Tensor:
         y = x.sub_(pivot)
         y = (y if self.temperature == 1 else y.div_(self.temperature)).add_(delta)
         # More than 1 can only come from rounding numbers too large to have any digits left.

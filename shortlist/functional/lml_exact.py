@@ -33,7 +33,7 @@ def exact_dual(x: Tensor, k: Tensor | float, temperature: float) -> tuple[Tensor
     in float32 where two groups of labels compete.
     """
     n, limits = x.shape[-1], torch.finfo(x.dtype)
-    below, above, surplus = _by_rank(x, k) if isinstance(k, float) else _by_value(x, k)
+    below, above, surplus = _by_rank(x, k) if not isinstance(k, Tensor) else _by_value(x, k)
     lower, upper = below.amax(-1, keepdim=True), above.amin(-1, keepdim=True)  # no label is between the two
     last = _by_sign(surplus, [lower], [lower], [upper])[0]  # the label after the first floor(k), rounding aside
     lower, upper = lower.clamp(min=limits.min), upper.clamp(max=limits.max)
@@ -44,7 +44,7 @@ def exact_dual(x: Tensor, k: Tensor | float, temperature: float) -> tuple[Tensor
     delta = _root(below, above, surplus) + _over(shift, temperature)
 
     delta = delta.masked_fill(last == -math.inf, limits.max / 4)
-    if not isinstance(k, float):
+    if isinstance(k, Tensor):
         delta = delta.masked_fill(k >= n, limits.max / 4).masked_fill(k <= 0, -math.inf)
         delta = delta.masked_fill(k.clamp(0, n) != k, math.nan)
     elif not limits.tiny <= k < n:
@@ -107,7 +107,7 @@ def _root(below: Tensor, above: Tensor, surplus: Tensor | float) -> Tensor:
     everywhere if s = 0.
     """
     more = surplus.clamp(min=0) if isinstance(surplus, Tensor) else max(surplus, 0.0)
-    whole = isinstance(surplus, float) and surplus == 0
+    whole = not isinstance(surplus, Tensor) and surplus == 0
     d = torch.zeros_like(below[..., :1]) if whole else _first_step(below, above, surplus)
     for _ in range(_NEWTON_STEPS[below.dtype] + whole):
         low, low_norm = _sums(torch.add(below, d).sigmoid_())
