@@ -82,8 +82,8 @@ def _batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
 
 def remember_k(ctx: Any, k: Tensor | float) -> tuple[Tensor, ...]:
     """Keep the shape of ``k``, or the number that it is; a column is returned, to be saved where it is needed."""
-    ctx.number, ctx.k_shape = (k, ()) if isinstance(k, float) else (None, k.shape)
-    return () if isinstance(k, float) else (k,)
+    ctx.number, ctx.k_shape = (k, ()) if not isinstance(k, Tensor) else (None, k.shape)
+    return () if not isinstance(k, Tensor) else (k,)
 
 
 def save_projection(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

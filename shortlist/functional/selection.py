@@ -21,7 +21,7 @@ def select(x: Tensor, k: Tensor | float) -> Tensor:
         k: a number in [0, n], or ``(..., 1)``, where negative numbers and NaN count as 0.
     """
     n = x.shape[-1]
-    if isinstance(k, float):
+    if not isinstance(k, Tensor):
         if 2 * k < n:
             return x.topk(int(k) + 1, sorted=False).values.amin(-1, keepdim=True)
         k = torch.full((*x.shape[:-1], 1), k, dtype=x.dtype, device=x.device)

@@ -113,7 +113,7 @@ class _Budget(RowFunction):
         if gradient is None:
             return None, None, None, None
         p, binds, *inputs = ctx.saved_tensors
-        to_x, to_k, *_ = projection_gradient(ctx, _weights(ctx, p), gradient, binds)
+        to_x, to_k = projection_gradient(ctx, _weights(ctx, p), gradient, binds)[:2]
         if ctx.entropic and ctx.needs_input_grad[1]:  # not the mean by the weights, which may underflow
             to_k = ((shares(ctx, *inputs) * gradient).sum(-1, keepdim=True) * binds).sum_to_size(ctx.k_shape)
         return to_x, to_k, None, None

@@ -76,9 +76,9 @@ class _ConstrainedSoftmax(RowFunction):
     def forward(x: Tensor, k: Tensor | float, temperature: float, shards: None) -> Tensor:
         if x.numel() == 0:
             return x.clone()
-        if isinstance(k, float) and 0 < 2 * k < x.shape[-1]:
+        if not isinstance(k, Tensor) and 0 < 2 * k < x.shape[-1]:
             return _capped(x, *_among_few(x, k, temperature), temperature)
-        k = torch.full((), k, dtype=x.dtype, device=x.device) if isinstance(k, float) else k
+        k = torch.full((), k, dtype=x.dtype, device=x.device) if not isinstance(k, Tensor) else k
         k = k.expand(*x.shape[:-1], 1)
         if torch.compiler.is_exporting():
             return _capped(x, *_exact(x, k, temperature), temperature)

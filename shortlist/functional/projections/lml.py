@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from shortlist.functional.autograd import (
     RowFunction,
@@ -21,7 +20,16 @@ from shortlist.functional.autograd import (
     projection_tangent,
     remember_k,
 )
-from shortlist.functional.projections.lml_exact import exact_dual, exact_lml
+from shortlist.functional.projections.lml_exact import (
+    exact_dual,
+    exact_lml,
+    finite,
+    inverse,
+    inverse_slope,
+    is_outer,
+    log_slopes,
+    slope_shares,
+)
 from shortlist.functional.projections.lml_solver import solve_lml
 from shortlist.functional.projections.lml_trials import prefers_trials, solve_by_trials
 from shortlist.kernels import projections as kernels
@@ -37,10 +45,10 @@ from shortlist.kernels.chooser import (
 from shortlist.label_axis.axis import HeldLabels, row_blocks
 from shortlist.label_axis.linear_blocks import LinearBlocks
 from shortlist.label_axis.once_differentiable import once_differentiable
-from shortlist.label_axis.processes import ProcessShards, all_max, all_sum
+from shortlist.label_axis.processes import ProcessShards, all_sum
 from shortlist.label_axis.reduction import BlockGradient
 from shortlist.label_axis.rows import as_rows, flat_rows
-from shortlist.tensors import at_most_finite, check_temperature, log_sigmoid, solvable, wide
+from shortlist.tensors import at_most_finite, check_temperature, log_sigmoid, solvable
 
 
 def lml(
@@ -197,9 +205,9 @@ def solve_root(x: Tensor, k: Tensor | float, temperature: float) -> tuple[Tensor
         offset of ``x``; ``delta`` is huge where all labels are taken, -inf where none is, and NaN where the row holds
         NaN or ``k`` is outside [0, n].
     """
-    if isinstance(k, float) and (x.numel() == 0 or use_triton(temperature, x)):
+    if not isinstance(k, Tensor) and (x.numel() == 0 or use_triton(temperature, x)):
         k = torch.full((1,) * x.ndim, k, dtype=x.dtype, device=x.device)
-    if isinstance(k, float):
+    if not isinstance(k, Tensor):
         return exact_dual(x, k, temperature)
     k = k.expand(*x.shape[:-1], 1)
     if x.numel() == 0:
@@ -299,7 +307,7 @@ class _LML(RowFunction):
     def forward(x: Tensor, k: Tensor | float, temperature: float, shards: ProcessShards | None) -> Tensor:
         if x.numel() == 0 and shards is None:
             return x.clone()
-        if isinstance(k, float):
+        if not isinstance(k, Tensor):
             return exact_lml(x, k, temperature)
         if shards is not None:
             return log_odds(x, *_sharded_root(x, k, temperature, shards), temperature).sigmoid()
@@ -341,7 +349,7 @@ class _FusedLML(RowFunction):
 
     @staticmethod
     def forward(x: Tensor, k: Tensor | float, temperature: float, log: bool) -> tuple[Tensor, Tensor, Tensor]:
-        if not isinstance(k, float) and use_triton(temperature, x, k):
+        if isinstance(k, Tensor) and use_triton(temperature, x, k):
             run = _triton_lml_op if torch.compiler.is_compiling() else _triton_lml
             return run(x, k, temperature, log)
         full = solvable(x)
@@ -369,17 +377,16 @@ class _FusedLML(RowFunction):
         full, upstream = solvable(x), solvable(gradient)
         root = _root_again(ctx, full, column) if torch.is_grad_enabled() else (pivot, delta)
         y, log_q = _log_slopes_at(full, *root, ctx.temperature)
-        share, to_k = _slope_shares(log_q, root[1], None), None
+        share, needs_k, to_k = slope_shares(log_q, root[1], None), ctx.needs_input_grad[1], None
         if ctx.log:
             to_x = upstream * _log_slope(y)
             total = to_x.sum(-1, keepdim=True)
-            if ctx.needs_input_grad[1]:
-                to_k = _finite(total * _inverse_slope(log_q, root[1], None))
+            to_k = finite(total * inverse_slope(log_q, root[1], None)) if needs_k else None
             to_x = torch.addcmul(to_x, share, total, value=-1)
         else:
             to_k = (share * upstream).sum(-1, keepdim=True)
             to_x = slopes(y.sigmoid()) * (upstream - to_k)
-        to_k = to_k.sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
+        to_k = to_k.sum_to_size(ctx.k_shape) if to_k is not None and needs_k else None
         return _over(to_x, ctx.temperature).to(x.dtype), to_k, None, None
 
     @staticmethod
@@ -388,13 +395,13 @@ class _FusedLML(RowFunction):
         full = solvable(x)
         root = _root_again(ctx, full, column)
         y, log_q = _log_slopes_at(full, *root, ctx.temperature)
-        share = _slope_shares(log_q, root[1], None)
+        share = slope_shares(log_q, root[1], None)
         factor = _log_slope(y) if ctx.log else slopes(y.sigmoid())
         moved = torch.zeros_like(full)
         if x_tangent is not None:
             moved = factor * _over(x_tangent - (share * x_tangent).sum(-1, keepdim=True), ctx.temperature)
         if k_tangent is not None:
-            per_k = _finite(factor * _inverse_slope(log_q, root[1], None)) if ctx.log else share
+            per_k = finite(factor * inverse_slope(log_q, root[1], None)) if ctx.log else share
             moved = moved + per_k * k_tangent
         return moved.to(x.dtype), None, None
 
@@ -420,8 +427,8 @@ def _one(like: Tensor) -> Tensor:
 
 def shares(ctx: Any, x: Tensor, k: Tensor) -> Tensor:
     """``q / sum q``, the derivative of p in k, exact where q underflows."""
-    root = _Root.run(x, k, ctx.temperature, ctx.shards)
-    return _slope_shares(_log_slopes_at(x, *root, ctx.temperature)[1], root[1], ctx.group)
+    pivot, delta = _Root.run(x, k, ctx.temperature, ctx.shards)
+    return slope_shares(_log_slopes_at(x, pivot, delta, ctx.temperature)[1], delta, ctx.group)
 
 
 class _Root(RowFunction):
@@ -431,7 +438,7 @@ class _Root(RowFunction):
     def forward(
         x: Tensor, k: Tensor | float, temperature: float, shards: ProcessShards | None
     ) -> tuple[Tensor, Tensor]:
-        if shards is None or isinstance(k, float):
+        if shards is None or not isinstance(k, Tensor):
             return solve_root(x, k, temperature)
         return _sharded_root(x, k, temperature, shards)
 
@@ -451,12 +458,12 @@ class _Root(RowFunction):
     @staticmethod
     def tangent(ctx: Any, x_tangent: Tensor | None, k_tangent: Tensor | None, *_: None) -> tuple[None, Tensor]:
         x, pivot, delta = ctx.saved_tensors
-        _, log_q = _log_slopes_at(x, pivot, delta, ctx.temperature)
+        log_q = _log_slopes_at(x, pivot, delta, ctx.temperature)[1]
         moved = torch.zeros_like(delta)
         if x_tangent is not None:
-            share = _slope_shares(log_q, delta, None)
+            share = slope_shares(log_q, delta, None)
             moved = moved - _over((share * x_tangent).sum(-1, keepdim=True), ctx.temperature)
-        return None, moved if k_tangent is None else moved + _finite(k_tangent * _inverse_slope(log_q, delta, None))
+        return None, moved if k_tangent is None else moved + finite(k_tangent * inverse_slope(log_q, delta, None))
 
 
 def _root_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -468,72 +475,21 @@ def _root_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         to_x, per_k, left = kernels.lml_root_gradient(x, pivot, delta, scaled, ctx.temperature)
         if left.numel():
             hard = [part.reshape(-1, part.shape[-1])[left] for part in (x, pivot, delta, scaled)]
-            _, log_q = _log_slopes_at(*hard[:3], ctx.temperature)
-            to_x.view(-1, x.shape[-1])[left] = _slope_shares(log_q, hard[2], None) * hard[3]
-            per_k.view(-1, 1)[left] = _inverse_slope(log_q, hard[2], None)
+            log_q = _log_slopes_at(hard[0], hard[1], hard[2], ctx.temperature)[1]
+            to_x.view(-1, x.shape[-1])[left] = slope_shares(log_q, hard[2], None) * hard[3]
+            per_k.view(-1, 1)[left] = inverse_slope(log_q, hard[2], None)
     else:
-        _, log_q = _log_slopes_at(x, pivot, delta, ctx.temperature)
-        to_x = _slope_shares(log_q, delta, ctx.group) * scaled
-        per_k = _inverse_slope(log_q, delta, ctx.group) if ctx.needs_input_grad[1] else None
-    to_k = _finite(gradient * per_k).sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
+        log_q = _log_slopes_at(x, pivot, delta, ctx.temperature)[1]
+        to_x = slope_shares(log_q, delta, ctx.group) * scaled
+        per_k = inverse_slope(log_q, delta, ctx.group) if ctx.needs_input_grad[1] else scaled
+    to_k = finite(gradient * per_k).sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
     return to_x, to_k, None, None
 
 
 def _log_slopes_at(x: Tensor, pivot: Tensor, delta: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """The log-odds of p, and ``log q``, which does not underflow where q does."""
     y = log_odds(x, pivot, delta, temperature)
-    return y, _log_slopes(y)
-
-
-def _log_slopes(y: Tensor) -> Tensor:
-    """``log q = -|y| - 2 log(1 + exp(-|y|))``, with derivatives of all orders, also at 0."""
-    if torch.is_grad_enabled():
-        size = y * torch.copysign(y.new_ones(()), y.detach())
-        return -size - 2 * softplus(-size)
-    near = torch.copysign(y, -1)
-    return near.sub_(softplus(near), alpha=2)
-
-
-def _slope_shares(log_q: Tensor, delta: Tensor, group: Any) -> Tensor:
-    """``q / sum q``; zero where all labels are taken or none."""
-    if group is None:
-        share = log_q.softmax(-1)
-    else:
-        nearest, total = _slope_sum(log_q, delta, group)
-        share = (log_q - nearest).exp() / total
-    outer = _is_outer(delta)
-    return share.masked_fill(outer, 0) if torch.is_grad_enabled() else share.masked_fill_(outer, 0)
-
-
-def _slope_sum(log_q: Tensor, delta: Tensor, group: Any) -> tuple[Tensor, Tensor]:
-    """The logarithm of the largest q of each row, and the sum of q relative to it."""
-    nearest = log_q.detach().amax(-1, keepdim=True) if log_q.shape[-1] else torch.full_like(delta, -math.inf)
-    nearest = all_max(nearest, group).clamp(min=torch.finfo(delta.dtype).min / 4)
-    total = (log_q - nearest).exp().sum(-1, keepdim=True)
-    total = total if group is None else all_sum(total.to(wide(total)), group).to(total.dtype)
-    return nearest, total.clamp(min=torch.finfo(delta.dtype).tiny)
-
-
-def _inverse_slope(log_q: Tensor, delta: Tensor, group: Any) -> Tensor:
-    """``1 / sum q``, finite; zero where all labels are taken or none."""
-    nearest, total = _slope_sum(log_q, delta, group)
-    return _inverse(total.log() + nearest, delta)
-
-
-def _inverse(log_slope: Tensor, delta: Tensor) -> Tensor:
-    largest = math.log(torch.finfo(delta.dtype).max) - 1
-    return (-log_slope).clamp(max=largest).exp().masked_fill(_is_outer(delta), 0)
-
-
-def _is_outer(delta: Tensor) -> Tensor:
-    """Whether all labels are taken, or none."""
-    return delta.abs() >= torch.finfo(delta.dtype).max / 8
-
-
-def _finite(values: Tensor) -> Tensor:
-    """``values`` with overflows replaced by the largest finite number."""
-    largest = torch.finfo(values.dtype).max
-    return values.clamp(-largest, largest)
+    return y, log_slopes(y)
 
 
 def _over(values: Tensor, temperature: float) -> Tensor:
@@ -557,7 +513,7 @@ class RootOfBlocks:
         """``delta`` plus a zero that has its derivative in ``k``."""
         if not self.k.requires_grad:
             return delta
-        return delta + (self.k - self.k.detach()) * _inverse(log_slope, delta.detach())
+        return delta + (self.k - self.k.detach()) * inverse(log_slope, delta.detach())
 
     def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         if prefers_trials(blocks.features, self.temperature):
@@ -573,7 +529,7 @@ class RootOfBlocks:
         """The sum of the shares, which is 1 but for the rounding of a large logarithm."""
         _, delta, log_slope = self.root
         limits = torch.finfo(delta.dtype)
-        deep = ~_is_outer(delta) & (log_slope <= math.log(limits.tiny / limits.eps))
+        deep = ~is_outer(delta) & (log_slope <= math.log(limits.tiny / limits.eps))
         rows = deep.squeeze(-1).nonzero().squeeze(-1)
         if not len(rows):
             return torch.ones_like(delta)
@@ -586,18 +542,18 @@ class RootOfBlocks:
 
     def _inner_root(self) -> tuple[Tensor, Tensor]:
         """``delta``, and the shift by which slopes are lifted; 0 for rows whose root is infinite."""
-        outer = _is_outer(self.root.delta)
+        outer = is_outer(self.root.delta)
         return self.root.delta.masked_fill(outer, 0), -self.nearest.masked_fill(outer, 0)
 
-    def shares(self, x: Tensor, pivot: Tensor, delta: Tensor, shift: Tensor) -> Tensor:
+    def _shares(self, x: Tensor, pivot: Tensor, delta: Tensor, shift: Tensor) -> Tensor:
         y = x.sub_(pivot)
         y = (y if self.temperature == 1 else y.div_(self.temperature)).add_(delta)
         # More than 1 can only come from rounding numbers too large to have any digits left.
-        return _log_slopes(y).add_(shift).clamp_(max=_LARGEST_SHARE).exp_()
+        return log_slopes(y).add_(shift).clamp_(max=_LARGEST_SHARE).exp_()
 
     def gradient(self, *upstream: Tensor) -> BlockGradient:
         pivot, (delta, shift) = self.root.pivot, self._inner_root()
-        factor = (-upstream[0] / (self.temperature * self.share_sum)).masked_fill(_is_outer(self.root.delta), 0)
+        factor = (-upstream[0] / (self.temperature * self.share_sum)).masked_fill(is_outer(self.root.delta), 0)
 
         def block(x: Tensor, start: int) -> Tensor:
             if use_triton(self.temperature, x):

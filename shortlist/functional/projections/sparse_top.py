@@ -104,7 +104,7 @@ def project_sparse_top(x: Tensor, k: Tensor | float, temperature: float) -> Tens
     """
     if x.numel() == 0:
         return x.clone()
-    if isinstance(k, float):
+    if not isinstance(k, Tensor):
         return sparse_top_by_counts(x, k, temperature)
     if use_triton(temperature, x, k):
         return (_triton_op if torch.compiler.is_compiling() else _project_triton)(x, k, temperature)
@@ -155,7 +155,7 @@ class _SparseTop(RowFunction):
 
     @staticmethod
     def forward(x: Tensor, k: Tensor | float, temperature: float, shards: ProcessShards | None) -> Tensor:
-        if shards is None or isinstance(k, float):
+        if shards is None or not isinstance(k, Tensor):
             return project_sparse_top(x, k, temperature)
         flat, column = flat_rows(x, k)
         threshold = solve_sparse_top(HeldLabels(flat, shards), column, temperature)

@@ -106,7 +106,7 @@ def _block(n: int) -> int:
 
 
 def _warps(block: int) -> int:
-    return 4 if block <= 1024 else 8 if block <= 2048 else 16
+    return 4 if block < 1024 else 8 if block <= 2048 else 16
 
 
 def _terms(k: int) -> int:

@@ -97,7 +97,7 @@ def _block(n: int) -> int:
 
 
 def _warps(block: int) -> int:
-    return 8 if block >= 2048 else 4
+    return 8 if block >= 1024 else 4
 
 
 def _empty_lines(count: int, x: Tensor) -> Lines:

@@ -51,7 +51,7 @@ def test_fast_and_sorting_solvers_agree_on_mixed_batches(dtype):
 
 @pytest.mark.parametrize("dtype", [path for path in PATHS if "device" in path], indirect=True)
 def test_one_number_for_all_rows_gives_what_a_column_of_it_gives(dtype):
-    """On accelerators a number selects the few labels that it splits off, and a column the order statistic of each row."""
+    """On accelerators a number selects the labels that it splits off, and a column an order statistic of each row."""
     for seed in range(24):
         x, columns, temperature = mixed_batch(seed)
         n = x.shape[-1]
