@@ -268,10 +268,8 @@ def test_a_missing_library_for_pictures_is_mentioned_and_no_failure(opened, caps
     code, out, err = run(capsys, "inspect", "flowers")
     assert code == 0
     assert "Picture" not in out
-    assert (
-        err
-        == "shortlist: no figure: `no_such_library` is not installed: run `pip install '.[report]'` in a checkout of shortlist.\n"
-    )
+    install = "run `pip install '.[report]'` in a checkout of shortlist"
+    assert err == f"shortlist: no figure: `no_such_library` is not installed: {install}.\n"
 
 
 @pytest.mark.parametrize(
