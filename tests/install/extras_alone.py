@@ -27,7 +27,7 @@ COMMANDS = [
     "predict FILES/model --data digits --part test --output OUT/sets.jsonl",
     "evaluate FILES/model --data digits",
     "calibrate FILES/scores.npy FILES/labels.npy --logits --rule average-error --alpha 0.1 --output OUT/rule.json",
-    "predict FILES/scores.npy --rule FILES/rule.json --output OUT/rows.parquet",
+    "predict FILES/scores.npy --logits --rule FILES/rule.json --output OUT/rows.parquet",
     "evaluate FILES/scores.npy FILES/labels.npy --logits",
     "audit FILES/layer.npy FILES/sets.txt",
     "reproduce --list",
@@ -92,9 +92,10 @@ def main(wanted: list[str]) -> None:
         core = Environment(Path(scratch) / "core", "torch", str(ROOT))
         code, printed = readme_example()
         assert core.run("python", "-c", code).stdout == printed, "the README's example prints something else"
-        asked = {command: ask(core, command, files, out) for command in COMMANDS}
-        for command, extra in asked.items():
-            say(f"core: shortlist {command.split(' OUT')[0]}: {'runs' if extra is None else f'asks for {extra}'}")
+        asked: dict[str, str | None] = {}
+        for command in COMMANDS:
+            asked[command] = ask(core, command, files, out)
+            say(f"core: shortlist {command}: {asked[command] or 'runs'}")
         for extra in sorted({*CALLS, *(extra for extra in asked.values() if extra is not None)}):
             if wanted and extra not in wanted:
                 continue

@@ -21,7 +21,14 @@ from shortlist.functional.autograd import (
     remember_k,
 )
 from shortlist.functional.projections.lml_exact import exact_dual, exact_lml
-from shortlist.functional.projections.lml_slopes import finite, inverse, inverse_slope, is_outer, log_slopes, slope_shares
+from shortlist.functional.projections.lml_slopes import (
+    finite,
+    inverse,
+    inverse_slope,
+    is_outer,
+    log_slopes,
+    slope_shares,
+)
 from shortlist.functional.projections.lml_solver import solve_lml
 from shortlist.functional.projections.lml_trials import prefers_trials, solve_by_trials
 from shortlist.kernels import projections as kernels
