@@ -40,7 +40,7 @@ from shortlist.recipes import loss_class
 from shortlist.sets import AverageK
 from shortlist.train import FitOptions, fit, tune
 from shortlist.train.evaluation import model_scores
-from shortlist.train.inputs import is_one_class, prepare_inputs
+from shortlist.train.inputs import is_one_class, prepare_parts
 
 RESULTS = Path(__file__).parent / "results"
 PARTS = ("train", "val", "test")
@@ -121,7 +121,7 @@ def shortlist_scores(data: Dataset, k: int, loss: str = "auto", *, trials: int =
     options = FitOptions(loss=loss, k=k)
     fitted = fit(data, tune(data, options, trials=trials).options if trials else options)
     trained = time.process_time()
-    prepared = prepare_inputs(data, fitted.plan)
+    prepared = prepare_parts(data, fitted.plan, ("val", "test"))
     val, test = (model_scores(fitted.model, prepared.part(part), data.num_labels) for part in ("val", "test"))
     end = time.process_time()
     return Scores(val, test, trained - start, end - trained, (loss_class(fitted.plan.loss).link,))

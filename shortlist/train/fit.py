@@ -51,7 +51,7 @@ from shortlist.train.inputs import (
     check_parts,
     check_rows,
     is_one_class,
-    prepare_inputs,
+    prepare_parts,
     row_batches,
     settle,
 )
@@ -129,9 +129,13 @@ def fit(
         seed_everything(options.seed, verbose=False)
         module, plan = make_run(dataset, options, data_name=data_name)
         module.fingerprint = fingerprint
+<<<<<<< HEAD
         if row_weights is not None:
             module.loss = _weighted_loss(module, row_weights, len(dataset.part_rows("train")))
         dataset = prepare_inputs(dataset, plan, progress=progress is True)
+=======
+        dataset = prepare_parts(dataset, plan, ("train", "val"), progress=progress is True)
+>>>>>>> methods
         check_rows(dataset, ("train", "val"), name=data_name)
         train, val = dataset.part("train"), dataset.part("val")
         check_target(train.targets, dataset.num_labels)
@@ -166,7 +170,8 @@ def evaluate(fitted: Fitted, dataset: Dataset, *, part: str = "test", data_name:
         >>> sorted(evaluate(fit(data, FitOptions(epochs=1)), data).values)
         ['average3_error', 'average_size', 'top1_error', 'top3_error']
     """
-    dataset = prepare_inputs(dataset, fitted.plan)
+    check_parts(dataset, ("val", part), name=data_name)
+    dataset = prepare_parts(dataset, fitted.plan, ("val", part))
     check_rows(dataset, ("val", part), name=data_name)
     val, rows = dataset.part("val"), dataset.part(part)
     return evaluate_model(fitted.model, val, rows, k=fitted.options.k, link=loss_class(fitted.plan.loss).link)

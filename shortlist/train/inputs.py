@@ -110,6 +110,16 @@ def prepare_inputs(
         return frozen_features(dataset, encoder, batch_size=_ENCODED_ROWS, progress=bar.update)
 
 
+def prepare_parts(dataset: Dataset, plan: ModelPlan, parts: Sequence[str], *, progress: bool = False) -> Dataset:
+    """Return some parts with the inputs that the model of a plan takes: text of other parts is not read.
+
+    Frozen features are those of all parts, because the cache finds them by their content as a whole.
+    """
+    if plan.words is not None and plan.frozen is None and dataset.inputs.kind == "text":
+        dataset = dataset.subset(torch.cat([dataset.part_rows(part) for part in parts]).unique())
+    return prepare_inputs(dataset, plan, progress=progress)
+
+
 class PlannedEncoder:
     """The frozen encoder of a plan, built when there is something to encode.
 

@@ -100,7 +100,7 @@ def test_options_come_from_yaml_with_flags_over_them(capsys, training_files):
         2,
         "lml_nll",
         0.01,
-        128,
+        16,  # of 144 training rows
     )
     assert options["encoder_options"] == {"hidden": [8]}
 

@@ -124,7 +124,7 @@ def test_no_result_is_older_than_its_design_or_lacks_a_picture():
 
 def test_every_figure_of_the_page_on_choosing_is_quoted_from_a_result():
     text = (ROOT / "docs" / "choosing.md").read_text()
-    quoted = re.findall(r"`([a-z-]+-[\d.]+)`: ([^|;]+?)(?= \||;|\.(?: |$))", text)
+    quoted = re.findall(r"`([a-z-]+-[\d.]+)`: ([^|;]+?)(?= \||;|\.(?:\s|$))", text)
     assert len(quoted) > 10
     for name, figure in quoted:
         assert figure in (FOLDER / "results" / "small" / f"{name}.json").read_text(), f"{name}: {figure}"
