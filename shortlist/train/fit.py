@@ -129,13 +129,9 @@ def fit(
         seed_everything(options.seed, verbose=False)
         module, plan = make_run(dataset, options, data_name=data_name)
         module.fingerprint = fingerprint
-<<<<<<< HEAD
         if row_weights is not None:
             module.loss = _weighted_loss(module, row_weights, len(dataset.part_rows("train")))
-        dataset = prepare_inputs(dataset, plan, progress=progress is True)
-=======
         dataset = prepare_parts(dataset, plan, ("train", "val"), progress=progress is True)
->>>>>>> methods
         check_rows(dataset, ("train", "val"), name=data_name)
         train, val = dataset.part("train"), dataset.part("val")
         check_target(train.targets, dataset.num_labels)
