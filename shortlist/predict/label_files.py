@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from shortlist.audit.layer import LabelSets, read_array
+from shortlist.audit.layer import read_array
 from shortlist.errors import InputError
 from shortlist.limits import read_whole
 from shortlist.targets import from_indices
@@ -31,7 +31,7 @@ def read_names(path: str | Path) -> list[str]:
 
 def read_label_sets(
     path: str | Path, num_labels: int, *, key: str | None = None, names: list[str] | None = None
-) -> LabelSets:
+) -> np.ndarray | list[list[int]]:
     r"""Read label sets.
 
     Args:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.audit.layer import LabelSets
 from shortlist.data.files.array_files import ArrayFile, open_arrays
 from shortlist.data.files.text_files import need_file
 from shortlist.data.formats.array_labels import read_labels
@@ -96,7 +96,7 @@ def _array_file(path: Path, key: str | None) -> tuple[ArrayFile, str]:
     return open_array_file(path, key, option)
 
 
-def _padded(sets: LabelSets, num_labels: int) -> Tensor:
+def _padded(sets: np.ndarray | list[list[int]], num_labels: int) -> Tensor:
     """Return class indices if every row has one label, and index lists otherwise."""
     rows = [list(labels) for labels in sets]
     if all(len(row) == 1 for row in rows):
