@@ -3,8 +3,8 @@
 Every loss gets the same number of trials on the same rows. Three quarters of the rates or more form a fixed grid around
 the rate of the recipe. The others are chosen one after the other: beyond the grid while the best rate is at its edge,
 else next to the best. The first trials take an eighth of a full run, or less if there are many rows. Half of the rates
-are tried again at a quarter of the length of a run. The best of these meets the recipe's own rate at half the length,
-so that a rate which is good in short runs only does not win. All trials take as long as three to four full runs.
+are tried again at a quarter of the length of a run. The best of these meets the recipe's own rate at full length, so that
+on small data tuning cannot lose on the validation rows. Twelve trials take as long as four full runs.
 
 Short runs prefer higher rates than long ones: of the rates above the best none survives while there is one below.
 
@@ -39,9 +39,8 @@ from shortlist.typed_json import Record, decode, encode
 
 _FORMAT = "shortlist tuning"
 _VERSION = 1
-_LENGTHS = (1 / 8, 1 / 4, 1 / 2)
-# The longest run, in rows read over all epochs, of which trials take these fractions; twelve read 3.25 of it.
-_MOST_PASSES = 80_000
+# Of each round, the share of a full run that a trial takes, and how many rows it may read in all its epochs.
+_LENGTHS = ((1 / 8, 10_000), (1 / 4, 20_000), (1, 40_000))
 _MOST_VAL_ROWS = 5_000
 _FEWEST_ROWS = 64
 # Fewer trials than twice this try one weight decay only.
@@ -209,15 +208,15 @@ class _Search:
 
 
 def _rungs(rows: int, epochs: int) -> list[_Rung]:
-    """Return the lengths of trials; the last are half of a run, unless that reads too many rows.
+    """Return the lengths of trials; the last are full runs, unless these read too many rows.
 
     Example:
         >>> _rungs(1_000, 20)
-        [_Rung(rows=1000, epochs=2), _Rung(rows=1000, epochs=5), _Rung(rows=1000, epochs=10)]
+        [_Rung(rows=1000, epochs=2), _Rung(rows=1000, epochs=5), _Rung(rows=1000, epochs=20)]
         >>> _rungs(20_000, 20)
         [_Rung(rows=10000, epochs=1), _Rung(rows=20000, epochs=1), _Rung(rows=20000, epochs=2)]
     """
-    passes = [length * min(rows * epochs, _MOST_PASSES) for length in _LENGTHS]
+    passes = [min(share * rows * epochs, most) for share, most in _LENGTHS]
     return [
         _Rung(rows, round(each / rows)) if each >= rows else _Rung(max(int(each), min(rows, _FEWEST_ROWS)), 1)
         for each in passes

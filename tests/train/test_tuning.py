@@ -53,7 +53,7 @@ def test_the_best_rate_and_decay_are_found_by_fewer_and_longer_trials(trainings)
     found = tune(classes(), quick(epochs=32, batch_size=None))
     assert (found.options.learning_rate, found.options.weight_decay) == (3e-3, 1e-4)
     trials = found.tuning.trials
-    assert [trial.epochs for trial in trials] == [4] * 12 + [8] * 3 + [16] * 2
+    assert [trial.epochs for trial in trials] == [4] * 12 + [8] * 3 + [32] * 2
     assert rates(trials[:12]) == [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 2e-3]
     assert rates(trials[12:15]) == [3e-3, 2e-3, 1e-3], "short runs prefer high rates, so the lower ones go on"
     assert rates(trials[15:]) == [3e-3, 1e-3], "the recipe's own rate is in the final"
@@ -74,7 +74,7 @@ def test_the_grid_widens_at_an_edge_within_the_budget(trainings, best, beyond):
 
 def test_a_rate_that_is_best_only_in_short_trials_loses_to_that_of_the_recipe(trainings):
     calls = trainings(best=1e-2)
-    calls.peak = lambda options: 1e-2 if options.epochs < 16 else 1e-4
+    calls.peak = lambda options: 1e-2 if options.epochs < 32 else 1e-4
     assert tune(classes(), quick(epochs=32)).options.learning_rate == 1e-3
 
 
@@ -92,7 +92,7 @@ def test_only_training_and_validation_rows_are_used_and_few_of_many(trainings, m
     monkeypatch.setattr(tuning, "_MOST_VAL_ROWS", 30)
     tune(classes(2000), quick(epochs=1))
     assert all(parts["test"] == 0 and parts["val"] == 30 for parts in calls.parts)
-    assert sorted({parts["train"] for parts in calls.parts}) == [150, 300, 600]
+    assert sorted({parts["train"] for parts in calls.parts}) == [150, 300, 1200]
 
 
 def test_a_rate_that_diverges_loses_and_all_that_diverge_are_an_error(trainings):
@@ -161,7 +161,7 @@ def test_every_kind_of_inputs_is_tuned_with_the_same_result_each_time(kind):
 
 
 def test_a_trial_is_a_training_with_its_options():
-    data, options = classes(), quick(epochs=8, recipe="paper")
+    data, options = classes(), quick(epochs=4, recipe="paper")
     last = tune(data, options, trials=3).tuning.trials[-1]
     assert (last.rows, last.epochs) == (len(data.part_rows("train")), 4)
     given = {"learning_rate": last.learning_rate, "weight_decay": last.weight_decay, "epochs": last.epochs}
