@@ -148,7 +148,7 @@ PREDICT = [
     ("logits.npy --logits --rule logits.json --names two.txt", "`two.txt` must name each of the 4 labels of `logits"),
     ("logits.npy --logits --rule logits.json --names odd.txt -o sets.csv", "label names must not hold ';', which"),
     ("logits.npy --logits --rule logits.json --data x.csv", "--data is for models, but `logits.npy` is not a folder"),
-    ("folder --rule logits.json", "`folder` is a model: --data must name the data to score."),
+    ("folder --rule logits.json", "`folder` is a model: --data or --text must name the data to score."),
     ("folder --data x.csv --logits", "--logits is for files of scores, but `folder` is a model."),
     ("folder --data x.csv", "`folder/model.json` cannot be read: No such file or directory."),
     ("parts --data empty.csv", "`empty.csv` is empty."),

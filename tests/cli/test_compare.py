@@ -110,7 +110,7 @@ def test_candidates_have_options_of_their_own(capsys, training_files, trained):
 
 
 def test_rates_are_tuned_unless_they_are_given_and_the_page_draws_them(capsys, training_files):
-    plain = ["parts.csv", *reader(split="part"), "--epochs", "1", "--k", "2", "--encoder_options", "{hidden: [8]}"]
+    plain = ["parts.csv", *reader(split="part"), "--epochs", "8", "--k", "2", "--encoder_options", "{hidden: [8]}"]
     Path("run.yaml").write_text("candidates:\n  fixed: {loss: bce, learning_rate: 1e-2}\nseeds: 1\ntune: 2\n")
     code, out, _ = run(capsys, *plain, *TWO, "--config", "run.yaml", "--output", "runs")
     assert code == 0

@@ -53,7 +53,7 @@ def test_help_shows_every_training_option_with_its_description(capsys):
         main(["fit", "--help"])
     out = " ".join(capsys.readouterr().out.split())
     for field in fields(FitOptions):
-        assert f"--{field.name}" in out
+        assert f"--{field.name.replace('_', '-')}" in out
     assert "(default 128, 256 for text, 32 for hf encoders; paper: 64)" in out
     assert "(default auto)" in out
 
@@ -176,7 +176,7 @@ sys.exit(__main__.main())
         assert (done.returncode, done.stderr) == (130, "\nshortlist: interrupted.\n"), moment
 
 
-@pytest.mark.parametrize("output", [(), ("--json", "report.json")], ids=["lost", "kept"])
+@pytest.mark.parametrize("output", [(), ("--output", "report.json")], ids=["lost", "kept"])
 def test_an_interrupt_within_compiled_code_is_one_line(capsys, monkeypatch, tmp_path, output):
     """numba leaves the exception set and returns, which Python reports as a SystemError with this cause."""
     monkeypatch.chdir(tmp_path)

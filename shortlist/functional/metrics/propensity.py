@@ -108,8 +108,8 @@ def propensity_sums(
     gains = 1 / check_propensities(propensities, data.num_labels).to(data.scores.device).double()
     counted = data.counted & (data.positives > 0)
     ranks = torch.arange(1, max(ks) + 1, device=gains.device)
-    found = (rank_gains(data, max(ks), gains).cumsum(-1), _best(data, gains, ranks))
-    gained, best = (at_ranks((values * counted.unsqueeze(-1)).sum(0) / ranks, ks) for values in found)
+    found = (at_ranks(rank_gains(data, max(ks), gains).cumsum(-1), ks), _best(data, gains, at_ranks(ranks, ks)))
+    gained, best = ((values * counted.unsqueeze(-1)).sum(0) / at_ranks(ranks, ks) for values in found)
     return PropensitySums(gained, best, counted.sum(), (data.counted & ~counted).sum())
 
 

@@ -193,10 +193,11 @@ def ranking_sums(scores: Numbers, target: LabelsLike, ks: list[int], mask: Numbe
     ranks = torch.arange(1, max(ks) + 1, device=gains.device)
     discount = 1 / (ranks + 1).double().log2()
     weight, least = counted.double(), positives.clamp(min=1)
-    ideal = torch.nn.functional.pad(discount.cumsum(0), (1, 0))[torch.minimum(least.unsqueeze(-1), ranks)]
     hits, recall = (torch.stack([weight, weight / least]) @ gains).cumsum(-1)
-    precision, ndcg = hits / ranks, weight @ ((gains * discount).cumsum(-1) / ideal)
-    precision, recall, ndcg = (at_ranks(values, ks) for values in (precision, recall, ndcg))
+    precision, recall = (at_ranks(values, ks) for values in (hits / ranks, recall))
+    most_gained = torch.nn.functional.pad(discount.cumsum(0), (1, 0))
+    ideal = most_gained[torch.minimum(least.unsqueeze(-1), at_ranks(ranks, ks))]
+    ndcg = weight @ (at_ranks((gains * discount).cumsum(-1), ks) / ideal)
     return RankingSums(precision, recall, ndcg, counted.sum(), (data.counted & ~counted).sum())
 
 

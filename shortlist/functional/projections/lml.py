@@ -478,9 +478,10 @@ def _root_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
             to_x.view(-1, x.shape[-1])[left] = slope_shares(log_q, hard[2], None) * hard[3]
             per_k.view(-1, 1)[left] = inverse_slope(log_q, hard[2], None)
     else:
-        log_q = _log_slopes_at(x, pivot, delta, ctx.temperature)[1]
-        to_x = slope_shares(log_q, delta, ctx.group) * scaled
+        log_q = log_slopes(log_odds(x, pivot, delta, ctx.temperature), overwrite=True)
+        share = slope_shares(log_q, delta, ctx.group)
         per_k = inverse_slope(log_q, delta, ctx.group) if ctx.needs_input_grad[1] else scaled
+        to_x = share * scaled if torch.is_grad_enabled() else share.mul_(scaled)
     to_k = finite(gradient * per_k).sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
     return to_x, to_k, None, None
 
@@ -548,7 +549,7 @@ class RootOfBlocks:
         y = x.sub_(pivot)
         y = (y if self.temperature == 1 else y.div_(self.temperature)).add_(delta)
         # More than 1 can only come from rounding numbers too large to have any digits left.
-        return log_slopes(y).add_(shift).clamp_(max=_LARGEST_SHARE).exp_()
+        return log_slopes(y, overwrite=True).add_(shift).clamp_(max=_LARGEST_SHARE).exp_()
 
     def gradient(self, *upstream: Tensor) -> BlockGradient:
         pivot, (delta, shift) = self.root.pivot, self._inner_root()

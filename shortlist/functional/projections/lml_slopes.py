@@ -13,12 +13,17 @@ from shortlist.label_axis.processes import all_max, all_sum
 from shortlist.tensors import wide
 
 
-def log_slopes(y: Tensor) -> Tensor:
-    """``log q = -|y| - 2 log(1 + exp(-|y|))``, with derivatives of all orders, also at 0."""
+def log_slopes(y: Tensor, *, overwrite: bool = False) -> Tensor:
+    """``log q = -|y| - 2 log(1 + exp(-|y|))``, with derivatives of all orders, also at 0.
+
+    Args:
+        y: the log-odds of p.
+        overwrite: whether the result may take the memory of y where autograd does not watch.
+    """
     if torch.is_grad_enabled():
         size = y * torch.copysign(y.new_ones(()), y.detach())
         return -size - 2 * softplus(-size)
-    near = torch.copysign(y, -1)
+    near = y.copysign_(-1) if overwrite else torch.copysign(y, -1)
     return near.sub_(softplus(near), alpha=2)
 
 
