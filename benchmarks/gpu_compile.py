@@ -96,14 +96,14 @@ def _nvidia(made: Any) -> dict[str, int]:
 
 
 def _amd(made: Any) -> dict[str, int]:
-    """What the assembler notes about registers and the scratch memory of spills."""
+    """What the assembler notes about registers and scratch memory; scalar registers spill into vector registers."""
     text = made.asm["amdgcn"]
 
     def noted(name: str) -> int:
         found = re.search(rf"\.{name}:\s+(\d+)", text)
         return int(found[1]) if found else 0
 
-    return {"registers": noted("vgpr_count"), "spills": noted("vgpr_spill_count") + noted("sgpr_spill_count")}
+    return {"registers": noted("vgpr_count"), "spills": noted("vgpr_spill_count") + noted("private_segment_fixed_size")}
 
 
 def main() -> None:

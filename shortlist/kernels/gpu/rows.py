@@ -23,8 +23,8 @@ def block_size(n: int) -> int:
 
 
 def num_warps(block: int) -> int:
-    """The number of warps of a program."""
-    return max(1, min(block // 256, 16))
+    """The number of warps of a program: few enough that no kernel spills at 1024 labels on sm_80, sm_90 and sm_100."""
+    return max(1, min(block // 512, 16))
 
 
 def compiled_for(block: int) -> tuple[dict[str, Any], int]:
