@@ -3,8 +3,8 @@
 Every loss gets the same number of trials on the same rows. Three quarters of the rates or more form a fixed grid around
 the rate of the recipe. The others are chosen one after the other: beyond the grid while the best rate is at its edge,
 else next to the best. The first trials take an eighth of a full run, or less if there are many rows. Half of the rates
-are tried again at a quarter of the length of a run. The best of these meets the recipe's own rate at full length, so that
-on small data tuning cannot lose on the validation rows. Twelve trials take as long as four full runs.
+are tried again at a quarter of the length of a run. The best of these meets the recipe's own rate at full length, so
+that on small data tuning cannot lose on the validation rows. Twelve trials take as long as four full runs.
 
 Short runs prefer higher rates than long ones: of the rates above the best none survives while there is one below.
 
