@@ -13,6 +13,8 @@ from shortlist.formatting import format_duration, format_percent
 
 _DELAY = 1.0
 _SECONDS_BETWEEN_LINES = 30.0
+# Work that will take this long says so as soon as its pace has been seen for a few seconds.
+_LONG, _PACE_SEEN = 60.0, 3.0
 # A step of this share of the work, in less than this many seconds, was done by an earlier command that is resumed.
 _LARGE_STEP, _AT_ONCE = 0.01, 0.2
 
@@ -81,7 +83,7 @@ class ProgressBar:
 
     def _amount(self) -> str:
         if self.total is None:
-            return f"{self.completed:,.0f} {self.unit}".strip()
+            return f"{self.completed:,.0f} {self.unit}" if self.unit else ""
         if not self.unit:
             return format_percent(self.completed / self.total if self.total else 1.0, decimals=0)
         done = f"{self.completed:,.0f}" if self.completed == int(self.completed) else f"{self.completed:,.1f}"
@@ -103,12 +105,13 @@ class ProgressBar:
 
 
 class _Lines(ProgressBar):
-    """Writes a line every half minute, the first after half a minute, so short work prints nothing."""
+    """Writes a line every half minute; the first one early if the work will be long. Short work prints nothing."""
 
     _last = 0.0
 
     def _show(self) -> None:
-        if self.elapsed - self._last >= _SECONDS_BETWEEN_LINES:
+        long = not self._last and self.elapsed >= _PACE_SEEN and (self.seconds_left or 0) >= _LONG
+        if long or self.elapsed - self._last >= _SECONDS_BETWEEN_LINES:
             self._last = self.elapsed
             pace = self._pace()
             self.message(f"{self.description}: {self._amount()}{pace and ', ' + pace}")
@@ -160,7 +163,8 @@ def progress_bar(
     """Show the progress of the work in the block on standard error.
 
     On a terminal this is a bar that disappears when the block ends, elsewhere (or without the package rich) a line
-    every half minute. Work that takes less than ``delay`` shows nothing.
+    every half minute, and a first one with the time left as soon as it is known to be a minute or more. Work that takes
+    less than ``delay`` shows nothing.
 
     Args:
         description: what is being done.

@@ -30,14 +30,30 @@ def use_terminal(monkeypatch):
 
 def test_elsewhere_a_line_comes_every_half_minute_with_the_time_left(clock, capsys):
     with progress_bar("reading", 100, completed=10, unit="rows") as bar:
-        clock(10)
+        clock(5)
         bar.update(20)
         assert not capsys.readouterr().err
-        clock(20)
+        clock(25)
         bar.update(40)
         clock(10)
         bar.update(50)
     assert capsys.readouterr().err == "reading: 40 of 100 rows, about 60 s left\n"
+
+
+def test_long_work_says_how_long_as_soon_as_its_pace_is_known(clock, capsys):
+    with progress_bar("comparing", 10, unit="runs") as bar:
+        clock(2)
+        bar.update(0.1)
+        assert not capsys.readouterr().err
+        clock(2)
+        bar.update(0.2)
+        assert capsys.readouterr().err == "comparing: 0.2 of 10 runs, about 3.3 min left\n"
+        clock(20)
+        bar.update(1.2)
+        assert not capsys.readouterr().err
+        clock(10)
+        bar.update(1.7)
+    assert capsys.readouterr().err == "comparing: 1.7 of 10 runs, about 2.8 min left\n"
 
 
 def test_what_was_finished_before_does_not_shorten_the_time_left(clock, capsys):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from shortlist.cli.console import console, note, print_json, resumable, table, text
+from shortlist.cli.console import console, loading, note, print_json, resumable, table, text
 from shortlist.cli.options import add_parser
 from shortlist.cli.run_options import DataOptions, RunOptions, TuningOptions, add_run_options, read_run_options
 from shortlist.comparison_document import Question
@@ -112,10 +112,11 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
     candidates = _candidates(base, asked.losses, asked.candidates)
     trials = given.of(TuningOptions).trials(base, alone=base.nodes == 1)
 
-    from shortlist.train import compare, comparison_document
-    from shortlist.train.cautions import data_cautions
-    from shortlist.train.data_source import check_test_rows, describe_source, open_training_data
-    from shortlist.train.evaluation import metric_names
+    with loading():
+        from shortlist.train import compare, comparison_document
+        from shortlist.train.cautions import data_cautions
+        from shortlist.train.data_source import check_test_rows, describe_source, open_training_data
+        from shortlist.train.evaluation import metric_names
 
     reading: dict[str, Any] = {"format": data.format, "reader": data.reader, "seed": base.seed}
     dataset = open_training_data(data.data, **reading, multi_label=data.multi_label, tell=note)

@@ -7,10 +7,11 @@ import json
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from shortlist.extras import require
+from shortlist.progress import progress_bar
 
 
 def print_json(content: Any) -> None:
@@ -32,6 +33,11 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 def note(sentence: str) -> None:
     """Print a remark on standard error, so that it is not taken for the result."""
     sys.stderr.write(sentence + "\n")
+
+
+def loading() -> AbstractContextManager[object]:
+    """Say on a terminal that libraries are being imported, which takes seconds."""
+    return progress_bar("loading", delay=0, shown=sys.stderr.isatty())
 
 
 @contextmanager

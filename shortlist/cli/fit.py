@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.console import console, note, print_json, resumable, table, text
+from shortlist.cli.console import console, loading, note, print_json, resumable, table, text
 from shortlist.cli.options import add_parser
 from shortlist.cli.run_options import DataOptions, TuningOptions, add_run_options, read_run_options
 from shortlist.errors import InputError
@@ -78,11 +78,12 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("--output must name the folder for the model.")
     check_folder(to.output, own=_FILES)
 
-    from shortlist.train import evaluate, fit, save_model, tune
-    from shortlist.train.cautions import data_cautions, still_improving
-    from shortlist.train.checkpoints import RunFolder
-    from shortlist.train.data_source import check_test_rows, describe_source, open_training_data
-    from shortlist.train.distributed.processes import Topology
+    with loading():
+        from shortlist.train import evaluate, fit, save_model, tune
+        from shortlist.train.cautions import data_cautions, still_improving
+        from shortlist.train.checkpoints import RunFolder
+        from shortlist.train.data_source import check_test_rows, describe_source, open_training_data
+        from shortlist.train.distributed.processes import Topology
 
     topology, begun = Topology.of(fit_options), RunFolder(to.output).has_begun
     trials = given.of(TuningOptions).trials(fit_options, alone=topology.is_alone)

@@ -27,6 +27,7 @@ from shortlist.errors import InputError
 from shortlist.files import locked
 from shortlist.fingerprint import digest
 from shortlist.fit_options import FitOptions, SettledOptions
+from shortlist.formatting import format_percent
 from shortlist.nn import ClusterHead, Task
 from shortlist.progress import progress_bar
 from shortlist.recipes import loss_class, make_loss
@@ -257,7 +258,7 @@ class Training:
             elif before is None:
                 files.await_begin(fingerprint, seconds=_PEER_TIMEOUT.total_seconds())
             try:
-                with _reported(progress) as report:
+                with self._reported(progress) as report:
                     self._train(report)
             finally:
                 if self.topology.is_first:
@@ -272,12 +273,26 @@ class Training:
     def _run_in_memory(self, progress: Progress) -> int:
         self._check_rows()
         best = _BestInMemory(self.monitor)
-        with _reported(progress) as report:
+        with self._reported(progress) as report:
             self._fit([_StepProgress(report), *([best] if self.options.keep == "best" else [])], devices=1)
         if best.state is not None:
             self.module.load_state_dict(best.state)
         self.module.model.eval()
         return len(self.module.history) - 1 if best.state is None else best.epoch
+
+    @contextmanager
+    def _reported(self, progress: Progress) -> Iterator[Report]:
+        """A function to report to: the caller's, or that of a progress bar, which shows the last epoch's metric."""
+        with progress_bar("training", 1.0, shown=progress is True) as bar:
+
+            def report(fraction: float) -> None:
+                about = "training"
+                if self.module.history:
+                    value = format_percent(self.module.history[-1][self.monitor])
+                    about = f"training, epoch {len(self.module.history)}: {self.monitor} {value}"
+                bar.update(fraction, description=about)
+
+            yield progress if callable(progress) else report
 
     def _check_rows(self) -> None:
         """Check that every process has rows, before anything is started."""
@@ -392,13 +407,6 @@ class _BestCheckpoint(ModelCheckpoint):
         paths = {name: here(state_dict[name]) for name in ("best_model_path", "kth_best_model_path")}
         scores = {here(path): score for path, score in state_dict["best_k_models"].items()}
         super().load_state_dict({**state_dict, **paths, "best_k_models": scores, "dirpath": self.dirpath})
-
-
-@contextmanager
-def _reported(progress: Progress) -> Iterator[Report]:
-    """A function to report to: the caller's, or that of a progress bar."""
-    with progress_bar("training", 1.0, shown=progress is True) as bar:
-        yield progress if callable(progress) else bar.update
 
 
 @contextmanager
