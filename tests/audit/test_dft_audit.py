@@ -71,10 +71,11 @@ def test_no_set_of_k_labels_is_impossible_for_a_dft_head(n, k, count):
 
 @pytest.mark.parametrize("count", SIZES)
 @pytest.mark.parametrize(("n", "k"), PLACES)
-def test_for_a_plain_matrix_the_thin_regions_are_undecided_and_never_impossible(n, k, count):
+def test_for_a_plain_matrix_every_verdict_on_thin_regions_is_proved(n, k, count):
+    """Rounded to float64, the matrix may lose a region that the exact one has; then the proof says so."""
     sets = active_sets(n, k, min(count, 60) if n > 1000 else count, seed=1)
     report = audit(dft_matrix(n, k, dtype=torch.float64), sets, jobs=1, radius=False)
-    assert set(report.verdicts) <= ({"argmaxable"} if k == 1 else {"argmaxable", "undecided"})
+    assert k > 1 or set(report.verdicts) == {"argmaxable"}
     assert report.verify() == []
     for verdict, reason, certificate in zip(report.verdicts, report.reasons, report.certificates, strict=True):
         assert (reason != "") == (verdict == "undecided") == (certificate is None)

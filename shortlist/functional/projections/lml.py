@@ -47,7 +47,7 @@ from shortlist.label_axis.once_differentiable import once_differentiable
 from shortlist.label_axis.processes import ProcessShards, all_sum
 from shortlist.label_axis.reduction import BlockGradient
 from shortlist.label_axis.rows import as_rows, flat_rows
-from shortlist.tensors import at_most_finite, check_temperature, log_sigmoid, solvable
+from shortlist.tensors import at_most_finite, check_temperature, is_plain, log_sigmoid, solvable
 
 
 def lml(
@@ -481,7 +481,7 @@ def _root_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         log_q = log_slopes(log_odds(x, pivot, delta, ctx.temperature), overwrite=True)
         share = slope_shares(log_q, delta, ctx.group)
         per_k = inverse_slope(log_q, delta, ctx.group) if ctx.needs_input_grad[1] else scaled
-        to_x = share * scaled if torch.is_grad_enabled() else share.mul_(scaled)
+        to_x = share.mul_(scaled) if not torch.is_grad_enabled() and is_plain(gradient) else share * scaled
     to_k = finite(gradient * per_k).sum_to_size(ctx.k_shape) if ctx.needs_input_grad[1] else None
     return to_x, to_k, None, None
 
