@@ -60,4 +60,4 @@ def test_memory_does_not_grow_with_the_rows(ending, output, tmp_path, monkeypatc
     )
     few, many = (peak(write(ending, rows), f"{rows}.{output}") for rows in (FEW, MANY))
     assert many < 1.1 * few
-    assert many < 600
+    assert many < 800  # of which libraries take about 590 with every extra installed

@@ -298,6 +298,13 @@ def _absent_share(y):
 
 
 @triton.jit
+def _finite(value):
+    """The value, with overflows replaced by the largest finite number; NaN stays."""
+    value = tl.where(value > _LARGEST, _LARGEST, value)
+    return tl.where(value < -_LARGEST, -_LARGEST, value)
+
+
+@triton.jit
 def _gradient(
     x_pointer,
     values_pointer,
@@ -355,7 +362,7 @@ def _gradient(
         weighted = weighted / total
         tl.store(column_pointer + number, weighted * inner)
     if OUTPUT == 1:
-        tl.store(column_pointer + number, weighted * inverse)
+        tl.store(column_pointer + number, _finite(weighted * inverse))
     if OUTPUT == 2:
         tl.store(column_pointer + number, inverse)
     for start in range(0, n, BLOCK):
@@ -460,7 +467,7 @@ def _nll_gradient(
     whole = tl.sum(missing, 0)
     result = (slope / total * whole - missing) / temperature
     tl.store(out_pointer + first + index, tl.where(delta == delta, result, float("nan")), mask=index < n)
-    tl.store(to_k_pointer + number, -whole * tl.exp(tl.minimum(nearest - tl.log(total), 87.0)))
+    tl.store(to_k_pointer + number, _finite(-whole * tl.exp(tl.minimum(nearest - tl.log(total), 87.0))))
 
 
 def compile_cases(block: int) -> dict[str, tuple[Any, dict[str, str], dict[str, Any], int]]:
