@@ -36,8 +36,9 @@ def run(folder: Path, output: str, *more: str) -> dict[str, float]:
 
 
 def without_progress(shown: str) -> str:
-    """What a command writes besides its progress, a line every half minute."""
-    return "".join(line for line in shown.splitlines(keepends=True) if not line.startswith("training: "))
+    """What a command writes besides its progress, a line every half minute, and its note about few test rows."""
+    others = ("training: ", "training, epoch ", "Note: Only ")
+    return "".join(line for line in shown.splitlines(keepends=True) if not line.startswith(others))
 
 
 def finish(process: subprocess.Popen) -> tuple[str, str]:
