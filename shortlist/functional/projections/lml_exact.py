@@ -84,7 +84,7 @@ def _by_value(x: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     part = k - count  # what the ties share
     # They are above if they have more than half of their number.
     taken = 2 * part > ties
-    is_above = (x > middle) | (taken & (x >= middle))  # ONNX's runtime selects no bools
+    is_above = (x > middle) | (taken & (x >= middle))  # ONNX Runtime has no Where for bools
     surplus = torch.addcmul(part, taken, ties, value=-1)
     return x.masked_fill(is_above, -math.inf), x.masked_fill(~is_above, math.inf), surplus
 
