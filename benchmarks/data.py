@@ -198,7 +198,7 @@ def open_safetensors(folder: Path) -> object:
 
 def open_images(folder: Path) -> object:
     """Reads only names."""
-    from shortlist.data.formats.image_folder import read_image_folder
+    from shortlist.data.formats.images.image_folder import read_image_folder
 
     return read_image_folder(folder)
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from benchmarks import published, published_losses
 from benchmarks.device_cost import Cost, count
 from shortlist import functional as F
+from shortlist.factory import LOSSES, make_loss
 from shortlist.nn import Task
-from shortlist.recipes import LOSSES, make_loss
 
 Step = Callable[[], object]
 Kind = Literal["projection", "order statistic", "loss", "published"]

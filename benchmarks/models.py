@@ -35,8 +35,8 @@ from benchmarks.side_by_side import machine, write_json
 from experiments.data import open_data
 from shortlist.data import Dataset, SparseRows, Texts
 from shortlist.data.target_rows import label_pairs
+from shortlist.factory import loss_class
 from shortlist.metrics import RankingMetrics, TopKAccuracy
-from shortlist.recipes import loss_class
 from shortlist.sets import AverageK
 from shortlist.train import FitOptions, fit, tune
 from shortlist.train.evaluation import model_scores

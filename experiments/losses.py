@@ -30,8 +30,8 @@ from shortlist.evidence import (
     tuned,
 )
 from shortlist.evidence.verdicts import OPEN
+from shortlist.factory import loss_class
 from shortlist.functional import average_precision, f1_at_k, topk_accuracy
-from shortlist.recipes import loss_class
 from shortlist.report.chart import Axis, Chart, candidate_style
 from shortlist.targets import to_class_indices
 from shortlist.train.comparison import Interval
@@ -149,7 +149,7 @@ def run_recipe(lab: Lab, settings: Mapping[str, Any], recipe: str) -> Runs:
     Args:
         lab: runs the trials.
         settings: ``trial``, settings of every trial; ``conditions`` by name, with settings and ``fit`` options;
-            ``fit``; ``recipes`` by name, each with ``fit`` and, if tuned, a ``grid``; ``candidates`` by name, each with
+            ``fit``; ``factory`` by name, each with ``fit`` and, if tuned, a ``grid``; ``candidates`` by name, each with
             ``fit``, ``paper`` (options of the paper), ``grid`` (over that of the recipe) and ``at`` (options by
             condition); ``figure``, the score that decides on validation rows; ``seeds`` and ``tuning_seeds``.
         recipe: one of `RECIPES`.

@@ -32,10 +32,10 @@ from shortlist.report.chart import INK, candidate_style
 from shortlist.report.chart_matplotlib import new_figure, save_figure, style_axis
 from shortlist.train import FitOptions
 from shortlist.train.comparison import Interval
-from shortlist.train.encoders import Standardised
 from shortlist.train.fit import Fitted, Training, make_run, quiet_lightning
 from shortlist.train.inputs import prepare_inputs, settle
-from shortlist.train.starting_point import start_at_frequencies
+from shortlist.train.model.encoders import Standardised
+from shortlist.train.model.starting_point import start_at_frequencies
 
 STARTS = ("text", "frequencies")
 """Where logits start: as in the paper, which stored settings call "text", or at the label frequencies."""

@@ -23,7 +23,7 @@ from shortlist.evidence.verdicts import HOLDS, OPEN
 from shortlist.functional import bce, cross_entropy, lml_nll, noised_topk, smooth_topk_svm, truncated_topk_entropy
 from shortlist.report.chart import OPTIMUM, Axis, Chart, Series, candidate_style
 from shortlist.train.comparison import Interval
-from shortlist.train.encoders import DenseNet
+from shortlist.train.model.encoders import DenseNet
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 CONSTANT = 1.5  # Of a loss alone: far below the growth that the paper calls expensive, above the noise of timings.

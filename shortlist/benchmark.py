@@ -11,8 +11,8 @@ from torch import Tensor
 
 from shortlist import functional as F
 from shortlist.data.target_rows import sparse_targets
+from shortlist.factory import LOSSES, make_loss
 from shortlist.nn import Task
-from shortlist.recipes import LOSSES, make_loss
 from shortlist.sets import (
     AverageError,
     AverageK,

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from shortlist import recipes
+from shortlist import factory
 from shortlist.formatting import format_bytes
 from shortlist.label_axis.linear_blocks import block_width
 from shortlist.nn import LossMemory
@@ -23,7 +23,7 @@ HeadKind = Literal["plain", "chunked"]
 """Logits as a tensor, or :class:`shortlist.functional.LinearLogits`."""
 
 
-LOSSES = tuple(name for name, loss in recipes.LOSSES.items() if loss.memory)
+LOSSES = tuple(name for name, loss in factory.LOSSES.items() if loss.memory)
 """The losses whose memory can be estimated: those that accept ``LinearLogits``."""
 
 _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -107,7 +107,7 @@ def estimate_memory(
         check_size(name, value)
     if label_block is not None:
         check_size("label_block", label_block)
-    loss = recipes.current_name(loss)
+    loss = factory.current_name(loss)
     _check_name("loss", loss, LOSSES)
     _check_name("head", head, get_args(HeadKind))
     _check_name("dtype", dtype, _BYTES)
@@ -116,7 +116,7 @@ def estimate_memory(
     parameters = own * (features + 1) * size
     kept, made = OPTIMIZERS[optimizer]
     entries = rows * (own if head == "plain" else min(own, block_width(rows, label_block)))
-    forward, backward = _loss_bytes(entries, own, recipes.LOSSES[loss].memory[head], size)
+    forward, backward = _loss_bytes(entries, own, factory.LOSSES[loss].memory[head], size)
     if head == "plain":
         # The layer's gradients do not exist yet; while they are computed, those of the logits still exist.
         backward = max(backward - parameters, entries * size)

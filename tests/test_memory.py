@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.autograd.profiler import profile
 
-from shortlist import nn, recipes
+from shortlist import factory, nn
 from shortlist.kernels import chooser
 from shortlist.label_axis import linear_blocks
 from shortlist.memory import LOSSES, OPTIMIZERS, MemoryEstimate, estimate_memory
@@ -36,7 +36,7 @@ def train(loss: str, head: str, features: int, dtype: torch.dtype, optimizer: st
     layer = make(features, LABELS, dtype=dtype)
     inputs = torch.randn(ROWS, features, dtype=dtype).requires_grad_()
     lists = torch.arange(ROWS * POSITIVES).view(ROWS, POSITIVES)
-    chosen = recipes.LOSSES[loss]
+    chosen = factory.LOSSES[loss]
     target = lists[:, 0].clone() if chosen.one_class else lists
     module = chosen.from_task(nn.Task(LABELS, torch.ones(LABELS), ROWS, K))
     stepping = MAKE_OPTIMIZER[optimizer](layer.parameters())

@@ -25,7 +25,7 @@ LAYERS = [
     {"kernels"},
     {"functional", "cluster", "comparison_document"},
     {"nn", "metrics", "sets", "audit", "data"},
-    {"recipes"},
+    {"factory"},
     {"memory"},
     {"train", "report"},
     {"benchmark", "evidence", "integrations", "predict"},
@@ -118,8 +118,10 @@ def test_the_check_of_imports_sees_every_way_to_import():
 
 
 def test_folders_hold_few_files():
+    # The services at the top and the commands, one file each, are more.
     for package in {path.parent for path in SOURCES}:
-        assert len([path for path in package.glob("*.py") if not path.name.startswith("__")]) <= 17, package
+        most = 17 if package in (PACKAGE, PACKAGE / "cli") else 13
+        assert len([path for path in package.glob("*.py") if not path.name.startswith("__")]) <= most, package
 
 
 def test_importing_the_package_loads_nothing_but_torch_and_numpy():

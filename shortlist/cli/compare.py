@@ -221,8 +221,8 @@ def _cells(document: Any, candidate: str, columns: Sequence[tuple[str, Any]]) ->
 
 
 def _print(document: Any, path: Path | None) -> None:
-    from shortlist.report.rate_chart import tuning_sentence
-    from shortlist.report.winners import (
+    from shortlist.report.comparison.rate_chart import tuning_sentence
+    from shortlist.report.comparison.winners import (
         MetricFormat,
         audit_sentence,
         main_metrics,

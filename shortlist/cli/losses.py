@@ -60,7 +60,7 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the table."""
-    from shortlist.recipes import LOSSES
+    from shortlist.factory import LOSSES
 
     losses = [loss.describe() for loss in LOSSES.values()]
     if options.json:

@@ -59,8 +59,8 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Estimate and print."""
+    from shortlist.factory import current_name
     from shortlist.memory import LOSSES, estimate_memory
-    from shortlist.recipes import current_name
 
     loss = current_name(options.loss)
     if loss not in LOSSES:

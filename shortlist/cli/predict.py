@@ -141,8 +141,8 @@ def _source(options: argparse.Namespace) -> tuple[Any, Any]:
 
 def _print_sets(options: argparse.Namespace, scores: Any, rule: Any) -> None:
     from shortlist.predict import iterate_sets
+    from shortlist.predict.files.set_files import text_lines
     from shortlist.predict.prediction import set_rows
-    from shortlist.predict.set_files import text_lines
 
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     # If the terminal lacks a name's characters, write escapes, which JSON can read back.

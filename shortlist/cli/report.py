@@ -43,10 +43,10 @@ def add_command(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read and check all documents, write the page and the charts, and print the winners."""
     from shortlist.comparison_document import comparison_file, read_comparison
-    from shortlist.report.comparison_charts import draw_figures
-    from shortlist.report.highlights import highlights
-    from shortlist.report.page import write_report
-    from shortlist.report.winners import summary_of
+    from shortlist.report.comparison.charts import draw_figures
+    from shortlist.report.comparison.highlights import highlights
+    from shortlist.report.comparison.page import write_report
+    from shortlist.report.comparison.winners import summary_of
 
     files = [comparison_file(folder) for folder in options.folders]
     output = Path(options.output) if options.output is not None else files[0].parent / "report.html"
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(documents: list[Any], output: Path, figures: int, folder: str | None) -> None:
-    from shortlist.report.winners import audit_sentence, comparison_title, shown_name
+    from shortlist.report.comparison.winners import audit_sentence, comparison_title, shown_name
 
     screen = console(wrap=False)
     for document in documents:
@@ -97,9 +97,9 @@ def _print(documents: list[Any], output: Path, figures: int, folder: str | None)
 
 def _print_short(documents: list[Any]) -> None:
     """Print the highlights, whether the usual loss is enough, and what to type next."""
-    from shortlist.report.highlights import highlights, loss_sentence
-    from shortlist.report.next_steps import next_steps
-    from shortlist.report.winners import comparison_title
+    from shortlist.report.comparison.highlights import highlights, loss_sentence
+    from shortlist.report.comparison.next_steps import next_steps
+    from shortlist.report.comparison.winners import comparison_title
 
     screen = console(wrap=False)
     for number, highlight in enumerate((each for one in documents for each in highlights(one)), start=1):
@@ -118,7 +118,7 @@ def _print_short(documents: list[Any]) -> None:
 
 
 def _table(document: Any) -> Any:
-    from shortlist.report.winners import (
+    from shortlist.report.comparison.winners import (
         MetricFormat,
         gap_words,
         listed,

@@ -28,8 +28,8 @@ from shortlist.data.formats import (
     read_visual_genome,
     read_voc,
 )
-from shortlist.data.formats.image_folder import IMAGE_ENDINGS
-from shortlist.data.formats.visual_genome import FILES as GRAPH_FILES
+from shortlist.data.formats.images.image_folder import IMAGE_ENDINGS
+from shortlist.data.formats.images.visual_genome import FILES as GRAPH_FILES
 from shortlist.data.packaged import digits, pubmed
 from shortlist.data.procedures.label_noise import label_noise
 from shortlist.data.worlds import AmbiguousWorld

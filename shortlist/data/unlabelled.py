@@ -15,7 +15,7 @@ import torch
 from shortlist.data.files.table_files import cell_list, open_table
 from shortlist.data.files.text_files import need_file, text_lines
 from shortlist.data.formats.arrays import FEATURES, array_inputs
-from shortlist.data.formats.image_folder import IMAGE_ENDINGS
+from shortlist.data.formats.images.image_folder import IMAGE_ENDINGS
 from shortlist.data.formats.tables import NumberColumns, TextColumns, named_columns
 from shortlist.data.images import ImageFiles, PathList
 from shortlist.data.inputs import Features, Inputs, Texts

@@ -27,8 +27,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from shortlist.data import Dataset, Features, ImageArray, Inputs, SparseRows, Texts, split_at_random
 from shortlist.errors import InputError
+from shortlist.factory import loss_class
 from shortlist.fit_options import FitOptions
-from shortlist.recipes import loss_class
 from shortlist.sets import AverageK, PredictionSets
 from shortlist.sets.rule import SetRule
 from shortlist.sets.scores import apply_link

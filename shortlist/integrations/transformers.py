@@ -24,9 +24,9 @@ from huggingface_hub import PyTorchModelHubMixin, snapshot_download
 
 from shortlist.data import Dataset
 from shortlist.errors import InputError
+from shortlist.factory import loss_class
 from shortlist.integrations.heads import use_head
 from shortlist.nn import Loss
-from shortlist.recipes import loss_class
 from shortlist.sets import PredictionSets, load_rule
 from shortlist.sets.rule import SetRule
 from shortlist.sets.scores import Link

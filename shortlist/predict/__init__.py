@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from shortlist.predict.calibration import RULES, RuleKind, calibrate, make_rule
 from shortlist.predict.evaluation import ScoreMetrics, SetMetrics, evaluate_scores, evaluate_sets
-from shortlist.predict.label_files import read_label_sets, read_names
+from shortlist.predict.files.label_files import read_label_sets, read_names
 from shortlist.predict.prediction import PredictionSummary, iterate_sets, predict_sets, read_rule
 from shortlist.predict.restricted_scores import with_allowed_labels
 from shortlist.predict.scores import ScoreBlock, Scores, open_scores, tensor_scores

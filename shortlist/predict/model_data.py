@@ -13,7 +13,7 @@ from torch import Tensor
 from shortlist.data import Dataset, ImageFiles, Texts
 from shortlist.data.files.table_files import open_table
 from shortlist.data.formats.arrays import FEATURES
-from shortlist.data.formats.image_folder import IMAGE_ENDINGS
+from shortlist.data.formats.images.image_folder import IMAGE_ENDINGS
 from shortlist.data.formats.tables import read_table
 from shortlist.data.opening import BUILT_IN, FORMATS, recognize_format
 from shortlist.data.procedures.label_subset import renumbered

@@ -15,6 +15,7 @@ from shortlist.data import Dataset, Features, Inputs, SparseRows
 from shortlist.data.target_rows import sparse_targets
 from shortlist.data.unlabelled import UnlabelledRows
 from shortlist.errors import InputError
+from shortlist.factory import loss_class
 from shortlist.fingerprint import digest_values, file_state
 from shortlist.predict.model_data import (
     Unseen,
@@ -27,7 +28,6 @@ from shortlist.predict.model_data import (
 )
 from shortlist.predict.restricted_scores import with_absent_labels
 from shortlist.predict.scores import ScoreBlock, Scores, rows_per_block
-from shortlist.recipes import loss_class
 from shortlist.train import SavedModel, load_model
 from shortlist.train.data_source import saved_source, with_classes
 

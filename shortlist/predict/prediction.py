@@ -12,9 +12,9 @@ from shortlist.errors import InputError
 from shortlist.files import writing
 from shortlist.fingerprint import digest_values, software_versions
 from shortlist.formatting import format_count
-from shortlist.predict.resumable_output import partial_folder, resumable_output
+from shortlist.predict.files.resumable_output import partial_folder, resumable_output
+from shortlist.predict.files.set_files import FORMATS, SetRows, set_writer
 from shortlist.predict.scores import ScoreBlock, Scores
-from shortlist.predict.set_files import FORMATS, SetRows, set_writer
 from shortlist.sets import PredictionSets, SetRule, load_rule
 from shortlist.sets.rule import Draw
 

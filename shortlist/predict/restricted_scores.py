@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shortlist.errors import InputError
 from shortlist.fingerprint import file_state
-from shortlist.predict.label_files import read_label_sets
+from shortlist.predict.files.label_files import read_label_sets
 from shortlist.predict.scores import ScoreBlock, Scores
 
 

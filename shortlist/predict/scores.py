@@ -19,9 +19,9 @@ from torch import Tensor
 from shortlist.data.files.text_files import need_file
 from shortlist.errors import InputError
 from shortlist.fingerprint import Digest, digest_file, digest_values, file_state
-from shortlist.predict.label_files import read_names
-from shortlist.predict.matrix_files import ARRAYS, HDF, open_matrix
-from shortlist.predict.score_tables import TABLES, open_score_table
+from shortlist.predict.files.label_files import read_names
+from shortlist.predict.files.matrix_files import ARRAYS, HDF, open_matrix
+from shortlist.predict.files.score_tables import TABLES, open_score_table
 from shortlist.progress import progress_bar
 
 BLOCK_SCORES = 1 << 22

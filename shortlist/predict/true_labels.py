@@ -13,8 +13,8 @@ from shortlist.data.files.text_files import need_file
 from shortlist.data.formats.array_labels import read_labels
 from shortlist.data.target_rows import take_rows
 from shortlist.errors import InputError
-from shortlist.predict.label_files import read_label_sets
-from shortlist.predict.matrix_files import ARRAYS, open_array_file
+from shortlist.predict.files.label_files import read_label_sets
+from shortlist.predict.files.matrix_files import ARRAYS, open_array_file
 from shortlist.predict.scores import ScoreBlock, Scores
 from shortlist.targets import from_indices, to_class_indices, to_index_lists, to_pairs
 

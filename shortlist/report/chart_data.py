@@ -8,7 +8,7 @@ from typing import Any
 
 from shortlist.comparison_document import ComparisonDocument
 from shortlist.report.chart import INK, Axis, Chart, Panel, Series
-from shortlist.report.single_labels import label_table
+from shortlist.report.comparison.single_labels import label_table
 
 
 def chart_data(documents: Sequence[ComparisonDocument], panels: Sequence[Sequence[Panel]]) -> dict[str, Any]:

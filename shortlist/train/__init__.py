@@ -11,13 +11,13 @@ except Exception as error:
 from shortlist.fit_options import FitOptions
 from shortlist.train.classifier import SetClassifier
 from shortlist.train.comparison import Comparison, Interval, compare, comparison_document
-from shortlist.train.encoders import MLP, DenseNet, Plain, SmallCNN, Standardised
 from shortlist.train.evaluation import Evaluation
 from shortlist.train.fit import Fitted, evaluate, fit
 from shortlist.train.inputs import SetBatches
-from shortlist.train.plan import ModelPlan, SetModel, build_model
+from shortlist.train.model.encoders import MLP, DenseNet, Plain, SmallCNN, Standardised
+from shortlist.train.model.plan import ModelPlan, SetModel, build_model
+from shortlist.train.model.sparse_layers import Bag, SparseLinear
 from shortlist.train.saved_model import SavedModel, export_onnx, load_model, save_model
-from shortlist.train.sparse_layers import Bag, SparseLinear
 from shortlist.train.tuning import Tuned, tune
 
 __all__ = [

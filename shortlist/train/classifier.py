@@ -23,8 +23,8 @@ from shortlist.train.evaluation import metric_values, update_metrics
 from shortlist.train.inputs import crop_flip
 from shortlist.train.label_clusters import candidate_loss
 from shortlist.train.lazy_adamw import LazyAdamW
-from shortlist.train.plan import SetModel
-from shortlist.train.sparse_layers import has_sparse_layers, use_sparse_gradients
+from shortlist.train.model.plan import SetModel
+from shortlist.train.model.sparse_layers import has_sparse_layers, use_sparse_gradients
 
 
 class DivergedError(InputError):

@@ -24,13 +24,13 @@ from torch import Tensor
 
 from shortlist.data import Dataset
 from shortlist.errors import InputError
+from shortlist.factory import loss_class, make_loss
 from shortlist.files import locked
 from shortlist.fingerprint import digest
 from shortlist.fit_options import FitOptions, SettledOptions
 from shortlist.formatting import format_percent
 from shortlist.nn import ClusterHead, Task
 from shortlist.progress import progress_bar
-from shortlist.recipes import loss_class, make_loss
 from shortlist.targets import check_target
 from shortlist.train.checkpoints import AtomicCheckpoints, RunFolder, read_checkpoint, run_fingerprint
 from shortlist.train.classifier import SetClassifier
@@ -38,7 +38,6 @@ from shortlist.train.distributed.batch_norm import use_global_batch_norm
 from shortlist.train.distributed.global_batch import RowWeighted
 from shortlist.train.distributed.processes import Topology, run_processes
 from shortlist.train.distributed.sharding import ShardedStrategy
-from shortlist.train.encoders import Standardised, as_floats
 from shortlist.train.evaluation import (
     Evaluation,
     check_monitor_rows,
@@ -57,9 +56,10 @@ from shortlist.train.inputs import (
     settle,
 )
 from shortlist.train.label_clusters import check_cluster_run, cluster_labels
-from shortlist.train.plan import ModelPlan, SetModel, build_model, make_plan
-from shortlist.train.sparse_layers import has_sparse_layers
-from shortlist.train.starting_point import start_at_frequencies
+from shortlist.train.model.encoders import Standardised, as_floats
+from shortlist.train.model.plan import ModelPlan, SetModel, build_model, make_plan
+from shortlist.train.model.sparse_layers import has_sparse_layers
+from shortlist.train.model.starting_point import start_at_frequencies
 
 _KINDS = ("features", "sparse features", "images", "text")
 # How long processes wait for each other: for nodes to start, for the slowest step, for a checkpoint to be written. The

@@ -18,7 +18,7 @@ from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions, SettledOptions
 from shortlist.progress import progress_bar
 from shortlist.targets import TargetForm, target_form
-from shortlist.train.plan import ModelPlan, text_rows
+from shortlist.train.model.plan import ModelPlan, text_rows
 
 _ROWS = 1024
 # A few rows at a time, so that the activations of a network for images stay in the processor's caches.

@@ -9,11 +9,11 @@ from torch.nn.functional import normalize
 from shortlist.data import Dataset
 from shortlist.data.target_rows import label_pairs
 from shortlist.errors import InputError
+from shortlist.factory import LOSSES
 from shortlist.fit_options import FitOptions
 from shortlist.nn import ClusterHead, Loss
-from shortlist.recipes import LOSSES
-from shortlist.train.encoders import as_floats
 from shortlist.train.inputs import row_batches
+from shortlist.train.model.encoders import as_floats
 
 # Wider inputs are projected at random to this many columns, which keeps angles up to about 1/16.
 _COLUMNS = 256

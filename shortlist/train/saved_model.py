@@ -24,8 +24,8 @@ from shortlist.sets.rule import SetRule
 from shortlist.train.evaluation import model_scores
 from shortlist.train.fit import Fitted
 from shortlist.train.inputs import PlannedEncoder, prepare_inputs
-from shortlist.train.plan import ModelPlan, SetModel, build_model, row_shape
-from shortlist.train.sparse_layers import with_dense_inputs
+from shortlist.train.model.plan import ModelPlan, SetModel, build_model, row_shape
+from shortlist.train.model.sparse_layers import with_dense_inputs
 
 _FORMAT = "shortlist model"
 _VERSION = 1

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.device_cases import CASES, EAGER_ANY, EAGER_KERNELS, EAGER_PROJECTION, SOFTMAX, Batch
 from shortlist import functional
-from shortlist.recipes import LOSSES
+from shortlist.factory import LOSSES
 from tests.contracts import PROJECTIONS
 from tests.contracts_losses import BUILDING_BLOCKS
 

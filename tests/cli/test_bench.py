@@ -7,8 +7,8 @@ import torch
 
 from shortlist import functional, timing
 from shortlist.benchmark import Batch, rules
+from shortlist.factory import LOSSES
 from shortlist.predict import RULES
-from shortlist.recipes import LOSSES
 from shortlist.timing import Timing, free_memory, threads, time_steps
 from tests.cli.command import command
 

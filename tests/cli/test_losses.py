@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from shortlist.cli import main
+from shortlist.factory import LOSSES
 from shortlist.predict import RULES
-from shortlist.recipes import LOSSES
 
 
 @pytest.fixture

@@ -61,8 +61,8 @@ def test_help_shows_every_training_option_with_its_description(capsys):
 def test_choices_that_help_lists_are_those_of_the_library():
     from shortlist import memory
     from shortlist.predict import RULES
+    from shortlist.predict.files.set_files import FORMATS
     from shortlist.predict.scores import SCORE_FILES
-    from shortlist.predict.set_files import FORMATS
 
     assert tuple(RULES) == _RULES
     assert tuple(FILE_SUFFIXES.split(", ")) == SCORE_FILES
@@ -127,7 +127,7 @@ def test_a_deprecation_is_one_line():
 import sys, warnings
 from shortlist.cli import losses, main
 def run(options):
-    warnings.warn_explicit("Old is now new.", DeprecationWarning, "recipes.py", 1, module="shortlist.recipes")
+    warnings.warn_explicit("Old is now new.", DeprecationWarning, "factory.py", 1, module="shortlist.factory")
     return 0
 losses.run, sys.argv = run, ["shortlist", "losses"]
 sys.exit(main())

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from shortlist.predict import scores as scores_module
-from shortlist.predict.set_files import CsvLines, SetRows
+from shortlist.predict.files.set_files import CsvLines, SetRows
 from shortlist.sets import AverageError, AverageK, PredictionSets, TopK
 from tests.cli.command import command
 

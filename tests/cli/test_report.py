@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from shortlist.report.chart_matplotlib import new_figure
-from shortlist.report.page import _template
+from shortlist.report.comparison.page import _template
 from tests.cli.command import command
 from tests.report.comparisons import HOSTILE, document
 
@@ -63,7 +63,7 @@ def test_json_holds_the_same_and_nothing_else(capsys, tmp_path):
 
 
 def test_figures_are_drawn_for_each_job(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("shortlist.report.comparison_charts.draw_chart", lambda chart: new_figure(1, 1))
+    monkeypatch.setattr("shortlist.report.comparison.charts.draw_chart", lambda chart: new_figure(1, 1))
     folders = [write(tmp_path / name, document(names=("lml",))) for name in "ab"]
     code, out, _ = run(capsys, *folders, "--figures", str(tmp_path / "figures"), "--output", str(tmp_path / "r.html"))
     assert code == 0

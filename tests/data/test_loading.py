@@ -17,7 +17,7 @@ from shortlist.data import (
     Texts,
 )
 from shortlist.data.formats.arrays import read_arrays
-from shortlist.data.formats.cifar import read_cifar
+from shortlist.data.formats.images.cifar import read_cifar
 from shortlist.data.images import ImageArray
 from shortlist.data.target_rows import sparse_targets
 from shortlist.targets import to_sparse

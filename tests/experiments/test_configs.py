@@ -14,7 +14,7 @@ from shortlist.data.opening import FORMATS
 from shortlist.evidence import Lab, Outcome, read_experiments
 from shortlist.evidence.document import write_evidence
 from shortlist.evidence.reproduction import Folders, is_current, read_results
-from shortlist.recipes import LOSSES
+from shortlist.factory import LOSSES
 from shortlist.train import FitOptions
 from tests.experiments.small_data import write_data
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from shortlist.factory import LOSSES, make_loss
 from shortlist.metrics import AverageKAccuracy, RankingMetrics, TopKAccuracy
 from shortlist.nn import CandidateLogits, ClusterHead, Task
-from shortlist.recipes import LOSSES, make_loss
 
 N, IN, ROWS = 23, 5, 6
 

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from shortlist import functional as F
+from shortlist.factory import LOSSES as LOSS_CLASSES
 from shortlist.nn import BCE, LMLNLL, ROLE, AverageK, ExpectedPositive, NoisedTopK, TwoWay
-from shortlist.recipes import LOSSES as LOSS_CLASSES
 from tests.contracts_losses import LOSSES, MARGINS, SCORES, Loss, random_hot
 from tests.nn.saving import copies
 

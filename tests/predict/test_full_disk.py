@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from shortlist.files import replacing
-from shortlist.predict import resumable_output
 from shortlist.predict import scores as scores_module
+from shortlist.predict.files import resumable_output
 from shortlist.sets import TopK
 from tests.cli.command import command
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from shortlist.predict import resumable_output
 from shortlist.predict import scores as scores_module
-from shortlist.predict.resumable_output import PartialOutput
-from shortlist.predict.set_files import shortest_decimals
+from shortlist.predict.files import resumable_output
+from shortlist.predict.files.resumable_output import PartialOutput
+from shortlist.predict.files.set_files import shortest_decimals
 from shortlist.sets import AverageError, AverageK, SetRule, TopK
 from tests.cli.command import command
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shortlist.cli import main
-from shortlist.report.page import write_report
+from shortlist.report.comparison.page import write_report
 from tests.report.browser import CHROMIUM, Browser
 from tests.report.comparisons import comparison
 

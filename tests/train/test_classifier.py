@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from shortlist.recipes import LOSSES
+from shortlist.factory import LOSSES
 from shortlist.train import SetClassifier, SetModel, evaluate, fit, load_model, save_model
 from shortlist.train.classifier import rate_factor
 from tests.train.interruptions import cut_short, equal

@@ -9,8 +9,8 @@ import torch
 from sklearn.metrics import average_precision_score
 
 from shortlist.errors import InputError
+from shortlist.factory import LOSSES, loss_class
 from shortlist.metrics import AverageKAccuracy
-from shortlist.recipes import LOSSES, loss_class
 from shortlist.sets import AverageK
 from shortlist.train import evaluate, fit
 from shortlist.train.evaluation import metric_names, model_scores, update_metrics

@@ -11,7 +11,7 @@ from shortlist.errors import InputError
 from shortlist.nn import ClusterHead
 from shortlist.train import FitOptions, evaluate, export_onnx, fit, load_model, save_model
 from shortlist.train.label_clusters import cluster_labels
-from shortlist.train.starting_point import start_at_frequencies
+from shortlist.train.model.starting_point import start_at_frequencies
 
 N, WIDTH, ROWS = 64, 360, 600
 CLUSTERS = {"head": "clusters", "head_options": {"cluster_size": 8, "beam": 3}}

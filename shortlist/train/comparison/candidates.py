@@ -23,7 +23,7 @@ from shortlist.train.comparison.runs import RunSpec, finished_run, run, run_on_w
 from shortlist.train.comparison.tunings import Report, SearchSpec, tune_candidates
 from shortlist.train.fit import make_run
 from shortlist.train.inputs import check_rows, settle
-from shortlist.train.plan import fit_words, text_rows
+from shortlist.train.model.plan import fit_words, text_rows
 from shortlist.train.tuning import tried_decays
 
 # File systems allow 255 bytes; a seed and the files of a run follow the name.

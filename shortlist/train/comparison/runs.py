@@ -38,7 +38,7 @@ from shortlist.train.comparison.findings import (
 from shortlist.train.comparison.single_labels import label_sets
 from shortlist.train.evaluation import Evaluation
 from shortlist.train.fit import Fitted, evaluate, fit
-from shortlist.train.plan import SetModel
+from shortlist.train.model.plan import SetModel
 from shortlist.train.saved_model import save_model
 from shortlist.typed_json import decode, encode
 

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from shortlist.nn import TwoHead
-from shortlist.train.plan import SetModel
+from shortlist.train.model.plan import SetModel
 
 
 def shard(model: SetModel, loss: nn.Module, mesh: Any) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from shortlist.data.formats.arff import read_arff
 from shortlist.data.formats.arrays import read_arrays
-from shortlist.data.formats.cifar import read_cifar
 from shortlist.data.formats.extreme_text import read_extreme_text
-from shortlist.data.formats.visual_genome import read_visual_genome
+from shortlist.data.formats.images.cifar import read_cifar
+from shortlist.data.formats.images.visual_genome import read_visual_genome
 from tests.data.formats.samples import visual_genome
 
 

@@ -8,13 +8,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from shortlist.factory import make_head, make_loss
 from shortlist.nn import Task
-from shortlist.recipes import make_head, make_loss
 from shortlist.train.distributed.batch_norm import use_global_batch_norm
 from shortlist.train.distributed.global_batch import batch_loss, gather_rows, gather_targets
-from shortlist.train.encoders import Plain, SmallCNN
 from shortlist.train.inputs import EpochBatches
-from shortlist.train.plan import SetModel
+from shortlist.train.model.encoders import Plain, SmallCNN
+from shortlist.train.model.plan import SetModel
 from tests.contracts_losses import FORMS
 from tests.contracts_losses import LOSSES as CONTRACTS
 

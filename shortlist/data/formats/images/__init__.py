@@ -1,0 +1,1 @@
+"""Readers of image data sets: labels are there before the images are."""

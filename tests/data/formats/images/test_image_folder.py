@@ -1,0 +1,300 @@
+"""Folders of images by class: the layouts, the files of Pl@ntNet-300K beside them, and what is something else."""
+
+import json
+import os
+
+import pytest
+import torch
+
+from shortlist.data.formats.images.image_folder import read_image_folder
+from tests.data.datasets import parts_of
+
+# Identifiers and names as published with Pl@ntNet-300K; file names are SHA-1 in hexadecimal there.
+SPECIES = {
+    "1355868": "Lactuca virosa L.",
+    "1355936": "Cirsium arvense (L.) Scop.",
+    "1355937": "Cirsium vulgare (Savi) Ten.",
+    "1355990": "Pelargonium capitatum (L.) L'Hér.",
+}
+IMAGES = {
+    "train": {"1355868": ["0a" * 20, "1b" * 20], "1355936": ["2c" * 20], "1355937": ["3d" * 20], "1355990": []},
+    "val": {"1355868": ["4e" * 20], "1355937": ["5f" * 20]},
+    "test": {"1355936": ["6a" * 20]},
+}
+
+
+def touch(root, *names):
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return root
+
+
+def write_plantnet(root, layout="images/{split}/{species}", names="plantnet300K_species_id_2_name.json"):
+    """The published folder; ``layout`` differs between its packings."""
+    metadata = {}
+    for split, classes in IMAGES.items():
+        for species, hashes in classes.items():
+            (root / layout.format(split=split, species=species)).mkdir(parents=True, exist_ok=True)
+            for name in hashes:
+                (root / layout.format(split=split, species=species) / f"{name}.jpg").touch()
+                metadata[name] = {
+                    "species_id": species,
+                    "organ": "flower" if split == "train" else "leaf",
+                    "author": f"Author {len(metadata) % 2}",
+                    "split": split,
+                }
+    (root / names).write_text(json.dumps(SPECIES), encoding="utf-8")
+    (root / "plantnet300K_metadata.json").write_text(json.dumps(metadata))
+    return root
+
+
+def stems(data):
+    return [data.inputs.path(row).stem for row in range(len(data))]
+
+
+def test_classes_are_folders_and_rows_go_by_class_and_name(tmp_path):
+    touch(tmp_path, "rose/2.jpg", "rose/10.PNG", "daisy/b.jpeg", "daisy/a.webp")
+    data = read_image_folder(tmp_path)
+    assert data.label_names == ("daisy", "rose")
+    assert data.targets.tolist() == [0, 0, 1, 1]
+    assert [data.inputs.path(row).name for row in range(4)] == ["a.webp", "b.jpeg", "10.PNG", "2.jpg"]
+    assert data.split is None
+    assert not data.label_groups
+    assert not data.row_groups
+    assert data.name == tmp_path.name
+
+
+def test_parts_are_folders(tmp_path):
+    touch(tmp_path, "train/b/1.jpg", "train/c/2.jpg", "val/c/3.jpg", "test/a/4.jpg", "test/b/5.jpg")
+    data = read_image_folder(tmp_path)
+    assert data.label_names == ("a", "b", "c")
+    assert parts_of(data) == (("train", "val", "test"), [0, 0, 1, 2, 2])
+    assert data.targets.tolist() == [1, 2, 2, 0, 1]
+    assert stems(data.part("test")) == ["4", "5"]
+
+
+def test_other_parts_keep_their_names_and_folders_of_other_things_are_left(tmp_path):
+    touch(tmp_path, "train/a/1.jpg", "extra/a/2.jpg", "notes/readme.txt")
+    data = read_image_folder(tmp_path)
+    assert data.split is not None
+    assert data.split.names == ("train", "extra")
+    assert data.label_names == ("a",)
+
+
+def test_a_class_may_be_called_like_a_part(tmp_path):
+    touch(tmp_path, "test/1.jpg", "exam/2.jpg")
+    data = read_image_folder(tmp_path)
+    assert data.label_names == ("exam", "test")
+    assert data.split is None
+
+
+def test_empty_classes_stay_labels(tmp_path):
+    touch(tmp_path, "b/1.jpg")
+    (tmp_path / "a").mkdir()
+    data = read_image_folder(tmp_path)
+    assert data.label_names == ("a", "b")
+    assert data.targets.tolist() == [1]
+    assert data.label_counts().tolist() == [0, 1]
+
+
+def test_hidden_and_other_files_are_skipped(tmp_path):
+    touch(tmp_path, "a/1.jpg", "a/.2.jpg", "a/Thumbs.db", "a/notes.txt", "a/jpg", ".git/x.jpg", "__MACOSX/a/._1.jpg")
+    touch(tmp_path, "cover.jpg")
+    data = read_image_folder(tmp_path)
+    assert data.label_names == ("a",)
+    assert [data.inputs.path(row).name for row in range(len(data))] == ["1.jpg"]
+
+
+@pytest.mark.parametrize("layout", ["images/{split}/{species}", "images_{split}/{species}", "{split}/{species}"])
+def test_plantnet_gives_names_genera_and_split(tmp_path, layout):
+    data = read_image_folder(write_plantnet(tmp_path / "plantnet_300K", layout))
+    assert data.label_names == tuple(SPECIES.values())
+    genus = data.label_groups["genus"]
+    assert [genus.names[i] for i in genus.index] == ["Lactuca", "Cirsium", "Cirsium", "Pelargonium"]
+    assert data.split is not None
+    assert data.split.names == ("train", "val", "test")
+    assert data.split.counts().tolist() == [4, 2, 1]
+    assert data.targets.tolist() == [0, 0, 1, 2, 0, 2, 1]
+    assert stems(data) == [name * 20 for name in ("0a", "1b", "2c", "3d", "4e", "5f", "6a")]
+    assert not data.row_groups
+
+
+def test_the_folder_of_images_alone_finds_the_files_beside_it(tmp_path):
+    root = write_plantnet(tmp_path, names="plantnet300K_species_names.json")
+    data = read_image_folder(root / "images", metadata=True)
+    assert data.label_names == tuple(SPECIES.values())
+    assert set(data.row_groups) == {"author", "organ"}
+
+
+@pytest.mark.parametrize("how", ["found", "named"])
+def test_metadata_that_are_asked_for_give_authors_and_organs(tmp_path, how):
+    root = write_plantnet(tmp_path)
+    data = read_image_folder(root, metadata=True if how == "found" else root / "plantnet300K_metadata.json")
+    organ, author = data.row_groups["organ"], data.row_groups["author"]
+    assert [organ.names[i] for i in organ.index] == ["flower"] * 4 + ["leaf"] * 3
+    assert [author.names[i] for i in author.index] == [f"Author {i % 2}" for i in range(7)]
+
+
+def test_images_in_one_folder_take_their_split_from_the_metadata(tmp_path):
+    root = write_plantnet(tmp_path, "images/{species}")
+    data = read_image_folder(root)
+    assert data.split is not None
+    of_row = dict(zip(stems(data), [data.split.names[i] for i in data.split.index], strict=True))
+    assert of_row == {name: split for split, classes in IMAGES.items() for names in classes.values() for name in names}
+    assert data.split.names == ("train", "val", "test")
+    assert not data.row_groups
+    assert read_image_folder(root, metadata=False).split is None
+
+
+def test_images_without_metadata_have_no_groups(tmp_path):
+    touch(tmp_path, "a/1.jpg", "a/2.jpg", "a/3.jpg")
+    path = tmp_path / "about.json"
+    path.write_text(json.dumps({"1": {"author": "Ann", "split": "valid"}, "3": {"author": 5, "split": None}}))
+    data = read_image_folder(tmp_path, metadata=path)
+    assert data.row_groups["author"].names == ("5", "Ann")
+    assert data.row_groups["author"].index.tolist() == [1, -1, 0]
+    assert "organ" not in data.row_groups
+    assert parts_of(data) == (("val",), [0, -1, -1])
+
+
+def test_names_that_two_classes_share_get_the_folder_appended(tmp_path):
+    touch(tmp_path, "7/1.jpg", "8/1.jpg", "9/1.jpg", "new/1.jpg", "x/1.jpg")
+    names = {
+        "7": "Rosa canina L.",
+        "8": "Rosa canina L.",
+        "9": "× Cupressocyparis leylandii",
+        "x": "×Sorbaronia_fallax",
+    }
+    path = tmp_path / "names.json"
+    path.write_text(json.dumps(names))
+    data = read_image_folder(tmp_path, names_file=path)
+    assert data.label_names == (
+        "Rosa canina L. (7)",
+        "Rosa canina L. (8)",
+        "× Cupressocyparis leylandii",
+        "new",
+        "×Sorbaronia_fallax",
+    )
+    genus = data.label_groups["genus"]
+    assert genus.names == ("Cupressocyparis", "Rosa", "Sorbaronia")
+    assert genus.index.tolist() == [1, 1, 0, -1, 2]
+
+
+def test_published_files_about_other_images_change_nothing_unless_asked_for(tmp_path):
+    write_plantnet(tmp_path / "published")
+    touch(tmp_path / "mine", "rose/1.jpg")
+    for path in (tmp_path / "published").glob("*.json"):
+        path.rename(tmp_path / "mine" / path.name)
+    data = read_image_folder(tmp_path / "mine")
+    assert data.label_names == ("rose",)
+    assert data.split is None
+    assert not data.label_groups
+    with pytest.raises(ValueError, match="describes none of the images"):
+        read_image_folder(tmp_path / "mine", metadata=True)
+
+
+def test_the_rows_do_not_depend_on_the_order_of_the_file_system(tmp_path, monkeypatch):
+    write_plantnet(tmp_path)
+    expected = stems(read_image_folder(tmp_path))
+    real = os.scandir
+
+    class Backwards:
+        def __init__(self, path):
+            with real(path) as entries:
+                self.entries = sorted(entries, key=lambda entry: entry.name, reverse=True)
+
+        def __enter__(self):
+            return iter(self.entries)
+
+        def __exit__(self, *_):
+            return None
+
+    monkeypatch.setattr(os, "scandir", Backwards)
+    assert stems(read_image_folder(tmp_path)) == expected
+
+
+def test_opening_looks_at_no_image(tmp_path, monkeypatch):
+    write_plantnet(tmp_path)
+    seen = []
+    real = os.stat
+    monkeypatch.setattr(
+        os, "stat", lambda path, *args, **kwargs: (seen.append(str(path)), real(path, *args, **kwargs))[1]
+    )
+    data = read_image_folder(tmp_path, size=8)
+    assert len(data) == 7
+    assert not [path for path in seen if path.endswith(".jpg")]
+    with pytest.raises(ValueError, match=rf"{'0a' * 20}\.jpg` is not an image"):
+        data.inputs.batch(torch.tensor([0]))
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        (["1.jpg", "2.jpg"], r"` holds 2 images and no folders; images must be in one folder per class"),
+        (["readme.txt"], r"` holds no folders; images must be in one folder per class"),
+        (["a/readme.txt"], r"` holds folders without images; images must be"),
+        (["a/1.jpg", "b/close-ups/2.jpg"], r"b` holds the folder `close-ups`; images must be directly in the folder"),
+        (["train/a/1.jpg", "val/2.jpg"], r"val` holds the image `2\.jpg`; a part must hold one folder per class"),
+        (
+            ["train/a/1.jpg", "val/a/2.jpg", "valid/a/3.jpg"],
+            r"`: 'val' and 'valid' both are the part 'val'; one of them must go",
+        ),
+        (["train/a/b/1.jpg"], r"a` holds the folder `b`; images must be directly in the folder of their class"),
+    ],
+)
+def test_other_layouts_are_refused(tmp_path, files, complaint):
+    touch(tmp_path, *files)
+    with pytest.raises(ValueError, match=complaint):
+        read_image_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "complaint"),
+    [
+        ("names_file", '["Rosa"]', r"must hold a JSON object; got list"),
+        ("names_file", '{"a": 3}', r"the name of 'a' must be a text; got 3"),
+        ("names_file", '{"b": "Rosa"}', r"names none of the class folders, such as 'a'"),
+        ("metadata", "nothing", r"line 1 is not JSON"),
+        ("metadata", "3", r"must hold a JSON object; got int"),
+        ("metadata", '{"1": "Ann"}', r"image '1' must be described by an object; got 'Ann'"),
+        ("metadata", '{"1": {"organ": ["leaf"]}}', r"'organ' of image '1' must be a text; got \['leaf'\]"),
+        ("metadata", '{"7": {"organ": "leaf"}}', r"describes none of the images in `.*` by its name"),
+    ],
+)
+def test_bad_files_beside_the_images_are_named(tmp_path, option, text, complaint):
+    touch(tmp_path, "a/1.jpg")
+    (tmp_path / "beside.json").write_text(text)
+    with pytest.raises(ValueError, match=rf"beside\.json`.*{complaint}.*\.$"):
+        read_image_folder(tmp_path, **{option: tmp_path / "beside.json"})
+
+
+def test_missing_files_beside_the_images_are_named(tmp_path):
+    touch(tmp_path, "a/1.jpg")
+    with pytest.raises(ValueError, match=r"plantnet300K_metadata\.json` does not exist, so `metadata` must be a path"):
+        read_image_folder(tmp_path, metadata=True)
+    for option in ("metadata", "names_file"):
+        with pytest.raises(ValueError, match=r"absent\.json` does not exist"):
+            read_image_folder(tmp_path, **{option: tmp_path / "absent.json"})
+
+
+@pytest.mark.parametrize("names", [("training", "validation", "testing"), ("IMAGES_train", "dev", "images_Test")])
+def test_parts_have_one_name_however_they_are_spelled(tmp_path, names):
+    touch(tmp_path, *(f"{name}/rose/{number}.jpg" for number, name in enumerate(names)))
+    data = read_image_folder(tmp_path)
+    assert data.label_names == ("rose",)
+    assert data.split.names == ("train", "val", "test")
+    assert [data.inputs.path(row).name for row in range(3)] == ["0.jpg", "1.jpg", "2.jpg"]
+    (tmp_path / names[0].swapcase() / "rose").mkdir(parents=True)
+    with pytest.raises(ValueError, match="both are the part 'train'"):
+        read_image_folder(tmp_path)
+
+
+def test_parts_in_the_metadata_have_one_name_too(tmp_path):
+    touch(tmp_path, "rose/a.jpg", "rose/b.jpg", "daisy/c.jpg")
+    described = {"a": {"split": "Train"}, "b": {"split": "TESTING "}, "c": {"split": "train"}}
+    (tmp_path / "about.json").write_text(json.dumps(described))
+    split = read_image_folder(tmp_path, metadata=tmp_path / "about.json").split
+    assert split.names == ("train", "test")
+    assert split.index.tolist() == [0, 0, 1]
