@@ -66,7 +66,7 @@ test-browser: $(READY) $(AXE)  ## the report's page in Chromium, with axe; needs
 
 MINUTES ?= 10
 SEED ?= 0
-fuzz: $(READY)  ## fuzz parsers (guided by coverage), operators and audits; goes on in out/fuzz; reads MINUTES=10, SEED=0
+fuzz: $(READY)  ## fuzz parsers (guided by coverage), operators, metrics, rules, audits; goes on in out/fuzz; reads MINUTES=10, SEED=0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]' torch \
 		|| echo "atheris cannot be installed here: files are mutated blindly."
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) --folder out/fuzz

@@ -21,10 +21,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.faults.commands import COMMANDS, Command, write_data
+from tests.faults.commands import COMMANDS, Command, import_commands, write_data
 
 # Seconds; every command here takes a few.
 _PATIENCE = 300
+_IMPORTS = 5
+# One moment in so many is of a fresh Python, the others of a copy of one that has imported everything.
+_FRESH = 5
 _PROGRESS = re.compile(r"(training|tuning|comparing|auditing|predicting|reproducing|\[\d+/\d+\]|Every row)")
 _CLOCK = Path(__file__).parent / "clock"
 
@@ -58,13 +61,17 @@ def end(process: subprocess.Popen[str]) -> Ended:
 
 
 class Trial(NamedTuple):
-    """One disturbance: of which command, in which folder, at which moment; ``moment`` counts in seconds."""
+    """One disturbance: of which command, in which folder, at which moment in seconds, and in a fresh Python or not."""
 
     command: Command
     folder: Path
     moment: float
-    seconds: float
+    fresh: bool
     draw: random.Random
+
+    def start(self, *more: str, **environment: str) -> subprocess.Popen[str]:
+        """Start the command in its folder."""
+        return self.command.start(self.folder, *more, fresh=self.fresh, **environment)
 
 
 _SENTENCE = r"shortlist: [^\n]+"
@@ -73,7 +80,7 @@ _INTERRUPTED = r"shortlist: interrupted[^\n]*"
 
 def signal_group(trial: Trial, number: int) -> tuple[Ended, bool]:
     """Send a signal to all processes of a command; also whether it was still running."""
-    process = trial.command.start(trial.folder)
+    process = trial.start()
     time.sleep(trial.moment)
     running = process.poll() is None
     with suppress(ProcessLookupError):
@@ -92,7 +99,7 @@ def interrupt(trial: Trial) -> str:
     ended, running = signal_group(trial, signal.SIGINT)
     # Python itself may be interrupted before it runs a line of ours.
     unborn = ended.code == -signal.SIGINT and not ended.lines
-    if unborn or (trial.moment < 0.2 and "shortlist" not in "".join(ended.lines)):
+    if unborn or (trial.moment < 0.2 and trial.fresh and "shortlist" not in "".join(ended.lines)):
         return ""
     return ended.problem((130, *trial.command.codes) if running else trial.command.codes, _INTERRUPTED)
 
@@ -102,11 +109,7 @@ def full_disk(trial: Trial) -> str:
     (trial.folder / "out").mkdir()
     size = int(2 ** trial.draw.uniform(12, 22))
     mount(trial.folder / "out", f"size={size}")
-    ended = end(
-        trial.command.start(
-            trial.folder,
-        )
-    )
+    ended = end(trial.start())
     mount(trial.folder / "out", "remount,size=1g")
     return ended.problem((2, *trial.command.codes), _SENTENCE)
 
@@ -115,7 +118,7 @@ def read_only(trial: Trial) -> str:
     """A folder that becomes read-only while the command runs."""
     (trial.folder / "out").mkdir()
     mount(trial.folder / "out", "size=1g")
-    process = trial.command.start(trial.folder)
+    process = trial.start()
     time.sleep(trial.moment)
     # Fails while a file is open for writing, as on a real disk.
     subprocess.run(["mount", "-o", "remount,ro", str(trial.folder / "out")], capture_output=True)
@@ -126,7 +129,7 @@ def read_only(trial: Trial) -> str:
 
 def lost_worker(trial: Trial) -> str:
     """One process that the command started is killed: its work is repeated, or one sentence says what to do."""
-    process = trial.command.start(trial.folder, *trial.command.parallel)
+    process = trial.start(*trial.command.parallel)
     time.sleep(trial.moment)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     with suppress(OSError):
@@ -138,9 +141,9 @@ def lost_worker(trial: Trial) -> str:
 
 def two_processes(trial: Trial) -> str:
     """A second process on the same folder is refused, or does the same work."""
-    first = trial.command.start(trial.folder)
+    first = trial.start()
     time.sleep(trial.moment)
-    second = end(trial.command.start(trial.folder))
+    second = end(trial.start())
     problem = end(first).problem(trial.command.codes, _SENTENCE)
     return problem or second.problem((2, *trial.command.codes), _SENTENCE)
 
@@ -148,7 +151,7 @@ def two_processes(trial: Trial) -> str:
 def clock_set_back(trial: Trial) -> str:
     """The clock jumps back by a day while the command runs."""
     path = os.pathsep.join([str(_CLOCK), str(Path(__file__).parents[2])])
-    ended = end(trial.command.start(trial.folder, PYTHONPATH=path, CLOCK_JUMPS_AFTER=str(trial.moment)))
+    ended = end(trial.start(PYTHONPATH=path, CLOCK_JUMPS_AFTER=str(trial.moment)))
     return ended.problem(trial.command.codes, _SENTENCE)
 
 
@@ -187,7 +190,9 @@ def disturbed(command: Command, fault: str, top: Path, wanted: object, seconds: 
     more = command.parallel if fault == "lost_worker" else ()
     draw = random.Random(f"{command.name} {fault} {seed}")
     folder = Path(tempfile.mkdtemp(dir=top))
-    trial = Trial(command, folder, draw.uniform(0.1, seconds), seconds, draw)
+    # A fresh Python mostly imports, and is disturbed there too.
+    fresh = seed % _FRESH == 0
+    trial = Trial(command, folder, draw.uniform(0.1 if fresh else 0.0, seconds + fresh * _IMPORTS), fresh, draw)
     try:
         problem = FAULTS[fault](trial)
         if problem:
@@ -222,6 +227,7 @@ def main() -> int:
     failures = total = 0
     with tempfile.TemporaryDirectory() as top:
         write_data(Path(top) / "data")
+        import_commands()
         for command in (COMMANDS[name] for name in options.commands):
             alone = undisturbed(command, Path(top))
             for position, fault in enumerate(options.faults):

@@ -1,4 +1,4 @@
-"""`make fuzz`: fuzz parsers, operators and audits for some minutes, from a seed, going on where the last run ended.
+"""`make fuzz`: fuzz parsers, operators, metrics, rules and audits for some minutes, going on where the last run ended.
 
 Prints calls, failures and seeds. Failing files are kept in the folder of the run; put them into ``tests/fuzz/corpus``,
 whose files `make test` reads, once they are mended.
@@ -19,10 +19,11 @@ from typing import Any
 from tests.audit.reports import checked_audit
 from tests.fuzz import operators
 from tests.fuzz.layers import adversarial_case
+from tests.fuzz.metrics_and_rules import metric_failure, rule_failure
 from tests.fuzz.record import Record
 
 # Shares of the time.
-_SHARES = {"parsers": 0.6, "operators": 0.25, "audits": 0.15}
+_SHARES = {"parsers": 0.5, "operators": 0.2, "metrics": 0.08, "rules": 0.1, "audits": 0.12}
 
 
 def fuzz_seeds(record: Record, check: Callable[[int], str], seconds: float, seed: int) -> None:
@@ -46,6 +47,14 @@ def audit_failure(seed: int) -> str:
     return f"{undecided} sets are undecided" if undecided else ""
 
 
+_CHECKS = {
+    "operators": operators.failure,
+    "metrics": metric_failure,
+    "rules": rule_failure,
+    "audits": audit_failure,
+}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10, help="default 10")
@@ -65,7 +74,7 @@ def main() -> int:
             failures += subprocess.run(command, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}).returncode != 0
         else:
             record = Record(path)
-            fuzz_seeds(record, {"operators": operators.failure, "audits": audit_failure}[kind], **arguments)
+            fuzz_seeds(record, _CHECKS[kind], **arguments)
             record.show(kind)
         record = Record(path)
         total[kind], failures = record.calls, failures + len(record.failures)

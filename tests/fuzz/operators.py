@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 import traceback
 import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +37,8 @@ def hostile_logits(draw: random.Random, rows: int, n: int, dtype: torch.dtype) -
         logits = logits[:, :1] * (1 + 2.0**-40 * torch.randn(rows, n, generator=generator, dtype=torch.float64))
     elif kind == 3:
         logits = torch.zeros(rows, n, dtype=torch.float64)
-    return logits.clamp(-1e16, 1e16).to(dtype)
+    largest = min(1e16, torch.finfo(dtype).max)
+    return logits.clamp(-largest, largest).to(dtype)
 
 
 def layouts(logits: Tensor) -> dict[str, Tensor]:
@@ -47,15 +50,19 @@ def layouts(logits: Tensor) -> dict[str, Tensor]:
 
 def failure(seed: int) -> str:
     """Call one operator on one hostile input; a description of what is wrong, or nothing."""
-    draw = random.Random(seed)
-    operator = OPERATORS[seed % len(OPERATORS)]
+    return failure_of(OPERATORS, _check, seed)
+
+
+def failure_of(subjects: Sequence[Any], check: Callable[[Any, random.Random], str], seed: int) -> str:
+    """Check the subject whose turn it is; a warning and an exception are failures too."""
+    subject = subjects[seed % len(subjects)]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            problem = _check(operator, draw)
+            problem = check(subject, random.Random(seed))
     except Exception:
         problem = traceback.format_exc()
-    return f"{operator}: {problem}" if problem else ""
+    return f"{subject}: {problem}" if problem else ""
 
 
 def _check(operator: Projection | Loss, draw: random.Random) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.fuzz import operators
 from tests.fuzz.__main__ import audit_failure
+from tests.fuzz.metrics_and_rules import metric_failure, rule_failure
 from tests.fuzz.parsers import Target, make_targets, mutated
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
@@ -52,6 +53,13 @@ def test_mutated_files_are_read_or_refused_in_a_sentence(targets):
 def test_operators_survive_hostile_numbers():
     for seed in range(3000):
         assert operators.failure(seed) == "", seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failure", [metric_failure, rule_failure])
+def test_metrics_and_rules_survive_hostile_numbers(failure):
+    for seed in range(1000):
+        assert failure(seed) == "", seed
 
 
 @pytest.mark.slow
