@@ -47,10 +47,8 @@ test-slow: $(READY)  ## statistical and heavy tests
 test-install: $(READY)  ## each extra alone in a fresh environment, with the commands that ask for it; reads EXTRAS="cli hf"
 	$(BIN)/python -m tests.install.extras_alone $(EXTRAS)
 
-# The floor of torch itself is 2.8.0, whose small build is not on every index.
-TORCH ?= 2.13.0
-test-lowest: $(READY)  ## the lowest versions that pyproject.toml allows; reads TORCH=VERSION
-	$(BIN)/python -m tests.install.lowest $(TORCH)
+test-lowest: $(READY)  ## the lowest versions that pyproject.toml allows
+	$(BIN)/python -m tests.install.lowest
 
 dist: $(READY)  ## wheel and sdist in dist/: built, checked, installed afresh
 	$(BIN)/python -m tests.install.distribution

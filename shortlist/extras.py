@@ -11,7 +11,7 @@ SOURCE = "."
 """What pip installs the package from: a checkout. The name on the package index is not ours yet; once it is, it goes
 here, and nowhere else."""
 
-COMMAND_EXTRAS = frozenset({"audit", "completion", "data", "metrics", "report", "train"})
+COMMAND_EXTRAS = frozenset({"audit", "completion", "data", "metrics", "onnx", "report", "train"})
 """The extras that the extra ``cli`` installs together."""
 
 

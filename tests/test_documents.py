@@ -25,7 +25,8 @@ EXAMPLES = [
 
 @pytest.mark.cpu_only
 @pytest.mark.parametrize(("code", "shown"), EXAMPLES)
-def test_an_example_runs_and_prints_what_the_page_shows(code, shown):
+def test_an_example_runs_and_prints_what_the_page_shows(code, shown, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # Some write files.
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "example", "exec"), {"__name__": "__main__"})

@@ -41,8 +41,16 @@ class Environment:
         return done
 
 
+def dependencies() -> list[str]:
+    """What pyproject.toml requires without any extra; read as text, because Python 3.10 has no reader of TOML."""
+    (content,) = re.findall(
+        r"^dependencies = \[(.*?)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL
+    )
+    return re.findall(r'"([^"]+)"', content)
+
+
 def extras() -> dict[str, list[str]]:
-    """The extras of pyproject.toml; its lists are read as text, because Python 3.10 has no reader of TOML."""
+    """The extras of pyproject.toml, read as text likewise."""
     table = (ROOT / "pyproject.toml").read_text().split("[project.optional-dependencies]")[1].split("\n[")[0]
     lists = re.findall(r"^(\w+) = \[(.*?)\]$", table, re.MULTILINE | re.DOTALL)
     return {name: re.findall(r'"([^"]+)"', content) for name, content in lists}

@@ -16,6 +16,7 @@ COMMANDS = [
     "--version",
     "--print-completion bash",
     "losses",
+    "rules",
     "memory --labels 1000 --features 16 --rows 8 --loss bce",
     "bench --rows 8 --labels 16",
     "data formats",
@@ -30,7 +31,8 @@ COMMANDS = [
     "predict FILES/scores.npy --logits --rule FILES/rule.json --output OUT/rows.parquet",
     "evaluate FILES/scores.npy FILES/labels.npy --logits",
     "audit FILES/layer.npy FILES/sets.txt",
-    "reproduce --list",
+    "export FILES/model --onnx OUT/model.onnx",
+    f"reproduce --list --experiments {ROOT}/experiments",
 ]
 
 # What a user of an extra imports and calls first.
@@ -64,9 +66,9 @@ def artifacts(environment: Environment, folder: Path) -> None:
     np.save(folder / "labels.npy", rng.integers(6, size=50))
     np.save(folder / "layer.npy", np.eye(6, dtype=np.float32))
     (folder / "sets.txt").write_text("0 1\n2\n")
-    for number in (8, 9, 13):
-        command = COMMANDS[number].replace("OUT", str(folder)).replace("FILES", str(folder))
-        environment.run("shortlist", *command.split())
+    for command in COMMANDS:
+        if command.startswith(("fit", "compare", "calibrate")):
+            assert ask(environment, command, folder, folder) is None
 
 
 def ask(environment: Environment, command: str, files: Path, out: Path) -> str | None:

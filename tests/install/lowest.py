@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.install.environments import ROOT, Environment, extras, say
+from tests.install.environments import ROOT, Environment, dependencies, extras, say
 
 # What touches every dependency; the mathematics depends on torch alone.
 TESTS = [
@@ -23,14 +23,10 @@ TESTS = [
 TESTS += ["tests/train/test_fit.py", "tests/train/test_saved_model.py", "tests/data/formats", "tests/cli/test_main.py"]
 
 
-def floors(*, torch: str) -> str:
-    """Constraints that pin every requirement of the extra ``all`` to its floor.
-
-    Args:
-        torch: the version of torch, whose floor is not published as a small build for every platform.
-    """
-    named = extras()
-    waiting, seen, pins = ["all"], set(), {"torch": torch, "numpy": "1.26.0"}
+def floors() -> str:
+    """Constraints that pin every requirement of the package and of its extra ``all`` to its floor."""
+    named = {**extras(), "": dependencies()}
+    waiting, seen, pins = ["", "all"], set(), {}
     while waiting:
         extra = waiting.pop()
         if extra in seen:
@@ -44,11 +40,11 @@ def floors(*, torch: str) -> str:
     return "".join(f"{name}=={version}\n" for name, version in sorted(pins.items()))
 
 
-def main(torch: str) -> None:
+def main() -> None:
     """Install and test."""
     with TemporaryDirectory() as scratch:
         constraints = Path(scratch) / "lowest.txt"
-        constraints.write_text(floors(torch=torch))
+        constraints.write_text(floors())
         say(constraints.read_text())
         checkout = Path(scratch) / "checkout"
         for name in ("tests", "conftest.py", "pyproject.toml", "README.md", "CHANGELOG.md", "examples"):
@@ -69,4 +65,4 @@ def _made(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
