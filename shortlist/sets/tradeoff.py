@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.functional.losses.ranking import count_below
+from shortlist.functional.losses.violations import count_below
 from shortlist.labels import Labels, LabelsLike, Numbers, read_scores, read_target
 from shortlist.sets.average_k import AverageK, LargestScores
 from shortlist.sets.pointwise_error import PointwiseError

@@ -1,8 +1,10 @@
 """What operators and losses cost on an accelerator without kernels: counts on the meta device, which never vary."""
 
 import pytest
+import torch
 
 from benchmarks.device_cases import CASES, EAGER_ANY, EAGER_KERNELS, EAGER_PROJECTION, SOFTMAX, Batch
+from benchmarks.device_cost import count
 from shortlist import functional
 from shortlist.factory import LOSSES
 from tests.contracts import PROJECTIONS
@@ -14,7 +16,6 @@ UNIT = SOFTMAX.cost(BATCH).bytes
 
 ABOVE_GOAL = {
     "plackett_luce, dense": {"bytes": 812 * UNIT},
-    "rml, dense": {"bytes": 35.1 * UNIT},
 }
 """Goals that are not met yet, with today's cost, which must not grow."""
 
@@ -41,3 +42,12 @@ def test_every_operator_and_loss_is_counted():
     assert set(LOSSES) <= counted
     without_logits = {functional.margins_from_counts.__name__}
     assert {function.__name__ for function in BUILDING_BLOCKS} - without_logits <= counted
+
+
+@pytest.mark.parametrize("loss", [functional.warp, functional.rml], ids=lambda loss: loss.__name__)
+def test_ranking_losses_of_sparse_targets_need_no_wide_float64(loss, monkeypatch):
+    monkeypatch.setenv("SHORTLIST_KERNELS", "device")
+    batch = Batch(64, 500, "cpu")
+    target = batch.target("dense").to_sparse()
+    cost = count(lambda: torch.autograd.grad(loss(batch.logits, target), batch.logits), wide=batch.wide)
+    assert cost.wide_float64 == 0

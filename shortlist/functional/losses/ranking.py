@@ -18,9 +18,9 @@ from shortlist.functional.losses.labeled_logits import (
     split,
     weighted,
 )
-from shortlist.functional.losses.violations import violations
+from shortlist.functional.losses.violations import count_below, harmonic, ranked_rows, violations
 from shortlist.labels import Labels
-from shortlist.tensors import check_number, is_plain, wide
+from shortlist.tensors import check_number, is_plain
 
 __all__ = ["rml", "warp"]
 
@@ -57,6 +57,8 @@ def warp(
     """
     margin = check_number("margin", margin, at_least=0)
     data = read_plain(logits, target, weight)
+    if _in_one_pass(data):
+        return reduce_rows(_ranked(data, margin=margin), reduction)
     pairs = _Pairs.of(data, *split(data.tensor, data.labels))
     return reduce_rows(pairs.total(*pairs.ramps(margin, math.inf)), reduction)
 
@@ -100,11 +102,23 @@ def rml(
     floor = check_number("floor", floor, below=1)
     balance = check_number("balance", balance, at_least=0)
     data, top = read_plain(logits, target, weight), 1 - floor
+    if _in_one_pass(data):
+        return reduce_rows(_ranked(data, cap=top, balance=balance), reduction)
     rest, own = split(data.tensor, data.labels)
     pairs = _Pairs.of(data, rest, own)
     binary = _binary_ramps(data, rest, own, top)
     ranking = pairs.total(*pairs.ramps(1.0, top))
     return reduce_rows(ranking + balance * binary, reduction)
+
+
+def _in_one_pass(data: LabeledLogits) -> bool:
+    """Whether a multi-hot stays as it is, since its positives may not be counted."""
+    fixed = not (isinstance(data.weight, Tensor) and data.weight.requires_grad)
+    return data.labels.is_dense and data.tensor.shape[-1] > 0 and fixed and not is_plain(data.tensor)
+
+
+def _ranked(data: LabeledLogits, **options: float) -> Tensor:
+    return ranked_rows(data.tensor, data.labels.values.detach(), data.weight, **options).reshape(data.row_shape)
 
 
 def _binary_ramps(data: LabeledLogits, rest: Tensor, own: Tensor, top: float) -> Tensor:
@@ -126,7 +140,7 @@ class _Pairs(NamedTuple):
     own: Tensor  # the entries' logits, 0 where they are no positives
     share: Tensor  # how much each counts, 0 if it is no positive
     rest: Tensor  # (num_rows, n): the negatives' logits, and -inf
-    ranked: _Ranked | None  # the same in order, where numpy can sort them or the positives come in no rows
+    ranked: _Ranked | None  # the same in order, where numpy can sort them
 
     @classmethod
     def of(cls, data: LabeledLogits, rest: Tensor, own: Tensor) -> _Pairs:
@@ -137,8 +151,7 @@ class _Pairs(NamedTuple):
             own = labels.at(own)
         own = torch.where(labels.values > 0, own, 0)
         share = weighted(labels.members, labels, data.weight)
-        in_rows = labels.is_dense or labels.width is not None
-        return cls(labels, own, share, rest, None if in_rows and not plain else _Ranked.of(rest))
+        return cls(labels, own, share, rest, _Ranked.of(rest) if plain else None)
 
     def ramps(self, margin: float, cap: float) -> tuple[Tensor, Tensor]:
         """For each entry, how many negatives violate the margin, and by how much in total, each by at most ``cap``."""
@@ -147,16 +160,18 @@ class _Pairs(NamedTuple):
             if cap < math.inf:
                 total = total - self.ranked.hinge(self.labels, margin - cap - self.own.double())[1]
         else:
-            threshold = (margin - self.own).reshape(len(self.rest), -1)
-            rank, total = (x.reshape(self.own.shape) for x in violations(self.rest, threshold, cap))
+            labels, threshold = self.labels, margin - self.own
+            if labels.is_dense or labels.width is not None:
+                threshold, rows = threshold.reshape(len(self.rest), -1), None
+            else:
+                rows = labels.pairs()[0]
+            rank, total = (x.reshape(self.own.shape) for x in violations(self.rest, threshold, cap, rows))
         # Every negative violates the margin of a positive at -inf by infinitely much.
         return rank, torch.where(self.own == -math.inf, torch.where(rank > 0, rank * cap, 0), total)
 
     def total(self, rank: Tensor, terms: Tensor) -> Tensor:
         """The sum of the positives' ``terms`` over each row, weighted by 1 + 1/2 + ... + 1/rank, ``(*rows,)``."""
-        steps = torch.arange(1, self.rest.shape[-1] + 1, device=rank.device, dtype=wide(terms))
-        harmonic = pad(steps.reciprocal().cumsum(0), (1, 0)).to(terms.dtype)
-        summed = self.labels.sum_along(self.share * harmonic[rank] * terms)
+        summed = self.labels.sum_along(self.share * harmonic(self.rest).to(terms.dtype)[rank] * terms)
         return summed.reshape(self.labels.row_shape).to(self.share.dtype)
 
 
@@ -170,8 +185,7 @@ class _Ranked(NamedTuple):
     def of(cls, rest: Tensor) -> _Ranked:
         """The negatives, which are all that is above -inf."""
         x = -rest.detach()
-        # numpy sorts several times faster than torch.
-        order = torch.from_numpy(np.argsort(x.numpy(), -1)) if is_plain(x) else x.argsort(-1)
+        order = torch.from_numpy(np.argsort(x.numpy(), -1))  # several times faster than torch
         ranked = rest.gather(-1, order)
         negative = ranked > -math.inf
         ranked = torch.where(negative, ranked, 0).double()
@@ -189,20 +203,3 @@ class _Ranked(NamedTuple):
         else:
             rank = torch.searchsorted(self.keys, wanted.view(len(self.keys), width)).reshape(-1)
         return rank, rank * threshold + self.sums.reshape(-1)[rows * self.sums.shape[-1] + rank]
-
-
-def count_below(keys: Tensor, rows: Tensor, wanted: Tensor) -> Tensor:
-    """How many of the ascending keys ``(*rows, n)`` of its row lie below each of ``wanted`` ``(m,)``, by bisection.
-
-    Example:
-        >>> keys = torch.tensor([[0.0, 1.0, 2.0], [3.0, 3.0, 5.0]])
-        >>> count_below(keys, torch.tensor([1, 0]), torch.tensor([4.0, 1.0]))
-        tensor([2, 1])
-    """
-    n, keys = keys.shape[-1], keys.reshape(-1)
-    low, high = torch.zeros_like(rows), torch.full_like(rows, n)
-    for _ in range(n.bit_length()):
-        middle = (low + high) // 2
-        below = (keys[rows * n + middle.clamp(max=n - 1)] < wanted) & (low < high)
-        low, high = torch.where(below, middle + 1, low), torch.where(below, high, middle)
-    return low

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from shortlist.functional.autograd import RowFunction
+from shortlist.tensors import wide
 
 _FEW = 8
 """Up to this many thresholds per row, passes over the row beat a sort of it."""
@@ -22,21 +23,41 @@ _ENTRIES = 1 << 24
 """Entries of a pass, over all thresholds that it takes at a time."""
 
 
-def violations(x: Tensor, thresholds: Tensor, cap: float) -> tuple[Tensor, Tensor]:
+def violations(x: Tensor, thresholds: Tensor, cap: float, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """For each threshold t of a row, how many ``x + t`` are above 0, and the sum of ``min(x + t, cap)`` over these.
 
     Args:
         x: ``(rows, n)``; -inf marks what is no violation whatever the threshold.
-        thresholds: ``(rows, m)``.
+        thresholds: ``(rows, m)``, or ``(m,)`` of the given ``rows``.
         cap: positive; may be infinite.
+        rows: ``(m,)``, the row of each threshold of a list.
 
     Returns:
-        Integers ``(rows, m)`` and, differentiable, ``(rows, m)``.
+        Integers and, differentiable, sums, both of the shape of ``thresholds``.
     """
     # An infinite threshold must not meet a logit of -inf.
     thresholds = thresholds.clamp(max=torch.finfo(x.dtype).max)
-    count, total, *_ = (_Few if thresholds.shape[-1] <= _FEW else _Sorted).run(x, thresholds, cap)
+    if rows is None and thresholds.shape[-1] <= _FEW:
+        count, total = _Few.run(x, thresholds, cap)
+    else:
+        count, total, *_ = _Sorted.run(x, thresholds, rows, cap)
     return count, total
+
+
+def ranked_rows(
+    x: Tensor, values: Tensor, weight: Tensor | None, *, margin: float = 1.0, cap: float = math.inf, balance: float = 0
+) -> Tensor:
+    """`shortlist.functional.warp` of each row, ``(rows,)``, or with ``cap`` and ``balance`` `shortlist.functional.rml`.
+
+    Args:
+        x: logits ``(rows, n)``.
+        values: ``(rows, n)``: above 0 present, 0 absent, negative unknown.
+        weight: ``(n,)``, or None.
+        margin: by how much a positive should exceed each negative.
+        cap: positive; may be infinite. The most that a pair, or a label by itself, costs.
+        balance: weight of the terms of each label by itself, which are finite only with a finite cap.
+    """
+    return _RankedRows.run(x, values, None if weight is None else weight.unsqueeze(0), margin, cap, balance)[0]
 
 
 class _Few(RowFunction):
@@ -94,68 +115,183 @@ def _passed(gradient: Tensor, above: Tensor, cap: float) -> Tensor:
 
 
 class _Sorted(RowFunction):
-    """``x, t, cap -> count, total, order, capped``, for any number of thresholds.
+    """``x, t, rows, cap -> count, total, order, capped``, for any number of thresholds.
 
     With logits y in descending order, the sum of ``y_j + t`` over the first r is
     ``sum_j (y_j - y_{r-1}) + r (y_{r-1} + t)``, and the first sum is one of ``(j + 1) (y_j - y_{j+1})``.
     """
 
     @staticmethod
-    def forward(x: Tensor, thresholds: Tensor, cap: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward(
+        x: Tensor, thresholds: Tensor, rows: Tensor | None, cap: float
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         keys, order = (-x).sort(-1)
-        finite = keys.clamp(max=torch.finfo(x.dtype).max)  # what is at -inf is behind all others and never looked up
-        gaps = finite.diff(dim=-1).mul_(torch.arange(1, x.shape[-1], device=x.device, dtype=x.dtype))
-        # What to look up by rank: sums, and the last of the counted keys.
-        table = pad(gaps.cumsum_(-1), (2, 0)), pad(finite, (1, 0))
-        count, total = _look_up(keys, table, thresholds)
-        if cap == math.inf:
-            return count, total, order, count.new_empty(*count.shape[:-1], 0)
-        capped, beyond = _look_up(keys, table, thresholds - cap)
-        return count, total.sub_(beyond), order, capped
+        count, total, capped = _capped(keys, thresholds, rows, cap)
+        return count, total, order, count.new_empty(*count.shape[:-1], 0) if capped is None else capped
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         count, _, order, capped = output
-        ctx.n = inputs[0].shape[-1]
         ctx.mark_non_differentiable(count, order, capped)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(count, order, capped)
-        ctx.save_for_forward(count, order, capped)
+        ctx.save_for_backward(count, order, capped, inputs[2])
+        ctx.save_for_forward(count, order, capped, inputs[2])
 
     @staticmethod
-    def backward(ctx: Any, _: None, gradient: Tensor | None, *__: None) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, _: None, gradient: Tensor | None, *__: None) -> tuple[Tensor | None, ...]:
         if gradient is None:
-            return None, None, None
-        count, order, capped = ctx.saved_tensors
-        # From the largest rank down, so that a running sum adds the gradients of all thresholds that count a logit.
-        given = gradient.new_zeros(*order.shape[:-1], ctx.n + 1).scatter_add(-1, ctx.n - count, gradient)
-        if capped.numel():
-            given = given.scatter_add(-1, ctx.n - capped, -gradient)
-            count = count - capped
-        shares = given.cumsum(-1)[..., :-1].flip(-1)
+            return None, None, None, None
+        count, order, capped, rows = ctx.saved_tensors
+        shares = _shares(gradient, order.shape, rows, count, capped if capped.numel() else None)
+        active = count - capped if capped.numel() else count
         # Every place is written once.
         if torch.is_grad_enabled():
-            return torch.zeros_like(shares).scatter(-1, order, shares), gradient * count, None
-        return torch.empty_like(shares).scatter_(-1, order, shares), gradient * count, None
+            return torch.zeros_like(shares).scatter(-1, order, shares), gradient * active, None, None
+        return torch.empty_like(shares).scatter_(-1, order, shares), gradient * active, None, None
 
     @staticmethod
     def tangent(
-        ctx: Any, x_tangent: Tensor | None, t_tangent: Tensor | None, _: None
+        ctx: Any, x_tangent: Tensor | None, t_tangent: Tensor | None, *_: None
     ) -> tuple[None, Tensor, None, None]:
-        count, order, capped = ctx.saved_tensors
+        count, order, capped, rows = ctx.saved_tensors
         moved: Any = 0
         if x_tangent is not None:
             sums = pad(x_tangent.gather(-1, order).cumsum(-1), (1, 0))
-            moved = sums.gather(-1, count)
-            moved = moved - sums.gather(-1, capped) if capped.numel() else moved
+            moved = _at(sums, rows, count)
+            moved = moved - _at(sums, rows, capped) if capped.numel() else moved
         if t_tangent is not None:
             moved = moved + (count - capped if capped.numel() else count) * t_tangent
         return None, moved, None, None
 
 
-def _look_up(keys: Tensor, table: tuple[Tensor, Tensor], thresholds: Tensor) -> tuple[Tensor, Tensor]:
+class _RankedRows(RowFunction):
+    """``x, values, weight, margin, cap, balance -> loss, gradient`` of each row of a multi-hot.
+
+    The loss is piecewise linear, so its gradient is a constant, found with the value: no mask or rank is kept.
+    """
+
+    @staticmethod
+    def forward(
+        x: Tensor, values: Tensor, weight: Tensor | None, margin: float, cap: float, balance: float
+    ) -> tuple[Tensor, Tensor]:
+        absent, positive, most = values == 0, values > 0, torch.finfo(x.dtype).max
+        member = (x != -math.inf).logical_and_(positive)
+        below = -x
+        threshold = torch.where(member, below, -most).add_(margin)
+        keys, order = torch.where(absent, below, math.inf).sort(-1)
+        count, total, capped = _capped(keys, threshold, None, cap)
+        share = harmonic(x)[count]
+        share = share if weight is None else share.mul_(weight)
+        loss = total.mul_(share).sum(-1) + _lost(positive, member, weight, keys, cap, balance)
+        active = count if capped is None else count - capped
+        gradient = None
+        if balance:
+            ramp = torch.where(absent, margin - below, threshold)
+            sign = torch.where(positive, -balance, balance).to(x.dtype)
+            sign = sign if weight is None else sign.mul_(weight)
+            gradient = _passed(sign, ramp, cap)
+            ramp = ramp.clamp_(0, cap)
+            loss = loss + balance * (ramp if weight is None else ramp.mul_(weight)).sum(-1)
+        gradient = -share * active if gradient is None else gradient.addcmul_(share, active, value=-1)
+        gradient.scatter_add_(-1, order, _shares(share, order.shape, None, count, capped))
+        # What is not a number is last in order.
+        return loss + torch.where(keys[..., -1].isnan(), math.nan, 0), gradient
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[1])
+        ctx.save_for_forward(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        (slope,) = ctx.saved_tensors
+        return None if gradient is None else gradient.unsqueeze(-1) * slope, None, None, None, None, None
+
+    @staticmethod
+    def tangent(ctx: Any, x_tangent: Tensor, *_: None) -> tuple[Tensor, None]:
+        (slope,) = ctx.saved_tensors
+        return (slope * x_tangent).sum(-1), None
+
+
+def _lost(positive: Tensor, member: Tensor, weight: Tensor | None, keys: Tensor, cap: float, balance: float) -> Tensor:
+    """The terms of positives at -inf, whose margin every negative violates by infinitely much."""
+    lost = positive.logical_xor(member)
+    lost = lost.sum(-1) if weight is None else (lost * weight).sum(-1)
+    everything = keys.new_full((*keys.shape[:-1], 1), torch.finfo(keys.dtype).max)
+    rank = torch.searchsorted(keys, everything).squeeze(-1)
+    each = torch.where(rank > 0, harmonic(keys)[rank] * rank * cap, 0)
+    return torch.where(lost > 0, lost * (each + balance * cap if balance else each), 0)
+
+
+def harmonic(x: Tensor) -> Tensor:
+    """``1 + 1/2 + ... + 1/r`` for all ranks from 0 to the number of columns of ``x``."""
+    steps = torch.arange(1, x.shape[-1] + 1, device=x.device, dtype=wide(x))
+    return pad(steps.reciprocal().cumsum(0), (1, 0)).to(x.dtype)
+
+
+def _capped(keys: Tensor, thresholds: Tensor, rows: Tensor | None, cap: float) -> tuple[Tensor, Tensor, Tensor | None]:
+    """For ascending keys and each threshold t: how many lie below t, the sum of ``min(t - key, cap)`` over these, and
+    how many are capped.
+    """
+    # What is at inf or not a number is behind all others and never looked up.
+    gaps = keys.diff(dim=-1).mul_(torch.arange(1, keys.shape[-1], device=keys.device, dtype=keys.dtype))
+    # What to look up by rank: sums, and the last of the counted keys.
+    table = pad(gaps.cumsum_(-1), (2, 0)), pad(keys, (1, 0))
+    count, total = _look_up(keys, table, thresholds, rows)
+    if cap == math.inf:
+        return count, total, None
+    capped, beyond = _look_up(keys, table, thresholds - cap, rows)
+    return count, total.sub_(beyond), capped
+
+
+def _shares(gradient: Tensor, shape: torch.Size, rows: Tensor | None, count: Tensor, capped: Tensor | None) -> Tensor:
+    """The gradient of each key in order: the sum over all thresholds that count it and do not cap it."""
+    given = gradient.new_zeros(*shape[:-1], shape[-1] + 1)
+    flat = given if rows is None else given.flatten(-2)
+    flat = flat.scatter_add(-1, _places(given, rows, count), gradient)
+    if capped is not None:
+        flat = flat.scatter_add(-1, _places(given, rows, capped), -gradient)
+    # From the largest rank down.
+    return flat.view(given.shape).flip(-1).cumsum(-1)[..., :-1].flip(-1)
+
+
+def _places(table: Tensor, rows: Tensor | None, rank: Tensor) -> Tensor:
+    """The place of each rank in its row of ``table``; of listed thresholds, in the flattened rows."""
+    return rank if rows is None else rows * table.shape[-1] + rank
+
+
+def _at(table: Tensor, rows: Tensor | None, rank: Tensor) -> Tensor:
+    return (table if rows is None else table.flatten(-2)).gather(-1, _places(table, rows, rank))
+
+
+def _look_up(
+    keys: Tensor, table: tuple[Tensor, Tensor], thresholds: Tensor, rows: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """How many of the ascending keys lie below each threshold, and the sum of the differences."""
     sums, last = table
-    rank = torch.searchsorted(keys, thresholds.contiguous(), out_int32=True)
-    total = (thresholds - last.gather(-1, rank)).mul_(rank).add_(sums.gather(-1, rank))
-    return rank, total
+    if rows is None:
+        rank = torch.searchsorted(keys, thresholds.contiguous(), out_int32=True)
+    else:
+        rank = count_below(keys, rows, thresholds)
+    return rank, torch.addcmul(_at(sums, rows, rank), thresholds - _at(last, rows, rank), rank)
+
+
+def count_below(keys: Tensor, rows: Tensor, wanted: Tensor) -> Tensor:
+    """How many of the ascending keys ``(..., rows, n)`` of its row lie below each of ``wanted`` ``(..., m)``.
+
+    By bisection.
+
+    Example:
+        >>> keys = torch.tensor([[0.0, 1.0, 2.0], [3.0, 3.0, 5.0]])
+        >>> count_below(keys, torch.tensor([1, 0]), torch.tensor([4.0, 1.0]))
+        tensor([2, 1])
+    """
+    n, keys = keys.shape[-1], keys.flatten(-2)
+    low, high = torch.zeros_like(rows), torch.full_like(rows, n)
+    for _ in range(n.bit_length()):
+        middle = (low + high) // 2
+        below = (keys.gather(-1, rows * n + middle.clamp(max=n - 1)) < wanted) & (low < high)
+        low, high = torch.where(below, middle + 1, low), torch.where(below, high, middle)
+    return low
