@@ -9,8 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from shortlist.comparison_document import ComparisonDocument
 from shortlist.report.chart import INK, candidate_style
-from shortlist.report.chart_data import chart_data
 from shortlist.report.chart_matplotlib import draw_chart
+from shortlist.report.comparison.chart_data import chart_data
 from shortlist.report.comparison.charts import (
     audit_panel,
     calibration_panel,

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from shortlist.comparison_document import ComparisonDocument
-from shortlist.report.chart_data import chart_data
+from shortlist.report.comparison.chart_data import chart_data
 from shortlist.report.comparison.charts import comparison_panels
 from shortlist.report.comparison.highlights import highlight_panel, highlights_by_k
 from shortlist.report.comparison.page import report_page, write_report
