@@ -47,7 +47,7 @@ def main() -> None:
         constraints.write_text(floors())
         say(constraints.read_text())
         checkout = Path(scratch) / "checkout"
-        for name in ("tests", "conftest.py", "pyproject.toml", "README.md", "CHANGELOG.md", "examples"):
+        for name in ("tests", "conftest.py", "pyproject.toml", "README.md", "CHANGELOG.md", "examples", "benchmarks"):
             source = ROOT / name
             (shutil.copytree if source.is_dir() else shutil.copy)(source, _made(checkout) / name)
         test = ["pytest", "hypothesis", "mpmath"]
