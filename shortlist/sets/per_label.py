@@ -193,9 +193,9 @@ class _PooledCurve:
     def inverse(self, likelihoods: Array) -> Array:
         """The score at which `calibrated` reaches each value."""
         within = np.interp(likelihoods, self.likelihood, self.knots)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             below = self.knots[0] + np.log(likelihoods / self.likelihood[0])
-        above = self.knots[-1] + (likelihoods - self.likelihood[-1]) / 1e-9
+            above = self.knots[-1] + (likelihoods - self.likelihood[-1]) / 1e-9
         return np.where(
             likelihoods < self.likelihood[0], below, np.where(likelihoods > self.likelihood[-1], above, within)
         )

@@ -155,6 +155,8 @@ def apply_link(scores: Tensor, link: Link | None, *, all_present: bool = False) 
     work = solvable(scores)
     if link is None:
         return work
+    # The last bit of a sigmoid depends on the layout in memory, and scores near a threshold on the last bit.
+    work = work.contiguous()
     values = work.softmax(-1) if link == "softmax" else work.sigmoid()
     # A label with logit -inf must be in no set, but its probability of 0 could reach a threshold.
     return values if all_present else torch.where(work == -torch.inf, -torch.inf, values)

@@ -28,7 +28,9 @@ _PATIENCE = 300
 _IMPORTS = 5
 # One moment in so many is of a fresh Python, the others of a copy of one that has imported everything.
 _FRESH = 5
-_PROGRESS = re.compile(r"(training|tuning|comparing|auditing|predicting|reproducing|\[\d+/\d+\]|Every row)")
+_PROGRESS = re.compile(
+    r"(training|tuning|comparing|auditing|predicting|reproducing|\[\d+/\d+\]|Every row|\w+: \d+ of \d+ runs)"
+)
 _CLOCK = Path(__file__).parent / "clock"
 
 
@@ -225,26 +227,30 @@ def main() -> int:
         say("full_disk and read_only are skipped: this process may not mount a tmpfs.\n")
         options.faults = [fault for fault in options.faults if fault not in ("full_disk", "read_only")]
     failures = total = 0
-    with tempfile.TemporaryDirectory() as top:
-        write_data(Path(top) / "data")
+    # Not a TemporaryDirectory, which copies of this process would remove at their exit.
+    top = Path(tempfile.mkdtemp())
+    try:
+        write_data(top / "data")
         import_commands()
         for command in (COMMANDS[name] for name in options.commands):
-            alone = undisturbed(command, Path(top))
+            alone = undisturbed(command, top)
             for position, fault in enumerate(options.faults):
                 if fault == "lost_worker" and not command.parallel:
                     continue
                 done = wrong = 0
                 # Sums of several processes are rounded in another order.
                 parallel = command.parallel if fault == "lost_worker" else ()
-                wanted, seconds = undisturbed(command, Path(top), *parallel) if parallel else alone
+                wanted, seconds = undisturbed(command, top, *parallel) if parallel else alone
                 for seed in range(options.seed + position, options.seed + options.moments, len(options.faults)):
-                    problem = disturbed(command, fault, Path(top), wanted, seconds, seed)
+                    problem = disturbed(command, fault, top, wanted, seconds, seed)
                     done, wrong = done + 1, wrong + bool(problem)
                     if problem:
                         say(f"  {command.name} {fault} --seed {seed}: {problem}\n")
                 say(f"{command.name} {fault}: {done} moments, {wrong} failures\n")
                 sys.stdout.flush()
                 failures, total = failures + wrong, total + done
+    finally:
+        shutil.rmtree(top, ignore_errors=True)
     say(f"{total} moments, {failures} failures\n")
     return 1 if failures else 0
 

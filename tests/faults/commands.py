@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -90,6 +91,7 @@ def _run_here(line: list[str], environment: dict[str, str]) -> NoReturn:
         code = leaving.code or 0
     except BaseException:
         traceback.print_exc()
+    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,7 +1,7 @@
 """Property fuzzing of every metric and every set rule: hostile scores, absent labels, layouts and dtypes, from a seed.
 
-Metrics agree with their references. A rule is fitted, or refused in a sentence; it answers alike for every layout in memory
-and after saving and loading. Neither changes its input nor warns.
+Metrics agree with their references. A rule is fitted, or refused in a sentence; it answers alike for every layout and
+after saving and loading. Neither changes its input nor warns.
 """
 
 from __future__ import annotations
