@@ -32,6 +32,7 @@ class ProgressBar:
     def __init__(self, description: str, total: float | None, completed: float, unit: str) -> None:
         self.description, self.total, self.completed, self.unit = description, total, completed, unit
         self._before, self._began = completed, time.monotonic()
+        self._working_since = self._began
         self._left: float | None = None
         self._updated = self._began
 
@@ -43,7 +44,7 @@ class ProgressBar:
         *,
         seconds_left: float | None = None,
     ) -> None:
-        """Report how much is done.
+        """Report how much is done; before any progress, that the work begins now and what came before was preparation.
 
         Args:
             completed: how much of the total is done.
@@ -55,6 +56,8 @@ class ProgressBar:
         now, step = time.monotonic(), completed - self.completed
         if self.total and step >= _LARGE_STEP * self.total and now - self._updated < _AT_ONCE:
             self._before += step
+        if completed == self._before:
+            self._working_since = now
         self.completed, self._updated = completed, now
         self.description = self.description if description is None else description
         self._left = seconds_left
@@ -74,12 +77,16 @@ class ProgressBar:
         fresh = self.completed - self._before
         if self._left is not None or self.total is None or fresh <= 0:
             return self._left
-        return self.elapsed * max(0.0, self.total - self.completed) / fresh
+        return self._working_time * max(0.0, self.total - self.completed) / fresh
 
     @property
     def elapsed(self) -> float:
         """Seconds since the work began."""
         return time.monotonic() - self._began
+
+    @property
+    def _working_time(self) -> float:
+        return time.monotonic() - self._working_since
 
     def _amount(self) -> str:
         if self.total is None:
@@ -92,7 +99,7 @@ class ProgressBar:
     def _pace(self) -> str:
         """The rate and the time left, if known."""
         words = []
-        rate = (self.completed - self._before) / max(self.elapsed, 1e-9)
+        rate = (self.completed - self._before) / max(self._working_time, 1e-9)
         if self.unit and rate >= 10:
             words.append(f"{rate:,.0f} per second")
         left = self.seconds_left

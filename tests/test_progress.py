@@ -122,3 +122,13 @@ def test_without_rich_a_terminal_gets_lines(clock, monkeypatch, capsys):
         clock(40)
         bar.update(5)
     assert capsys.readouterr().err == "reading: 50%, about 40 s left\n"
+
+
+def test_preparation_does_not_count_in_the_time_left(clock, capsys):
+    with progress_bar("comparing", 10, unit="runs") as bar:
+        clock(50)
+        bar.update(0)
+        capsys.readouterr()
+        clock(30)
+        bar.update(5)
+    assert capsys.readouterr().err == "comparing: 5 of 10 runs, about 30 s left\n"

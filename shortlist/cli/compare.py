@@ -139,6 +139,7 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
             cluster=asked.cluster,
             source=source,
             progress=bar.update,
+            tell=bar.message,
             data_name=data.data,
         )
     for caution in data_cautions(dataset):

@@ -84,6 +84,8 @@ def run(options: argparse.Namespace) -> int:
         from shortlist.train.checkpoints import RunFolder
         from shortlist.train.data_source import check_test_rows, describe_source, open_training_data
         from shortlist.train.distributed.processes import Topology
+        from shortlist.train.estimate import duration_sentence, estimate_seconds
+        from shortlist.train.tuning import tried_decays
 
     topology, begun = Topology.of(fit_options), RunFolder(to.output).has_begun
     trials = given.of(TuningOptions).trials(fit_options, alone=topology.is_alone)
@@ -97,6 +99,11 @@ def run(options: argparse.Namespace) -> int:
     lock = locked(Path(to.output) / ".lock", to.output) if topology.is_first else nullcontext()
     with resumable(options), writing(to.output), lock:
         check_test_rows(dataset, [fit_options], name=data.data)
+        if topology.world_size == 1 and not begun:
+            decays = tried_decays(fit_options)
+            search: dict[str, Any] = {"trials": trials, "decays": decays, "file": trial_file}
+            if sentence := duration_sentence([estimate_seconds(dataset, fit_options, runs=1, **search)]):
+                note(sentence)
         if trials:
             found = tune(dataset, fit_options, trials=trials, file=trial_file, progress=True, data_name=data.data)
             fit_options = found.options

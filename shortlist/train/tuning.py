@@ -151,12 +151,10 @@ class _Search:
         Returns:
             The better one of the last trials.
         """
-        rungs = _rungs(len(self.dataset.part_rows("train")), self.options.epochs)
-        rates = count // len(decays)
-        two = min(rates, 2)
-        half = max(two, (rates + 1) // 2)
-        counts = rates * len(decays), half, two
-        self._total = sum(count * rung.rows * rung.epochs for count, rung in zip(counts, rungs, strict=True))
+        rows = len(self.dataset.part_rows("train"))
+        rungs, rates = _rungs(rows, self.options.epochs), count // len(decays)
+        _, half, two = _trial_counts(rates, len(decays))
+        self._total = rows_to_train(rows, self.options.epochs, count, len(decays))
         data, results = self._rows_of(rungs[0]), dict[_Point, Trial]()
         steps = _first_steps(rates)
         for index in range(rates):
@@ -221,6 +219,31 @@ def _rungs(rows: int, epochs: int) -> list[_Rung]:
         _Rung(rows, round(each / rows)) if each >= rows else _Rung(max(int(each), min(rows, _FEWEST_ROWS)), 1)
         for each in passes
     ]
+
+
+def _trial_counts(rates: int, decays: int) -> tuple[int, int, int]:
+    """Return the number of trials of each length."""
+    two = min(rates, 2)
+    return rates * decays, max(two, (rates + 1) // 2), two
+
+
+def rows_to_train(rows: int, epochs: int, trials: int, decays: int) -> int:
+    """Return how many rows the trials of a search read, each as often as they read it.
+
+    Args:
+        rows: of the part ``train``.
+        epochs: of a full run.
+        trials: see `tune`.
+        decays: how many weight decays are to be tried.
+
+    Example:
+        >>> rows_to_train(1_000, 20, 12, 2)
+        79000
+    """
+    decays = min(decays, max(1, trials // _FEWEST_RATES))
+    counts = _trial_counts(trials // decays, decays)
+    lengths = _rungs(rows, epochs)
+    return sum(count * rung.rows * rung.epochs for count, rung in zip(counts, lengths, strict=True))
 
 
 def _first_steps(rates: int) -> list[int]:

@@ -19,8 +19,9 @@ from shortlist.errors import InputError
 from shortlist.files import locked
 from shortlist.fit_options import FitOptions, SettledOptions
 from shortlist.train.comparison.intervals import Interval, best_candidates, better
-from shortlist.train.comparison.runs import RunSpec, finished_run, run, run_on_worker, write_files
+from shortlist.train.comparison.runs import RunSpec, finished_run, is_finished, run, run_on_worker, write_files
 from shortlist.train.comparison.tunings import Report, SearchSpec, tune_candidates
+from shortlist.train.estimate import duration_sentence, estimate_seconds
 from shortlist.train.fit import make_run
 from shortlist.train.inputs import check_rows, settle
 from shortlist.train.model.plan import fit_words, text_rows
@@ -77,6 +78,7 @@ def compare(
     cluster: str = "local",
     source: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    tell: Callable[[str], object] | None = None,
     data_name: str = "dataset",
 ) -> Comparison:
     """Train every candidate with every seed and evaluate it.
@@ -100,6 +102,7 @@ def compare(
         source: how the data were read, which is saved with the models.
         progress: called with the number of finished runs (an unfinished one counts by its fraction), the number of all
             runs, and the name of a current one. The search for the learning rate of a candidate counts as a run.
+        tell: called before the work with a sentence that says how long it will take, if that is more than a minute.
         data_name: what messages call the dataset, such as its file.
 
     Returns:
@@ -136,7 +139,13 @@ def compare(
         if progress is not None:
             progress(done, total, name)
 
+    def place(name: str, seed: int) -> Path | None:
+        return _file(folder, run_folder(name, seed))
+
     with nullcontext() if folder is None else locked(Path(folder) / ".lock", folder):
+        if tell is not None and cluster == "local":
+            left = {name: [seed for seed in seeds if not is_finished(place(name, seed))] for name in settled}
+            _tell_duration(dataset, settled, left, {spec.name: spec for spec in searches}, jobs=jobs or 1, tell=tell)
         tunings = tune_candidates(dataset, searches, jobs=jobs, cluster=cluster, report=report)
         for name, found in tunings.items():
             rates = {"learning_rate": found.learning_rate, "weight_decay": found.weight_decay}
@@ -145,7 +154,7 @@ def compare(
             RunSpec(
                 name,
                 replace(options, seed=seed),
-                _file(folder, run_folder(name, seed)),
+                place(name, seed),
                 part,
                 audit=audit and seed == seeds[0],
                 source=source,
@@ -165,6 +174,26 @@ def compare(
 
 def _file(folder: str | Path | None, name: str) -> Path | None:
     return None if folder is None else Path(folder) / name
+
+
+def _tell_duration(
+    dataset: Dataset,
+    candidates: Mapping[str, SettledOptions],
+    seeds: Mapping[str, Sequence[int]],
+    searches: Mapping[str, SearchSpec],
+    *,
+    jobs: int,
+    tell: Callable[[str], object],
+) -> None:
+    """Say how long the searches and the runs of the given seeds will take, if that is long."""
+    seconds = []
+    for name, options in candidates.items():
+        search = searches.get(name)
+        about = {"trials": search.trials, "decays": search.decays, "file": search.file} if search else {}
+        seconds.append(estimate_seconds(dataset, search.options if search else options, runs=len(seeds[name]), **about))
+    sentence = duration_sentence(seconds, jobs=jobs)
+    if sentence is not None:
+        tell(sentence)
 
 
 def _check_request(

@@ -99,9 +99,14 @@ def run(dataset: Dataset, spec: RunSpec, *, progress: Callable[[float], object] 
     return details
 
 
+def is_finished(folder: Path | None) -> bool:
+    """Return whether the folder of a run holds its result, without reading it."""
+    return folder is not None and (folder / _RESULT_FILE).is_file()
+
+
 def finished_run(dataset: Dataset, spec: RunSpec) -> RunDetails | None:
     """Read a finished run; None if it is not. Raise InputError if the folder holds another run or a damaged one."""
-    if spec.folder is None or not (spec.folder / _RESULT_FILE).is_file():
+    if spec.folder is None or not is_finished(spec.folder):
         return None
     path = spec.folder / _RESULT_FILE
     document = read_document(path, kind=_FORMAT, version=_VERSION)

@@ -84,6 +84,7 @@ def _in_sequence(dataset: Dataset, specs: Sequence[SearchSpec], report: Report) 
         def step(fraction: float, done: int = index, name: str = spec.name) -> None:
             report(done + fraction, f"tuning {name}")
 
+        step(0.0)
         yield index, _search(dataset, spec, spec.file, step)
 
 
