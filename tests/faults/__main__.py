@@ -193,7 +193,7 @@ def disturbed(command: Command, fault: str, top: Path, wanted: object, seconds: 
     draw = random.Random(f"{command.name} {fault} {seed}")
     folder = Path(tempfile.mkdtemp(dir=top))
     # A fresh Python mostly imports, and is disturbed there too.
-    fresh = seed % _FRESH == 0
+    fresh = seed % _FRESH == 0 or bool(more)
     trial = Trial(command, folder, draw.uniform(0.1 if fresh else 0.0, seconds + fresh * _IMPORTS), fresh, draw)
     try:
         problem = FAULTS[fault](trial)
@@ -227,9 +227,8 @@ def main() -> int:
         say("full_disk and read_only are skipped: this process may not mount a tmpfs.\n")
         options.faults = [fault for fault in options.faults if fault not in ("full_disk", "read_only")]
     failures = total = 0
-    # Not a TemporaryDirectory, which copies of this process would remove at their exit.
-    top = Path(tempfile.mkdtemp())
-    try:
+    with tempfile.TemporaryDirectory() as folder:
+        top = Path(folder)
         write_data(top / "data")
         import_commands()
         for command in (COMMANDS[name] for name in options.commands):
@@ -249,8 +248,6 @@ def main() -> int:
                 say(f"{command.name} {fault}: {done} moments, {wrong} failures\n")
                 sys.stdout.flush()
                 failures, total = failures + wrong, total + done
-    finally:
-        shutil.rmtree(top, ignore_errors=True)
     say(f"{total} moments, {failures} failures\n")
     return 1 if failures else 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import json
 import os
@@ -59,7 +58,8 @@ class Command:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=None if fresh else lambda: _run_here(line[2:], environment),
+            # What ends workers runs at the exit of a whole Python.
+            preexec_fn=None if fresh or more else lambda: _run_here(line[2:], environment),
         )
 
 
@@ -91,7 +91,6 @@ def _run_here(line: list[str], environment: dict[str, str]) -> NoReturn:
         code = leaving.code or 0
     except BaseException:
         traceback.print_exc()
-    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
