@@ -138,7 +138,7 @@ def _template() -> Any:
 
 
 def _resource(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return resources.files("shortlist.report.comparison").joinpath(name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
