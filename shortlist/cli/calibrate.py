@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from shortlist.cli.console import console, name_value_grid, print_json, text
+from shortlist.cli.console import console, name_value_grid, note, print_json, text
 from shortlist.cli.evaluate import set_lines
 from shortlist.cli.options import (
     add_data_options,
@@ -164,12 +164,20 @@ def _of_file(options: argparse.Namespace, kind: Any) -> tuple[Any, Any, str | No
 
 
 def _of_model(options: argparse.Namespace, kind: Any) -> tuple[Any, Any, str | None]:
-    """Return scores and true labels of the data, and the link of the model's loss."""
+    """Return scores of the data, true labels if it has any, and the link of the model's loss."""
     refuse_file_options(options)
     from shortlist.predict.true_labels import as_task
 
-    found = open_model_scores(options, labelled=True, usual_part="val", unseen="drop")
-    target = as_task(found.target, found.scores.num_labels, kind.one_class, options.data)
+    try:
+        found = open_model_scores(options, labelled=True, usual_part="val", unseen="drop")
+    except InputError as error:
+        if kind.one_class is not None:
+            raise
+        found = open_model_scores(options, labelled=False)
+        note(f"shortlist: the error of the sets is not reported, since no labels were read: {error}")
+    target = None
+    if found.target is not None:
+        target = as_task(found.target, found.scores.num_labels, kind.one_class, options.data)
     return found.scores, target, options.link or found.link
 
 

@@ -181,3 +181,16 @@ def test_a_model_is_calibrated_on_its_validation_rows_and_predicts_with_the_rule
 def test_a_model_takes_no_files_of_labels(model_folder, capsys):
     line = ["plain", "labels.txt", "--data", "plain.csv", "--rule", "average-error", "--alpha", "0.2"]
     assert "LABELS is for files of scores, but `plain` is a model." in refused(capsys, *line)
+
+
+def test_a_size_is_calibrated_on_rows_without_labels_and_an_error_is_not(model_folder, tmp_path, capsys):
+    rows = [line.split(",") for line in Path("plain.csv").read_text().splitlines()]
+    label = rows[0].index("species")
+    unlabelled = tmp_path / "new.csv"
+    unlabelled.write_text("".join(",".join(row[:label] + row[label + 1 :]) + "\n" for row in rows))
+    line = ["plain", "--data", str(unlabelled), "--output", str(tmp_path / "rule.json")]
+    code, out, err = run(capsys, *line, "--rule", "average-k", "--k", "2", "--json")
+    assert code == 0
+    assert json.loads(out)["evidence"]["rows"] == len(rows) - 1
+    assert "the error of the sets is not reported, since no labels were read" in err
+    assert "species" in refused(capsys, *line, "--rule", "average-error", "--alpha", "0.2")
