@@ -240,7 +240,8 @@ class AuditReport:
         try:
             return cls._decode(content)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
+            reason = str(error) if type(error) is ValueError else f"{type(error).__name__} {error}"
+            raise InputError(f"`{path}` is damaged: {reason}.") from error
 
     @classmethod
     def _decode(cls, content: dict[str, Any]) -> AuditReport:
@@ -260,10 +261,10 @@ class AuditReport:
 
 
 def _labels(values: Sequence[int], num_labels: int) -> Indices:
-    labels = np.array(values, dtype=np.int64)
-    if labels.ndim != 1 or (len(labels) and not (labels.min() >= 0 and labels.max() < num_labels)):
-        raise ValueError(f"labels must lie in [0, {num_labels}); got {values}")
-    return labels
+    for value in values:
+        if type(value) is not int or not 0 <= value < num_labels:
+            raise ValueError(f"labels must be whole numbers in [0, {num_labels}); got {str(value)[:40]}")
+    return np.array(values, dtype=np.int64)
 
 
 def _encode_array(array: Array | None) -> dict[str, Any] | None:

@@ -192,6 +192,7 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {
     ),
     "a label beyond the layer": lambda content: content | {"sets": [content["sets"][0] | {"labels": [50]}]},
     "a label of any size": lambda content: content | {"sets": [content["sets"][0] | {"labels": [10**30]}]},
+    "half a label": lambda content: content | {"sets": [content["sets"][0] | {"labels": [0.5]}]},
     "too few names": lambda content: content | {"names": ["a", "b"]},
     "a list": lambda content: [content],
 }
@@ -203,6 +204,14 @@ def test_a_damaged_report_is_refused_by_name(tmp_path, damage):
     audited().save(path)
     path.write_text(json.dumps(DAMAGES[damage](json.loads(path.read_text()))))
     with pytest.raises(InputError, match=r"report\.json"):
+        AuditReport.load(path)
+
+
+def test_a_label_that_the_layer_cannot_have_is_shown_in_the_refusal(tmp_path):
+    path = tmp_path / "report.json"
+    audited().save(path)
+    path.write_text(json.dumps(DAMAGES["a label of any size"](json.loads(path.read_text()))))
+    with pytest.raises(InputError, match=r"is damaged: labels must be whole numbers in \[0, \d+\); got 10{30}\.$"):
         AuditReport.load(path)
 
 
