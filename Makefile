@@ -71,7 +71,7 @@ fuzz: $(READY)  ## fuzz parsers (guided by coverage), operators, metrics, rules,
 
 MOMENTS ?= 50
 faults: $(READY)  ## kill, interrupt and starve every command at random moments; reads MOMENTS=50 per command, SEED=0
-	$(BIN)/python -m tests.faults --moments $(MOMENTS) --seed $(SEED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --moments $(MOMENTS) --seed $(SEED)
 
 bench: $(READY)  ## speed and memory as ratios, next to their goals; reads DEVICE=cuda
 ifneq ($(DEVICE),cpu)

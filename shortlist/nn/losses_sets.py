@@ -322,7 +322,7 @@ class ROLE(Loss):
         True
     """
 
-    purpose = "against unrecorded labels: estimates them while training; needs memory for every row"
+    purpose = "against unrecorded labels: estimates them while training; needs memory and time for every training row"
     cost = 15
     function = staticmethod(F.role)
     takes_candidates = False
