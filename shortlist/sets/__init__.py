@@ -1,6 +1,7 @@
 """Set rules: turn the scores of any model into label sets with controlled size or controlled error."""
 
 from shortlist.sets.average_k import AverageK
+from shortlist.sets.choice import MissGoal, RuleChoice, SizeGoal, choose_rule
 from shortlist.sets.conformal import AverageError, ClassConditional
 from shortlist.sets.per_label import PerLabelThreshold
 from shortlist.sets.pointwise_error import PointwiseError
@@ -14,13 +15,17 @@ __all__ = [
     "AverageError",
     "AverageK",
     "ClassConditional",
+    "MissGoal",
     "PerLabelThreshold",
     "PointwiseError",
     "PredictionSets",
     "RecallControl",
+    "RuleChoice",
     "SetRule",
+    "SizeGoal",
     "TopK",
     "Tradeoff",
+    "choose_rule",
     "load_rule",
     "tradeoff",
 ]
