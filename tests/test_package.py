@@ -25,7 +25,7 @@ LAYERS = [
     {"kernels"},
     {"functional", "cluster", "comparison_document"},
     {"nn", "metrics", "sets", "audit", "data"},
-    {"factory"},
+    {"factory", "doctor"},
     {"memory"},
     {"train", "report"},
     {"benchmark", "evidence", "integrations", "predict"},
