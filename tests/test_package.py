@@ -118,9 +118,9 @@ def test_the_check_of_imports_sees_every_way_to_import():
 
 
 def test_folders_hold_few_files():
-    # The services at the top and the commands, one file each, are more.
+    # The services at the top are more, and every command has a file.
     for package in {path.parent for path in SOURCES}:
-        most = 17 if package in (PACKAGE, PACKAGE / "cli") else 13
+        most = {PACKAGE: 17, PACKAGE / "cli": 20}.get(package, 13)
         assert len([path for path in package.glob("*.py") if not path.name.startswith("__")]) <= most, package
 
 

@@ -21,6 +21,7 @@ from shortlist.cli import (
     calibrate,
     compare,
     data,
+    doctor,
     evaluate,
     export,
     fit,
@@ -29,6 +30,7 @@ from shortlist.cli import (
     predict,
     report,
     reproduce,
+    rules,
 )
 from shortlist.cli.console import plain_interrupts
 from shortlist.cli.options import Parser, add_debug_option, normalize_arguments
@@ -43,6 +45,7 @@ _COMMANDS = (
     calibrate,
     compare,
     data,
+    doctor,
     evaluate,
     export,
     fit,
@@ -51,6 +54,7 @@ _COMMANDS = (
     predict,
     report,
     reproduce,
+    rules,
 )
 
 

@@ -15,9 +15,11 @@ from shortlist.cli.options import (
     add_restrictions,
     add_score_options,
     add_seed_option,
+    add_task_options,
     is_model,
     open_model_scores,
     open_score_file,
+    read_task,
     refuse_file_options,
 )
 from shortlist.errors import InputError
@@ -83,11 +85,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--threshold", metavar="P", type=float, help="probability threshold of F1 for sets of labels (default 0.5)"
     )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--one-class", action="store_true", help="treat every row as having one label, regardless of the form of LABELS"
-    )
-    form.add_argument("--multi-label", action="store_true", help="treat rows as label sets, even if each has one label")
+    add_task_options(parser)
     add_seed_option(parser, default=0, help="seed for breaking ties in the rule's sets (default 0)")
     add_json_option(parser)
 
@@ -128,7 +126,7 @@ def _of_file(options: argparse.Namespace) -> _Measured:
     scores = open_score_file(options)
     ks = _checked_ks(options.k, scores.num_labels)
     rule = None if options.rule is None else read_rule(options.rule, scores)
-    target = read_true_labels(options.labels, scores, key=options.labels_key, one_class=_one_class(options))
+    target = read_true_labels(options.labels, scores, key=options.labels_key, one_class=read_task(options))
     return _Measured(scores, target, "softmax", rule, ks)
 
 
@@ -142,12 +140,8 @@ def _of_model(options: argparse.Namespace) -> _Measured:
     rule = None
     if options.rule is not None or found.rule_file is not None:
         rule = read_rule(find_rule(options.scores, options.rule), found.scores, absent=len(found.unseen))
-    target = as_task(found.target, found.scores.num_labels, _one_class(options), options.data)
+    target = as_task(found.target, found.scores.num_labels, read_task(options), options.data)
     return _Measured(found.scores, target, found.link, rule, ks)
-
-
-def _one_class(options: argparse.Namespace) -> bool | None:
-    return True if options.one_class else False if options.multi_label else None
 
 
 def _checked_ks(given: Sequence[int] | None, num_labels: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""``shortlist losses`` and ``shortlist rules``: what there is to choose from, one line each."""
+"""``shortlist losses``: what there is to choose from, one line each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import sys
 from typing import Any
 
-from shortlist.cli.calibrate import FLAGS
 from shortlist.cli.console import aligned, print_json
 from shortlist.cli.options import add_json_option, add_parser
 
@@ -25,37 +24,17 @@ blocks  whether logits may be computed in blocks of labels (LinearLogits) or sha
 exit code: 0.
 """
 
-_RULE_EXAMPLES = """\
-examples:
-  shortlist rules
-  shortlist calibrate plants-model --data plants.csv --rule average-error --alpha 0.1
-
-needs   what `shortlist calibrate` has to be told; options in brackets may be left out
-labels  the true labels that it is fitted on: one class per row, sets, or none
-exit code: 0.
-"""
-
 _COLUMNS = ("loss", "takes", "link", "head", "blocks", "options")
 
 
 def add_command(commands: Any) -> None:
-    """Add both commands to the parser."""
+    """Add the command to the parser."""
     about = "List all losses: for what data, for or against what, and what they cost; or their options."
     parser = add_parser(
         commands, "losses", run, help="what every loss is for and what it costs", about=about, epilog=_EXAMPLES
     )
     parser.add_argument("--options", action="store_true", help="list options, links and heads instead of purposes")
     add_json_option(parser, "the list")
-    about = "List all set rules: what they guarantee for new rows, and what they need."
-    rules = add_parser(
-        commands,
-        "rules",
-        run_rules,
-        help="what every set rule guarantees and needs",
-        about=about,
-        epilog=_RULE_EXAMPLES,
-    )
-    add_json_option(rules, "the list")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,20 +66,3 @@ def _row(loss: dict[str, Any]) -> tuple[str, ...]:
     blocks = ", ".join(kind for kind, taken in kinds.items() if taken) or "-"
     options = [name if name in loss["from_data"] else f"{name}={value!r}" for name, value in loss["options"].items()]
     return loss["name"], loss["takes"], loss["link"], head, blocks, ", ".join(options) or "-"
-
-
-def run_rules(options: argparse.Namespace) -> int:
-    """Print a line for each rule."""
-    from shortlist.predict import RULES
-
-    found = [{"name": name, **kind.describe()} for name, kind in RULES.items()]
-    if options.json:
-        print_json(found)
-        return 0
-    rows = [("rule", "needs", "labels", "guarantee")]
-    for rule in found:
-        flags = [FLAGS.get(name, f"--{name}") for name in rule["required"]]
-        flags += [f"[{FLAGS.get(name, f'--{name}')}]" for name in rule["optional"]]
-        rows.append((rule["name"], " ".join(flags), rule["labels"], rule["guarantee"]))
-    sys.stdout.write("\n".join(aligned(rows)) + "\n")
-    return 0

@@ -117,9 +117,16 @@ def add_cluster_option(parser: argparse.ArgumentParser, needs: str) -> None:
     )
 
 
-def add_score_options(parser: argparse.ArgumentParser, *, kind_required: bool = True) -> None:
+def add_score_options(
+    parser: argparse.ArgumentParser, *, kind_required: bool = True, scores_required: bool = True
+) -> None:
     """Add SCORES and the options for reading it."""
-    parser.add_argument("scores", metavar="SCORES", help=f"one row per example, one column per label: {FILE_SUFFIXES}")
+    parser.add_argument(
+        "scores",
+        metavar="SCORES",
+        nargs=None if scores_required else "?",
+        help=f"one row per example, one column per label: {FILE_SUFFIXES}",
+    )
     kind = parser.add_mutually_exclusive_group(required=kind_required)
     kind.add_argument("--logits", action="store_true", help="the scores are logits")
     kind.add_argument("--probabilities", action="store_true", help="the scores are probabilities")
@@ -194,6 +201,20 @@ def add_restrictions(parser: argparse.ArgumentParser, *, labels: bool) -> None:
         parser.add_argument("--strict", action="store_true", help="with a model: refuse labels that it does not know")
 
 
+def add_task_options(parser: argparse.ArgumentParser) -> None:
+    """Add --one-class and --multi-label, which `read_task` reads."""
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--one-class", action="store_true", help="treat every row as having one label, regardless of the form of LABELS"
+    )
+    form.add_argument("--multi-label", action="store_true", help="treat rows as label sets, even if each has one label")
+
+
+def read_task(options: argparse.Namespace) -> bool | None:
+    """Whether every row has one class; None if that is left to the labels."""
+    return True if options.one_class else False if options.multi_label else None
+
+
 def refuse_file_options(options: argparse.Namespace) -> None:
     """Raise InputError for options that belong to labels in a file, because SCORES is a model."""
     for name, given in (("LABELS", options.labels), ("--labels-key", options.labels_key), ("--id", options.id)):
@@ -262,6 +283,30 @@ def open_model_scores(
     if found.unseen:
         _mention_unseen(found.unseen, unseen)
     return found._replace(scores=_allowed(found.scores, options))
+
+
+def open_labelled_scores(
+    options: argparse.Namespace, *, one_class: bool | None, usual_part: str, unseen: str
+) -> tuple[Any, Any, str | None]:
+    """Return scores of a file or a model, their true labels, and the link of the model's loss.
+
+    Args:
+        options: of the command.
+        one_class: whether rows have one class or sets; None lets the labels decide.
+        usual_part: the default of --part.
+        unseen: as in `open_model_scores`.
+    """
+    from shortlist.predict import read_true_labels
+    from shortlist.predict.true_labels import as_task
+
+    if is_model(options):
+        refuse_file_options(options)
+        found = open_model_scores(options, labelled=True, usual_part=usual_part, unseen=unseen)
+        return found.scores, as_task(found.target, found.scores.num_labels, one_class, options.data), found.link
+    if options.labels is None:
+        raise InputError(f"LABELS must be given: the true labels of the rows of `{options.scores}`.")
+    scores = open_score_file(options)
+    return scores, read_true_labels(options.labels, scores, key=options.labels_key, one_class=one_class), None
 
 
 def _allowed(scores: Any, options: argparse.Namespace) -> Any:

@@ -105,6 +105,17 @@ class Scores:
         if block is None and start == 0:
             raise InputError(f"`{self.path}` holds no rows.")
 
+    def whole(self) -> tuple[Tensor, list[str] | None]:
+        """All scores in memory, ``(rows, labels)``, and the ids of the rows.
+
+        Example:
+            >>> tensor_scores(torch.tensor([[0.75, 0.25]]), from_logits=False).whole()
+            (tensor([[0.7500, 0.2500]]), None)
+        """
+        blocks = list(self.blocks())
+        ids = [each for block in blocks for each in block.ids or ()]
+        return torch.cat([block.scores for block in blocks]), ids or None
+
     @contextmanager
     def progress(self, description: str, *, start: int = 0, shown: bool = True) -> Iterator[Iterator[ScoreBlock]]:
         """Yield `blocks` while the progress in rows is shown on standard error.

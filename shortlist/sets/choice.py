@@ -150,11 +150,14 @@ class RuleChoice:
         return next(each.rule for each in self.figures if each.name == self.best)
 
     def __str__(self) -> str:
-        rows = [["", "labels", "missed", "worst class", "worst group", "empty"]]
+        columns = ["", "labels", "missed", "worst class", "worst group", "empty"]
+        rows = []
         for each in self.figures:
             mark = "* " if each.name == self.best else "  "
             worst = (_percent(None if at is None else at.missed) for at in (each.worst_class, each.worst_group))
             rows.append([mark + each.name, f"{each.size:.2f}", _percent(each.missed), *worst, _percent(each.empty)])
+        kept = [at for at in range(len(columns)) if any(row[at] != "-" for row in rows)]
+        rows = [[row[at] for at in kept] for row in (columns, *rows)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
         return "\n".join([*lines, self.reason])
@@ -323,9 +326,11 @@ def _paired(first: Tensor, second: Tensor) -> _Gap:
 
 def _keeps(goal: Goal, figures: RuleFigures) -> bool:
     """Whether the second half does not refute the goal, by two standard errors."""
+    # Thresholds were fitted on as many rows and vary as much as what is measured.
+    errors = 2 * math.sqrt(2)
     if isinstance(goal, SizeGoal):
-        return figures.size <= goal.k + 2 * figures.size_error
-    return figures.missed <= goal.alpha + 2 * figures.missed_error
+        return figures.size <= goal.k + errors * figures.size_error
+    return figures.missed <= goal.alpha + errors * figures.missed_error
 
 
 def _distance(goal: Goal, figures: RuleFigures) -> float:

@@ -1,0 +1,119 @@
+"""``shortlist rules``: what every set rule guarantees; with scores and a goal, which one to take."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from shortlist.cli.calibrate import FLAGS
+from shortlist.cli.console import aligned, print_json
+from shortlist.cli.options import (
+    add_data_options,
+    add_json_option,
+    add_label_options,
+    add_parser,
+    add_restrictions,
+    add_score_options,
+    add_seed_option,
+    add_task_options,
+    open_labelled_scores,
+    read_task,
+)
+from shortlist.errors import InputError
+from shortlist.files import check_output, writing
+
+_EXAMPLES = """\
+examples:
+  shortlist rules
+  shortlist rules val.npy val_labels.npy --logits --k 3
+  shortlist rules val.csv labels.txt --probabilities --id image --alpha 0.1 --output rule.json
+  shortlist rules plants-model --data plants.csv --alpha 0.1 --per-class
+
+Without SCORES: what every rule guarantees for new rows, what `shortlist calibrate` needs to be told (options in
+brackets may be left out), and the true labels that it is fitted on: one class per row, sets, or none.
+
+With SCORES of rows that the model was not trained on, the rules that keep --k labels, or that miss at most --alpha, are
+fitted on a random half of the rows and measured on the other half. The one that misses least, or has the smallest
+sets, is recommended; a simpler one if the difference may be luck. All scores are read into memory.
+exit code: 0, 2 on errors, or 130 if interrupted.
+"""
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the parser."""
+    about = "List all set rules and what they guarantee; or recommend one for scores and a goal."
+    parser = add_parser(
+        commands,
+        "rules",
+        run,
+        help="what every set rule guarantees, and which one to take",
+        about=about,
+        epilog=_EXAMPLES,
+    )
+    add_score_options(parser, kind_required=False, scores_required=False)
+    add_label_options(parser)
+    add_data_options(parser, part="val, or all rows if the data have no parts")
+    add_restrictions(parser, labels=True)
+    goal = parser.add_mutually_exclusive_group()
+    goal.add_argument("--k", metavar="K", type=float, help="goal: K labels per row")
+    goal.add_argument("--alpha", metavar="FRACTION", type=float, help="goal: at most this fraction of labels missed")
+    parser.add_argument("--per-class", action="store_true", help="with --alpha: in every class, not only on average")
+    add_task_options(parser)
+    parser.add_argument("--output", "-o", metavar="FILE", help="where to save the recommended rule, as JSON")
+    add_seed_option(parser, default=0, help="seed of the halves (default 0)")
+    add_json_option(parser, "the list or the figures")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the list, or the figures of the rules that promise the goal."""
+    if options.scores is None:
+        return _list(options)
+    from shortlist.sets import MissGoal, SizeGoal, choose_rule
+
+    if (options.k is None) == (options.alpha is None):
+        raise InputError("the goal must be given: --k labels per row, or --alpha of the true labels missed.")
+    if options.output is not None:
+        check_output(options.output, options.scores, options.labels, options.names, options.data)
+    try:
+        goal = SizeGoal(options.k) if options.alpha is None else MissGoal(options.alpha, options.per_class)
+        scores, target, link = open_labelled_scores(
+            options, one_class=read_task(options), usual_part="val", unseen="drop"
+        )
+        choice = choose_rule(
+            scores.whole()[0],
+            target,
+            goal=goal,
+            from_logits=scores.from_logits,
+            one_class=target.ndim == 1,
+            link=link,
+            seed=options.seed,
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    if options.output is not None:
+        with writing(options.output):
+            choice.rule.save(options.output)
+    if options.json:
+        figures = [{**asdict(each), "rule": each.rule.options()} for each in choice.figures]
+        print_json({"best": choice.best, "reason": choice.reason, "rules": figures, "output": options.output})
+    else:
+        sys.stdout.write(f"{choice}\n" + (f"Rule: {options.output}\n" if options.output else ""))
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    from shortlist.predict import RULES
+
+    found = [{"name": name, **kind.describe()} for name, kind in RULES.items()]
+    if options.json:
+        print_json(found)
+        return 0
+    rows = [("rule", "needs", "labels", "guarantee")]
+    for rule in found:
+        flags = [FLAGS.get(name, f"--{name}") for name in rule["required"]]
+        flags += [f"[{FLAGS.get(name, f'--{name}')}]" for name in rule["optional"]]
+        rows.append((rule["name"], " ".join(flags), rule["labels"], rule["guarantee"]))
+    sys.stdout.write("\n".join(aligned(rows)) + "\n")
+    return 0
