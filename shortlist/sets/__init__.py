@@ -5,7 +5,8 @@ from shortlist.sets.conformal import AverageError, ClassConditional
 from shortlist.sets.per_label import PerLabelThreshold
 from shortlist.sets.pointwise_error import PointwiseError
 from shortlist.sets.prediction_sets import PredictionSets
-from shortlist.sets.recall_control import RecallControl
+from shortlist.sets.risk.control import RecallControl, RiskControl
+from shortlist.sets.risk.risks import Risk, f_risk, false_discovery_rate, false_negative_rate, set_size
 from shortlist.sets.rule import SetRule, load_rule
 from shortlist.sets.top_k import TopK
 from shortlist.sets.tradeoff import Tradeoff, tradeoff
@@ -18,9 +19,15 @@ __all__ = [
     "PointwiseError",
     "PredictionSets",
     "RecallControl",
+    "Risk",
+    "RiskControl",
     "SetRule",
     "TopK",
     "Tradeoff",
+    "f_risk",
+    "false_discovery_rate",
+    "false_negative_rate",
     "load_rule",
+    "set_size",
     "tradeoff",
 ]

@@ -15,12 +15,26 @@ from shortlist.sets import (
     PerLabelThreshold,
     PointwiseError,
     RecallControl,
+    Risk,
+    RiskControl,
     SetRule,
     TopK,
+    f_risk,
+    false_discovery_rate,
+    false_negative_rate,
+    set_size,
 )
 from tests.sets.worlds import long_tailed, multilabel, seeded
 
 LABELS = 6
+
+
+def _without_hit(hits: Tensor, sizes: Tensor, positives: Tensor) -> Tensor:
+    return (hits == 0) & (positives > 0)
+
+
+no_hit = Risk("rows without a hit", _without_hit, larger_sets="lower")
+"""A risk as a user might write it."""
 
 
 class Rule(NamedTuple):
@@ -61,6 +75,24 @@ RULES = [
     Rule("class-conditional", lambda **options: ClassConditional(0.2, **options), "classes"),
     Rule("clustered", lambda **options: ClassConditional(0.2, clusters=2, **options), "classes"),
     Rule("recall control", lambda **options: RecallControl(0.2, **options), "sets"),
+    Rule(
+        "precision by learn-then-test",
+        lambda **options: RiskControl(false_discovery_rate, 0.5, delta=0.2, **options),
+        "sets",
+    ),
+    Rule(
+        "missing labels with confidence",
+        lambda **options: RiskControl(false_negative_rate, 0.3, 0.2, **options),
+        "sets",
+    ),
+    Rule(
+        "two risks and the best F1",
+        lambda **options: RiskControl(
+            [(false_negative_rate, 0.5), (no_hit, 0.6)], delta=0.3, objective=f_risk(), **options
+        ),
+        "sets",
+    ),
+    Rule("limited size", lambda **options: RiskControl(set_size(), 2.5, objective="largest", **options), "sets"),
     Rule("f1 thresholds", lambda **options: PerLabelThreshold("f1", **options), "sets"),
     Rule("average-size thresholds", lambda **options: PerLabelThreshold("average-size", k=1.5, **options), "sets"),
 ]
