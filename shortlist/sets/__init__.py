@@ -6,6 +6,8 @@ from shortlist.sets.per_label import PerLabelThreshold
 from shortlist.sets.pointwise_error import PointwiseError
 from shortlist.sets.prediction_sets import PredictionSets
 from shortlist.sets.risk.control import RecallControl, RiskControl
+from shortlist.sets.risk.expected_f import ExpectedF, expected_f
+from shortlist.sets.risk.expected_utility import ExpectedUtility, f_utility, u65, u80
 from shortlist.sets.risk.risks import Risk, f_risk, false_discovery_rate, false_negative_rate, set_size
 from shortlist.sets.rule import SetRule, load_rule
 from shortlist.sets.top_k import TopK
@@ -15,6 +17,8 @@ __all__ = [
     "AverageError",
     "AverageK",
     "ClassConditional",
+    "ExpectedF",
+    "ExpectedUtility",
     "PerLabelThreshold",
     "PointwiseError",
     "PredictionSets",
@@ -24,10 +28,14 @@ __all__ = [
     "SetRule",
     "TopK",
     "Tradeoff",
+    "expected_f",
     "f_risk",
+    "f_utility",
     "false_discovery_rate",
     "false_negative_rate",
     "load_rule",
     "set_size",
     "tradeoff",
+    "u65",
+    "u80",
 ]

@@ -12,6 +12,8 @@ from shortlist.sets import (
     AverageError,
     AverageK,
     ClassConditional,
+    ExpectedF,
+    ExpectedUtility,
     PerLabelThreshold,
     PointwiseError,
     RecallControl,
@@ -23,6 +25,7 @@ from shortlist.sets import (
     false_discovery_rate,
     false_negative_rate,
     set_size,
+    u80,
 )
 from tests.sets.worlds import long_tailed, multilabel, seeded
 
@@ -93,6 +96,8 @@ RULES = [
         "sets",
     ),
     Rule("limited size", lambda **options: RiskControl(set_size(), 2.5, objective="largest", **options), "sets"),
+    Rule("expected utility", lambda **options: ExpectedUtility(u80, **options), "none"),
+    Rule("expected F1", lambda **options: ExpectedF(**{"link": "softmax", **options}), "none"),
     Rule("f1 thresholds", lambda **options: PerLabelThreshold("f1", **options), "sets"),
     Rule("average-size thresholds", lambda **options: PerLabelThreshold("average-size", k=1.5, **options), "sets"),
 ]
