@@ -16,7 +16,7 @@ from shortlist.sets.risk.admissible import accepted_in_sequence, hoeffding_bentk
 from shortlist.sets.risk.hit_losses import HitLosses
 from shortlist.sets.risk.risks import Risk, false_negative_rate, forgotten
 from shortlist.sets.rule import SetRule, read_label_sets
-from shortlist.sets.scores import Block, Link
+from shortlist.sets.scores import BLOCK, Block, Link
 from shortlist.tensors import as_written, check_number
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Objective = Literal["smallest", "largest"]
 
-CANDIDATES = tuple(1 / (1 + math.exp(-step / 8)) for step in range(-96, 97))
+CANDIDATES = tuple(1 / (1 + math.exp(-step / 16)) for step in range(-192, 193))
 """Thresholds for probabilities, from 6e-6 to 1 - 6e-6, evenly spaced as logits."""
 _BITS = 32
 
@@ -58,7 +58,7 @@ class RiskControl(SetRule):
             another `Risk` on the held-out rows. By default the largest sets if the risk is kept by empty sets and not
             by full ones, otherwise the smallest.
         candidates: increasing thresholds. They must not be computed from the held-out rows, whose losses would not be
-            independent of them. By default 193 for probabilities, evenly spaced as logits.
+            independent of them. By default 385 for probabilities, evenly spaced as logits.
         link, min_size: as in `SetRule`.
 
     Example:
@@ -129,23 +129,26 @@ class RiskControl(SetRule):
             return block.at(*labels.pairs()), labels.counts
         values = block.marked()
         edges = self._thresholds().to(values.dtype).clamp(min=torch.finfo(values.dtype).min).to(values.device)
-        every = torch.arange(len(values), device=values.device)[:, None].expand(values.shape)
-        sizes = _reaching(values, every, edges, len(values))
-        hits = _reaching(block.at(*labels.pairs()), labels.pairs()[0].to(values.device), edges, len(values))
-        for i, risk in enumerate(self._watched):
-            rows = labels.counts >= int(risk.labeled_rows)
-            losses = risk.losses(hits[rows], sizes[rows], labels.counts[rows, None])
-            _check_claim(risk, losses)
-            # Whole numbers, so that the sum does not depend on the order; rounded up, so that the promise holds.
-            whole = (losses * (2.0**_BITS / self._unit(risk))).ceil().long()
-            self._add(i, whole.sum(0), len(losses))
+        step = max(1, BLOCK // max(len(edges), values.shape[1]))
+        for start in range(0, len(values), step):
+            some, own = values[start : start + step], labels[start : start + step]
+            every = torch.arange(len(some), device=values.device)[:, None].expand(some.shape)
+            rows, at = (part.to(values.device) for part in own.pairs())
+            sizes = _reaching(some, every, edges, len(some))
+            self._add(_reaching(some[rows, at], rows, edges, len(some)), sizes, own.counts)
         return ()
 
-    def _add(self, risk: int, totals: Tensor, rows: int) -> None:
+    def _add(self, hits: Tensor, sizes: Tensor, positives: Tensor) -> None:
+        """Add the losses of some rows at every candidate, ``(rows, candidates)``."""
         if self._totals is None:
-            self._totals = torch.zeros(len(self._watched), len(totals), dtype=torch.int64)
-        self._totals[risk] += totals
-        self._counted[risk] += rows
+            self._totals = torch.zeros(len(self._watched), sizes.shape[1], dtype=torch.int64)
+        for i, risk in enumerate(self._watched):
+            rows = positives >= int(risk.labeled_rows)
+            losses = risk.losses(hits[rows], sizes[rows], positives[rows, None])
+            _check_claim(risk, losses)
+            # Whole numbers, so that the sum does not depend on the order; rounded up, so that the promise holds.
+            self._totals[i] += (losses * (2.0**_BITS / self._unit(risk))).ceil().long().sum(0)
+            self._counted[i] += len(losses)
 
     def _unit(self, risk: Risk) -> float:
         """The largest loss, rounded up to a power of two."""
