@@ -71,6 +71,8 @@ class Rule(NamedTuple):
 RULES = [
     Rule("top-k", lambda **options: TopK(2, **options), "none"),
     Rule("average-k", lambda **options: AverageK(2.3, **options), "none"),
+    Rule("expected utility", lambda **options: ExpectedUtility(u80, **options), "none"),
+    Rule("expected F1", lambda **options: ExpectedF(**{"link": "softmax", **options}), "none"),
     Rule("average error", lambda **options: AverageError(0.2, **options), "classes"),
     Rule("pointwise error", lambda **options: PointwiseError(0.2, **options), "classes"),
     Rule("plain pointwise error", lambda **options: PointwiseError(0.2, randomized=False, **options), "classes"),
@@ -96,8 +98,6 @@ RULES = [
         "sets",
     ),
     Rule("limited size", lambda **options: RiskControl(set_size(), 2.5, objective="largest", **options), "sets"),
-    Rule("expected utility", lambda **options: ExpectedUtility(u80, **options), "none"),
-    Rule("expected F1", lambda **options: ExpectedF(**{"link": "softmax", **options}), "none"),
     Rule("f1 thresholds", lambda **options: PerLabelThreshold("f1", **options), "sets"),
     Rule("average-size thresholds", lambda **options: PerLabelThreshold("average-size", k=1.5, **options), "sets"),
 ]

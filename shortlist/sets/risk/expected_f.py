@@ -118,7 +118,7 @@ def _most_labels(p: Tensor) -> int:
     n = p.shape[-1]
     if not may_look(p) or not len(p):
         return n
-    mean = float(p.sum(-1).amax())
+    mean = float(p.detach().sum(-1).amax())
     # exp(-t^2 / (2 (mean + t / 3))) = 1e-18
     log = 18 * math.log(10)
     return min(n, math.ceil(mean + log / 3 + math.sqrt(log**2 / 9 + 2 * log * mean)))
