@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-_STARTS = 12
+_STARTS = 40
 """Where no end of the candidates is safe, tests begin at about so many of them."""
 
 
@@ -76,7 +76,8 @@ def accepted_in_sequence(p: Tensor, delta: float, *, full_is_safe: bool, empty_i
         return accepted if full_is_safe else accepted.flip(0)
     step = math.ceil(len(p) / _STARTS)
     starts = range(min(step // 2, len(p) - 1), len(p), step)
-    passed = p <= delta / (2 * len(starts))
+    # With a start at every candidate there is nowhere to go.
+    passed = p <= delta / (len(starts) * (2 if step > 1 else 1))
     ends = [-1, *(~passed).nonzero()[:, 0].tolist(), len(p)]
     accepted = torch.zeros_like(passed)
     for before, after in pairwise(ends):
