@@ -17,11 +17,16 @@ from shortlist.sets import (
     AverageError,
     AverageK,
     ClassConditional,
+    ExpectedF,
+    ExpectedUtility,
     PerLabelThreshold,
     PointwiseError,
     RecallControl,
+    RiskControl,
     SetRule,
     TopK,
+    false_discovery_rate,
+    u65,
 )
 from shortlist.timing import Step, Timing, threads, time_steps
 
@@ -153,14 +158,17 @@ def rules(batch: Batch) -> Group:
         "pointwise-error": lambda: PointwiseError(_ALPHA),
         "class-conditional": lambda: ClassConditional(_ALPHA),
         "recall-control": lambda: RecallControl(_ALPHA),
+        "risk-control": lambda: RiskControl(false_discovery_rate, 0.5, 0.1),
         "per-label": lambda: PerLabelThreshold(),
+        "expected-utility": lambda: ExpectedUtility(u65),
+        "expected-f": lambda: ExpectedF(link="softmax"),
     }
 
     def make(name: str) -> Step:
         rule: Any = known[name]()
         rule.fit(
             batch.logits,
-            batch.sets if name in ("recall-control", "per-label") else batch.classes,
+            batch.sets if name in ("recall-control", "risk-control", "per-label") else batch.classes,
             from_logits=True,
         )
         generator = torch.Generator().manual_seed(0)

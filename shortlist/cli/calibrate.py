@@ -31,6 +31,7 @@ examples:
   shortlist calibrate val.npy val_labels.txt --logits --rule average-error --alpha 0.1 --output rule.json
   shortlist calibrate val.csv labels.txt --probabilities --id image --rule class-conditional --alpha 0.05
   shortlist calibrate val.npz val.npz --key logits --labels-key y --logits --rule recall-control --alpha 0.2
+  shortlist calibrate val.npy sets.json --logits --rule risk-control --risk precision --alpha 0.2 --delta 0.1
   shortlist calibrate val.npy sets.json --logits --rule per-label --objective f1 --output rule.json
   shortlist calibrate plants-model --data plants.csv --rule average-error --alpha 0.1
 
@@ -45,10 +46,14 @@ rules (`shortlist rules` says what each guarantees):
   pointwise-error    the same, with adaptive sets, so that errors do not concentrate on hard rows
   class-conditional  the same, separately for each class
   recall-control     at most a fraction --alpha of a row's true labels is missing on average
+  risk-control       one minus the --risk recall, precision or f1, or the size, is at most --alpha on average; with
+                     --delta, which precision and f1 need, in all but that share of calibrations
   per-label          one threshold per label, for the best --objective f1 or for --objective average-size with --k
+  expected-utility   the set of greatest expected --utility u65, u80 or f1, if one label is true
+  expected-f         the set of greatest expected F-score, of weight --beta (default 1), if labels are independent
 
-top-k and average-k do not need LABELS; with them, the error is reported, too. Use scores of rows that the model was not
-trained on. per-label keeps all scores in memory; the other rules read them in blocks.
+top-k, average-k and the last two do not need LABELS; with them, the error is reported, too. Use scores of rows that the
+model was not trained on. per-label keeps all scores in memory; the other rules read them in blocks.
 exit code: 0, 2 on errors, or 130 if interrupted.
 """
 _RULES = (
@@ -58,9 +63,26 @@ _RULES = (
     "pointwise-error",
     "class-conditional",
     "recall-control",
+    "risk-control",
     "per-label",
+    "expected-utility",
+    "expected-f",
 )
-_OPTIONS = ("k", "alpha", "objective", "prior", "clusters", "min_count", "penalty", "free", "randomized")
+_OPTIONS = (
+    "k",
+    "alpha",
+    "risk",
+    "delta",
+    "utility",
+    "beta",
+    "objective",
+    "prior",
+    "clusters",
+    "min_count",
+    "penalty",
+    "free",
+    "randomized",
+)
 FLAGS = {"randomized": "--deterministic", "min_count": "--min-count"}
 
 
@@ -83,6 +105,10 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("--k", metavar="K", type=float, help="number of labels, in every set or on average")
     parser.add_argument("--alpha", metavar="FRACTION", type=float, help="error rate, between 0 and 1")
+    parser.add_argument("--risk", choices=("recall", "precision", "f1", "size"), help="for risk-control")
+    parser.add_argument("--delta", metavar="FRACTION", type=float, help="for risk-control: how often it may fail")
+    parser.add_argument("--utility", choices=("u65", "u80", "f1"), help="for expected-utility")
+    parser.add_argument("--beta", metavar="B", type=float, help="for expected-f: weight of recall (default 1)")
     parser.add_argument("--objective", choices=("f1", "average-size"), help="for per-label (default f1)")
     parser.add_argument(
         "--prior", metavar="N", type=float, help="for per-label: weight of the pooled labels, in examples"
@@ -231,6 +257,8 @@ def _print(options: argparse.Namespace, rule: Any, guarantee: str, notes: list[s
 def _aim(name: str, rule: Any) -> str:
     """Return the requested and the achieved value, in labels or percent."""
     constraint = rule.evidence["constraint"]
+    if rule.evidence["wanted"] is None:
+        return constraint
     wanted, achieved = (
         f"{rule.evidence[key]:.4g}" if "size" in constraint else format_percent(rule.evidence[key])
         for key in ("wanted", "achieved")

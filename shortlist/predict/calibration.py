@@ -15,11 +15,21 @@ from shortlist.sets import (
     AverageError,
     AverageK,
     ClassConditional,
+    ExpectedF,
+    ExpectedUtility,
     PerLabelThreshold,
     PointwiseError,
     RecallControl,
+    RiskControl,
     SetRule,
     TopK,
+    f_risk,
+    f_utility,
+    false_discovery_rate,
+    false_negative_rate,
+    set_size,
+    u65,
+    u80,
 )
 
 
@@ -64,11 +74,38 @@ RULES = {
         one_class=False,
         guarantee="for new rows like these at most the fraction {alpha:g} of the true labels is missing on average",
     ),
+    "risk-control": RuleKind(
+        RiskControl,
+        ("risk", "alpha"),
+        ("delta",),
+        False,
+        "for new rows like these the risk is at most {alpha:g}: on average, or in all but the share delta of fits",
+    ),
     "per-label": RuleKind(
         PerLabelThreshold, (), ("objective", "k", "prior"), False, "none: the thresholds suit these rows"
     ),
+    "expected-utility": RuleKind(
+        ExpectedUtility, ("utility",), guarantee="none: the best sets if the probabilities of one true label are right"
+    ),
+    "expected-f": RuleKind(
+        ExpectedF,
+        (),
+        ("beta",),
+        guarantee="none: the best sets if the probabilities of independent labels are right",
+    ),
 }
 """The rules by the names of the command line."""
+
+OPTIONS = {
+    "risk": {
+        "recall": false_negative_rate,
+        "precision": false_discovery_rate,
+        "f1": f_risk(),
+        "size": set_size(),
+    },
+    "utility": {"u65": u65, "u80": u80, "f1": f_utility()},
+}
+"""The risks and utilities by the names of the command line; `recall` bounds one minus recall, and so on."""
 
 
 def make_rule(name: str, scores: Scores, **options: Any) -> SetRule:
@@ -88,7 +125,9 @@ def make_rule(name: str, scores: Scores, **options: Any) -> SetRule:
         2.0
     """
     kind = RULES[name].rule
-    given = {option: value for option, value in options.items() if value is not None}
+    given = {
+        option: OPTIONS.get(option, {}).get(value, value) for option, value in options.items() if value is not None
+    }
     k = given.get("k")
     if k is not None and k > scores.num_labels:
         raise InputError(f"k must be at most the number of labels, {scores.num_labels}; got {k:g}.")
@@ -139,9 +178,12 @@ def calibration_warnings(rule: SetRule) -> list[str]:
     """Return what one should know before using a fitted rule, one phrase each."""
     found = []
     thresholds = [buffer for name, buffer in rule.named_buffers() if name in ("threshold", "thresholds")]
-    if "alpha" in rule.options() and any(bool((buffer == -torch.inf).any()) for buffer in thresholds):
+    alpha = rule.options().get("alpha")
+    if alpha is not None and any(bool((buffer == -torch.inf).any()) for buffer in thresholds):
         which = "all labels are in every set" if thresholds[0].ndim == 0 else "some labels are in every set"
-        found.append(f"too few rows for an alpha of {rule.options()['alpha']:g}: {which}")
+        found.append(f"too few rows for an alpha of {alpha:g}: {which}")
+    if alpha is not None and any(bool((buffer == torch.inf).any()) for buffer in thresholds):
+        found.append(f"no threshold is sure to keep an alpha of {alpha:g}: every set is empty")
     if rule.evidence.get("pooled_classes"):
         classes = format_count(rule.evidence["pooled_classes"], "class", "classes")
         found.append(f"{classes} with too few rows share one threshold and have no guarantee of their own")

@@ -15,7 +15,7 @@ from shortlist.sets.average_k import AverageK
 from shortlist.sets.conformal import AverageError, ClassConditional
 from shortlist.sets.per_label import PerLabelThreshold
 from shortlist.sets.pointwise_error import PointwiseError
-from shortlist.sets.recall_control import RecallControl
+from shortlist.sets.risk.control import RecallControl
 from shortlist.sets.rule import SetRule, check_alpha
 from shortlist.sets.scores import Link
 from shortlist.sets.top_k import TopK

@@ -263,6 +263,11 @@ class SetRule(nn.Module, ABC):
         """The constructor's arguments, which are all stored as attributes."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
+    @classmethod
+    def _from_arguments(cls, arguments: dict[str, Any]) -> Self:
+        """The unfitted rule of the arguments in a file."""
+        return cls(**arguments)
+
     def _clear(self) -> None:
         """Create the buffers of the unfitted rule."""
 
@@ -420,7 +425,7 @@ def load_rule(path: str | Path) -> SetRule:
     if document.kind not in kinds:
         raise InputError(f"`{path}` holds a rule of unknown kind {document.kind!r}.")
     try:
-        rule = kinds[document.kind](**document.options)
+        rule = kinds[document.kind]._from_arguments(document.options)
         if document.buffers.keys() != dict(rule.named_buffers()).keys():
             raise ValueError(f"thresholds {sorted(document.buffers)} do not belong to this kind")
         if document.num_labels < max(1, rule.min_size):

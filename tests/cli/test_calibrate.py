@@ -14,12 +14,18 @@ from shortlist.sets import (
     AverageError,
     AverageK,
     ClassConditional,
+    ExpectedF,
+    ExpectedUtility,
     PerLabelThreshold,
     PointwiseError,
     RecallControl,
+    RiskControl,
     SetRule,
     TopK,
+    false_discovery_rate,
     load_rule,
+    set_size,
+    u80,
 )
 from shortlist.train import load_model
 from shortlist.train.data_source import open_training_data
@@ -50,6 +56,14 @@ CASES = {
         ClassConditional(0.2, clusters=2, min_count=3),
     ),
     "recall-control": (["--alpha", "0.2"], "hot.npy", RecallControl(0.2)),
+    "risk-control": (
+        ["--risk", "precision", "--alpha", "0.6", "--delta", "0.1"],
+        "hot.npy",
+        RiskControl(false_discovery_rate, 0.6, 0.1),
+    ),
+    "risk-control, size": (["--risk", "size", "--alpha", "2.5"], "hot.npy", RiskControl(set_size(), 2.5)),
+    "expected-utility": (["--utility", "u80"], None, ExpectedUtility(u80)),
+    "expected-f": (["--beta", "2"], None, ExpectedF(2.0)),
     "per-label": ([], "hot.npy", PerLabelThreshold()),
     "per-label, size": (
         ["--objective", "average-size", "--k", "2", "--prior", "3"],
@@ -140,6 +154,11 @@ def test_a_table_tells_aim_size_error_and_promise(score_files, capsys):
         ),
         (["logits.npy", "hot.npy", "--rule", "recall-control", "--alpha", "0.2"], "rows without a true label"),
         (["logits.npy", "hot.npy", "--rule", "per-label"], "F1 over all labels: "),
+        (["logits.npy", "--rule", "expected-utility", "--utility", "u65"], "greatest expected utility"),
+        (
+            ["logits.npy", "hot.npy", "--rule", "risk-control", "--risk=precision", "--alpha=0.001", "--delta=0.1"],
+            "no threshold is sure to keep an alpha of 0.001",
+        ),
     ],
 )
 def test_the_table_shows_aims_notes_and_warnings(score_files, capsys, arguments, expected):

@@ -12,15 +12,32 @@ from shortlist.sets import (
     AverageError,
     AverageK,
     ClassConditional,
+    ExpectedF,
+    ExpectedUtility,
     PerLabelThreshold,
     PointwiseError,
     RecallControl,
+    Risk,
+    RiskControl,
     SetRule,
     TopK,
+    f_risk,
+    false_discovery_rate,
+    false_negative_rate,
+    set_size,
+    u80,
 )
 from tests.sets.worlds import long_tailed, multilabel, seeded
 
 LABELS = 6
+
+
+def _without_hit(hits: Tensor, sizes: Tensor, positives: Tensor) -> Tensor:
+    return (hits == 0) & (positives > 0)
+
+
+no_hit = Risk("rows without a hit", _without_hit, larger_sets="lower")
+"""A risk as a user might write it."""
 
 
 class Rule(NamedTuple):
@@ -54,6 +71,8 @@ class Rule(NamedTuple):
 RULES = [
     Rule("top-k", lambda **options: TopK(2, **options), "none"),
     Rule("average-k", lambda **options: AverageK(2.3, **options), "none"),
+    Rule("expected utility", lambda **options: ExpectedUtility(u80, **options), "none"),
+    Rule("expected F1", lambda **options: ExpectedF(**{"link": "softmax", **options}), "none"),
     Rule("average error", lambda **options: AverageError(0.2, **options), "classes"),
     Rule("pointwise error", lambda **options: PointwiseError(0.2, **options), "classes"),
     Rule("plain pointwise error", lambda **options: PointwiseError(0.2, randomized=False, **options), "classes"),
@@ -61,6 +80,24 @@ RULES = [
     Rule("class-conditional", lambda **options: ClassConditional(0.2, **options), "classes"),
     Rule("clustered", lambda **options: ClassConditional(0.2, clusters=2, **options), "classes"),
     Rule("recall control", lambda **options: RecallControl(0.2, **options), "sets"),
+    Rule(
+        "precision by learn-then-test",
+        lambda **options: RiskControl(false_discovery_rate, 0.5, delta=0.2, **options),
+        "sets",
+    ),
+    Rule(
+        "missing labels with confidence",
+        lambda **options: RiskControl(false_negative_rate, 0.3, 0.2, **options),
+        "sets",
+    ),
+    Rule(
+        "two risks and the best F1",
+        lambda **options: RiskControl(
+            [(false_negative_rate, 0.5), (no_hit, 0.6)], delta=0.3, objective=f_risk(), **options
+        ),
+        "sets",
+    ),
+    Rule("limited size", lambda **options: RiskControl(set_size(), 2.5, objective="largest", **options), "sets"),
     Rule("f1 thresholds", lambda **options: PerLabelThreshold("f1", **options), "sets"),
     Rule("average-size thresholds", lambda **options: PerLabelThreshold("average-size", k=1.5, **options), "sets"),
 ]
