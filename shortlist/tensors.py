@@ -109,14 +109,6 @@ def log_sigmoid(y: Tensor) -> Tensor:
     return softplus(y, beta=-1, threshold=40) if on_accelerator(y) else logsigmoid(y)
 
 
-def finite_logsumexp(x: Tensor, dim: int = -1) -> Tensor:
-    """``log sum exp`` along ``dim``; if all are -inf, the lowest finite number with a gradient of 0."""
-    limits = torch.finfo(x.dtype)
-    pivot = x.detach().amax(dim, keepdim=True).clamp(min=limits.min / 4)
-    total = (x - pivot).exp().sum(dim)
-    return total.clamp(min=limits.tiny).log() + pivot.squeeze(dim)
-
-
 def check_logits(logits: Tensor, dim: int = -1) -> None:
     """Raise unless ``logits`` is a plain floating tensor with a label axis ``dim``."""
     if not isinstance(logits, Tensor) or not logits.is_floating_point():

@@ -130,11 +130,13 @@ def _source(options: argparse.Namespace) -> tuple[Any, Any]:
     model = is_model(options)
     if not model and options.rule is None:
         raise InputError("--rule must name the JSON of `shortlist calibrate`.")
-    from shortlist.predict import find_rule, read_rule
+    from shortlist.predict import read_rule
 
     if not model:
         scores = open_score_file(options)
         return scores, read_rule(options.rule, scores)
+    from shortlist.predict import find_rule  # Imports training, which takes longer than to answer.
+
     found = open_model_scores(options, labelled=False)
     return found.scores, read_rule(find_rule(options.scores, options.rule), found.scores)
 

@@ -97,8 +97,8 @@ def _print(documents: list[Any], output: Path, figures: int, folder: str | None)
 
 def _print_short(documents: list[Any]) -> None:
     """Print the highlights, whether the usual loss is enough, and what to type next."""
+    from shortlist.report.comparison.cards import next_steps
     from shortlist.report.comparison.highlights import highlights, loss_sentence
-    from shortlist.report.comparison.next_steps import next_steps
     from shortlist.report.comparison.winners import comparison_title
 
     screen = console(wrap=False)

@@ -19,6 +19,7 @@ def root(tmp_path_factory):
     return write_data(tmp_path_factory.mktemp("data"))
 
 
+@pytest.mark.slow
 def test_a_comparison_runs_without_an_environment_of_peers(root, tmp_path, capsys):
     output = tmp_path / "models.json"
     output.write_text('{"datasets": {"clinc150": "measured before"}}')
@@ -32,6 +33,7 @@ def test_a_comparison_runs_without_an_environment_of_peers(root, tmp_path, capsy
     assert "goals met" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "described", "main_metric", "chance"),
     [

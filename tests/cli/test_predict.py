@@ -143,10 +143,16 @@ def test_a_seed_decides_ties_for_good(folder, capsys):
     assert first == again != other
 
 
-def test_a_reader_that_has_seen_enough_ends_the_command_quietly(folder):
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly_and_scores_need_no_training_library(folder):
     np.save("many.npy", np.zeros((20000, 4), dtype=np.float32))
     TopK(2).fit(LOGITS, from_logits=True).save("two.json")
-    command = [sys.executable, "-m", "shortlist", "predict", "many.npy", "--logits", "--rule", "two.json"]
+    without_lightning = """
+import sys
+sys.modules["lightning"] = None
+from shortlist.__main__ import main
+sys.exit(main())
+"""
+    command = [sys.executable, "-c", without_lightning, "predict", "many.npy", "--logits", "--rule", "two.json"]
     environment = {**os.environ, "PYTHONPATH": str(Path(scores_module.__file__).parents[2])}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

@@ -34,7 +34,20 @@ LOSSES = {
     "two_way-class": partial(F.two_way, kind="class", positive_temperature=0.5, margin=1.0),
 }
 each_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-each_form = pytest.mark.parametrize("form", ["classes", "lists", "float", "bool", "half", "soft"])
+FORMS = ["classes", "lists", "float", "bool", "half", "soft"]
+each_form = pytest.mark.parametrize("form", FORMS)
+
+
+def covering(name: str, values: list, step: int, *whole: str) -> pytest.MarkDecorator:
+    """Every loss with every ``step``-th value, in turn; all other pairs, except of losses in ``whole``, are slow."""
+    pairs = [
+        pytest.param(
+            loss, value, id=f"{key}-{value}", marks=[pytest.mark.slow] * (key not in whole and (i + j) % step != 0)
+        )
+        for i, (key, loss) in enumerate(LOSSES.items())
+        for j, value in enumerate(values)
+    ]
+    return pytest.mark.parametrize(("loss", name), pairs)
 
 
 def batch(form: str, generator: torch.Generator, rows: int = ROWS, n: int = N) -> tuple[Tensor, Tensor, Tensor]:
@@ -86,8 +99,7 @@ def agree(monkeypatch, loss, logits: Tensor, target: Tensor, rtol: float = 2e-5,
     assert torch.allclose(got, slope, rtol=rtol, atol=1e-6 * slope.nan_to_num().abs().max().item(), equal_nan=True)
 
 
-@each_form
-@each_loss
+@covering("form", FORMS, 3, "bce", "asymmetric", "two_way")
 def test_kernels_agree_with_tensor_operations_on_hard_rows(loss, form, fresh, monkeypatch):
     logits, target, weight = batch(form, fresh)
     agree(monkeypatch, loss, logits, target)
@@ -100,12 +112,11 @@ def test_rows_longer_than_a_block_and_batches_of_several_chunks_agree(loss, fres
         monkeypatch.setattr(kernels, "LARGEST_BLOCK", 16)
     monkeypatch.setattr(two_way, "CHUNK", 8)
     for form in ("lists", "float"):
-        logits, target, weight = batch(form, fresh, rows=19)
+        logits, target, weight = batch(form, fresh, rows=9)
         agree(monkeypatch, loss, logits, target, weight=weight)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@each_loss
+@covering("dtype", [torch.float16, torch.bfloat16], 2)
 def test_half_precision_is_read_as_it_is_and_answered_in_float32(loss, dtype, fresh, monkeypatch):
     logits, target, _ = batch("float", fresh)
     logits = logits.clamp(-100, 100).to(dtype)
@@ -117,8 +128,7 @@ def test_half_precision_is_read_as_it_is_and_answered_in_float32(loss, dtype, fr
     assert torch.allclose(slope.float(), exact_slope, rtol=2**-7, atol=1e-7)  # the interpreter truncates to bfloat16
 
 
-@pytest.mark.parametrize("shape", [(3, 1), (1, 1), (1, 5), (2, 3, 5)], ids=str)
-@each_loss
+@covering("shape", [(3, 1), (1, 1), (1, 5), (2, 3, 5)], 2, "two_way")
 def test_single_labels_single_rows_and_several_row_axes_agree(loss, shape, fresh, monkeypatch):
     logits = torch.randn(shape, generator=fresh)
     agree(monkeypatch, loss, logits, torch.rand(shape, generator=fresh) < 0.5)
@@ -153,8 +163,7 @@ def test_a_label_that_does_not_exist_makes_its_row_nan(loss, fresh, monkeypatch)
         assert on_path(monkeypatch, "triton", loss, logits, lists)[0].isnan()
 
 
-@each_form
-@each_loss
+@covering("form", FORMS, 3)
 def test_second_derivatives_are_those_of_tensor_operations(loss, form, fresh, monkeypatch):
     logits, target, weight = batch(form, fresh, rows=6, n=9)
     logits[0] /= 1e4

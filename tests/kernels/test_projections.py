@@ -53,8 +53,14 @@ def value_and_gradient(projection, logits, k, **options):
     return value.detach(), logits.grad
 
 
-@pytest.mark.parametrize("scale", [0.01, 1, 10, 100])
-@pytest.mark.parametrize(("rows", "labels", "k"), [(256, 100, 5), (40, 1000, 100), (3, 40_000, 20)])
+@pytest.mark.parametrize(
+    ("rows", "labels", "k", "scale"),
+    [
+        pytest.param(*shape, scale, marks=[pytest.mark.slow] * (i > 0 and (i + j) % 2))
+        for i, shape in enumerate([(256, 100, 5), (40, 1000, 100), (3, 40_000, 20)])
+        for j, scale in enumerate([0.01, 1, 10, 100])
+    ],
+)
 def test_ordinary_rows_are_settled_by_the_kernel_and_as_by_tensors(
     rows, labels, k, scale, unsettled, by_tensors, two_threads, fresh
 ):

@@ -1,9 +1,8 @@
 """Logits that are never held, on the code of accelerators: tensor operations, and Triton kernels (interpreted)."""
 
 import math
-import os
-import subprocess
-import sys
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 import torch
@@ -23,6 +22,17 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning"
 each_loss = pytest.mark.parametrize("name", LOSSES)
 
 
+def covering(name: str, values: Iterable[Any]) -> pytest.MarkDecorator:
+    """All pairs of loss and value by tensor operations; of interpreted kernels, which are slow, a third in turn."""
+    pairs = [
+        pytest.param(path, loss, value, marks=[pytest.mark.slow] * (path == "triton" and (i + j) % 3 != 0))
+        for path in ("device", "triton")
+        for i, loss in enumerate(LOSSES)
+        for j, value in enumerate(values)
+    ]
+    return pytest.mark.parametrize(("path", "name", name), pairs, indirect=["path"])
+
+
 @pytest.fixture(params=["device", "triton"])
 def path(request, monkeypatch) -> str:
     monkeypatch.setenv("SHORTLIST_KERNELS", request.param)
@@ -34,8 +44,7 @@ def _in_double(layer: Layer, loss) -> Outcome:
     return outcome(wide, loss, wide.dense())
 
 
-@pytest.mark.parametrize("form", ["multi-hot", "lists", "COO"])
-@each_loss
+@covering("form", ["multi-hot", "lists", "COO"])
 def test_values_and_gradients_are_those_of_the_plain_loss(name, form, path):
     layer = Layer.draw(4, n=37, dtype=torch.float32)
     with torch.no_grad():
@@ -54,9 +63,8 @@ def test_values_and_gradients_are_those_of_the_plain_loss(name, form, path):
     assert found.misses(_in_double(layer, loss), 2e-5) == []
 
 
-@pytest.mark.parametrize("extreme", EXTREMES)
+@covering("extreme", EXTREMES)
 @pytest.mark.parametrize("k", [1, 12])
-@each_loss
 def test_extreme_logits_give_what_the_plain_loss_gives_in_double_precision(name, extreme, k, path):
     hot = draw_hot(4, n=13, one=name in ONE_CLASS, unknown=False)
     logits, offset = EXTREMES[extreme]
@@ -177,40 +185,3 @@ def test_the_meta_device_is_never_read(name):
     loss = LOSSES[name](LinearLogits(*parts, label_block=128), lists[:, 0] if name in ONE_CLASS else lists, 5)
     loss.backward()
     assert [part.grad.shape for part in parts] == [part.shape for part in parts]
-
-
-COMPILE = """
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from shortlist.kernels.gpu import linear_blocks as kernels
-
-x, sums, number, whole = "*fp32", "*fp64", "fp32", "i32"
-terms = {"GAMMA": True, "CLIP": True, "WEIGHTED": True, "BLOCK": 1024}
-for kernel, types, constants in (
-    (kernels._add_terms, (x, "i64", x, sums, number, number, whole), terms),
-    (kernels._terms_gradient, (x, "i64", x, x, number, number, whole), terms),
-    (kernels._add_row_powers, (x, "i64", x, sums, number, whole), {"BLOCK": 1024}),
-    (kernels._set_label_powers, (x, "i64", x, sums, number, whole, whole), {"ROWS": 32, "BLOCK": 64}),
-    (kernels._powers_gradient, (x, "i64", x, x, x, x, number, whole), {"BY_ROW": 1, "BY_LABEL": 1, "BLOCK": 1024}),
-    (kernels._add_trial_sums, (x, "i64", x, x, sums, sums, sums, number, number, whole), {"POINTS": 16, "BLOCK": 128}),
-    (kernels._shares_gradient, (x, "i64", x, x, x, x, number, number, whole), {"BLOCK": 1024}),
-):
-    names = kernel.arg_names
-    signature = dict(zip([name for name in names if name not in constants], types))
-    signature |= dict.fromkeys(constants, "constexpr")
-    source = ASTSource(kernel, signature, {(names.index(name),): value for name, value in constants.items()})
-    for target in (("cuda", 80, 32), ("cuda", 90, 32), ("cuda", 100, 32), ("hip", "gfx942", 64)):
-        triton.compile(source, target=GPUTarget(*target))
-"""
-
-
-def test_kernels_compile_for_cards(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE],
-        env=environment | {"TRITON_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr

@@ -17,7 +17,6 @@ from shortlist.predict.files.resumable_output import PartialOutput
 from shortlist.sets import PredictionSets
 
 FORMATS = ("jsonl", "parquet", "csv")
-TEXT_FORMATS = ("jsonl", "csv")
 _SEPARATOR = ";"
 # About this many labels are Python objects at a time, however large the sets of a block are.
 _TEXT_LABELS = 1 << 16
@@ -124,7 +123,7 @@ class _Lines(list[str]):
 
 
 def text_lines(form: str, names: Sequence[str] | None, *, ascii_only: bool = False) -> TextLines:
-    """Return how sets are written in a format of `TEXT_FORMATS`."""
+    """Return how sets are written as JSON lines or CSV."""
     return CsvLines(names) if form == "csv" else JsonLines(names, ascii_only=ascii_only)
 
 

@@ -17,11 +17,10 @@ from shortlist.files import replacing
 from shortlist.fingerprint import software_versions
 from shortlist.formatting import format_count, format_duration, format_number
 from shortlist.report.chart import Panel, candidate_style
-from shortlist.report.comparison.cards import Card, fitted_where, result_card
+from shortlist.report.comparison.cards import Card, fitted_where, next_steps, result_card
 from shortlist.report.comparison.chart_data import chart_data
 from shortlist.report.comparison.charts import comparison_panels
 from shortlist.report.comparison.highlights import Highlight, highlight_panel, highlights_by_k, loss_sentence
-from shortlist.report.comparison.next_steps import next_steps
 from shortlist.report.comparison.tables import (
     MARKS,
     Table,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime, timezone
 from typing import Any
 
@@ -24,6 +26,8 @@ from shortlist.comparison_document import (
     Run,
     RunResult,
     ShotGroup,
+    Standing,
+    Tie,
 )
 from shortlist.data import Dataset
 from shortlist.fit_options import FitOptions
@@ -32,18 +36,19 @@ from shortlist.train.comparison.examples import picked_examples
 from shortlist.train.comparison.findings import (
     Shots,
     fitted_rules,
+    label_rows,
     positive_pairs,
     rarest_shot,
     set_findings,
     size_grid,
 )
-from shortlist.train.comparison.intervals import AVERAGE_SIZE, Interval, better
-from shortlist.train.comparison.single_labels import label_rows, label_sets
-from shortlist.train.comparison.standings import mean_interval, standings
+from shortlist.train.comparison.intervals import AVERAGE_SIZE, Interval, best_candidates, better, seeds_to_tell
 from shortlist.train.evaluation import evaluate_scores, metric_names
 from shortlist.train.inputs import is_one_class, row_batches
 
 _USUAL_LOSSES = ("cross_entropy", "bce")
+_ERROR_AT_K = re.compile(r"(average|top)[0-9.]+_error")
+_ERROR_FIELDS = {"average": "error", "top": "top_error"}
 
 
 def comparison_document(
@@ -102,7 +107,7 @@ def comparison_document(
         questions=list(questions),
         baseline=baseline,
         labels=label_rows(dataset, part),
-        standings=standings(comparison, target, k, ks),
+        standings=_standings(comparison, target, k, ks),
     )
 
 
@@ -144,7 +149,52 @@ def _optimum(dataset: Dataset, part: str, exact: Callable[[Any], Tensor], k: flo
     found = evaluate_scores(logits("val"), logits(part), rows, k=k, link="softmax" if one_class else "sigmoid")
     rules = fitted_rules(found, size_grid(k, dataset.num_labels))
     sets = set_findings(found, rows, dataset.part("val"), dataset.label_counts("train"), rules, k=k)
-    return Optimum(dict(found.values), replace(sets, labels=label_sets(found, rows, rules)))
+    return Optimum(dict(found.values), sets)
+
+
+def _standings(comparison: Comparison, target: str, k: float, ks: Sequence[float]) -> list[Standing]:
+    """Rank the candidates by the target.
+
+    Args:
+        comparison: the runs.
+        target: the deciding metric.
+        k, ks: the requested size, and all that were evaluated.
+
+    Returns:
+        One entry for each of ``ks`` if the target is the error of a rule at ``k``, otherwise one in all.
+    """
+    match = _ERROR_AT_K.fullmatch(target)
+    if match is None or not target.startswith(f"{match[1]}{k:g}_"):
+        return [_standing(_values(comparison, target), target)]
+    found = []
+    for at, size in enumerate(ks):
+        if size == k:
+            found.append(_standing(_values(comparison, target), target))
+            continue
+        values = {
+            name: {seed: getattr(run.sets.by_k[at], _ERROR_FIELDS[match[1]]) for seed, run in runs.items()}
+            for name, runs in comparison.details.items()
+        }
+        found.append(_standing(values, f"{match[1]}{size:g}_error"))
+    return found
+
+
+def _mean_interval(found: Interval) -> MeanInterval:
+    """Return an interval as it stands in a document, with None for NaN."""
+    return MeanInterval(found.mean, None if math.isnan(found.half_width) else found.half_width)
+
+
+def _values(comparison: Comparison, metric: str) -> dict[str, dict[int, float]]:
+    return {name: {seed: run[metric] for seed, run in runs.items()} for name, runs in comparison.runs.items()}
+
+
+def _standing(values: Mapping[str, Mapping[int, float]], metric: str) -> Standing:
+    best, *others = best_candidates(values, lower=better(metric) == "lower")
+    ties = []
+    for name in others:
+        gap = Interval.of([values[name][seed] - values[best][seed] for seed in values[best]])
+        ties.append(Tie(name, _mean_interval(gap), seeds_to_tell(gap, len(values[best]))))
+    return Standing(metric, best, _mean_interval(Interval.of(list(values[best].values()))), ties)
 
 
 def _baseline(comparison: Comparison) -> str | None:
@@ -159,11 +209,11 @@ def _candidate(comparison: Comparison, name: str, metrics: Sequence[str], baseli
     first = next(iter(details.values()))
 
     def interval(metric: str) -> MeanInterval:
-        return mean_interval(comparison.interval(name, metric))
+        return _mean_interval(comparison.interval(name, metric))
 
     def difference(metric: str) -> MeanInterval:
         values, usual = comparison.runs[name], comparison.runs[baseline or name]
-        return mean_interval(Interval.of([values[seed][metric] - usual[seed][metric] for seed in values]))
+        return _mean_interval(Interval.of([values[seed][metric] - usual[seed][metric] for seed in values]))
 
     return Candidate(
         about=_about(first.loss, options),

@@ -1,4 +1,4 @@
-"""What a report shows about the scores of a run: errors by set size, sizes by label frequency, classes, calibration."""
+"""What a report shows about the scores of a run: errors by set size, sizes by frequency, single labels, calibration."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from shortlist.comparison_document import (
     Calibration,
     CalibrationBin,
     ClassAccuracy,
+    Confusion,
     ErrorControl,
     ErrorCurves,
+    LabelRows,
+    LabelSets,
     SetFindings,
     SizeResult,
 )
@@ -33,6 +36,10 @@ _EDGES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8,
 _MOST_SIZES = 100
 _ALPHA = 0.1
 _MOST_SHOWN = 20
+_MOST_LABELS = 1000
+# Wrong labels are counted among this many best of a row.
+_MOST_WRONG = 10
+_MOST_CONFUSIONS = 3
 
 
 class Shots(NamedTuple):
@@ -98,16 +105,22 @@ def set_findings(
     # Unknown labels are left out of the ranking, as in the metrics.
     ranked = evaluation.logits.index_put(unknown_pairs(rows), torch.tensor(-torch.inf, dtype=evaluation.logits.dtype))
     best = ranked.topk(max(int(size) for size in ks), dim=-1).indices
+    shown, seen = shown_labels(rows), torch.bincount(labels, minlength=n)
+    by_label = LabelSets([], [], _confusions(evaluation.logits, rows, shown))
     by_k, classes = [], torch.full((n,), torch.nan)
     for size, rule in rules.items():
         sets = rule(probs)
         hit = sets[at, labels]
         # Columns are sorted by score, so the top k are the first k.
         top = (best[at, : int(size)] == labels[:, None]).any(-1) if size == int(size) else None
-        by_k.append(_at_size(sets, hit, top, at, labels, shots))
+        # NumPy counts booleans ten times as fast as torch sums them.
+        sizes = torch.from_numpy(np.count_nonzero(sets.numpy(), axis=-1))
+        by_k.append(_at_size(sizes, hit, top, at, labels, shots))
+        recall = torch.bincount(labels, hit.double(), minlength=n) / seen  # NaN for labels without rows.
+        by_label.recall.append(_short(recall[shown]))
+        by_label.size.append(_short((torch.bincount(labels, sizes[at].double(), minlength=n) / seen)[shown]))
         if size == k:
-            seen = torch.bincount(labels, minlength=n)
-            classes = torch.bincount(labels, hit.double(), minlength=n) / seen  # NaN for labels without rows.
+            classes = recall
     errors = {name: rounded(errors) for name, errors in curve.errors.items()}
     return SetFindings(
         ErrorCurves(curve.sizes.tolist(), errors),
@@ -115,7 +128,25 @@ def set_findings(
         ClassAccuracy(counts.tolist(), rounded(classes)),
         _calibration(probs, rows),
         _error_control(evaluation, probs, rows, val),
+        by_label,
     )
+
+
+def shown_labels(rows: Dataset) -> Tensor:
+    """Return the labels that occur in the rows, the most frequent first, at most 1,000."""
+    counts = torch.bincount(positive_pairs(rows)[1], minlength=rows.num_labels)
+    order = counts.argsort(descending=True, stable=True)
+    return order[counts[order] > 0][:_MOST_LABELS]
+
+
+def label_rows(dataset: Dataset, part: str) -> list[LabelRows]:
+    """Return the names of `shown_labels`, and how many rows have them."""
+    rows, training = dataset.part(part), dataset.label_counts("train")
+    evaluated = torch.bincount(positive_pairs(rows)[1], minlength=rows.num_labels)
+    return [
+        LabelRows(str(rows.label_names[label]), int(training[label]), int(evaluated[label]))
+        for label in shown_labels(rows).tolist()
+    ]
 
 
 def answers(
@@ -169,11 +200,9 @@ def _curve_sizes(ks: Sequence[float]) -> list[float]:
     return sorted({*ks, *between})
 
 
-def _at_size(sets: Tensor, hit: Tensor, top: Tensor | None, at: Tensor, labels: Tensor, shots: Shots) -> SizeResult:
-    # NumPy counts booleans ten times as fast as torch sums them.
-    sizes = torch.from_numpy(np.count_nonzero(sets.numpy(), axis=-1))
+def _at_size(sizes: Tensor, hit: Tensor, top: Tensor | None, at: Tensor, labels: Tensor, shots: Shots) -> SizeResult:
     shot = shots.of_label[labels]
-    of_row = rarest_shot(shots, at, labels, len(sets))
+    of_row = rarest_shot(shots, at, labels, len(sizes))
     longest = int(sizes.max()) + 1 if len(sizes) else 1
     present = [(name, code) for code, name in enumerate(shots.names) if bool((shot == code).any())]
 
@@ -183,8 +212,8 @@ def _at_size(sets: Tensor, hit: Tensor, top: Tensor | None, at: Tensor, labels: 
     return SizeResult(
         average_size=float(sizes.double().mean()),
         empty=float((sizes == 0).double().mean()),
-        error=_missing(hit, at, len(sets)),
-        top_error=None if top is None else _missing(top, at, len(sets)),
+        error=_missing(hit, at, len(sizes)),
+        top_error=None if top is None else _missing(top, at, len(sizes)),
         error_by_shot=by_shot(hit),
         top_error_by_shot={} if top is None else by_shot(top),
         histogram={
@@ -192,6 +221,35 @@ def _at_size(sets: Tensor, hit: Tensor, top: Tensor | None, at: Tensor, labels: 
             **{name: torch.bincount(sizes[of_row == code], minlength=longest).tolist() for name, code in present},
         },
     )
+
+
+def _short(values: Tensor) -> list[float]:
+    """Three decimals, which is more than a table shows."""
+    return [round(value, 3) for value in values.tolist()]
+
+
+def _confusions(logits: Tensor, rows: Dataset, shown: Tensor) -> list[list[Confusion]]:
+    """Count which wrong labels are among the best of a row and before a true one."""
+    n = rows.num_labels
+    at, labels = positive_pairs(rows)
+    seen = torch.bincount(labels, minlength=n)[shown]
+    possible = logits.index_put((at, labels), torch.tensor(-torch.inf, dtype=logits.dtype))
+    possible = possible.index_put(unknown_pairs(rows), torch.tensor(-torch.inf, dtype=logits.dtype))
+    wrong = possible.topk(min(_MOST_WRONG, n), dim=-1)
+    before = wrong.values[at] > logits[at, labels][:, None]
+    pairs = (labels[:, None] * n + wrong.indices[at])[before]
+    keys, counts = pairs.unique(return_counts=True)
+    order = counts.argsort(descending=True, stable=True)
+    found: dict[int, list[tuple[int, int]]] = {}
+    for key, count in zip(keys[order].tolist(), counts[order].tolist(), strict=True):
+        others = found.setdefault(key // n, [])
+        if len(others) < _MOST_CONFUSIONS:
+            others.append((key % n, count))
+    names = rows.label_names
+    return [
+        [Confusion(str(names[other]), round(count / total, 3)) for other, count in found.get(label, [])]
+        for label, total in zip(shown.tolist(), seen.tolist(), strict=True)
+    ]
 
 
 def _missing(hit: Tensor, at: Tensor, num_rows: int) -> float:

@@ -6,11 +6,11 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch.nn.functional import normalize
@@ -21,7 +21,7 @@ from shortlist.data import Dataset
 from shortlist.data.draws import Draws
 from shortlist.errors import InputError
 from shortlist.extras import require
-from shortlist.files import cache_folder, read_document, replacing
+from shortlist.files import cache_folder, locked, read_document, replacing
 from shortlist.fingerprint import check_same, digest_values
 from shortlist.fit_options import FitOptions
 from shortlist.nn import CosineHead
@@ -35,7 +35,6 @@ from shortlist.train.comparison.findings import (
     size_grid,
     unknown_pairs,
 )
-from shortlist.train.comparison.single_labels import label_sets
 from shortlist.train.evaluation import Evaluation
 from shortlist.train.fit import Fitted, evaluate, fit
 from shortlist.train.model.plan import SetModel
@@ -147,43 +146,20 @@ def write_files(folder: Path, files: Files) -> None:
 def _worker_folder(fingerprint: dict[str, Any]) -> Iterator[Path]:
     """Give a folder in the worker's cache, in which a run that was killed there continues."""
     folder = cache_folder() / "runs" / digest_values(fingerprint)
-    lock = _lock(folder.with_suffix(".lock"))
-    if lock is None:
-        with TemporaryDirectory() as another:
-            yield Path(another)
-        return
-    stopped = True  # Unless the run ends, the folder is left to the next process.
-    try:
-        yield folder
-        stopped = False
-    except Exception:
-        stopped = False
-        raise
-    finally:
-        if not stopped:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder.with_suffix(".lock"), folder))
+        except (InputError, OSError):
+            # Another process may be at the same run, because the scheduler believes it lost or because its caller was
+            # killed; or nothing can be written there.
+            folder = Path(stack.enter_context(TemporaryDirectory()))
+        try:
+            yield folder
+        except Exception:
             shutil.rmtree(folder, ignore_errors=True)
-            folder.with_suffix(".lock").unlink(missing_ok=True)
-        lock.close()
-
-
-def _lock(path: Path) -> IO[str] | None:
-    """Take a lock that ends with this process; None where there are no locks, or another process has it.
-
-    That process may be at the same run, because the scheduler believes it lost or because its caller was killed.
-    """
-    try:
-        import fcntl
-
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("w")
-    except (ImportError, OSError):
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        return None
-    return file
+            raise
+        # If the run was interrupted, the folder is left to the next process.
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _details(dataset: Dataset, spec: RunSpec, fitted: Fitted, evaluation: Evaluation, began: float) -> RunDetails:
@@ -195,10 +171,7 @@ def _details(dataset: Dataset, spec: RunSpec, fitted: Fitted, evaluation: Evalua
         monitor=fitted.monitor,
         loss=fitted.plan.loss,
         history=[dict(row) for row in fitted.history],
-        sets=replace(
-            set_findings(evaluation, rows, dataset.part("val"), dataset.label_counts("train"), rules, k=k),
-            labels=label_sets(evaluation, rows, rules),
-        ),
+        sets=set_findings(evaluation, rows, dataset.part("val"), dataset.label_counts("train"), rules, k=k),
         answers=answers(evaluation, example_rows(len(rows)), dataset.label_names, rules),
         audit=audit_model(fitted.model, rows) if spec.audit else None,
         seconds=round(time.monotonic() - began, 2),

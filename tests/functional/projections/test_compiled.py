@@ -51,10 +51,11 @@ def hard_rows() -> tuple[Tensor, Tensor]:
     return rows, k
 
 
+@each_backend
 @pytest.mark.parametrize(
     "projection", [slow_unless(case, "lml", "sparse_top", "constrained_softmax") for case in PROJECTIONS]
 )
-def test_the_compiled_operator_agrees_with_the_eager_one(projection: Projection):
+def test_the_compiled_operator_agrees_with_the_eager_one(projection: Projection, backend: str):
     def run(logits: Tensor, k: Tensor) -> Tensor:
         return projection(logits, k)
 
@@ -65,7 +66,7 @@ def test_the_compiled_operator_agrees_with_the_eager_one(projection: Projection)
         used = inputs if projection.takes_k else inputs[:1]
         return [value.detach(), *torch.autograd.grad(value, used, upstream)]
 
-    compiled = whole_graph(run)
+    compiled = whole_graph(run, backend)
     for rows, k in (easy_rows(), hard_rows()):
         # The dual is as large as the logits, and is known to as many digits as they are.
         size = rows.masked_fill(~rows.isfinite(), 1).abs().amax(-1).clamp(min=1) if projection.is_dual else 1

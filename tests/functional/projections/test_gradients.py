@@ -56,8 +56,10 @@ def test_derivatives_in_the_logits_agree_with_finite_differences(projection, opt
         # Differences of logarithms of absent labels are differences of infinities.
         return result if present is None or projection.is_dual else result[present]
 
-    for k in (0.4, 1, 1.9, 2.25):
-        assert check(lambda x, k=k: op(x, k), (logits,), fast_mode=bool(options))
+    # Each entry of the plain Jacobian; all else by a random direction, which sees a wrong entry just as surely.
+    plain = check is gradcheck and not options
+    for k in (0.4, 1, 1.9, 2.25) if plain else (0.4, 1.9):
+        assert check(lambda x, k=k: op(x, k), (logits,), fast_mode=not plain)
 
 
 @pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
@@ -73,7 +75,7 @@ def test_derivatives_in_k_agree_with_finite_differences(projection, options, che
             result = projection(x, k, **options)
             return result if present is None or projection.is_dual else result[present]
 
-        assert check(op, (logits, k.requires_grad_()), fast_mode=bool(options))
+        assert check(op, (logits, k.requires_grad_()), fast_mode=check is gradgradcheck or bool(options))
 
 
 def derivatives(row: Tensor, k: float) -> tuple[Tensor, Tensor]:

@@ -97,7 +97,7 @@ def test_k_is_not_rounded_to_the_half_precision_of_the_logits(projection, dtype,
 
 @on_each_path("projection", PROJECTIONS)
 def test_hard_rows_one_by_one_agree_with_the_reference(projection, dtype):
-    wrong = [(name, miss) for name, row, k in HARD_ROWS[::5] if (miss := misses(projection, row, k, dtype))]
+    wrong = [(name, miss) for name, row, k in HARD_ROWS[::10] if (miss := misses(projection, row, k, dtype))]
     assert not wrong
 
 
@@ -115,7 +115,7 @@ def test_hard_rows_in_one_batch_agree_with_the_reference(projection, dtype):
 
 @on_each_path("projection", PROJECTIONS)
 def test_a_temperature_divides_the_logits(projection, dtype):
-    rows, temperature = HARD_ROWS[::6], 0.3 if dtype == torch.float32 else 2.5
+    rows, temperature = HARD_ROWS[1::10], 0.3 if dtype == torch.float32 else 2.5
     wrong = [(name, miss) for name, row, k in rows if (miss := misses(projection, row, k, dtype, temperature))]
     assert not wrong
 

@@ -8,8 +8,8 @@ import pytest
 
 from shortlist.cli import main
 from shortlist.comparison_document import ComparisonDocument, MeanInterval
+from shortlist.report.comparison.cards import next_steps
 from shortlist.report.comparison.highlights import highlight_panel, highlights, highlights_by_k, loss_sentence
-from shortlist.report.comparison.next_steps import next_steps
 from shortlist.report.comparison.page import report_page
 from tests.report.comparisons import DOCUMENTS, comparison, document
 

@@ -1,20 +1,23 @@
 """What a report shows about scores: every number counted again by hand on a few rows."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
-from shortlist.comparison_document import ClassAccuracy, ErrorControl
+from shortlist.comparison_document import ClassAccuracy, Confusion, ErrorControl, LabelRows
 from shortlist.data import AmbiguousWorld, Dataset, Features, Groups
 from shortlist.sets import AverageError
 from shortlist.train.comparison.findings import (
     Shots,
     answers,
     fitted_rules,
+    label_rows,
     positive_pairs,
     rarest_shot,
     set_findings,
+    shown_labels,
     size_grid,
 )
 from shortlist.train.evaluation import evaluate_scores
@@ -181,3 +184,38 @@ def test_conformal_sets_of_label_sets_bound_the_share_that_is_missing_and_need_a
     evaluation, rules, _ = found(SETS, link="sigmoid")
     unlabelled = of_targets(torch.zeros(4, 4))
     assert set_findings(evaluation, SETS, unlabelled, COUNTS, rules, k=2).error_control is None
+
+
+def test_labels_that_occur_are_shown_and_the_most_frequent_come_first():
+    assert shown_labels(CLASSES).tolist() == [2, 0, 3]
+    assert shown_labels(SETS).tolist() == [0, 1, 2, 3]
+    parts = replace(CLASSES, split=Groups.of(["train", "test", "test", "test"]))
+    assert label_rows(parts, "test") == [
+        LabelRows("c", training=0, evaluated=2), LabelRows("d", training=0, evaluated=1),
+    ]  # fmt: skip
+
+
+def test_recall_and_size_are_means_over_the_rows_of_a_label():
+    _, rules, findings = found(CLASSES)
+    sets = findings.labels
+    for at, rule in enumerate(rules.values()):
+        inside = rule(LOGITS.softmax(-1))
+        assert sets.recall[at][0] == pytest.approx(float(inside[2:, 2].double().mean()), abs=1e-3)
+        assert sets.size[at][0] == pytest.approx(float(inside[2:].sum(-1).double().mean()), abs=1e-3)
+
+
+def test_a_label_is_confused_with_wrong_ones_that_outrank_it():
+    # Label c is second to b in one of its two rows; d is last behind all others in its only row.
+    sets = found(CLASSES)[2].labels
+    assert sets.confused[0] == [Confusion("b", 0.5)]
+    assert sets.confused[1] == []
+    assert sets.confused[2] == [Confusion("a", 1.0), Confusion("b", 1.0), Confusion("c", 1.0)]
+
+
+def test_true_and_unknown_labels_are_never_called_wrong():
+    # In the last row a and c are true and d is unknown; only b could outrank them, and does not.
+    logits = LOGITS.clone()
+    logits[3, 3] = 9.0
+    sets = found(SETS, link="sigmoid", logits=logits)[2].labels
+    assert sets.confused[0] == sets.confused[2] == []
+    assert torch.tensor(sets.recall).max() <= 1
