@@ -173,8 +173,20 @@ LOSS_OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+def _learned(op: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Batch], Step]:
+    """Forward and backward of a projection whose k is a tensor, one number for each row, and learned."""
+
+    def make(batch: Batch) -> Step:
+        x, upstream = batch.logits, batch.upstream
+        k = torch.full((batch.rows, 1), float(K), device=batch.device, requires_grad=True)
+        return lambda: torch.autograd.grad(op(x, k), (x, k), upstream)
+
+    return make
+
+
 def _operators() -> list[Case]:
     cases = [Case(name, "projection", _operator(op)) for name, op in PROJECTIONS.items()]
+    cases += [Case(op.__name__, "projection", _learned(op), option="learned k") for op in (F.lml, F.sparse_top)]
     for name, op in PER_ROW.items():
         kind: Kind = "projection" if name == "lml_dual" else "order statistic"
         cases.append(Case(name, kind, _operator(op, per_row=True)))

@@ -132,7 +132,7 @@ def top_mask(values: Tensor, k: int) -> Tensor:
     """Mask of the k best labels of each row, k at least 1; ties by ascending label."""
     last = values.topk(k, dim=-1).values[..., -1:]
     above, equal = values > last, values == last
-    return above | (equal & (equal.cumsum(-1) <= k - above.sum(-1, keepdim=True)))
+    return above | (equal & (equal.cumsum(-1, dtype=torch.int32) <= k - above.sum(-1, keepdim=True)))
 
 
 def _select_flat(flat: Tensor, values: Tensor) -> Selection:

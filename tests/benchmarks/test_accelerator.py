@@ -15,7 +15,7 @@ UNIT = SOFTMAX.cost(BATCH).bytes
 
 
 ABOVE_GOAL = {
-    "plackett_luce, dense": {"bytes": 812 * UNIT},
+    "lml, learned k": {"kernels": 184, "bytes": 22.8 * UNIT},
 }
 """Goals that are not met yet, with today's cost, which must not grow."""
 

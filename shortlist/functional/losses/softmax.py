@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from shortlist.functional.binned_sums import Bins, binned_sums
 from shortlist.functional.losses.labeled_logits import (
     LabeledLogits,
     Reduction,
@@ -25,7 +27,7 @@ from shortlist.functional.losses.soft_maximum import (
 )
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.labels import Labels
-from shortlist.tensors import check_number, check_positive, on_accelerator, whole_k, wide
+from shortlist.tensors import check_number, check_positive, is_plain, on_accelerator, whole_k, wide
 
 __all__ = [
     "cross_entropy",
@@ -39,7 +41,7 @@ __all__ = [
 ]
 
 _NODES = {torch.float32: 48, torch.float64: 160}
-"""Nodes of the quadrature in `plackett_luce`; with them its error is below the rounding error."""
+"""Nodes of the quadrature in `plackett_luce` for few positives; with them its error is below the rounding error."""
 
 
 def cross_entropy(
@@ -292,7 +294,7 @@ def plackett_luce(
     Args:
         logits: ``(*rows, n)``, floating. float16 and bfloat16 are computed in float32, and so is the result.
         target: the positives, in any form of :mod:`shortlist.targets`; unknown labels are left out. Index lists and
-            sparse targets take memory in proportion to their labels; a dense multi-hot takes some 100 times the logits.
+            sparse targets take memory in proportion to their labels, and on the CPU multi-hots, too.
         weight: ``(n,)``; a row is multiplied by the mean weight of its positives.
         reduction: ``"mean"`` over the rows, where one without positives counts as 0; ``"sum"``; ``"none"``.
 
@@ -310,7 +312,8 @@ def plackett_luce(
     data = read_plain(logits, target, weight)
     own, [(top, part)] = negative_soft_maxima(data, (-1,))
     lead = (own - data.beside(top)) - data.beside(part)
-    values = -_log_first(data.labels, lead).reshape(data.row_shape)
+    binned = data.labels.is_dense and on_accelerator(lead) and lead.dtype == torch.float32
+    values = -(_log_first_binned if binned else _log_first)(data.labels, lead).reshape(data.row_shape)
     if weight is not None:
         count = data.row_sums(data.labels.present)
         values = values * data.row_sums(data.share()) / torch.where(count > 0, count, 1)
@@ -357,10 +360,11 @@ def _log_first(labels: Labels, lead: Tensor) -> Tensor:
     exponentially. If g is largest at m, it has fallen by at least ``e^m (d - 1 + e^-d)`` at m - d and by
     ``e^m (e^d - 1 - d)`` at m + d, which bounds the range of z.
     """
+    if labels.is_dense and is_plain(lead):
+        labels = labels.positives()
+        lead = labels.at(lead)
     member, precision = labels.values > 0, lead.dtype
-    # A sum over many labels is large, and its rounding error is relative to it. Accelerators have no wide float64.
-    if not (labels.is_dense and on_accelerator(lead)):
-        lead = lead.to(wide(lead))
+    lead = lead.to(wide(lead))  # a sum over many labels is large, and its rounding error is relative to it
     # Each round divides the bracket of the largest point; on accelerators few rounds of many points, since calls cost.
     rounds, parts = (2, 16) if on_accelerator(lead) else (8, 2)
     with torch.no_grad():
@@ -377,13 +381,49 @@ def _log_first(labels: Labels, lead: Tensor) -> Tensor:
         mode = low + width / 2
         fall = (2 - math.log(torch.finfo(precision).eps)) / mode.exp()
         room = fall + (2 * fall).sqrt()
-        steps = torch.linspace(0, 1, _NODES[precision], dtype=lead.dtype, device=lead.device)
+        # The more positives, the steeper the integrand where it vanishes.
+        most = int(labels.counts.max()) if count.numel() and is_plain(lead) else labels.width or labels.num_labels
+        nodes = int(_NODES[precision] * max(1.0, math.log(max(most, 1)) / 1.65))
+        steps = torch.linspace(0, 1, nodes, dtype=lead.dtype, device=lead.device)
         width = room + room.log1p()
         z = (mode - room).unsqueeze(-1) + width.unsqueeze(-1) * steps
-    u = lead.unsqueeze(-1) + labels.spread(z)
-    far = u < -16  # where 1 - exp(-e^u) is e^u (1 - e^u / 2) to the last digit
-    near = (-(-u.masked_fill(far, 0).clamp(max=6).exp()).expm1()).log()
-    terms = torch.where(far, u - u.clamp(max=0).exp() / 2, near)
+    terms = _log_first_of_one(lead.unsqueeze(-1) + labels.spread(z))
     g = z - z.exp() + labels.sum_along(terms.masked_fill(~member.unsqueeze(-1), 0))
     # Rounding may exceed a probability of 1.
     return (g.logsumexp(-1) + (width / (len(steps) - 1)).log()).clamp(max=0).to(precision)
+
+
+def _log_first_of_one(u: Tensor) -> Tensor:
+    """``log(1 - exp(-e^u))``."""
+    far = u < -16  # where it is log(e^u (1 - e^u / 2)) to the last digit
+    near = (-(-u.masked_fill(far, 0).clamp(max=6).exp()).expm1()).log()
+    return torch.where(far, u - u.clamp(max=0).exp() / 2, near)
+
+
+def _log_first_binned(labels: Labels, lead: Tensor) -> Tensor:
+    """The same in float32 of a multi-hot, whose positives an accelerator may not count: from sums over bins.
+
+    All rows share the nodes: evenly spaced in s, with ``e^z = (2.5 softplus(s))^2``, which are as close in z as the
+    integrand is steep, whether its largest point is the logarithm of a count or a row's leads reach below 0.
+    """
+    z, log_width, bins = _nodes_and_bins(lead.shape[-1], lead.device)
+    lead = torch.where(labels.values > 0, lead, math.inf)  # where the terms are zero
+    # Below the bins the terms are linear, with the gradient of the lowest one.
+    beyond = (lead.detach() - bins.low).clamp_(max=0).sum(-1)
+    g = z - z.exp() + log_width + binned_sums(lead, bins)
+    # Of hundreds of tiny leads g has few digits after the point, which the sum of the gradient's weights must not lack.
+    top = g.detach().amax(-1, keepdim=True)
+    return ((g - top).logsumexp(-1) + (top.squeeze(-1) + beyond)).clamp(max=0)
+
+
+@functools.cache
+def _nodes_and_bins(n: int, device: torch.device) -> tuple[Tensor, Tensor, Bins]:
+    """Nodes for up to ``n`` positives, the logarithms of their weights, and the sums of the integrand's terms there."""
+    step = 0.5 / math.log(max(n, 30))  # the more labels, the steeper their product where it vanishes
+    s = torch.arange(-9.5, math.sqrt(n) / 2 + 3, step, dtype=torch.float64)
+    z = 2 * (2.5 * softplus(s)).log()
+    log_width = (2 * step * s.sigmoid() / softplus(s)).log()
+    # Below -14 the terms are linear, and above 3 zero.
+    bins = Bins.of(_log_first_of_one, z, -14 - float(z[-1]), 3 - float(z[0]))
+    z, log_width, table = (part.to(device, torch.float32) for part in (z, log_width, bins.table))
+    return z, log_width, bins._replace(table=table)

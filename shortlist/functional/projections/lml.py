@@ -92,6 +92,8 @@ def lml(
     rows = as_rows(logits, k, dim=dim, mask=mask, keep_half=fused)
     if fused:
         return rows.restore(_FusedLML.run(rows.logits, rows.k, temperature, False)[0], logits, dim)
+    if fixed_steps(rows.logits) and rows.shards is None and isinstance(k, Tensor) and k.requires_grad:
+        return rows.restore(_FusedLML.run(rows.logits, rows.wanted, temperature, False)[0], logits, dim)
     return rows.restore(_LML.run(rows.logits, rows.wanted, temperature, rows.shards), logits, dim)
 
 
@@ -343,7 +345,8 @@ class _LML(RowFunction):
 class _FusedLML(RowFunction):
     """``x, k, T, log -> p, pivot, delta``, or the logarithm of p, by one Triton kernel if there is one.
 
-    It saves x, which may have half precision then, and the root: from them the gradient has full precision.
+    It saves x, which may have half precision then, and the root: from them the gradient has full precision, and that in
+    k needs no second search.
     """
 
     @staticmethod
