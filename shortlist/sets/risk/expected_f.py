@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from shortlist.sets.risk.expected_utility import Best, Refusal, best_labels
 from shortlist.sets.rule import Draw, SetRule
@@ -93,13 +94,9 @@ def expected_f(probs: Tensor, *, beta: float = 1.0) -> Tensor:
         tensor([[0.0000, 0.8333, 0.8333]], dtype=torch.float64)
     """
     p = probs.double()
-    rows, n = p.shape
     most = _most_labels(p)
-    total = torch.cat([p.new_ones(rows, 1), p.new_zeros(rows, most)], -1)
-    for i in range(n):
-        own = p[:, i : i + 1]
-        total = total * (1 - own) + own * torch.cat([total.new_zeros(rows, 1), total[:, :-1]], -1)
-    sizes = torch.arange(1, n + 1, dtype=p.dtype, device=p.device)
+    total = _count_masses(p, most)
+    sizes = torch.arange(1, p.shape[-1] + 1, dtype=p.dtype, device=p.device)
     low = p <= 0.5
     result = torch.zeros_like(p)
     upward, rest = torch.zeros_like(p), 1 / torch.where(low, 1 - p, 1.0)
@@ -111,6 +108,23 @@ def expected_f(probs: Tensor, *, beta: float = 1.0) -> Tensor:
         downward = torch.where(low, 0.0, (total[:, s : s + 1] - (1 - p) * downward) * rest)
         result = result + (p * downward).cumsum(-1) * ((1 + beta**2) / (sizes + beta**2 * s))
     return torch.cat([total[:, :1], result], -1)
+
+
+def _count_masses(p: Tensor, most: int) -> Tensor:
+    """Probabilities of 0 to ``most`` true labels, ``(rows, most + 1)``: products of polynomials, two by two."""
+    factors = torch.stack([1 - p, p], -1)
+    while factors.shape[1] > 1:
+        if factors.shape[1] % 2:
+            one = torch.cat([torch.ones_like(factors[:, :1, :1]), torch.zeros_like(factors[:, :1, 1:])], -1)
+            factors = torch.cat([factors, one], 1)
+        left, right, terms = factors[:, ::2], factors[:, 1::2], factors.shape[-1]
+        width = min(2 * terms - 1, most + 1)
+        shifted = (
+            pad(left[..., : width - j] * right[..., j : j + 1], (j, width - j - min(terms, width - j)))
+            for j in range(min(terms, width))
+        )
+        factors = sum(shifted, torch.zeros_like(left[..., :1]))
+    return pad(factors[:, 0], (0, most + 1 - factors.shape[-1]))
 
 
 def _most_labels(p: Tensor) -> int:
