@@ -1,9 +1,21 @@
 """Set rules: turn the scores of any model into label sets with controlled size or controlled error."""
 
 from shortlist.sets.average_k import AverageK
-from shortlist.sets.conformal import AverageError, ClassConditional
+from shortlist.sets.conformal import (
+    APS,
+    LAC,
+    SAPS,
+    AverageError,
+    ClassConditional,
+    ConformityScore,
+    Entropy,
+    Margin,
+    PointwiseError,
+    PValues,
+    RankCalibrated,
+    SplitConformal,
+)
 from shortlist.sets.per_label import PerLabelThreshold
-from shortlist.sets.pointwise_error import PointwiseError
 from shortlist.sets.prediction_sets import PredictionSets
 from shortlist.sets.recall_control import RecallControl
 from shortlist.sets.rule import SetRule, load_rule
@@ -11,14 +23,23 @@ from shortlist.sets.top_k import TopK
 from shortlist.sets.tradeoff import Tradeoff, tradeoff
 
 __all__ = [
+    "APS",
+    "LAC",
+    "SAPS",
     "AverageError",
     "AverageK",
     "ClassConditional",
+    "ConformityScore",
+    "Entropy",
+    "Margin",
+    "PValues",
     "PerLabelThreshold",
     "PointwiseError",
     "PredictionSets",
+    "RankCalibrated",
     "RecallControl",
     "SetRule",
+    "SplitConformal",
     "TopK",
     "Tradeoff",
     "load_rule",

@@ -9,13 +9,19 @@ import torch
 from torch import Tensor
 
 from shortlist.sets import (
+    SAPS,
     AverageError,
     AverageK,
     ClassConditional,
+    Entropy,
+    Margin,
     PerLabelThreshold,
     PointwiseError,
+    PValues,
+    RankCalibrated,
     RecallControl,
     SetRule,
+    SplitConformal,
     TopK,
 )
 from tests.sets.worlds import long_tailed, multilabel, seeded
@@ -58,13 +64,25 @@ RULES = [
     Rule("pointwise error", lambda **options: PointwiseError(0.2, **options), "classes"),
     Rule("plain pointwise error", lambda **options: PointwiseError(0.2, randomized=False, **options), "classes"),
     Rule("regularized", lambda **options: PointwiseError(0.2, penalty=0.05, free=1, **options), "classes"),
+    Rule("sorted", lambda **options: SplitConformal(0.2, score=SAPS(0.1), **options), "classes"),
+    Rule("margin", lambda **options: SplitConformal(0.2, score=Margin(), **options), "classes"),
+    Rule("entropy", lambda **options: SplitConformal(0.2, score=Entropy(), **options), "classes"),
     Rule("class-conditional", lambda **options: ClassConditional(0.2, **options), "classes"),
     Rule("clustered", lambda **options: ClassConditional(0.2, clusters=2, **options), "classes"),
+    Rule("rank-calibrated", lambda **options: RankCalibrated(0.2, **options), "classes"),
+    Rule("p-values", lambda **options: PValues(0.2, **options), "classes"),
+    Rule("p-values by class", lambda **options: PValues(0.2, by_class=True, **options), "classes"),
     Rule("recall control", lambda **options: RecallControl(0.2, **options), "sets"),
     Rule("f1 thresholds", lambda **options: PerLabelThreshold("f1", **options), "sets"),
     Rule("average-size thresholds", lambda **options: PerLabelThreshold("average-size", k=1.5, **options), "sets"),
 ]
-WITH_ALPHA = [AverageError, PointwiseError, ClassConditional, RecallControl]
+WITH_ALPHA = [
+    AverageError,
+    PointwiseError,
+    lambda alpha: SplitConformal(alpha, score=Margin()),
+    ClassConditional,
+    RecallControl,
+]
 
 
 def state(rule: SetRule) -> dict[str, Tensor]:

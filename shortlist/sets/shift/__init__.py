@@ -1,0 +1,15 @@
+"""Set rules for rows that are not like the calibration rows: shift, groups, streams, and alarms when it happens."""
+
+from shortlist.sets.shift.covariate import CovariateShift
+from shortlist.sets.shift.density_ratio import DensityRatio, density_ratio
+from shortlist.sets.shift.groups import GroupConditional
+from shortlist.sets.shift.label_shift import LabelShift, label_ratios
+
+__all__ = [
+    "CovariateShift",
+    "DensityRatio",
+    "GroupConditional",
+    "LabelShift",
+    "density_ratio",
+    "label_ratios",
+]
