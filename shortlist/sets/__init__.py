@@ -19,6 +19,18 @@ from shortlist.sets.per_label import PerLabelThreshold
 from shortlist.sets.prediction_sets import PredictionSets
 from shortlist.sets.recall_control import RecallControl
 from shortlist.sets.rule import SetRule, load_rule
+from shortlist.sets.shift import (
+    AdaptiveConformal,
+    CovariateShift,
+    DensityRatio,
+    GroupConditional,
+    LabelShift,
+    OnlineAverageK,
+    OnlineConformal,
+    ShiftAlarm,
+    density_ratio,
+    label_ratios,
+)
 from shortlist.sets.top_k import TopK
 from shortlist.sets.tradeoff import Tradeoff, tradeoff
 
@@ -26,12 +38,19 @@ __all__ = [
     "APS",
     "LAC",
     "SAPS",
+    "AdaptiveConformal",
     "AverageError",
     "AverageK",
     "ClassConditional",
     "ConformityScore",
+    "CovariateShift",
+    "DensityRatio",
     "Entropy",
+    "GroupConditional",
+    "LabelShift",
     "Margin",
+    "OnlineAverageK",
+    "OnlineConformal",
     "PValues",
     "PerLabelThreshold",
     "PointwiseError",
@@ -39,9 +58,12 @@ __all__ = [
     "RankCalibrated",
     "RecallControl",
     "SetRule",
+    "ShiftAlarm",
     "SplitConformal",
     "TopK",
     "Tradeoff",
+    "density_ratio",
+    "label_ratios",
     "load_rule",
     "tradeoff",
 ]

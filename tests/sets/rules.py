@@ -9,12 +9,19 @@ import torch
 from torch import Tensor
 
 from shortlist.sets import (
+    APS,
     SAPS,
+    AdaptiveConformal,
     AverageError,
     AverageK,
     ClassConditional,
+    CovariateShift,
     Entropy,
+    GroupConditional,
+    LabelShift,
     Margin,
+    OnlineAverageK,
+    OnlineConformal,
     PerLabelThreshold,
     PointwiseError,
     PValues,
@@ -72,6 +79,12 @@ RULES = [
     Rule("rank-calibrated", lambda **options: RankCalibrated(0.2, **options), "classes"),
     Rule("p-values", lambda **options: PValues(0.2, **options), "classes"),
     Rule("p-values by class", lambda **options: PValues(0.2, by_class=True, **options), "classes"),
+    Rule("covariate shift", lambda **options: CovariateShift(0.2, score=APS(), **options), "classes"),
+    Rule("label shift", lambda **options: LabelShift(0.2, **options), "classes"),
+    Rule("groups", lambda **options: GroupConditional(0.2, **options), "classes"),
+    Rule("adaptive", lambda **options: AdaptiveConformal(0.2, score=Margin(), **options), "classes"),
+    Rule("online", lambda **options: OnlineConformal(0.2, **options), "classes"),
+    Rule("online average-k", lambda **options: OnlineAverageK(2.3, **options), "none"),
     Rule("recall control", lambda **options: RecallControl(0.2, **options), "sets"),
     Rule("f1 thresholds", lambda **options: PerLabelThreshold("f1", **options), "sets"),
     Rule("average-size thresholds", lambda **options: PerLabelThreshold("average-size", k=1.5, **options), "sets"),
@@ -81,6 +94,7 @@ WITH_ALPHA = [
     PointwiseError,
     lambda alpha: SplitConformal(alpha, score=Margin()),
     ClassConditional,
+    CovariateShift,
     RecallControl,
 ]
 

@@ -101,7 +101,7 @@ class APS(ConformityScore):
         ordered, order = best_first(block.values.clamp(min=0.0))  # before it becomes twice as wide
         ordered = ordered.double()
         mass = ordered.cumsum(-1) - ordered + _own_share(block, self.randomized) * ordered
-        mass = mass + self.penalty * (_ranks(ordered) - self.free).clamp(min=0)
+        mass = mass + self.penalty * (_ranks(ordered).double() - self.free).clamp(min=0)
         return torch.zeros_like(mass).scatter(-1, order, -mass)
 
 
@@ -139,7 +139,7 @@ class SAPS(ConformityScore):
     def __call__(self, block: Block) -> Tensor:
         """Minus the largest probability, and a weight for each further rank."""
         ordered, order = best_first(block.values.clamp(min=0.0))
-        best, rank, share = ordered[:, :1].double(), _ranks(ordered), _own_share(block, self.randomized)
+        best, rank, share = ordered[:, :1].double(), _ranks(ordered).double(), _own_share(block, self.randomized)
         score = torch.where(rank == 1, share * best, best + (rank - 2 + share) * self.weight)
         return torch.zeros_like(score).scatter(-1, order, -score)
 

@@ -106,7 +106,7 @@ class PValues(LabelThresholds):
         below = torch.searchsorted(places, at + first) - ends[group]
         upto = torch.where(tied, torch.searchsorted(places, at + 1 + first) - ends[group], below)
         count = (ends[1:] - ends[:-1])[group]
-        p = (below + share * (1 + upto - below)) / (count + 1)
+        p = (below + share * (1.0 + upto - below).double()) / (count + 1)
         return torch.where(block.scores == -torch.inf, 0.0, p)
 
     def _clear(self) -> None:

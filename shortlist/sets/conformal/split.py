@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from shortlist.labels import LabelsLike, Numbers, read_scores, read_target
 from shortlist.sets.conformal.conformity import APS, LAC, ConformityScore
 from shortlist.sets.conformal.thresholds import check_shares, conformal_threshold, kept_with_ties, missing_share
 from shortlist.sets.rule import Draw, SetRule, check_alpha, read_classes
@@ -36,6 +37,27 @@ class ConformalRule(SetRule):
     def _read_options(cls, options: dict[str, Any]) -> dict[str, Any]:
         score = options.get("score")
         return options | {"score": ConformityScore.from_options(score)} if isinstance(score, Mapping) else options
+
+    @torch.no_grad()
+    def true_conformity(self, scores: Numbers, labels: LabelsLike) -> Tensor:
+        """The conformity of the true label of each row, ``(rows,)``; -inf if it is absent.
+
+        Args:
+            scores: ``(rows, n)``, as in ``predict``.
+            labels: the true class of each row.
+        """
+        self._check_fitted()
+        read = read_scores(scores)
+        self._check_reading(read, bool(self.from_logits))
+        source = self._read_scores(read)
+        self._check_values(source)
+        classes = read_classes(read_target(labels, read.shape[1], name="labels").cpu(), len(read), self.num_labels)
+        found, start = [torch.zeros(0, dtype=self.precision)], 0
+        for block in source.blocks(self._link_used, on_host=True):
+            stop = start + len(block.values)
+            found.append(self._true_scores(Block(self.score(block), block.scores), classes[start:stop]))
+            start = stop
+        return torch.cat(found[1:] or found)
 
     def _cut(self, block: Block | None) -> tuple[Tensor, Tensor]:
         """The threshold, and the share of labels at it to keep; tensors that broadcast against the block.
@@ -124,9 +146,10 @@ class SplitConformal(ConformalRule):
     Example:
         >>> from shortlist.sets import SAPS, SplitConformal
         >>> scores = torch.tensor([[0.9, 0.1, 0.0], [0.4, 0.3, 0.3], [0.5, 0.2, 0.3]])
-        >>> rule = SplitConformal(0.4, score=SAPS(0.1, randomized=False))
-        >>> rule.fit(scores, torch.tensor([0, 1, 2]), from_logits=False).predict(scores).sizes
-        tensor([1, 3, 3])
+        >>> rule = SplitConformal(0.5, score=SAPS(0.1, randomized=False))
+        >>> rule = rule.fit(scores, torch.tensor([0, 1, 2]), from_logits=False)
+        >>> rule.predict(torch.tensor([[0.55, 0.3, 0.15], [0.42, 0.33, 0.25]])).sizes
+        tensor([1, 2])
 
     References:
         Vovk, Gammerman, Shafer, "Algorithmic Learning in a Random World", 2005.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from shortlist.labels import LabelsLike, Numbers, read_numbers
+from shortlist.labels import LabelsLike, Numbers, read_numbers, read_scores
 from shortlist.sets.conformal.conformity import LAC, ConformityScore
 from shortlist.sets.conformal.split import ConformalRule
 from shortlist.sets.prediction_sets import PredictionSets
@@ -41,7 +41,7 @@ class CovariateShift(ConformalRule):
         link, min_size: as in `SetRule`.
 
     Example:
-        >>> from shortlist.sets.shift import CovariateShift
+        >>> from shortlist.sets import CovariateShift
         >>> scores = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
         >>> rule = CovariateShift(0.4)
         >>> _ = rule.fit(scores, torch.tensor([0, 0, 1, 0]), from_logits=False, weights=torch.tensor([1.0, 1, 1, 3]))
@@ -87,6 +87,7 @@ class CovariateShift(ConformalRule):
             self.reset()
         if self._rows and (weights is not None) != self._weighted:
             raise ValueError("`weights` must be given with all batches or with none.")
+        scores = read_scores(scores)
         self._add(scores, labels, _read_weights(weights, len(scores)), from_logits=from_logits)
         self._weighted = weights is not None
         return self
@@ -103,6 +104,7 @@ class CovariateShift(ConformalRule):
         """Predict the set of each row; ``weights``, ``(B,)``, with the factor that those of ``fit`` had."""
         self._check_fitted()
         self._check_given(weights)
+        scores = read_scores(scores)
         return self._predict(scores, _read_weights(weights, len(scores)), names, generator, draw)
 
     def forward(self, scores: Numbers, weights: Tensor | None = None) -> Tensor:

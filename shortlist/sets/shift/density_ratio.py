@@ -58,7 +58,7 @@ def density_ratio(old: Numbers, new: Numbers, *, penalty: float = 1.0) -> Densit
         A module that maps features to weights.
 
     Example:
-        >>> from shortlist.sets.shift import density_ratio
+        >>> from shortlist.sets import density_ratio
         >>> old = torch.randn(4000, 1, generator=torch.Generator().manual_seed(0))
         >>> ratio = density_ratio(old, old + 1)
         >>> ratio(torch.tensor([[0.5]]))  # exp(x - 1/2) is the true one

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from shortlist.labels import LabelsLike, Numbers, read_numbers
+from shortlist.labels import LabelsLike, Numbers, read_numbers, read_scores
 from shortlist.sets.conformal.conformity import LAC, ConformityScore
 from shortlist.sets.conformal.split import ConformalRule
 from shortlist.sets.conformal.thresholds import check_shares, conformal_threshold
@@ -37,7 +37,7 @@ class GroupConditional(ConformalRule):
         link, min_size: as in `SetRule`.
 
     Example:
-        >>> from shortlist.sets.shift import GroupConditional
+        >>> from shortlist.sets import GroupConditional
         >>> scores = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
         >>> rule = GroupConditional(0.4)
         >>> _ = rule.fit(scores, torch.tensor([0, 0, 0, 0]), from_logits=False, groups=torch.tensor([7, 7, 8, 8]))
@@ -69,6 +69,7 @@ class GroupConditional(ConformalRule):
         self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool, groups: Numbers | None = None
     ) -> Self:
         """Add one batch of held-out data; call `finish` after the last one."""
+        scores = read_scores(scores)
         return self._add(scores, labels, _read_groups(groups, len(scores)), from_logits=from_logits)
 
     def predict(
@@ -82,6 +83,7 @@ class GroupConditional(ConformalRule):
     ) -> PredictionSets:
         """Predict the set of each row; ``groups``, ``(B,)``, must be among those of ``fit``."""
         self._check_fitted()
+        scores = read_scores(scores)
         read = _read_groups(groups, len(scores))
         unseen = (~torch.isin(read, self.group_ids.cpu())).nonzero()[:1, 0].tolist()
         if unseen:

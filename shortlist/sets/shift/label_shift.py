@@ -33,7 +33,7 @@ class LabelShift(LabelThresholds):
         link, min_size: as in `SetRule`.
 
     Example:
-        >>> from shortlist.sets.shift import LabelShift
+        >>> from shortlist.sets import LabelShift
         >>> scores = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
         >>> rule = LabelShift(0.5, ratios=[0.5, 2.0]).fit(scores, torch.tensor([0, 0, 1, 1]), from_logits=False)
         >>> rule.thresholds
@@ -89,7 +89,7 @@ def label_ratios(confusion: Numbers, predicted: Numbers) -> Tensor:
         ``(n,)`` float64, for `LabelShift`.
 
     Example:
-        >>> from shortlist.sets.shift import label_ratios
+        >>> from shortlist.sets import label_ratios
         >>> label_ratios(torch.tensor([[40, 10], [10, 40]]), torch.tensor([35, 65]))
         tensor([0.5000, 1.5000], dtype=torch.float64)
 
