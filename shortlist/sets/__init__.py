@@ -2,42 +2,85 @@
 
 from shortlist.sets.average_k import AverageK
 from shortlist.sets.choice import MissGoal, RuleChoice, SizeGoal, choose_rule
-from shortlist.sets.conformal import AverageError, ClassConditional
+from shortlist.sets.conformal import (
+    APS,
+    LAC,
+    SAPS,
+    AverageError,
+    ClassConditional,
+    ConformityScore,
+    Entropy,
+    Margin,
+    PointwiseError,
+    PValues,
+    RankCalibrated,
+    SplitConformal,
+)
 from shortlist.sets.per_label import PerLabelThreshold
-from shortlist.sets.pointwise_error import PointwiseError
 from shortlist.sets.prediction_sets import PredictionSets
 from shortlist.sets.risk.control import RecallControl, RiskControl
 from shortlist.sets.risk.expected_f import ExpectedF, expected_f
 from shortlist.sets.risk.expected_utility import ExpectedUtility, f_utility, u65, u80
 from shortlist.sets.risk.risks import Risk, f_risk, false_discovery_rate, false_negative_rate, set_size
 from shortlist.sets.rule import SetRule, load_rule
+from shortlist.sets.shift import (
+    AdaptiveConformal,
+    CovariateShift,
+    DensityRatio,
+    GroupConditional,
+    LabelShift,
+    OnlineAverageK,
+    OnlineConformal,
+    ShiftAlarm,
+    density_ratio,
+    label_ratios,
+)
 from shortlist.sets.top_k import TopK
 from shortlist.sets.tradeoff import Tradeoff, tradeoff
 
 __all__ = [
+    "APS",
+    "LAC",
+    "SAPS",
+    "AdaptiveConformal",
     "AverageError",
     "AverageK",
     "ClassConditional",
+    "ConformityScore",
+    "CovariateShift",
+    "DensityRatio",
+    "Entropy",
     "ExpectedF",
     "ExpectedUtility",
+    "GroupConditional",
+    "LabelShift",
+    "Margin",
     "MissGoal",
+    "OnlineAverageK",
+    "OnlineConformal",
+    "PValues",
     "PerLabelThreshold",
     "PointwiseError",
     "PredictionSets",
+    "RankCalibrated",
     "RecallControl",
     "Risk",
     "RiskControl",
     "RuleChoice",
     "SetRule",
+    "ShiftAlarm",
     "SizeGoal",
+    "SplitConformal",
     "TopK",
     "Tradeoff",
     "choose_rule",
+    "density_ratio",
     "expected_f",
     "f_risk",
     "f_utility",
     "false_discovery_rate",
     "false_negative_rate",
+    "label_ratios",
     "load_rule",
     "set_size",
     "tradeoff",

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from shortlist.labels import LabelsLike, Numbers, read_scores, read_target
 from shortlist.sets.average_k import AverageK
-from shortlist.sets.conformal import AverageError, ClassConditional
+from shortlist.sets.conformal.class_conditional import ClassConditional
+from shortlist.sets.conformal.conformity import SAPS
+from shortlist.sets.conformal.rank_calibrated import RankCalibrated
+from shortlist.sets.conformal.split import AverageError, PointwiseError, SplitConformal
 from shortlist.sets.per_label import PerLabelThreshold
-from shortlist.sets.pointwise_error import PointwiseError
 from shortlist.sets.risk.control import RecallControl
 from shortlist.sets.rule import SetRule, check_alpha
 from shortlist.sets.scores import Link
@@ -79,11 +81,12 @@ class MissGoal:
             return {"recall-control": RecallControl(self.alpha, link=link)}
         by_class: dict[str, SetRule] = {"class-conditional": ClassConditional(self.alpha, link=link)}
         if self.per_class:
-            return by_class
+            return {**by_class, "rank-calibrated": RankCalibrated(self.alpha, link=link)}
         return {
             "average-error": AverageError(self.alpha, link=link),
             "pointwise-error": PointwiseError(self.alpha, link=link),
             "pointwise-error, penalty": PointwiseError(self.alpha, penalty=0.01, free=5, link=link),
+            "pointwise-error, by rank": SplitConformal(self.alpha, score=SAPS(0.1), link=link),
             **by_class,
         }
 

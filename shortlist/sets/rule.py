@@ -101,6 +101,9 @@ class SetRule(nn.Module, ABC):
     threshold_name: ClassVar[str | None] = None
     """Name of the threshold buffer (one number, or one per label); None if the threshold depends on the row."""
 
+    other_shapes: ClassVar[tuple[str, ...]] = ()
+    """Buffers that are neither one number nor one per label; `_check_buffers` checks their shape in a file."""
+
     def __init__(self, *, link: Link, min_size: int) -> None:
         super().__init__()
         if link not in ("softmax", "sigmoid"):
@@ -147,11 +150,15 @@ class SetRule(nn.Module, ABC):
 
     def partial_fit(self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool) -> Self:
         """Add one batch of held-out data; call `finish` after the last one."""
+        return self._add(scores, labels, None, from_logits=from_logits)
+
+    def _add(self, scores: Numbers, labels: LabelsLike | None, rows: Tensor | None, *, from_logits: bool) -> Self:
+        """Add one batch; ``rows`` is what blocks hold of each row besides its scores."""
         if self.fitted:
             self.reset()
         scores = read_scores(scores)
         self._check_reading(scores, from_logits)
-        source = self._read_scores(scores)
+        source = self._read_scores(scores, rows)
         if self.needs_labels and labels is None:
             raise ValueError(f"`labels` must be given: {type(self).__name__} is fitted on true labels.")
         read = None
@@ -191,7 +198,6 @@ class SetRule(nn.Module, ABC):
                 self.reset()
                 raise ValueError(f"{rule}; row {wrong[0]} violates this.")
 
-    @torch.no_grad()
     def predict(
         self,
         scores: Numbers,
@@ -213,16 +219,27 @@ class SetRule(nn.Module, ABC):
         Returns:
             One set per row, best label first.
         """
+        return self._predict(scores, None, names, generator, draw)
+
+    @torch.no_grad()
+    def _predict(
+        self,
+        scores: Numbers,
+        rows: Tensor | None,
+        names: Sequence[str] | None,
+        generator: torch.Generator | None,
+        draw: Draw | None,
+    ) -> PredictionSets:
         self._check_fitted()
         if any(buffer.device.type != "cpu" for buffer in self.buffers()):
             # Scores may stay where they are, but what is selected from them is compared on the CPU.
-            return copy.deepcopy(self).to("cpu").predict(scores, names=names, generator=generator, draw=draw)
+            return copy.deepcopy(self).to("cpu")._predict(scores, rows, names, generator, draw)
         scores = read_scores(scores)
         self._check_reading(scores, bool(self.from_logits))
         if draw is not None and generator is not None:
             raise ValueError("`generator` must be None if `draw` is given, which has its own.")
         draw = Draw(generator) if draw is None else draw
-        source = self._read_scores(scores)
+        source = self._read_scores(scores, rows)
         self._check_values(source)
         blocks = (
             (self._select_all(block, source, draw), len(block.values)) for block in source.blocks(self._link_used)
@@ -231,6 +248,9 @@ class SetRule(nn.Module, ABC):
 
     def forward(self, scores: Numbers) -> Tensor:
         """Bool mask of the shape of ``scores``, deterministic: includes labels that tie at a conformal threshold."""
+        return self._mask(scores, None)
+
+    def _mask(self, scores: Numbers, per_row: Tensor | None) -> Tensor:
         self._check_fitted()
         scores = read_scores(scores)
         self._check_width(scores)
@@ -238,7 +258,7 @@ class SetRule(nn.Module, ABC):
             source = self._read_scores(scores)
             return source.local_mask(self._select_local(source.whole(self._link_used), source, Draw()))
         rows = in_precision(scores.reshape(-1, scores.shape[-1]), self.precision)
-        block = Block(apply_link(rows, self._link_used, all_present=True), rows)
+        block = Block(apply_link(rows, self._link_used, all_present=True), rows, per_row)
         mask = self._select(block, None)
         if self.min_size > 0:
             values = block.marked()
@@ -264,9 +284,9 @@ class SetRule(nn.Module, ABC):
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     @classmethod
-    def _from_arguments(cls, arguments: dict[str, Any]) -> Self:
-        """The unfitted rule of the arguments in a file."""
-        return cls(**arguments)
+    def _read_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """The constructor's arguments from the plain values in a file."""
+        return options
 
     def _clear(self) -> None:
         """Create the buffers of the unfitted rule."""
@@ -293,11 +313,16 @@ class SetRule(nn.Module, ABC):
     def _settle(self, *observed: Tensor) -> dict[str, Any]:
         """Set the buffers from the concatenated results of `_observe`; return the constraint and the value achieved."""
 
+    def _threshold(self) -> Tensor | None:
+        """What values are compared with, one number or one per label; None if that depends on the row."""
+        return None if self.threshold_name is None else self.get_buffer(self.threshold_name)
+
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
         """Mask of the selected labels, before ``min_size``; deterministic without ``draw``."""
-        if self.threshold_name is None:
+        found = self._threshold()
+        if found is None:
             raise NotImplementedError
-        values, threshold = block.values, self.get_buffer(self.threshold_name).to(block.values.dtype)
+        values, threshold = block.values, found.to(block.values.dtype)
         if values is block.scores:
             return values >= threshold.clamp(min=torch.finfo(values.dtype).min)  # one pass, and not for -inf
         return (values >= threshold) & (block.scores > -torch.inf)
@@ -308,10 +333,11 @@ class SetRule(nn.Module, ABC):
 
     def _select_local(self, block: Block, scores: Scores, draw: Draw) -> Selection:
         """The local labels in the sets of a block, as selected by `_select`; faster if there is a threshold."""
-        if self.threshold_name is None:
+        threshold = self._threshold()
+        if threshold is None:
             found = select_where(self._select(block, draw), block)
         else:
-            found = scores.select_local(block, self.get_buffer(self.threshold_name))
+            found = scores.select_local(block, threshold)
             kept = self._kept(found, draw)
             found = found if kept is None else found.where(kept)
         if self.min_size == 0:
@@ -330,14 +356,14 @@ class SetRule(nn.Module, ABC):
         """Convert labels to the form that `_observe` expects, one entry per row; rules that need labels override it."""
         raise NotImplementedError
 
-    def _read_scores(self, scores: Tensor) -> Scores:
+    def _read_scores(self, scores: Tensor, rows: Tensor | None = None) -> Scores:
         if is_dtensor(scores) and not self.takes_shards:
             able = " and ".join(sorted(rule.__name__ for rule in _concrete_rules() if rule.takes_shards))
             raise TypeError(
                 f"`scores` must be a plain tensor for {type(self).__name__}; of the set rules, only {able} take scores "
                 "whose labels are sharded over processes."
             )
-        return Scores(scores, self.precision)
+        return Scores(scores, self.precision, rows)
 
     @property
     def _link_used(self) -> Link | None:
@@ -425,7 +451,8 @@ def load_rule(path: str | Path) -> SetRule:
     if document.kind not in kinds:
         raise InputError(f"`{path}` holds a rule of unknown kind {document.kind!r}.")
     try:
-        rule = kinds[document.kind]._from_arguments(document.options)
+        kind = kinds[document.kind]
+        rule = kind(**kind._read_options(document.options))
         if document.buffers.keys() != dict(rule.named_buffers()).keys():
             raise ValueError(f"thresholds {sorted(document.buffers)} do not belong to this kind")
         if document.num_labels < max(1, rule.min_size):
@@ -434,6 +461,8 @@ def load_rule(path: str | Path) -> SetRule:
             unfitted = rule.get_buffer(name)
             if (buffer.dtype, buffer.ndim) != (unfitted.dtype, unfitted.ndim):
                 raise ValueError(f"`{name}` must be {unfitted.dtype} of {unfitted.ndim} dimensions")
+            if buffer.ndim and name not in rule.other_shapes and buffer.shape != (document.num_labels,):
+                raise ValueError(f"`{name}` has shape {tuple(buffer.shape)} for {document.num_labels} labels")
             setattr(rule, name, buffer)
         rule._check_labels_count(document.num_labels)
         rule._check_buffers(document.num_labels)

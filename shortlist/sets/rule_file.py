@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,10 +24,10 @@ class RuleDocument(NamedTuple):
 
     Attributes:
         kind: name of the rule's class.
-        options: arguments of its constructor.
+        options: arguments of its constructor; of a dataclass, the name of its class, ``kind``, and its fields.
         from_logits: whether the rule interprets scores as logits.
         num_labels: n.
-        buffers: the fitted tensors by name: numbers, or ``(n,)``.
+        buffers: the fitted tensors by name.
         evidence: the constraint and what fitting achieved.
         precision: in which scores are compared; None in files of the first versions, which do not say.
     """
@@ -54,7 +55,7 @@ def write_rule(path: str | Path, document: RuleDocument) -> None:
         "evidence": document.evidence,
     }
     with replacing(path) as partial:
-        partial.write_text(json.dumps(content, indent=1))
+        partial.write_text(json.dumps(content, indent=1, default=_encode_option))
 
 
 def read_rule(path: str | Path) -> RuleDocument:
@@ -78,13 +79,16 @@ def _decode(content: dict[str, Any]) -> RuleDocument:
     for name, buffer in buffers.items():
         if buffer.isnan().any():
             raise ValueError(f"`{name}` must not be NaN, which no score reaches")
-        if buffer.ndim and buffer.shape != (num_labels,):
-            raise ValueError(f"`{name}` has shape {tuple(buffer.shape)} for {num_labels} labels")
     options, evidence = dict(content["options"]), dict(content["evidence"])
     precision = content.get("precision")
     if precision is not None:
         precision = {"float32": torch.float32, "float64": torch.float64}[precision]
     return RuleDocument(str(content["kind"]), options, from_logits, num_labels, buffers, evidence, precision)
+
+
+def _encode_option(option: Any) -> dict[str, Any]:
+    """An option that is not a plain value: the name of its dataclass, and the fields."""
+    return {"kind": type(option).__name__, **{f.name: getattr(option, f.name) for f in fields(option)}}
 
 
 def _encode_buffer(buffer: Tensor) -> dict[str, Any]:

@@ -35,10 +35,12 @@ class Block(NamedTuple):
             except where that would take another pass over them: see `at` and `marked`.
         scores: ``(rows, labels)``, as they came. Rounding of the link depends on the batch, the device and the
             runtime; these do not.
+        rows: ``(rows,)`` on the CPU, what came with each row besides scores, such as weights or groups; or None.
     """
 
     values: Tensor
     scores: Tensor
+    rows: Tensor | None = None
 
     def at(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The values of some labels; -inf for absent ones."""
@@ -169,10 +171,11 @@ class Scores:
         scores: a tensor, or a DTensor sharded along the labels, the last axis.
         precision: in which values are computed and compared, float32 or float64; None for that of the scores, float32
             for half precision.
+        rows: what blocks hold as ``rows``.
     """
 
-    def __init__(self, scores: Tensor, precision: torch.dtype | None = None) -> None:
-        self.shape, self.precision = scores.shape, precision
+    def __init__(self, scores: Tensor, precision: torch.dtype | None = None, rows: Tensor | None = None) -> None:
+        self.shape, self.precision, self.rows = scores.shape, precision, rows
         self.processes = processes_of(scores, name="scores")
         local = to_local(scores) if is_dtensor(scores) else scores
         self.local = local.detach().reshape(math.prod(local.shape[:-1]), local.shape[-1])
@@ -235,16 +238,17 @@ class Scores:
             link: how logits become values.
             on_host: whether blocks must be on the CPU; otherwise those of an accelerator stay there.
         """
-        for _, block in self._row_blocks():
+        for start, block in self._row_blocks():
+            rows = None if self.rows is None else self.rows[start : start + len(block)]
             if self.stay and not on_host:
                 work = in_precision(block, self.precision)
-                yield Block(apply_link(work, link, all_present=True), work)
+                yield Block(apply_link(work, link, all_present=True), work, rows)
             elif self.shards is None:
                 work = in_precision(block.cpu(), self.precision)
-                yield Block(apply_link(work, link, all_present=float(work.amin()) > -torch.inf), work)
+                yield Block(apply_link(work, link, all_present=float(work.amin()) > -torch.inf), work, rows)
             else:
                 work = in_precision(block, self.precision)
-                yield Block(self._sharded_values(work, link, self.shards).cpu(), work)
+                yield Block(self._sharded_values(work, link, self.shards).cpu(), work, rows)
 
     def whole(self, link: Link | None) -> Block:
         """All rows as one block."""

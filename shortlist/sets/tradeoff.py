@@ -11,7 +11,7 @@ from torch import Tensor
 from shortlist.functional.losses.violations import count_below
 from shortlist.labels import Labels, LabelsLike, Numbers, read_scores, read_target
 from shortlist.sets.average_k import AverageK, LargestScores
-from shortlist.sets.pointwise_error import PointwiseError
+from shortlist.sets.conformal.split import PointwiseError
 from shortlist.sets.rule import read_label_sets
 from shortlist.sets.scores import Link
 
@@ -70,11 +70,12 @@ def tradeoff(
     counts = [AverageK(size).wanted(len(scores)) for size in wanted.tolist()]
     curves = {"average-k": _Curve(n, max(counts)), "aps": _Curve(n, max(counts))}
     ranks, start = [], 0
-    for values, _ in source.blocks(link if from_logits else None, on_host=True):
+    for found in source.blocks(link if from_logits else None, on_host=True):
+        values = found.values
         block = true[start : start + len(values)]
         start += len(values)
         curves["average-k"].add(values.double(), block)
-        curves["aps"].add(reader.conformity(values), block)
+        curves["aps"].add(reader.score(found), block)
         ranks.append(_ranks(values, block))
     weights = 1.0 / true.counts[true.pairs()[0]].double() / (true.counts > 0).sum()
     errors = {name: torch.stack([curve.error(m, weights) for m in counts]) for name, curve in curves.items()}

@@ -9,17 +9,30 @@ import torch
 from torch import Tensor
 
 from shortlist.sets import (
+    APS,
+    SAPS,
+    AdaptiveConformal,
     AverageError,
     AverageK,
     ClassConditional,
+    CovariateShift,
+    Entropy,
     ExpectedF,
     ExpectedUtility,
+    GroupConditional,
+    LabelShift,
+    Margin,
+    OnlineAverageK,
+    OnlineConformal,
     PerLabelThreshold,
     PointwiseError,
+    PValues,
+    RankCalibrated,
     RecallControl,
     Risk,
     RiskControl,
     SetRule,
+    SplitConformal,
     TopK,
     f_risk,
     false_discovery_rate,
@@ -77,8 +90,20 @@ RULES = [
     Rule("pointwise error", lambda **options: PointwiseError(0.2, **options), "classes"),
     Rule("plain pointwise error", lambda **options: PointwiseError(0.2, randomized=False, **options), "classes"),
     Rule("regularized", lambda **options: PointwiseError(0.2, penalty=0.05, free=1, **options), "classes"),
+    Rule("sorted", lambda **options: SplitConformal(0.2, score=SAPS(0.1), **options), "classes"),
+    Rule("margin", lambda **options: SplitConformal(0.2, score=Margin(), **options), "classes"),
+    Rule("entropy", lambda **options: SplitConformal(0.2, score=Entropy(), **options), "classes"),
     Rule("class-conditional", lambda **options: ClassConditional(0.2, **options), "classes"),
     Rule("clustered", lambda **options: ClassConditional(0.2, clusters=2, **options), "classes"),
+    Rule("rank-calibrated", lambda **options: RankCalibrated(0.2, **options), "classes"),
+    Rule("p-values", lambda **options: PValues(0.2, **options), "classes"),
+    Rule("p-values by class", lambda **options: PValues(0.2, by_class=True, **options), "classes"),
+    Rule("covariate shift", lambda **options: CovariateShift(0.2, score=APS(), **options), "classes"),
+    Rule("label shift", lambda **options: LabelShift(0.2, **options), "classes"),
+    Rule("groups", lambda **options: GroupConditional(0.2, **options), "classes"),
+    Rule("adaptive", lambda **options: AdaptiveConformal(0.2, score=Margin(), **options), "classes"),
+    Rule("online", lambda **options: OnlineConformal(0.2, **options), "classes"),
+    Rule("online average-k", lambda **options: OnlineAverageK(2.3, **options), "none"),
     Rule("recall control", lambda **options: RecallControl(0.2, **options), "sets"),
     Rule(
         "precision by learn-then-test",
@@ -101,7 +126,14 @@ RULES = [
     Rule("f1 thresholds", lambda **options: PerLabelThreshold("f1", **options), "sets"),
     Rule("average-size thresholds", lambda **options: PerLabelThreshold("average-size", k=1.5, **options), "sets"),
 ]
-WITH_ALPHA = [AverageError, PointwiseError, ClassConditional, RecallControl]
+WITH_ALPHA = [
+    AverageError,
+    PointwiseError,
+    lambda alpha: SplitConformal(alpha, score=Margin()),
+    ClassConditional,
+    CovariateShift,
+    RecallControl,
+]
 
 
 def state(rule: SetRule) -> dict[str, Tensor]:

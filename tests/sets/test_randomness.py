@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from shortlist.sets import AverageError, AverageK, ClassConditional, PointwiseError, load_rule
-from shortlist.sets.pointwise_error import row_uniforms
+from shortlist.sets.conformal.row_uniforms import row_uniforms
 from shortlist.sets.rule import Draw
 from tests.sets.worlds import seeded
 

@@ -75,6 +75,14 @@ def long_tailed(rows: int, labels: int, generator: Generator, *, decay: float = 
     return logits, classes
 
 
+def overconfident(signal: Tensor, labels: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Probabilities and classes of rows with as much ``signal`` each: a model that errs more the less there is."""
+    classes = torch.randint(labels, signal.shape, generator=generator)
+    logits = 2 * torch.randn(len(signal), labels, generator=generator)
+    logits[torch.arange(len(signal)), classes] += 2 * signal
+    return logits.softmax(-1), classes
+
+
 def multilabel(
     rows: int, labels: int, generator: Generator, *, rate: float = 0.1, signal: float = 2.0
 ) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -18,9 +18,6 @@ from shortlist.sets.risk.risks import Risk, false_negative_rate, forgotten
 from shortlist.sets.rule import SetRule, read_label_sets
 from shortlist.sets.scores import BLOCK, Block, Link
 from shortlist.tensors import as_written, check_number
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 Objective = Literal["smallest", "largest"]
 
@@ -135,10 +132,10 @@ class RiskControl(SetRule):
             every = torch.arange(len(some), device=values.device)[:, None].expand(some.shape)
             rows, at = (part.to(values.device) for part in own.pairs())
             sizes = _reaching(some, every, edges, len(some))
-            self._add(_reaching(some[rows, at], rows, edges, len(some)), sizes, own.counts)
+            self._add_losses(_reaching(some[rows, at], rows, edges, len(some)), sizes, own.counts)
         return ()
 
-    def _add(self, hits: Tensor, sizes: Tensor, positives: Tensor) -> None:
+    def _add_losses(self, hits: Tensor, sizes: Tensor, positives: Tensor) -> None:
         """Add the losses of some rows at every candidate, ``(rows, candidates)``."""
         if self._totals is None:
             self._totals = torch.zeros(len(self._watched), sizes.shape[1], dtype=torch.int64)
@@ -252,13 +249,13 @@ class RiskControl(SetRule):
         return arguments
 
     @classmethod
-    def _from_arguments(cls, arguments: dict[str, Any]) -> Self:
-        if "risk" not in arguments:
-            return cls(**arguments)
-        risk, objective = arguments["risk"], arguments["objective"]
+    def _read_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if "risk" not in options:
+            return options
+        risk, objective = options["risk"], options["objective"]
         named = [(forgotten(name), alpha) for name, alpha in risk] if isinstance(risk, list) else forgotten(risk)
         goal = forgotten(objective["risk"]) if isinstance(objective, dict) else objective
-        return cls(**{**arguments, "risk": named, "objective": goal})
+        return {**options, "risk": named, "objective": goal}
 
 
 class RecallControl(RiskControl):

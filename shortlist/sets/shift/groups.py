@@ -1,0 +1,147 @@
+"""Conformal sets with a threshold for each group of rows (Mondrian conformal prediction)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from shortlist.labels import LabelsLike, Numbers, read_numbers, read_scores
+from shortlist.sets.conformal.conformity import LAC, ConformityScore
+from shortlist.sets.conformal.split import ConformalRule
+from shortlist.sets.conformal.thresholds import check_shares, conformal_threshold
+from shortlist.sets.prediction_sets import PredictionSets
+from shortlist.sets.rule import Draw
+from shortlist.sets.scores import Block, Link
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class GroupConditional(ConformalRule):
+    r"""A conformal threshold for each group of rows, so that no group has more errors than promised.
+
+    .. math:: C(x) = \{l : s_l(x) \ge t_{g(x)}\}
+
+    with the threshold of `AverageError`, fitted on the calibration rows of group g alone. For rows that are
+    exchangeable within their group, the set contains the true label with probability between :math:`1 - \alpha` and
+    :math:`1 - \alpha + 1 / (N_g + 1)` in *every* group, and the groups may become more or less frequent. Groups are
+    known when predicting: a hospital, a camera, a language, a bin of the largest score; not the label, for which there
+    is `ClassConditional`. A group with fewer than 1 / alpha - 1 calibration rows gets all labels.
+
+    Args:
+        alpha: miscoverage level, in (0, 1): how often the true label may be missing.
+        score: the conformity score.
+        link, min_size: as in `SetRule`.
+
+    Example:
+        >>> from shortlist.sets import GroupConditional
+        >>> scores = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+        >>> rule = GroupConditional(0.4)
+        >>> _ = rule.fit(scores, torch.tensor([0, 0, 0, 0]), from_logits=False, groups=torch.tensor([7, 7, 8, 8]))
+        >>> rule.predict(torch.tensor([[0.5, 0.4], [0.5, 0.4]]), groups=torch.tensor([7, 8])).sizes
+        tensor([0, 2])
+
+    References:
+        Vovk, Gammerman, Shafer, "Algorithmic Learning in a Random World", 2005, section 4.5.
+    """
+
+    other_shapes: ClassVar[tuple[str, ...]] = ("group_ids", "thresholds", "tie_shares")
+    group_ids: Tensor
+    thresholds: Tensor
+    tie_shares: Tensor
+
+    def __init__(
+        self, alpha: float, *, score: ConformityScore = LAC(), link: Link = "softmax", min_size: int = 0
+    ) -> None:
+        super().__init__(alpha, score, link=link, min_size=min_size)
+
+    def fit(
+        self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool, groups: Numbers | None = None
+    ) -> Self:
+        """Fit on held-out data; ``groups``, ``(N,)`` integers, or None for one group 0."""
+        self.reset()
+        return self.partial_fit(scores, labels, from_logits=from_logits, groups=groups).finish()
+
+    def partial_fit(
+        self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool, groups: Numbers | None = None
+    ) -> Self:
+        """Add one batch of held-out data; call `finish` after the last one."""
+        scores = read_scores(scores)
+        return self._add(scores, labels, _read_groups(groups, len(scores)), from_logits=from_logits)
+
+    def predict(
+        self,
+        scores: Numbers,
+        *,
+        groups: Numbers | None = None,
+        names: Sequence[str] | None = None,
+        generator: torch.Generator | None = None,
+        draw: Draw | None = None,
+    ) -> PredictionSets:
+        """Predict the set of each row; ``groups``, ``(B,)``, must be among those of ``fit``."""
+        self._check_fitted()
+        scores = read_scores(scores)
+        read = _read_groups(groups, len(scores))
+        unseen = (~torch.isin(read, self.group_ids.cpu())).nonzero()[:1, 0].tolist()
+        if unseen:
+            raise ValueError(
+                f"`groups` must be among those of the fit; row {unseen[0]} has {int(read[unseen[0]])}, of which there "
+                "was no calibration row."
+            )
+        return self._predict(scores, read, names, generator, draw)
+
+    def forward(self, scores: Numbers, groups: Tensor | None = None) -> Tensor:
+        """Bool mask of the shape of ``scores``, deterministic; rows of unknown groups get all labels."""
+        return self._mask(scores, None if groups is None else groups.reshape(-1).long())
+
+    def _clear(self) -> None:
+        for name, dtype in (("group_ids", torch.int64), ("thresholds", torch.float64), ("tie_shares", torch.float64)):
+            self.register_buffer(name, torch.zeros(0, dtype=dtype))
+
+    def _check_buffers(self, num_labels: int) -> None:
+        check_shares("tie_shares", self.tie_shares)
+        sizes = {len(self.group_ids), len(self.thresholds), len(self.tie_shares)}
+        if len(sizes) > 1 or 0 in sizes or not (self.group_ids.diff() > 0).all():
+            raise ValueError("`group_ids` must be ascending, with one of `thresholds` and `tie_shares` for each")
+
+    def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
+        (true,) = super()._observe(block, labels)
+        return true, torch.zeros(len(true), dtype=torch.int64) if block.rows is None else block.rows
+
+    def _settle(self, *observed: Tensor) -> dict[str, Any]:
+        true, groups = observed
+        self.group_ids, place = groups.unique(return_inverse=True)
+        members = [true[place == each] for each in range(len(self.group_ids))]
+        cuts = [conformal_threshold(own, self.alpha) for own in members]
+        self.thresholds, self.tie_shares = (torch.tensor(part, dtype=torch.float64) for part in zip(*cuts, strict=True))
+        missed = ((true < self.thresholds[place]) | (true == -torch.inf)).double()
+        worst = torch.zeros(len(cuts), dtype=torch.float64).index_add(0, place, missed) / torch.bincount(place)
+        achieved = {"achieved": float(worst.max()), "groups": len(cuts)}
+        return {"constraint": "error of each group", "wanted": self.alpha} | achieved
+
+    def _threshold(self) -> None:
+        return None
+
+    def _cut(self, block: Block | None) -> tuple[Tensor, Tensor]:
+        if block is None:
+            raise NotImplementedError
+        groups = torch.zeros(len(block.values), dtype=torch.int64) if block.rows is None else block.rows
+        own = groups.to(self.group_ids.device)[:, None] == self.group_ids
+        known, place = own.any(-1), own.long().argmax(-1)
+        threshold = torch.where(known, self.thresholds[place], -torch.inf)
+        return threshold[:, None], self.tie_shares[place][:, None]
+
+
+def _read_groups(groups: Numbers | None, rows: int) -> Tensor:
+    """``(rows,)`` int64 on the CPU."""
+    if groups is None:
+        return torch.zeros(rows, dtype=torch.int64)
+    read = read_numbers(groups, name="groups").cpu()
+    if read.shape != (rows,) or read.is_floating_point() or read.is_complex():
+        raise ValueError(
+            f"`groups` must have one integer per row of scores, {rows}; got {read.dtype} {tuple(read.shape)}."
+        )
+    return read.long()
