@@ -7,13 +7,18 @@ from shortlist.sets.pointwise_error import PointwiseError
 from shortlist.sets.prediction_sets import PredictionSets
 from shortlist.sets.recall_control import RecallControl
 from shortlist.sets.rule import SetRule, load_rule
+from shortlist.sets.taxonomic.cheapest_cover import CheapestCover
+from shortlist.sets.taxonomic.deepest_node import DeepestNode
+from shortlist.sets.taxonomic.node_sets import collapse, expand
 from shortlist.sets.top_k import TopK
 from shortlist.sets.tradeoff import Tradeoff, tradeoff
 
 __all__ = [
     "AverageError",
     "AverageK",
+    "CheapestCover",
     "ClassConditional",
+    "DeepestNode",
     "PerLabelThreshold",
     "PointwiseError",
     "PredictionSets",
@@ -21,6 +26,8 @@ __all__ = [
     "SetRule",
     "TopK",
     "Tradeoff",
+    "collapse",
+    "expand",
     "load_rule",
     "tradeoff",
 ]

@@ -11,16 +11,38 @@ from torch import Tensor
 from shortlist.sets import (
     AverageError,
     AverageK,
+    CheapestCover,
     ClassConditional,
+    DeepestNode,
     PerLabelThreshold,
     PointwiseError,
     RecallControl,
     SetRule,
     TopK,
 )
+from shortlist.taxonomy import taxonomy_from_parents
 from tests.sets.worlds import long_tailed, multilabel, seeded
 
 LABELS = 6
+TREE = taxonomy_from_parents(
+    {"0": "a", "1": "a", "2": "a", "a": "c", "3": "b", "4": "b", "b": "root", "5": "c", "c": "root"},
+    labels=[str(label) for label in range(LABELS)],
+)
+DAG = taxonomy_from_parents(
+    {
+        "0": "a",
+        "1": ["a", "b"],
+        "2": "b",
+        "3": "b",
+        "4": ["c", "b"],
+        "5": "c",
+        "a": "d",
+        "b": ["d", "r"],
+        "c": "r",
+        "d": "r",
+    },
+    labels=[str(label) for label in range(LABELS)],
+)
 
 
 class Rule(NamedTuple):
@@ -60,10 +82,15 @@ RULES = [
     Rule("regularized", lambda **options: PointwiseError(0.2, penalty=0.05, free=1, **options), "classes"),
     Rule("class-conditional", lambda **options: ClassConditional(0.2, **options), "classes"),
     Rule("clustered", lambda **options: ClassConditional(0.2, clusters=2, **options), "classes"),
+    Rule("average error of nodes", lambda **options: DeepestNode(0.2, TREE, **options), "classes"),
+    Rule("average error of nodes of a DAG", lambda **options: DeepestNode(0.2, DAG, **options), "classes"),
+    Rule("average error of covers", lambda **options: CheapestCover(0.2, TREE, **options), "classes"),
     Rule("recall control", lambda **options: RecallControl(0.2, **options), "sets"),
     Rule("f1 thresholds", lambda **options: PerLabelThreshold("f1", **options), "sets"),
     Rule("average-size thresholds", lambda **options: PerLabelThreshold("average-size", k=1.5, **options), "sets"),
 ]
+ON_A_TAXONOMY = [rule.name for rule in RULES if " of " in rule.name]
+"""Rules that know how many labels there are."""
 WITH_ALPHA = [AverageError, PointwiseError, ClassConditional, RecallControl]
 
 
