@@ -16,13 +16,16 @@ from shortlist.nn import Task
 from shortlist.sets import (
     AverageError,
     AverageK,
+    CheapestCover,
     ClassConditional,
+    DeepestNode,
     PerLabelThreshold,
     PointwiseError,
     RecallControl,
     SetRule,
     TopK,
 )
+from shortlist.taxonomy import Taxonomy, taxonomy_from_groups
 from shortlist.timing import Step, Timing, threads, time_steps
 
 WHAT = ("projections", "losses", "rules")
@@ -152,6 +155,8 @@ def rules(batch: Batch) -> Group:
         "average-error": lambda: AverageError(_ALPHA),
         "pointwise-error": lambda: PointwiseError(_ALPHA),
         "class-conditional": lambda: ClassConditional(_ALPHA),
+        "deepest-node": lambda: DeepestNode(_ALPHA, _groups_of_four(batch.logits.shape[-1])),
+        "cheapest-cover": lambda: CheapestCover(_ALPHA, _groups_of_four(batch.logits.shape[-1])),
         "recall-control": lambda: RecallControl(_ALPHA),
         "per-label": lambda: PerLabelThreshold(),
     }
@@ -169,6 +174,10 @@ def rules(batch: Batch) -> Group:
     steps: dict[str, Callable[[], Step]] = {"topk": lambda: lambda: batch.logits.topk(whole)}
     steps |= {name: lambda name=name: make(name) for name in known}
     return Group("set rules, from logits to sets", "topk", steps)
+
+
+def _groups_of_four(labels: int) -> Taxonomy:
+    return taxonomy_from_groups([str(i) for i in range(labels)], {"group": [f"g{i // 4}" for i in range(labels)]})
 
 
 def run_benchmark(

@@ -33,6 +33,7 @@ examples:
   shortlist calibrate val.npz val.npz --key logits --labels-key y --logits --rule recall-control --alpha 0.2
   shortlist calibrate val.npy sets.json --logits --rule per-label --objective f1 --output rule.json
   shortlist calibrate plants-model --data plants.csv --rule average-error --alpha 0.1
+  shortlist calibrate plants-model --data plants.csv --rule deepest-node --alpha 0.05 --taxonomy genera.csv
 
 SCORES may be a model saved by `shortlist fit`; then --data names inputs and labels. On the data that it was trained on,
 the validation rows are used. The rule is put into the model's folder: `shortlist predict` answers with it from now on,
@@ -44,6 +45,8 @@ rules (`shortlist rules` says what each guarantees):
   average-error      the true label is missing at most at rate --alpha, with the smallest sets
   pointwise-error    the same, with adaptive sets, so that errors do not concentrate on hard rows
   class-conditional  the same, separately for each class
+  deepest-node       a label, or the most specific node of --taxonomy that is right but for a fraction --alpha
+  cheapest-cover     the sets of average-error, covered by few nodes of --taxonomy
   recall-control     at most a fraction --alpha of a row's true labels is missing on average
   per-label          one threshold per label, for the best --objective f1 or for --objective average-size with --k
 
@@ -57,11 +60,14 @@ _RULES = (
     "average-error",
     "pointwise-error",
     "class-conditional",
+    "deepest-node",
+    "cheapest-cover",
     "recall-control",
     "per-label",
 )
 _OPTIONS = ("k", "alpha", "objective", "prior", "clusters", "min_count", "penalty", "free", "randomized")
-FLAGS = {"randomized": "--deterministic", "min_count": "--min-count"}
+_OPTIONS += ("taxonomy", "name_cost")
+FLAGS = {"randomized": "--deterministic", "min_count": "--min-count", "name_cost": "--name-cost"}
 
 
 def add_command(commands: Any) -> None:
@@ -105,6 +111,12 @@ def add_command(commands: Any) -> None:
         help="for pointwise-error: deterministic, larger sets",
     )
     parser.add_argument(
+        "--taxonomy", metavar="FILE", help="for deepest-node and cheapest-cover: CSV of children and parents, by name"
+    )
+    parser.add_argument(
+        "--name-cost", metavar="C", type=float, help="for cheapest-cover: what a name costs, in labels (default 1)"
+    )
+    parser.add_argument(
         "--link", choices=("softmax", "sigmoid"), help="how logits become probabilities (default: depends on the rule)"
     )
     parser.add_argument(
@@ -126,7 +138,7 @@ def run(options: argparse.Namespace) -> int:
     kind = RULES[options.rule]
     given = _given(options, kind)
     if options.output is not None:
-        check_output(options.output, options.scores, options.labels, options.names, options.data)
+        check_output(options.output, options.scores, options.labels, options.names, options.data, options.taxonomy)
     model = is_model(options)
     scores, target, link = (_of_model if model else _of_file)(options, kind)
     rule = make_rule(options.rule, scores, link=link, min_size=options.min_size, **given)
@@ -205,9 +217,10 @@ def _content(options: argparse.Namespace, rule: Any, guarantee: str, notes: list
     evidence = {
         name: json_number(value) if isinstance(value, float) else value for name, value in rule.evidence.items()
     }
+    chosen = {**rule.options(), **({} if options.taxonomy is None else {"taxonomy": options.taxonomy})}
     return {
         "rule": options.rule,
-        "options": {**rule.options(), "link": rule.link if rule.from_logits else None, "min_size": rule.min_size},
+        "options": {**chosen, "link": rule.link if rule.from_logits else None, "min_size": rule.min_size},
         "scores": "logits" if rule.from_logits else "probabilities",
         "evidence": evidence,
         "promise": guarantee,
