@@ -1,7 +1,7 @@
 """Speed and memory of set rules as ratios: ``python -m benchmarks.sets``.
 
-``AverageK.fit`` against Algorithm 1 of the paper, which flattens all scores and sorts them. Prints a table and writes
-``benchmarks/results/sets.json``.
+``AverageK.fit`` against Algorithm 1 of the paper, which flattens all scores and sorts them, and other rules against
+``torch.topk``. Prints tables and writes ``benchmarks/results/sets.json``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.side_by_side import PEAK_RESET, Step, colored, machine, medians, peak_copies, write_json
-from shortlist.sets import AverageK
+from shortlist.sets import AverageError, AverageK, CheapestCover, DeepestNode, SetRule
+from shortlist.taxonomy import Taxonomy, taxonomy_from_groups
 
 RESULTS = Path(__file__).parent / "results"
 ROWS, LABELS = 31_118, 1_081
@@ -26,6 +27,21 @@ KS = (5, 20)
 BATCH = 512
 SPEED_GOAL, MEMORY_GOAL = 8.0, 1 / 5
 """The full sort takes at least so many times longer; of its peak memory, at most this share."""
+
+
+SHAPES = ((ROWS, LABELS), (10_000, 8_921))
+RULES: dict[str, Callable[[int], SetRule]] = {
+    "AverageError": lambda labels: AverageError(0.1),
+    "DeepestNode": lambda labels: DeepestNode(0.1, genera(labels)),
+    "CheapestCover": lambda labels: CheapestCover(0.1, genera(labels)),
+}
+"""Rules that are fitted on one class per row, for a number of labels."""
+
+
+def genera(labels: int) -> Taxonomy:
+    """Genera of four labels, in families of ten."""
+    groups = {"family": [f"f{i // 40}" for i in range(labels)], "genus": [f"g{i // 4}" for i in range(labels)]}
+    return taxonomy_from_groups([str(i) for i in range(labels)], groups)
 
 
 def probabilities(rows: int = ROWS, labels: int = LABELS) -> Tensor:
@@ -94,6 +110,36 @@ def measured(k: int, scores: Tensor) -> dict[str, Any]:
     return record
 
 
+def against_topk(rows: int, labels: int) -> list[dict[str, Any]]:
+    """Times of fit and predict of each rule, in times of ``topk(20)`` on the same scores."""
+    scores, records = probabilities(rows, labels), []
+    classes = scores.multinomial(1, generator=torch.Generator().manual_seed(1))[:, 0]
+    for name, make in RULES.items():
+        rule = make(labels).fit(scores, classes, from_logits=False)
+        steps: dict[str, Callable[[], object]] = {
+            "topk": lambda: scores.topk(20),
+            "fit": lambda rule=rule: rule.fit(scores, classes, from_logits=False),
+            "predict": lambda rule=rule: rule.predict(scores),
+        }
+        times = medians(steps, rounds=3)
+        ratios = {step: seconds / times["topk"] for step, seconds in times.items() if step != "topk"}
+        size = float(rule.predict(scores).sizes.double().mean())
+        records.append({"rule": name, "rows": rows, "labels": labels, "times_topk": ratios, "average_size": size})
+    return records
+
+
+def rule_table(records: list[dict[str, Any]]) -> Table:
+    """One line per rule and size."""
+    view = Table(title="rules on float32 scores, in times of torch.topk(20), one thread", title_justify="left")
+    for name in ("rule", "rows", "labels", "fit", "predict", "labels per set"):
+        view.add_column(name, justify="left" if name == "rule" else "right")
+    for record in records:
+        ratios = (f"{record['times_topk'][step]:.1f}" for step in ("fit", "predict"))
+        size = f"{record['average_size']:.1f}"
+        view.add_row(record["rule"], f"{record['rows']:,}", f"{record['labels']:,}", *ratios, size)
+    return view
+
+
 def table(records: list[dict[str, Any]]) -> Table:
     """One line per k and alternative."""
     view = Table(title=f"AverageK on {ROWS:,} × {LABELS:,} float32 scores, one thread", title_justify="left")
@@ -125,10 +171,13 @@ def main() -> None:
     with Progress(console=console, transient=True) as progress:
         records = [measured(k, scores) for k in progress.track(KS, description="side by side")]
     console.print(table(records))
+    rules = [record for shape in SHAPES for record in against_topk(*shape)]
+    console.print(rule_table(rules))
     console.print(f"goals of AverageK.fit: at least {SPEED_GOAL:g} times faster, at most {MEMORY_GOAL:g} of the memory")
     setting = {"rows": ROWS, "labels": LABELS, "batch": BATCH, "threads": torch.get_num_threads()}
     goals = {"times_faster": SPEED_GOAL, "share_of_memory": MEMORY_GOAL}
-    write_json({"machine": machine(), "setting": setting, "goals": goals, "records": records}, RESULTS / "sets.json")
+    result = {"machine": machine(), "setting": setting, "goals": goals, "records": records, "rules": rules}
+    write_json(result, RESULTS / "sets.json")
     console.print(f"written: {RESULTS / 'sets.json'}")
 
 
