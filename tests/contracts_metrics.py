@@ -35,8 +35,8 @@ class MetricCase:
     takes_mask: bool = True
     takes_sets: bool = False
     takes_target: bool = True
-    takes_unknown: bool = False
-    """Whether unknown labels change what is made of the sets."""
+    on_a_taxonomy: bool = False
+    """Whether it is made for ``N`` labels; unknown labels are then taken out of the sets."""
     is_graph: bool = False
     rank_only: bool = True
     """Whether the same order of scores gives the same value."""
@@ -63,7 +63,7 @@ class MetricCase:
         rows = scores.double().tolist()
         if self.takes_sets:
             rows = [{j for j, score in enumerate(row) if score > 0} for row in rows]
-            true = [positives, unknown] if self.takes_unknown else [positives]
+            true = [positives, unknown] if self.on_a_taxonomy else [positives]
             value = self.reference(rows, *true) if self.takes_target else self.reference(rows)
         else:
             value = self.reference(rows, positives, unknown)
@@ -136,7 +136,7 @@ def _hierarchical(metric: type, function: Callable[..., Tensor] | None, part: st
         None if function is None else lambda sets, target, **o: function(sets > 0, target, TREE, **o),
         lambda sets, positives, unknown: reference.hierarchical(sets, positives, unknown, ABOVE, part),
         takes_sets=True,
-        takes_unknown=True,
+        on_a_taxonomy=True,
         rank_only=False,
     )
 
