@@ -16,7 +16,9 @@ from shortlist.nn import Task
 from shortlist.sets import (
     AverageError,
     AverageK,
+    CheapestCover,
     ClassConditional,
+    DeepestNode,
     ExpectedF,
     ExpectedUtility,
     PerLabelThreshold,
@@ -28,6 +30,7 @@ from shortlist.sets import (
     false_discovery_rate,
     u65,
 )
+from shortlist.taxonomy import Taxonomy, taxonomy_from_groups
 from shortlist.timing import Step, Timing, threads, time_steps
 
 WHAT = ("projections", "losses", "rules")
@@ -157,6 +160,8 @@ def rules(batch: Batch) -> Group:
         "average-error": lambda: AverageError(_ALPHA),
         "pointwise-error": lambda: PointwiseError(_ALPHA),
         "class-conditional": lambda: ClassConditional(_ALPHA),
+        "deepest-node": lambda: DeepestNode(_ALPHA, _groups_of_four(batch.logits.shape[-1])),
+        "cheapest-cover": lambda: CheapestCover(_ALPHA, _groups_of_four(batch.logits.shape[-1])),
         "recall-control": lambda: RecallControl(_ALPHA),
         "risk-control": lambda: RiskControl(false_discovery_rate, 0.5, 0.1),
         "per-label": lambda: PerLabelThreshold(),
@@ -177,6 +182,10 @@ def rules(batch: Batch) -> Group:
     steps: dict[str, Callable[[], Step]] = {"topk": lambda: lambda: batch.logits.topk(whole)}
     steps |= {name: lambda name=name: make(name) for name in known}
     return Group("set rules, from logits to sets", "topk", steps)
+
+
+def _groups_of_four(labels: int) -> Taxonomy:
+    return taxonomy_from_groups([str(i) for i in range(labels)], {"group": [f"g{i // 4}" for i in range(labels)]})
 
 
 def run_benchmark(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from shortlist import functional as F
 from shortlist import metrics as M
+from shortlist.taxonomy import taxonomy_from_groups
 from tests import reference_metrics as reference
 from tests.contracts_losses import label_sets
 
@@ -34,6 +35,8 @@ class MetricCase:
     takes_mask: bool = True
     takes_sets: bool = False
     takes_target: bool = True
+    on_a_taxonomy: bool = False
+    """Whether it is made for ``N`` labels; unknown labels are then taken out of the sets."""
     is_graph: bool = False
     rank_only: bool = True
     """Whether the same order of scores gives the same value."""
@@ -60,7 +63,8 @@ class MetricCase:
         rows = scores.double().tolist()
         if self.takes_sets:
             rows = [{j for j, score in enumerate(row) if score > 0} for row in rows]
-            value = self.reference(rows, positives) if self.takes_target else self.reference(rows)
+            true = [positives, unknown] if self.on_a_taxonomy else [positives]
+            value = self.reference(rows, *true) if self.takes_target else self.reference(rows)
         else:
             value = self.reference(rows, positives, unknown)
         return [float(one) for one in (value if isinstance(value, list) else [value])]
@@ -119,6 +123,21 @@ def _scene_graph(option: str = "", *, constrained: bool = False, **options) -> M
         option,
         takes_mask=False,
         is_graph=True,
+    )
+
+
+TREE = taxonomy_from_groups("abcde", {"half": ["x", "x", "y", "y", "z"], "pair": ["p", "p", "q", "q", None]})
+ABOVE = {j: set(names.split()) for j, names in enumerate(("x p", "x p", "y q", "y q", "z"))}
+
+
+def _hierarchical(metric: type, function: Callable[..., Tensor] | None, part: str) -> MetricCase:
+    return MetricCase(
+        lambda: metric(TREE),
+        None if function is None else lambda sets, target, **o: function(sets > 0, target, TREE, **o),
+        lambda sets, positives, unknown: reference.hierarchical(sets, positives, unknown, ABOVE, part),
+        takes_sets=True,
+        on_a_taxonomy=True,
+        rank_only=False,
     )
 
 
@@ -210,6 +229,9 @@ METRICS = [
         takes_sets=True,
         rank_only=False,
     ),
+    _hierarchical(M.HierarchicalPrecision, F.hierarchical_precision, "precision"),
+    _hierarchical(M.HierarchicalRecall, F.hierarchical_recall, "recall"),
+    _hierarchical(M.HierarchicalF1, None, "f1"),
     _scene_graph(),
     _scene_graph("-constrained", constrained=True),
     _scene_graph("-predicate", average="predicate"),
@@ -222,6 +244,9 @@ FUNCTIONS = [
     F.f1_at_k,
     F.f1_counts,
     F.f1_score,
+    F.hierarchical_counts,
+    F.hierarchical_precision,
+    F.hierarchical_recall,
     F.hits_at_k,
     F.ndcg_at_k,
     F.precision_at_k,
@@ -231,7 +256,7 @@ FUNCTIONS = [
     F.scene_graph_recall,
     F.topk_accuracy,
 ]
-METRIC_RESULTS = [F.BinnedAveragePrecision, F.F1Counts]
+METRIC_RESULTS = [F.BinnedAveragePrecision, F.F1Counts, F.HierarchicalCounts]
 """Metrics as functions, and the tuples that some of them return."""
 NOT_METRICS = [M.LabelSets, M.sampler_mask]
 """Exports of shortlist.metrics that are not metrics."""

@@ -230,3 +230,13 @@ def size_stratified_coverage(sets, positives, edges):
             group = max(i for i, edge in enumerate(edges) if edge <= len(s))
             groups.setdefault(group, []).append(Fraction(len(s & y), len(y)))
     return min(map(mean, groups.values()), default=NAN)
+
+
+def hierarchical(sets, positives, unknown, above, part):
+    """Precision, recall or F1 of sets with their ancestors; ``above`` has those of each label without the root."""
+    hits = predicted = true = 0
+    for s, y, u in zip(sets, positives, unknown, strict=True):
+        ours, theirs = (set().union(*({label} | above[label] for label in labels)) for labels in (s - u, y))
+        hits, predicted, true = hits + len(ours & theirs), predicted + len(ours), true + len(theirs)
+    over = {"precision": predicted, "recall": true, "f1": Fraction(predicted + true, 2)}[part]
+    return Fraction(hits) / over if over else NAN

@@ -131,7 +131,8 @@ def test_heads(head, fresh):
 
 
 VALUES_DECIDE = {M.MeanAveragePrecision, M.SceneGraphRecall, M.AverageKAccuracy, M.SetSize}
-"""Metrics that keep all rows, or check a size that depends on values."""
+VALUES_DECIDE |= {M.HierarchicalPrecision, M.HierarchicalRecall, M.HierarchicalF1}
+"""Metrics that keep all rows, count distinct nodes, or check a size that depends on values."""
 
 
 @pytest.mark.parametrize("case", METRICS, ids=str)

@@ -21,7 +21,7 @@ LAYERS = [
     {"limits"},
     {"labels", "extras", "files", "fingerprint", "fit_options", "progress", "typed_json"},
     {"targets", "typed_values", "timing"},
-    {"label_axis"},
+    {"label_axis", "taxonomy"},
     {"kernels"},
     {"functional", "cluster", "comparison_document"},
     {"nn", "metrics", "sets", "audit", "data"},

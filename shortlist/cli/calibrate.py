@@ -34,6 +34,7 @@ examples:
   shortlist calibrate val.npy sets.json --logits --rule risk-control --risk precision --alpha 0.2 --delta 0.1
   shortlist calibrate val.npy sets.json --logits --rule per-label --objective f1 --output rule.json
   shortlist calibrate plants-model --data plants.csv --rule average-error --alpha 0.1
+  shortlist calibrate plants-model --data plants.csv --rule deepest-node --alpha 0.05 --taxonomy genera.csv
 
 SCORES may be a model saved by `shortlist fit`; then --data names inputs and labels. On the data that it was trained on,
 the validation rows are used. The rule is put into the model's folder: `shortlist predict` answers with it from now on,
@@ -45,6 +46,8 @@ rules (`shortlist rules` says what each guarantees):
   average-error      the true label is missing at most at rate --alpha, with the smallest sets
   pointwise-error    the same, with adaptive sets, so that errors do not concentrate on hard rows
   class-conditional  the same, separately for each class
+  deepest-node       a label, or the most specific node of --taxonomy that is right but for a fraction --alpha
+  cheapest-cover     the sets of average-error, covered by few nodes of --taxonomy
   recall-control     at most a fraction --alpha of a row's true labels is missing on average
   risk-control       one minus the --risk recall, precision or f1, or the size, is at most --alpha on average; with
                      --delta, which precision and f1 need, in all but that share of calibrations
@@ -62,6 +65,8 @@ _RULES = (
     "average-error",
     "pointwise-error",
     "class-conditional",
+    "deepest-node",
+    "cheapest-cover",
     "recall-control",
     "risk-control",
     "per-label",
@@ -82,8 +87,10 @@ _OPTIONS = (
     "penalty",
     "free",
     "randomized",
+    "taxonomy",
+    "name_cost",
 )
-FLAGS = {"randomized": "--deterministic", "min_count": "--min-count"}
+FLAGS = {"randomized": "--deterministic", "min_count": "--min-count", "name_cost": "--name-cost"}
 
 
 def add_command(commands: Any) -> None:
@@ -131,6 +138,12 @@ def add_command(commands: Any) -> None:
         help="for pointwise-error: deterministic, larger sets",
     )
     parser.add_argument(
+        "--taxonomy", metavar="FILE", help="for deepest-node and cheapest-cover: CSV of children and parents, by name"
+    )
+    parser.add_argument(
+        "--name-cost", metavar="C", type=float, help="for cheapest-cover: what a name costs, in labels (default 1)"
+    )
+    parser.add_argument(
         "--link", choices=("softmax", "sigmoid"), help="how logits become probabilities (default: depends on the rule)"
     )
     parser.add_argument(
@@ -152,7 +165,7 @@ def run(options: argparse.Namespace) -> int:
     kind = RULES[options.rule]
     given = _given(options, kind)
     if options.output is not None:
-        check_output(options.output, options.scores, options.labels, options.names, options.data)
+        check_output(options.output, options.scores, options.labels, options.names, options.data, options.taxonomy)
     model = is_model(options)
     scores, target, link = (_of_model if model else _of_file)(options, kind)
     rule = make_rule(options.rule, scores, link=link, min_size=options.min_size, **given)
@@ -231,9 +244,10 @@ def _content(options: argparse.Namespace, rule: Any, guarantee: str, notes: list
     evidence = {
         name: json_number(value) if isinstance(value, float) else value for name, value in rule.evidence.items()
     }
+    chosen = {**rule.options(), **({} if options.taxonomy is None else {"taxonomy": options.taxonomy})}
     return {
         "rule": options.rule,
-        "options": {**rule.options(), "link": rule.link if rule.from_logits else None, "min_size": rule.min_size},
+        "options": {**chosen, "link": rule.link if rule.from_logits else None, "min_size": rule.min_size},
         "scores": "logits" if rule.from_logits else "probabilities",
         "evidence": evidence,
         "promise": guarantee,

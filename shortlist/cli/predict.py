@@ -43,7 +43,8 @@ folder of images. It is read like the training data; --reader overrides this.
 
 .jsonl has one object per row: its number (from 0) or id, its labels, best first, and their probabilities.
 .parquet has columns row or id, labels and scores (lists); .csv has one line per row, with ';' between labels.
-Labels are names if SCORES or --names provides them, and indices otherwise.
+Labels are names if SCORES or --names provides them, and indices otherwise. Rules on a taxonomy answer with the names of
+its nodes: species, genera, families.
 
 Memory stays below 700 MB for any number of rows and up to a million labels: the software and a few blocks of 16 MB of
 scores. A model, 50 kB for each column of Parquet input, and the content of a compressed .npz come in addition.
@@ -144,14 +145,15 @@ def _source(options: argparse.Namespace) -> tuple[Any, Any]:
 def _print_sets(options: argparse.Namespace, scores: Any, rule: Any) -> None:
     from shortlist.predict import iterate_sets
     from shortlist.predict.files.set_files import text_lines
-    from shortlist.predict.prediction import set_rows
+    from shortlist.predict.prediction import answer_names, set_rows
 
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     # If the terminal lacks a name's characters, write escapes, which JSON can read back.
-    lines = text_lines(options.output_format or "jsonl", scores.names, ascii_only=not encoding.startswith("utf"))
+    names = answer_names(rule, scores)
+    lines = text_lines(options.output_format or "jsonl", names, ascii_only=not encoding.startswith("utf"))
     shown = not sys.stdout.isatty()
     # Always close the bar first, because it would overwrite an error message.
-    with closing(iterate_sets(scores, rule, seed=options.seed, progress=shown)) as found:
+    with closing(iterate_sets(scores, rule, seed=options.seed, nodes=True, progress=shown)) as found:
         for block, sets in found:
             rows = set_rows(block, sets)
             if block.start == 0:

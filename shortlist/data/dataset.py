@@ -16,6 +16,7 @@ from shortlist.data.groups import Groups, check_unique
 from shortlist.data.inputs import Inputs
 from shortlist.data.target_rows import as_csr, check_labels, csr, label_pairs, take_rows
 from shortlist.targets import target_form
+from shortlist.taxonomy import Taxonomy, taxonomy_from_groups
 
 
 class Batch(NamedTuple):
@@ -181,6 +182,25 @@ class Dataset:
     def row_group(self, name: str) -> Groups:
         """One of the partitions of the rows; ValueError lists them if the name is unknown."""
         return _named("row_groups", self.row_groups, name)
+
+    def taxonomy(self, *names: str, root: str = "anything") -> Taxonomy:
+        """The labels below their groups, for rules that may answer with a group.
+
+        Args:
+            names: of `label_groups`, from the coarsest to the finest; all of them by default.
+            root: the name of the node above all.
+
+        Example:
+            >>> from shortlist.data import Dataset, Features, Groups
+            >>> genus = {"genus": Groups.of(["Quercus", "Quercus", "Fraxinus"])}
+            >>> plants = Dataset(Features(torch.eye(3)), torch.arange(3), ("robur", "ilex", "excelsior"), genus)
+            >>> plants.taxonomy()
+            <Taxonomy: 3 labels below 3 inner nodes, a tree of depth 2>
+        """
+        groups = {name: self.label_group(name) for name in names or self.label_groups}
+        if not groups:
+            raise ValueError("the dataset must have groups of labels for a taxonomy; it has none.")
+        return taxonomy_from_groups(self.label_names, groups, root=root)
 
     def label_counts(self, part: str | None = None) -> Tensor:
         """The number of rows with each label, ``(n,)`` int64; in one part, or in all rows."""

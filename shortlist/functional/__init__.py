@@ -28,6 +28,12 @@ from shortlist.functional.metrics.average_precision import (
     binned_average_precision,
 )
 from shortlist.functional.metrics.f1 import F1Counts, f1_counts, f1_score
+from shortlist.functional.metrics.hierarchy import (
+    HierarchicalCounts,
+    hierarchical_counts,
+    hierarchical_precision,
+    hierarchical_recall,
+)
 from shortlist.functional.metrics.propensity import propensities, propensity_scored_precision_at_k
 from shortlist.functional.metrics.ranking import f1_at_k, hits_at_k, ndcg_at_k, precision_at_k, recall_at_k
 from shortlist.functional.metrics.scene_graph import scene_graph_recall
@@ -43,6 +49,7 @@ __all__ = [
     "BinnedAveragePrecision",
     "DFTWitness",
     "F1Counts",
+    "HierarchicalCounts",
     "LMLPotential",
     "LinearLogits",
     "Potential",
@@ -62,6 +69,9 @@ __all__ = [
     "f1_counts",
     "f1_score",
     "fenchel_young_loss",
+    "hierarchical_counts",
+    "hierarchical_precision",
+    "hierarchical_recall",
     "hits_at_k",
     "kth_largest",
     "lml",

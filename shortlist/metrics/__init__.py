@@ -18,6 +18,7 @@ from shortlist.metrics.accuracy import AverageKAccuracy, ShotAccuracy, TopKAccur
 from shortlist.metrics.average_precision import BinnedMeanAveragePrecision, MeanAveragePrecision
 from shortlist.metrics.base import sampler_mask
 from shortlist.metrics.f1 import MacroF1, MicroF1
+from shortlist.metrics.hierarchy import HierarchicalF1, HierarchicalPrecision, HierarchicalRecall
 from shortlist.metrics.ranking import (
     F1AtK,
     NDCGAtK,
@@ -33,6 +34,9 @@ __all__ = [
     "AverageKAccuracy",
     "BinnedMeanAveragePrecision",
     "F1AtK",
+    "HierarchicalF1",
+    "HierarchicalPrecision",
+    "HierarchicalRecall",
     "LabelSets",
     "MacroF1",
     "MeanAveragePrecision",

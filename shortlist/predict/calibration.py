@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +15,9 @@ from shortlist.predict.true_labels import labels_of
 from shortlist.sets import (
     AverageError,
     AverageK,
+    CheapestCover,
     ClassConditional,
+    DeepestNode,
     ExpectedF,
     ExpectedUtility,
     PerLabelThreshold,
@@ -31,6 +34,7 @@ from shortlist.sets import (
     u65,
     u80,
 )
+from shortlist.taxonomy import taxonomy_from_csv
 
 
 class RuleKind(NamedTuple):
@@ -68,6 +72,13 @@ RULES = {
     "class-conditional": RuleKind(
         ClassConditional, ("alpha",), ("clusters", "min_count"), True, f"{_ERROR}, whatever its class"
     ),
+    "deepest-node": RuleKind(
+        DeepestNode,
+        ("alpha", "taxonomy"),
+        one_class=True,
+        guarantee="for new rows like these the node lacks the true label with probability at most {alpha:g}",
+    ),
+    "cheapest-cover": RuleKind(CheapestCover, ("alpha", "taxonomy"), ("name_cost",), True, _ERROR),
     "recall-control": RuleKind(
         RecallControl,
         ("alpha",),
@@ -114,7 +125,8 @@ def make_rule(name: str, scores: Scores, **options: Any) -> SetRule:
     Args:
         name: one of `RULES`.
         scores: that it will be fitted on.
-        options: of the rule, and ``link`` and ``min_size``; None counts as not given.
+        options: of the rule, and ``link`` and ``min_size``; None counts as not given. A taxonomy may be a CSV file of
+            the names of the labels, or of their indices if they have none; what else it holds is left out.
 
     Raises:
         InputError: for an option whose value the rule refuses.
@@ -136,6 +148,9 @@ def make_rule(name: str, scores: Scores, **options: Any) -> SetRule:
     if kind is AverageK:
         # With their number known, the scores that it keeps are enough whatever the order of rows.
         given["rows"] = scores.num_rows
+    if isinstance(given.get("taxonomy"), str | Path):
+        labels = scores.names or [str(label) for label in range(scores.num_labels)]
+        given["taxonomy"] = taxonomy_from_csv(given["taxonomy"], labels=labels, prune=True)
     try:
         return kind(**given)
     except (TypeError, ValueError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from shortlist.predict.files.set_files import FORMATS, SetRows, set_writer
 from shortlist.predict.scores import ScoreBlock, Scores
 from shortlist.sets import PredictionSets, SetRule, load_rule
 from shortlist.sets.rule import Draw
+from shortlist.sets.taxonomic.rule import TaxonomyRule
 
 
 class PredictionSummary(NamedTuple):
@@ -41,7 +42,7 @@ class PredictionSummary(NamedTuple):
 
 
 def iterate_sets(
-    scores: Scores, rule: SetRule, *, seed: int | None = None, progress: bool = False
+    scores: Scores, rule: SetRule, *, seed: int | None = None, nodes: bool = False, progress: bool = False
 ) -> Generator[tuple[ScoreBlock, PredictionSets], None, None]:
     """Yield each block of scores with the sets of its rows.
 
@@ -49,6 +50,7 @@ def iterate_sets(
         scores: of any number of rows.
         rule: fitted on scores of the same kind.
         seed: of the random numbers that break ties at a conformal threshold; fresh by default.
+        nodes: whether a rule on a taxonomy answers with nodes instead of labels.
         progress: whether to show the progress on standard error.
 
     Example:
@@ -63,7 +65,7 @@ def iterate_sets(
     draw = Draw(_generator(seed))
     with scores.progress("predicting", shown=progress) as blocks:
         for block in blocks:
-            yield block, rule.predict(block.scores, draw=draw)
+            yield block, _sets_of(rule, block, draw, nodes=nodes)
 
 
 def predict_sets(
@@ -76,7 +78,7 @@ def predict_sets(
     resume: bool = False,
     progress: bool = False,
 ) -> PredictionSummary:
-    """Write the set of labels of each row to a file, in bounded memory.
+    """Write the set of labels of each row to a file, in bounded memory; of a rule on a taxonomy, the set of nodes.
 
     Finished rows are kept in the folder ``OUTPUT.partial`` until the file is complete, and stay there if the call is
     interrupted, killed or fails: the same call resumes after them. Partial output of other scores, another rule or
@@ -115,7 +117,7 @@ def predict_sets(
     output = Path(output)
     format = output_format(output, format)
     check_rule(rule, scores)
-    writer = set_writer(format, scores.names)
+    writer = set_writer(format, answer_names(rule, scores))
     fingerprint = _fingerprint(scores, rule, output, format, seed)
     done = None
     try:
@@ -125,7 +127,7 @@ def predict_sets(
             draw = Draw(_generator(seed)) if state is None else Draw.from_state(state)
             with scores.progress("predicting", start=before.rows, shown=progress) as blocks:
                 for block in blocks:
-                    sets = rule.predict(block.scores, draw=draw)
+                    sets = _sets_of(rule, block, draw, nodes=True)
                     writer.append(set_rows(block, sets), partial)
                     empty = int((sets.sizes == 0).sum())
                     partial.finish_rows(len(sets), len(sets.labels), empty, draw.state())
@@ -136,6 +138,17 @@ def predict_sets(
             raise
         raise KeyboardInterrupt(f"{format_count(done.rows, 'row')} are kept") from error
     return PredictionSummary(done.rows, before.rows, done.labels, done.empty)
+
+
+def answer_names(rule: SetRule, scores: Scores) -> Sequence[str] | None:
+    """Return the names that files of sets use: those of the scores, or of a rule's taxonomy."""
+    return rule.taxonomy.names if isinstance(rule, TaxonomyRule) else scores.names
+
+
+def _sets_of(rule: SetRule, block: ScoreBlock, draw: Draw, *, nodes: bool) -> PredictionSets:
+    if nodes and isinstance(rule, TaxonomyRule):
+        return rule.predict_nodes(block.scores, draw=draw)
+    return rule.predict(block.scores, draw=draw)
 
 
 def set_rows(block: ScoreBlock, sets: PredictionSets) -> SetRows:

@@ -35,6 +35,9 @@ from shortlist.sets.shift import (
     density_ratio,
     label_ratios,
 )
+from shortlist.sets.taxonomic.cheapest_cover import CheapestCover
+from shortlist.sets.taxonomic.deepest_node import DeepestNode
+from shortlist.sets.taxonomic.node_sets import collapse, expand
 from shortlist.sets.top_k import TopK
 from shortlist.sets.tradeoff import Tradeoff, tradeoff
 
@@ -45,9 +48,11 @@ __all__ = [
     "AdaptiveConformal",
     "AverageError",
     "AverageK",
+    "CheapestCover",
     "ClassConditional",
     "ConformityScore",
     "CovariateShift",
+    "DeepestNode",
     "DensityRatio",
     "Entropy",
     "ExpectedF",
@@ -74,7 +79,9 @@ __all__ = [
     "TopK",
     "Tradeoff",
     "choose_rule",
+    "collapse",
     "density_ratio",
+    "expand",
     "expected_f",
     "f_risk",
     "f_utility",

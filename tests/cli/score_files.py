@@ -11,6 +11,7 @@ LOGITS = 2 * torch.randn(ROWS, 6, generator=GENERATOR)
 PROBS = LOGITS.softmax(-1)
 CLASSES = torch.multinomial(PROBS, 1, generator=GENERATOR)[:, 0]
 HOT = torch.rand(ROWS, 6, generator=GENERATOR) < (LOGITS - 1).sigmoid()
+PARENTS = {"0": "a", "1": "a", "2": "a", "a": "c", "3": "b", "4": "b", "b": "root", "5": "c", "c": "root"}
 SCORES = {"logits": LOGITS, "probabilities": PROBS}
 
 
@@ -20,4 +21,5 @@ def write_score_files() -> None:
         np.save(f"{name}.npy", scores.numpy())
     np.savez("both.npz", logits=LOGITS.numpy(), y=CLASSES.numpy())
     np.save("hot.npy", HOT.numpy())
+    Path("tree.csv").write_text("child,parent\n" + "".join(f"{child},{above}\n" for child, above in PARENTS.items()))
     Path("y.txt").write_text("\n".join(map(str, CLASSES.tolist())) + "\n")

@@ -13,7 +13,9 @@ from shortlist.predict import RULES
 from shortlist.sets import (
     AverageError,
     AverageK,
+    CheapestCover,
     ClassConditional,
+    DeepestNode,
     ExpectedF,
     ExpectedUtility,
     PerLabelThreshold,
@@ -27,12 +29,14 @@ from shortlist.sets import (
     set_size,
     u80,
 )
+from shortlist.taxonomy import taxonomy_from_parents
 from shortlist.train import load_model
 from shortlist.train.data_source import open_training_data
 from tests.cli.command import command
-from tests.cli.score_files import BLOCK, CLASSES, HOT, LOGITS, ROWS, SCORES
+from tests.cli.score_files import BLOCK, CLASSES, HOT, LOGITS, PARENTS, ROWS, SCORES
 
 run, refused = command("calibrate")
+TREE = taxonomy_from_parents(PARENTS, labels=list("012345"))
 
 CASES = {
     "top-k": (["--k", "2"], None, TopK(2)),
@@ -54,6 +58,12 @@ CASES = {
         ["--alpha", "0.2", "--clusters", "2", "--min-count", "3"],
         "y.txt",
         ClassConditional(0.2, clusters=2, min_count=3),
+    ),
+    "deepest-node": (["--alpha", "0.2", "--taxonomy", "tree.csv"], "y.txt", DeepestNode(0.2, TREE)),
+    "cheapest-cover": (
+        ["--alpha", "0.2", "--taxonomy", "tree.csv", "--name-cost", "0.5"],
+        "y.txt",
+        CheapestCover(0.2, TREE, name_cost=0.5),
     ),
     "recall-control": (["--alpha", "0.2"], "hot.npy", RecallControl(0.2)),
     "risk-control": (
@@ -120,6 +130,31 @@ def check_figures(told: dict, rule: SetRule, scores: torch.Tensor, target: torch
 
 def test_the_list_of_cases_holds_every_rule():
     assert {case.split(",")[0] for case in CASES} == RULES.keys()
+
+
+def test_predict_answers_with_the_names_of_the_nodes(score_files, capsys):
+    given = ("--rule", "deepest-node", "--alpha", "0.1", "--taxonomy", "tree.csv", "-o", "rule.json")
+    code, out, err = run(capsys, "logits.npy", "y.txt", "--logits", *given)
+    assert (code, err) == (0, "")
+    assert "the node lacks the true label with probability at most 0.1" in out
+    wanted = DeepestNode(0.1, TREE).fit(LOGITS, CLASSES, from_logits=True).predict_nodes(LOGITS).to_list()
+    for output in (["-o", "sets.jsonl"], []):
+        assert main(["predict", "logits.npy", "--logits", "--rule", "rule.json", "--seed", "0", *output]) == 0
+        printed = capsys.readouterr().out
+        lines = (Path("sets.jsonl").read_text() if output else printed).splitlines()
+        found = [json.loads(line)["labels"] for line in lines]
+        assert len({tuple(names) for names in found}) > 6
+        assert sum(a != b for a, b in zip(found, wanted, strict=True)) <= 1  # one true label ties with the threshold
+
+
+def test_a_taxonomy_that_does_not_fit_is_one_sentence(score_files, capsys):
+    given = ("logits.npy", "y.txt", "--logits", "--rule", "deepest-node", "--alpha", "0.1")
+    assert "--rule deepest-node needs --taxonomy" in refused(capsys, *given)
+    assert "`none.csv` cannot be read" in refused(capsys, *given, "--taxonomy", "none.csv")
+    Path("short.csv").write_text("child,parent\n0,a\n")
+    assert "`short.csv`: a label must have a parent; '1' has none" in refused(capsys, *given, "--taxonomy", "short.csv")
+    wrong = ("logits.npy", "y.txt", "--logits", "--rule", "average-error", "--alpha", "0.1", "--taxonomy", "tree.csv")
+    assert "--taxonomy does not apply to --rule average-error" in refused(capsys, *wrong)
 
 
 def test_a_table_tells_aim_size_error_and_promise(score_files, capsys):

@@ -14,8 +14,10 @@ from shortlist.sets import (
     AdaptiveConformal,
     AverageError,
     AverageK,
+    CheapestCover,
     ClassConditional,
     CovariateShift,
+    DeepestNode,
     Entropy,
     ExpectedF,
     ExpectedUtility,
@@ -40,9 +42,29 @@ from shortlist.sets import (
     set_size,
     u80,
 )
+from shortlist.taxonomy import taxonomy_from_parents
 from tests.sets.worlds import long_tailed, multilabel, seeded
 
 LABELS = 6
+TREE = taxonomy_from_parents(
+    {"0": "a", "1": "a", "2": "a", "a": "c", "3": "b", "4": "b", "b": "root", "5": "c", "c": "root"},
+    labels=[str(label) for label in range(LABELS)],
+)
+DAG = taxonomy_from_parents(
+    {
+        "0": "a",
+        "1": ["a", "b"],
+        "2": "b",
+        "3": "b",
+        "4": ["c", "b"],
+        "5": "c",
+        "a": "d",
+        "b": ["d", "r"],
+        "c": "r",
+        "d": "r",
+    },
+    labels=[str(label) for label in range(LABELS)],
+)
 
 
 def _without_hit(hits: Tensor, sizes: Tensor, positives: Tensor) -> Tensor:
@@ -104,6 +126,9 @@ RULES = [
     Rule("adaptive", lambda **options: AdaptiveConformal(0.2, score=Margin(), **options), "classes"),
     Rule("online", lambda **options: OnlineConformal(0.2, **options), "classes"),
     Rule("online average-k", lambda **options: OnlineAverageK(2.3, **options), "none"),
+    Rule("average error of nodes", lambda **options: DeepestNode(0.2, TREE, **options), "classes"),
+    Rule("average error of nodes of a DAG", lambda **options: DeepestNode(0.2, DAG, **options), "classes"),
+    Rule("average error of covers", lambda **options: CheapestCover(0.2, TREE, **options), "classes"),
     Rule("recall control", lambda **options: RecallControl(0.2, **options), "sets"),
     Rule(
         "precision by learn-then-test",
@@ -134,6 +159,8 @@ WITH_ALPHA = [
     CovariateShift,
     RecallControl,
 ]
+ON_A_TAXONOMY = [rule.name for rule in RULES if " of " in rule.name]
+"""Rules that know how many labels there are."""
 
 
 def state(rule: SetRule) -> dict[str, Tensor]:
