@@ -12,9 +12,11 @@ from shortlist.sets import (
     AverageError,
     AverageK,
     ClassConditional,
+    NoneOfThese,
     PerLabelThreshold,
     PointwiseError,
     RecallControl,
+    SelectiveAnswers,
     SetRule,
     TopK,
 )
@@ -64,6 +66,11 @@ RULES = [
     Rule("f1 thresholds", lambda **options: PerLabelThreshold("f1", **options), "sets"),
     Rule("average-size thresholds", lambda **options: PerLabelThreshold("average-size", k=1.5, **options), "sets"),
 ]
+REJECTING = [
+    Rule("selective", lambda **options: SelectiveAnswers(0.4, **options), "classes"),
+    Rule("none of these", lambda **options: NoneOfThese(0.1, **options), "none"),
+]
+"""Rules that abstain; they have no least size, so contracts of their own."""
 WITH_ALPHA = [AverageError, PointwiseError, ClassConditional, RecallControl]
 
 
