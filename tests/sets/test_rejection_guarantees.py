@@ -9,7 +9,7 @@ from shortlist.sets import FeatureDistance, NoneOfThese, SelectiveAnswers, p_val
 from tests.sets.worlds import seeded
 
 pytestmark = pytest.mark.slow
-DRAWS = 400
+DRAWS = 300
 
 
 def at_most(hits: int, draws: int, rate: float) -> bool:
@@ -30,7 +30,7 @@ def true_error(threshold: float) -> float:
     return 0.0 if low == 1 else 1 - (1 - low**3) / (3 * (1 - low))
 
 
-@pytest.mark.parametrize("rows", [200, 1000])
+@pytest.mark.parametrize("rows", [400, 1000])
 def test_the_error_of_the_answers_given_exceeds_its_bound_at_most_at_rate_delta_and_naively_often(rows):
     failed = naively = given = 0
     wanted, delta = 0.25, 0.1
@@ -50,10 +50,10 @@ def test_the_error_of_the_answers_given_exceeds_its_bound_at_most_at_rate_delta_
 
 
 @pytest.mark.parametrize("score", ["energy", "max-logit"])
-@pytest.mark.parametrize("rows", [19, 20, 50])
+@pytest.mark.parametrize("rows", [19, 29])
 def test_the_false_alarm_rate_is_at_most_alpha_and_above_with_a_plain_quantile(score, rows):
     alpha, alarms, naively, new = 0.1, 0, 0, 20
-    for seed in range(4 * DRAWS):
+    for seed in range(DRAWS):
         logits = 2 * torch.randn(rows + new, 5, generator=seeded(seed))
         rule = NoneOfThese(alpha, score=score).fit(logits[:rows], from_logits=True)
         alarms += int(rule.predict(logits[rows:]).abstained.sum())
@@ -61,9 +61,9 @@ def test_the_false_alarm_rate_is_at_most_alpha_and_above_with_a_plain_quantile(s
         naively += int((familiar[rows:] <= familiar[:rows].quantile(alpha)).sum())
     # Rows of one draw depend on each other: the variance of their mean is that of a beta distribution.
     wanted = math.floor(alpha * (rows + 1) + 1e-9) / (rows + 1)
-    deviation = math.sqrt(wanted * (1 - wanted) * (1 / (rows + 2) + 1 / new) / (4 * DRAWS))
-    assert alarms / (4 * DRAWS * new) == pytest.approx(wanted, abs=4 * deviation)
-    assert naively / (4 * DRAWS * new) > alpha + 2 * deviation
+    deviation = math.sqrt(wanted * (1 - wanted) * (1 / (rows + 2) + 1 / new) / (DRAWS))
+    assert alarms / (DRAWS * new) == pytest.approx(wanted, abs=4 * deviation)
+    assert naively / (DRAWS * new) > alpha + 2 * deviation
 
 
 @pytest.mark.parametrize("levels", [1, 3, 1000])
