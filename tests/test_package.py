@@ -19,17 +19,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
     {"errors", "formatting", "tensors"},
     {"limits"},
-    {
-        "labels",
-        "extras",
-        "files",
-        "fingerprint",
-        "fitted_module",
-        "fit_options",
-        "progress",
-        "tensor_json",
-        "typed_json",
-    },
+    {"labels", "extras", "files", "fingerprint", "fit_options", "fitted", "progress", "typed_json"},
     {"targets", "typed_values", "timing"},
     {"label_axis"},
     {"kernels"},

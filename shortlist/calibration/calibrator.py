@@ -15,9 +15,9 @@ from torch import Tensor
 from shortlist.calibration.held_out import HeldOut, Link, finite_range, log_odds, read_block
 from shortlist.errors import InputError
 from shortlist.files import read_document, replacing
-from shortlist.fitted_module import FittedModule
+from shortlist.fitted.module import FittedModule
+from shortlist.fitted.tensor_json import decode_tensor, encode_tensor
 from shortlist.labels import LabelsLike, Numbers, read_scores
-from shortlist.tensor_json import decode_tensor, encode_tensor
 from shortlist.tensors import check_number, log_sigmoid, solvable
 
 if TYPE_CHECKING:

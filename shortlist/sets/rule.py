@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from shortlist.errors import InputError
-from shortlist.fitted_module import FittedModule
+from shortlist.fitted.module import FittedModule
 from shortlist.labels import Labels, LabelsLike, Numbers, list_labels, read_scores, read_target
 from shortlist.sets.prediction_sets import PredictionSets, collect_sets
 from shortlist.sets.rule_file import RuleDocument, read_rule, write_rule

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shortlist.errors import InputError
 from shortlist.files import read_document, replacing
-from shortlist.tensor_json import decode_tensor, encode_tensor
+from shortlist.fitted.tensor_json import decode_tensor, encode_tensor
 
 _FORMAT = "shortlist set rule"
 _VERSION = 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from shortlist.fitted_module import FittedModule
+from shortlist.fitted.module import FittedModule
 from shortlist.labels import LabelsLike, Numbers, read_numbers, read_scores, read_target
 from shortlist.sets.rejection.rejecting_rule import RejectingRule
 from shortlist.sets.rule import SetRule, check_alpha
