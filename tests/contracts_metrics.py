@@ -38,6 +38,7 @@ class MetricCase:
     on_a_taxonomy: bool = False
     """Whether it is made for ``N`` labels; unknown labels are then taken out of the sets."""
     is_graph: bool = False
+    takes_probs: bool = False
     rank_only: bool = True
     """Whether the same order of scores gives the same value."""
 
@@ -52,7 +53,7 @@ class MetricCase:
 
     def arguments(self, scores: Tensor, target: Tensor) -> tuple[Tensor, ...]:
         """Return the arguments of update for these rows."""
-        first = scores > 0 if self.takes_sets else scores
+        first = scores > 0 if self.takes_sets else probabilities(scores) if self.takes_probs else scores
         if self.is_graph:
             return first, target, torch.arange(len(scores), device=scores.device)
         return (first, target) if self.takes_target else (first,)
@@ -60,7 +61,7 @@ class MetricCase:
     def expected(self, scores: Tensor, hot: Tensor) -> list[float]:
         """Return the value of the reference as a flat list."""
         positives, unknown = label_sets(hot)
-        rows = scores.double().tolist()
+        rows = (probabilities(scores) if self.takes_probs else scores).double().tolist()
         if self.takes_sets:
             rows = [{j for j, score in enumerate(row) if score > 0} for row in rows]
             true = [positives, unknown] if self.on_a_taxonomy else [positives]
@@ -68,6 +69,11 @@ class MetricCase:
         else:
             value = self.reference(rows, positives, unknown)
         return [float(one) for one in (value if isinstance(value, list) else [value])]
+
+
+def probabilities(scores: Tensor) -> Tensor:
+    """The scores that are drawn, moved into [0, 1], exactly in every precision; absent labels stay -inf."""
+    return (scores + 4) / 8
 
 
 def flat(value: Tensor | dict[str, Tensor]) -> list[float]:
@@ -109,6 +115,19 @@ def _average_k(option: str = "", *, num_rows: int | None = None, **options) -> M
         option,
         one_class=True,
         rank_only="threshold" not in options,
+    )
+
+
+def _calibration(metric: type, events: str, binning: str) -> MetricCase:
+    """A calibration error with three bins."""
+    options = {"bins": 3, "events": events}
+    return MetricCase(
+        lambda: metric(**options),
+        lambda probs, *a, **o: F.calibration_error(probabilities(probs), *a, **options, binning=binning, **o),
+        lambda *rows: reference.calibration_error(*rows, **options, binning=binning),
+        f"-{events}",
+        takes_probs=True,
+        rank_only=False,
     )
 
 
@@ -232,15 +251,30 @@ METRICS = [
     _hierarchical(M.HierarchicalPrecision, F.hierarchical_precision, "precision"),
     _hierarchical(M.HierarchicalRecall, F.hierarchical_recall, "recall"),
     _hierarchical(M.HierarchicalF1, None, "f1"),
+    _calibration(M.CalibrationError, "top", "width"),
+    _calibration(M.CalibrationError, "labels", "width"),
+    _calibration(M.AdaptiveCalibrationError, "top", "mass"),
+    _calibration(M.AdaptiveCalibrationError, "labels", "mass"),
+    MetricCase(
+        M.BrierScore,
+        lambda probs, *a, **o: F.brier_score(probabilities(probs), *a, **o),
+        reference.brier_score,
+        takes_probs=True,
+        rank_only=False,
+    ),
+    MetricCase(M.AreaUnderRiskCoverage, F.area_under_risk_coverage, reference.area_under_risk_coverage),
     _scene_graph(),
     _scene_graph("-constrained", constrained=True),
     _scene_graph("-predicate", average="predicate"),
 ]
 
 FUNCTIONS = [
+    F.area_under_risk_coverage,
     F.average_k_accuracy,
     F.average_precision,
     F.binned_average_precision,
+    F.brier_score,
+    F.calibration_error,
     F.f1_at_k,
     F.f1_counts,
     F.f1_score,
@@ -253,10 +287,12 @@ FUNCTIONS = [
     F.propensities,
     F.propensity_scored_precision_at_k,
     F.recall_at_k,
+    F.reliability,
+    F.risk_coverage,
     F.scene_graph_recall,
     F.topk_accuracy,
 ]
-METRIC_RESULTS = [F.BinnedAveragePrecision, F.F1Counts, F.HierarchicalCounts]
+METRIC_RESULTS = [F.BinnedAveragePrecision, F.F1Counts, F.HierarchicalCounts, F.Reliability, F.RiskCoverage]
 """Metrics as functions, and the tuples that some of them return."""
 NOT_METRICS = [M.LabelSets, M.sampler_mask]
 """Exports of shortlist.metrics that are not metrics."""

@@ -7,7 +7,7 @@ because all orders of equal scores are enumerated.
 import math
 from fractions import Fraction
 from functools import lru_cache
-from itertools import chain, combinations, groupby, permutations, product
+from itertools import chain, combinations, groupby, pairwise, permutations, product
 
 NAN = math.nan
 
@@ -240,3 +240,47 @@ def hierarchical(sets, positives, unknown, above, part):
         hits, predicted, true = hits + len(ours & theirs), predicted + len(ours), true + len(theirs)
     over = {"precision": predicted, "recall": true, "f1": Fraction(predicted + true, 2)}[part]
     return Fraction(hits) / over if over else NAN
+
+
+def _events(rows, positives, unknown, events):
+    """(probability, truth) of each event."""
+    for row, y, u in zip(rows, positives, unknown, strict=True):
+        if events == "labels":
+            yield from ((max(p, 0.0), float(label in y)) for label, p in known(row, u) if label in y or p > -math.inf)
+        elif y:
+            scored = [(label, p) for label, p in known(row, u) if p > -math.inf]
+            best = max((p for _, p in scored), default=0.0)
+            tied = [label for label, p in scored if p == best]
+            yield best, float(mean(label in y for label in tied)) if tied else 0.0
+
+
+def calibration_error(rows, positives, unknown, *, bins, events, binning):
+    found = sorted(_events(rows, positives, unknown, events))
+    if not found:
+        return NAN
+    if binning == "width":
+        edges = [j / bins for j in range(1, bins)]
+    else:
+        edges = [found[min(math.ceil(Fraction(j * len(found), bins)), len(found) - 1)][0] for j in range(1, bins)]
+    members = [[event for event in found if sum(edge <= event[0] for edge in edges) == b] for b in range(bins)]
+    return sum(abs(sum(p for p, _ in some) - sum(y for _, y in some)) for some in members) / len(found)
+
+
+def brier_score(rows, positives, unknown):
+    return float(mean((p - y) ** 2 for p, y in _events(rows, positives, unknown, "labels")))
+
+
+def area_under_risk_coverage(rows, positives, unknown):
+    """Mean over all orders of equal confidences."""
+    found = []
+    for row, y, u in zip(rows, positives, unknown, strict=True):
+        if y:
+            scored = [(label, p) for label, p in known(row, u) if p > -math.inf]
+            best = max((p for _, p in scored), default=-math.inf)
+            tied = [label for label, p in scored if p == best]
+            found.append((best, 1 - float(mean(label in y for label in tied)) if tied else 1.0))
+    if not found:
+        return NAN
+    descending = [order for order in permutations(found) if all(a[0] >= b[0] for a, b in pairwise(order))]
+    areas = [mean(sum(error for _, error in order[:m]) / m for m in range(1, len(order) + 1)) for order in descending]
+    return float(sum(areas) / len(areas))

@@ -19,11 +19,11 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
     {"errors", "formatting", "tensors"},
     {"limits"},
-    {"labels", "extras", "files", "fingerprint", "fit_options", "progress", "typed_json"},
+    {"labels", "extras", "files", "fingerprint", "fit_options", "fitted", "progress", "typed_json"},
     {"targets", "typed_values", "timing"},
     {"label_axis", "taxonomy"},
     {"kernels"},
-    {"functional", "cluster", "comparison_document"},
+    {"functional", "cluster", "comparison_document", "calibration"},
     {"nn", "metrics", "sets", "audit", "data"},
     {"factory", "doctor"},
     {"memory"},

@@ -1,4 +1,4 @@
-"""``shortlist calibrate``: fit a set rule to held-out scores and a constraint."""
+"""``shortlist calibrate``: fit a set rule to held-out scores and a constraint, or calibrate a model's probabilities."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ examples:
   shortlist calibrate val.npy sets.json --logits --rule per-label --objective f1 --output rule.json
   shortlist calibrate plants-model --data plants.csv --rule average-error --alpha 0.1
   shortlist calibrate plants-model --data plants.csv --rule deepest-node --alpha 0.05 --taxonomy genera.csv
+  shortlist calibrate plants-model --data more.csv --recalibrate temperature
 
 SCORES may be a model saved by `shortlist fit`; then --data names inputs and labels. On the data that it was trained on,
 the validation rows are used. The rule is put into the model's folder: `shortlist predict` answers with it from now on,
@@ -54,6 +55,10 @@ rules (`shortlist rules` says what each guarantees):
   per-label          one threshold per label, for the best --objective f1 or for --objective average-size with --k
   expected-utility   the set of greatest expected --utility u65, u80 or f1, if one label is true
   expected-f         the set of greatest expected F-score, of weight --beta (default 1), if labels are independent
+
+--recalibrate fits the model's probabilities to the labels instead: temperature (one number), vector (a slope and a bias
+per label), isotonic (any increasing curve) or beta (three numbers). From now on the model's scores are calibrated
+wherever they are used, ONNX included, and its rules are removed: fit them again, on other rows for a guarantee.
 
 top-k, average-k and the last two do not need LABELS; with them, the error is reported, too. Use scores of rows that the
 model was not trained on. per-label keeps all scores in memory; the other rules read them in blocks.
@@ -91,6 +96,7 @@ _OPTIONS = (
     "name_cost",
 )
 FLAGS = {"randomized": "--deterministic", "min_count": "--min-count", "name_cost": "--name-cost"}
+_CALIBRATORS = ("temperature", "vector", "isotonic", "beta")
 
 
 def add_command(commands: Any) -> None:
@@ -107,8 +113,15 @@ def add_command(commands: Any) -> None:
     add_label_options(parser)
     add_data_options(parser, part="val, or all rows if the data have no parts")
     add_restrictions(parser, labels=True)
+    parser.add_argument("--rule", type=_rule_name, choices=_RULES, metavar="RULE", help=", ".join(_RULES))
     parser.add_argument(
-        "--rule", type=_rule_name, choices=_RULES, required=True, metavar="RULE", help=", ".join(_RULES)
+        "--recalibrate",
+        choices=_CALIBRATORS,
+        metavar="KIND",
+        help=f"instead of --rule, with a model: {', '.join(_CALIBRATORS)}",
+    )
+    parser.add_argument(
+        "--per-label", action="store_true", help="for isotonic and beta: a curve for each label with enough positives"
     )
     parser.add_argument("--k", metavar="K", type=float, help="number of labels, in every set or on average")
     parser.add_argument("--alpha", metavar="FRACTION", type=float, help="error rate, between 0 and 1")
@@ -159,6 +172,12 @@ def _rule_name(name: str) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Fit a rule, report what it achieves, and save it."""
+    if options.recalibrate is not None:
+        return _recalibrate(options)
+    if options.rule is None:
+        raise InputError("--rule must name a rule, or --recalibrate a kind of calibration.")
+    if options.per_label:
+        raise InputError("--per-label is for --recalibrate; the rule of that name is --rule per-label.")
     from shortlist.predict import RULES, calibrate, evaluate_sets, make_rule
     from shortlist.predict.calibration import calibration_warnings
 
@@ -184,6 +203,43 @@ def run(options: argparse.Namespace) -> int:
         print_json(_content(options, rule, guarantee, notes, metrics))
     else:
         _print(options, rule, guarantee, notes, metrics)
+    return 0
+
+
+def _recalibrate(options: argparse.Namespace) -> int:
+    """Calibrate the probabilities of a model, and report the likelihood before and after."""
+    for name in ("rule", "output", *_OPTIONS):
+        if getattr(options, name) is not None:
+            flag = FLAGS.get(name, f"--{name}")
+            raise InputError(
+                f"{flag} does not apply to --recalibrate; rules are fitted afterwards, by another command."
+            )
+    if not is_model(options):
+        raise InputError(f"--recalibrate is for models, but `{options.scores}` is not a folder with a model.")
+    if options.per_label and options.recalibrate not in ("isotonic", "beta"):
+        raise InputError(f"--per-label is for isotonic and beta, not for {options.recalibrate}.")
+    refuse_file_options(options)
+    from shortlist.predict import CALIBRATORS, fit_calibrator, save_calibrator
+
+    found = open_model_scores(options, labelled=True, usual_part="val", unseen="drop", calibrated=False)
+    given = {"per_label": True} if options.per_label else {}
+    calibrator: Any = CALIBRATORS[options.recalibrate]
+    calibrator = fit_calibrator(
+        found.scores, calibrator(link=options.link or found.link, **given), found.target, progress=True
+    )
+    with writing(options.scores):
+        output = str(save_calibrator(options.scores, calibrator))
+    evidence = calibrator.evidence
+    if options.json:
+        print_json(
+            {"calibration": options.recalibrate, "link": calibrator.link, "evidence": evidence, "output": output}
+        )
+        return 0
+    rows, labels = format_count(evidence["rows"], "row"), format_count(evidence["labels"], "label")
+    console().print(text(f"{options.recalibrate} on {rows} of {labels}", "bold green"))
+    likelihood = f"{evidence['nll_before']:.4g} before, {evidence['nll_after']:.4g} after, on these rows"
+    console().print(name_value_grid([("negative log likelihood", text(likelihood))]))
+    sys.stdout.write(f"Calibration: {output}\nRules of the model were removed; fit them again.\n")
     return 0
 
 

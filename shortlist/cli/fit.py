@@ -39,7 +39,7 @@ minutes.
 exit code: 0, 2 on errors, or 130 if interrupted.
 """
 # A folder that holds none of these is not the folder of a run.
-_FILES = ("checkpoints", "model.*", "rule.json", "tuning.json", "words.json")
+_FILES = ("calibration.json", "checkpoints", "model.*", "rule.json", "tuning.json", "words.json")
 
 
 @dataclass(frozen=True)

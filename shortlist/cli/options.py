@@ -252,7 +252,12 @@ def open_score_file(options: argparse.Namespace) -> Any:
 
 
 def open_model_scores(
-    options: argparse.Namespace, *, labelled: bool, usual_part: str = "test", unseen: str = "refuse"
+    options: argparse.Namespace,
+    *,
+    labelled: bool,
+    usual_part: str = "test",
+    unseen: str = "refuse",
+    calibrated: bool = True,
 ) -> Any:
     """Open the data that the options of `add_data_options` name.
 
@@ -261,6 +266,7 @@ def open_model_scores(
         labelled: whether to read labels, too.
         usual_part: the default of --part.
         unseen: what becomes of labels that the model does not know, unless --strict refuses them.
+        calibrated: whether the model's calibration, if it has one, is applied.
     """
     from shortlist.predict.model_scores import open_model
     from shortlist.typed_values import read_entries
@@ -279,6 +285,7 @@ def open_model_scores(
         format=options.format,
         reader=read_entries(options.reader, "--reader", parse=False),
         id_column=options.id,
+        calibrated=calibrated,
     )
     if found.unseen:
         _mention_unseen(found.unseen, unseen)

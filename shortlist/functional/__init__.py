@@ -27,6 +27,7 @@ from shortlist.functional.metrics.average_precision import (
     average_precision,
     binned_average_precision,
 )
+from shortlist.functional.metrics.calibration import Reliability, brier_score, calibration_error, reliability
 from shortlist.functional.metrics.f1 import F1Counts, f1_counts, f1_score
 from shortlist.functional.metrics.hierarchy import (
     HierarchicalCounts,
@@ -36,6 +37,7 @@ from shortlist.functional.metrics.hierarchy import (
 )
 from shortlist.functional.metrics.propensity import propensities, propensity_scored_precision_at_k
 from shortlist.functional.metrics.ranking import f1_at_k, hits_at_k, ndcg_at_k, precision_at_k, recall_at_k
+from shortlist.functional.metrics.risk_coverage import RiskCoverage, area_under_risk_coverage, risk_coverage
 from shortlist.functional.metrics.scene_graph import scene_graph_recall
 from shortlist.functional.order_statistics import kth_largest, noised_kth_largest
 from shortlist.functional.projections.budget import lml_budget, sparse_top_budget
@@ -53,14 +55,19 @@ __all__ = [
     "LMLPotential",
     "LinearLogits",
     "Potential",
+    "Reliability",
+    "RiskCoverage",
     "SigmoidPotential",
     "SoftmaxPotential",
     "SparseTopPotential",
     "SparsemaxPotential",
     "TopLabels",
+    "area_under_risk_coverage",
     "average_k_accuracy",
     "average_precision",
     "binned_average_precision",
+    "brier_score",
+    "calibration_error",
     "constrained_softmax",
     "dft_logits",
     "dft_matrix",
@@ -85,6 +92,8 @@ __all__ = [
     "propensities",
     "propensity_scored_precision_at_k",
     "recall_at_k",
+    "reliability",
+    "risk_coverage",
     "scene_graph_recall",
     "sign_changes",
     "sparse_top",

@@ -275,7 +275,8 @@ class HubModel(nn.Module, RuleHubMixin):
         if self.rule is None:
             raise ValueError("`rule` must be given to predict sets; the model has none.")
         fitted = self.fitted
-        saved = SavedModel(fitted.model, fitted.plan, fitted.label_names, self.rule, {})
+        calibrator = fitted.calibrator if isinstance(fitted, SavedModel) else None
+        saved = SavedModel(fitted.model, fitted.plan, fitted.label_names, self.rule, {}, calibrator)
         return self.rule.predict(saved.scores(dataset), names=fitted.label_names)
 
     def _save_pretrained(self, save_directory: Path) -> None:

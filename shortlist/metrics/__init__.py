@@ -17,6 +17,12 @@ except Exception as error:
 from shortlist.metrics.accuracy import AverageKAccuracy, ShotAccuracy, TopKAccuracy
 from shortlist.metrics.average_precision import BinnedMeanAveragePrecision, MeanAveragePrecision
 from shortlist.metrics.base import sampler_mask
+from shortlist.metrics.calibration import (
+    AdaptiveCalibrationError,
+    AreaUnderRiskCoverage,
+    BrierScore,
+    CalibrationError,
+)
 from shortlist.metrics.f1 import MacroF1, MicroF1
 from shortlist.metrics.hierarchy import HierarchicalF1, HierarchicalPrecision, HierarchicalRecall
 from shortlist.metrics.ranking import (
@@ -31,8 +37,12 @@ from shortlist.metrics.scene_graph import SceneGraphRecall
 from shortlist.metrics.sets import LabelSets, SetCoverage, SetSize, SizeStratifiedCoverage
 
 __all__ = [
+    "AdaptiveCalibrationError",
+    "AreaUnderRiskCoverage",
     "AverageKAccuracy",
     "BinnedMeanAveragePrecision",
+    "BrierScore",
+    "CalibrationError",
     "F1AtK",
     "HierarchicalF1",
     "HierarchicalPrecision",

@@ -16,7 +16,7 @@ Example:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from shortlist.predict.calibration import RULES, RuleKind, calibrate, make_rule
+from shortlist.predict.calibration import CALIBRATORS, RULES, RuleKind, calibrate, fit_calibrator, make_rule
 from shortlist.predict.evaluation import ScoreMetrics, SetMetrics, evaluate_scores, evaluate_sets
 from shortlist.predict.files.label_files import read_label_sets, read_names
 from shortlist.predict.prediction import PredictionSummary, iterate_sets, predict_sets, read_rule
@@ -25,11 +25,19 @@ from shortlist.predict.scores import ScoreBlock, Scores, open_scores, tensor_sco
 from shortlist.predict.true_labels import read_true_labels
 
 if TYPE_CHECKING:
-    from shortlist.predict.model_folder import audit_model, calibrate_model, find_rule, save_rule
+    from shortlist.predict.model_folder import (
+        audit_model,
+        calibrate_model,
+        find_rule,
+        recalibrate_model,
+        save_calibrator,
+        save_rule,
+    )
     from shortlist.predict.model_scores import open_model
     from shortlist.predict.onnx_model import OnnxModel
 
 __all__ = [
+    "CALIBRATORS",
     "RULES",
     "OnnxModel",
     "PredictionSummary",
@@ -44,6 +52,7 @@ __all__ = [
     "evaluate_scores",
     "evaluate_sets",
     "find_rule",
+    "fit_calibrator",
     "iterate_sets",
     "make_rule",
     "open_model",
@@ -53,6 +62,8 @@ __all__ = [
     "read_names",
     "read_rule",
     "read_true_labels",
+    "recalibrate_model",
+    "save_calibrator",
     "save_rule",
     "tensor_scores",
     "with_allowed_labels",
@@ -66,6 +77,8 @@ _OF_MODELS = {
     "calibrate_model": "model_folder",
     "find_rule": "model_folder",
     "open_model": "model_scores",
+    "recalibrate_model": "model_folder",
+    "save_calibrator": "model_folder",
     "save_rule": "model_folder",
 }
 

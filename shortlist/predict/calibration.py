@@ -1,4 +1,4 @@
-"""From held-out scores to a fitted set rule, block by block."""
+"""From held-out scores to a fitted set rule or calibrator, block by block."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from shortlist.calibration import (
+    BetaCalibration,
+    Calibrator,
+    IsotonicCalibration,
+    TemperatureScaling,
+    VectorScaling,
+)
 from shortlist.errors import InputError
 from shortlist.formatting import format_count
 from shortlist.predict.scores import Scores
@@ -106,6 +113,10 @@ RULES = {
     ),
 }
 """The rules by the names of the command line."""
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    kind.name: kind for kind in (TemperatureScaling, VectorScaling, IsotonicCalibration, BetaCalibration)
+}
+"""The calibrators by the names of the command line."""
 
 OPTIONS = {
     "risk": {
@@ -186,6 +197,27 @@ def calibrate(scores: Scores, rule: SetRule, target: Tensor | None = None, *, pr
                 rule.partial_fit(block.scores, labels, from_logits=scores.from_logits)
         return rule.finish()
     except ValueError as error:  # The rule refuses what the files hold, such as no label at all.
+        raise InputError(str(error)) from error
+
+
+def fit_calibrator(
+    scores: Scores, calibrator: Calibrator, target: Tensor | None, *, progress: bool = False
+) -> Calibrator:
+    """Fit a calibrator on the logits and labels of held-out rows.
+
+    Raises:
+        InputError: if the scores or labels are not such as the calibrator needs.
+    """
+    if target is None:
+        raise InputError(f"`{scores.path}` has no labels.")
+    if not scores.from_logits:
+        raise InputError(f"`{scores.path}` holds probabilities; calibrators are fitted on logits.")
+    try:
+        with scores.progress("calibrating", shown=progress) as blocks:
+            for block in blocks:
+                calibrator.partial_fit(block.scores, labels_of(target, block))
+        return calibrator.finish()
+    except ValueError as error:
         raise InputError(str(error)) from error
 
 

@@ -1,4 +1,4 @@
-"""A model's folder as users work with it: several rules beside the model, and an audit of its output layer."""
+"""A model's folder as users work with it: calibration and rules beside the model, and an audit of its output layer."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import Any
 from torch.nn.functional import normalize
 
 from shortlist.audit import AuditReport, audit
+from shortlist.calibration import Calibrator
 from shortlist.data.target_rows import label_pairs
 from shortlist.errors import InputError
 from shortlist.files import replacing
 from shortlist.nn import CosineHead
-from shortlist.predict.calibration import RULES, calibrate, make_rule
+from shortlist.predict.calibration import CALIBRATORS, RULES, calibrate, fit_calibrator, make_rule
 from shortlist.predict.model_data import label_numbers, open_labelled
 from shortlist.predict.model_scores import open_model
 from shortlist.predict.true_labels import as_task
 from shortlist.sets import SetRule, load_rule
 from shortlist.train import load_model
 from shortlist.train.data_source import saved_source
+from shortlist.train.saved_model import CALIBRATION
 
 _RULES = "rules"
 
@@ -72,10 +74,65 @@ def save_rule(folder: str | Path, rule: SetRule) -> Path:
     file = folder / _RULES / f"{_name_of(rule)}.json"
     rule.save(file)
     rule.save(usual)
-    if not document.get("has_rule"):
-        with replacing(folder / "model.json") as partial:
-            partial.write_text(json.dumps({**document, "has_rule": True}, indent=1))
+    _note(folder, has_rule=True)
     return file
+
+
+def save_calibrator(folder: str | Path, calibrator: Calibrator) -> Path:
+    """Put a fitted calibrator into a model's folder; from now on the model's scores are calibrated.
+
+    The rules of the folder are removed: they were fitted on other scores.
+
+    Returns:
+        Its file.
+    """
+    folder = Path(folder)
+    # Half done, the folder must not hold rules for scores that the model does not give.
+    _note(folder, has_rule=False)
+    for file in (folder / "rule.json", *(folder / _RULES / f"{name}.json" for name in RULES)):
+        file.unlink(missing_ok=True)
+    calibrator.save(folder / CALIBRATION)
+    _note(folder, has_calibration=True)
+    return folder / CALIBRATION
+
+
+def recalibrate_model(
+    folder: str | Path,
+    data: str,
+    kind: str,
+    *,
+    part: str | None = None,
+    format: str | None = None,
+    reader: Mapping[str, Any] | None = None,
+    strict: bool = False,
+    **options: Any,
+) -> Calibrator:
+    """Fit a calibrator to held-out rows of a model and put it into the model's folder.
+
+    Args:
+        folder: of the model; a calibration that it has already is replaced, and its rules are removed.
+        data, part, format, reader, strict: as in `calibrate_model`.
+        kind: one of `CALIBRATORS`.
+        options: of the calibrator, such as ``per_label``.
+
+    Returns:
+        The fitted calibrator.
+    """
+    reading: dict[str, Any] = {"part": part, "format": format, "reader": reader, "usual_part": "val"}
+    unseen = "refuse" if strict else "drop"
+    found = open_model(folder, data, labelled=True, unseen=unseen, calibrated=False, **reading)
+    calibrator = CALIBRATORS[kind](**{"link": found.link, **options})
+    fit_calibrator(found.scores, calibrator, found.target)
+    save_calibrator(folder, calibrator)
+    return calibrator
+
+
+def _note(folder: Path, **facts: bool) -> None:
+    """Write facts into the document of a model if they are new."""
+    document = json.loads((folder / "model.json").read_text())
+    if any(document.get(name, False) != fact for name, fact in facts.items()):
+        with replacing(folder / "model.json") as partial:
+            partial.write_text(json.dumps({**document, **facts}, indent=1))
 
 
 def calibrate_model(

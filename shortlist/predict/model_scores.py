@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -69,6 +70,7 @@ def open_model(
     format: str | None = None,
     reader: Mapping[str, Any] | None = None,
     id_column: str | None = None,
+    calibrated: bool = True,
 ) -> ModelScores:
     """Open the scores that a saved model gives new data.
 
@@ -88,6 +90,7 @@ def open_model(
             tells.
         reader: options of the reader that override those of training.
         id_column: the column of a table that holds the ids of rows; only without ``labelled`` and ``part``.
+        calibrated: whether the model's calibration, if it has one, is applied.
 
     Returns:
         Scores that are computed when their blocks are iterated.
@@ -97,6 +100,7 @@ def open_model(
             file and the row.
     """
     saved = load_model(folder)
+    saved = saved if calibrated else replace(saved, calibrator=None)
     source, options = saved_source(saved, folder), dict(reader or {})
     target, new = None, {}
     if (data is None) == (texts is None):

@@ -18,6 +18,7 @@ from shortlist.sets.conformal import (
 )
 from shortlist.sets.per_label import PerLabelThreshold
 from shortlist.sets.prediction_sets import PredictionSets
+from shortlist.sets.rejection import FeatureDistance, NoneOfThese, SelectiveAnswers, p_values
 from shortlist.sets.risk.control import RecallControl, RiskControl
 from shortlist.sets.risk.expected_f import ExpectedF, expected_f
 from shortlist.sets.risk.expected_utility import ExpectedUtility, f_utility, u65, u80
@@ -57,10 +58,12 @@ __all__ = [
     "Entropy",
     "ExpectedF",
     "ExpectedUtility",
+    "FeatureDistance",
     "GroupConditional",
     "LabelShift",
     "Margin",
     "MissGoal",
+    "NoneOfThese",
     "OnlineAverageK",
     "OnlineConformal",
     "PValues",
@@ -72,6 +75,7 @@ __all__ = [
     "Risk",
     "RiskControl",
     "RuleChoice",
+    "SelectiveAnswers",
     "SetRule",
     "ShiftAlarm",
     "SizeGoal",
@@ -89,6 +93,7 @@ __all__ = [
     "false_negative_rate",
     "label_ratios",
     "load_rule",
+    "p_values",
     "set_size",
     "tradeoff",
     "u65",

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shortlist.calibration.isotonic import pool_adjacent_violators
 from shortlist.labels import Labels
 from shortlist.sets.average_k import AverageK
 from shortlist.sets.rule import SetRule, read_label_sets
@@ -204,16 +205,5 @@ class _PooledCurve:
 def _likelihood(histogram: NDArray[np.int64], true: Array, knots: Array) -> Array:
     """Share of true labels around each knot: isotonic, with a tiny slope added to make it strictly increasing."""
     positives = np.bincount(np.searchsorted(knots, true, side="right"), minlength=len(knots) + 1)
-    shares = _isotonic(positives[1:].astype(np.float64), histogram[1:].astype(np.float64))
+    shares = pool_adjacent_violators(positives[1:].astype(np.float64), histogram[1:].astype(np.float64))
     return np.maximum(shares, 1e-12) + 1e-9 * np.arange(len(knots)) / max(1, len(knots))
-
-
-def _isotonic(positives: Array, totals: Array) -> Array:
-    """Isotonic regression of positives / totals: pool adjacent violators."""
-    blocks: list[list[float]] = []
-    for positive, total in zip(positives.tolist(), totals.tolist(), strict=True):
-        blocks.append([positive, max(total, 1e-300), 1])
-        while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
-            last = blocks.pop()
-            blocks[-1] = [mine + other for mine, other in zip(blocks[-1], last, strict=True)]
-    return np.repeat([block[0] / block[1] for block in blocks], [int(block[2]) for block in blocks])

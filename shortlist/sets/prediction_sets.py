@@ -33,6 +33,8 @@ class PredictionSets:
         scores: ``(total,)`` floating, the score of each label in a set.
         num_labels: n.
         names: label names, or None.
+        abstained: ``(rows,)`` bool, which of the empty sets mean that no answer is given; None from rules that always
+            answer. Slices and `cat` keep it; unions and intersections drop it.
 
     Example:
         >>> sets = PredictionSets.from_mask(torch.tensor([[True, False, True], [False, False, True]]))
@@ -49,6 +51,7 @@ class PredictionSets:
     scores: Tensor
     num_labels: int
     names: tuple[str, ...] | None = None
+    abstained: Tensor | None = None
 
     @classmethod
     def from_mask(
@@ -106,17 +109,21 @@ class PredictionSets:
         indptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         labels = torch.cat([batch.labels for batch in sets])
         scores = torch.cat([batch.scores for batch in sets])
-        return cls(indptr, labels, scores, first.num_labels, first.names)
+        flags = [batch.abstained for batch in sets if batch.abstained is not None]
+        abstained = torch.cat(flags) if len(flags) == len(sets) else None
+        return cls(indptr, labels, scores, first.num_labels, first.names, abstained)
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
     def __eq__(self, other: object) -> bool:
-        """Whether labels, scores and names are equal."""
+        """Whether labels, scores, names and abstentions are equal."""
         if not isinstance(other, PredictionSets):
             return NotImplemented
         mine, theirs = ((sets.indptr, sets.labels, sets.scores) for sets in (self, other))
         same = (self.num_labels, self.names) == (other.num_labels, other.names)
+        flags = [sets.abstained for sets in (self, other) if sets.abstained is not None]
+        same = same and (len(flags) == 0 or (len(flags) == 2 and torch.equal(*flags)))
         return same and all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
@@ -160,7 +167,24 @@ class PredictionSets:
         sizes = self.sizes[rows]
         indptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         stored = torch.arange(int(indptr[-1])) + torch.repeat_interleave(self.indptr[rows] - indptr[:-1], sizes)
-        return PredictionSets(indptr, self.labels[stored], self.scores[stored], self.num_labels, self.names)
+        abstained = None if self.abstained is None else self.abstained[rows]
+        return PredictionSets(indptr, self.labels[stored], self.scores[stored], self.num_labels, self.names, abstained)
+
+    def abstain(self, rows: Numbers) -> PredictionSets:
+        """The sets with no answer in the rows where the ``(rows,)`` mask is true, or that already had none.
+
+        Example:
+            >>> sets = PredictionSets.from_mask(torch.tensor([[True, False], [True, True]]))
+            >>> sets.abstain([True, False]).to_list()
+            [[], [0, 1]]
+        """
+        gone = read_numbers(rows, name="rows").cpu()
+        if gone.dtype != torch.bool or gone.shape != (len(self),):
+            raise ValueError(f"`rows` must be bool of shape ({len(self)},); got {gone.dtype} {tuple(gone.shape)}.")
+        gone = gone if self.abstained is None else gone | self.abstained
+        kept, sizes = ~gone[self.rows], self.sizes * ~gone
+        indptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        return PredictionSets(indptr, self.labels[kept], self.scores[kept], self.num_labels, self.names, gone)
 
     def contains(self, labels: LabelsLike) -> Tensor:
         """``(rows,)`` bool: whether all labels of a row are in its set.

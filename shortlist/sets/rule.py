@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from shortlist.errors import InputError
+from shortlist.fitted.module import FittedModule
 from shortlist.labels import Labels, LabelsLike, Numbers, list_labels, read_scores, read_target
 from shortlist.sets.prediction_sets import PredictionSets, collect_sets
 from shortlist.sets.rule_file import RuleDocument, read_rule, write_rule
@@ -83,7 +84,7 @@ class Draw:
         return cls(generator, seen=state["seen"])
 
 
-class SetRule(nn.Module, ABC):
+class SetRule(FittedModule, ABC):
     """A rule that turns scores into label sets; a module whose buffers hold the fitted values.
 
     Scores are compared in the precision in which the rule was fitted, float64 or float32, so the dtype of equal scores
@@ -267,13 +268,14 @@ class SetRule(nn.Module, ABC):
 
     def save(self, path: str | Path) -> None:
         """Write options, thresholds and evidence as JSON for `load_rule`."""
+        write_rule(path, self.document())
+
+    def document(self) -> RuleDocument:
+        """The contents of the rule's file."""
         self._check_fitted()
         kind, from_logits, num_labels = type(self).__name__, bool(self.from_logits), self.num_labels or 0
-        buffers = dict(self.named_buffers())
-        write_rule(
-            path,
-            RuleDocument(kind, self._arguments(), from_logits, num_labels, buffers, self.evidence, self.precision),
-        )
+        buffers = dict(self.named_buffers(recurse=False))
+        return RuleDocument(kind, self._arguments(), from_logits, num_labels, buffers, self.evidence, self.precision)
 
     def options(self) -> dict[str, Any]:
         """The constructor's arguments other than ``link`` and ``min_size``."""
@@ -380,21 +382,6 @@ class SetRule(nn.Module, ABC):
         for name, value in state.items():
             setattr(self, name, value)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # Only the saved state knows the number of thresholds.
-        for name, buffer in list(self._buffers.items()):
-            saved = state_dict.get(prefix + name)
-            if buffer is not None and isinstance(saved, Tensor) and saved.shape != buffer.shape:
-                self._buffers[name] = torch.empty_like(saved, device=buffer.device)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # Thresholds move with the model to another device, but ``model.half()`` must not round them.
-        for name, buffer in self._buffers.items():
-            if buffer is not None:
-                self._buffers[name] = buffer.to(fn(buffer).device)
-        return self
-
     def extra_repr(self) -> str:
         """The options, for ``repr``."""
         return ", ".join(f"{name}={value!r}" for name, value in self._arguments().items() if value is not None)
@@ -447,27 +434,34 @@ def load_rule(path: str | Path) -> SetRule:
         InputError: if the file is damaged, of another kind, or of another version.
     """
     document = read_rule(path)
-    kinds = {rule.__name__: rule for rule in _concrete_rules()}
-    if document.kind not in kinds:
+    if document.kind not in {rule.__name__ for rule in _concrete_rules()}:
         raise InputError(f"`{path}` holds a rule of unknown kind {document.kind!r}.")
     try:
-        kind = kinds[document.kind]
-        rule = kind(**kind._read_options(document.options))
-        if document.buffers.keys() != dict(rule.named_buffers()).keys():
-            raise ValueError(f"thresholds {sorted(document.buffers)} do not belong to this kind")
-        if document.num_labels < max(1, rule.min_size):
-            raise ValueError(f"`num_labels` is {document.num_labels}")
-        for name, buffer in document.buffers.items():
-            unfitted = rule.get_buffer(name)
-            if (buffer.dtype, buffer.ndim) != (unfitted.dtype, unfitted.ndim):
-                raise ValueError(f"`{name}` must be {unfitted.dtype} of {unfitted.ndim} dimensions")
-            if buffer.ndim and name not in rule.other_shapes and buffer.shape != (document.num_labels,):
-                raise ValueError(f"`{name}` has shape {tuple(buffer.shape)} for {document.num_labels} labels")
-            setattr(rule, name, buffer)
-        rule._check_labels_count(document.num_labels)
-        rule._check_buffers(document.num_labels)
-    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        return rule_of(document)
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
         raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
+
+
+def rule_of(document: RuleDocument) -> SetRule:
+    """The fitted rule of a document; ValueError, or what its constructor raises, if no fit could have led to it."""
+    kinds = {rule.__name__: rule for rule in _concrete_rules()}
+    if document.kind not in kinds:
+        raise ValueError(f"there is no rule {document.kind!r}")
+    kind = kinds[document.kind]
+    rule = kind(**kind._read_options(document.options))
+    if document.buffers.keys() != dict(rule.named_buffers(recurse=False)).keys():
+        raise ValueError(f"thresholds {sorted(document.buffers)} do not belong to this kind")
+    if document.num_labels < max(1, rule.min_size):
+        raise ValueError(f"`num_labels` is {document.num_labels}")
+    for name, buffer in document.buffers.items():
+        unfitted = rule.get_buffer(name)
+        if (buffer.dtype, buffer.ndim) != (unfitted.dtype, unfitted.ndim):
+            raise ValueError(f"`{name}` must be {unfitted.dtype} of {unfitted.ndim} dimensions")
+        if buffer.ndim and name not in rule.other_shapes and buffer.shape != (document.num_labels,):
+            raise ValueError(f"`{name}` has shape {tuple(buffer.shape)} for {document.num_labels} labels")
+        setattr(rule, name, buffer)
+    rule._check_labels_count(document.num_labels)
+    rule._check_buffers(document.num_labels)
     rule.from_logits, rule.num_labels = document.from_logits, document.num_labels
     rule.precision = document.precision
     rule.evidence, rule.fitted = document.evidence, True

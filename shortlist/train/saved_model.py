@@ -1,4 +1,4 @@
-"""A model in a folder: parameters, plan, label names and set rule; written atomically, read without unpickling."""
+"""A model in a folder: parameters, plan, names, calibration and set rule; written atomically, read without pickle."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shortlist.calibration import Calibrator, load_calibrator
 from shortlist.data import Dataset
 from shortlist.data.encoders.hugging_face import Tokens
 from shortlist.data.encoders.word_features import TfidfWords
@@ -30,6 +31,7 @@ from shortlist.train.model.sparse_layers import with_dense_inputs
 _FORMAT = "shortlist model"
 _VERSION = 1
 _WORDS = "words.json"
+CALIBRATION = "calibration.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,13 +46,15 @@ class SavedModel:
     label_names: tuple[str, ...]
     rule: SetRule | None
     about: dict[str, Any]
+    calibrator: Calibrator | None = None
 
     @cached_property
     def _encoder(self) -> PlannedEncoder:
         return PlannedEncoder(self.plan)
 
     def scores(self, dataset: Dataset, *, batch_size: int = 1024, name: str = "dataset") -> Tensor:
-        """Return the logits of all rows, ``(N, n)``; text and images become features as in training.
+        """Return the logits of all rows, ``(N, n)``, calibrated if the model is; text and images become features as in
+        training.
 
         Args:
             dataset: the rows; labels are ignored.
@@ -66,7 +70,8 @@ class SavedModel:
             raise InputError(
                 f"`{name}` must have {self.plan.kind} of shape {self.plan.shape}; got {dataset.inputs.kind} {shape}."
             )
-        return model_scores(self.model, dataset, self.plan.num_labels, batch_size=batch_size)
+        logits = model_scores(self.model, dataset, self.plan.num_labels, batch_size=batch_size)
+        return logits if self.calibrator is None else self.calibrator.calibrated_logits(logits)
 
 
 def save_model(
@@ -98,6 +103,11 @@ def save_model(
         rule.save(folder / "rule.json")
     else:
         (folder / "rule.json").unlink(missing_ok=True)
+    calibrator = fitted.calibrator if isinstance(fitted, SavedModel) else None
+    if calibrator is not None:
+        calibrator.save(folder / CALIBRATION)
+    else:
+        (folder / CALIBRATION).unlink(missing_ok=True)
     plan = fitted.plan.to_json()
     if isinstance(fitted.plan.words, TfidfWords | Tokens):
         # A vocabulary is larger than everything else in the document.
@@ -111,6 +121,7 @@ def save_model(
         "plan": plan,
         "label_names": list(fitted.label_names),
         "has_rule": rule is not None,
+        "has_calibration": calibrator is not None,
         "parameters": digest(content),
         "about": {
             **(fitted.about if isinstance(fitted, SavedModel) else _about(fitted)),
@@ -160,7 +171,12 @@ def load_model(folder: str | Path) -> SavedModel:
     rule = load_rule(folder / "rule.json") if document.get("has_rule") else None
     if rule is not None and rule.num_labels != plan.num_labels:
         raise InputError(f"`{folder / 'rule.json'}` is for {rule.num_labels} labels; the model has {plan.num_labels}.")
-    return SavedModel(model, plan, names, rule, document.get("about", {}))
+    calibrator = load_calibrator(folder / CALIBRATION) if document.get("has_calibration") else None
+    if calibrator is not None and calibrator.num_labels != plan.num_labels:
+        raise InputError(
+            f"`{folder / CALIBRATION}` is for {calibrator.num_labels} labels; the model has {plan.num_labels}."
+        )
+    return SavedModel(model, plan, names, rule, document.get("about", {}), calibrator)
 
 
 def _with_words(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -176,19 +192,20 @@ def _with_words(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 class _Answer(nn.Module):
-    """Returns logits and, with a rule, the mask of the set."""
+    """Returns logits, calibrated if the model is, and, with a rule, the mask of the set."""
 
     def __init__(self, saved: SavedModel) -> None:
         super().__init__()
-        self.model, self.rule = with_dense_inputs(saved.model), saved.rule
+        self.model, self.rule, self.calibrator = with_dense_inputs(saved.model), saved.rule, saved.calibrator
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
         logits = self.model(inputs)
+        logits = logits if self.calibrator is None else self.calibrator.calibrated_logits(logits)
         return (logits,) if self.rule is None else (logits, self.rule(logits))
 
 
 def export_onnx(saved: SavedModel, path: str | Path, *, from_features: bool = False) -> Path:
-    """Write a model as ONNX, from ``inputs`` to ``logits`` and, with a set rule, to the mask ``sets``.
+    """Write a model as ONNX, from ``inputs`` to ``logits``, calibrated if it is, and, with a rule, the mask ``sets``.
 
     Sparse features are dense ``inputs``, because ONNX has no sparse ones. The file states label names and, for a model
     of texts, its vocabulary as metadata: `shortlist.predict.OnnxModel` answers texts with nothing else.

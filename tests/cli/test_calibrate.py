@@ -2,14 +2,15 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
-from shortlist.cli import main
+from shortlist.cli import calibrate, main
 from shortlist.metrics import MacroF1, MicroF1, SetCoverage
-from shortlist.predict import RULES
+from shortlist.predict import CALIBRATORS, RULES
 from shortlist.sets import (
     AverageError,
     AverageK,
@@ -248,3 +249,33 @@ def test_a_size_is_calibrated_on_rows_without_labels_and_an_error_is_not(model_f
     assert json.loads(out)["evidence"]["rows"] == len(rows) - 1
     assert "the error of the sets is not reported, since no labels were read" in err
     assert "species" in refused(capsys, *line, "--rule", "average-error", "--alpha", "0.2")
+
+
+def test_a_recalibrated_model_has_a_better_likelihood_and_fits_its_rules_anew(model_folder, tmp_path, capsys):
+    shutil.copytree("plain", tmp_path / "model")
+    model, line = str(tmp_path / "model"), ("--data", "plain.csv", "--recalibrate")
+    code, out, _ = run(capsys, model, *line, "temperature", "--json")
+    content = json.loads(out)
+    assert (code, content["calibration"]) == (0, "temperature")
+    assert content["evidence"]["nll_after"] <= content["evidence"]["nll_before"]
+    saved = load_model(model)
+    assert (saved.rule, type(saved.calibrator).__name__) == (None, "TemperatureScaling")
+    code, out, _ = run(capsys, model, *line, "isotonic", "--per-label")
+    assert code == 0
+    assert "negative log likelihood" in out
+    assert "Rules of the model were removed; fit them again." in out
+    assert run(capsys, model, "--data", "plain.csv", "--rule", "average-k", "--k", "2")[0] == 0
+    assert load_model(model).rule is not None
+
+
+def test_recalibration_refuses_what_does_not_belong_to_it(model_folder, capsys):
+    assert set(calibrate._CALIBRATORS) == set(CALIBRATORS)
+    line = ("plain", "--data", "plain.csv")
+    assert "--rule must name a rule, or --recalibrate a kind of calibration." in refused(capsys, *line)
+    beta = (*line, "--recalibrate", "beta")
+    assert "--rule does not apply to --recalibrate; rules are" in refused(capsys, *beta, "--rule", "top-k")
+    assert "--k does not apply to --recalibrate" in refused(capsys, *beta, "--k", "2")
+    wrong = ("--recalibrate", "vector", "--per-label")
+    assert "--per-label is for isotonic and beta, not for vector." in refused(capsys, *line, *wrong)
+    file = ("val.npy", "--logits", "--recalibrate", "beta")
+    assert "--recalibrate is for models, but `val.npy` is not a folder" in refused(capsys, *file)

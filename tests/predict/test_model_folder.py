@@ -1,12 +1,22 @@
 """What a model's folder offers from Python: rules by name, texts, an audit, and one ONNX file."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 
 from shortlist.data import Dataset, Groups, Texts
 from shortlist.errors import InputError
-from shortlist.predict import OnnxModel, calibrate_model, find_rule, iterate_sets, open_model, read_rule
+from shortlist.predict import (
+    OnnxModel,
+    calibrate_model,
+    find_rule,
+    iterate_sets,
+    open_model,
+    read_rule,
+    recalibrate_model,
+)
 from shortlist.sets import AverageK, load_rule
 from shortlist.train import FitOptions, evaluate, export_onnx, fit, load_model, save_model
 
@@ -56,3 +66,34 @@ def test_one_onnx_file_answers_texts_as_the_model_does(folder, tmp_path):
     (tmp_path / "no.onnx").write_bytes(b"no model")
     with pytest.raises(InputError, match="is not a model that `shortlist export` wrote"):
         OnnxModel(tmp_path / "no.onnx")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore::UserWarning:onnx.*")
+def test_a_calibrated_model_gives_calibrated_scores_everywhere_and_rules_are_fitted_on_them(folder, tmp_path):
+    data, copy = str(folder.parent / "new.csv"), tmp_path / "model"
+    shutil.copytree(folder, copy)
+    texts = ["the owl is a owl of 2", "the fox", ""]
+
+    def scores(**options):
+        return torch.cat([block.scores for block in open_model(copy, texts=texts, **options).scores.blocks()])
+
+    raw = scores()
+    # Calibrating twice is calibrating once: the second fit sees the scores of the network.
+    for kind in ("temperature", "isotonic"):
+        calibrator = recalibrate_model(copy, data, kind)
+        torch.testing.assert_close(scores(), calibrator.calibrated_logits(raw))
+        assert torch.equal(scores(calibrated=False), raw)
+        assert load_model(copy).rule is None
+        assert not (copy / "rule.json").exists()
+    rule = calibrate_model(copy, data, "average_error", alpha=0.2)
+    assert set(rule.evidence) >= {"wanted", "achieved"}
+    saved = load_model(copy)
+    exported = OnnxModel(export_onnx(saved, tmp_path / "model.onnx")).run(texts)
+    np.testing.assert_allclose(exported["logits"], scores(), atol=1e-5)
+    assert np.array_equal(exported["sets"], rule(torch.from_numpy(exported["logits"])).numpy())
+    again = load_model(save_model(saved, tmp_path / "again", rule=saved.rule))
+    assert again.calibrator is not None
+    (copy / "calibration.json").write_text("{}")
+    with pytest.raises(InputError, match="is not a shortlist calibration"):
+        load_model(copy)

@@ -24,6 +24,7 @@ from shortlist.sets import (
     GroupConditional,
     LabelShift,
     Margin,
+    NoneOfThese,
     OnlineAverageK,
     OnlineConformal,
     PerLabelThreshold,
@@ -33,6 +34,7 @@ from shortlist.sets import (
     RecallControl,
     Risk,
     RiskControl,
+    SelectiveAnswers,
     SetRule,
     SplitConformal,
     TopK,
@@ -161,6 +163,11 @@ WITH_ALPHA = [
 ]
 ON_A_TAXONOMY = [rule.name for rule in RULES if " of " in rule.name]
 """Rules that know how many labels there are."""
+REJECTING = [
+    Rule("selective", lambda **options: SelectiveAnswers(0.4, **options), "classes"),
+    Rule("none of these", lambda **options: NoneOfThese(0.1, **options), "none"),
+]
+"""Rules that abstain; they have no least size, so contracts of their own."""
 
 
 def state(rule: SetRule) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ import shortlist.sets
 from shortlist.errors import InputError
 from shortlist.sets import AverageError, AverageK, ClassConditional, RecallControl, SetRule, load_rule
 from tests.nn.saving import copies
-from tests.sets.rules import RULES, Rule, assert_same, state
+from tests.sets.rules import REJECTING, RULES, Rule, assert_same, state
 from tests.sets.worlds import seeded, tied_scores
 
 each_rule = pytest.mark.parametrize("rule", RULES, ids=str)
@@ -23,7 +23,7 @@ def test_the_list_of_rules_is_complete():
         for value in (getattr(shortlist.sets, name) for name in shortlist.sets.__all__)
         if isinstance(value, type) and issubclass(value, SetRule) and value is not SetRule
     }
-    assert {type(rule.make()) for rule in RULES} == exported
+    assert {type(rule.make()) for rule in RULES + REJECTING} == exported
 
 
 @each_rule

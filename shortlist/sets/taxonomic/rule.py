@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shortlist.labels import Numbers, read_scores
-from shortlist.sets.conformal import ConformalRule
+from shortlist.sets.conformal.split import ConformalRule
 from shortlist.sets.prediction_sets import PredictionSets
 from shortlist.sets.rule import Draw
 from shortlist.sets.scores import Block, Link
