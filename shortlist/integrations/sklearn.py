@@ -146,8 +146,6 @@ class SetClassifier(_SetPredictions, BaseEstimator):
         if weights is not None:
             # A row that counts nothing must not choose the epoch or the threshold either.
             kept = weights.nonzero().flatten()
-            if not len(kept):
-                raise ValueError("`sample_weight` must not all be zero.")
             inputs, targets, weights = inputs.take(kept), targets[kept], weights[kept]
         if len(inputs) < 2:
             raise ValueError(f"`X` must have rows to train and to validate; got n_samples = {len(inputs)}.")
@@ -220,7 +218,7 @@ class SetClassifier(_SetPredictions, BaseEstimator):
         self.classes_, targets = _read_labels(_checked(y))
         self._one_class = targets.ndim == 1
         if len(self.classes_) < 2:
-            raise ValueError(f"`y` must have at least two classes; it has one class, {self.classes_[0]!r}.")
+            raise ValueError(f"`y` must have at least two classes; it has one class, {str(self.classes_[0])!r}.")
         return targets
 
     def _read_weights(self, sample_weight: Any, inputs: Inputs) -> Tensor:
@@ -230,6 +228,8 @@ class SetClassifier(_SetPredictions, BaseEstimator):
             raise ValueError("Sample weights must be 1D array or scalar")
         if len(weights) != len(inputs):
             raise ValueError(f"`sample_weight` must have one value per row, {len(inputs)}; got {len(weights)}.")
+        if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
+            raise ValueError("`sample_weight` must be finite, at least 0, and not all 0.")
         return torch.from_numpy(weights.copy())
 
     def _scores(self, X: Any) -> Tensor:

@@ -123,9 +123,15 @@ class AtomicCheckpoints(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         """Write tensors and plain values."""
-        # To an open file: given a path, torch reports a full disk by an error of its own.
+        # To an open file: given a path, torch hides what the system says of a full disk.
         with replacing(path) as partial, partial.open("wb") as file:
-            torch.save(checkpoint, file)
+            try:
+                torch.save(checkpoint, file)
+            except RuntimeError as error:
+                # torch goes on to end its archive, and complains about that.
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from None
+                raise
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Read a checkpoint; raise InputError if it is damaged or holds other objects."""

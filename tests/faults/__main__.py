@@ -29,7 +29,7 @@ _IMPORTS = 5
 # One moment in so many is of a fresh Python, the others of a copy of one that has imported everything.
 _FRESH = 5
 _PROGRESS = re.compile(
-    r"(training|tuning|comparing|auditing|predicting|reproducing|\[\d+/\d+\]|Every row|\w+: \d+ of \d+ runs)"
+    r"(training|tuning|comparing|auditing|predicting|reproducing|\[\d+/\d+\]|Every row|[\w-]+: [\d.]+ of \d+ \w+)"
 )
 _CLOCK = Path(__file__).parent / "clock"
 

@@ -72,6 +72,12 @@ def test_a_row_of_weight_zero_is_as_if_it_were_not_there(classes):
     np.testing.assert_array_equal(weighted.predict_proba(X), without.predict_proba(X))
 
 
+@pytest.mark.parametrize("weight", [0.0, -1.0, np.inf])
+def test_weights_that_count_nothing_or_less_are_refused(classes, weight):
+    with pytest.raises(ValueError, match=r"`sample_weight` must be finite, at least 0, and not all 0\.$"):
+        SetClassifier(**QUICK).fit(*classes, sample_weight=np.full(len(classes[0]), weight))
+
+
 def test_equal_weights_give_the_model_without_weights_and_others_another(classes):
     X, y = classes
     plain = SetClassifier(**QUICK).fit(X, y).predict_proba(X)

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import resource
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -54,6 +55,19 @@ def test_a_save_that_fails_leaves_the_checkpoint_before(saved, monkeypatch, erro
     assert saved.read_bytes() == whole
     assert same(FILES.load_checkpoint(saved), CONTENT)
     assert [entry.name for entry in saved.parent.iterdir()] == ["last.ckpt"]
+
+
+@pytest.mark.parametrize("size", [500, 2000, 5000, 100_000])
+def test_a_disk_that_takes_no_more_is_what_the_system_says(saved, size):
+    """torch then complains about its archive instead."""
+    whole, before = saved.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            FILES.save_checkpoint({f"weight {i}": torch.ones(30_000) for i in range(5)}, saved)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert saved.read_bytes() == whole
 
 
 def test_a_flipped_bit_is_refused_with_the_damaged_part(saved):

@@ -290,15 +290,12 @@ def _open_safetensors(path: Path) -> ArrayFile:
 
 
 def _check_offsets(path: Path, header: dict[str, Any], size: int) -> None:
-    """Refuse arrays that overlap, leave holes or do not end with the file: hidden bytes, or one array in another.
-
-    Entries without proper offsets are refused when they are read.
-    """
+    """Refuse arrays that overlap, leave holes or do not end with the file: hidden bytes, or one array in another."""
     spans = []
     for key, entry in header.items():
         offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
         if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(place) is int for place in offsets):
-            return
+            raise _bad_entry(f"`{path}` {key!r}", entry)
         spans.append((*offsets, key))
     end = 0
     for first, last, key in sorted(spans):
@@ -309,14 +306,17 @@ def _check_offsets(path: Path, header: dict[str, Any], size: int) -> None:
         raise InputError(f"`{path}` must end with its last array, after {end} bytes of data; got {size}.")
 
 
+def _bad_entry(where: str, entry: Any) -> InputError:
+    return InputError(f"{where} must have dtype, shape and data_offsets in the header; got {entry!r:.60}.")
+
+
 def _map_tensor(path: Path, key: str, entry: Any, begin: int, size: int) -> np.ndarray:
     where = f"`{path}` {key!r}"
     try:
         kind, shape, (first, last) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
         valid = all(type(number) is int and number >= 0 for number in (*shape, first, last))
     except (KeyError, TypeError, ValueError) as error:
-        rule = "must have dtype, shape and data_offsets in the header"
-        raise InputError(f"{where} {rule}; got {entry!r:.60}.") from error
+        raise _bad_entry(where, entry) from error
     if not isinstance(kind, str) or kind not in SAFETENSORS:
         raise InputError(f"{where} must have one of the types {', '.join(SAFETENSORS)}; got {kind!r}.")
     dtype = np.dtype(SAFETENSORS[kind])

@@ -84,7 +84,11 @@ def infer_columns(
     options["separator"] = separator
     inferred = {role: value for role, value in options.items() if told[role] is None and value is not None}
     unused = [name for name in columns if name not in taken]
-    return ColumnRoles({**options, "groups": tuple(groups)}, _remark(table, options, inferred, unused), asks)
+    remark = _remark(table, options, inferred, unused)
+    named = label or labels
+    if asks and isinstance(named, str) and named in columns[named].texts:
+        remark += f" The first line seems to be a row, because {named!r} is a label, too: put a line of names above it."
+    return ColumnRoles({**options, "groups": tuple(groups)}, remark.strip(), asks)
 
 
 def several_labels(names: Iterable[str]) -> str | None:

@@ -361,6 +361,11 @@ def safetensors(header, data=b""):
             "'X': shape (2, 2) of F32 does not match",
         ),
         (safetensors({"X": {"dtype": "F32", "shape": [-1, -1], "data_offsets": [0, 4]}}), "'X': shape (-1, -1) of F32"),
+        (
+            # An entry without offsets must not hide that others overlap.
+            safetensors({name: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} for name in "XY"} | {"Z": {}}),
+            "'Z' must have dtype, shape and data_offsets",
+        ),
         (safetensors({"X": {"dtype": "F32", "shape": [1, 2], "data_offsets": [0, 8]}}, b"1234"), "'X' is cut short"),
         (
             safetensors({name: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} for name in "XY"}, bytes(8)),

@@ -51,6 +51,14 @@ def test_columns_are_found_by_their_names_and_values(tmp_path, header, columns, 
     assert len(read_table(path)) == 40
 
 
+def test_a_first_line_that_is_a_row_is_noticed(tmp_path):
+    path = write(tmp_path / "a.csv", [text(0), "cat"], text, kind)
+    said = "The first line seems to be a row, because 'cat' is a label, too: put a line of names above it."
+    assert table_roles(path).remark.endswith(said)
+    assert said not in table_roles(path, label="cat").remark
+    assert said not in table_roles(write(tmp_path / "b.csv", ["question", "animal"], text, kind)).remark
+
+
 def test_usual_columns_need_no_remark(tmp_path):
     assert table_roles(write(tmp_path / "a.csv", ["text", "label"], text, kind)).remark == ""
 
