@@ -285,10 +285,11 @@ def update(
     """Put a model into the file, which another run may have changed; models of other rows or trials are dropped."""
     datasets = json.loads(path.read_text())["datasets"] if path.exists() else {}
     before = datasets.get(about["name"])
-    same = isinstance(before, dict) and {key: before.get(key) for key in about} == about
-    models = {**(before["models"] if same else {}), model: found}
+    if not isinstance(before, dict) or {key: before.get(key) for key in about} != about:
+        before = {}
+    models = {**before.get("models", {}), model: found}
     models = {name: models[name] for name in order if name in models}
-    runs = {**(before.get("runs", {}) if same else {}), model: STARTED}
+    runs = {**before.get("runs", {}), model: STARTED}
     record = about | {"machine": machine(), "models": models, "runs": runs}
     datasets[about["name"]] = record | {"goals": goals(record) if models.keys() >= set(order[:3]) else []}
     write_json({"datasets": datasets}, path)
