@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -28,8 +27,8 @@ _TFIDF: dict[str, Any] = {"num_features": 100_000, "ngrams": 2}
 # In short texts each word counts, and so does what it shares with others; in long ones words say enough, and their
 # characters would multiply the cost.
 _CHARACTERS, _SHORT_TEXT = (3, 5), 30
-# Hidden units on sparse features by the number of labels: thousands do not fit into a narrow layer, which is faster.
-_HIDDEN = {256: 128, 2000: 256, math.inf: 768}
+# Hidden units on sparse features: thousands of labels do not fit into a narrow layer.
+_NARROW, _WIDE, _MANY_LABELS = 256, 768, 2000
 
 
 class SetModel(nn.Module):
@@ -144,7 +143,7 @@ def make_plan(dataset: Dataset, options: FitOptions, *, loss: str) -> ModelPlan:
         chosen_options = {"weights": "DEFAULT", **chosen_options, "config": read_config(chosen)}
     if kind == "sparse features":
         chosen = "mlp" if chosen == "auto" else chosen
-        width = next(width for labels, width in _HIDDEN.items() if dataset.num_labels < labels)
+        width = _WIDE if dataset.num_labels >= _MANY_LABELS else _NARROW
         # Without these an encoder is built as in models that were saved before the options existed.
         usual = {"hidden": [width], "dropout": 0.3, "bag": False} if chosen == "mlp" else {}
         chosen_options = {**usual, **chosen_options}
