@@ -4,7 +4,7 @@ Models of other libraries see TF-IDF weights of texts, or the same features as s
 its own (`benchmarks.models_peer`); fastText, napkinXC and LibMultiLabel are looked for in the environment whose
 interpreter ``--peers`` names. All models train on the part ``train``. The best epoch and the thresholds of sets come
 from ``val``; rows of ``test`` decide nothing. Prints tables and writes ``benchmarks/results/models.json`` after each
-dataset; datasets that are not measured keep their place in the file.
+model, and ``docs/models.md`` at the end; what is not measured keeps its place in the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ from sklearn.preprocessing import normalize
 from torch import Tensor
 
 from benchmarks.models_peer import MISSING
-from benchmarks.models_report import goals, table
+from benchmarks.models_report import OURS, goals, page, table
 from benchmarks.side_by_side import machine, write_json
 from experiments.data import open_data
 from shortlist.data import Dataset, SparseRows, Texts
@@ -43,6 +44,7 @@ from shortlist.train.evaluation import model_scores
 from shortlist.train.inputs import is_one_class, prepare_parts
 
 RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 PARTS = ("train", "val", "test")
 PEER = Path(__file__).with_name("models_peer.py")
 SCIKIT_LEARN = ("LinearSVC", "SGDClassifier", "logistic regression", "boosted trees")
@@ -56,6 +58,10 @@ LOSSES = {True: ("average_k", "lml_nll"), False: ("two_way", "lml_nll")}
 
 QUICK_ROWS = {"train": 2000, "val": 500, "test": 500}
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+
+
+STARTED = datetime.now(timezone.utc).isoformat(timespec="seconds")
+"""The present run; the file tells which run measured a model."""
 
 
 class Task(NamedTuple):
@@ -244,33 +250,50 @@ def quick_part(data: Dataset) -> Dataset:
 
 
 def compare(
-    name: str, task: Task, data: Dataset, progress: Progress, *, peers: str | None, trials: int
-) -> dict[str, Any]:
-    """All models on one dataset."""
-    one_class = is_one_class(data)
-    models: dict[str, Any] = {}
-    bar = progress.add_task(name, total=1 + len(LOSSES[one_class]) + len(task.peers))
-
-    def next_is(model: str) -> None:
-        progress.update(bar, description=f"{name}: {model}")
-
-    for loss in ("auto", *LOSSES[one_class]):
-        model = "shortlist" if loss == "auto" else f"shortlist, {loss}"
-        next_is(model)
-        models[model] = measure(shortlist_scores(data, task.k, loss, trials=trials), data, task.k)
-        progress.advance(bar)
+    data: Dataset, task: Task, chosen: Sequence[str], *, peers: str | None, trials: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Measure the chosen models on one dataset, one after another; yield each with what was found."""
+    for model, loss in our_models(data).items():
+        if model in chosen:
+            yield model, measure(shortlist_scores(data, task.k, loss, trials=trials), data, task.k)
+    others = [model for model in task.peers if model in chosen]
+    if not others:
+        return
     with TemporaryDirectory() as folder:
         inputs = write_inputs(data, Path(folder))
-        for model in task.peers:
-            next_is(model)
+        for model in others:
             interpreter = sys.executable if model in SCIKIT_LEARN else peers
             found = "not run" if interpreter is None else peer_scores(model, inputs, data, interpreter)
-            models[model] = {"reason": found} if isinstance(found, str) else measure(found, data, task.k)
-            progress.advance(bar)
-    progress.remove_task(bar)
+            yield model, {"reason": found} if isinstance(found, str) else measure(found, data, task.k)
+
+
+def our_models(data: Dataset) -> dict[str, str]:
+    """The models of shortlist by name: that of the default loss, and those of the library's losses."""
+    return {OURS: "auto"} | {f"{OURS}, {loss}": loss for loss in LOSSES[is_one_class(data)]}
+
+
+def described(name: str, task: Task, data: Dataset, *, trials: int, quick: bool) -> dict[str, Any]:
+    """The record of a dataset, without models."""
     rows = {part: len(data.part_rows(part)) for part in PARTS}
-    about = {"rows": rows, "labels": data.num_labels, "features": inputs.num_features, "k": task.k, "trials": trials}
-    return {"name": name, **about, "one_class": one_class, "models": models}
+    about = {"name": name, "rows": rows, "labels": data.num_labels, "k": task.k, "one_class": is_one_class(data)}
+    return about | {"trials": trials, "quick": quick}
+
+
+def update(
+    path: Path, about: dict[str, Any], order: Sequence[str], model: str, found: dict[str, Any]
+) -> dict[str, Any]:
+    """Put a model into the file, which another run may have changed; models of other rows or trials are dropped."""
+    datasets = json.loads(path.read_text())["datasets"] if path.exists() else {}
+    before = datasets.get(about["name"])
+    if not isinstance(before, dict) or {key: before.get(key) for key in about} != about:
+        before = {}
+    models = {**before.get("models", {}), model: found}
+    models = {name: models[name] for name in order if name in models}
+    runs = {**before.get("runs", {}), model: STARTED}
+    record = about | {"machine": machine(), "models": models, "runs": runs}
+    datasets[about["name"]] = record | {"goals": goals(record) if models.keys() >= set(order[:3]) else []}
+    write_json({"datasets": datasets}, path)
+    return datasets[about["name"]]
 
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -282,6 +305,13 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--peers", help="interpreter of the environment of fastText, napkinXC and LibMultiLabel")
     parser.add_argument(
         "--tune", type=int, default=0, help="trials to find learning rate and weight decay, for each loss"
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="MODEL",
+        help="measure models with these names; others keep their place",
     )
     parser.add_argument("--quick", action="store_true", help=f"at most {QUICK_ROWS['train']} training rows")
     parser.add_argument("--output", type=Path, default=RESULTS / "models.json", help="where results are written")
@@ -300,20 +330,27 @@ def main(words: Sequence[str] | None = None) -> None:
     chosen = arguments(words)
     torch.set_num_threads(1)
     console = Console(width=150)
-    before = json.loads(chosen.output.read_text())["datasets"] if chosen.output.exists() else {}
     met: list[bool] = []
     with Progress(console=console, transient=True) as progress:
         for name, task in chosen.tasks.items():
             data = open_data(task.data, chosen.data_root, seed=0)
             data = quick_part(data) if chosen.quick else data
-            record = compare(name, task, data, progress, peers=chosen.peers, trials=chosen.tune)
-            record |= {"quick": chosen.quick, "machine": machine(), "goals": goals(record)}
+            about = described(name, task, data, trials=chosen.tune, quick=chosen.quick)
+            order = [*our_models(data), *task.peers]
+            wanted = [model for model in order if not chosen.only or model.startswith(tuple(chosen.only))]
+            bar = progress.add_task(name, total=len(wanted))
+            record: dict[str, Any] = {"goals": []}
+            for model, found in compare(data, task, wanted, peers=chosen.peers, trials=chosen.tune):
+                record = update(chosen.output, about, order, model, found)
+                progress.advance(bar)
             met += [goal["met"] for goal in record["goals"] if goal["met"] is not None]
-            before[name] = record
-            write_json({"datasets": before}, chosen.output)
-            progress.console.print(table(record))
+            if record["goals"]:
+                progress.console.print(table(record))
     console.print(f"goals met: {sum(met)} of {len(met)}")
     console.print(f"written: {chosen.output}")
+    if chosen.output == RESULTS / "models.json":
+        PAGE.write_text(page(json.loads(chosen.output.read_text())["datasets"]))
+        console.print(f"written: {PAGE}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The goals of `benchmarks.models`, and its table of a dataset."""
+"""The goals of `benchmarks.models`, its table of a dataset, and the page of all."""
 
 from __future__ import annotations
 
@@ -108,3 +108,47 @@ def _cell(value: float, best: float | None) -> str:
 def _wanted(goal: dict[str, Any]) -> str:
     sign = "≤" if goal["goal"].endswith("seconds") else ">" if goal["goal"].startswith("best set loss") else "≥"
     return f"{sign} {goal['wanted']:.1f}"
+
+
+_PAGE = """# Models beside those of other libraries
+
+Written by `python -m benchmarks.models --data-root DATA --peers PYTHON` (`make bench-models`). All models of a table
+train on the same rows; the best epoch and the thresholds of sets come from validation rows, and the figures are those
+of test rows, in percent. `shortlist` is what the defaults give; the lines below it are losses of the library.
+`average-K` is the mean share of the labels of a row that are in its set, for sets of K labels on average. The last
+column is the processor time of training and prediction in seconds, features of texts included. Other work on the
+machine lengthens it: the same training took 4.3 and 5.4 seconds. An asterisk marks an earlier run on the same rows.
+Tables without a date were measured before the kernels for sparse rows, which shorten the training of texts.
+"""
+
+
+def page(datasets: dict[str, Any]) -> str:
+    """All datasets as Markdown."""
+    return "\n".join([_PAGE, *(_section(record) for record in datasets.values())])
+
+
+def _section(record: dict[str, Any]) -> str:
+    rows, k = record["rows"], record["k"]
+    columns = [name for name in COLUMNS if name in record["models"][OURS] and name not in ("size", "train", "predict")]
+    last = max(record.get("runs", {}).values(), default=None)
+    day = f" Run of {last[:10]}." if last else ""
+    tuned = f" Models of shortlist were tuned in {record['trials']} trials." if record["trials"] else ""
+    lines = [
+        f"## {record['name']}\n",
+        f"{rows['train']:,} training rows, {rows['test']:,} test rows, {record['labels']:,} labels.{day}{tuned}\n",
+        f"| model | {' | '.join(_title(name, k) for name in columns)} | seconds |",
+        f"|---|{'---:|' * (len(columns) + 1)}",
+    ]
+    for model, values in record["models"].items():
+        cells = [f"{values[name]:.1f}" for name in columns] if "reason" not in values else [values["reason"]]
+        cells += [f"{seconds(values):.1f}"] if "reason" not in values else [""] * len(columns)
+        mark = "" if record.get("runs", {}).get(model) == last else "*"
+        lines.append(f"| {model}{mark} | {' | '.join(cells)} |")
+    lines += ["", *(f"- {_verdict(goal)}" for goal in record["goals"]), ""]
+    return "\n".join(lines)
+
+
+def _verdict(goal: dict[str, Any]) -> str:
+    sign = {True: "✔", False: "✘", None: "–"}[goal["met"]]
+    wanted = "nothing to compare with" if goal["wanted"] is None else _wanted(goal)
+    return f"{sign} {goal['goal']}: {goal['found']:.1f} (goal {wanted})"

@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shortlist.kernels.chooser import use_kernel
+from shortlist.kernels.sparse_rows import update_rows
+
 
 class LazyAdamW(torch.optim.AdamW):
     r"""AdamW that updates only the rows with a gradient, if the gradient of a parameter is sparse.
@@ -56,7 +59,7 @@ class LazyAdamW(torch.optim.AdamW):
             for parameter in group["params"]:
                 if parameter.grad is not None and parameter.grad.is_sparse:
                     gradients[parameter], parameter.grad = parameter.grad, None
-                    self._update_rows(parameter, gradients[parameter].coalesce(), group)
+                    self._update_rows(parameter, _coalesced(gradients[parameter]), group)
         super().step()
         for parameter, gradient in gradients.items():
             parameter.grad = gradient
@@ -90,10 +93,14 @@ class LazyAdamW(torch.optim.AdamW):
         state["row_square"].index_copy_(0, rows, square)
         state["step"].index_copy_(0, rows, steps)
         factors = -rate / ((square / (1 - beta2**steps)).sqrt() + group["eps"])
-        updated = parameter[rows]
+        decay = torch.ones_like(factors)
         if group["weight_decay"]:
-            updated.mul_(_per_row(self._missed_decay(parameter, rows, rate * group["weight_decay"]), parameter))
-        parameter.index_copy_(0, rows, updated.addcmul_(values, _per_row(factors, values)))
+            decay = self._missed_decay(parameter, rows, rate * group["weight_decay"]).to(factors.dtype)
+        if parameter.is_contiguous() and use_kernel(1.0, values, parameter):
+            update_rows(parameter, rows, values, decay, factors)
+        else:
+            updated = parameter[rows].mul_(_per_row(decay, parameter))
+            parameter.index_copy_(0, rows, updated.addcmul_(values, _per_row(factors, values)))
 
     def _missed_decay(self, parameter: Tensor, rows: Tensor, decay: float) -> Tensor:
         """Return the factors by which rows catch up, the present step included."""
@@ -105,6 +112,12 @@ class LazyAdamW(torch.optim.AdamW):
         factors = (self._log_decay[parameter] - caught_up[rows]).exp()
         caught_up[rows] = self._log_decay[parameter]
         return factors
+
+
+def _coalesced(gradient: Tensor) -> Tensor:
+    """Autograd forgets that a gradient is coalesced, and looking is faster than to sort it again."""
+    rows = gradient._indices()[0]
+    return gradient._coalesced_(True) if bool((rows[1:] > rows[:-1]).all()) else gradient.coalesce()
 
 
 def _per_row(values: Tensor, like: Tensor) -> Tensor:

@@ -3,12 +3,13 @@
 import importlib.util
 import json
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks.models import Scores, main, measure, peer_scores, write_inputs
-from benchmarks.models_report import goals
+from benchmarks.models import RESULTS, Scores, main, measure, peer_scores, write_inputs
+from benchmarks.models_report import goals, page
 from experiments.data import open_data
 from shortlist.data import Dataset, Features, Groups
 from tests.experiments.small_data import write_data
@@ -31,6 +32,26 @@ def test_a_comparison_runs_without_an_environment_of_peers(root, tmp_path, capsy
     for name in ("shortlist", "shortlist, two_way", "shortlist, lml_nll", "LinearSVC"):
         assert 0 < models[name]["recall@K"] <= 100
     assert "goals met" in capsys.readouterr().out
+
+
+def test_models_that_are_not_measured_again_keep_their_figures(root, tmp_path, capsys):
+    output = tmp_path / "models.json"
+    words = ["bibtex", "--data-root", str(root), "--quick", "--output", str(output), "--only"]
+    main([*words, "LinearSVC"])
+    first = json.loads(output.read_text())["datasets"]["bibtex"]
+    assert list(first["models"]) == ["LinearSVC"]
+    assert first["goals"] == []
+    main([*words, "SGD"])
+    second = json.loads(output.read_text())["datasets"]["bibtex"]["models"]
+    assert list(second) == ["LinearSVC", "SGDClassifier"]
+    assert second["LinearSVC"] == first["models"]["LinearSVC"]
+    main([*words, "LinearSVC", "--tune", "1"])  # Other figures than those of an untuned run.
+    assert list(json.loads(output.read_text())["datasets"]["bibtex"]["models"]) == ["LinearSVC"]
+
+
+def test_the_page_shows_the_results():
+    written = Path(__file__).parents[2] / "docs" / "models.md"
+    assert written.read_text() == page(json.loads((RESULTS / "models.json").read_text())["datasets"])
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from shortlist.data.target_rows import csr
+from shortlist.kernels.chooser import use_kernel_backward
+from shortlist.kernels.sparse_rows import used_gradient
 
 # Rows of unit length then give features of this deviation: small against what training adds to the vectors of the words
 # that occur, so a word that it rarely sees hardly changes a score.
@@ -46,29 +48,35 @@ class Bag(nn.Module):
             raise TypeError(f"`inputs` must be a sparse CSR tensor; got layout {inputs.layout}.")
         if inputs.shape[1] != self.vectors.num_embeddings:
             raise ValueError(f"`inputs` must have {self.vectors.num_embeddings} columns; got {inputs.shape[1]}.")
-        columns, vectors = inputs.col_indices(), self.vectors.weight
+        crow, columns, vectors = inputs.crow_indices(), inputs.col_indices(), self.vectors.weight
+        values = inputs.values().to(vectors.dtype)
         if self.vectors.sparse and torch.is_grad_enabled():
-            # Each vector is looked up once, so the gradient has one row for it.
-            used, columns = columns.unique(return_inverse=True)
-            vectors = _UsedRows.apply(vectors, used)
-        starts, weights = inputs.crow_indices()[:-1], inputs.values().to(vectors.dtype)
-        return embedding_bag(columns, vectors, starts, mode="sum", per_sample_weights=weights)
+            return _SparseGradient.apply(vectors, crow, columns, values)
+        return embedding_bag(columns, vectors, crow[:-1], mode="sum", per_sample_weights=values)
 
 
-class _UsedRows(torch.autograd.Function):
-    """Rows of a matrix, in ascending order; their gradient is a coalesced sparse tensor, so nobody needs to sort it."""
+class _SparseGradient(torch.autograd.Function):
+    """Sums of weighted vectors whose gradient is a coalesced sparse tensor with a row per column that occurs."""
 
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, rows: Tensor) -> Tensor:
-        ctx.save_for_backward(rows)
-        ctx.shape = matrix.shape
-        return matrix[rows]
+    def forward(ctx: Any, vectors: Tensor, crow: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+        ctx.save_for_backward(crow, columns, values)
+        ctx.shape = vectors.shape
+        return embedding_bag(columns, vectors, crow[:-1], mode="sum", per_sample_weights=values)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (rows,) = ctx.saved_tensors
-        places = rows.unsqueeze(0)
-        return torch.sparse_coo_tensor(places, gradients[0], ctx.shape, is_coalesced=True, check_invariants=False), None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        crow, columns, values = ctx.saved_tensors
+        (gradient,) = gradients
+        if use_kernel_backward(1.0, values, gradient):
+            used, sums = used_gradient(crow, columns, values, gradient, ctx.shape[0])
+        else:
+            used, place = columns.unique(return_inverse=True)
+            row = torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff())
+            shape = (len(used), len(gradient))
+            sums = torch.sparse_coo_tensor(torch.stack([place, row]), values, shape, check_invariants=False) @ gradient
+        found = torch.sparse_coo_tensor(used.unsqueeze(0), sums, ctx.shape, is_coalesced=True, check_invariants=False)
+        return found, None, None, None
 
 
 class UnitRows(nn.Module):
