@@ -312,8 +312,8 @@ def plackett_luce(
     data = read_plain(logits, target, weight)
     own, [(top, part)] = negative_soft_maxima(data, (-1,))
     lead = (own - data.beside(top)) - data.beside(part)
-    binned = data.labels.is_dense and on_accelerator(lead) and lead.dtype == torch.float32
-    values = -(_log_first_binned if binned else _log_first)(data.labels, lead).reshape(data.row_shape)
+    values = -(_log_first_binned if _takes_bins(data.labels, lead) else _log_first)(data.labels, lead)
+    values = values.reshape(data.row_shape)
     if weight is not None:
         count = data.row_sums(data.labels.present)
         values = values * data.row_sums(data.share()) / torch.where(count > 0, count, 1)
@@ -391,6 +391,12 @@ def _log_first(labels: Labels, lead: Tensor) -> Tensor:
     g = z - z.exp() + labels.sum_along(terms.masked_fill(~member.unsqueeze(-1), 0))
     # Rounding may exceed a probability of 1.
     return (g.logsumexp(-1) + (width / (len(steps) - 1)).log()).clamp(max=0).to(precision)
+
+
+def _takes_bins(labels: Labels, lead: Tensor) -> bool:
+    """Whether each label would take part at each node; compilers fuse that, and tracers cannot keep tables."""
+    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or type(lead) is not Tensor
+    return labels.is_dense and on_accelerator(lead) and lead.dtype == torch.float32 and not traced
 
 
 def _log_first_of_one(u: Tensor) -> Tensor:
