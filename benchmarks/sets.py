@@ -1,12 +1,13 @@
 """Speed and memory of set rules as ratios: ``python -m benchmarks.sets``.
 
-``AverageK.fit`` against Algorithm 1 of the paper, which flattens all scores and sorts them. Prints a table and writes
-``benchmarks/results/sets.json``.
+``AverageK.fit`` against Algorithm 1 of the paper, which flattens all scores and sorts them; fit and predict of other rules
+against ``torch.topk`` of the same scores. Prints tables and writes ``benchmarks/results/sets.json``.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,41 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.side_by_side import PEAK_RESET, Step, colored, machine, medians, peak_copies, write_json
-from shortlist.sets import AverageK
+from shortlist.sets import (
+    SAPS,
+    AdaptiveConformal,
+    AverageError,
+    AverageK,
+    CovariateShift,
+    Entropy,
+    GroupConditional,
+    LabelShift,
+    Margin,
+    PointwiseError,
+    PValues,
+    RankCalibrated,
+    SetRule,
+    SplitConformal,
+)
 
 RESULTS = Path(__file__).parent / "results"
 ROWS, LABELS = 31_118, 1_081
 KS = (5, 20)
 BATCH = 512
+SIZES = ((ROWS, LABELS), (10_000, 8_921))
+RULES: dict[str, Callable[[], SetRule]] = {
+    "AverageError": lambda: AverageError(0.1),
+    "PointwiseError": lambda: PointwiseError(0.1),
+    "SplitConformal, SAPS": lambda: SplitConformal(0.1, score=SAPS(0.1)),
+    "SplitConformal, Margin": lambda: SplitConformal(0.1, score=Margin()),
+    "SplitConformal, Entropy": lambda: SplitConformal(0.1, score=Entropy()),
+    "RankCalibrated": lambda: RankCalibrated(0.1),
+    "PValues": lambda: PValues(0.1),
+    "CovariateShift": lambda: CovariateShift(0.1),
+    "LabelShift": lambda: LabelShift(0.1),
+    "GroupConditional": lambda: GroupConditional(0.1),
+    "AdaptiveConformal": lambda: AdaptiveConformal(0.1),
+}
 SPEED_GOAL, MEMORY_GOAL = 8.0, 1 / 5
 """The full sort takes at least so many times longer; of its peak memory, at most this share."""
 
@@ -94,6 +124,40 @@ def measured(k: int, scores: Tensor) -> dict[str, Any]:
     return record
 
 
+def against_topk(scores: Tensor) -> list[dict[str, Any]]:
+    """How many times as long as ``torch.topk`` with k = 5 each rule takes, once; labels are drawn by the scores."""
+    labels = scores.multinomial(1, generator=torch.Generator().manual_seed(1))[:, 0]
+    baseline = seconds(lambda: scores.topk(5, dim=-1))
+    records = []
+    for name, make in RULES.items():
+        rule = make()
+        fitting = seconds(lambda: rule.fit(scores, labels, from_logits=False))  # noqa: B023
+        predicting = seconds(lambda: rule.predict(scores))  # noqa: B023
+        records.append({"rule": name, "fit": fitting / baseline, "predict": predicting / baseline})
+        if isinstance(rule, PValues):
+            p_values = seconds(lambda: rule.predict_p(scores))  # noqa: B023
+            records.append({"rule": "PValues.predict_p", "fit": fitting / baseline, "predict": p_values / baseline})
+    return [{"rows": len(scores), "labels": scores.shape[1], "topk_seconds": baseline, **record} for record in records]
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Of one call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def rules_table(records: list[dict[str, Any]]) -> Table:
+    """One line per size and rule."""
+    view = Table(title="as a multiple of torch.topk(5), one thread", title_justify="left")
+    for name in ("scores", "rule", "fit", "predict"):
+        view.add_column(name)
+    for record in records:
+        size = f"{record['rows']:,} × {record['labels']:,}"
+        view.add_row(size, record["rule"], f"{record['fit']:.1f}", f"{record['predict']:.1f}")
+    return view
+
+
 def table(records: list[dict[str, Any]]) -> Table:
     """One line per k and alternative."""
     view = Table(title=f"AverageK on {ROWS:,} × {LABELS:,} float32 scores, one thread", title_justify="left")
@@ -125,10 +189,15 @@ def main() -> None:
     with Progress(console=console, transient=True) as progress:
         records = [measured(k, scores) for k in progress.track(KS, description="side by side")]
     console.print(table(records))
+    rules = [record for rows, labels in SIZES for record in against_topk(probabilities(rows, labels))]
+    console.print(rules_table(rules))
     console.print(f"goals of AverageK.fit: at least {SPEED_GOAL:g} times faster, at most {MEMORY_GOAL:g} of the memory")
     setting = {"rows": ROWS, "labels": LABELS, "batch": BATCH, "threads": torch.get_num_threads()}
     goals = {"times_faster": SPEED_GOAL, "share_of_memory": MEMORY_GOAL}
-    write_json({"machine": machine(), "setting": setting, "goals": goals, "records": records}, RESULTS / "sets.json")
+    write_json(
+        {"machine": machine(), "setting": setting, "goals": goals, "records": records, "rules": rules},
+        RESULTS / "sets.json",
+    )
     console.print(f"written: {RESULTS / 'sets.json'}")
 
 
