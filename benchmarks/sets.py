@@ -1,7 +1,7 @@
 """Speed and memory of set rules as ratios: ``python -m benchmarks.sets``.
 
-``AverageK.fit`` against Algorithm 1 of the paper, which flattens all scores and sorts them; fit and predict of other rules
-against ``torch.topk`` of the same scores. Prints tables and writes ``benchmarks/results/sets.json``.
+``AverageK.fit`` against Algorithm 1 of the paper, which flattens all scores and sorts them; fit and predict of other
+rules against ``torch.topk`` of the same scores. Prints tables and writes ``benchmarks/results/sets.json``.
 """
 
 from __future__ import annotations
