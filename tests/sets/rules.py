@@ -67,6 +67,7 @@ class Rule(NamedTuple):
 RULES = [
     Rule("top-k", lambda **options: TopK(2, **options), "none"),
     Rule("average-k", lambda **options: AverageK(2.3, **options), "none"),
+    Rule("online average-k", lambda **options: OnlineAverageK(2.3, **options), "none"),
     Rule("average error", lambda **options: AverageError(0.2, **options), "classes"),
     Rule("pointwise error", lambda **options: PointwiseError(0.2, **options), "classes"),
     Rule("plain pointwise error", lambda **options: PointwiseError(0.2, randomized=False, **options), "classes"),
@@ -84,7 +85,6 @@ RULES = [
     Rule("groups", lambda **options: GroupConditional(0.2, **options), "classes"),
     Rule("adaptive", lambda **options: AdaptiveConformal(0.2, score=Margin(), **options), "classes"),
     Rule("online", lambda **options: OnlineConformal(0.2, **options), "classes"),
-    Rule("online average-k", lambda **options: OnlineAverageK(2.3, **options), "none"),
     Rule("recall control", lambda **options: RecallControl(0.2, **options), "sets"),
     Rule("f1 thresholds", lambda **options: PerLabelThreshold("f1", **options), "sets"),
     Rule("average-size thresholds", lambda **options: PerLabelThreshold("average-size", k=1.5, **options), "sets"),
