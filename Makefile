@@ -82,6 +82,7 @@ else
 	$(BIN)/python -m benchmarks.losses
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.sets
+	$(BIN)/python -m benchmarks.set_rules
 	$(BIN)/python -m benchmarks.metrics
 	$(BIN)/python -m benchmarks.data
 	$(BIN)/python -m benchmarks.scale

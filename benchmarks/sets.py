@@ -1,7 +1,7 @@
 """Speed and memory of set rules as ratios: ``python -m benchmarks.sets``.
 
-``AverageK.fit`` against Algorithm 1 of the paper, which flattens all scores and sorts them, and rules against
-``torch.topk``. Prints tables and writes ``benchmarks/results/sets.json``.
+``AverageK.fit`` against Algorithm 1 of the paper, which flattens all scores and sorts them. Prints a table and writes
+``benchmarks/results/sets.json``.
 """
 
 from __future__ import annotations
@@ -18,16 +18,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.side_by_side import PEAK_RESET, Step, colored, machine, medians, peak_copies, write_json
-from shortlist.sets import (
-    AverageK,
-    ExpectedF,
-    ExpectedUtility,
-    RiskControl,
-    SetRule,
-    false_discovery_rate,
-    false_negative_rate,
-    u65,
-)
+from shortlist.sets import AverageK
 
 RESULTS = Path(__file__).parent / "results"
 ROWS, LABELS = 31_118, 1_081
@@ -35,16 +26,6 @@ KS = (5, 20)
 BATCH = 512
 SPEED_GOAL, MEMORY_GOAL = 8.0, 1 / 5
 """The full sort takes at least so many times longer; of its peak memory, at most this share."""
-
-
-SHAPES = ((ROWS, LABELS), (10_000, 8_921))
-RULES: dict[str, Callable[[], SetRule]] = {
-    "missing labels": lambda: RiskControl(false_negative_rate, 0.1),
-    "wrong labels": lambda: RiskControl(false_discovery_rate, 0.5, 0.1),
-    "expected u65": lambda: ExpectedUtility(u65),
-    "expected F1": lambda: ExpectedF(),
-}
-"""Rules that are timed against ``torch.topk``."""
 
 
 def probabilities(rows: int = ROWS, labels: int = LABELS) -> Tensor:
@@ -113,20 +94,6 @@ def measured(k: int, scores: Tensor) -> dict[str, Any]:
     return record
 
 
-def against_topk(rows: int, labels: int, *, rounds: int = 3) -> dict[str, Any]:
-    """Times of fitting and predicting, as multiples of the 5 best labels of each row."""
-    scores = probabilities(rows, labels)
-    true = scores.topk(2).indices
-    fitted = {name: make().fit(scores, true, from_logits=False) for name, make in RULES.items()}
-    steps: dict[str, Step] = {"topk": lambda: scores.topk(5)}
-    steps |= {
-        f"{name}: fit": lambda make=make: make().fit(scores, true, from_logits=False) for name, make in RULES.items()
-    }
-    steps |= {f"{name}: predict": lambda rule=rule: rule.predict(scores) for name, rule in fitted.items()}
-    times = medians(steps, rounds=rounds)
-    return {"rows": rows, "labels": labels, "times_topk": {name: t / times["topk"] for name, t in times.items()}}
-
-
 def table(records: list[dict[str, Any]]) -> Table:
     """One line per k and alternative."""
     view = Table(title=f"AverageK on {ROWS:,} × {LABELS:,} float32 scores, one thread", title_justify="left")
@@ -159,15 +126,9 @@ def main() -> None:
         records = [measured(k, scores) for k in progress.track(KS, description="side by side")]
     console.print(table(records))
     console.print(f"goals of AverageK.fit: at least {SPEED_GOAL:g} times faster, at most {MEMORY_GOAL:g} of the memory")
-    rules = [against_topk(*shape) for shape in SHAPES]
-    for record in rules:
-        console.print(f"{record['rows']:,} × {record['labels']:,}, times torch.topk:", record["times_topk"])
     setting = {"rows": ROWS, "labels": LABELS, "batch": BATCH, "threads": torch.get_num_threads()}
     goals = {"times_faster": SPEED_GOAL, "share_of_memory": MEMORY_GOAL}
-    write_json(
-        {"machine": machine(), "setting": setting, "goals": goals, "records": records, "rules": rules},
-        RESULTS / "sets.json",
-    )
+    write_json({"machine": machine(), "setting": setting, "goals": goals, "records": records}, RESULTS / "sets.json")
     console.print(f"written: {RESULTS / 'sets.json'}")
 
 

@@ -128,7 +128,8 @@ class GroupConditional(ConformalRule):
     def _cut(self, block: Block | None) -> tuple[Tensor, Tensor]:
         if block is None:
             raise NotImplementedError
-        groups = torch.zeros(len(block.values), dtype=torch.int64) if block.rows is None else block.rows
+        # Not by the number of rows, which would fix it in an exported graph.
+        groups = torch.zeros_like(block.scores[:, 0]).long() if block.rows is None else block.rows
         own = groups.to(self.group_ids.device)[:, None] == self.group_ids
         known, place = own.any(-1), own.long().argmax(-1)
         threshold = torch.where(known, self.thresholds[place], -torch.inf)
