@@ -37,7 +37,7 @@ wrong, and labels that are probably missing. The least credible come first. A we
 them before changing any.
 exit code: 0, 2 on errors, or 130 if interrupted.
 """
-_COLUMNS = ("row", "label", "issue", "suggested", "quality")
+_COLUMNS: tuple[str, ...] = ("row", "label", "issue", "suggested", "quality")
 
 
 def add_command(commands: Any) -> None:
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     records = [{**each, "row": each["row"] if ids is None else ids[each["row"]]} for each in issues.to_list()]
     if options.output is not None:
         with writing(options.output), replacing(options.output) as partial, partial.open("w", newline="") as file:
-            writer = csv.DictWriter(file, _COLUMNS)
+            writer = csv.DictWriter(file, list(_COLUMNS))
             writer.writeheader()
             writer.writerows(records)
     if options.json:

@@ -294,7 +294,7 @@ def open_model_scores(
 
 def open_labelled_scores(
     options: argparse.Namespace, *, one_class: bool | None, usual_part: str, unseen: str
-) -> tuple[Any, Any, str | None]:
+) -> tuple[Any, Any, Any]:
     """Return scores of a file or a model, their true labels, and the link of the model's loss.
 
     Args:

@@ -103,7 +103,8 @@ class _Block(NamedTuple):
 def _blocks(source: Scores, labels: Labels, link: Link | None) -> Iterator[_Block]:
     """Probabilities with masks of the labels that are given and of those that are not; absent labels are in neither."""
     start = 0
-    for values, scores in source.blocks(link):
+    for block in source.blocks(link):
+        values, scores = block.values, block.scores
         part = labels[start : start + len(values)]
         rows, columns = part.pairs()
         present = scores > -torch.inf

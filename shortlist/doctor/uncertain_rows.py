@@ -57,8 +57,9 @@ def rows_to_label(
     source, read = (read_held_out(scores), None) if labels is None else read_rows(scores, labels)
     used = (link or ("softmax" if one_class else "sigmoid")) if from_logits else None
     bits, unknown, start = [], [], 0
-    for values, raw in source.blocks(used):
-        p, asked = values.clamp(0.0, 1.0), raw > -torch.inf
+    for block in source.blocks(used):
+        values = block.values
+        p, asked = values.clamp(0.0, 1.0), block.scores > -torch.inf
         if read is not None:
             part = read[start : start + len(values)]
             if one_class:

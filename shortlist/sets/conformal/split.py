@@ -24,8 +24,6 @@ class ConformalRule(SetRule):
         link, min_size: as in `SetRule`.
     """
 
-    constraint: ClassVar[str] = "average error"
-
     def __init__(self, alpha: float, score: ConformityScore, *, link: Link, min_size: int) -> None:
         self.alpha = check_alpha(alpha)
         if not isinstance(score, ConformityScore):
@@ -128,7 +126,30 @@ class LabelThresholds(ConformalRule):
         return (true < self.thresholds[classes]) | (true == -torch.inf)
 
 
-class SplitConformal(ConformalRule):
+class SingleThreshold(SetRule):
+    """One threshold, at the rank that bounds the miscoverage by ``alpha``, and the share of its ties to keep."""
+
+    constraint: ClassVar[str] = "average error"
+    alpha: float
+    threshold: Tensor
+    tie_share: Tensor
+
+    def _clear(self) -> None:
+        self.register_buffer("threshold", torch.tensor(-torch.inf, dtype=torch.float64))
+        self.register_buffer("tie_share", torch.tensor(1.0, dtype=torch.float64))
+
+    def _check_buffers(self, num_labels: int) -> None:
+        check_shares("tie_share", self.tie_share)
+
+    def _settle(self, *observed: Tensor) -> dict[str, Any]:
+        (true,) = observed
+        threshold, share = conformal_threshold(true, self.alpha)
+        self.threshold.fill_(threshold)
+        self.tie_share.fill_(share)
+        return {"constraint": self.constraint, "wanted": self.alpha, "achieved": missing_share(true, threshold)}
+
+
+class SplitConformal(SingleThreshold, ConformalRule):
     r"""Split conformal prediction with a conformity score of your choice.
 
     .. math:: C(x) = \{l : s_l(x) \ge t\}, \quad
@@ -156,28 +177,12 @@ class SplitConformal(ConformalRule):
     """
 
     threshold_name: ClassVar[str | None] = "threshold"
-    threshold: Tensor
-    tie_share: Tensor
 
     def __init__(self, alpha: float, *, score: ConformityScore, link: Link = "softmax", min_size: int = 0) -> None:
         super().__init__(alpha, score, link=link, min_size=min_size)
 
-    def _clear(self) -> None:
-        self.register_buffer("threshold", torch.tensor(-torch.inf, dtype=torch.float64))
-        self.register_buffer("tie_share", torch.tensor(1.0, dtype=torch.float64))
-
-    def _check_buffers(self, num_labels: int) -> None:
-        check_shares("tie_share", self.tie_share)
-
     def _cut(self, block: Block | None) -> tuple[Tensor, Tensor]:
         return self.threshold, self.tie_share
-
-    def _settle(self, *observed: Tensor) -> dict[str, Any]:
-        (true,) = observed
-        threshold, share = conformal_threshold(true, self.alpha)
-        self.threshold.fill_(threshold)
-        self.tie_share.fill_(share)
-        return {"constraint": self.constraint, "wanted": self.alpha, "achieved": missing_share(true, threshold)}
 
 
 class AverageError(SplitConformal):

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from shortlist.labels import Numbers, read_scores
-from shortlist.sets.conformal.split import ConformalRule
+from shortlist.sets.conformal.split import SingleThreshold
 from shortlist.sets.prediction_sets import PredictionSets
-from shortlist.sets.rule import Draw
+from shortlist.sets.rule import Draw, check_alpha, read_classes
 from shortlist.sets.scores import Block, Link
 from shortlist.sets.taxonomic.node_sets import check_labels_of, collapse
 from shortlist.taxonomy import Taxonomy
 
 
-class TaxonomyRule(ConformalRule):
+class TaxonomyRule(SingleThreshold):
     """Sets that grow with a level, nested, and are unions of nodes at every level; the level is calibrated.
 
     The conformity of a label is the level at which it enters the set. All labels of a node enter together, so what
@@ -33,7 +33,8 @@ class TaxonomyRule(ConformalRule):
     def __init__(self, alpha: float, taxonomy: Taxonomy | Mapping[str, Any], *, link: Link, min_size: int) -> None:
         given = taxonomy if isinstance(taxonomy, Taxonomy) else Taxonomy.from_document(taxonomy)
         self.taxonomy = given.prepare()
-        super().__init__(alpha, link=link, min_size=min_size)
+        self.alpha = check_alpha(alpha)
+        super().__init__(link=link, min_size=min_size)
 
     def predict_nodes(
         self, scores: Numbers, *, generator: torch.Generator | None = None, draw: Draw | None = None
@@ -58,6 +59,9 @@ class TaxonomyRule(ConformalRule):
     @abstractmethod
     def _mask(self, block: Block, strict: Tensor) -> Tensor:
         """Mask of the labels of the set at the threshold, or just above it for the rows ``(rows, 1)`` of ``strict``."""
+
+    def _read_labels(self, labels: Tensor, rows: int) -> Any:
+        return read_classes(labels, rows, self.num_labels)
 
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
         absent = self._true_scores(block, labels) == -torch.inf
