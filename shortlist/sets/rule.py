@@ -8,6 +8,7 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,7 +20,7 @@ from shortlist.errors import InputError
 from shortlist.fitted.module import FittedModule
 from shortlist.labels import Labels, LabelsLike, Numbers, list_labels, read_scores, read_target
 from shortlist.sets.prediction_sets import PredictionSets, collect_sets
-from shortlist.sets.rule_file import RuleDocument, read_rule, write_rule
+from shortlist.sets.rule_file import RuleDocument, encode_option, read_rule, write_rule
 from shortlist.sets.scores import (
     BLOCK,
     Block,
@@ -278,8 +279,9 @@ class SetRule(FittedModule, ABC):
         return RuleDocument(kind, self._arguments(), from_logits, num_labels, buffers, self.evidence, self.precision)
 
     def options(self) -> dict[str, Any]:
-        """The constructor's arguments other than ``link`` and ``min_size``."""
-        return {name: value for name, value in self._arguments().items() if name not in ("link", "min_size")}
+        """The constructor's arguments other than ``link`` and ``min_size``, as plain values."""
+        found = {name: value for name, value in self._arguments().items() if name not in ("link", "min_size")}
+        return {name: encode_option(value) if is_dataclass(value) else value for name, value in found.items()}
 
     def _arguments(self) -> dict[str, Any]:
         """The constructor's arguments, which are all stored as attributes."""

@@ -43,7 +43,7 @@ class RuleDocument(NamedTuple):
 def write_rule(path: str | Path, document: RuleDocument) -> None:
     """Write a rule file."""
     with replacing(path) as partial:
-        partial.write_text(json.dumps(encode_rule(document), indent=1, default=_encode_option))
+        partial.write_text(json.dumps(encode_rule(document), indent=1, default=encode_option))
 
 
 def encode_rule(document: RuleDocument) -> dict[str, Any]:
@@ -87,6 +87,6 @@ def decode_rule(content: dict[str, Any]) -> RuleDocument:
     return RuleDocument(str(content["kind"]), options, from_logits, num_labels, buffers, evidence, precision)
 
 
-def _encode_option(option: Any) -> dict[str, Any]:
+def encode_option(option: Any) -> dict[str, Any]:
     """An option that is not a plain value: the name of its dataclass, and the fields."""
     return {"kind": type(option).__name__, **{f.name: getattr(option, f.name) for f in fields(option)}}

@@ -83,7 +83,7 @@ class CheapestCover(TaxonomyRule):
         entry[above] = best.gather(1, high)
         return entry[:, 0]
 
-    def _mask(self, block: Block, strict: Tensor) -> Tensor:
+    def _set_at(self, block: Block, strict: Tensor) -> Tensor:
         values, threshold = block.marked(), self.threshold.to(block.values)
         active = (values > threshold) | (~strict & (values == threshold))
         return self._covered(active & (values > -torch.inf))

@@ -66,7 +66,7 @@ class DeepestNode(TaxonomyRule):
         below = torch.nn.functional.pad(masses, (0, 1), value=-torch.inf)
         return -below.gather(1, right)[:, 0]
 
-    def _mask(self, block: Block, strict: Tensor) -> Tensor:
+    def _set_at(self, block: Block, strict: Tensor) -> Tensor:
         path, masses = self._path(block)
         enough = (-masses < self.threshold) | (strict & (-masses == self.threshold))
         node = path.gather(1, (enough.sum(-1, keepdim=True) - 1).clamp(min=0))

@@ -57,7 +57,7 @@ class TaxonomyRule(SingleThreshold):
         """The level at which one class of each row enters the set; +inf if it is in every set."""
 
     @abstractmethod
-    def _mask(self, block: Block, strict: Tensor) -> Tensor:
+    def _set_at(self, block: Block, strict: Tensor) -> Tensor:
         """Mask of the labels of the set at the threshold, or just above it for the rows ``(rows, 1)`` of ``strict``."""
 
     def _read_labels(self, labels: Tensor, rows: int) -> Any:
@@ -72,7 +72,7 @@ class TaxonomyRule(SingleThreshold):
         strict = torch.zeros_like(block.scores[:, :1], dtype=torch.bool)
         if draw is not None and self.tie_share < 1:
             strict = (draw.uniform(strict.shape) >= self.tie_share).to(strict.device)
-        return self._mask(block, strict) & (block.scores > -torch.inf)
+        return self._set_at(block, strict) & (block.scores > -torch.inf)
 
     def _check_labels_count(self, num_labels: int) -> None:
         super()._check_labels_count(num_labels)
