@@ -73,7 +73,7 @@ class MetricCase:
 
 def probabilities(scores: Tensor) -> Tensor:
     """The scores that are drawn, moved into [0, 1], exactly in every precision; absent labels stay -inf."""
-    return (scores + 4) / 8
+    return (scores + 4) / 8 if scores.is_floating_point() else scores
 
 
 def flat(value: Tensor | dict[str, Tensor]) -> list[float]:

@@ -132,6 +132,7 @@ def test_heads(head, fresh):
 
 VALUES_DECIDE = {M.MeanAveragePrecision, M.SceneGraphRecall, M.AverageKAccuracy, M.SetSize}
 VALUES_DECIDE |= {M.HierarchicalPrecision, M.HierarchicalRecall, M.HierarchicalF1}
+VALUES_DECIDE |= {M.AdaptiveCalibrationError, M.AreaUnderRiskCoverage}
 """Metrics that keep all rows, count distinct nodes, or check a size that depends on values."""
 
 

@@ -11,6 +11,7 @@ from shortlist.functional.metrics.calibration import (
     EVENTS,
     Events,
     Reliability,
+    ScoredEvents,
     brier_sums,
     equal_mass_error,
     error_of,
@@ -91,17 +92,21 @@ class AdaptiveCalibrationError(ListMetric):
         self.bins = whole_k(bins, 1 << 24, name="bins")
         self.events: Events = events
         self.add_list("confidence", None)
-        self.add_list("true", None)
+        self.add_list("of_true", None)
+        self.add_list("true", torch.float64)
 
     def update(self, probs: Numbers, target: LabelsLike, mask: Numbers | None = None) -> None:
         """Add a batch: probabilities ``(B, n)``, labels in any form, and optionally a mask of the rows that count."""
-        confidence, true, weight = scored_events(probs, target, self.events, mask)
-        self.keep("confidence", confidence[weight])
-        self.keep("true", true[weight])
+        found = scored_events(probs, target, self.events, mask)
+        self.keep("confidence", found.confidence[found.counts])
+        self.keep("of_true", found.of_true)
+        self.keep("true", found.true)
 
     def compute(self) -> Tensor:
         """One number; NaN without events."""
-        return equal_mass_error(self.kept("confidence"), self.kept("true"), self.bins)
+        confidence = self.kept("confidence")
+        counts = torch.ones_like(confidence, dtype=torch.bool)
+        return equal_mass_error(ScoredEvents(confidence, counts, self.kept("of_true"), self.kept("true")), self.bins)
 
 
 class BrierScore(SumMetric):

@@ -52,8 +52,8 @@ def reliability(
         >>> reliability(probs, torch.tensor([0, 1, 1]), bins=2).observed
         tensor([0., 2.], dtype=torch.float64)
     """
-    confidence, true, weight = scored_events(probs, target, events, mask)
-    return in_bins(confidence, true, weight, inner_edges(bins).to(confidence))
+    found = scored_events(probs, target, events, mask)
+    return in_bins(found, inner_edges(bins).to(found.confidence))
 
 
 def calibration_error(
@@ -89,10 +89,10 @@ def calibration_error(
         Dusenberry, Zhang, Jerfel, Tran, "Measuring calibration in deep learning", 2019.
     """
     check_choice("binning", binning, ("width", "mass"))
-    confidence, true, weight = scored_events(probs, target, events, mask)
+    found = scored_events(probs, target, events, mask)
     if binning == "width":
-        return error_of(in_bins(confidence, true, weight, inner_edges(bins).to(confidence)))
-    return equal_mass_error(confidence[weight], true[weight], bins)
+        return error_of(in_bins(found, inner_edges(bins).to(found.confidence)))
+    return equal_mass_error(found, bins)
 
 
 def brier_score(probs: Numbers, target: LabelsLike, *, mask: Numbers | None = None) -> Tensor:
@@ -121,25 +121,44 @@ def brier_score(probs: Numbers, target: LabelsLike, *, mask: Numbers | None = No
 
 def brier_sums(probs: Numbers, target: LabelsLike, mask: Numbers | None) -> tuple[Tensor, Tensor]:
     """The sum of squares and the number of known labels."""
-    confidence, true, weight = scored_events(probs, target, "labels", mask)
-    squares = torch.where(weight, (confidence.double() - true.double()).square(), 0.0)
-    return squares.sum(), weight.sum().double()
+    found = scored_events(probs, target, "labels", mask)
+    squares = (found.confidence.double().square() * found.counts).sum()
+    # (p - 1)^2 instead of p^2 for those that came true.
+    return squares + (found.true * (1 - 2 * found.of_true.double())).sum(), found.counts.sum().double()
 
 
-def scored_events(
-    probs: Numbers, target: LabelsLike, events: Events, mask: Numbers | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Probability, truth in [0, 1] and whether it counts (bool) of each event, three vectors."""
+class ScoredEvents(NamedTuple):
+    """Events with their probabilities; which came true is a list of its own, as short as that of the positives.
+
+    Attributes:
+        confidence: ``(m,)``, the probability of each event.
+        counts: ``(m,)`` bool, whether it is an event at all.
+        of_true: ``(t,)``, the probabilities of events that came true.
+        true: ``(t,)`` float64, by how much: 1, or a share.
+    """
+
+    confidence: Tensor
+    counts: Tensor
+    of_true: Tensor
+    true: Tensor
+
+
+def scored_events(probs: Numbers, target: LabelsLike, events: Events, mask: Numbers | None) -> ScoredEvents:
+    """The events of rows that count."""
     check_choice("events", events, EVENTS)
     data = read_scored_labels(probs, target, mask)
     refuse_nan(data.scores)
     x = solvable(data.scores)
     if events == "top":
         best, right = top_answers(data)
-        return best.clamp(min=0.0), right, data.counted & (data.positives > 0)
-    true = positive_mask(data)
-    counts = data.counted.unsqueeze(-1) & (true | (x > -math.inf))
-    return x.clamp(min=0.0).flatten(), true.to(x.dtype).flatten(), counts.flatten()
+        counts = data.counted & (data.positives > 0)
+        return ScoredEvents(best.clamp(min=0.0), counts, best.clamp(min=0.0), right * counts)
+    own = x[data.rows, data.labels]
+    true = data.counted[data.rows] if data.present is None else data.counted[data.rows] & data.present
+    # A positive of an absent label is an event of probability 0.
+    confidence = torch.cat([x.flatten(), own]).clamp(min=0.0)
+    counts = torch.cat([(data.counted.unsqueeze(-1) & (x > -math.inf)).flatten(), true & (own == -math.inf)])
+    return ScoredEvents(confidence, counts, own.clamp(min=0.0), true.double())
 
 
 def top_answers(data: ScoredLabels) -> tuple[Tensor, Tensor]:
@@ -147,19 +166,12 @@ def top_answers(data: ScoredLabels) -> tuple[Tensor, Tensor]:
     x = solvable(data.scores)
     if not x.shape[0]:
         return x.new_zeros(0), x.new_zeros(0)
-    best = x.amax(-1, keepdim=True)
-    tied = (x == best) & (best > -math.inf)
-    right = (tied & positive_mask(data)).sum(-1).double() / tied.sum(-1).clamp(min=1)
-    return best.squeeze(-1), right
-
-
-def positive_mask(data: ScoredLabels) -> Tensor:
-    """``(B, n)`` bool."""
-    x = data.scores
-    present = torch.ones_like(data.rows, dtype=torch.bool) if data.present is None else data.present
-    # Padding names label 0, so it must not overwrite a positive there.
-    hits = torch.zeros(x.shape, dtype=torch.int32, device=x.device)
-    return hits.index_put((data.rows, data.labels), present.int(), accumulate=True) > 0
+    best = x.amax(-1)
+    tied = ((x == best.unsqueeze(-1)) & (x > -math.inf)).sum(-1)
+    hits = (x[data.rows, data.labels] == best[data.rows]) & (best[data.rows] > -math.inf)
+    hits = hits if data.present is None else hits & data.present
+    right = torch.zeros_like(best, dtype=torch.float64).index_add(0, data.rows, hits.double())
+    return best, right / tied.clamp(min=1)
 
 
 def inner_edges(bins: int | Tensor) -> Tensor:
@@ -169,12 +181,17 @@ def inner_edges(bins: int | Tensor) -> Tensor:
     return torch.arange(1, whole_k(bins, 1 << 24, name="bins"), dtype=torch.float64) / bins
 
 
-def in_bins(confidence: Tensor, true: Tensor, weight: Tensor, edges: Tensor) -> Reliability:
+def in_bins(events: ScoredEvents, edges: Tensor) -> Reliability:
     """The sums of each bin."""
-    bins = torch.bucketize(confidence, edges, right=True)
-    none = torch.zeros(len(edges) + 1, dtype=torch.float64, device=confidence.device)
-    add = lambda values: none.index_add(0, bins, values.double() * weight)
-    return Reliability(add(torch.ones_like(confidence)), add(confidence), add(true))
+
+    def add(confidence: Tensor, values: Tensor) -> Tensor:
+        none = torch.zeros(len(edges) + 1, dtype=torch.float64, device=confidence.device)
+        return none.index_add(0, torch.bucketize(confidence, edges, right=True), values.double())
+
+    confidence, counts = events.confidence, events.counts
+    return Reliability(
+        add(confidence, counts), add(confidence, confidence * counts), add(events.of_true.contiguous(), events.true)
+    )
 
 
 def error_of(sums: Reliability) -> Tensor:
@@ -182,11 +199,11 @@ def error_of(sums: Reliability) -> Tensor:
     return (sums.predicted - sums.observed).abs().sum() / sums.counts.sum()
 
 
-def equal_mass_error(confidence: Tensor, true: Tensor, bins: int) -> Tensor:
+def equal_mass_error(events: ScoredEvents, bins: int) -> Tensor:
     """The calibration error in bins whose edges are quantiles of the probabilities."""
     whole_k(bins, 1 << 24, name="bins")
-    if not len(confidence):
-        return confidence.new_full((), math.nan, dtype=torch.float64)
-    places = (torch.arange(1, bins, device=confidence.device) * len(confidence) + bins - 1) // bins
-    edges = confidence.sort().values[places.clamp(max=len(confidence) - 1)]
-    return error_of(in_bins(confidence, true, torch.ones_like(true, dtype=torch.bool), edges))
+    ordered = events.confidence[events.counts].sort().values
+    if not len(ordered):
+        return ordered.new_full((), math.nan, dtype=torch.float64)
+    places = (torch.arange(1, bins, device=ordered.device) * len(ordered) + bins - 1) // bins
+    return error_of(in_bins(events, ordered[places.clamp(max=len(ordered) - 1)]))

@@ -81,6 +81,8 @@ class ConformalRule(SetRule):
         return (self._true_scores(Block(self.score(block), block.scores), labels),)
 
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
+        if draw is None and self._threshold() is not None:
+            return super()._select(block, draw)  # in one pass
         conformity = self.score(block)
         threshold, share = (part.to(conformity.device) for part in self._cut(block))
         threshold = threshold.to(conformity.dtype)

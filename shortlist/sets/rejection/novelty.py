@@ -137,7 +137,7 @@ class FeatureDistance(FittedModule):
         >>> features = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [5.0, 2.0], [5.0, -2.0]])
         >>> distance = FeatureDistance().fit(features, torch.tensor([0, 0, 1, 1]))
         >>> distance(torch.tensor([[0.0, 0.0], [5.0, 1.0], [2.5, 9.0]]))
-        tensor([ 0.0000,  0.8000, 69.8000])
+        tensor([ 0.0000,  0.7742, 67.8821])
 
     References:
         Lee, Lee, Lee, Shin, "A simple unified framework for detecting out-of-distribution samples", 2018; Ledoit, Wolf,

@@ -327,6 +327,6 @@ def _check_claim(risk: Risk, losses: Tensor) -> None:
 def _reaching(values: Tensor, rows: Tensor, edges: Tensor, num_rows: int) -> Tensor:
     """How many values of each row reach each edge, ``(num_rows, edges)``, on the CPU."""
     slots = len(edges) + 1
-    places = torch.bucketize(values, edges, right=True) + rows * slots
+    places = torch.bucketize(values.contiguous(), edges, right=True) + rows * slots
     counts = places.flatten().bincount(minlength=num_rows * slots).reshape(num_rows, slots).cpu()
     return counts.flip(-1).cumsum(-1).flip(-1)[:, 1:]
