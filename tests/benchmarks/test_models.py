@@ -34,6 +34,7 @@ def test_a_comparison_runs_without_an_environment_of_peers(root, tmp_path, capsy
     assert "goals met" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_models_that_are_not_measured_again_keep_their_figures(root, tmp_path, capsys):
     output = tmp_path / "models.json"
     words = ["bibtex", "--data-root", str(root), "--quick", "--output", str(output), "--only"]

@@ -66,6 +66,7 @@ def check(wants: tuple[str, ...], rows: int, folder, *, from_logits: bool) -> No
             assert abs(error - 0.2) < 5 * math.sqrt(2 * 0.16 / rows) + 0.01, case.name
 
 
+@pytest.mark.slow
 def test_every_form_of_a_rule_for_classes_misses_and_returns_the_same(tmp_path):
     check(("none", "classes"), 2000, tmp_path, from_logits=True)
 
