@@ -45,13 +45,13 @@ ONE_CLASS: dict[str, Callable[[int], Any]] = {
     "CheapestCover": lambda n: sets.CheapestCover(0.1, genera(n)),
     "ExpectedUtility, u65": lambda n: sets.ExpectedUtility(sets.u65),
     "SelectiveAnswers": lambda n: sets.SelectiveAnswers(0.4),
-    "NoneOfThese": lambda n: sets.NoneOfThese(0.1),
 }
 LABEL_SETS: dict[str, Callable[[int], Any]] = {
     "RecallControl": lambda n: sets.RecallControl(0.1),
     "RiskControl, wrong labels": lambda n: sets.RiskControl(sets.false_discovery_rate, 0.5, 0.1),
     "ExpectedF": lambda n: sets.ExpectedF(),
 }
+OF_LOGITS: dict[str, Callable[[int], Any]] = {"NoneOfThese": lambda n: sets.NoneOfThese(0.1)}
 CALIBRATORS = {name: getattr(calibration, name) for name in ("TemperatureScaling", "VectorScaling", "BetaCalibration")}
 CALIBRATORS["IsotonicCalibration"] = calibration.IsotonicCalibration
 
@@ -81,16 +81,17 @@ def measured(scores: Tensor) -> list[dict[str, Any]]:
         times = [seconds(step) / topk * len(scores) / rows for step in (fit, predict)]
         records.append({"rule": name, "rows": len(scores), "labels": n, "fit": times[0], "predict": times[1]})
 
-    for rules, labels in ((ONE_CLASS, classes), (LABEL_SETS, pairs)):
+    logits = scores.log()
+    for rules, labels, x in ((ONE_CLASS, classes, scores), (LABEL_SETS, pairs, scores), (OF_LOGITS, classes, logits)):
         for name, make in rules.items():
             rule = make(n)
             record(
                 name,
-                lambda rule=rule, labels=labels: rule.fit(scores, labels, from_logits=False),
-                lambda rule=rule: rule.predict(scores),
-                len(scores),
+                lambda rule=rule, labels=labels, x=x: rule.fit(x, labels, from_logits=x is logits),
+                lambda rule=rule, x=x: rule.predict(x),
+                len(x),
             )
-    logits, few = scores[:CALIBRATION_ROWS].log(), classes[:CALIBRATION_ROWS]
+    logits, few = logits[:CALIBRATION_ROWS], classes[:CALIBRATION_ROWS]
     for name, make in CALIBRATORS.items():
         fitted = make()
         record(
