@@ -69,6 +69,8 @@ def add_command(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the list, or the figures of the rules that promise the goal."""
     if options.scores is None:
+        if options.k is not None or options.alpha is not None or options.output is not None or options.data is not None:
+            raise InputError("SCORES must be given: a file of scores or a model, for which a rule is recommended.")
         return _list(options)
     from shortlist.sets import MissGoal, SizeGoal, choose_rule
 

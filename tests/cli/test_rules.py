@@ -61,6 +61,7 @@ def test_a_model_brings_its_scores_and_link(capsys, model_folder):
     [
         (("logits.npy", "y.txt", "--logits"), "the goal must be given: --k labels per row, or --alpha"),
         (("logits.npy", "--logits", "--k", "2"), "LABELS must be given"),
+        (("--k", "2"), "SCORES must be given: a file of scores or a model, for which a rule is recommended."),
         (("logits.npy", "y.txt", "--logits", "--alpha", "2"), "`alpha` must lie strictly between 0 and 1; got 2.0."),
         (("logits.npy", "hot.npy", "--logits", "--alpha", "0.1", "--per-class"), "`goal` must have per_class=False"),
         (("logits.npy", "y.txt", "--k", "2"), "either --logits or --probabilities must say what the scores are."),
