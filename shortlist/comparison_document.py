@@ -108,8 +108,53 @@ class ErrorControl(Record):
 
 
 @dataclass(frozen=True)
+class RuleFigures(Record):
+    """A rule on validation rows that it was not fitted on: labels per row, and the share of true labels it misses.
+
+    ``worst_class`` is the share in the class that is missed most, None if every class has few rows.
+    """
+
+    rule: str
+    size: float
+    missed: Fraction
+    worst_class: Fraction | None
+
+
+@dataclass(frozen=True)
+class RuleAdvice(Record):
+    """Which rule to take for a goal, why, and how the others did."""
+
+    goal: str
+    best: str
+    reason: str
+    rules: list[RuleFigures]
+
+
+@dataclass(frozen=True)
+class GroupAnswers(Record):
+    """Answers that name one label or one group of labels each, and the sets of K labels on average by their groups.
+
+    Attributes:
+        groups: the kinds of groups, from the coarsest.
+        alpha, error: how often the true label may be outside of the named node, and how often it is.
+        named: the share of answers by what they name.
+        precision, recall: hierarchical, of the sets of K labels on average.
+    """
+
+    groups: list[str]
+    alpha: Fraction
+    error: Fraction
+    named: dict[str, Fraction]
+    precision: Fraction | None
+    recall: Fraction | None
+
+
+@dataclass(frozen=True)
 class SetFindings(Record):
-    """What a report shows about one score matrix; ``by_k`` has one entry for each K of the document."""
+    """What a report shows about one score matrix; ``by_k`` has one entry for each K of the document.
+
+    ``recalibrated`` is the calibration after temperature scaling on the validation rows.
+    """
 
     curves: ErrorCurves
     by_k: list[SizeResult]
@@ -117,6 +162,9 @@ class SetFindings(Record):
     calibration: Calibration
     error_control: ErrorControl | None = None
     labels: LabelSets | None = None
+    recalibrated: Calibration | None = None
+    advice: list[RuleAdvice] = field(default_factory=list)
+    groups: GroupAnswers | None = None
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,26 @@ def _findings(level: float, *, ks, k, shots, num_labels) -> dict[str, Any]:
             "size": [[size + label / 10 for label in range(num_labels - 1)] for size in ks],
             "confused": [[{"label": "weed", "share": 0.25}] if label else [] for label in range(num_labels - 1)],
         },
+        "recalibrated": {"bins": bins, "error": level / 4},
+        "advice": [
+            {
+                "goal": f"about {k:g} labels per row",
+                "best": "average-k",
+                "reason": "average-k keeps the goal and misses less than top-k.",
+                "rules": [
+                    {"rule": rule, "size": size * k, "missed": min(1.0, size * level), "worst_class": None}
+                    for rule, size in {"top-k": 1.0, "average-k": 0.9}.items()
+                ],
+            }
+        ],
+        "groups": {
+            "groups": ["family", "genus"],
+            "alpha": 0.1,
+            "error": 0.09,
+            "named": {"one label": 0.6, "a group": 0.3, "anything": 0.1},
+            "precision": 0.5,
+            "recall": 0.75,
+        },
     }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shortlist.comparison_document import AuditCounts, ComparisonDocument, SetFindings, ShotGroup
+from shortlist.comparison_document import AuditCounts, Calibration, ComparisonDocument, SetFindings, ShotGroup
 from shortlist.formatting import format_count, format_number, format_percent
 from shortlist.report.chart import OPTIMUM, Axis, Chart, Dash, Panel, Reference, Series, Style, candidate_style
 from shortlist.report.chart_matplotlib import draw_chart, save_figure
@@ -283,14 +283,37 @@ def _shot_names(shots: Sequence[ShotGroup]) -> tuple[str, ...]:
 
 def calibration_panel(document: ComparisonDocument) -> Panel:
     """How often labels are true, by the probability that the model gave them."""
+    trained = {name: [sets.calibration for sets in seeds] for name, _, seeds in _findings(document, optimum=False)}
+    scaled = {
+        name: [sets.recalibrated for sets in seeds if sets.recalibrated is not None]
+        for name, _, seeds in _findings(document, optimum=False)
+    }
+    charts = {"as trained": (_calibration_chart(document, trained),)}
+    if any(scaled.values()):
+        charts["after temperature scaling"] = (_calibration_chart(document, scaled),)
+    about = (
+        "On the dotted diagonal, predicted probabilities match observed frequencies; below it, the model is "
+        "overconfident. Next to each name is its calibration error: the probability in the wrong bin per true label "
+        "(0 is best). Losses that only rank labels, such as two-way and average-K, do not promise probabilities."
+    )
+    if len(charts) > 1:
+        about += " Temperature scaling divides the logits by one number, fitted on the validation rows."
+    if _most_seeds(document) > 1:
+        about += " Lines show the first seed; errors are means over seeds."
+    return Panel("calibration", "Calibration", about, charts, choose="Probabilities")
+
+
+def _calibration_chart(document: ComparisonDocument, found: Mapping[str, Sequence[Calibration]]) -> Chart:
     series = []
-    for name, style, seeds in _findings(document, optimum=False):
+    for name, style, _ in _findings(document, optimum=False):
+        if not found[name]:
+            continue
         points = [
             (each.predicted, each.observed, each.pairs)
-            for each in seeds[0].calibration.bins
+            for each in found[name][0].bins
             if each.pairs and each.predicted is not None and each.observed is not None
         ]
-        error = _mean([sets.calibration.error for sets in seeds])
+        error = _mean([each.error for each in found[name]])
         legend = name if error is None else f"{name}: {format_number(error)}"
         predicted, observed = tuple(each[0] for each in points), tuple(each[1] for each in points)
         notes = tuple(
@@ -300,15 +323,7 @@ def calibration_panel(document: ComparisonDocument) -> Panel:
         series.append(Series(legend, "line", predicted, observed, style, notes=notes, group=name, marked=True))
     x = Axis("predicted probability of a label", percent=True, limits=(-0.02, 1.02))
     y = Axis("how often the label is true", percent=True, limits=(-0.02, 1.02))
-    chart = Chart("Calibration", x, y, tuple(series), (Reference("calibrated"),))
-    about = (
-        "On the dotted diagonal, predicted probabilities match observed frequencies; below it, the model is "
-        "overconfident. Next to each name is its calibration error: the probability in the wrong bin per true label "
-        "(0 is best). Losses that only rank labels, such as two-way and average-K, do not promise probabilities."
-    )
-    if _most_seeds(document) > 1:
-        about += " Lines show the first seed; errors are means over seeds."
-    return Panel("calibration", "Calibration", about, {"all": (chart,)})
+    return Chart("Calibration", x, y, tuple(series), (Reference("calibrated"),))
 
 
 def training_panels(document: ComparisonDocument) -> list[Panel]:

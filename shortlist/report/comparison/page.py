@@ -21,6 +21,7 @@ from shortlist.report.comparison.cards import Card, fitted_where, next_steps, re
 from shortlist.report.comparison.chart_data import chart_data
 from shortlist.report.comparison.charts import comparison_panels
 from shortlist.report.comparison.highlights import Highlight, highlight_panel, highlights_by_k, loss_sentence
+from shortlist.report.comparison.rules import GroupTable, RuleTable, group_table, rule_tables
 from shortlist.report.comparison.tables import (
     MARKS,
     Table,
@@ -38,6 +39,8 @@ _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inl
 _CONTENTS = {
     "at-k": "Sets at K",
     "comparison": "Comparison",
+    "rules": "Rules",
+    "groups": "Answers by group",
     "error-versus-size": "Error versus size",
     "set-sizes": "Set sizes",
     "error-by-shot": "Error by shot",
@@ -156,6 +159,8 @@ class _Job:
     contents: list[tuple[str, str]]
     table: Table
     table_at_k: TableAtK
+    rule_tables: list[RuleTable]
+    group_table: GroupTable | None
     fitted: str
     k: str
     k_index: int
@@ -179,6 +184,9 @@ def _job(document: ComparisonDocument, folder: Path | None, number: int, jobs: i
     named = recipes(document)
     facts += [("recipe" if len(named) == 1 else "recipes", ", ".join(named))] if named else []
     sections = {"at-k", "comparison", "reproduce", *panels}
+    rules, groups = rule_tables(document, winner := document.best[document.target][0]), group_table(document)
+    sections |= {"rules"} if rules else set()
+    sections |= {"groups"} if groups is not None else set()
     sections |= {"examples"} if document.examples else set()
     sections |= {"audits"} if audited else set()
     sections |= {"training"} if {"training-loss", "watched-metric"} & set(panels) else set()
@@ -195,10 +203,12 @@ def _job(document: ComparisonDocument, folder: Path | None, number: int, jobs: i
         contents=[(anchor, title) for anchor, title in _CONTENTS.items() if anchor in sections],
         table=comparison_table(document),
         table_at_k=table_at_k(document),
+        rule_tables=rules,
+        group_table=groups,
         fitted=fitted_where(document),
         k=k,
         k_index=document.ks.index(document.k),
-        winner=document.best[document.target][0],
+        winner=winner,
         candidate_index={name: index for index, name in enumerate(document.candidates)},
         audited=audited,
         provenance=_provenance(document.made),

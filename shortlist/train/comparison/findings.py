@@ -1,4 +1,4 @@
-"""What a report shows about the scores of a run: errors by set size, sizes by frequency, single labels, calibration."""
+"""What a report shows about the scores of a run: errors by set size, sizes by frequency, single labels, rules."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from torch import Tensor
 
 from shortlist.comparison_document import (
     Answer,
-    Calibration,
-    CalibrationBin,
     ClassAccuracy,
     Confusion,
-    ErrorControl,
     ErrorCurves,
     LabelRows,
     LabelSets,
@@ -24,17 +21,15 @@ from shortlist.comparison_document import (
     SizeResult,
 )
 from shortlist.data import Dataset
-from shortlist.data.target_rows import label_pairs, sparse_targets
+from shortlist.data.target_rows import sparse_targets
 from shortlist.metrics.accuracy import FEW, MANY
-from shortlist.sets import AverageError, AverageK, RecallControl, tradeoff
-from shortlist.targets import to_class_indices
+from shortlist.sets import AverageK, tradeoff
+from shortlist.train.comparison.reliability import recalibrated, reliability
+from shortlist.train.comparison.rule_findings import error_control, group_answers, rule_advice
+from shortlist.train.comparison.scored_rows import missed_share, positive_pairs, probabilities, unknown_pairs
 from shortlist.train.evaluation import Evaluation
-from shortlist.train.inputs import is_one_class
 
-# Finer at low probabilities, where most labels are.
-_EDGES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _MOST_SIZES = 100
-_ALPHA = 0.1
 _MOST_SHOWN = 20
 _MOST_LABELS = 1000
 # Wrong labels are counted among this many best of a row.
@@ -126,9 +121,12 @@ def set_findings(
         ErrorCurves(curve.sizes.tolist(), errors),
         by_k,
         ClassAccuracy(counts.tolist(), rounded(classes)),
-        _calibration(probs, rows),
-        _error_control(evaluation, probs, rows, val),
+        reliability(probs, rows),
+        error_control(evaluation, rows, val),
         by_label,
+        recalibrated(evaluation, rows, val),
+        rule_advice(evaluation, val),
+        group_answers(evaluation, rows, val, rules[k]),
     )
 
 
@@ -166,27 +164,10 @@ def answers(
     ]
 
 
-def positive_pairs(rows: Dataset) -> tuple[Tensor, Tensor]:
-    """Return row and label of every known positive."""
-    at, labels, present = label_pairs(rows.true_targets, rows.num_labels)
-    return at[present], labels[present]
-
-
-def unknown_pairs(rows: Dataset) -> tuple[Tensor, Tensor]:
-    """Return row and label of every unknown label."""
-    at, labels, present = label_pairs(rows.true_targets, rows.num_labels)
-    return at[~present], labels[~present]
-
-
 def rarest_shot(shots: Shots, at: Tensor, labels: Tensor, num_rows: int) -> Tensor:
     """Return for each row the group of its rarest true label, ``(rows,)``; -1 without labels."""
     found = torch.full((num_rows,), -1)
     return found.scatter_reduce(0, at, shots.of_label[labels], "amax")
-
-
-def probabilities(logits: Tensor, link: str) -> Tensor:
-    """Apply the link, as the set rules do."""
-    return logits.softmax(-1) if link == "softmax" else logits.sigmoid()
 
 
 def rounded(values: Tensor) -> list[float | None]:
@@ -212,8 +193,8 @@ def _at_size(sizes: Tensor, hit: Tensor, top: Tensor | None, at: Tensor, labels:
     return SizeResult(
         average_size=float(sizes.double().mean()),
         empty=float((sizes == 0).double().mean()),
-        error=_missing(hit, at, len(sizes)),
-        top_error=None if top is None else _missing(top, at, len(sizes)),
+        error=missed_share(hit, at, len(sizes)),
+        top_error=None if top is None else missed_share(top, at, len(sizes)),
         error_by_shot=by_shot(hit),
         top_error_by_shot={} if top is None else by_shot(top),
         histogram={
@@ -250,52 +231,3 @@ def _confusions(logits: Tensor, rows: Dataset, shown: Tensor) -> list[list[Confu
         [Confusion(str(names[other]), round(count / total, 3)) for other, count in found.get(label, [])]
         for label, total in zip(shown.tolist(), seen.tolist(), strict=True)
     ]
-
-
-def _missing(hit: Tensor, at: Tensor, num_rows: int) -> float:
-    """Return the fraction of a row's true labels that is missing, averaged over rows with labels."""
-    true = torch.bincount(at, minlength=num_rows).double()
-    found = torch.bincount(at, hit.double(), minlength=num_rows)
-    return float(1 - (found[true > 0] / true[true > 0]).mean())
-
-
-def _error_control(evaluation: Evaluation, probs: Tensor, rows: Dataset, val: Dataset) -> ErrorControl | None:
-    """Calibrate conformal sets on the validation rows; None if these have no true labels."""
-    link, n = evaluation.rule.link, rows.num_labels
-    val_at, val_labels = positive_pairs(val)
-    if not len(val_at):
-        return None
-    if is_one_class(val):
-        rule, true = AverageError(_ALPHA, link=link), to_class_indices(val.true_targets, n)
-    else:
-        rule, true = RecallControl(_ALPHA, link=link), sparse_targets(val_at, val_labels, len(val), n)
-    sets = rule.fit(probabilities(evaluation.val_logits, link), true, from_logits=False)(probs)
-    at, labels = positive_pairs(rows)
-    size = np.count_nonzero(sets.numpy()) / max(len(sets), 1)
-    return ErrorControl(_ALPHA, _missing(sets[at, labels], at, len(sets)), size)
-
-
-def _calibration(probs: Tensor, rows: Dataset) -> Calibration:
-    """Compare predicted probability and observed frequency of labels in bins; unknown labels do not count.
-
-    The error is half the sum of the gaps over bins, divided by the number of true labels: 0.1 means that probabilities
-    put one in ten true labels into a wrong bin.
-    """
-    edges, last = torch.tensor(_EDGES[1:-1], dtype=probs.dtype), len(_EDGES) - 1
-    pairs, predicted = torch.zeros(2, last, dtype=torch.float64)
-    unknown, unknown_labels = unknown_pairs(rows)
-    for start in range(0, len(probs), 1024):
-        values = probs[start : start + 1024]
-        bins = torch.bucketize(values, edges, right=True)
-        here = (unknown >= start) & (unknown < start + 1024)
-        bins[unknown[here] - start, unknown_labels[here]] = last  # A bin that is dropped.
-        bins = bins.flatten()
-        pairs += torch.bincount(bins, minlength=last + 1)[:last]
-        predicted += torch.bincount(bins, values.flatten().double(), minlength=last + 1)[:last]
-    observed = torch.bincount(torch.bucketize(probs[positive_pairs(rows)], edges, right=True), minlength=last).double()
-    bins = [
-        CalibrationBin(float(p / count), float(o / count), int(count))
-        for count, p, o in zip(pairs, predicted, observed, strict=True)
-        if count
-    ]
-    return Calibration(bins, float((predicted - observed).abs().sum() / observed.sum().clamp(min=1) / 2))

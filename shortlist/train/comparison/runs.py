@@ -27,14 +27,8 @@ from shortlist.fit_options import FitOptions
 from shortlist.nn import CosineHead
 from shortlist.train.checkpoints import run_fingerprint
 from shortlist.train.comparison.examples import example_rows
-from shortlist.train.comparison.findings import (
-    answers,
-    fitted_rules,
-    positive_pairs,
-    set_findings,
-    size_grid,
-    unknown_pairs,
-)
+from shortlist.train.comparison.findings import answers, fitted_rules, set_findings, size_grid
+from shortlist.train.comparison.scored_rows import positive_pairs, unknown_pairs
 from shortlist.train.evaluation import Evaluation
 from shortlist.train.fit import Fitted, evaluate, fit
 from shortlist.train.model.plan import SetModel

@@ -54,7 +54,7 @@ def test_a_candidate_has_one_color_in_all_charts_and_both_renderers():
             for one in charts[0].series:
                 indices = [index for index, name in enumerate(content.candidates) if one.name.startswith(name)]
                 assert one.style.color == (candidate_style(indices[0]).color if indices else INK)
-    chart = calibration_panel(content).charts["all"][0]
+    chart = calibration_panel(content).charts["as trained"][0]
     lines = draw_chart(chart).axes[0].lines
     assert lines[0].get_color() == candidate_style(0).color
 
@@ -125,9 +125,20 @@ def test_the_calibration_legend_shows_the_mean_error_and_lines_skip_empty_bins()
     runs[0]["sets"]["calibration"]["bins"].append({"predicted": None, "observed": None, "pairs": 0})
     for run, error in zip(runs, (0.05, 0.07), strict=True):
         run["sets"]["calibration"]["error"] = error
-    chart = calibration_panel(ComparisonDocument.from_json(content)).charts["all"][0]
+    chart = calibration_panel(ComparisonDocument.from_json(content)).charts["as trained"][0]
     assert chart.series[1].name == "lml: 0.06"
     assert len(chart.series[1].x) == 3
+
+
+def test_calibration_after_temperature_scaling_is_a_second_chart_where_it_is_known():
+    content = document(seeds=2)
+    panel = calibration_panel(ComparisonDocument.from_json(content))
+    assert list(panel.charts) == ["as trained", "after temperature scaling"]
+    assert panel.charts["after temperature scaling"][0].series[0].name == "cross_entropy: 0.0263"
+    for candidate in content["candidates"].values():
+        for run in candidate["runs"]:
+            run["sets"]["recalibrated"] = None
+    assert list(calibration_panel(ComparisonDocument.from_json(content)).charts) == ["as trained"]
 
 
 def test_training_curves_mark_the_best_epoch_and_may_have_gaps():
@@ -162,7 +173,8 @@ def test_every_chart_is_written_as_png_and_svg(tmp_path):
     written = draw_figures({"flowers": read}, tmp_path / "new", progress=names.append)
     assert {path.name for path in written} == {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(path.name for path in written)
-    assert set(names) == PANELS
+    calibrations = {"calibration-as-trained", "calibration-after-temperature-scaling"}
+    assert set(names) == PANELS - {"calibration"} | calibrations
     for path in written:
         if path.suffix == ".png":
             assert np.ptp(matplotlib.image.imread(path)[..., :3]) > 0.5

@@ -14,12 +14,12 @@ from shortlist.train.comparison.findings import (
     answers,
     fitted_rules,
     label_rows,
-    positive_pairs,
     rarest_shot,
     set_findings,
     shown_labels,
     size_grid,
 )
+from shortlist.train.comparison.scored_rows import positive_pairs
 from shortlist.train.evaluation import evaluate_scores
 from shortlist.typed_json import encode
 
