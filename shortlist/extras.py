@@ -9,7 +9,7 @@ from types import ModuleType
 
 SOURCE = "."
 """What pip installs the package from: a checkout. The name on the package index is not ours yet; once it is, it goes
-here, and nowhere else."""
+here, `how_to_install` loses its last words, and no other message has to change."""
 
 COMMAND_EXTRAS = frozenset({"audit", "completion", "data", "metrics", "onnx", "report", "train"})
 """The extras that the extra ``cli`` installs together."""
@@ -35,18 +35,18 @@ class MissingExtraError(ImportError):
         return _missing(self.name, "cli")
 
 
-def install_command(extra: str) -> str:
-    """What to run for an extra.
+def how_to_install(extra: str) -> str:
+    """What to run for an extra, and where.
 
     Example:
-        >>> install_command("train")
-        "pip install '.[train]'"
+        >>> how_to_install("train")
+        "run `pip install '.[train]'` in a checkout of shortlist"
     """
-    return f"pip install '{SOURCE}[{extra}]'"
+    return f"run `pip install '{SOURCE}[{extra}]'` in a checkout of shortlist"
 
 
 def _missing(package: str, extra: str) -> str:
-    return f"`{package}` is not installed: run `{install_command(extra)}` in a checkout of shortlist."
+    return f"`{package}` is not installed: {how_to_install(extra)}."
 
 
 def require(module: str, *, extra: str) -> ModuleType:

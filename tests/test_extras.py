@@ -10,6 +10,7 @@ import pytest
 
 from shortlist.extras import COMMAND_EXTRAS, MissingExtraError, require
 from tests.install.environments import extras
+from tests.install.extras_alone import CALLS, NOT_ALONE
 
 ROOT = Path(__file__).parents[1]
 FAILURE = "operator torchvision::nms does not exist"
@@ -95,6 +96,18 @@ def test_a_command_names_an_extra_of_its_own_where_cli_does_not_install_it(monke
 def test_the_extra_of_the_commands_is_the_one_that_messages_assume():
     (listed,) = extras()["cli"]
     assert set(re.fullmatch(r"shortlist\[(.*)\]", listed)[1].split(",")) == COMMAND_EXTRAS
+
+
+def test_every_extra_is_installed_alone_by_a_target():
+    assert CALLS.keys() | NOT_ALONE == extras().keys()
+
+
+def test_the_way_to_install_is_written_once():
+    lines = [line for path in (ROOT / "shortlist").rglob("*.py") for line in path.read_text().splitlines()]
+    own = [line for line in lines if re.search(r"pip install ['\"]*(\.|shortlist)|checkout of shortlist", line)]
+    assert {line.strip() for line in own if "{" in line} == {
+        """return f"run `pip install '{SOURCE}[{extra}]'` in a checkout of shortlist\""""
+    }
 
 
 def test_every_extra_that_a_message_names_exists():

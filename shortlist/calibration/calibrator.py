@@ -149,7 +149,7 @@ class Calibrator(FittedModule, ABC):
         x = read_scores(logits, name="logits")
         if x.shape[-1:] != (self.num_labels,):
             raise ValueError(f"`logits` must have {self.num_labels} labels as before; got shape {tuple(x.shape)}.")
-        return solvable(x)
+        return solvable(x).contiguous()  # a sigmoid of a table in columns differs in its last bit
 
     def _check_fitted(self) -> None:
         if not self.fitted:

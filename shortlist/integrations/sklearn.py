@@ -229,7 +229,7 @@ class SetClassifier(_SetPredictions, BaseEstimator):
         if len(weights) != len(inputs):
             raise ValueError(f"`sample_weight` must have one value per row, {len(inputs)}; got {len(weights)}.")
         if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
-            raise ValueError("`sample_weight` must be finite, at least 0, and not all 0.")
+            raise ValueError("`sample_weight` must be finite, at least zero, and not all zero.")
         return torch.from_numpy(weights.copy())
 
     def _scores(self, X: Any) -> Tensor:

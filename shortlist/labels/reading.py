@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import Enum
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,7 +68,8 @@ def target_form(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str
         raise TypeError(f"`{name}` must be dense, sparse COO or sparse CSR; got layout {target.layout}.")
     shape = tuple(target.shape)
     if target.dtype == torch.int64 and not sparse:
-        if len(shape) not in (row_dims, row_dims + 1):
+        # Not `in`, which the compiler gets wrong for a symbolic `row_dims`.
+        if len(shape) != row_dims and len(shape) != row_dims + 1:
             raise ValueError(
                 f"an int64 `{name}` must have {row_dims} (class indices) or {row_dims + 1} (index lists) "
                 f"dimensions; got shape {shape}."
@@ -75,11 +77,8 @@ def target_form(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str
         if len(shape) == row_dims:
             return TargetForm.CLASS_INDICES
         if shape[-1] == num_labels and num_labels > 0:
-            raise ValueError(
-                f"an int64 `{name}` must not be as wide as the labels, because it may be a multi-hot or index lists: "
-                f"convert it with `targets.from_multi_hot` or `targets.from_indices`; got shape {shape} for "
-                f"{num_labels} labels."
-            )
+            (_refuse_wide_op if _error_waits() else _refuse_wide)(target, num_labels, name)
+            return TargetForm.MULTI_HOT  # what a graph that is to raise can go on with, whatever the loss
         return TargetForm.INDEX_LISTS
     if target.dtype != torch.bool and not target.is_floating_point():
         raise TypeError(
@@ -96,6 +95,36 @@ def target_form(target: Tensor, num_labels: int, *, row_dims: int = 1, name: str
             f"a sparse `{name}` must have 1 row dimension and 0 dense ones; got {row_dims} and {target.dense_dim()}."
         )
     return TargetForm.SPARSE if sparse else TargetForm.MULTI_HOT
+
+
+def _refuse_wide(target: Tensor, num_labels: int, name: str) -> None:
+    raise ValueError(
+        f"an int64 `{name}` must not be as wide as the labels, because it may be a multi-hot or index lists: "
+        f"convert it with `targets.from_multi_hot` or `targets.from_indices`; got shape {tuple(target.shape)} for "
+        f"{num_labels} labels."
+    )
+
+
+def _error_waits() -> bool:
+    """Whether an error has to be raised by the compiled graph: the compiler buries those of tracing in its own."""
+    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+
+
+_refuse_wide_op = torch.library.custom_op("shortlist::refuse_wide", _refuse_wide, mutates_args=())
+# It returns nothing, so the compiler would remove it.
+_refuse_wide_op.register_effect(torch.library.EffectType.ORDERED)
+
+
+@_refuse_wide_op.register_fake
+def _(target: Tensor, num_labels: int, name: str) -> None:
+    if type(target) is Tensor:  # on the meta device, where this is the operator itself
+        _refuse_wide(target, num_labels, name)
+
+
+@_refuse_wide_op.register_vmap
+def _(info: Any, in_dims: tuple[int | None, ...], target: Tensor, num_labels: int, name: str) -> tuple[None, None]:
+    _refuse_wide_op(target, num_labels, name)
+    return None, None
 
 
 def stored_entries(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:

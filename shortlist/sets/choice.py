@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.labels import LabelsLike, Numbers, read_scores, read_target
+from shortlist.labels import LabelsLike, Numbers, read_numbers, read_scores, read_target
 from shortlist.sets.average_k import AverageK
 from shortlist.sets.conformal.class_conditional import ClassConditional
 from shortlist.sets.conformal.conformity import SAPS
@@ -175,7 +175,7 @@ def choose_rule(
     from_logits: bool,
     one_class: bool,
     link: Link | None = None,
-    groups: Sequence[int] | Tensor | None = None,
+    groups: Numbers | None = None,
     candidates: Mapping[str, SetRule] | None = None,
     seed: int = 0,
 ) -> RuleChoice:
@@ -276,8 +276,8 @@ def _read_labels(labels: LabelsLike, scores: Tensor, *, one_class: bool) -> Tens
     return truth
 
 
-def _read_groups(groups: Sequence[int] | Tensor, num_rows: int) -> Tensor:
-    found = torch.as_tensor(groups)
+def _read_groups(groups: Numbers, num_rows: int) -> Tensor:
+    found = read_numbers(groups, name="groups").cpu()
     if found.is_floating_point() or found.shape != (num_rows,) or (found < 0).any():
         raise ValueError(f"`groups` must be {num_rows} integers, at least 0; got {found.dtype} {tuple(found.shape)}.")
     return found.long()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -27,6 +28,10 @@ class Environment:
         venv.create(folder, with_pip=True)
         install = ["-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
         self.run("python", *install, "--constraint", str(constraints or ROOT / "constraints.txt"), *requirements)
+
+    def remove(self) -> None:
+        """Delete it: with torch, each takes about a gigabyte."""
+        shutil.rmtree(self.folder)
 
     def run(
         self, program: str, *arguments: str, cwd: Path | None = None, check: bool = True

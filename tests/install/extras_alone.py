@@ -35,6 +35,9 @@ COMMANDS = [
     f"reproduce --list --experiments {ROOT}/experiments",
 ]
 
+NOT_ALONE = {"cli", "dev"}
+"""The extra of commands, which `COMMANDS` try, and that of this repository's own tools."""
+
 # What a user of an extra imports and calls first.
 CALLS = {
     "fast": "import torch; from shortlist.functional import lml; lml(torch.randn(64, 128), 3)",
@@ -51,6 +54,18 @@ CALLS = {
     "from shortlist.integrations.transformers import trainer_loss; trainer_loss('two_way')",
     "onnx": "import io, torch; from shortlist.nn import LML\n"
     "torch.onnx.export(LML(2), (torch.randn(2, 5),), io.BytesIO(), dynamo=True, verbose=False)",
+    "completion": "import sys; from shortlist.cli import main\n"
+    "sys.argv = ['shortlist', '--print-completion', 'bash']; sys.exit(main())",
+    "cluster": "from shortlist.cluster import run_tasks\n"
+    "if __name__ == '__main__':\n"
+    "    assert sorted(run_tasks(pow, 2, [1, 3], cluster='dask://', jobs=1)) == [(0, 2), (1, 8)]\n"
+    "    import ray",
+    "pubmed": "from shortlist.data import pubmed; assert pubmed().num_labels",
+    "encoders": "import torch; from shortlist.data.encoders import EfficientNetLite0\n"
+    "EfficientNetLite0()(torch.zeros(1, 3, 32, 32, dtype=torch.uint8))",
+    "serve": "import fastapi, multipart, uvicorn",
+    "docs": "import jupytext, material, mkdocs, mkdocstrings, nbclient",
+    "fuzz": "import atheris",
     "all": "from shortlist.data import AmbiguousWorld\n"
     "from shortlist.train import FitOptions, evaluate, export_onnx, fit, load_model, save_model\n"
     "data = AmbiguousWorld().sample(300, seed=0); fitted = fit(data, FitOptions(epochs=1))\n"
@@ -109,6 +124,7 @@ def main(wanted: list[str]) -> None:
             for command in commands:
                 again = ask(made, command, files, out)
                 assert again is None, f"`shortlist {command}` asks for {again} after {extra} was installed"
+            made.remove()
             say(f"{extra}: installs alone, and {len(commands)} commands run with it")
 
 

@@ -74,7 +74,7 @@ def test_a_row_of_weight_zero_is_as_if_it_were_not_there(classes):
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, np.inf])
 def test_weights_that_count_nothing_or_less_are_refused(classes, weight):
-    with pytest.raises(ValueError, match=r"`sample_weight` must be finite, at least 0, and not all 0\.$"):
+    with pytest.raises(ValueError, match=r"`sample_weight` must be finite, at least zero, and not all zero\.$"):
         SetClassifier(**QUICK).fit(*classes, sample_weight=np.full(len(classes[0]), weight))
 
 

@@ -50,12 +50,56 @@ def test_lists_of_the_only_class_there_is_are_classes(kernels, monkeypatch):
     assert F.cross_entropy(logits, lists, reduction="none").tolist() == [0.0, 0.0, 0.0]
 
 
-def test_compiled_losses_refuse_them():
+# Torch itself warns while it traces.
+quiet_tracing = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+
+CALLS = {
+    "multi-label": (F.bce, slice(None)),
+    "one class": (F.cross_entropy, slice(None)),
+    "mapped over rows": (vmap(F.bce), slice(None)),
+    "mapped over logits": (vmap(F.bce, in_dims=(0, None)), 0),
+    "expanded": (lambda logits, row: F.bce(logits, row.expand(4, N)), 0),
+}
+
+
+@pytest.fixture
+def fresh_compiler():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@quiet_tracing
+@pytest.mark.parametrize("call", CALLS)
+def test_a_graph_raises_the_sentence_itself_not_an_error_of_the_compiler(call):
+    loss, rows = CALLS[call]
+    logits = torch.randn(4, N, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    compiled = whole_graph(loss, backend="aot_eager")
+    for _ in range(2):  # when the graph is captured, and when it is run again
+        with pytest.raises(ValueError, match=f"^{REFUSED}"):
+            compiled(logits, table(4, N)[rows])
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@quiet_tracing
+@pytest.mark.parametrize("whole", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_compiled_for_sizes_that_vary_they_are_refused_and_other_targets_are_not(whole):
     logits = torch.randn(4, N, generator=torch.Generator().manual_seed(0))
-    torch.compiler.reset()
-    with pytest.raises(Exception, match=REFUSED):
-        whole_graph(F.bce, backend="aot_eager")(logits, table(4, N))
-    torch.compiler.reset()
+    compiled = torch.compile(F.bce, backend="eager", dynamic=True, fullgraph=whole)
+    for rows in (4, 3):
+        with pytest.raises(ValueError, match=f"^{REFUSED}"):
+            compiled(logits[:rows], table(rows, N))
+        narrow = torch.tensor([[0, 1], [2, -1], [1, 4], [5, 3]])[:rows]
+        torch.testing.assert_close(compiled(logits[:rows], narrow), F.bce(logits[:rows], narrow))
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@quiet_tracing
+def test_a_graph_for_tensors_without_values_refuses_them():
+    logits, target = torch.randn(4, N, device="meta"), table(4, N).to("meta")
+    with pytest.raises(ValueError, match=f"^{REFUSED}"):
+        whole_graph(F.bce, backend="aot_eager")(logits, target)
 
 
 def test_mapped_losses_refuse_them():
@@ -64,7 +108,7 @@ def test_mapped_losses_refuse_them():
         vmap(F.bce)(logits, table(4, N))
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by torch, while tracing
+@quiet_tracing
 @pytest.mark.parametrize("transform", [vmap, lambda f: whole_graph(f, backend="aot_eager")], ids=["vmap", "compile"])
 def test_the_conversion_works_inside_of_transforms(transform):
     logits, wide = torch.randn(4, N, generator=torch.Generator().manual_seed(0)).requires_grad_(), table(4, N)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from shortlist.labels import Numbers, read_scores
 from shortlist.sets.risk.expected_utility import Best, Refusal, best_labels
 from shortlist.sets.rule import Draw, SetRule
 from shortlist.sets.scores import Block, Link
@@ -71,7 +72,7 @@ class ExpectedF(SetRule):
         return best_labels(values, Best.of(ordered, utilities))
 
 
-def expected_f(probs: Tensor, *, beta: float = 1.0) -> Tensor:
+def expected_f(probs: Numbers, *, beta: float = 1.0) -> Tensor:
     r"""Expected F-beta of the first k labels, for every k, if labels are true independently.
 
     .. math:: f_k = \sum_s \frac{1 + \beta^2}{k + \beta^2 s} \sum_{i \le k} p_i\, P\big(|Y_{-i}| = s - 1\big), \quad
@@ -93,7 +94,7 @@ def expected_f(probs: Tensor, *, beta: float = 1.0) -> Tensor:
         >>> expected_f(torch.tensor([[1.0, 0.5]]))
         tensor([[0.0000, 0.8333, 0.8333]], dtype=torch.float64)
     """
-    p = probs.double()
+    p = read_scores(probs, name="probs").double()
     most = _most_labels(p)
     total = _count_masses(p, most)
     sizes = torch.arange(1, p.shape[-1] + 1, dtype=p.dtype, device=p.device)

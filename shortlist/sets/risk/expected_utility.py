@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.labels import Numbers, read_scores
+from shortlist.labels import Numbers, read_numbers, read_scores
 from shortlist.sets.rule import Draw, SetRule
 from shortlist.sets.scores import Block, Link
 from shortlist.tensors import check_number, check_positive, may_look
@@ -69,14 +69,12 @@ class ExpectedUtility(SetRule):
 
     def __init__(
         self,
-        utility: Callable[[int], float] | Sequence[float],
+        utility: Callable[[int], float] | Numbers,
         *,
         worth: Numbers | None = None,
         link: Link = "softmax",
         min_size: int = 0,
     ) -> None:
-        if not callable(utility) and not isinstance(utility, Sequence):
-            raise TypeError(f"`utility` must be a function of the size or a sequence of its values; got {utility!r}.")
         self.utility = utility if callable(utility) else _read_gains(utility)
         self.worth = None if worth is None else _read_worth(worth)
         self._matrix = None if worth is None else torch.tensor(self.worth, dtype=torch.float64)
@@ -221,7 +219,12 @@ def _f_utility(size: int, *, beta: float) -> float:
     return (1 + beta**2) / (beta**2 + size)
 
 
-def _read_gains(gains: Sequence[Any]) -> list[float]:
+def _read_gains(gains: Numbers) -> list[float]:
+    if not isinstance(gains, Sequence):
+        read = read_numbers(gains, name="utility")
+        if read.ndim != 1:
+            raise TypeError(f"`utility` must be a function of the size or a sequence of its values; got {gains!r}.")
+        gains = read.tolist()
     return [check_number("utility", gain, at_least=0.0) for gain in gains]
 
 

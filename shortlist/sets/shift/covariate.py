@@ -107,11 +107,12 @@ class CovariateShift(ConformalRule):
         scores = read_scores(scores)
         return self._predict(scores, _read_weights(weights, len(scores)), names, generator, draw)
 
-    def forward(self, scores: Numbers, weights: Tensor | None = None) -> Tensor:
+    def forward(self, scores: Numbers, weights: Numbers | None = None) -> Tensor:
         """Bool mask of the shape of ``scores``, deterministic: includes labels that tie at the threshold."""
         self._check_fitted()
         self._check_given(weights)
-        return self._mask(scores, None if weights is None else weights.reshape(-1).double())
+        per_row = None if weights is None else read_numbers(weights, name="weights").reshape(-1).double()
+        return self._mask(scores, per_row)
 
     def _check_given(self, weights: Numbers | None) -> None:
         if (weights is not None) != bool(self.evidence.get("weighted")):

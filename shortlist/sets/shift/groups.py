@@ -93,9 +93,10 @@ class GroupConditional(ConformalRule):
             )
         return self._predict(scores, read, names, generator, draw)
 
-    def forward(self, scores: Numbers, groups: Tensor | None = None) -> Tensor:
+    def forward(self, scores: Numbers, groups: Numbers | None = None) -> Tensor:
         """Bool mask of the shape of ``scores``, deterministic; rows of unknown groups get all labels."""
-        return self._mask(scores, None if groups is None else groups.reshape(-1).long())
+        per_row = None if groups is None else read_numbers(groups, name="groups").reshape(-1).long()
+        return self._mask(scores, per_row)
 
     def _clear(self) -> None:
         for name, dtype in (("group_ids", torch.int64), ("thresholds", torch.float64), ("tie_shares", torch.float64)):
