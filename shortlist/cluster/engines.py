@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
 from pkgutil import resolve_name
 from queue import Empty, Queue
 from threading import Thread
@@ -130,9 +131,11 @@ class _LocalEngine(Engine):
 
     def results(self, calls: Iterable[Call]) -> Iterator[Any]:
         joblib = require("joblib", extra="audit")
+        silence_tracker()
         parallel = joblib.Parallel(n_jobs=self._jobs, return_as="generator_unordered", batch_size=1)
         with warnings.catch_warnings():
-            # joblib replaces processes whose memory has grown; this needs no warning.
+            # joblib replaces processes whose memory has grown, and Python its own tracker; this needs no warning.
+            warnings.filterwarnings("ignore", message="resource_tracker: process died")
             warnings.filterwarnings("ignore", message="A worker stopped while some jobs")
             # When one process is killed, joblib abandons all of them.
             with suppress(BrokenProcessPool), _closing(parallel(_delayed(joblib, calls))) as results:
@@ -153,6 +156,47 @@ def _closing(results: Any) -> Iterator[Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             results.close()
+
+
+@cache
+def silence_tracker() -> None:
+    """Keep joblib's tracker of shared resources, a process of its own, from writing to this one's standard error.
+
+    If something kills the tracker, the next one prints a traceback for every resource that it was never told of, and
+    this process warns. Nothing is lost: processes release their resources themselves, the tracker only what remains.
+    Call it in workers, too, because any of them may start the next tracker.
+    """
+    tracker = require("joblib.externals.loky.backend.resource_tracker", extra="audit")._resource_tracker
+    kind: Any = type(tracker)
+
+    class QuietTracker(kind):
+        def _teardown_dead_process(self) -> None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                super()._teardown_dead_process()
+
+        def _launch(self) -> None:
+            with _silent_descriptor(2):  # New processes inherit it.
+                super()._launch()
+
+    tracker.__class__ = QuietTracker
+
+
+@contextmanager
+def _silent_descriptor(number: int) -> Iterator[None]:
+    """Let a file descriptor lead nowhere for a moment."""
+    try:
+        before = os.dup(number)
+    except OSError:  # It is closed already.
+        yield
+        return
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), number)
+        yield
+    finally:
+        os.dup2(before, number)
+        os.close(before)
 
 
 @contextmanager

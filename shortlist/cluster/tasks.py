@@ -12,7 +12,7 @@ from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from shortlist.cluster.address import check_cluster, read_address
-from shortlist.cluster.engines import Call, SharedValue, open_engine
+from shortlist.cluster.engines import Call, SharedValue, open_engine, silence_tracker
 
 Common = TypeVar("Common")
 Task = TypeVar("Task")
@@ -107,6 +107,7 @@ def _call(index: int, task: Any, work: Callable[..., Any], shared: Any, exclusiv
     """Run one task in a worker."""
     if os.getppid() == caller:
         exit_with_parent(caller)
+        silence_tracker()
     common = shared.value() if isinstance(shared, SharedValue) else shared
     with _one_at_a_time if exclusive else nullcontext():
         return index, work(common, task)

@@ -2,7 +2,10 @@
 
 import os
 import pickle
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,6 +49,28 @@ def test_the_work_of_a_killed_process_is_repeated(tmp_path):
     # joblib ends both processes with the killed one; their current tasks are repeated, and what it had not handed over.
     assert len(traces(tmp_path, "started")) < 2 * len(tasks)
     assert len(traces(tmp_path, "arrivals")) <= 4
+
+
+_KILLED_TRACKER = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+from joblib.externals.loky.backend.resource_tracker import _resource_tracker
+from shortlist.cluster import run_tasks
+from tests.cluster.traced_work import Common, work
+
+results = run_tasks(work, Common(Path(sys.argv[1]), np.ones(300_000)), [f"task{number}" for number in range(40)], jobs=2)
+next(results)
+os.kill(_resource_tracker._pid, signal.SIGKILL)
+print(len(list(results)))
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_printed_when_the_tracker_of_resources_is_killed(tmp_path):
+    command = [sys.executable, "-W", "error", "-c", _KILLED_TRACKER, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "39\n", "")
 
 
 @pytest.mark.slow

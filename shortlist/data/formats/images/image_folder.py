@@ -51,7 +51,7 @@ def read_image_folder(
 
     Labels are the sorted names of the class folders of all parts, including empty ones. Rows are sorted by part, class
     and file name. Hidden files, and files without an image ending (jpg, jpeg, png, gif, bmp, webp, tif, tiff, ppm, pgm,
-    pbm, jp2), are skipped.
+    pbm, jp2), are skipped; pipes, sockets and devices that are called like an image are refused.
 
     Args:
         root: the folder.
@@ -137,6 +137,9 @@ def _listing(path: str | Path) -> _Listing:
                 if entry.is_dir():  # Known from the listing itself.
                     folders.append(name)
                 elif name.lower().endswith(IMAGE_ENDINGS):
+                    # A link to a missing file stays a row, which is counted as missing.
+                    if not entry.is_file() and os.path.exists(entry.path):
+                        raise InputError(f"`{entry.path}` must be a file to be read as an image.")
                     images.append(name)
     except OSError as error:
         raise InputError(f"`{path}` cannot be listed: {error.strerror}.") from error
