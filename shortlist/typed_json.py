@@ -165,7 +165,7 @@ def _decoder(kind: Any) -> _Decoder:
         return _dict(_decoder(arguments[1]))
     if is_dataclass(kind):
         return _record(kind)
-    return {float: _float, int: _int, str: _str}[kind]
+    return {float: _float, int: _int, str: _str, bool: _bool}[kind]
 
 
 def _float(value: Any, where: _Where) -> float:
@@ -181,6 +181,12 @@ def _float(value: Any, where: _Where) -> float:
 def _int(value: Any, where: _Where) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _MismatchError(where, f"must be an integer; got {shown(value)}")
+    return value
+
+
+def _bool(value: Any, where: _Where) -> bool:
+    if not isinstance(value, bool):
+        raise _MismatchError(where, f"must be true or false; got {shown(value)}")
     return value
 
 

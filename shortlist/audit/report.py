@@ -33,6 +33,7 @@ from shortlist.audit.radius import radius_above, radius_below
 from shortlist.audit.system import Array, Indices, System
 from shortlist.errors import InputError
 from shortlist.files import read_document, replacing
+from shortlist.fingerprint import digest_values
 
 _FORMAT = "shortlist audit report"
 # Version 1 had no proofs of the upper bounds on radii.
@@ -210,10 +211,25 @@ class AuditReport:
             and abs(weights.sum() - 1) <= len(rows) * 2.0**-52
         )
 
+    def digest(self) -> str:
+        """The digest of layer, sets, verdicts and certificates: equal for a report that was saved and loaded.
+
+        Example:
+            >>> from shortlist.audit import audit
+            >>> layer = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+            >>> audit(layer, [[0, 2]]).digest() == audit(layer, [[0, 2]]).digest() != audit(layer, [[2]]).digest()
+            True
+        """
+        return digest_values(self._content())
+
     def save(self, path: str | Path) -> None:
         """Write the report and the layer as one JSON file."""
+        with replacing(path) as partial:
+            partial.write_text(json.dumps(self._content()))
+
+    def _content(self) -> dict[str, Any]:
         system = self.system
-        content = {
+        return {
             "format": _FORMAT,
             "version": _VERSION,
             "mode": system.mode,
@@ -226,8 +242,6 @@ class AuditReport:
                 for labels, decision in zip(self.label_sets, self.decisions, strict=True)
             ],
         }
-        with replacing(path) as partial:
-            partial.write_text(json.dumps(content))
 
     @classmethod
     def load(cls, path: str | Path) -> AuditReport:

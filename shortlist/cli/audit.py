@@ -158,6 +158,7 @@ def _verify(options: argparse.Namespace) -> int:
         sys.stdout.write(f"{len(wrong)} of {proved} certificates fail: set {shown}.\n")
         return 1
     sys.stdout.write(f"All {proved} certificates hold; {counts['undecided']} sets are undecided and have none.\n")
+    sys.stdout.write(f"Digest: {report.digest()}\n")
     return 0
 
 

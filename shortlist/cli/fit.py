@@ -31,7 +31,8 @@ examples:
 
 Run an interrupted command again with the same --output to resume it; only the current epoch is lost. --resume fails
 unless there is a run to resume, so a mistyped folder does not start a new one. The folder contains the model
-(safetensors and JSON), its set rule, its checkpoints and the trials of the learning rate; `shortlist predict` reads it.
+(safetensors and JSON), its set rule, its model card (README.md), its checkpoints and the trials of the learning rate;
+`shortlist predict` reads it.
 Learning rate and weight decay are found on the validation rows first, unless --learning-rate is given or --tune is 0.
 Several nodes: run the same command on each, with the variables of the last example and NODE_RANK 0, 1, ...
 All nodes must see the folder; node 0 evaluates and writes the model. If a machine disappears, the others stop within 5
@@ -80,6 +81,7 @@ def run(options: argparse.Namespace) -> int:
 
     with loading():
         from shortlist.train import evaluate, fit, save_model, tune
+        from shortlist.train.card.facts import measured
         from shortlist.train.cautions import data_cautions, still_improving
         from shortlist.train.checkpoints import RunFolder
         from shortlist.train.data_source import check_test_rows, describe_source, open_training_data
@@ -105,8 +107,8 @@ def run(options: argparse.Namespace) -> int:
             if sentence := duration_sentence([estimate_seconds(dataset, fit_options, runs=1, **search)]):
                 note(sentence)
         if trials:
-            found = tune(dataset, fit_options, trials=trials, file=trial_file, progress=True, data_name=data.data)
-            fit_options = found.options
+            tuned = tune(dataset, fit_options, trials=trials, file=trial_file, progress=True, data_name=data.data)
+            fit_options = tuned.options
         fitted = fit(
             dataset,
             fit_options,
@@ -122,7 +124,8 @@ def run(options: argparse.Namespace) -> int:
                 sys.stdout.write(f"Node 0 writes the model: {to.output}\n")
             return 0
         evaluation = evaluate(fitted, dataset, data_name=data.data)
-        folder = save_model(fitted, to.output, rule=evaluation.rule, source=source)
+        found = measured(fitted.model, dataset, evaluation)
+        folder = save_model(fitted, to.output, rule=evaluation.rule, source=source, measured=found)
     for caution in data_cautions(dataset):
         note(f"Note: {caution}")
     metrics = {"best_epoch": fitted.best_epoch, "epochs": len(fitted.history), **evaluation.values}

@@ -20,7 +20,7 @@ try:
 except Exception as error:
     raise import_failure("transformers", error, extra="hf") from error
 
-from huggingface_hub import PyTorchModelHubMixin, snapshot_download
+from huggingface_hub import ModelCard, PyTorchModelHubMixin, snapshot_download
 
 from shortlist.data import Dataset
 from shortlist.errors import InputError
@@ -31,6 +31,8 @@ from shortlist.sets import PredictionSets, load_rule
 from shortlist.sets.rule import SetRule
 from shortlist.sets.scores import Link
 from shortlist.train import Fitted, SavedModel, load_model, save_model
+from shortlist.train.card.folder import CARD
+from shortlist.train.card.page import rule_text
 from shortlist.train.evaluation import metric_values, update_metrics, watched_metrics
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["HubModel", "RuleHubMixin", "SetRuleCallback", "compute_metrics", "trainer_loss", "use_head"]
 
 _RULE = "rule.json"
+_CARD_LINE = "<!-- Written with the model; delete this line to keep this card as it is. -->"
 _IGNORED = -100
 
 
@@ -214,6 +217,15 @@ class RuleHubMixin(PyTorchModelHubMixin):
             self.rule.save(Path(save_directory) / _RULE)
         else:
             (Path(save_directory) / _RULE).unlink(missing_ok=True)
+        card = Path(save_directory) / CARD
+        if card.is_file() and _CARD_LINE in card.read_text(encoding="utf-8", errors="replace"):
+            card.unlink()  # Of a former rule; the mixin writes a card if there is none.
+
+    def generate_model_card(self, *arguments: Any, **options: Any) -> ModelCard:
+        """The card of the mixin, with a section about the rule."""
+        card = super().generate_model_card(*arguments, **options)
+        about = "The model has no set rule." if self.rule is None else rule_text(self.rule.document())
+        return ModelCard(f"{str(card).rstrip()}\n\n## Set rule\n\n{about}\n\n{_CARD_LINE}\n")
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, map_location: str = "cpu", strict: bool = True, **options: Any) -> Self:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from torch.nn.functional import normalize
 
 from shortlist.audit import AuditReport, audit
 from shortlist.calibration import Calibrator
 from shortlist.data.target_rows import label_pairs
 from shortlist.errors import InputError
 from shortlist.files import replacing
-from shortlist.nn import CosineHead
 from shortlist.predict.calibration import CALIBRATORS, RULES, calibrate, fit_calibrator, make_rule
 from shortlist.predict.model_data import label_numbers, open_labelled
 from shortlist.predict.model_scores import open_model
 from shortlist.predict.true_labels import as_task
 from shortlist.sets import SetRule, load_rule
 from shortlist.train import load_model
+from shortlist.train.card.folder import record_audit, write_card
+from shortlist.train.card.layer_audit import audited_layer
 from shortlist.train.data_source import saved_source
 from shortlist.train.saved_model import CALIBRATION
 
@@ -75,6 +75,7 @@ def save_rule(folder: str | Path, rule: SetRule) -> Path:
     rule.save(file)
     rule.save(usual)
     _note(folder, has_rule=True)
+    write_card(folder)
     return file
 
 
@@ -93,6 +94,7 @@ def save_calibrator(folder: str | Path, calibrator: Calibrator) -> Path:
         file.unlink(missing_ok=True)
     calibrator.save(folder / CALIBRATION)
     _note(folder, has_calibration=True)
+    write_card(folder)
     return folder / CALIBRATION
 
 
@@ -181,7 +183,9 @@ def audit_model(
     reader: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> AuditReport:
-    """Decide which label sets of data a model's output layer can never give.
+    """Decide which label sets of data a model's output layer can never give, and say so in the model's card.
+
+    A folder that cannot be written is left as it is.
 
     Args:
         folder: of the model.
@@ -191,7 +195,8 @@ def audit_model(
         options: of `shortlist.audit.audit`. ``mode`` is ``top-k`` by default, because rules compare scores.
     """
     saved = load_model(folder)
-    if saved.plan.head == "clusters":
+    layer = audited_layer(saved.model.output_layer)
+    if layer is None:
         raise InputError(f"`{folder}` has a head of clusters, which has no matrix of all labels to audit.")
     dataset = open_labelled(data, saved_source(saved, folder), format=format, reader=dict(reader or {}))
     if part is not None:
@@ -201,11 +206,12 @@ def audit_model(
     for row, label, present in zip(*(column.tolist() for column in pairs), strict=True):
         if present and numbers[label] >= 0:
             sets[row].append(numbers[label])
-    layer = saved.model.output_layer
-    # Cosines depend on the directions of the rows alone.
-    layer = normalize(layer.weight.detach()) if isinstance(layer, CosineHead) else layer
     distinct = sorted({tuple(sorted(labels)) for labels in sets if labels})
-    return audit(layer, [list(labels) for labels in distinct], names=saved.label_names, **{"mode": "top-k", **options})
+    options = {"mode": "top-k", **options}
+    report = audit(layer, [list(labels) for labels in distinct], names=saved.label_names, **options)
+    if os.access(folder, os.W_OK):
+        record_audit(folder, report, data=dataset.name or Path(data).name)
+    return report
 
 
 def _name_of(rule: SetRule) -> str:

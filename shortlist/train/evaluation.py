@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,17 @@ _MOST_KEPT = 1 << 26
 _BLOCK_SCORES = 1 << 22
 
 
+class SetQuality(NamedTuple):
+    """The sets of a rule: their coverage, average size, and the share of them that are empty.
+
+    Coverage is the share of a row's true labels in its set, averaged over rows; NaN without true labels.
+    """
+
+    coverage: float
+    average_size: float
+    empty: float
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Metrics by name, and the scores behind them.
@@ -34,13 +46,14 @@ class Evaluation:
     For one class per row ``values`` has ``top1_error``, ``topK_error`` and ``averageK_error``: how often the class is
     not the first, not among the first K, and not in sets of K labels on average; and ``average_size``, the average size
     on these rows. For sets it has precision, recall, F1 and nDCG at several sizes, and ``map``, the mean average
-    precision over the labels that occur. ``rule`` makes the sets; ``logits``, ``(rows, n)``, belong to the evaluated
-    rows, and ``val_logits`` to those that the rule was fitted on. With more than 2²⁶ of them scores are evaluated block
-    by block; then there is no ``map``, and reading them is an error.
+    precision over the labels that occur. ``rule`` makes the sets, which ``sets`` describes; ``logits``, ``(rows, n)``,
+    belong to the evaluated rows, and ``val_logits`` to those that the rule was fitted on. With more than 2²⁶ of them
+    scores are evaluated block by block; then there is no ``map``, and reading them is an error.
     """
 
     values: dict[str, float]
     rule: AverageK
+    sets: SetQuality
     scores: tuple[Tensor, Tensor] | None
 
     @property
@@ -90,15 +103,15 @@ def evaluate_scores(val_logits: Tensor, logits: Tensor, rows: Dataset, *, k: flo
         k: the average size of the sets.
         link: maps logits to scores that are comparable between rows.
     """
-    values, rule = _evaluate([val_logits], [logits], rows, k, link)
+    values, rule, sets = _evaluate([val_logits], [logits], rows, k, link)
     if not is_one_class(rows):
         values["map"] = float(MeanAveragePrecision()(logits, rows.true_targets))
-    return Evaluation(values, rule, (val_logits, logits))
+    return Evaluation(values, rule, sets, (val_logits, logits))
 
 
 def _evaluate(
     val_blocks: Iterable[Tensor], blocks: Iterable[Tensor], rows: Dataset, k: float, link: Link
-) -> tuple[dict[str, float], AverageK]:
+) -> tuple[dict[str, float], AverageK, SetQuality]:
     one_class, rule, draw, start = is_one_class(rows), AverageK(k, link=link), Draw(), 0
     for block in val_blocks:
         rule.partial_fit(block, from_logits=True)
@@ -111,16 +124,18 @@ def _evaluate(
         target = take_rows(rows.true_targets, torch.arange(start, start + len(block)))
         start += len(block)
         update_metrics(metrics, block, target, link=link)
-        if one_class:
-            sets = rule.predict(block, draw=draw)
-            coverage.update(sets, target)
-            size.update(sets)
+        sets = rule.predict(block, draw=draw)
+        coverage.update(sets, target)
+        size.update(sets)
     values = metric_values(metrics)
+    quality = SetQuality(
+        float(coverage.compute()), float(size.compute()), int(size.histogram[0]) / max(int(size.histogram.sum()), 1)
+    )
     if one_class:
         values = {_error_name(name): 1 - value for name, value in values.items()}
-        values[f"average{k:g}_error"] = 1 - float(coverage.compute())
-        values["average_size"] = float(size.compute())
-    return values, rule
+        values[f"average{k:g}_error"] = 1 - quality.coverage
+        values["average_size"] = quality.average_size
+    return values, rule, quality
 
 
 def metric_names(dataset: Dataset, k: float) -> list[str]:

@@ -22,6 +22,8 @@ from shortlist.files import read_document, replacing
 from shortlist.fingerprint import digest
 from shortlist.sets import load_rule
 from shortlist.sets.rule import SetRule
+from shortlist.train.card.facts import Measured
+from shortlist.train.card.folder import FACTS, keep_report, recorded_facts, write_card
 from shortlist.train.evaluation import model_scores
 from shortlist.train.fit import Fitted
 from shortlist.train.inputs import PlannedEncoder, prepare_inputs
@@ -80,8 +82,9 @@ def save_model(
     *,
     rule: SetRule | None = None,
     source: Mapping[str, Any] | None = None,
+    measured: Measured | None = None,
 ) -> Path:
-    """Write a model to a folder.
+    """Write a model to a folder, with a card, ``README.md``, in the format of the Hugging Face Hub.
 
     ``model.json`` is written last and has a digest of the parameters, so a half-written folder is refused.
 
@@ -90,6 +93,8 @@ def save_model(
         folder: created if necessary; the files of an older model are replaced.
         rule: a fitted set rule for the model.
         source: how the data were read, as plain values; kept in ``about``, so that new data can be read alike.
+        measured: what the card says of data and figures, and the audit's certificates, of
+            `shortlist.train.card.facts.measured`; those of a loaded model are kept by default.
 
     Returns:
         The folder.
@@ -108,6 +113,13 @@ def save_model(
         calibrator.save(folder / CALIBRATION)
     else:
         (folder / CALIBRATION).unlink(missing_ok=True)
+    keep_report(folder, None if measured is None else measured.report)
+    parameters = digest(content)
+    about = dict(fitted.about) if isinstance(fitted, SavedModel) else _about(fitted)
+    if source is not None:
+        about["source"] = dict(source)
+    if measured is not None:
+        about[FACTS] = recorded_facts(measured.facts, parameters=parameters, rule=folder / "rule.json")
     plan = fitted.plan.to_json()
     if isinstance(fitted.plan.words, TfidfWords | Tokens):
         # A vocabulary is larger than everything else in the document.
@@ -122,12 +134,10 @@ def save_model(
         "label_names": list(fitted.label_names),
         "has_rule": rule is not None,
         "has_calibration": calibrator is not None,
-        "parameters": digest(content),
-        "about": {
-            **(fitted.about if isinstance(fitted, SavedModel) else _about(fitted)),
-            **({} if source is None else {"source": dict(source)}),
-        },
+        "parameters": parameters,
+        "about": about,
     }
+    write_card(folder, document)
     with replacing(folder / "model.json") as partial:
         partial.write_text(json.dumps(document, indent=1))
     return folder

@@ -74,7 +74,7 @@ def test_the_report_is_saved_verified_and_equal_to_that_of_the_library(folder, c
     assert saved.radii.tolist() == direct.radii.tolist()
     assert run(capsys, "--verify", "out/report.json")[:2] == (
         0,
-        "All 4 certificates hold; 0 sets are undecided and have none.\n",
+        f"All 4 certificates hold; 0 sets are undecided and have none.\nDigest: {saved.digest()}\n",
     )
 
 

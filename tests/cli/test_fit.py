@@ -34,6 +34,8 @@ def test_a_model_is_trained_evaluated_and_saved_as_the_library_does(capsys, trai
     assert saved.label_names == data.label_names
     assert saved.about["options"]["epochs"] == 1
     assert sorted(path.name for path in Path("model").iterdir()) == [
+        "README.md",
+        "audit.json",
         "checkpoints",
         "model.json",
         "model.safetensors",

@@ -1,11 +1,13 @@
 """Hugging Face on tiny random models, offline: the loss of Trainer is ours, and saved models give identical sets."""
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import ModelCard, RepoUrl
 from transformers import (
     AutoModel,
     AutoModelForImageClassification,
@@ -29,8 +31,11 @@ from shortlist.integrations.transformers import (
 from shortlist.nn import LMLNLL, CosineHead, DFTHead
 from shortlist.sets import AverageError, AverageK, load_rule
 from shortlist.train import FitOptions, evaluate, fit, load_model, save_model
+from shortlist.train.card.facts import measured
 from shortlist.train.fit import make_run
 from tests.integrations.tiny_transformers import WORDS, bert_config, bert_folder, vit_config, vit_folder
+from tests.train.small_data import classes as small_classes
+from tests.train.small_data import quick
 
 LABELS = 5
 
@@ -227,6 +232,9 @@ def test_fit_trains_a_transformer_that_is_saved_whole(tmp_path, kind, data, fold
     assert saved.rule.predict(logits, names=dataset.label_names) == hub.predict_sets(test)
     hub.save_pretrained(tmp_path / "again")
     assert HubModel.from_pretrained(tmp_path / "again").predict_sets(test) == hub.predict_sets(test)
+    page = (tmp_path / "again" / "README.md").read_text()
+    assert page == (tmp_path / "hub" / "README.md").read_text()
+    assert "| encoder, head | hf:source, " in page
     if kind == "text":
         # Padding to a longer neighbor changes nothing, and neither does cutting at the limit.
         alone = torch.cat([saved.scores(test.subset([row])) for row in range(len(test))])
@@ -275,9 +283,35 @@ def test_a_model_of_ones_own_takes_its_rule_along(tmp_path, capsys):
     again = Plants.from_pretrained(tmp_path)
     assert again.rule.predict(again(x)) == model.rule.predict(model(x))
     assert not any("rule" in key for key in model.state_dict())
+    card = ModelCard.load(tmp_path / "README.md")
+    assert "AverageK (k=2, link=softmax). It was fitted on 50 rows" in card.text
+    assert "model_hub_mixin" in card.data.tags
     model.use_rule(None).save_pretrained(tmp_path)
+    assert "The model has no set rule." in (tmp_path / "README.md").read_text()
+    (tmp_path / "README.md").write_text("my own page")
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "README.md").read_text() == "my own page"
     assert Plants.from_pretrained(tmp_path).rule is None
     assert capsys.readouterr().out == ""
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"model\.safetensors` does not exist\.$"):
         Plants.from_pretrained(tmp_path)
+
+
+def test_the_card_that_is_pushed_has_the_figures_of_the_folder(tmp_path, monkeypatch):
+    data = small_classes()
+    fitted = fit(data, quick())
+    found = evaluate(fitted, data)
+    folder = save_model(fitted, tmp_path / "model", rule=found.rule, measured=measured(fitted.model, data, found))
+    pushed = {}
+
+    def upload(self, *, folder_path, **options):
+        pushed.update({path.name: path.read_text() for path in Path(folder_path).glob("*.md")})
+
+    monkeypatch.setattr("huggingface_hub.HfApi.upload_folder", upload)
+    monkeypatch.setattr(
+        "huggingface_hub.HfApi.create_repo", lambda self, repo_id, **options: RepoUrl(f"hf://{repo_id}")
+    )
+    HubModel.from_pretrained(folder).push_to_hub("me/plants")
+    assert len(ModelCard(pushed["README.md"]).data.eval_results) == 4
+    assert pushed["README.md"].splitlines()[:12] == (folder / "README.md").read_text().splitlines()[:12]

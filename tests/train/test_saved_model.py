@@ -67,8 +67,9 @@ def with_parameters(folder: Path, content: bytes) -> None:
     rewrite(folder, parameters=blake2b(content, digest_size=16).hexdigest())
 
 
-def test_a_folder_holds_only_json_and_safetensors(folder, fitted):
-    assert sorted(path.name for path in folder.iterdir()) == ["model.json", "model.safetensors", "rule.json"]
+def test_a_folder_holds_only_json_safetensors_and_a_page(folder, fitted):
+    files = ["README.md", "model.json", "model.safetensors", "rule.json"]
+    assert sorted(path.name for path in folder.iterdir()) == files
     for path in folder.glob("*.json"):
         assert isinstance(json.loads(path.read_text()), dict)
     tensors = load_file(folder / "model.safetensors")
@@ -148,7 +149,7 @@ class Full:
         return limited
 
 
-@pytest.mark.parametrize("writes", range(4))
+@pytest.mark.parametrize("writes", range(5))
 @pytest.mark.parametrize(("with_rule", "before"), [(True, True), (False, True), (True, False)])
 def test_a_full_disk_leaves_the_old_model_or_none_but_no_mixture(
     fitted, other, tmp_path, monkeypatch, writes, with_rule, before
@@ -168,7 +169,7 @@ def test_a_full_disk_leaves_the_old_model_or_none_but_no_mixture(
         except OSError as error:
             assert error.errno == 28  # noqa: PT017
             done = False
-    assert done == (writes >= (3 if with_rule else 2))
+    assert done == (writes >= (4 if with_rule else 3))
     assert not list(folder.glob(".*"))
     try:
         saved = load_model(folder)

@@ -135,4 +135,4 @@ def test_one_label_per_row_is_a_class_and_other_rows_stay_sets():
 
 def test_a_run_on_text_leaves_only_the_files_of_a_model(tmp_path: Path):
     folder = save_model(fit(texts(), quick()), tmp_path)
-    assert {path.name for path in folder.iterdir()} == {"model.json", "model.safetensors", "words.json"}
+    assert {path.name for path in folder.iterdir()} == {"README.md", "model.json", "model.safetensors", "words.json"}

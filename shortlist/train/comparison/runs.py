@@ -10,30 +10,29 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.functional import normalize
 
 from shortlist.cluster.tasks import worker_threads
 from shortlist.comparison_document import AuditCounts, AuditSummary, RunDetails
 from shortlist.data import Dataset
-from shortlist.data.draws import Draws
 from shortlist.errors import InputError
-from shortlist.extras import require
 from shortlist.files import cache_folder, locked, read_document, replacing
 from shortlist.fingerprint import check_same, digest_values
 from shortlist.fit_options import FitOptions
-from shortlist.nn import CosineHead
+from shortlist.train.card.facts import Measured, impossible_sets, measured
 from shortlist.train.checkpoints import run_fingerprint
 from shortlist.train.comparison.examples import example_rows
 from shortlist.train.comparison.findings import answers, fitted_rules, set_findings, size_grid
-from shortlist.train.comparison.scored_rows import positive_pairs, unknown_pairs
 from shortlist.train.evaluation import Evaluation
 from shortlist.train.fit import Fitted, evaluate, fit
 from shortlist.train.model.plan import SetModel
 from shortlist.train.saved_model import save_model
 from shortlist.typed_json import decode, encode
+
+if TYPE_CHECKING:
+    from shortlist.audit import AuditReport
 
 _FORMAT = "shortlist comparison run"
 _VERSION = 3
@@ -80,9 +79,10 @@ def run(dataset: Dataset, spec: RunSpec, *, progress: Callable[[float], object] 
     except InputError as error:
         raise InputError(f"candidate {spec.name!r}, seed {spec.options.seed}: {error}") from error
     evaluation = evaluate(fitted, dataset, part=spec.part)
-    details = _details(dataset, spec, fitted, evaluation, began)
+    found, audit = _measured(dataset, spec, fitted, evaluation)
+    details = _details(dataset, spec, fitted, evaluation, audit, began)
     if spec.folder is not None:
-        save_model(fitted, spec.folder, rule=evaluation.rule, source=spec.source)
+        save_model(fitted, spec.folder, rule=evaluation.rule, source=spec.source, measured=found)
         fingerprint = spec_fingerprint(dataset, spec)
         content = {"format": _FORMAT, "version": _VERSION, "asked": fingerprint, "details": encode(details)}
         with replacing(spec.folder / _RESULT_FILE) as partial:
@@ -156,7 +156,27 @@ def _worker_folder(fingerprint: dict[str, Any]) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _details(dataset: Dataset, spec: RunSpec, fitted: Fitted, evaluation: Evaluation, began: float) -> RunDetails:
+def _measured(
+    dataset: Dataset, spec: RunSpec, fitted: Fitted, evaluation: Evaluation
+) -> tuple[Measured | None, AuditSummary | None]:
+    """What the card of the model states, and the audit that was asked for; None without a folder or the request."""
+    if spec.folder is None and not spec.audit:
+        return None, None
+    began, most = time.monotonic(), _MOST_AUDITED if spec.audit else None
+    found = measured(fitted.model, dataset, evaluation, part=spec.part, most_sets=most)
+    if not spec.audit or found.report is None:
+        return found, None
+    return found, _audit_summary(found.report, fitted.model, time.monotonic() - began)
+
+
+def _details(
+    dataset: Dataset,
+    spec: RunSpec,
+    fitted: Fitted,
+    evaluation: Evaluation,
+    audit: AuditSummary | None,
+    began: float,
+) -> RunDetails:
     rows, k = dataset.part(spec.part), spec.options.k
     rules = fitted_rules(evaluation, size_grid(k, dataset.num_labels))
     return RunDetails(
@@ -167,45 +187,20 @@ def _details(dataset: Dataset, spec: RunSpec, fitted: Fitted, evaluation: Evalua
         history=[dict(row) for row in fitted.history],
         sets=set_findings(evaluation, rows, dataset.part("val"), dataset.label_counts("train"), rules, k=k),
         answers=answers(evaluation, example_rows(len(rows)), dataset.label_names, rules),
-        audit=audit_model(fitted.model, rows) if spec.audit else None,
+        audit=audit,
         seconds=round(time.monotonic() - began, 2),
     )
 
 
-def audit_model(model: SetModel, rows: Dataset) -> AuditSummary:
-    """Audit which label sets of some rows a model can never rank first, whatever its input.
-
-    Whether the labels of a set can be the top ones matters for all losses, thresholds and set rules. Rows without
-    labels do not count.
-    """
-    auditing = require("shortlist.audit", extra="audit")
-    began, layer = time.monotonic(), model.output_layer
-    # Cosines depend on the directions of the rows alone.
-    layer = normalize(layer.weight.detach()) if isinstance(layer, CosineHead) else layer
-    report = auditing.audit(layer, _distinct_sets(rows), mode="top-k", radius=False, jobs=1, names=rows.label_names)
-    impossible = [index for index in report.worst(_MOST_NAMED) if report.verdicts[index] == "unargmaxable"]
+def _audit_summary(report: AuditReport, model: SetModel, seconds: float) -> AuditSummary:
     return AuditSummary(
         mode="top-k",
         sets=len(report),
         **report.counts(),
-        labels=rows.num_labels,
+        labels=report.system.num_labels,
         features=int(report.system.weight.shape[1]),
-        seconds=round(time.monotonic() - began, 2),
+        seconds=round(seconds, 2),
         parameters=sum(parameter.numel() for parameter in model.output_layer.parameters() if parameter.requires_grad),
         by_size=[AuditCounts(row.size, row.argmaxable, row.unargmaxable, row.undecided) for row in report.table()],
-        worst=[report.labels_of(index) for index in impossible],
+        worst=impossible_sets(report, _MOST_NAMED),
     )
-
-
-def _distinct_sets(rows: Dataset) -> list[list[int]]:
-    """Return the distinct label sets of rows without unknown labels; of many, a sample."""
-    at, labels = positive_pairs(rows)
-    has_unknown = torch.zeros(len(rows), dtype=torch.bool)
-    has_unknown[unknown_pairs(rows)[0]] = True
-    at, labels = at[~has_unknown[at]], labels[~has_unknown[at]]
-    sets: dict[int, list[int]] = {}
-    for row, label in zip(at.tolist(), labels.tolist(), strict=True):
-        sets.setdefault(row, []).append(label)
-    distinct = sorted({tuple(sorted(labels)) for labels in sets.values()})
-    chosen = Draws(0, "audited sets").order(len(distinct))[:_MOST_AUDITED].tolist()
-    return [list(distinct[index]) for index in sorted(chosen)]
