@@ -24,7 +24,7 @@ from shortlist.data import Dataset
 from shortlist.data.target_rows import sparse_targets
 from shortlist.metrics.accuracy import FEW, MANY
 from shortlist.sets import AverageK, tradeoff
-from shortlist.train.comparison.reliability import recalibrated, reliability
+from shortlist.train.comparison.reliability import label_reliability, recalibrated
 from shortlist.train.comparison.rule_findings import error_control, group_answers, rule_advice
 from shortlist.train.comparison.scored_rows import missed_share, positive_pairs, probabilities, unknown_pairs
 from shortlist.train.evaluation import Evaluation
@@ -121,7 +121,7 @@ def set_findings(
         ErrorCurves(curve.sizes.tolist(), errors),
         by_k,
         ClassAccuracy(counts.tolist(), rounded(classes)),
-        reliability(probs, rows),
+        label_reliability(probs, rows),
         error_control(evaluation, rows, val),
         by_label,
         recalibrated(evaluation, rows, val),

@@ -8,35 +8,32 @@ from torch import Tensor
 from shortlist.calibration import TemperatureScaling
 from shortlist.comparison_document import Calibration, CalibrationBin
 from shortlist.data import Dataset
-from shortlist.train.comparison.scored_rows import positive_pairs, unknown_pairs
+from shortlist.data.target_rows import take_rows
+from shortlist.functional import reliability
+from shortlist.train.comparison.scored_rows import positive_pairs
 from shortlist.train.evaluation import Evaluation
 from shortlist.train.inputs import is_one_class
 
 # Finer at low probabilities, where most labels are.
-_EDGES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_EDGES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_ROWS = 1024
 
 
-def reliability(probs: Tensor, rows: Dataset) -> Calibration:
+def label_reliability(probs: Tensor, rows: Dataset) -> Calibration:
     """Compare predicted probability and observed frequency of labels in bins; unknown labels do not count.
 
     The error is half the sum of the gaps over bins, divided by the number of true labels: 0.1 means that probabilities
     put one in ten true labels into a wrong bin.
     """
-    edges, last = torch.tensor(_EDGES[1:-1], dtype=probs.dtype), len(_EDGES) - 1
-    pairs, predicted = torch.zeros(2, last, dtype=torch.float64)
-    unknown, unknown_labels = unknown_pairs(rows)
-    for start in range(0, len(probs), 1024):
-        values = probs[start : start + 1024]
-        bins = torch.bucketize(values, edges, right=True)
-        here = (unknown >= start) & (unknown < start + 1024)
-        bins[unknown[here] - start, unknown_labels[here]] = last  # A bin that is dropped.
-        bins = bins.flatten()
-        pairs += torch.bincount(bins, minlength=last + 1)[:last]
-        predicted += torch.bincount(bins, values.flatten().double(), minlength=last + 1)[:last]
-    observed = torch.bincount(torch.bucketize(probs[positive_pairs(rows)], edges, right=True), minlength=last).double()
+    edges, found = torch.tensor(_EDGES, dtype=probs.dtype), []
+    for start in range(0, len(probs), _ROWS):
+        values = probs[start : start + _ROWS]
+        true = take_rows(rows.true_targets, torch.arange(start, start + len(values)))
+        found.append(reliability(values, true, events="labels", bins=edges))
+    counts, predicted, observed = (torch.stack(sums).sum(0) for sums in zip(*found, strict=True))
     bins = [
         CalibrationBin(float(p / count), float(o / count), int(count))
-        for count, p, o in zip(pairs, predicted, observed, strict=True)
+        for count, p, o in zip(counts, predicted, observed, strict=True)
         if count
     ]
     return Calibration(bins, float((predicted - observed).abs().sum() / observed.sum().clamp(min=1) / 2))
@@ -51,4 +48,4 @@ def recalibrated(evaluation: Evaluation, rows: Dataset, val: Dataset) -> Calibra
     if not len(positive_pairs(val)[0]) or (link == "softmax" and not is_one_class(val)):
         return None
     scaling = TemperatureScaling(link=link).fit(evaluation.val_logits, val.true_targets)
-    return reliability(scaling.predict(evaluation.logits), rows)
+    return label_reliability(scaling.predict(evaluation.logits), rows)

@@ -7,7 +7,7 @@ import torch
 
 from shortlist.data import AmbiguousWorld, Dataset, Groups
 from shortlist.sets import AverageK, DeepestNode, MissGoal, SizeGoal, choose_rule
-from shortlist.train.comparison.reliability import recalibrated, reliability
+from shortlist.train.comparison.reliability import label_reliability, recalibrated
 from shortlist.train.comparison.rule_findings import group_answers, rule_advice
 from shortlist.train.evaluation import Evaluation, evaluate_scores
 from tests.train.comparison.test_findings import SETS, found, of_targets
@@ -67,7 +67,7 @@ def test_without_nested_groups_of_one_class_there_are_no_such_answers(measured, 
 
 def test_temperature_scaling_mends_overconfident_probabilities(measured):
     evaluation, test, val = measured
-    before = reliability(evaluation.logits.softmax(-1), test).error
+    before = label_reliability(evaluation.logits.softmax(-1), test).error
     after = recalibrated(evaluation, test, val)
     assert after is not None
     assert before is not None
