@@ -30,6 +30,7 @@ examples:
   shortlist rules val.npy val_labels.npy --logits --k 3
   shortlist rules val.csv labels.txt --probabilities --id image --alpha 0.1 --output rule.json
   shortlist rules plants-model --data plants.csv --alpha 0.1 --per-class
+  shortlist rules val.npy val_labels.npy --logits --alpha 0.1 --groups hospitals.txt
 
 Without SCORES: what every rule guarantees for new rows, what `shortlist calibrate` needs to be told (options in
 brackets may be left out), and the true labels that it is fitted on: one class per row, sets, or none.
@@ -60,6 +61,9 @@ def add_command(commands: Any) -> None:
     goal.add_argument("--k", metavar="K", type=float, help="goal: K labels per row")
     goal.add_argument("--alpha", metavar="FRACTION", type=float, help="goal: at most this fraction of labels missed")
     parser.add_argument("--per-class", action="store_true", help="with --alpha: in every class, not only on average")
+    parser.add_argument(
+        "--groups", metavar="FILE", help="the group of each row, such as its source, one per line: name the worst one"
+    )
     add_task_options(parser)
     parser.add_argument("--output", "-o", metavar="FILE", help="where to save the recommended rule, as JSON")
     add_seed_option(parser, default=0, help="seed of the halves (default 0)")
@@ -69,29 +73,15 @@ def add_command(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the list, or the figures of the rules that promise the goal."""
     if options.scores is None:
-        if options.k is not None or options.alpha is not None or options.output is not None or options.data is not None:
+        if any(getattr(options, name) is not None for name in ("k", "alpha", "output", "data", "groups")):
             raise InputError("SCORES must be given: a file of scores or a model, for which a rule is recommended.")
         return _list(options)
-    from shortlist.sets import MissGoal, SizeGoal, choose_rule
-
     if (options.k is None) == (options.alpha is None):
         raise InputError("the goal must be given: --k labels per row, or --alpha of the true labels missed.")
     if options.output is not None:
-        check_output(options.output, options.scores, options.labels, options.names, options.data)
+        check_output(options.output, options.scores, options.labels, options.names, options.data, options.groups)
     try:
-        goal = SizeGoal(options.k) if options.alpha is None else MissGoal(options.alpha, options.per_class)
-        scores, target, link = open_labelled_scores(
-            options, one_class=read_task(options), usual_part="val", unseen="drop"
-        )
-        choice = choose_rule(
-            scores.whole()[0],
-            target,
-            goal=goal,
-            from_logits=scores.from_logits,
-            one_class=target.ndim == 1,
-            link=link,
-            seed=options.seed,
-        )
+        choice, groups = _choose(options)
     except ValueError as error:
         raise InputError(str(error)) from error
     if options.output is not None:
@@ -99,10 +89,36 @@ def run(options: argparse.Namespace) -> int:
             choice.rule.save(options.output)
     if options.json:
         figures = [{**asdict(each), "rule": each.rule.options()} for each in choice.figures]
-        print_json({"best": choice.best, "reason": choice.reason, "rules": figures, "output": options.output})
-    else:
-        sys.stdout.write(f"{choice}\n" + (f"Rule: {options.output}\n" if options.output else ""))
+        found = {"best": choice.best, "reason": choice.reason, "rules": figures, "groups": groups}
+        print_json({**found, "output": options.output})
+        return 0
+    worst = next(each.worst_group for each in choice.figures if each.name == choice.best)
+    lines = [str(choice)]
+    lines += [] if worst is None else [f"Its worst group is {groups[worst.index]!r}, with {worst.rows:,} rows."]
+    lines += [] if options.output is None else [f"Rule: {options.output}"]
+    sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _choose(options: argparse.Namespace) -> tuple[Any, list[str]]:
+    """Return the choice and the names of the groups."""
+    from shortlist.predict.files.label_files import read_groups
+    from shortlist.sets import MissGoal, SizeGoal, choose_rule
+
+    goal = SizeGoal(options.k) if options.alpha is None else MissGoal(options.alpha, options.per_class)
+    scores, target, link = open_labelled_scores(options, one_class=read_task(options), usual_part="val", unseen="drop")
+    groups, names = (None, []) if options.groups is None else read_groups(options.groups, scores.num_rows)
+    choice = choose_rule(
+        scores.whole()[0],
+        target,
+        goal=goal,
+        from_logits=scores.from_logits,
+        one_class=target.ndim == 1,
+        link=link,
+        groups=groups,
+        seed=options.seed,
+    )
+    return choice, names
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -1,7 +1,9 @@
 """``shortlist rules``: the list, and the rule that it recommends for scores and a goal."""
 
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -45,9 +47,26 @@ def test_it_prints_and_saves_what_the_library_recommends(capsys, score_files, ar
 def test_json_holds_the_figures_of_every_rule(capsys, score_files):
     code, out, _ = run(capsys, "logits.npy", "y.txt", "--logits", "--k", "2", "--json")
     found = json.loads(out)
-    assert (code, list(found)) == (0, ["best", "reason", "rules", "output"])
+    assert (code, list(found)) == (0, ["best", "reason", "rules", "groups", "output"])
     assert [each["name"] for each in found["rules"]] == ["top-k", "average-k"]
     assert found["rules"][0]["size"] == 2
+
+
+def test_the_worst_group_of_rows_is_named(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    probs = torch.rand(400, 5, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    # Rows from the south have their least likely label.
+    classes = [int((row.argmin if at % 4 == 3 else row.argmax)()) for at, row in enumerate(probs)]
+    np.save("scores.npy", probs.numpy())
+    Path("y.txt").write_text("\n".join(map(str, classes)))
+    Path("places.txt").write_text("\n".join("south" if at % 4 == 3 else "north" for at in range(400)))
+    code, out, _ = run(capsys, "scores.npy", "y.txt", "--probabilities", "--k", "2", "--groups", "places.txt")
+    assert code == 0
+    assert "worst group" in out.splitlines()[0]
+    assert "Its worst group is 'south', with " in out
+    Path("places.txt").write_text("south\n")
+    message = refused(capsys, "scores.npy", "y.txt", "--probabilities", "--k", "2", "--groups", "places.txt")
+    assert message == "`places.txt` must have one group per row of scores, 400; it has 1 lines."
 
 
 def test_a_model_brings_its_scores_and_link(capsys, model_folder):
