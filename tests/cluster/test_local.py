@@ -59,7 +59,8 @@ from joblib.externals.loky.backend.resource_tracker import _resource_tracker
 from shortlist.cluster import run_tasks
 from tests.cluster.traced_work import Common, work
 
-results = run_tasks(work, Common(Path(sys.argv[1]), np.ones(300_000)), [f"task{number}" for number in range(40)], jobs=2)
+tasks = [f"task{number}" for number in range(40)]
+results = run_tasks(work, Common(Path(sys.argv[1]), np.ones(300_000)), tasks, jobs=2)
 next(results)
 os.kill(_resource_tracker._pid, signal.SIGKILL)
 print(len(list(results)))
