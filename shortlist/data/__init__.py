@@ -22,7 +22,7 @@ from shortlist.data.formats import (
 )
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageArray, ImageFiles
-from shortlist.data.inputs import Features, Inputs, Texts
+from shortlist.data.inputs import Features, Inputs, SparseRows, Texts
 from shortlist.data.object_pairs import ObjectPairs, PairBatch, geometry
 from shortlist.data.opening import open_dataset
 from shortlist.data.packaged import digits, pubmed
@@ -39,7 +39,6 @@ from shortlist.data.procedures.splits import (
     split_per_class,
 )
 from shortlist.data.procedures.votes import VoteResult, aggregate_votes, vote_weight
-from shortlist.data.sparse_rows import SparseRows
 from shortlist.data.summary.duplicates import Duplicates, find_duplicates
 from shortlist.data.summary.statistics import DatasetSummary
 from shortlist.data.summary.summarise import summarise

@@ -8,8 +8,7 @@ from typing import Literal, get_args, get_type_hints
 import pytest
 import torch
 
-from shortlist.data.opening import FORMATS
-from shortlist.data.reader_options import reader_options
+from shortlist.data.opening import FORMATS, reader_options
 from shortlist.typed_values import read_entries
 
 
