@@ -194,11 +194,14 @@ def open_images_file(folder: Path, ending: str = ".csv") -> Path:
     return put(folder / f"labels{ending}", b"\xef\xbb\xbf" + content)
 
 
+MIMIC_COLUMNS = "SUBJECT_ID,HADM_ID,TEXT,LABELS,length"
+
+
 def mimic(folder: Path, version: str = "full") -> Path:
-    header = "SUBJECT_ID,HADM_ID,TEXT,LABELS,length"
-    lines(folder / f"train_{version}.csv", header, "1,11,chest pain,401.9;38.93,2", '2,12,"fever, cough",,2')
-    lines(folder / f"dev_{version}.csv", header, "3,13,old fall,E880.9,2")
-    lines(folder / f"test_{version}.csv", header, "4,14,high pressure,401.9,2")
+    train = "1,11,chest pain,401.9;38.93,2", '2,12,"fever, cough",,2'
+    lines(folder / f"train_{version}.csv", MIMIC_COLUMNS, *train)
+    lines(folder / f"dev_{version}.csv", MIMIC_COLUMNS, "3,13,old fall,E880.9,2")
+    lines(folder / f"test_{version}.csv", MIMIC_COLUMNS, "4,14,high pressure,401.9,2")
     return folder
 
 
@@ -220,6 +223,39 @@ def mulan(folder: Path) -> Path:
 def meka(folder: Path, ending: str = ".arff") -> Path:
     head = ["@relation 'Music: -C 2 -split-number 1'", "@attribute sad {0,1}", "@attribute calm {0,1}"]
     return lines(folder / f"Music{ending}", *head, "@attribute tempo numeric", "@data", "{1 1,2 60}", "{0 1,2 72}")
+
+
+SCENE = """% Scene, as Mulan publishes it
+@RELATION scene
+
+@Attribute Att1 numeric
+@attribute\t'Att 2'\tREAL   % a remark
+@attribute kind {indoor, 'out door', "d\\'or"}
+@attribute Beach {0,1}
+@attribute 'Fall Foliage' {0, 1}
+
+@DATA
+"""
+SCENE_LABELS = """<?xml version="1.0" encoding="utf-8"?>
+<labels xmlns="http://mulan.sourceforge.net/labels">
+<label name="Beach"></label>
+<label name="Fall Foliage"/>
+</labels>"""
+MUSIC = """@relation 'Music: -C 2 %'
+@attribute sad {0,1}
+@attribute calm {0,1}
+@attribute tempo integer
+@attribute pitch numeric
+@data
+1,0,60,1
+0,1,70,2
+?,1,80,3
+"""
+
+
+def scene(folder: Path, *rows: str) -> Path:
+    put(folder / "scene.xml", SCENE_LABELS)
+    return put(folder / "scene.arff", SCENE + "".join(f"{row}\n" for row in rows))
 
 
 EXTREME = ("2 4 3", "0,2 1:0.5 3:2", " 0:1e0")

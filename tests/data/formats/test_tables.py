@@ -185,60 +185,11 @@ def test_a_header_alone_has_no_rows(tmp_path, header):
     assert table.num_labels == (1 if header == "x,a" else 0)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", " is empty"),
-        ("x,label\n1,a\n2\n", " line 3: must have 2 cells, like the header; got 1"),
-        ("x,label\n1,a\n2,b,c\n", " line 3: must have 2 cells, like the header; got 3"),
-        ('x,label\n1,"a\n', " is not CSV: unexpected end of data"),
-        ("x,label\n1,a\n2, \n", " line 3: 'label' must name a class; got an empty cell"),
-        ("x,label\n1,a\n,b\n", " line 3: 'x' must be a finite number; got ''"),
-        ("x,label\nnan,a\n", " line 2: 'x' must be a finite number; got 'nan'"),
-        ("x,label\n1e39,a\n", " line 2: 'x' must be a finite number; got '1e39'"),
-        ("x,label\n1_000,a\n", " line 2: 'x' must be a finite number; got '1_000'"),
-        ("x,x,label\n1,2,a\n", ": `columns` must differ; positions 0 and 1 are both 'x'"),
-        ("label\na\n", ": has no column of text or features; it has 'label'"),
-    ],
-)
-def test_a_wrong_table_is_refused_with_its_line(tmp_path, text, message):
-    path = tmp_path / "a.csv"
-    path.write_text(text)
-    refuses(path, message)
-
-
 def test_wrong_values_in_columns_of_labels_are_refused(tmp_path):
     path = write(tmp_path, ".csv", CSV.replace("0,-1\n", "0,2\n"))
     refuses(path, "line 3: 'tag_big' must be 1, 0 or -1 (unknown); got 2", labels="tag_*")
     path = write(tmp_path, ".csv", CSV.replace("0,-1\n", "0,\n"))
     refuses(path, "line 3: 'tag_big' must be a finite number; got ''", labels=["tag_red", "tag_big"])
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("\n", " is empty"),
-        ('{"x": 1, "label": "a"}\n{"x": 2, "label"', " line 2 is not JSON"),
-        ('{"x": 1, "label": "a"}\n[1]', " line 2: must be an object with keys; got list"),
-        ('{"x": 1, "label": "a"}\n{"x": 2}', " line 2: 'label' must name a class"),
-        ('{"x": 1, "label": "a"}\n{"x": "two", "label": "a"}', " line 2: 'x' must be a finite number; got 'two'"),
-        (
-            '{"x": [1, 2], "label": "a"}\n{"x": [1], "label": "a"}',
-            " line 2: 'x' must be 2 numbers, like the row before",
-        ),
-        (
-            '{"x": [1, 2], "label": "a"}\n{"x": [1, null], "label": "a"}',
-            " line 2: 'x' must be a finite number; got [1, None]",
-        ),
-        ('{"text": 7, "label": "a"}', " line 1: 'text' must be text; got 7"),
-        ('{"x": 1' + "0" * 400 + ', "label": "a"}', " line 1: 'x' must be a finite number; got 1000"),
-        ('{"x": [[1], [2]], "label": "a"}\n{"x": [[1], 2], "label": "a"}', "'x' must be a finite number"),
-    ],
-)
-def test_wrong_json_lines_are_refused_with_their_line(tmp_path, text, message):
-    path = tmp_path / "a.jsonl"
-    path.write_text(text)
-    refuses(path, message)
 
 
 def test_what_is_no_parquet_and_no_table_is_refused(tmp_path):

@@ -250,26 +250,6 @@ def test_other_layouts_are_refused(tmp_path, files, complaint):
         read_image_folder(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("option", "text", "complaint"),
-    [
-        ("names_file", '["Rosa"]', r"must hold a JSON object; got list"),
-        ("names_file", '{"a": 3}', r"the name of 'a' must be a text; got 3"),
-        ("names_file", '{"b": "Rosa"}', r"names none of the class folders, such as 'a'"),
-        ("metadata", "nothing", r"line 1 is not JSON"),
-        ("metadata", "3", r"must hold a JSON object; got int"),
-        ("metadata", '{"1": "Ann"}', r"image '1' must be described by an object; got 'Ann'"),
-        ("metadata", '{"1": {"organ": ["leaf"]}}', r"'organ' of image '1' must be a text; got \['leaf'\]"),
-        ("metadata", '{"7": {"organ": "leaf"}}', r"describes none of the images in `.*` by its name"),
-    ],
-)
-def test_bad_files_beside_the_images_are_named(tmp_path, option, text, complaint):
-    touch(tmp_path, "a/1.jpg")
-    (tmp_path / "beside.json").write_text(text)
-    with pytest.raises(ValueError, match=rf"beside\.json`.*{complaint}.*\.$"):
-        read_image_folder(tmp_path, **{option: tmp_path / "beside.json"})
-
-
 def test_missing_files_beside_the_images_are_named(tmp_path):
     touch(tmp_path, "a/1.jpg")
     with pytest.raises(ValueError, match=r"plantnet300K_metadata\.json` does not exist, so `metadata` must be a path"):
@@ -277,18 +257,6 @@ def test_missing_files_beside_the_images_are_named(tmp_path):
     for option in ("metadata", "names_file"):
         with pytest.raises(ValueError, match=r"absent\.json` does not exist"):
             read_image_folder(tmp_path, **{option: tmp_path / "absent.json"})
-
-
-@pytest.mark.parametrize("names", [("training", "validation", "testing"), ("IMAGES_train", "dev", "images_Test")])
-def test_parts_have_one_name_however_they_are_spelled(tmp_path, names):
-    touch(tmp_path, *(f"{name}/rose/{number}.jpg" for number, name in enumerate(names)))
-    data = read_image_folder(tmp_path)
-    assert data.label_names == ("rose",)
-    assert data.split.names == ("train", "val", "test")
-    assert [data.inputs.path(row).name for row in range(3)] == ["0.jpg", "1.jpg", "2.jpg"]
-    (tmp_path / names[0].swapcase() / "rose").mkdir(parents=True)
-    with pytest.raises(ValueError, match="both are the part 'train'"):
-        read_image_folder(tmp_path)
 
 
 def test_parts_in_the_metadata_have_one_name_too(tmp_path):
