@@ -4,7 +4,6 @@ import gzip
 import importlib
 import json
 import lzma
-import pickle
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from safetensors.numpy import save_file
 
 from shortlist.data import AmbiguousWorld
 from shortlist.data.opening import BUILT_IN
+from tests.data.files.pickles import WRITERS
 
 COMPRESS = {".gz": gzip.compress, ".xz": lzma.compress}
 DECOMPRESS = {".gz": gzip.decompress, ".xz": lzma.decompress}
@@ -61,39 +61,49 @@ def pixels(rows: int, first: int = 0) -> np.ndarray:
     return (np.arange(rows * 3072).reshape(rows, 3072) % 251 + first).astype(np.uint8)
 
 
-def batch(path: Path, rows: int, first: int = 0, **labels: list[int]) -> None:
-    """A batch as Python 2 pickled it: all keys are bytes."""
-    content: dict[bytes, Any] = {key.encode(): value for key, value in labels.items()}
-    names = [f"{path.name}_{row}.png".encode() for row in range(rows)]
-    content |= {b"data": pixels(rows, first), b"filenames": names, b"batch_label": b"batch"}
-    put(path, pickle.dumps(content, protocol=2))
+def batch(rows: int, first: int = 0, **labels: list[int]) -> dict[str, Any]:
+    """Rows as published: a row holds the red plane, then the green, then the blue."""
+    names = [f"image_{row}.png" for row in range(rows)]
+    return {"data": pixels(rows, first), "filenames": names, "batch_label": "batch", **labels}
 
 
-def cifar_100(folder: Path) -> Path:
+Write = Callable[[Any], bytes]
+AS_PUBLISHED = WRITERS["python 2, protocol 2"]
+
+
+def cifar_100(folder: Path, write: Write = AS_PUBLISHED, **changes: Any) -> Path:
+    """A file may have other values under some keys, None for no such key, or another content altogether."""
     root = folder / "cifar-100-python"
-    batch(root / "train", 3, fine_labels=[0, 2, 1], coarse_labels=[1, 0, 0])
-    batch(root / "test", 2, 4, fine_labels=[1, 1], coarse_labels=[0, 0])
-    names = {b"fine_label_names": [b"apple", b"bear", b"cattle"], b"coarse_label_names": [b"large", b"fruit"]}
-    put(root / "meta", pickle.dumps(names, protocol=2))
+    contents: dict[str, Any] = {
+        "train": batch(3, fine_labels=[0, 2, 1], coarse_labels=[1, 0, 0]),
+        "test": batch(2, 4, fine_labels=[1, 1], coarse_labels=[0, 0]),
+        "meta": {"fine_label_names": ["apple", "bear", "cattle"], "coarse_label_names": ["large", "fruit"]},
+    }
+    for name, content in contents.items():
+        change = changes.get(name, {})
+        if isinstance(change, dict):
+            change = {key: value for key, value in (content | change).items() if value is not None}
+        put(root / name, change if isinstance(change, bytes) else write(change))
     return root
 
 
-def cifar_10(folder: Path) -> Path:
+def cifar_10(folder: Path, write: Write = AS_PUBLISHED) -> Path:
     root = folder / "cifar-10-batches-py"
     for number in range(1, 6):
-        batch(root / f"data_batch_{number}", 1, number, labels=[number % 2])
-    batch(root / "test_batch", 1, 9, labels=[0])
-    meta = {b"label_names": [b"airplane", b"automobile"], b"num_cases_per_batch": 1, b"num_vis": 3072}
-    put(root / "batches.meta", pickle.dumps(meta, protocol=2))
+        put(root / f"data_batch_{number}", write(batch(1, number, labels=[number % 2])))
+    put(root / "test_batch", write(batch(1, 9, labels=[0])))
+    meta = {"label_names": ["airplane", "automobile"], "num_cases_per_batch": 1, "num_vis": 3072}
+    put(root / "batches.meta", write(meta))
     return root
 
 
-def cifar_npz(folder: Path) -> Path:
-    names: dict[str, Any] = {"fine_names": ["apple", "bear", "cattle"], "coarse_names": ["large", "fruit"]}
-    train: dict[str, Any] = {"y_train": [0, 2, 1], "y_coarse_train": [1, 0, 0]}
-    test: dict[str, Any] = {"y_test": [1, 1], "y_coarse_test": [0, 0]}
+def cifar_npz(folder: Path, **changes: Any) -> Path:
+    """Arrays may be others, or None for none."""
     images = pixels(5).reshape(5, 32, 32, 3)
-    np.savez_compressed(folder / "cifar.npz", x_train=images[:3], x_test=images[3:], **train, **test, **names)
+    arrays: dict[str, Any] = {"x_train": images[:3], "y_train": [0, 2, 1], "y_coarse_train": [1, 0, 0]}
+    arrays |= {"x_test": images[3:], "y_test": [1, 1], "y_coarse_test": [0, 0]}
+    arrays |= {"fine_names": ["apple", "bear", "cattle"], "coarse_names": ["large", "fruit"], **changes}
+    np.savez_compressed(folder / "cifar.npz", **{key: array for key, array in arrays.items() if array is not None})
     return folder / "cifar.npz"
 
 

@@ -15,7 +15,7 @@ from shortlist.data.formats import extreme_rows
 from shortlist.data.formats.extreme_text import read_extreme_text, stream_extreme_text
 from shortlist.data.target_rows import label_pairs
 from tests.data.datasets import parts_of
-from tests.data.formats.test_refusals import PLACES
+from tests.data.formats.test_refusals import PLACES, WRONG
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 ROWS = [([2, 0], {3: "0.25", 1: "1"}), ([], {0: "-2.5"}), ([1], {}), ([], {}), ([0, 1, 2], {2: "1e-3", 3: "7.0"})]
@@ -133,12 +133,12 @@ def test_names_of_labels_may_hold_anything_and_repeat_but_must_be_as_many(tmp_pa
     assert read_extreme_text(path, names_file=names).label_names == ("a (0)", "b", "a (2)")
 
 
-@pytest.mark.parametrize("line", PLACES["extreme text, lines"].wrong)
+@pytest.mark.parametrize("line", WRONG["extreme text, lines"])
 def test_a_stream_refuses_what_the_whole_does(tmp_path, line):
     place = PLACES["extreme text, lines"]
     path = tmp_path / place.file
     path.write_text(place.around.replace("{}", line))
-    with pytest.raises(ValueError, match=re.escape(place.wrong[line])):
+    with pytest.raises(ValueError, match=re.escape(WRONG["extreme text, lines"][line])):
         list(stream_extreme_text(path))
 
 
