@@ -1,25 +1,11 @@
 """Datasets for models that answer with sets: readers of real formats, procedures, worlds of known truth."""
 
+from shortlist.data import formats
 from shortlist.data.dataset import Batch, Dataset, Example
 from shortlist.data.encoders.frozen_features import Encoder, frozen_features
 from shortlist.data.encoders.pretrained import BackboneFeatures, EfficientNetLite0, MiniLM, frozen_encoder
 from shortlist.data.encoders.word_features import hashed_words, tfidf_words
-from shortlist.data.formats import (
-    read_arff,
-    read_arrays,
-    read_bioasq,
-    read_cifar,
-    read_coco,
-    read_extreme_text,
-    read_image_folder,
-    read_mimic,
-    read_nus_wide,
-    read_open_images,
-    read_table,
-    read_visual_genome,
-    read_voc,
-    stream_extreme_text,
-)
+from shortlist.data.formats import *
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageArray, ImageFiles
 from shortlist.data.inputs import Features, Inputs, SparseRows, Texts
@@ -44,7 +30,7 @@ from shortlist.data.summary.statistics import DatasetSummary
 from shortlist.data.summary.summarise import summarise
 from shortlist.data.worlds import AmbiguousWorld, BayesRisk, MultiLabelWorld, SceneGraphWorld
 
-__all__ = [
+__all__: list[str] = [
     "AmbiguousWorld",
     "BackboneFeatures",
     "Batch",
@@ -84,19 +70,6 @@ __all__ = [
     "long_tail_sizes",
     "open_dataset",
     "pubmed",
-    "read_arff",
-    "read_arrays",
-    "read_bioasq",
-    "read_cifar",
-    "read_coco",
-    "read_extreme_text",
-    "read_image_folder",
-    "read_mimic",
-    "read_nus_wide",
-    "read_open_images",
-    "read_table",
-    "read_visual_genome",
-    "read_voc",
     "sample_groups",
     "single_positive",
     "split_at_random",
@@ -105,8 +78,8 @@ __all__ = [
     "split_covering_labels",
     "split_off_validation",
     "split_per_class",
-    "stream_extreme_text",
     "summarise",
     "tfidf_words",
     "vote_weight",
 ]
+__all__ += formats.__all__

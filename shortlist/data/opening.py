@@ -11,23 +11,9 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
+from shortlist.data import formats
 from shortlist.data.checks import check_share
 from shortlist.data.dataset import Dataset
-from shortlist.data.formats import (
-    read_arff,
-    read_arrays,
-    read_bioasq,
-    read_cifar,
-    read_coco,
-    read_extreme_text,
-    read_image_folder,
-    read_mimic,
-    read_nus_wide,
-    read_open_images,
-    read_table,
-    read_visual_genome,
-    read_voc,
-)
 from shortlist.data.formats.images.image_folder import IMAGE_ENDINGS
 from shortlist.data.formats.images.visual_genome import FILES as GRAPH_FILES
 from shortlist.data.formats.tables import table_roles
@@ -241,11 +227,11 @@ def _images_by_class(path: Path) -> bool:
     )
 
 
-@wraps(read_mimic)
+@wraps(formats.read_mimic)
 def _read_mimic(path: Path, **options: Any) -> Dataset:
     if _has("train_50.csv")(path) and not _either(_has("train_full.csv"), _has("notes_labeled.csv"))(path):
         options.setdefault("version", "50")
-    return read_mimic(path, **options)
+    return formats.read_mimic(path, **options)
 
 
 def _never(path: Path) -> bool:
@@ -277,12 +263,12 @@ FORMATS: dict[str, Format] = {
             _has_files("cifar-10-batches-py/batches.meta"),
             _cifar_arrays,
         ),
-        read_cifar,
+        formats.read_cifar,
     ),
     "visual-genome": Format(
         "Visual Genome scene graphs: VG-SGG.h5 and its dictionary",
         _either(*(_has_files(name) for name in GRAPH_FILES), lambda path: path.name in GRAPH_FILES and path.is_file()),
-        read_visual_genome,
+        formats.read_visual_genome,
     ),
     "voc": Format(
         "Pascal VOC: Annotations, ImageSets, JPEGImages",
@@ -293,7 +279,7 @@ FORMATS: dict[str, Format] = {
                 for inner in ("ImageSets/Main", "Annotations/*.xml")
             )
         ),
-        read_voc,
+        formats.read_voc,
     ),
     "coco": Format(
         "COCO instances JSON",
@@ -305,9 +291,9 @@ FORMATS: dict[str, Format] = {
             ),
             _starts(rb'"(images|annotations|categories|licenses)"\s*:', [".json"]),
         ),
-        read_coco,
+        formats.read_coco,
     ),
-    "nus-wide": Format("NUS-WIDE: ImageList and Groundtruth", _has("ImageList", "Groundtruth"), read_nus_wide),
+    "nus-wide": Format("NUS-WIDE: ImageList and Groundtruth", _has("ImageList", "Groundtruth"), formats.read_nus_wide),
     "open-images": Format(
         "Open Images: image labels and class descriptions",
         _either(
@@ -317,7 +303,7 @@ FORMATS: dict[str, Format] = {
             _has("annotations/*annotations-bbox*.csv*"),
             _starts(rb"^ImageID,Source,LabelName", [".csv"]),
         ),
-        read_open_images,
+        formats.read_open_images,
     ),
     "mimic": Format(
         "MIMIC-III notes and codes from the CAML preprocessing",
@@ -327,24 +313,24 @@ FORMATS: dict[str, Format] = {
     "arff": Format(
         "Mulan and MEKA ARFF",
         _either(_has("*.arff"), _has("*.arff.gz"), _ends(".arff", ".arff.gz")),
-        read_arff,
+        formats.read_arff,
     ),
     "extreme-text": Format(
         "the text format of the Extreme Classification Repository",
         _either(
             _has_one("*[Tt]rain*.txt*", _EXTREME), _has_one("*_data.txt*", _EXTREME), _has("trn_X_Y.txt*"), _EXTREME
         ),
-        read_extreme_text,
+        formats.read_extreme_text,
     ),
     "bioasq": Format(
         "BioASQ articles with MeSH headings, JSON",
         _starts(rb'"(articles|meshMajor)"\s*:', [".json", ".jsonl"]),
-        read_bioasq,
+        formats.read_bioasq,
     ),
     "arrays": Format(
         "features and labels as .npz, .npy or .safetensors",
         _either(_ends(".npz", ".npy", ".safetensors"), _array_folder),
-        read_arrays,
+        formats.read_arrays,
     ),
     "table": Format(
         "tables: CSV, TSV, JSON lines, Parquet",
@@ -352,9 +338,11 @@ FORMATS: dict[str, Format] = {
             ".parquet",
             *(kind + packing for kind in (".csv", ".tsv", ".jsonl", ".ndjson") for packing in ("", ".gz", ".xz")),
         ),
-        read_table,
+        formats.read_table,
     ),
-    "image-folder": Format("one folder of images per class; Pl@ntNet-300K", _images_by_class, read_image_folder),
+    "image-folder": Format(
+        "one folder of images per class; Pl@ntNet-300K", _images_by_class, formats.read_image_folder
+    ),
     "pubmed": Format("PubMed with MeSH headings, from a package", _never, pubmed),
     "digits": Format("handwritten digits, from scikit-learn", _never, digits),
     "ambiguous": Format("a synthetic world of look-alikes with a known optimum", _never, _ambiguous),

@@ -1,12 +1,16 @@
 """BioASQ articles, in the published layout and in others of the same records."""
 
 import json
-import re
+from functools import partial
 
 import pytest
 
 from shortlist.data.files import json_stream
 from shortlist.data.formats.bioasq import read_bioasq
+from tests.data.datasets import values_of
+from tests.data.refusals import refuses_to_read
+
+refuses = partial(refuses_to_read, read_bioasq)
 
 ARTICLES = [
     {
@@ -50,16 +54,6 @@ def write(folder, text):
     return path
 
 
-def names_of(groups):
-    return [groups.names[i] if i >= 0 else None for i in groups.index.tolist()]
-
-
-def refuses(path, message, **options):
-    with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        read_bioasq(path, **options)
-    assert str(caught.value).endswith(".")
-
-
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_gives_the_same_articles(tmp_path, layout, chunk, monkeypatch):
@@ -72,8 +66,8 @@ def test_every_layout_gives_the_same_articles(tmp_path, layout, chunk, monkeypat
     ]
     assert articles.label_names == ("Animals", "Drug Resistance, Multiple", "Mice")
     assert [articles[row].labels for row in range(3)] == [articles.label_names, ("Mice",), ()]
-    assert names_of(articles.row_groups["year"]) == ["2017", "2009", None]
-    assert names_of(articles.row_groups["journal"]) == ["PLoS pathogens", "Cell", None]
+    assert values_of(articles.row_groups["year"]) == ["2017", "2009", None]
+    assert values_of(articles.row_groups["journal"]) == ["PLoS pathogens", "Cell", None]
     assert articles.split is None
 
 

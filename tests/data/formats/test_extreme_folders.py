@@ -1,7 +1,7 @@
 """Folders of the Extreme Classification Repository: parts, splits in files of their own, and matrices."""
 
 import gzip
-import re
+from functools import partial
 
 import pytest
 import torch
@@ -9,14 +9,11 @@ import torch
 from shortlist.data import open_dataset
 from shortlist.data.formats.extreme_text import read_extreme_text
 from tests.data.datasets import parts_of
+from tests.data.refusals import refuses_to_read
+
+refuses = partial(refuses_to_read, read_extreme_text)
 
 DATA = "4 3 2\n0 0:1\n1 1:2\n0,1 2:3\n 0:4\n"
-
-
-def refuses(path, message, **options):
-    with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        read_extreme_text(path, **options)
-    assert str(caught.value).endswith(".")
 
 
 def write_folds(folder, train="2 1\n4 2\n", test="1 3\n3 4\n"):

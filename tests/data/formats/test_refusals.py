@@ -217,7 +217,7 @@ WRONG: dict[str, dict[str | tuple[str, str], str]] = {
         ('"image_id": 1', '"image_id": 2'): ": each image must be listed once; 'image_id' 2 is repeated.",
     },
     "MIMIC": {
-        "": " line 1: must name the columns SUBJECT_ID, HADM_ID, TEXT, LABELS; SUBJECT_ID is missing.",
+        "": " is empty.",
         "SUBJECT_ID,HADM_ID,TEXT\n": " line 1: must name the columns SUBJECT_ID, HADM_ID, TEXT, LABELS; LABELS is…",
         MIMIC_COLUMNS + "\n1,2,x,401.9,1\n3,4,x,401.9\n": " line 3: must have 5 cells, like the header; got 4.",
         MIMIC_COLUMNS + "\n1,two,x,401.9,1\n": " line 2: HADM_ID must be an integer; got 'two'.",

@@ -3,7 +3,7 @@
 import gzip
 import json
 import lzma
-import re
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,10 @@ import torch
 
 from shortlist.data.files import table_files
 from shortlist.data.formats.tables import read_table, table_roles
-from tests.data.datasets import parts_of
+from tests.data.datasets import labels_of, parts_of
+from tests.data.refusals import refuses_to_read
+
+refuses = partial(refuses_to_read, read_table)
 
 CSV = """text,label,labels,split,source,x_0,x_1,tag_red,tag_big
 "a rose, red",rose,flower;red,train,garden,1,0.5,1,0
@@ -46,17 +49,6 @@ def write(folder, ending, text=CSV):
     pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, lambda content: content)
     path.write_bytes(pack(text.encode()))
     return path
-
-
-def labels_of(dataset):
-    return [dataset[row].labels for row in range(len(dataset))]
-
-
-def refuses(path, message, **options):
-    with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        read_table(path, **options)
-    assert str(caught.value).endswith(".")
-    assert str(caught.value).startswith(f"`{path}`")
 
 
 @pytest.mark.parametrize("ending", KINDS)
@@ -117,8 +109,18 @@ def test_given_names_fix_the_labels_and_refuse_others(tmp_path):
         "flower",
     )
     assert read_table(path, label="label", label_names=["rose", "oak", "daisy"]).targets.tolist() == [0, 2, 1]
-    refuses(path, "line 2: 'labels' must hold only `label_names`; got 'flower'", labels="labels", label_names=["red"])
-    refuses(path, "line 3: 'label' must be one of `label_names`; got 'daisy'", label="label", label_names=["rose"])
+    refuses(
+        path,
+        "line 2: 'labels' must hold only `label_names`; got 'flower'",
+        labels="labels",
+        label_names=["red"],
+    )
+    refuses(
+        path,
+        "line 3: 'label' must be one of `label_names`; got 'daisy'",
+        label="label",
+        label_names=["rose"],
+    )
 
 
 def test_odd_names_marks_and_windows_ends_survive(tmp_path):

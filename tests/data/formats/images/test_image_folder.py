@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shortlist.data.formats.images.image_folder import read_image_folder
-from tests.data.datasets import parts_of
+from tests.data.datasets import parts_of, values_of
 
 # Identifiers and names as published with Pl@ntNet-300K; file names are SHA-1 in hexadecimal there.
 SPECIES = {
@@ -112,7 +112,7 @@ def test_plantnet_gives_names_genera_and_split(tmp_path, layout):
     data = read_image_folder(write_plantnet(tmp_path / "plantnet_300K", layout))
     assert data.label_names == tuple(SPECIES.values())
     genus = data.label_groups["genus"]
-    assert [genus.names[i] for i in genus.index] == ["Lactuca", "Cirsium", "Cirsium", "Pelargonium"]
+    assert values_of(genus) == ["Lactuca", "Cirsium", "Cirsium", "Pelargonium"]
     assert data.split is not None
     assert data.split.names == ("train", "val", "test")
     assert data.split.counts().tolist() == [4, 2, 1]
@@ -133,15 +133,15 @@ def test_metadata_that_are_asked_for_give_authors_and_organs(tmp_path, how):
     root = write_plantnet(tmp_path)
     data = read_image_folder(root, metadata=True if how == "found" else root / "plantnet300K_metadata.json")
     organ, author = data.row_groups["organ"], data.row_groups["author"]
-    assert [organ.names[i] for i in organ.index] == ["flower"] * 4 + ["leaf"] * 3
-    assert [author.names[i] for i in author.index] == [f"Author {i % 2}" for i in range(7)]
+    assert values_of(organ) == ["flower"] * 4 + ["leaf"] * 3
+    assert values_of(author) == [f"Author {i % 2}" for i in range(7)]
 
 
 def test_images_in_one_folder_take_their_split_from_the_metadata(tmp_path):
     root = write_plantnet(tmp_path, "images/{species}")
     data = read_image_folder(root)
     assert data.split is not None
-    of_row = dict(zip(stems(data), [data.split.names[i] for i in data.split.index], strict=True))
+    of_row = dict(zip(stems(data), values_of(data.split), strict=True))
     assert of_row == {name: split for split, classes in IMAGES.items() for names in classes.values() for name in names}
     assert data.split.names == ("train", "val", "test")
     assert not data.row_groups
