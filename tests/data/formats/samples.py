@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.sax.saxutils import escape
 
 import h5py
 import numpy as np
@@ -131,12 +132,29 @@ VOC = "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog 
 VOC_NAMES = [*VOC.split(), "sheep", "sofa", "train", "tvmonitor"]
 
 
+def thing(name: str, difficult: str | None = "0", inner: str = "") -> str:
+    """An object of an annotation of Pascal VOC."""
+    mark = "" if difficult is None else f"<difficult>{difficult}</difficult>"
+    box = "<bndbox><xmin>174</xmin><ymin>101</ymin><xmax>349</xmax><ymax>351</ymax></bndbox>"
+    return f"<object><name>{escape(name)}</name><pose>Left</pose><truncated>0</truncated>{mark}{box}{inner}</object>"
+
+
+def annotate(root: Path, image: str, *things: str) -> Path:
+    head = f"<folder>VOC2012</folder><filename>{image}.jpg</filename><owner><name>Jinky</name></owner>"
+    size = "<size><width>486</width><height>500</height><depth>3</depth></size><segmented>0</segmented>"
+    content = f"<annotation>\n{head}{size}{''.join(things)}\n</annotation>\n"
+    return put(root / f"Annotations/{image}.xml", content)
+
+
 def voc(folder: Path, *, lists: bool = True) -> Path:
     root = folder / "VOCdevkit" / "VOC2012"
-    shown = {"2008_1": [("cow", 0), ("dog", 1)], "2008_2": [("dog", 0)], "2008_3": [("cow", 0), ("person", 0)]}
-    for image, objects in shown.items():
-        things = "".join(f"<object><name>{n}</name><difficult>{d}</difficult></object>" for n, d in objects)
-        put(root / f"Annotations/{image}.xml", f"<annotation><filename>{image}.jpg</filename>{things}</annotation>")
+    shown = {
+        "2008_1": [thing("cow"), thing("dog", "1")],
+        "2008_2": [thing("dog")],
+        "2008_3": [thing("cow"), thing("person")],
+    }
+    for image, things in shown.items():
+        annotate(root, image, *things)
         picture(root / f"JPEGImages/{image}.jpg")
     if lists:
         lines(root / "ImageSets/Main/train.txt", "2008_1", "2008_2")

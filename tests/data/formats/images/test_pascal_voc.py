@@ -1,40 +1,17 @@
 """Pascal VOC, from samples in the published layout."""
 
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 import pytest
 import torch
 
 from shortlist.data.formats.images.pascal_voc import read_voc
 from tests.data.datasets import parts_of
-from tests.data.formats.samples import VOC_NAMES
+from tests.data.formats.samples import VOC_NAMES, annotate, lines, thing
 
 
-def thing(name: str, difficult: str | None = "0", inner: str = "") -> str:
-    mark = "" if difficult is None else f"<difficult>{difficult}</difficult>"
-    box = "<bndbox><xmin>174</xmin><ymin>101</ymin><xmax>349</xmax><ymax>351</ymax></bndbox>"
-    return f"<object><name>{escape(name)}</name><pose>Left</pose><truncated>0</truncated>{mark}{box}{inner}</object>"
-
-
-def annotate(root: Path, image: str, *things: str) -> Path:
-    file = root / "Annotations" / f"{image}.xml"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(
-        f"<annotation>\n<folder>VOC2012</folder><filename>{image}.jpg</filename>"
-        "<source><database>The VOC2007 Database</database></source><owner><name>Jinky</name></owner>"
-        f"<size><width>486</width><height>500</height><depth>3</depth></size><segmented>0</segmented>{''.join(things)}"
-        "\n</annotation>\n",
-        encoding="utf-8",
-    )
-    return file
-
-
-def enlist(root: Path, name: str, *lines: str) -> Path:
-    file = root / "ImageSets" / "Main" / f"{name}.txt"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes("".join(f"{line}\n" for line in lines).encode())
-    return file
+def enlist(root: Path, name: str, *content: str) -> Path:
+    return lines(root / f"ImageSets/Main/{name}.txt", *content)
 
 
 @pytest.fixture
