@@ -1,7 +1,9 @@
 """A small sample of every format in its published layout, with what its reader must find."""
 
+import csv
 import gzip
 import importlib
+import io
 import json
 import lzma
 import zlib
@@ -327,27 +329,27 @@ def safetensors(folder: Path) -> Path:
     return folder / "a.safetensors"
 
 
-TABLE = {
-    "text": ["red rose", "old, oak", ""],
-    "labels": [["rose", "red"], ["oak"], []],
-    "split": ["train", "dev", "train"],
-}
+Rows = list[dict[str, Any]]
+PLANT_ROWS: Rows = [
+    {"text": "red rose", "labels": ["rose", "red"], "split": "train"},
+    {"text": "old, oak", "labels": ["oak"], "split": "dev"},
+    {"text": "", "labels": [], "split": "train"},
+]
 
 
-def table(folder: Path, ending: str = ".csv", joint: str = ",") -> Path:
-    rows = zip(*TABLE.values(), strict=True)
-    written = [joint.join((f'"{text}"', ";".join(names), part)) for text, names, part in rows]
-    return lines(folder / f"plants{ending}", joint.join(TABLE), *written)
-
-
-def json_lines(folder: Path, ending: str = ".jsonl") -> Path:
-    rows = (dict(zip(TABLE, row, strict=True)) for row in zip(*TABLE.values(), strict=True))
-    return lines(folder / f"plants{ending}", *map(json.dumps, rows))
-
-
-def parquet(folder: Path) -> Path:
-    pyarrow.parquet.write_table(pyarrow.table(TABLE), folder / "plants.parquet")
-    return folder / "plants.parquet"
+def table(folder: Path, ending: str = ".csv", rows: Rows = PLANT_ROWS) -> Path:
+    """The same rows in each kind of table."""
+    path = folder / f"plants{ending}"
+    if ending == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+        return path
+    if "json" in ending:
+        return lines(path, *map(json.dumps, rows))
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter="\t" if ending.startswith(".tsv") else ",", lineterminator="\n")
+    writer.writerow(rows[0])
+    writer.writerows([";".join(cell) if isinstance(cell, list) else cell for cell in row.values()] for row in rows)
+    return put(path, text.getvalue())
 
 
 def image_folder(folder: Path, names: str = "daisy/1.jpg rose/2.PNG rose/3.jpeg") -> Path:
@@ -447,11 +449,11 @@ SAMPLES = {
     "npy folder": Sample(npy_folder, *TREES),
     "safetensors": Sample(safetensors, *TREES),
     "CSV": Sample(table, *PLANTS),
-    "TSV gz": Sample(lambda p: table(p, ".tsv.gz", "\t"), *PLANTS),
-    "JSON lines": Sample(json_lines, *PLANTS),
-    "JSON lines xz": Sample(lambda p: json_lines(p, ".jsonl.xz"), *PLANTS),
-    "ndjson": Sample(lambda p: json_lines(p, ".ndjson"), *PLANTS),
-    "Parquet": Sample(parquet, *PLANTS),
+    "TSV gz": Sample(lambda p: table(p, ".tsv.gz"), *PLANTS),
+    "JSON lines": Sample(lambda p: table(p, ".jsonl"), *PLANTS),
+    "JSON lines xz": Sample(lambda p: table(p, ".jsonl.xz"), *PLANTS),
+    "ndjson": Sample(lambda p: table(p, ".ndjson"), *PLANTS),
+    "Parquet": Sample(lambda p: table(p, ".parquet"), *PLANTS),
     "images by class": Sample(image_folder, "image-folder", "images", {"daisy": 1, "rose": 2}, {None: 3}),
     "images by part": Sample(
         lambda p: image_folder(p, BY_PART), "image-folder", "images", {"daisy": 1, "rose": 2}, {"train": 2, "val": 1}
