@@ -359,21 +359,35 @@ def image_folder(folder: Path, names: str = "daisy/1.jpg rose/2.PNG rose/3.jpeg"
     return folder
 
 
-def plantnet(folder: Path) -> Path:
-    root = folder / "plantnet_300K"
-    images = "train/1355868/aa1.jpg train/1355937/bb2.jpg val/1355868/cc3.jpg test/1355868/dd4.jpg"
-    image_folder(root / "images", images)
-    names = {"1355868": "Lactuca virosa L.", "1355937": "Crepis bellidifolia Loisel."}
-    put(root / "plantnet300K_species_id_2_name.json", json.dumps(names))
-    record = {
-        "species_id": "1355868",
-        "obs_id": "1",
-        "organ": "flower",
-        "author": "A",
-        "license": "cc",
-        "split": "train",
-    }
-    put(root / "plantnet300K_metadata.json", json.dumps({"aa1": record}))
+# Identifiers and names as published with Pl@ntNet-300K; file names are SHA-1 in hexadecimal there.
+PLANTNET = {
+    "1355868": "Lactuca virosa L.",
+    "1355936": "Cirsium arvense (L.) Scop.",
+    "1355937": "Cirsium vulgare (Savi) Ten.",
+    "1355990": "Pelargonium capitatum (L.) L'Hér.",
+}
+PLANTNET_IMAGES: dict[str, dict[str, list[str]]] = {
+    "train": {"1355868": ["0a" * 20, "1b" * 20], "1355936": ["2c" * 20], "1355937": ["3d" * 20], "1355990": []},
+    "val": {"1355868": ["4e" * 20], "1355937": ["5f" * 20]},
+    "test": {"1355936": ["6a" * 20]},
+}
+
+
+def plantnet(
+    folder: Path, layout: str = "images/{split}/{species}", names: str = "plantnet300K_species_id_2_name.json"
+) -> Path:
+    """The published folder; ``layout`` differs between its packings."""
+    root, metadata = folder / "plantnet_300K", {}
+    for split, classes in PLANTNET_IMAGES.items():
+        for species, images in classes.items():
+            place = root / layout.format(split=split, species=species)
+            place.mkdir(parents=True, exist_ok=True)
+            for image in images:
+                picture(place / f"{image}.jpg")
+                about = {"species_id": species, "author": f"Author {len(metadata) % 2}", "split": split}
+                metadata[image] = {**about, "organ": "flower" if split == "train" else "leaf"}
+    put(root / names, json.dumps(PLANTNET))
+    put(root / "plantnet300K_metadata.json", json.dumps(metadata))
     return root
 
 
@@ -406,7 +420,7 @@ XMC_PARTS = "extreme-text", "sparse features", {"0": 1, "1": 0, "2": 2}, {"train
 MESH = "bioasq", "text", {"Humans": 2, "Mice": 1}, {None: 2}
 TREES = "arrays", "features", {"elm": 1, "oak": 2}, {"train": 2, "test": 1}
 PLANTS = "table", "text", {"oak": 1, "red": 1, "rose": 1}, {"train": 2, "val": 1}
-SPECIES = {"Lactuca virosa L.": 3, "Crepis bellidifolia Loisel.": 1}
+SPECIES = dict(zip(PLANTNET.values(), (3, 2, 2, 0), strict=True))
 DIGITS = dict(zip("0123456789", [178, 182, 177, 183, 181, 182, 181, 179, 174, 180], strict=True))
 WORLD = dict(zip((a := AmbiguousWorld().sample(20_000)).label_names, a.label_counts().tolist(), strict=True))
 BY_PART = "train/daisy/1.jpg train/rose/2.jpg valid/rose/3.jpg"
@@ -458,7 +472,7 @@ SAMPLES = {
     "images by part": Sample(
         lambda p: image_folder(p, BY_PART), "image-folder", "images", {"daisy": 1, "rose": 2}, {"train": 2, "val": 1}
     ),
-    "Pl@ntNet": Sample(plantnet, "image-folder", "images", SPECIES, {"train": 2, "val": 1, "test": 1}),
+    "Pl@ntNet": Sample(plantnet, "image-folder", "images", SPECIES, {"train": 4, "val": 2, "test": 1}),
     "PubMed": Sample(citations, "pubmed", "text", {"Mice": 14}, {"train": 12, "val": 1, "test": 1}),
     "digits": Sample(lambda p: "digits", "digits", "images", DIGITS, {"train": 1248, "val": 185, "test": 364}),
     "world": Sample(lambda p: "ambiguous", "ambiguous", "features", WORLD, {"train": 12000, "val": 4000, "test": 4000}),
