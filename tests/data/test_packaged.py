@@ -345,7 +345,6 @@ def test_the_real_citations_are_those_that_a_plain_search_finds(request):
     assert count_positives(everything.targets, everything.num_labels).tolist() == [len(one) for one in sets]
     years = [re.search(r"<PubDate>\s*<(?:Year|MedlineDate)>(\d{4})", record) for record in records]
     parts = [("train", "val", "test")[(int(y[1]) >= 1978) + (int(y[1]) >= 1979)] for y in years if y]
-    assert everything.split is not None
     assert values_of(everything.split) == parts
 
 
@@ -357,7 +356,6 @@ def test_the_usual_choice_has_abstracts_and_headings_that_training_knows(request
     monkeypatch.setattr(module, "read_medline", must_not_parse)
     assert len(pubmed(min_count=0)) == 14_832
     data = pubmed()
-    assert data.split is not None
     assert data.split.names == ("train", "val", "test")
     assert int(data.label_counts("train").min()) >= 10
     assert bool((count_positives(data.targets, data.num_labels) > 0).all())

@@ -65,7 +65,6 @@ def test_labels_of_a_topic_occur_together():
 
 def test_a_sample_is_observed_in_training_and_true_elsewhere():
     data = WORLD.sample(2000, seed=1)
-    assert data.clean_targets is not None
     assert data.inputs.kind == "features"
     assert data.label_groups["topic"] is WORLD.topic
     observed, truth = data.targets.to_dense(), data.clean_targets.to_dense()
@@ -73,7 +72,6 @@ def test_a_sample_is_observed_in_training_and_true_elsewhere():
     assert torch.equal(observed[1200:], truth[1200:])
     present = int(truth[:1200].sum())
     assert int(observed[:1200].sum()) == pytest.approx(0.6 * present, abs=4 * math.sqrt(0.24 * present))
-    assert data.split is not None
     assert data.split.counts().tolist() == [1200, 400, 400]
     whole = WORLD.sample(2000, seed=1, split=None)
     assert whole.split is None

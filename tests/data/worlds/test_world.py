@@ -82,7 +82,6 @@ def test_probabilities_take_a_batch_of_a_sample_and_keep_its_dtype(name):
 def test_parts_come_in_order_and_a_split_may_be_left_out(name):
     world = MAKERS[name]()
     data = world.sample(40, split=(0.5, 0.25, 0.25))
-    assert data.split is not None
     assert data.split.names == ("train", "val", "test")
     assert (data.split.index.diff() >= 0).all()
     assert (data.split.counts() > 0).all()
