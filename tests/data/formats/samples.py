@@ -451,17 +451,73 @@ def plantnet(
     return root
 
 
+MEDLINE = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2019//EN"
+ "http://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_190101.dtd">
+<PubmedArticleSet>
+"""
+
+
+def article(
+    pmid: int = 1,
+    *,
+    date: str = "<Year>1977</Year><Month>Jun</Month>",
+    title: str = "A title.",
+    abstract: str = "",  # its parts
+    headings: str = "",
+) -> str:
+    """A citation as the National Library of Medicine lays it out, with years and numbers that are not meant."""
+    return f"""  <PubmedArticle>
+    <MedlineCitation Status="MEDLINE" Owner="NLM">
+      <PMID Version="1">{pmid}</PMID>
+      <DateCompleted><Year>1999</Year><Month>11</Month><Day>20</Day></DateCompleted>
+      <Article PubModel="Print">
+        <Journal>
+          <ISSN IssnType="Print">1019-9128</ISSN>
+          <JournalIssue CitedMedium="Print"><Volume>50</Volume><PubDate>{date}</PubDate></JournalIssue>
+          <Title>Journal of Tests and Trials</Title>
+          <ISOAbbreviation>J. Tests</ISOAbbreviation>
+        </Journal>
+        <ArticleTitle>{title}</ArticleTitle>
+        {f"<Abstract>{abstract}<CopyrightInformation>Theirs.</CopyrightInformation></Abstract>" if abstract else ""}
+        <Language>eng</Language>
+        <ArticleDate DateType="Electronic"><Year>2001</Year><Month>01</Month><Day>02</Day></ArticleDate>
+      </Article>
+      <MedlineJournalInfo><Country>England</Country><MedlineTA>J Tests Trials</MedlineTA></MedlineJournalInfo>
+      <CommentsCorrectionsList>
+        <CommentsCorrections RefType="Cites"><PMID Version="1">99</PMID></CommentsCorrections>
+      </CommentsCorrectionsList>
+      {f"<MeshHeadingList>{headings}</MeshHeadingList>" if headings else ""}
+      <OtherAbstract Type="Publisher" Language="fre"><AbstractText>Autre.</AbstractText></OtherAbstract>
+    </MedlineCitation>
+    <PubmedData><History><PubMedPubDate PubStatus="pubmed"><Year>2002</Year></PubMedPubDate></History></PubmedData>
+  </PubmedArticle>
+"""
+
+
+def abstract_text(text: str) -> str:
+    return f"<AbstractText>{text}</AbstractText>"
+
+
+def mesh(name: str, major: str = "N", *qualifiers: tuple[str, str]) -> str:
+    inside = "".join(
+        f'<QualifierName UI="Q1" MajorTopicYN="{flag}">{text}</QualifierName>' for text, flag in qualifiers
+    )
+    return f'<MeshHeading><DescriptorName UI="D1" MajorTopicYN="{major}">{name}</DescriptorName>{inside}</MeshHeading>'
+
+
+def medline(path: Path, *articles: str) -> Path:
+    return put(path, f"{MEDLINE}{''.join(articles)}</PubmedArticleSet>\n")
+
+
 def citations(folder: Path) -> str:
     """A small version of the packaged citations; see `place`."""
+    years = [1976] * 12 + [1978, 1979]
     written = [
-        f"<PubmedArticle><MedlineCitation><PMID>{i}</PMID><Article><Journal><JournalIssue><PubDate><Year>{year}</Year>"
-        f"</PubDate></JournalIssue></Journal><ArticleTitle>Title {i}</ArticleTitle><Abstract><AbstractText>Mice."
-        "</AbstractText></Abstract></Article><MedlineJournalInfo><MedlineTA>J</MedlineTA></MedlineJournalInfo>"
-        '<MeshHeadingList><MeshHeading><DescriptorName MajorTopicYN="N">Mice</DescriptorName></MeshHeading>'
-        "</MeshHeadingList></MedlineCitation></PubmedArticle>"
-        for i, year in enumerate([1976] * 12 + [1978, 1979])
+        article(i, date=f"<Year>{year}</Year>", abstract=abstract_text("Mice."), headings=mesh("Mice"))
+        for i, year in enumerate(years)
     ]
-    put(folder / "package.xml.gz", f"<PubmedArticleSet>{''.join(written)}</PubmedArticleSet>")
+    medline(folder / "package.xml.gz", *written)
     return "pubmed"
 
 
