@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from shortlist.calibration.held_out import HeldOut, Link, finite_range, log_odds, read_block
+from shortlist.calibration.held_out import HeldOut, Link, finite_range, log_odds
 from shortlist.errors import InputError
 from shortlist.files import read_document, replacing
 from shortlist.fitted.module import FittedModule
@@ -256,7 +256,9 @@ def _mean_loss(held_out: HeldOut, link: Link, change: Callable[[Tensor], Tensor]
             total -= float(x.double().log_softmax(-1)[labels.pairs()].sum())
             count += len(x)
         else:
-            block = read_block(x, labels, link)
-            total -= float((log_sigmoid((2 * block.true - 1) * block.logits) * block.counts).sum())
-            count += float(block.counts.sum())
+            known = x > -torch.inf
+            against = torch.where(known, x, 0.0).double()  # log odds of what is not so
+            against[labels.pairs()] *= -1
+            total -= float((log_sigmoid(-against) * known).sum())
+            count += float(known.sum())
     return total / count if count else 0.0

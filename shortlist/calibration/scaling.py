@@ -153,10 +153,11 @@ def _slopes_at(point: float, held_out: HeldOut) -> tuple[float, float]:
     """First and second derivative of the loss in 1 / T."""
     slope = curvature = 0.0
     if held_out.link == "sigmoid":
-        for x, true, counts in held_out.blocks():
+        for x, labels in held_out.rows():
+            x = torch.where(x > -torch.inf, x, 0.0).double()
             probs = (point * x).sigmoid()
-            slope += float(((probs - true) * x * counts).sum())
-            curvature += float((probs * (1 - probs) * x * x * counts).sum())
+            slope += float((probs * x).sum() - x[labels.pairs()].sum())
+            curvature += float((probs * (1 - probs) * x * x).sum())
         return slope, curvature
     for x, labels in held_out.rows():
         x = (x.double() - x.double().amax(-1, keepdim=True)).clamp(min=torch.finfo(torch.float64).min / 4)

@@ -71,6 +71,7 @@ def solve_by_trials(axis: LabelAxis, k: Tensor, temperature: float) -> TrialRoot
     pivot, delta = torch.where(shared, limits.max, pivot), torch.where(shared, logit, delta)
     nearest = torch.where(shared, (k * (1 - share)).log().clamp(min=limits.min / 4), nearest)
     total = torch.where(shared | trivial, 1, total)
+    pivot = torch.where(everything, limits.min, pivot)  # all differences from it are positive
     delta = torch.where(none, -math.inf, torch.where(everything, limits.max / 2, delta))
     delta = torch.where(invalid | search.broken, math.nan, delta)
     log_slope = nearest + total.log()
