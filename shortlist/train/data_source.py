@@ -10,8 +10,7 @@ from typing import Any
 
 from shortlist.data import Dataset, ImageFiles, split_at_random, split_off_validation
 from shortlist.data.formats.tables import table_roles
-from shortlist.data.opening import FORMATS, recognize_format
-from shortlist.data.reader_options import open_data, reader_options
+from shortlist.data.opening import FORMATS, open_data, reader_options, recognize_format
 from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions
 from shortlist.targets import to_class_indices
@@ -138,7 +137,7 @@ def describe_source(
         path, format, reader: as in `open_training_data`.
         seed: of the parts, if they were drawn; the runs of a comparison have seeds of their own.
     """
-    name, location = recognize_format(path) if format is None else (format, Path(path))
+    name, location = recognize_format(path, format)
     options, columns = reader_options(reader, FORMATS[name].read), {}
     if name == "table":
         # New tables are read as this one was, whatever their own first rows suggest.

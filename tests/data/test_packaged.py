@@ -13,6 +13,7 @@ import torch
 
 from shortlist.data import Dataset, pubmed
 from shortlist.targets import count_positives, to_multi_hot
+from tests.data.datasets import labels_of, values_of
 
 module = importlib.import_module("shortlist.data.packaged")  # By name, for the function hides its module.
 FILE = "pubmed20n0014.xml.gz"
@@ -201,19 +202,15 @@ def package(tmp_path, monkeypatch) -> Path:
     return path
 
 
-def names_of(dataset: Dataset) -> list[tuple[str, ...]]:
-    return [dataset[row].labels for row in range(len(dataset))]
-
-
 @pytest.mark.usefixtures("package")
 def test_citations_become_texts_headings_years_and_parts():
     data = pubmed(min_count=0, abstracts_only=False)
     assert data.inputs.batch(torch.tensor([0, 2])) == ["J Tests Trials One. First.", "J Tests Trials Three."]
     assert data.label_names == ("A", "B", "C", "D, with comma", "E")
     assert data.targets.layout == torch.sparse_csr
-    assert names_of(data) == [("A", "B"), ("A", "C"), ("A", "D, with comma"), ("A",), ("C",), ("E",)]
+    assert labels_of(data) == [("A", "B"), ("A", "C"), ("A", "D, with comma"), ("A",), ("C",), ("E",)]
     years = data.row_group("year")
-    assert [None if i < 0 else years.names[i] for i in years.index.tolist()] == ["1977"] * 3 + ["1978", "1979", None]
+    assert values_of(years) == ["1977"] * 3 + ["1978", "1979", None]
     assert data.row_group("journal").names == ("J Tests Trials",)
     assert [data[row].split for row in range(6)] == ["train"] * 3 + ["val", "test", "train"]
     later = pubmed(min_count=0, abstracts_only=False, val_from=1979, test_from=1980)
@@ -225,7 +222,7 @@ def test_headings_are_counted_in_the_training_rows_that_are_left():
     data = pubmed(min_count=2)
     # Of the citations with an abstract, A is in two training rows; C is in one of them, and in a test row.
     assert data.label_names == ("A",)
-    assert names_of(data) == [("A",)] * 3
+    assert labels_of(data) == [("A",)] * 3
     assert pubmed(min_count=3, abstracts_only=False).label_names == ("A",)
     assert pubmed(min_count=1).label_names == ("A", "B", "C", "E")
 
@@ -234,7 +231,7 @@ def test_headings_are_counted_in_the_training_rows_that_are_left():
 def test_main_topics_alone_can_be_asked_for():
     data = pubmed(min_count=0, major_only=True)
     assert data.label_names == ("A", "B")
-    assert set(names_of(data)) >= {("B",), ("A",)}
+    assert set(labels_of(data)) >= {("B",), ("A",)}
     assert "main topics" in data.name
 
 
@@ -246,7 +243,7 @@ def test_the_second_call_reads_the_cache(package, monkeypatch):
     first = pubmed(min_count=0, abstracts_only=False)
     monkeypatch.setattr(module, "read_medline", must_not_parse)
     second = pubmed(min_count=0, abstracts_only=False)
-    assert names_of(second) == names_of(first)
+    assert labels_of(second) == labels_of(first)
     assert second.inputs.batch(torch.arange(6)) == first.inputs.batch(torch.arange(6))
     assert second.row_group("year").index.tolist() == first.row_group("year").index.tolist()
     assert pubmed(min_count=1).num_labels == 4
@@ -270,12 +267,12 @@ def cache_file(tmp_path: Path) -> Path:
 )
 @pytest.mark.usefixtures("package")
 def test_a_damaged_cache_is_made_anew(tmp_path, monkeypatch, damage):
-    expected = names_of(pubmed(min_count=0))
+    expected = labels_of(pubmed(min_count=0))
     path = cache_file(tmp_path)
     path.write_bytes(damage(path.read_bytes()))
-    assert names_of(pubmed(min_count=0)) == expected
+    assert labels_of(pubmed(min_count=0)) == expected
     monkeypatch.setattr(module, "read_medline", must_not_parse)
-    assert names_of(pubmed(min_count=0)) == expected
+    assert labels_of(pubmed(min_count=0)) == expected
 
 
 def test_another_version_of_the_file_is_parsed_again(package):
@@ -349,7 +346,7 @@ def test_the_real_citations_are_those_that_a_plain_search_finds(request):
     years = [re.search(r"<PubDate>\s*<(?:Year|MedlineDate)>(\d{4})", record) for record in records]
     parts = [("train", "val", "test")[(int(y[1]) >= 1978) + (int(y[1]) >= 1979)] for y in years if y]
     assert everything.split is not None
-    assert [everything.split.names[i] for i in everything.split.index.tolist()] == parts
+    assert values_of(everything.split) == parts
 
 
 @pytest.mark.slow

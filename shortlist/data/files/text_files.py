@@ -9,7 +9,7 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -141,11 +141,14 @@ def _single_byte_encoding(path: Path) -> str:
     return "utf-8" if 2 * valid > letters else "latin-1" if undefined else "cp1252"
 
 
-def read_json(path: str | Path) -> Any:
-    """The content of a JSON file; InputError names the line where it stops being JSON."""
+def read_json(path: str | Path, *, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    """The content of a JSON file; InputError names the line where it stops being JSON.
+
+    ``object_hook`` replaces each object as it is read, as in `json.loads`.
+    """
     path = need_file(path)
     try:
-        return json.loads(read_whole(path))
+        return json.loads(read_whole(path), object_hook=object_hook)
     except json.JSONDecodeError as error:
         raise InputError(f"`{path}` line {error.lineno} is not JSON: {error.msg}.") from error
     except UnicodeDecodeError as error:

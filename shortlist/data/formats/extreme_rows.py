@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from shortlist.data.files.text_files import DAMAGED, open_binary, reason
-from shortlist.data.sparse_rows import SparseRows
+from shortlist.data.inputs import SparseRows
 from shortlist.data.target_rows import csr
 from shortlist.errors import InputError
 from shortlist.limits import limit

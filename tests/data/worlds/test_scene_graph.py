@@ -164,7 +164,7 @@ def test_more_missing_relations_are_the_same_and_more():
 def test_no_answer_of_a_pair_misses_less_than_the_best_by_enumeration():
     """All outcomes and all answers of k predicates, for each sampled pair."""
     world = SceneGraphWorld(3, 4, relations_per_pair=1.0, seed=1)
-    inputs = world._images(50, 0, "risk, block 0", (2, 2))
+    inputs = world._images(50, world._draws(0, "risk, block 0"), (2, 2))
     probs = world._probabilities(inputs.batch(torch.arange(0, 100, 2)))
     for k in (1, 2, 3):
         answers = np.array([answer for answer in itertools.product([0, 1], repeat=4) if sum(answer) == k])
@@ -194,7 +194,7 @@ def enumerated(probs):
 def test_no_answer_has_a_better_expected_recall_than_bayes_by_enumeration(k, constrained):
     """Two images with all their outcomes, and all sets of triples that may be answered."""
     world = SceneGraphWorld(3, 3, relations_per_pair=1.0, objects_per_image=(2, 2), seed=1)
-    inputs = world._images(4, 0, "Bayes recall", (2, 2))
+    inputs = world._images(4, world._draws(0, "Bayes recall"), (2, 2))
     best, related = [], []
     for image in range(4):
         probs = world._probabilities(inputs.batch(torch.arange(2 * image, 2 * image + 2)))

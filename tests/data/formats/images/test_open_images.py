@@ -164,62 +164,6 @@ def test_quoted_fields_blank_lines_and_other_columns_are_read(tmp_path):
     assert pictures.targets.to_dense().tolist() == [[1, 0], [0, 1]]
 
 
-def test_no_lines_is_a_dataset_without_rows(root):
-    write(root, HUMAN, [])
-    pictures = read_open_images(root, split="train")
-    assert len(pictures) == 0
-    assert pictures.targets.shape == (0, 5)
-    assert read_open_images(root, split="train", unlisted="unknown").targets.shape == (0, 5)
-
-
-BAD = {
-    "no header": ([",".join(row) for row in TRAIN], rf"line 1: must be ImageID,Source,LabelName,Conf.*; got '{FIRST}"),
-    "empty": ([], r"line 1: must be ImageID,Source,LabelName,Confidence; got ''\.$"),
-    "boxes": (["ImageID,Source,LabelName,XMin"], r"line 1: must be ImageID,Source,LabelName,Confidence; got"),
-    "truncated": ([",".join(HEADER), "x,v,a,1", "y,v,a"], r"line 3: must have 4 fields; got 3\.$"),
-    "fields that even out": ([",".join(HEADER), "x,v,a", "y,v,a,1,1"], r"line 2: must have 4 fields; got 3\.$"),
-    "confidence": (
-        [",".join(HEADER), "x,v,a,1", "", "y,v,a,2"],
-        r"line 4: Confidence must lie in \[0, 1\]; got '2'\.$",
-    ),
-    "no number": ([",".join(HEADER), "x,v,a,yes"], r"line 2: Confidence must lie in \[0, 1\]; got 'yes'\.$"),
-    "NaN": ([",".join(HEADER), "x,v,a,nan"], r"line 2: Confidence must lie in \[0, 1\]; got 'nan'\.$"),
-    "fraction": ([",".join(HEADER), "x,v,a,0.7"], r"line 2: Confidence 0.7 is that of a machine, so .* got None\.$"),
-    "no label": ([",".join(HEADER), "x,v,a,1", "x,v,,1"], r"line 3: LabelName must not be empty\.$"),
-    "no image": (
-        [",".join(HEADER), "x,v,a,1", ",v,a,1"],
-        r"line 3: ImageID must have 1 to 255 characters .* got ''\.$",
-    ),
-    "long image": ([",".join(HEADER), f"{'x' * 256},v,a,1"], r"line 2: ImageID must have 1 to 255 char.* got 'xx+\.$"),
-    "path": ([",".join(HEADER), "../x,v,a,1"], r"line 2: ImageID must have .* and no slash; got '\.\./x'\.$"),
-    "quote": ([",".join(HEADER), "x,v,a,1", 'y,v,"a,1'], r"line 3 is not CSV: .*\.$"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_line_that_is_wrong_is_named(tmp_path, case):
-    lines, message = BAD[case]
-    file = tmp_path / "mine.csv"
-    file.write_text("\n".join(lines))
-    with pytest.raises(ValueError, match=rf"^`{file}` {message}"):
-        read_open_images(file)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("/m/a,A\n/m/b\n", r"line 2: must be LabelName,DisplayName; got '/m/b'\.$"),
-        ("/m/a,A\n,B\n", r"line 2: must be LabelName,DisplayName; got ',B'\.$"),
-        ("/m/a,A\n/m/b,B\n/m/a,C\n", r"line 3: LabelName '/m/a' must be described once\.$"),
-    ],
-)
-def test_a_description_that_is_wrong_is_named(root, text, message):
-    names = root / "names.csv"
-    names.write_text(text)
-    with pytest.raises(ValueError, match=rf"^`{names}` {message}"):
-        read_open_images(root, names_file=names)
-
-
 def test_a_missing_description_file_or_part_is_refused(root):
     with pytest.raises(ValueError, match=r"none\.csv` does not exist\.$"):
         read_open_images(root, names_file=root / "none.csv")
