@@ -19,7 +19,7 @@ from shortlist.audit.layer import LabelSets, Layer, read_label_sets, read_system
 from shortlist.audit.report import AuditReport, measure_survival
 from shortlist.audit.system import Mode, System
 from shortlist.cluster import check_cluster, run_tasks
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.extras import require
 from shortlist.files import locked
 from shortlist.fingerprint import digest, first_difference
@@ -241,7 +241,7 @@ class ResumeFile:
             value = json.loads(line)
             return tuple(value["labels"]), decode_decision(value)
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"`{self._path}` line {number} is damaged: {error}.") from error
+            raise InputError(f"`{self._path}` line {number} is damaged: {reason(error)}.") from error
 
     def _check_header(self, line: str, fingerprint: dict[str, Any]) -> None:
         try:

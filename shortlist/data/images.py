@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from shortlist.data.files.mapped_arrays import StackedArrays
-from shortlist.data.files.text_files import reason
 from shortlist.data.inputs import compose_rows
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.extras import require
 from shortlist.fingerprint import Digest
 from shortlist.limits import advice, limit

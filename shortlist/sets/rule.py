@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from shortlist.errors import InputError
+from shortlist.files import decoding
 from shortlist.fitted.module import FittedModule
 from shortlist.labels import Labels, LabelsLike, Numbers, list_labels, read_scores, read_target
 from shortlist.sets.prediction_sets import PredictionSets, collect_sets
@@ -115,6 +116,11 @@ class SetRule(FittedModule, ABC):
         self.link: Link = link
         self.min_size = int(min_size)
         self.reset()
+
+    @property
+    def row_argument(self) -> str | None:
+        """What `predict` needs for every row besides its scores, by the name of the argument; None for nothing."""
+        return None
 
     def reset(self) -> None:
         """Return to the unfitted state."""
@@ -437,11 +443,9 @@ def load_rule(path: str | Path) -> SetRule:
     """
     document = read_rule(path)
     if document.kind not in {rule.__name__ for rule in _concrete_rules()}:
-        raise InputError(f"`{path}` holds a rule of unknown kind {document.kind!r}.")
-    try:
+        raise InputError(f"`{path}` holds a rule of unknown kind {document.kind!r:.40}.")
+    with decoding(path):
         return rule_of(document)
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
-        raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
 
 
 def rule_of(document: RuleDocument) -> SetRule:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.data.files.text_files import detect_encoding, need_file, reason, text_lines
+from shortlist.data.files.text_files import detect_encoding, need_file, text_lines
 from shortlist.data.groups import check_unique
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.extras import require
 from shortlist.limits import advice, limit
 
