@@ -20,7 +20,7 @@ CSV = """text,label,labels,split,source,x_0,x_1,tag_red,tag_big
 daisy,daisy,flower,validation,field,-2e-3,3,0,-1
 "say ""oak\"\"",oak,,test,,0,4,0,1
 """
-KINDS = (".csv", ".tsv", ".csv.gz", ".jsonl", ".jsonl.xz", ".parquet")
+KINDS = (".csv", ".tsv", ".csv.gz", ".jsonl", ".jsonl.xz", ".json", ".json.gz", ".parquet")
 
 
 def rows():
@@ -40,6 +40,10 @@ def write(folder, ending, text=CSV):
         text = text.replace('"a rose, red"', "a rose; red").replace(",", "\t").replace("a rose; red", "a rose, red")
     if ending.startswith(".jsonl"):
         text = "\n".join(map(json.dumps, rows())) + "\n"
+    if ending == ".json":
+        text = json.dumps(rows(), indent=2)
+    if ending == ".json.gz":
+        text = json.dumps({"version": 1, "data": rows(), "license": None})
     if ending == ".parquet":
         pq.write_table(pa.Table.from_pylist(rows()), path)
         return path
@@ -241,6 +245,21 @@ def test_wrong_json_lines_are_refused_with_their_line(tmp_path, text, message):
     refuses(path, message)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[{"x": 1, "label": "a"}, {"x": "b", "label": "a"}]', " record 2: 'x' must be a finite number; got 'b'"),
+        ('[{"x": 1, "label": "a"}, 7]', " record 2: must be an object with keys; got '7]'"),
+        ('[{"x": 1, "label": "a"}', " record 1 must be followed by ','; got the end of the file"),
+        ("[]", " is empty."),
+    ],
+)
+def test_wrong_lists_of_records_are_refused_with_their_record(tmp_path, text, message):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    refuses(path, message)
+
+
 def test_what_is_no_parquet_and_no_table_is_refused(tmp_path):
     path = write(tmp_path, ".parquet")
     for content in (b"", b"PAR1", b"x,label\n1,a\n", path.read_bytes()[:-20]):
@@ -248,7 +267,7 @@ def test_what_is_no_parquet_and_no_table_is_refused(tmp_path):
         refuses(path, "is not a Parquet file: ", label="label")
     path = tmp_path / "a.xlsx"
     path.write_bytes(b"")
-    refuses(path, "must end in one of .csv, .tsv, .jsonl, .ndjson, .parquet")
+    refuses(path, "must end in one of .csv, .tsv, .jsonl, .ndjson, .json, .parquet")
 
 
 def test_columns_that_are_not_there_are_named(tmp_path):
