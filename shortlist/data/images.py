@@ -161,9 +161,9 @@ class ImageFiles:
         """Hashes of the files' bytes; nothing is decoded."""
         return [Digest(_content(self.path(row))).bytes() for row in rows.tolist()]
 
-    def missing(self) -> int:
-        """How many of the files do not exist."""
-        return sum(not self.path(row).exists() for row in range(len(self)))
+    def missing(self) -> list[int]:
+        """The rows whose files do not exist."""
+        return [row for row in range(len(self)) if not self.path(row).exists()]
 
     def sizes(self) -> Tensor:
         """The size of each file in bytes, ``(N,)`` int64: only files of one size need be compared."""

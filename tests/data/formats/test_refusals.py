@@ -100,6 +100,7 @@ PLACES = {
     "BioASQ": Place("bioasq", lambda folder: articles(folder, '{"articles":[\n{}\n]}'), "allMeSH.json"),
     "CSV": Place("table", alone("a.csv"), "a.csv"),
     "JSON lines": Place("table", alone("a.jsonl"), "a.jsonl"),
+    "JSON records": Place("table", alone("a.json"), "a.json"),
 }
 WRONG: dict[str, dict[str | tuple[str, str], str]] = {
     "NUS-WIDE, labels": {
@@ -395,6 +396,12 @@ WRONG: dict[str, dict[str | tuple[str, str], str]] = {
         '{"x": 1' + "0" * 400 + ', "label": "a"}': " line 1: 'x' must be a finite number; got …",
         '{"x": [[1], [2]], "label": "a"}\n{"x": [[1], 2], "label": "a"}': " line 1: 'x' must be …; got [[1], [2]].",
         '{"label": "x", "a": 1}\n{"label": "y", "a": 2, "b": 3}': " line 1: 'b' must be a finite number; got None.",
+    },
+    "JSON records": {
+        '[{"x": 1, "label": "a"}, {"x": "b", "label": "a"}]': " record 2: 'x' must be a finite number; got 'b'.",
+        '[{"x": 1, "label": "a"}, 7]': " record 2: must be an object with keys; got '7]'.",
+        '[{"x": 1, "label": "a"}': " record 1 must be followed by ','; got the end of the file.",
+        "[]": " is empty.",
     },
 }
 """The sentence, after the file, for each wrong content of a place, or for each piece that is replaced.
