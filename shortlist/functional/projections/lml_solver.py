@@ -337,7 +337,7 @@ def add_log_sums(sums: Tensor, tops: Tensor, y: Tensor) -> None:
         terms = torch.where(members, log_small, -math.inf)
         before = tops[:, side]
         top = torch.maximum(before, terms.amax(-1).to(before.dtype))
-        finite = top.clamp(min=torch.finfo(y.dtype).min / 4)
+        finite = top.clamp(min=torch.finfo(y.dtype).min)
         terms = (terms - finite.to(y.dtype).unsqueeze(-1)).exp_()
         scale = (before - finite).exp()
         sums[:, side] = sums[:, side] * scale + terms.sum(-1)
