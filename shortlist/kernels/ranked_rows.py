@@ -36,9 +36,7 @@ def places(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return ranks, masses
 
 
-def first_labels(
-    probs: Tensor, shares: Tensor, limits: Tensor, *, by_rank: bool, weight: float, free: float
-) -> tuple[Tensor, Tensor]:
+def first_labels(probs: Tensor, shares: Tensor, limits: Tensor, *, by_rank: bool, weight: float, free: float) -> Tensor:
     """Labels whose level is at most the limit of their row, where levels rise with the rank: of APS, or of SAPS.
 
     Args:
@@ -48,8 +46,7 @@ def first_labels(
             rank beyond ``free``.
 
     Returns:
-        ``(2, count)`` int64, the rows and labels inside, row by row with ascending labels; and ``(count,)`` bool,
-        which of them are exactly at the limit.
+        ``(rows, n)`` uint8: 1 for levels below the limit, 2 for those at it, else 0.
     """
     from shortlist.kernels import ranked_rows_code, threads
 
@@ -58,6 +55,4 @@ def first_labels(
     threads.run_parts(
         lambda *part: ranked_rows_code.first_labels(*arrays, by_rank, weight, free, *part), len(probs), probs.numel()
     )
-    found = torch.from_numpy(marks.numpy().reshape(-1).nonzero()[0])
-    rows = found.div(probs.shape[-1], rounding_mode="floor")
-    return torch.stack([rows, found - rows * probs.shape[-1]]), marks.reshape(-1)[found] == 2
+    return marks

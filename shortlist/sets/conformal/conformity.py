@@ -41,28 +41,18 @@ class ConformityScore(ABC):
         """The conformity of one label of each row, ``(rows,)``; override it if that is less work than all of them."""
         return self(block).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
 
-    def reaching(self, block: Block, thresholds: Tensor) -> tuple[Tensor, Tensor] | None:
-        """The labels whose conformity is at least the threshold of their row, if that is less work than all of it.
+    def reaching(self, block: Block, thresholds: Tensor) -> Tensor | None:
+        """Which labels conform as much as the threshold of their row demands, if that is less work than all of it.
 
         Args:
             block: as above.
             thresholds: ``(rows,)`` float64.
 
         Returns:
-            ``(2, count)`` int64, rows and labels, ascending, absent labels too; and ``(count,)`` bool, which of them
-            are exactly at the threshold. None to compare all.
+            ``(rows, n)`` uint8: 1 for labels above the threshold, 2 for those at it, else 0; those of absent labels are
+            arbitrary. None to compare all.
         """
         return None
-
-    @staticmethod
-    def from_options(options: Mapping[str, Any]) -> ConformityScore:
-        """A score from the plain values in the file of a rule: its class by name, and its fields."""
-        kinds = {kind.__name__: kind for kind in _subclasses(ConformityScore)}
-        given = dict(options)
-        name = given.pop("kind", None)
-        if name not in kinds:
-            raise ValueError(f"`score` is of unknown kind {name!r}")
-        return kinds[name](**given)
 
 
 @dataclass(frozen=True)
@@ -129,7 +119,7 @@ class RankedScore(ConformityScore):
         share = row_uniforms(block.scores) if self.randomized else 1.0
         return -self.level(rank.double(), mass, own[:, 0], best[:, 0].double(), share)
 
-    def reaching(self, block: Block, thresholds: Tensor) -> tuple[Tensor, Tensor] | None:
+    def reaching(self, block: Block, thresholds: Tensor) -> Tensor | None:
         """By counting labels of about the same probability, and sorting those at the end of the set."""
         probs = block.values.clamp(min=0.0)
         if not use_kernel(1.0, probs, thresholds):

@@ -90,23 +90,29 @@ class ConformalRule(SetRule):
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
         if self._threshold() is not None:
             return super()._select(block, draw)  # in one pass
+        present, marks = block.scores > -torch.inf, self._marks(block)
+        if marks is not None:
+            return (marks > 0) & present
         conformity = self.score(block)
-        threshold = self._cut(block)[0].to(conformity)
-        return (conformity >= threshold) & (block.scores > -torch.inf)
+        return (conformity >= self._cut(block)[0].to(conformity)) & present
+
+    def _marks(self, block: Block) -> Tensor | None:
+        """The labels that reach the threshold, by `ConformityScore.reaching`."""
+        threshold = self._cut(block)[0]
+        by_label = threshold.ndim == 1
+        return None if by_label else self.score.reaching(block, threshold.reshape(-1).expand(len(block.values)))
 
     def _select_entries(self, block: Block, draw: Draw) -> Selection:
         threshold, share = self._cut(block)
-        reached = None
-        if threshold.ndim != 1:  # not by label
-            reached = self.score.reaching(block, threshold.reshape(-1).expand(len(block.values)))
-        if reached is None:
+        marks = self._marks(block)
+        if marks is None:
             conformity = self.score(block)
             cut = threshold.to(conformity).expand_as(conformity)
             found = select_where(conformity >= cut, block)
             tied = (conformity[found.rows, found.labels] == cut[found.rows, found.labels]).cpu()
         else:
-            (rows, labels), tied = reached
-            found = Selection(rows, labels, block.values[rows, labels])
+            found = select_where(marks, block)
+            tied = marks[found.rows, found.labels] == 2
         present = (block.scores[found.rows, found.labels] > -torch.inf).cpu()
         if not present.all():
             found, tied = found.where(present), tied[present]
