@@ -337,6 +337,10 @@ class SetRule(FittedModule, ABC):
             return values >= threshold.clamp(min=torch.finfo(values.dtype).min)  # one pass, and not for -inf
         return (values >= threshold) & (block.scores > -torch.inf)
 
+    def _select_entries(self, block: Block, draw: Draw) -> Selection:
+        """The labels of `_select`, row by row."""
+        return select_where(self._select(block, draw), block)
+
     def _kept(self, found: Selection, draw: Draw) -> Tensor | None:
         """Mask of the labels to keep among those that reach the threshold, row by row; None for all."""
         return None
@@ -345,7 +349,7 @@ class SetRule(FittedModule, ABC):
         """The local labels in the sets of a block, as selected by `_select`; faster if there is a threshold."""
         threshold = self._threshold()
         if threshold is None:
-            found = select_where(self._select(block, draw), block)
+            found = self._select_entries(block, draw)
         else:
             found = scores.select_local(block, threshold)
             kept = self._kept(found, draw)
