@@ -27,9 +27,15 @@ class WorkerDiedError(Exception):
 
 
 class Runner(Protocol):
-    """What computes the answers of one batch at a time in each of its slots."""
+    """What computes the answers of one batch at a time in each of its slots.
+
+    Attributes:
+        slots: how many batches at a time.
+        replaced: how many processes died and were replaced.
+    """
 
     slots: int
+    replaced: int
 
     async def run(self, slot: int, model: str, questions: Sequence[Question]) -> list[Answer]:
         """Answer the questions of a batch; WorkerDiedError if its process died, which another one replaces."""

@@ -124,7 +124,8 @@ def recall(part: Part, found: Measured) -> Tensor:
 def describe_rule(rule: SetRule) -> dict[str, Any]:
     """A rule as the service shows it: its kind, its options, a phrase and what it guarantees."""
     kind = kind_of(rule)
-    options = {name: value for name, value in rule.options().items() if _is_plain(value)}
+    taken = (*RULES[kind].required, *RULES[kind].optional)
+    options = {name: value for name, value in rule.options().items() if name in taken and _is_plain(value)}
     return {
         "kind": kind,
         "options": options,

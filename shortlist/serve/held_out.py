@@ -26,6 +26,9 @@ from shortlist.train.data_source import is_training_data, with_classes
 
 # More scores than this are not kept: of larger parts, evenly spaced rows are used.
 _MOST_SCORES = 1 << 24
+# Options of rules that are words, and that are whole numbers; others are numbers, and one is true or false.
+_WORDS = {"risk": (str,), "utility": (str,), "objective": (str,)}
+_WHOLE = ("free", "clusters", "min_count", "min_size")
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,9 +220,9 @@ def fitted_rule(model: ServedModel, kind: str, options: Mapping[str, Any] | None
     Raises:
         InputError: for options that the rule refuses, or if there is nothing to fit it on.
     """
-    about = RULES.get(kind)
-    if about is None:
-        raise InputError(f"`kind` must be one of {', '.join(RULES)}; got {kind!r}.")
+    if kind not in RULES:
+        raise InputError(f"`kind` must be one of {', '.join(RULES)}; got {kind[:100]!r}.")
+    about = RULES[kind]
     options = None if options is None else {name: value for name, value in options.items() if value is not None}
     saved = model.rules.get(kind)
     if options is None or not options:
@@ -230,7 +233,7 @@ def fitted_rule(model: ServedModel, kind: str, options: Mapping[str, Any] | None
     options = options or {}
     if saved is not None and all(saved.options().get(name) == value for name, value in options.items()):
         return saved
-    _check_options(kind, options)
+    options = check_options(kind, options)
     if kind == "top-k":
         scores = tensor_scores(torch.zeros(1, len(model.labels)), from_logits=True, names=model.labels)
         return calibrate(scores, make_rule(kind, scores, link=model.link, **options))
@@ -253,19 +256,29 @@ def rule_key(rule: SetRule) -> str:
     return digest_values([type(rule).__name__, str(rule.options()), rule.link, rule.min_size, str(fitted)])
 
 
-def _check_options(kind: str, options: Mapping[str, Any]) -> None:
-    about = RULES[kind]
+def check_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a rule, as the rule takes them.
+
+    Raises:
+        InputError: for options that it does not take, or that only a file can give.
+    """
+    if kind not in RULES:
+        raise InputError(f"`kind` must be one of {', '.join(RULES)}; got {kind[:100]!r}.")
+    about, found = RULES[kind], {}
     if "taxonomy" in about.required:
         raise InputError(f"{kind} needs a taxonomy, which is a file: `shortlist calibrate` fits it.")
     for name, value in options.items():
         if name not in (*about.required, *about.optional, "min_size"):
-            taken = ", ".join((*about.required, *about.optional))
-            raise InputError(f"`options` of {kind} must be among {taken}; got {name!r}.")
-        if not isinstance(value, (int, float, str, bool)):
-            raise InputError(f"`options` must be numbers or words; {name!r} is {type(value).__name__}.")
+            taken = ", ".join((*about.required, *about.optional)) or "none"
+            raise InputError(f"`options` of {kind} must be among {taken}; got {name[:100]!r}.")
+        wanted = _WORDS.get(name, (bool,) if name == "randomized" else (int, float))
+        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+            raise InputError(f"`{name}` must be a {'word' if name in _WORDS else 'number'}; got {str(value)[:100]!r}.")
+        found[name] = int(value) if name in _WHOLE and float(value).is_integer() else value
     for name in about.required:
         if name not in options:
             raise InputError(f"`options` of {kind} must give {name!r}.")
+    return found
 
 
 def _parts(dataset: Dataset, *, known: bool) -> tuple[str, str, Tensor, Tensor]:

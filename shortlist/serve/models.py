@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -18,7 +19,6 @@ from shortlist.errors import InputError
 from shortlist.extras import MissingExtraError
 from shortlist.factory import loss_class
 from shortlist.predict import RULES, OnnxModel, Scores, tensor_scores
-from shortlist.predict.model_folder import rule_name
 from shortlist.predict.model_scores import row_scores
 from shortlist.sets import SetRule, load_rule
 from shortlist.train import load_model
@@ -70,7 +70,7 @@ class ServedModel:
         self.name, self.folder = name, folder
         self.saved = load_model(folder, mapped=True)
         self.source = saved_source(self.saved, folder)
-        self.rule: SetRule | None = self.saved.rule
+        self.rule: SetRule | None = None
         self.rules: dict[str, SetRule] = {}
         self.read_rules()
         self._onnx = None if engine == "torch" else self._exported(required=engine == "onnx")
@@ -80,6 +80,11 @@ class ServedModel:
     def kind(self) -> str:
         """What a row is: text, features, sparse features, images or object pairs."""
         return self.source.kind
+
+    @property
+    def takes(self) -> str:
+        """The same as requests name it: features may be sparse."""
+        return "features" if self.kind == "sparse features" else self.kind
 
     @property
     def engine(self) -> str:
@@ -123,8 +128,9 @@ class ServedModel:
         """Read the rules of the folder, again after one was saved."""
         found = {name: self.folder / "rules" / f"{name}.json" for name in RULES}
         self.rules = {name: load_rule(file) for name, file in found.items() if file.is_file()}
+        document = json.loads((self.folder / "model.json").read_text())
+        self.rule = load_rule(self.folder / "rule.json") if document.get("has_rule") else None
         if self.rule is not None:
-            self.rule = load_rule(self.folder / "rule.json")
             self.rules.setdefault(kind_of(self.rule), self.rule)
 
     def scores(self, inputs: Inputs) -> Scores:
@@ -198,6 +204,3 @@ def open_models(paths: Iterable[str | Path], *, engine: Engine = "auto") -> dict
             name, number = f"{folder.name}-{number}", number + 1
         found[name] = ServedModel(name, folder, engine=engine)
     return found
-
-
-__all__ = ["Engine", "ServedModel", "kind_of", "model_folders", "open_models", "rule_name"]

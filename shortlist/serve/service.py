@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 from shortlist.data import Dataset, Inputs
 from shortlist.errors import InputError
 from shortlist.serve.answers import Answer, Question
+from shortlist.serve.audits import Auditor
 from shortlist.serve.batching import Batcher, Runner
 from shortlist.serve.browse import place_of
 from shortlist.serve.curves import curve, describe_rule, rule_facts
 from shortlist.serve.held_out import HeldOut, fitted_rule, open_held_out, rule_key
 from shortlist.serve.models import Engine, ServedModel, open_models
+from shortlist.serve.observing import Metrics
 from shortlist.serve.workers import ProcessRunner, ThreadRunner
 from shortlist.sets import SetRule
 
@@ -33,7 +35,8 @@ class Limits:
         rows: in a request.
         bytes: of its body.
         pixels: of an image, and of all images of a request as the model takes them.
-        seconds: from its arrival to its answer.
+        seconds: for its body to arrive, and for its answer.
+        study_seconds: for what is computed on all held-out rows.
         waiting: requests in the queue.
         batch: rows that go through a network at a time.
     """
@@ -42,6 +45,7 @@ class Limits:
     bytes: int = 1 << 25
     pixels: int = 1 << 24
     seconds: float = 30.0
+    study_seconds: float = 300.0
     waiting: int = 256
     batch: int = 64
 
@@ -55,6 +59,7 @@ class Service:
         engine: as of `ServedModel`.
         workers: processes that compute answers; 0 computes them in this one.
         limits: on requests.
+        read_only: whether saving rules is refused.
 
     Raises:
         InputError: names a folder that holds no model, or data that cannot be read.
@@ -68,19 +73,30 @@ class Service:
         engine: Engine = "auto",
         workers: int = 0,
         limits: Limits | None = None,
+        read_only: bool = False,
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits, self.read_only = limits or Limits(), read_only
         self.models = open_models(paths, engine=engine)
         self.notes: dict[str, str] = {}
         self._data, self._opened, self._held_out = data, dict[str, Dataset](), dict[str, HeldOut | None]()
         self._locks = {name: threading.Lock() for name in self.models}
-        self._opening = threading.Lock()
+        self._opening, self._saving = threading.Lock(), threading.Lock()
         self._curves: dict[tuple[str, str, str], bytes] = {}
         self._study = ThreadPoolExecutor(2, thread_name_prefix="study")
         self.runner: Runner = (
             ProcessRunner(self.models, workers, engine=engine) if workers else ThreadRunner(self.models)
         )
+        self._auditors = {name: Auditor(model) for name, model in self.models.items()}
         self.batcher = Batcher(self.runner, most_rows=self.limits.batch, most_waiting=self.limits.waiting)
+
+        self.metrics = Metrics(
+            {
+                "waiting": ("Requests that wait for a model.", "gauge", lambda: self.batcher.waiting),
+                "batches_total": ("Passes through a network.", "counter", lambda: self.batcher.batches),
+                "batched_rows_total": ("Rows of these passes.", "counter", lambda: self.batcher.rows),
+                "workers_replaced_total": ("Workers that died.", "counter", lambda: self.runner.replaced),
+            }
+        )
 
     def start(self) -> None:
         """Begin to answer, and open the held-out rows in the background."""
@@ -102,8 +118,29 @@ class Service:
         return self.models[name]
 
     async def study(self, work: Callable[..., Result], *given: Any, **named: Any) -> Result:
-        """Do work on held-out rows in a thread, so that predictions go on."""
-        return await asyncio.get_running_loop().run_in_executor(self._study, lambda: work(*given, **named))
+        """Do work on held-out rows in a thread, so that predictions go on; TimeoutError if it takes too long.
+
+        The thread goes on, and what it finds is kept for the next request.
+        """
+        done = asyncio.get_running_loop().run_in_executor(self._study, lambda: work(*given, **named))
+        return await asyncio.wait_for(asyncio.shield(done), self.limits.study_seconds)
+
+    def exclusively(self, work: Callable[..., Result], *given: Any) -> Result:
+        """Do work that no other such work may interrupt, such as saving."""
+        with self._saving:
+            return work(*given)
+
+    def auditor(self, name: str) -> Auditor:
+        """The audits of a model's output layer."""
+        return self._auditors[name]
+
+    def comparable(self) -> list[str]:
+        """The models whose held-out rows are those of the first model that has some."""
+        keys = {name: held_out.key for name in self.models if (held_out := self.held_out(name)) is not None}
+        if not keys:
+            raise InputError("no model has held-out rows: `row` must be null.")
+        first = next(iter(keys.values()))
+        return [name for name, key in keys.items() if key == first]
 
     async def ask(
         self, name: str, inputs: Inputs, rule: SetRule, *, key: object, seed: int | None = None, top: int = 0
@@ -147,10 +184,17 @@ class Service:
         known = kind in model.rules or kind == "top-k"
         return fitted_rule(model, kind, options, None if known and not options else self.held_out(name))
 
+    def finished_curve(self, name: str, kind: str) -> bytes | None:
+        """A curve that was computed before."""
+        return self._curves.get(self._curve_key(name, kind))
+
+    def _curve_key(self, name: str, kind: str) -> tuple[str, str, str]:
+        own = self.models[name].rule
+        return name, kind, "" if own is None else rule_key(own)
+
     def curve(self, name: str, kind: str) -> bytes:
         """The curve of a kind of rule as JSON; computed once for the model and its present rule."""
-        held_out, own = self.need_held_out(name), self.models[name].rule
-        key = (name, kind, "" if own is None else rule_key(own))
+        held_out, key = self.need_held_out(name), self._curve_key(name, kind)
         if key not in self._curves:
             with self._locks[name]:
                 if key not in self._curves:
@@ -182,7 +226,7 @@ class Service:
             about = {"data": held_out.data, "part": held_out.part, "rows": len(held_out.shown)}
         return {
             "name": name,
-            "kind": "features" if model.kind == "sparse features" else model.kind,
+            "kind": model.takes,
             "shape": list(model.shape),
             "columns": model.columns,
             "labels": len(model.labels),
@@ -196,5 +240,5 @@ class Service:
             "held_out": about,
             "held_out_state": "ready" if about else "gone" if name in self._held_out else "opening",
             "note": self.notes.get(name),
-            "can_save": about is not None and model.is_writable,
+            "can_save": about is not None and model.is_writable and not self.read_only,
         }

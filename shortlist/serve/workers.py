@@ -31,7 +31,7 @@ class ThreadRunner:
         models: by name.
     """
 
-    slots = 1
+    slots, replaced = 1, 0
 
     def __init__(self, models: Mapping[str, ServedModel]) -> None:
         self._models = models
