@@ -13,14 +13,14 @@ const MAKERS = { try: tryView, rule: ruleView, rows: rowsView, labels: labelsVie
 const main = document.getElementById("main");
 const bar = document.getElementById("rule-bar");
 const models = [];
+const OPENING = 1000;
 
 const loadModels = async () => models.splice(0, models.length, ...(await ask("/models")).models);
 const modelOf = (state) => models.find(({ name }) => name === state.model) || models[0];
-/* The models that answer the same rows, the chosen one first. */
-const peers = (model) => {
-  const fits = (each) => each.kind === model.kind && JSON.stringify(each.shape) === JSON.stringify(model.shape);
-  return models.filter(fits);
-};
+/* The models that take the same input, and those of the same held-out rows. */
+const takers = (model) => models.filter((each) => each.kind === model.kind && JSON.stringify(each.shape) === JSON.stringify(model.shape));
+const peers = (model) => takers(model).filter((each) => each === model
+  || (each.held_out && model.held_out && each.held_out.data === model.held_out.data && each.held_out.part === model.held_out.part));
 
 const tabs = new Map(Object.entries(VIEWS).map(([name, words]) => [name, make("a", { href: `#${name}` }, words)]));
 document.getElementById("views").append(...tabs.values());
@@ -59,8 +59,22 @@ const show = (state) => {
   view.update(state, model);
 };
 
+/* Held-out rows are read while the service answers already. */
+const awaitHeldOut = async () => {
+  while (models.some((model) => model.held_out_state === "opening")) {
+    await new Promise((done) => setTimeout(done, OPENING));
+    try {
+      await loadModels();
+    } catch (error) {
+      if (error.name !== "ServiceError") throw error;
+      return;
+    }
+    show(store.state);
+  }
+};
+
 const store = addressStore((state) => { if (models.length) show(state); });
-const context = { store, peers, reload: async () => { await loadModels(); show(store.state); } };
+const context = { store, takers, peers, reload: async () => { await loadModels(); show(store.state); } };
 
 const start = async () => {
   main.replaceChildren(notice("loading", "Loading the models …"));
@@ -75,6 +89,7 @@ const start = async () => {
   rule = ruleBar(bar, context);
   shown = "";
   show(store.state);
+  awaitHeldOut();
 };
 
 document.getElementById("model").addEventListener("change", (event) => store.set({ model: event.target.value, row: "", offset: "" }, { step: true }));

@@ -4,10 +4,11 @@ import { button, choice, choose, loader, make, nameOf, notice } from "./elements
 import { labelEntry } from "./label_entry.js";
 import { ask } from "./service.js";
 
+const MODES = { "top-k": "rank these labels above all others", sign: "give exactly these labels positive scores" };
 const VERDICTS = {
-  argmaxable: ["Yes.", "Some input of the layer ranks exactly these labels above all others."],
-  unargmaxable: ["No.", "No input of the layer ranks exactly these labels above all others, whatever the text, image or features."],
-  undecided: ["Not decided.", "Neither an input that ranks these labels first nor a proof that there is none was found in the time allowed."],
+  argmaxable: ["Yes.", "Some feature vector makes the layer"],
+  unargmaxable: ["No.", "Whatever the input, no feature vector makes the layer"],
+  undecided: ["Not decided.", "There is neither a proof nor an example yet that a feature vector makes the layer"],
 };
 const SOURCES = { labels: "Labels", row: "True set of a row" };
 
@@ -31,7 +32,11 @@ export const auditView = (root, { store }) => {
     make("p", { class: "about" }, "A layer with fewer features than labels has label sets that no input can produce. Choose a set; the answer comes with a proof."),
     source, field, region,
   );
-  source.append(choice("Set", "of", Object.entries(SOURCES), "labels", (value) => store.set({ of: value === "labels" ? "" : value }, { step: true })));
+  source.append(
+    choice("Set", "of", Object.entries(SOURCES), "labels", (value) => store.set({ of: value === "labels" ? "" : value }, { step: true })),
+    choice("Can it", "mode", Object.entries(MODES), "top-k", (value) => store.set({ mode: value === "top-k" ? "" : value }, { step: true })),
+  );
+  const [setChoice, modeChoice] = source.children;
 
   const setLabels = (labels) => store.set({ labels: labels.length ? JSON.stringify(labels) : "", of: "" }, { step: true });
   const chosenChip = (label) => make(
@@ -68,7 +73,7 @@ export const auditView = (root, { store }) => {
       const [short, long] = VERDICTS[found.verdict];
       return make(
         "article", { class: `verdict ${found.verdict}` },
-        make("p", { class: "short" }, make("strong", {}, short), ` ${long}`),
+        make("p", { class: "short" }, make("strong", {}, short), ` ${long} ${MODES[found.mode]}.`),
         found.labels ? [make("h3", {}, "The set"), chips(found.labels)] : null,
         make("h3", {}, "Certificate"), make("p", {}, found.certificate.words),
         found.certificate.verified ? make("p", { class: "note" }, "Verified independently of the solver that found it.") : null,
@@ -80,7 +85,7 @@ export const auditView = (root, { store }) => {
     if (!near) return verdict === "unargmaxable" ? make("p", { class: "note" }, "No set nearby was found that the layer can answer.") : null;
     const added = new Set(near.added);
     return make(
-      "div", { class: "nearest" }, make("h3", {}, "The nearest set that it can answer"),
+      "div", { class: "nearest" }, make("h3", {}, near.proved ? "The nearest set that it can answer" : "A near set that it can answer"),
       chips(near.labels, (label) => (added.has(label) ? "hit" : "")),
       make("p", { class: "sides" }, near.added.length ? ["added ", near.added.flatMap((label, at) => [at ? ", " : "", nameOf(label)])] : null, near.added.length && near.removed.length ? "; " : null, near.removed.length ? ["left out ", near.removed.flatMap((label, at) => [at ? ", " : "", nameOf(label)])] : null),
       button({ onclick: () => setLabels(near.labels) }, "Check this set"),
@@ -90,15 +95,17 @@ export const auditView = (root, { store }) => {
   return {
     update(state, shownModel) {
       model = shownModel;
-      choose(source, state.of === "row" ? "row" : "labels");
+      const mode = state.mode in MODES ? state.mode : "top-k";
+      choose(setChoice, state.of === "row" ? "row" : "labels");
+      choose(modeChoice, mode);
       drawField(state);
       const labels = readLabels(state);
       const body = state.of === "row" ? (state.row === undefined ? null : { row: Number(state.row) }) : labels.length ? { labels } : null;
-      const words = JSON.stringify([model.name, body]);
+      const words = JSON.stringify([model.name, mode, body]);
       if (words === asked) return;
       asked = words;
       if (!body) { load.clear(notice("empty", state.of === "row" ? "Choose a held-out row." : "Choose at least one label.")); return; }
-      load((signal) => ask("/audit", { body: { model: model.name, ...body }, signal }));
+      load((signal) => ask("/audit", { body: { model: model.name, mode, ...body }, signal }));
     },
   };
 };

@@ -2,7 +2,7 @@
 import { rowCard } from "./answers.js";
 import { count, decimalWords, loader, make, nameOf, notice, percentWords } from "./elements.js";
 import { pager } from "./rows.js";
-import { ruleQuery } from "./rules.js";
+import { ruleQuery, withoutRows } from "./rules.js";
 import { ask, modelPath } from "./service.js";
 
 const PAGE = 25;
@@ -57,6 +57,7 @@ export const labelsView = (root, { store }) => {
         if (key === sort) element.setAttribute("aria-sort", order === "asc" ? "ascending" : "descending");
         else element.removeAttribute("aria-sort");
       }
+      if (!model.held_out) { asked = ""; table.hidden = true; load.clear(notice("empty", withoutRows(model))); return; }
       const offset = Number(state.offset ?? 0);
       const path = modelPath(model, "labels", { search: state.search, sort, order, ...ruleQuery(state), offset, limit: PAGE });
       if (path === asked) return;
@@ -114,7 +115,8 @@ export const labelView = (root, { store, peers }) => {
     update(state, shownModel) {
       model = shownModel;
       root.querySelector(".back").href = store.href({ view: "labels", label: "" });
-      if (!state.label) { asked = ""; loadExamples.clear(); load.clear(notice("empty", "Choose a label.")); return; }
+      const nothing = model.held_out ? (state.label ? "" : "Choose a label.") : withoutRows(model);
+      if (nothing) { asked = ""; loadExamples.clear(); load.clear(notice("empty", nothing)); return; }
       const path = modelPath(model, `labels/${encodeURIComponent(state.label)}`, ruleQuery(state));
       if (path === asked) return;
       asked = path;

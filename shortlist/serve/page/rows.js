@@ -2,7 +2,7 @@
 import { rowCard } from "./answers.js";
 import { button, choice, choose, count, loader, make, nameOf, notice } from "./elements.js";
 import { labelEntry } from "./label_entry.js";
-import { ruleQuery } from "./rules.js";
+import { ruleQuery, withoutRows } from "./rules.js";
 import { ask, modelPath } from "./service.js";
 
 const PAGE = 10;
@@ -14,10 +14,10 @@ const ABOUT = {
 };
 
 /* Buttons to the pages before and after, for lists that the service pages. */
-export const pager = ({ offset, limit, total, shown }, words, go) => {
+export const pager = ({ offset, limit, total, shown }, words, go, place = "Pages") => {
   if (!total) return make("p", { class: "pager" });
   return make(
-    "nav", { class: "pager", "aria-label": "Pages" },
+    "nav", { class: "pager", "aria-label": place },
     button({ disabled: offset === 0, onclick: () => go(Math.max(0, offset - limit)) }, "Previous"),
     make("span", {}, `${(offset + 1).toLocaleString("en-US")}–${(offset + shown).toLocaleString("en-US")} of ${count(total, ...words)}`),
     button({ disabled: offset + shown >= total, onclick: () => go(offset + limit) }, "Next"),
@@ -40,8 +40,8 @@ export const rowsView = (root, { store, peers }) => {
       if (!rows.length) return notice("empty", "There are fewer rows.", button({ onclick: () => go(0) }, "To the first page"));
       const names = peers(model).map(({ name }) => name);
       const hrefs = { rowHref: (row) => store.href({ view: "try", input: "row", row, offset: "" }), auditHref: (row) => store.href({ view: "audit", of: "row", row, offset: "" }) };
-      const paging = () => pager({ offset, limit: PAGE, total, shown: rows.length }, ["row"], go);
-      return [paging(), ...rows.map((row) => rowCard(row, names, hrefs)), paging()];
+      const paging = (place) => pager({ offset, limit: PAGE, total, shown: rows.length }, ["row"], go, place);
+      return [paging("Pages"), ...rows.map((row) => rowCard(row, names, hrefs)), paging("Pages, again")];
     },
   });
 
@@ -56,7 +56,8 @@ export const rowsView = (root, { store, peers }) => {
 
   return {
     update(state, shownModel) {
-      if (model !== shownModel) {
+      if (filters.dataset.model !== `${shownModel.name} ${shownModel.held_out_state}`) {
+        filters.dataset.model = `${shownModel.name} ${shownModel.held_out_state}`;
         const alone = peers(shownModel).length < 2;
         const entries = Object.entries(FILTERS).filter(([value]) => value !== "disagree" || !alone);
         filters.replaceChildren(choice("Show", "show", entries, state.show ?? "all", (value) => store.set({ show: value === "all" ? "" : value, offset: "" }, { step: true })));
@@ -67,7 +68,7 @@ export const rowsView = (root, { store, peers }) => {
       choose(filters, show);
       drawEntry(state);
       about.textContent = ABOUT[show];
-      if (!model.held_out) { load.clear(notice("empty", "This model has no held-out rows here.")); return; }
+      if (!model.held_out) { asked = ""; load.clear(notice("empty", withoutRows(model))); return; }
       if (show === "label" && !state.label) { asked = ""; load.clear(notice("empty", "Choose a label.")); return; }
       const offset = Number(state.offset ?? 0);
       const path = modelPath(model, "rows", { show, label: show === "label" ? state.label : "", ...ruleQuery(state), offset, limit: PAGE });

@@ -1,6 +1,6 @@
 // What the rule gives on held-out rows: a chart of its curve, all models beside each other, costs, and saving it.
-import { button, choice, choose, copyButton, count, decimalWords, loader, make, nameOf, percentWords } from "./elements.js";
-import { costOf, costsOf, curveOf, factsOf, figuresOf, forgetCurves, letterOf, optionsOf, pointOf, ruleOf } from "./rules.js";
+import { button, choice, choose, copyButton, count, decimalWords, loader, make, nameOf, notice, percentWords } from "./elements.js";
+import { costOf, costsOf, curveOf, factsOf, figuresOf, forgetCurves, letterOf, optionsOf, pointOf, ruleOf, withoutRows } from "./rules.js";
 import { ask } from "./service.js";
 /* global drawChart, swatch -- of chart.js, which the report shares; it is no module. */
 
@@ -130,6 +130,7 @@ export const ruleView = (root, { store, peers, reload }) => {
       const words = JSON.stringify([model.name, model.rule, state.kind, state.value]);
       if (words === asked && drawn) { draw(); drawCheapest(drawn); region.replaceChildren(table(drawn)); return; }
       asked = words;
+      if (!model.held_out) { drawn = null; asked = ""; chart.replaceChildren(); legend.replaceChildren(); cheapest.replaceChildren(); load.clear(notice("empty", withoutRows(model))); return; }
       const shown = peers(model).filter((peer) => peer.held_out && (factsOf(peer, rule.kind) || !state.kind));
       load(async (signal) => ({ rule, found: await Promise.all(shown.map((peer, place) => measure(peer, place, rule, signal))) }));
     },
@@ -154,7 +155,7 @@ const saveDialog = async (model, rule, reload) => {
   const same = ({ command, python }) => [snippet("Command", command), snippet("Python", python)];
   const load = loader(region, {
     draw(found) {
-      if (found.file) {
+      if (found.saved) {
         title.textContent = "Saved";
         close.textContent = "Close";
         save.remove();

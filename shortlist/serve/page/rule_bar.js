@@ -1,6 +1,6 @@
 // The rule that all views answer with, its number, and what it gives on held-out rows.
 import { count, decimalWords, make, nameOf, percentWords } from "./elements.js";
-import { costOf, costsOf, curveOf, factsOf, kindsOf, letterOf, pointOf, ruleOf, titleOf, usualValue } from "./rules.js";
+import { costOf, costsOf, curveOf, factsOf, kindsOf, letterOf, pointOf, ruleOf, titleOf, usualValue, withoutRows } from "./rules.js";
 
 const SAVED = "";
 
@@ -102,15 +102,19 @@ export const ruleBar = (root, { store }) => {
 
   return {
     update(state, shownModel) {
-      const changed = model !== shownModel;
       model = shownModel;
       const rule = ruleOf(state, model);
-      const key = JSON.stringify([model.name, model.rule, rule, state.kind ?? SAVED]);
-      if (!changed && key === root.dataset.key) { refreshCost(rule); return; }
+      const key = JSON.stringify([model.name, model.rule, model.held_out_state, rule, state.kind ?? SAVED]);
+      if (key === root.dataset.key) { refreshCost(rule); return; }
       root.dataset.key = key;
       drawKinds(rule);
       drawNumber(rule, null);
-      if (!model.held_out) { about.textContent = "This model has no held-out rows here, so its rule cannot be measured."; return; }
+      if (!model.held_out) {
+        sliderLabel.hidden = true;
+        for (const figure of Object.values(figures)) figure.replaceChildren("–");
+        about.textContent = withoutRows(model);
+        return;
+      }
       fill(rule);
     },
   };

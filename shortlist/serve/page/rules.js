@@ -61,5 +61,8 @@ export const pointOf = async (model, rule, { signal } = {}) => {
   return figuresAt(finer, finer.values.indexOf(rule.value));
 };
 
+/* Why a model has nothing to measure rules on. */
+export const withoutRows = (model) => (model.held_out_state === "opening" ? "The held-out rows of this model are being read …" : model.note || "This model has no held-out rows here.");
+
 export const costsOf = (state) => ({ label: Number(state.cost_label ?? 1), miss: Number(state.cost_miss ?? 10) });
 export const costOf = (point, costs) => costs.label * point.size + costs.miss * point.misses;

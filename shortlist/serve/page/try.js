@@ -45,7 +45,7 @@ const keepImage = (content) => {
 };
 const keptImage = (state) => (state.image === "file" ? sessionStorage.getItem(FILE) : state.image);
 
-export const tryView = (root, { store, peers }) => {
+export const tryView = (root, { store, peers, takers }) => {
   let model = null;
   let columns = new Map();
   let truth = null;
@@ -56,6 +56,7 @@ export const tryView = (root, { store, peers }) => {
   const emptyPlace = make("div", {});
   const truthPlace = make("div", { class: "truth-place" });
   root.replaceChildren(
+    make("h2", { class: "hidden-words" }, "Try a row"),
     make("div", { class: "try" }, make("section", { class: "input", "aria-label": "Input" }, sources, field), make("section", { class: "results", "aria-label": "Answers" }, truthPlace, emptyPlace, columnsPlace)),
   );
   const rowPicture = make("div", { class: "row-picture", "aria-live": "polite" });
@@ -171,13 +172,16 @@ export const tryView = (root, { store, peers }) => {
 
   const columnFor = (peer) => {
     const about = make("p", { class: "sides" });
+    const own = make("p", { class: "note" });
     const body = make("div", { class: "column-body", "aria-live": "polite" });
-    const element = make("section", { class: "column" }, make("h3", {}, nameOf(peer.name), peer.engine === "onnx" ? make("span", { class: "engine" }, "ONNX") : null), about, body);
+    const element = make("section", { class: "column" }, make("h3", {}, nameOf(peer.name), peer.engine === "onnx" ? make("span", { class: "engine" }, "ONNX") : null), about, own, body);
     let last = null;
     const draw = (answer) => {
       last = answer;
       const [row] = answer.rows;
-      about.textContent = `${answerSummary(row.labels, truth)} · ${answer.rule.text}`;
+      about.textContent = answerSummary(row.labels, truth);
+      // A rule that is chosen stands in the bar; models' own rules may differ.
+      own.textContent = store.state.kind ? "" : answer.rule.text;
       return answerBars(row, truth);
     };
     const load = loader(body, { draw, onState: (state) => { if (state === "error") about.textContent = ""; } });
@@ -190,7 +194,7 @@ export const tryView = (root, { store, peers }) => {
   };
 
   const drawColumns = (state) => {
-    const shown = peers(model);
+    const shown = sourceOf(state, model) === "row" ? peers(model) : takers(model);
     if ([...columns.keys()].join("\n") !== shown.map(({ name }) => name).join("\n")) {
       columns = new Map(shown.map((peer) => [peer.name, columnFor(peer)]));
       columnsPlace.replaceChildren(...[...columns.values()].map(({ element }) => element));
@@ -211,13 +215,14 @@ export const tryView = (root, { store, peers }) => {
 
   return {
     update(state, shownModel) {
-      if (model !== shownModel) { field.dataset.shown = ""; asked = ""; columns = new Map(); }
+      if (model?.name !== shownModel.name) { field.dataset.shown = ""; asked = ""; columns = new Map(); }
       model = shownModel;
       const source = sourceOf(state, model);
-      if (sources.dataset.model !== model.name) {
+      const key = `${model.name} ${model.held_out_state}`;
+      if (sources.dataset.model !== key) {
         const list = sourcesOf(model).map((each) => [each, WORDS[each]]);
         sources.replaceChildren(choice("Input", "source", list, source, (value) => store.set({ input: value }, { step: true })));
-        sources.dataset.model = model.name;
+        sources.dataset.model = key;
       }
       choose(sources, source);
       drawField(state);
