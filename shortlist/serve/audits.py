@@ -22,7 +22,7 @@ from shortlist.serve.models import ServedModel
 from shortlist.train.card.layer_audit import audited_layer
 
 # The search for the nearest set ends after so many audits, or seconds.
-_MOST_AUDITS, _MOST_SECONDS = 400, 4.0
+_MOST_AUDITS, _MOST_SECONDS = 1000, 2.0
 _NAMED = 6
 
 Labels = tuple[int, ...]
@@ -117,85 +117,126 @@ def nearest_set(
     """The set nearest to one that the layer cannot answer, by the number of labels added and removed.
 
     A combination of rows that vanishes rules out every set that agrees with it on these rows, so the answer changes at
-    least one of its labels. Breadth first, the search changes one after the other, and proves the nearest set.
-    Where that would take too long, labels are ranked by the scores that the rows of the set have in common.
+    least one of its labels. Changing the heaviest one again and again leads to a set that the layer can answer; as many
+    changes as possible are undone. Then sets with fewer changes are tried, one label of each combination after the
+    other: if all are ruled out, or one is found, that proves the nearest set.
     """
-    until, waiting, seen = time.monotonic() + seconds, deque([frozenset(wanted)]), {frozenset(wanted)}
-    first, audits, complete = frozenset(wanted), 0, True
-    while waiting and audits < most and time.monotonic() < until:
-        current = waiting.popleft()
-        decision = decide_set(system, tuple(sorted(current)))
-        audits += 1
-        if decision.verdict == "argmaxable" and current != first:
-            return Nearest(tuple(sorted(current)), complete)
-        if not isinstance(decision.certificate, Combination):
-            complete = False  # Nothing tells which labels to change.
-            continue
-        rows = decision.certificate.rows[np.argsort(-decision.certificate.weights)]
-        for label in rows[rows < system.num_labels].tolist():
-            changed = current ^ {label}
-            if changed not in seen:
-                seen.add(changed)
-                waiting.append(changed)
-    return _ranked(system, wanted)
+    search = _Search(system, frozenset(wanted), most, time.monotonic() + seconds)
+    found = [each for only_remove in (True, False) if (each := search.descend(only_remove=only_remove)) is not None]
+    best = min(found, key=lambda each: len(each ^ search.first), default=None)
+    better, proved = search.exhaust(None if best is None else len(best ^ search.first))
+    best = best if better is None else better
+    return None if best is None else Nearest(tuple(sorted(best)), proved)
 
 
-def _ranked(system: System, wanted: Labels) -> Nearest | None:
-    """The best labels for the least-squares features of the set: of the sets of such labels, the nearest one."""
-    signs = system.signs(_indices(wanted))
-    emphasis = max(2.0, 0.1 * len(signs) / max(1, len(wanted)))
-    features = np.where(signs > 0, emphasis - 1.0, -1.0) @ system.least_squares
-    order = np.argsort(-(system.unit @ features))
-    order = order[order < system.num_labels]
-    hits = np.isin(order, wanted).cumsum()
-    sizes = np.arange(1, len(order) + 1)
-    # Removed labels are those not reached, added ones those that are reached and not wanted.
-    for at in np.argsort(len(wanted) + sizes - 2 * hits, kind="stable")[:8].tolist():
-        labels = tuple(sorted(order[: at + 1].tolist()))
-        if decide_set(system, labels).verdict == "argmaxable":
-            return Nearest(labels, False)
-    return None
+class _Search:
+    """A search among sets near ``first``, with so many audits until some time."""
+
+    def __init__(self, system: System, first: frozenset[int], most: int, until: float) -> None:
+        self.first, self._system, self._most, self._until = first, system, most, until
+        self._known: dict[frozenset[int], Decision] = {}
+
+    @property
+    def _is_over(self) -> bool:
+        return len(self._known) >= self._most or time.monotonic() > self._until
+
+    def decide(self, labels: frozenset[int]) -> Decision:
+        """The verdict on a set."""
+        if labels not in self._known:
+            self._known[labels] = decide_set(self._system, tuple(sorted(labels)))
+        return self._known[labels]
+
+    def involved(self, labels: frozenset[int]) -> list[int] | None:
+        """The labels of which one must change, heaviest first; None without a combination that says so."""
+        certificate = self.decide(labels).certificate
+        if not isinstance(certificate, Combination):
+            return None
+        rows = certificate.rows[np.argsort(-certificate.weights)]
+        return rows[rows < self._system.num_labels].tolist()
+
+    def descend(self, *, only_remove: bool) -> frozenset[int] | None:
+        """Change the heaviest label until the layer can answer, then undo what need not be changed."""
+        current = self.first
+        while self.decide(current).verdict != "argmaxable":
+            changes = [
+                label
+                for label in self.involved(current) or sorted(current)
+                if label not in current ^ self.first and (label in current or not only_remove)
+            ]
+            if not changes or self._is_over:
+                return None
+            current = current ^ {changes[0]}
+        for label in sorted(current ^ self.first):
+            if not self._is_over and self.decide(current ^ {label}).verdict == "argmaxable":
+                current = current ^ {label}
+        return current
+
+    def exhaust(self, distance: int | None) -> tuple[frozenset[int] | None, bool]:
+        """Try all sets with fewer than ``distance`` changes: the first that is found, and whether none is nearer."""
+        waiting, seen, complete = deque([self.first]), {self.first}, True
+        while waiting:
+            current = waiting.popleft()
+            changed = len(current ^ self.first)
+            if distance is not None and changed >= distance:
+                return None, complete
+            if self._is_over:
+                return None, False
+            if self.decide(current).verdict == "argmaxable":
+                return current, complete
+            rows = self.involved(current)
+            complete = complete and rows is not None
+            for label in rows or ():
+                if (following := current ^ {label}) not in seen:
+                    seen.add(following)
+                    waiting.append(following)
+        return None, complete
 
 
 def explain(system: System, labels: Labels, decision: Decision, inside: Sequence[str], outside: Sequence[str]) -> str:
     """What a certificate says, for readers who do not know the method."""
-    found, top = decision.certificate, system.mode == "top-k"
-    goal = "score above all others" if top else "get positive scores, and all others negative ones"
-    these = (
-        "no label" if not labels else f"exactly {'this label' if len(labels) == 1 else f'these {len(labels)} labels'}"
-    )
+    found, goal = decision.certificate, _goal(system.mode, len(labels))
     if isinstance(found, Witness | ExactWitness):
-        exact = ", in exact arithmetic" if isinstance(found, ExactWitness) else ", rounding included"
+        exact = "in exact arithmetic" if isinstance(found, ExactWitness) else "rounding included"
         return (
-            f"There are features for which {these} {goal}. They were found, and the scores of all "
-            f"{system.num_labels:,} labels were computed from them and checked{exact}. Whether inputs lead to such "
-            "features is not known."
+            f"There are features for which {goal}. They were found, and the scores of all {system.num_labels:,} labels "
+            f"were computed from them and checked, {exact}. Whether an input leads to such features is not known."
         )
     if isinstance(found, Combination):
-        return f"No features at all make {these} {goal}. {_balance(top, inside, outside)}"
+        return f"There are no features for which {goal}. {_balance(system.mode, inside, outside)}"
     if isinstance(found, Theorem):
-        runs, most = found.sign_changes // 2, found.k
-        can = decision.verdict == "argmaxable"
+        runs, most = format_count(found.sign_changes // 2, "run"), found.k
+        can = "so there are" if decision.verdict == "argmaxable" else "so there are no"
         return (
-            f"The labels of the set form {format_count(runs, 'run')} of neighbors in the order of the labels. The "
-            f"layer's Fourier columns of degree {most} can separate up to {most} runs, so {these} "
-            f"{'can' if can else 'can never'} {goal}. This holds for exact numbers; rounding may prevent it."
+            f"The labels of the set form {runs} of neighbors in the order of the labels. The layer's Fourier columns "
+            f"of degree {most} separate up to {most}, {can} features for which {goal}. This holds for exact numbers; "
+            "rounding may prevent it."
         )
-    return f"Neither a proof nor features were found: {decision.reason or 'the search gave up'}."
+    return f"Neither such features nor a proof that there are none were found: {decision.reason or 'unknown'}."
 
 
-def _balance(top: bool, inside: Sequence[str], outside: Sequence[str]) -> str:
-    """Why scores that are tied to each other cannot be on opposite sides."""
+def _goal(mode: Mode, size: int) -> str:
+    if mode == "top-k":
+        if size == 0:
+            return "no label is above a threshold"
+        return f"exactly {'this label scores' if size == 1 else f'these {size} labels score'} above all others"
+    if size == 0:
+        return "all labels get negative scores"
+    which = "this label gets a positive score" if size == 1 else f"these {size} labels get positive scores"
+    return f"exactly {which}, and all others negative ones"
+
+
+def _balance(mode: Mode, inside: Sequence[str], outside: Sequence[str]) -> str:
+    """Why scores that the layer ties to each other cannot be on opposite sides."""
     if not inside or not outside:
-        which = _listed(inside or outside)
         side = "positive" if inside else "negative"
-        return f"The layer ties the scores of {which} together: whatever the input, they are not all {side}."
-    what = "average" if top else "sum"
+        return f"Whatever the input, the scores of {_listed(inside or outside)} are not all {side}."
+    what, end = (
+        ("average", "be above the latter") if mode == "top-k" else ("sum", "be positive and the latter negative")
+    )
     return (
-        f"The layer ties labels together: whatever the input, a fixed weighted {what} of the scores of "
-        f"{_listed(inside)} is never larger than one of the scores of {_listed(outside)}, which are not in the set. "
-        f"So the former cannot all {'be above' if top else 'be positive and'} the latter"
-        f"{'.' if top else ' all negative.'}"
+        f"The layer ties the scores of some labels together: whatever the input, a weighted {what} of the scores of "
+        f"{_listed(inside)} is never larger than a weighted {what} of those of {_listed(outside)}, which are not in "
+        f"the set. So the former cannot all {end}."
     )
 
 
