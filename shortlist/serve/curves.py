@@ -82,6 +82,7 @@ def curve(held_out: HeldOut, kind: str) -> dict[str, Any]:
         "values": values,
         "size": [each["size"] for each in found],
         "error": [each["error"] for each in found],
+        "misses": [each["misses"] for each in found],
         "worst_class": {
             "label": [each["worst_class"]["label"] for each in found],
             "error": [each["worst_class"]["error"] for each in found],
@@ -95,13 +96,14 @@ def curve(held_out: HeldOut, kind: str) -> dict[str, Any]:
 
 
 def figures(held_out: HeldOut, rule: SetRule) -> dict[str, Any]:
-    """Average size, error, worst class and share of empty sets of a rule on the shown rows."""
+    """Average size, error, missed labels, worst class and share of empty sets of a rule on the shown rows."""
     found = held_out.measure(rule)
     label, error = worst_class(held_out.shown, found)
     name = None if label is None else held_out.model.labels[label]
     return {
         "size": found.size,
         "error": found.error,
+        "misses": found.misses,
         "worst_class": {"label": name, "error": error},
         "empty": found.empty,
     }

@@ -143,6 +143,11 @@ class Measured:
         return float(known.mean()) if len(known) else None
 
     @property
+    def misses(self) -> float:
+        """True labels that a row's set lacks, on average."""
+        return float((~self.hits).sum()) / len(self.sizes)
+
+    @property
     def empty(self) -> float:
         """The share of empty sets."""
         return float((self.sizes == 0).double().mean())

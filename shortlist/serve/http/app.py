@@ -18,7 +18,7 @@ from shortlist.errors import InputError
 from shortlist.predict import RULES
 from shortlist.serve.batching import QueueFullError, WorkerDiedError
 from shortlist.serve.browse import find_rows, label_number, label_page, labels_page, place_of, rows_page
-from shortlist.serve.curves import SLIDERS, describe_rule
+from shortlist.serve.curves import SLIDERS, describe_rule, figures
 from shortlist.serve.http.guard import TooLongError, TooSlowError, refusal, too_much
 from shortlist.serve.http.inputs import decode_base64, read_rows
 from shortlist.serve.http.pages import add_pages
@@ -175,9 +175,17 @@ def _add_models(app: FastAPI, service: Service) -> None:
         found = service.finished_curve(known(service, name), kind)
         return json_response(await service.study(service.curve, name, kind) if found is None else found)
 
+    @app.get("/models/{name}/figures", tags=["models"])
+    async def one_point(name: Name, kind: Kind | None = None, value: Value = None) -> Response:
+        """What one rule gives on held-out rows: a point of its curve, also between the steps."""
+        rule = await chosen_rule(known(service, name), kind, value)
+        held_out = await service.study(service.need_held_out, name)
+        return json_response({"rule": describe_rule(rule), **await service.study(figures, held_out, rule)})
+
     @app.get("/models/{name}/rows", tags=["models"])
     async def rows(
         name: Name,
+        row: Annotated[int | None, Query(ge=0, lt=1 << 40, description="this row alone, by its number")] = None,
         show: Show = "all",
         label: Annotated[str | None, Query(max_length=1000)] = None,
         kind: Kind | None = None,
@@ -191,8 +199,9 @@ def _add_models(app: FastAPI, service: Service) -> None:
         def found() -> dict[str, Any]:
             peers = service.peers(name, rule)
             held_out = next(iter(peers))
-            places = find_rows(held_out, show, peers, label=label)
-            return rows_page(held_out, places, peers, offset=offset, limit=limit)
+            places = find_rows(held_out, "all" if row is not None else show, peers, label=label)
+            start, most = (offset, limit) if row is None else (place_of(held_out, row), 1)
+            return {"offset": start, **rows_page(held_out, places, peers, offset=start, limit=most)}
 
         return json_response(await service.study(found))
 

@@ -25,8 +25,9 @@ _TYPES = {
 def add_pages(app: FastAPI) -> None:
     """Add the page, its files and the documentation; all are read now, so that no name in a request is a path."""
     own, folder = files("shortlist.serve.http"), files("shortlist.serve") / "page"
+    shared = [files("shortlist.report.comparison") / name for name in ("chart.js", "theme.css")]
     content: dict[str, tuple[bytes, str]] = {}
-    for file in [own / "docs.css", *(folder.iterdir() if folder.is_dir() else ())]:
+    for file in [own / "docs.css", *shared, *(folder.iterdir() if folder.is_dir() else ())]:
         suffix = f".{file.name.rpartition('.')[2]}"
         if suffix in _TYPES:
             content[file.name] = (file.read_bytes(), _TYPES[suffix])

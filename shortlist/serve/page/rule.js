@@ -1,6 +1,6 @@
 // What the rule gives on held-out rows: a chart of its curve, all models beside each other, costs, and saving it.
 import { button, choice, choose, copyButton, count, decimalWords, loader, make, nameOf, notice, percentWords } from "./elements.js";
-import { costOf, costsOf, curveOf, factsOf, figuresOf, forgetCurves, letterOf, optionsOf, pointOf, ruleOf, withoutRows } from "./rules.js";
+import { costOf, costsOf, curvable, curveOf, factsOf, figuresOf, forgetFigures, letterOf, optionsOf, pointOf, ruleOf, withoutRows } from "./rules.js";
 import { ask } from "./service.js";
 /* global drawChart, swatch -- of chart.js, which the report shares; it is no module. */
 
@@ -104,12 +104,12 @@ export const ruleView = (root, { store, peers, reload }) => {
     },
   });
 
-  const measure = async (peer, place, rule, signal) => {
+  const measure = async (peer, place, rule) => {
     try {
       const own = store.state.kind ? rule : ruleOf(store.state, peer);
-      const point = await pointOf(peer, own, { signal });
+      const point = await pointOf(peer, own);
       // Models without the rule of the slider have a point, but no line in this chart.
-      return { model: peer, place, point, curve: own.kind === rule.kind ? await curveOf(peer, rule.kind, { signal }) : null };
+      return { model: peer, place, point, curve: own.kind === rule.kind && curvable(peer, own) ? await curveOf(peer, rule.kind) : null };
     } catch (error) {
       if (error.name !== "ServiceError" || !error.status) throw error;
       return { model: peer, place, wrong: error.message };
@@ -132,7 +132,7 @@ export const ruleView = (root, { store, peers, reload }) => {
       asked = words;
       if (!model.held_out) { drawn = null; asked = ""; chart.replaceChildren(); legend.replaceChildren(); cheapest.replaceChildren(); load.clear(notice("empty", withoutRows(model))); return; }
       const shown = peers(model).filter((peer) => peer.held_out && (factsOf(peer, rule.kind) || !state.kind));
-      load(async (signal) => ({ rule, found: await Promise.all(shown.map((peer, place) => measure(peer, place, rule, signal))) }));
+      load(async () => ({ rule, found: await Promise.all(shown.map((peer, place) => measure(peer, place, rule))) }));
     },
   };
 };
@@ -178,7 +178,7 @@ const saveDialog = async (model, rule, reload) => {
     save.disabled = true;
     load(async (signal) => {
       const saved = await ask("/rules", { body, signal });
-      forgetCurves();
+      forgetFigures();
       await reload();
       return saved;
     });

@@ -1,6 +1,6 @@
 // The rule that all views answer with, its number, and what it gives on held-out rows.
 import { count, decimalWords, make, nameOf, percentWords } from "./elements.js";
-import { costOf, costsOf, curveOf, factsOf, kindsOf, letterOf, pointOf, ruleOf, titleOf, usualValue, withoutRows } from "./rules.js";
+import { costOf, costsOf, curvable, curveOf, factsOf, kindsOf, letterOf, pointOf, ruleOf, titleOf, usualValue, withoutRows } from "./rules.js";
 
 const SAVED = "";
 
@@ -56,9 +56,10 @@ export const ruleBar = (root, { store }) => {
   };
 
   const drawNumber = (rule, curve) => {
-    const option = factsOf(model, rule.kind)?.slider;
-    sliderLabel.hidden = box.parentElement.hidden = !option;
-    if (!option) return;
+    const moves = curvable(model, rule);
+    sliderLabel.hidden = box.parentElement.hidden = !moves;
+    if (!moves) return;
+    const option = factsOf(model, rule.kind).slider;
     letter.textContent = letterOf(option);
     box.max = option === "k" ? model.labels : 1;
     if (document.activeElement !== box) box.value = rule.value;
@@ -73,7 +74,7 @@ export const ruleBar = (root, { store }) => {
     const costs = costsOf(store.state);
     figures.size.replaceChildren(decimalWords(point.size), make("small", {}, " labels"));
     figures.error.replaceChildren(percentWords(point.error));
-    figures.worst.replaceChildren(percentWords(point.worst.error), point.worst.label === null ? "" : make("small", { title: point.worst.label }, " ", nameOf(point.worst.label)));
+    figures.worst.replaceChildren(percentWords(point.worst.error), point.worst.label === null ? make("small", {}, " too few rows") : make("small", { title: point.worst.label }, " ", nameOf(point.worst.label)));
     figures.cost.replaceChildren(decimalWords(costOf(point, costs)), make("small", {}, " per row"));
     root.dataset.value = rule.value;
   };
@@ -82,14 +83,15 @@ export const ruleBar = (root, { store }) => {
     const mine = asked = {};
     root.setAttribute("aria-busy", "true");
     try {
-      const curve = await curveOf(model, rule.kind);
+      const curve = curvable(model, rule) ? await curveOf(model, rule.kind) : null;
       if (mine !== asked) return;
       drawNumber(rule, curve);
       const point = await pointOf(model, rule);
       if (mine !== asked) return;
       drawFigures(point, rule);
       about.classList.remove("wrong");
-      about.textContent = `${model.name}, measured on ${count(curve.rows, "held-out row")}${curve.fitted_on ? `, fitted on ${count(curve.fitted_on.rows, "other row")}` : ""}.`;
+      const fitted = curve?.fitted_on ? `, fitted on ${count(curve.fitted_on.rows, "other row")}` : "";
+      about.textContent = `${model.name}, measured on ${count(model.held_out.rows, "held-out row")}${fitted}.`;
     } catch (error) {
       if (error.name !== "ServiceError") throw error;
       if (mine !== asked) return;

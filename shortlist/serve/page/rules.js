@@ -35,15 +35,17 @@ export const optionsOf = (model, kind, value) => {
   return facts ? { ...facts.fixed, [facts.slider]: value } : {};
 };
 
-const curves = new Map();
-export const forgetCurves = () => curves.clear();
+const answers = new Map();
+export const forgetFigures = () => answers.clear();
 
-/* The curve of a kind of rule on a model's held-out rows; asked for once. `value` adds a point between the steps. */
-export const curveOf = async (model, kind, { value, signal } = {}) => {
-  const path = modelPath(model, "curve", { kind, value });
-  if (!curves.has(path)) curves.set(path, await ask(path, { signal }));
-  return curves.get(path);
+/* The answer to a path, asked for once; a refusal is not kept. */
+const askOnce = (path) => {
+  if (!answers.has(path)) answers.set(path, ask(path).catch((error) => { answers.delete(path); throw error; }));
+  return answers.get(path);
 };
+
+/* The curve of a kind of rule on a model's held-out rows. */
+export const curveOf = (model, kind) => askOnce(modelPath(model, "curve", { kind }));
 
 const figuresAt = (curve, at) => ({
   value: curve.values[at], size: curve.size[at], error: curve.error[at], empty: curve.empty[at], misses: curve.misses[at],
@@ -51,14 +53,19 @@ const figuresAt = (curve, at) => ({
 });
 export const figuresOf = (curve) => curve.values.map((_, at) => figuresAt(curve, at));
 
+/* Whether a slider moves a rule; a saved one may be of another kind, or have other options. */
+export const curvable = (model, { kind, own }) => {
+  const facts = factsOf(model, kind);
+  return Boolean(facts?.slider) && (!own || Object.entries(facts.fixed).every(([option, value]) => model.rule.options[option] === value));
+};
+
 /* What a rule gives on held-out rows; its number may lie between the steps of the slider. */
-export const pointOf = async (model, rule, { signal } = {}) => {
-  const curve = await curveOf(model, rule.kind, { signal });
-  if (rule.own && curve.current) return { ...curve.current, value: rule.value, worst: curve.current.worst_class };
-  const at = curve.values.indexOf(rule.value);
-  if (at >= 0) return figuresAt(curve, at);
-  const finer = await curveOf(model, rule.kind, { value: rule.value, signal });
-  return figuresAt(finer, finer.values.indexOf(rule.value));
+export const pointOf = async (model, rule) => {
+  const steps = rule.own ? null : await curveOf(model, rule.kind);
+  const at = steps ? steps.values.indexOf(rule.value) : -1;
+  if (at >= 0) return figuresAt(steps, at);
+  const { worst_class: worst, ...rest } = await askOnce(modelPath(model, "figures", rule.own ? {} : { kind: rule.kind, value: rule.value }));
+  return { ...rest, worst };
 };
 
 /* Why a model has nothing to measure rules on. */

@@ -145,7 +145,12 @@ export const tryView = (root, { store, peers, takers }) => {
     truth = row.true;
     truthPlace.replaceChildren(trueLabels(row.true), make("p", { class: "note" }, make("a", { href: store.href({ view: "audit", of: "row", row: row.row }) }, "Can the layer answer this set?")));
     for (const column of columns.values()) column.redraw();
-    return inputPicture(row.input);
+    const { kind, text, values, cut } = row.input;
+    const copy = cut ? null : kind === "text" ? { text } : kind === "features" ? { features: values.join(", ") } : null;
+    const picture = inputPicture(row.input);
+    // Only this one scrolls, so that it must be within reach of the keyboard.
+    if (kind === "text") picture.setAttribute("tabindex", 0);
+    return [picture, copy ? button({ class: "button edit", onclick: () => store.set({ ...copy, input: kind }, { step: true }) }, "Edit a copy") : ""];
   }
 
   const drawField = (state) => {
