@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from shortlist.predict.files.set_files import shortest_decimals
 from shortlist.predict.prediction import answer_names
 from shortlist.serve.models import ServedModel
 from shortlist.sets import PredictionSets, SetRule
+from shortlist.sets.rule import Draw
 from shortlist.sets.scores import Link, apply_link
 
 
@@ -47,14 +49,24 @@ def answer(model: ServedModel, questions: Sequence[Question]) -> list[Answer]:
     """
     logits = torch.cat([block.scores for block in model.scores(joined([each.inputs for each in questions])).blocks()])
     parts = logits.split([len(each.inputs) for each in questions])
-    return [_answer(model, each, part) for each, part in zip(questions, parts, strict=True)]
+    found: list[Answer] = [[] for _ in questions]
+    alike: defaultdict[object, list[int]] = defaultdict(list)
+    for at, each in enumerate(questions):
+        alike[(id(each.rule), each.top) if each.seed is None else at].append(at)
+    for places in alike.values():
+        answers = _answer_alike(model, [questions[at] for at in places], [parts[at] for at in places])
+        for at, rows in zip(places, answers, strict=True):
+            found[at] = rows
+    return found
 
 
-def answer_scores(scores: Scores, rule: SetRule, *, seed: int | None, top: int, link: Link) -> Answer:
+def answer_scores(
+    scores: Scores, rule: SetRule, *, top: int, link: Link, seed: int | None = None, draw: Draw | None = None
+) -> Answer:
     """The answers for scores in memory."""
     names, found = answer_names(rule, scores), []
-    for block, sets in iterate_sets(scores, rule, seed=seed, nodes=True):
-        best = _best(block.scores, sets, rule, top, link, names) if top else None
+    for block, sets in iterate_sets(scores, rule, seed=seed, draw=draw, nodes=True):
+        best = _best(block.scores, sets, top, link, names) if top else None
         labels, values, ends = sets.labels.tolist(), shortest_decimals(sets.scores.numpy()), sets.indptr.tolist()
         for at, row in enumerate(block.rows):
             inside = slice(ends[at], ends[at + 1])
@@ -80,13 +92,23 @@ def joined(inputs: Sequence[Inputs]) -> Inputs:
     return ImageArray(rows.numpy().transpose(0, 2, 3, 1)) if first.kind == "images" else Features(rows)
 
 
-def _answer(model: ServedModel, question: Question, logits: Tensor) -> Answer:
-    scores = tensor_scores(logits, from_logits=True, names=model.labels)
-    return answer_scores(scores, question.rule, seed=question.seed, top=question.top, link=model.link)
+def _answer_alike(model: ServedModel, questions: Sequence[Question], logits: Sequence[Tensor]) -> list[Answer]:
+    """Answer questions of one rule together, unless a tie among their rows would make one depend on the others."""
+    rule, seed, top, draw = questions[0].rule, questions[0].seed, questions[0].top, Draw()
+
+    def rows_of(part: Tensor, **how: Any) -> Answer:
+        scores = tensor_scores(part, from_logits=True, names=model.labels)
+        return answer_scores(scores, rule, top=top, link=model.link, **how)
+
+    if len(questions) > 1:
+        rows = iter(rows_of(torch.cat(list(logits)), draw=draw))
+        if draw.seen == 0:
+            return [[{**next(rows), "row": row} for row in range(len(part))] for part in logits]
+    return [rows_of(part, seed=seed) for part in logits]
 
 
 def _best(
-    scores: Tensor, sets: PredictionSets, rule: SetRule, top: int, link: Link, names: Sequence[str] | None
+    scores: Tensor, sets: PredictionSets, top: int, link: Link, names: Sequence[str] | None
 ) -> list[list[dict[str, Any]]]:
     """The labels of greatest probability of each row, with whether they are in its set; a taxonomy's nodes are not."""
     values, labels = apply_link(scores, link).topk(min(top, scores.shape[1]), dim=-1)

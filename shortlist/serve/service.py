@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from shortlist.data import Dataset, Inputs
 from shortlist.errors import InputError
@@ -81,6 +82,7 @@ class Service:
         self._data, self._opened, self._held_out = data, dict[str, Dataset](), dict[str, HeldOut | None]()
         self._locks = {name: threading.Lock() for name in self.models}
         self._opening, self._saving = threading.Lock(), threading.Lock()
+        self._described: WeakKeyDictionary[SetRule, dict[str, Any]] = WeakKeyDictionary()
         self._curves: dict[tuple[str, str, str], bytes] = {}
         self._study = ThreadPoolExecutor(2, thread_name_prefix="study")
         self.runner: Runner = (
@@ -129,6 +131,12 @@ class Service:
         """Do work that no other such work may interrupt, such as saving."""
         with self._saving:
             return work(*given)
+
+    def describe_rule(self, rule: SetRule) -> dict[str, Any]:
+        """A rule as the service shows it; kept with the rule, because every prediction says it."""
+        if rule not in self._described:
+            self._described[rule] = describe_rule(rule)
+        return self._described[rule]
 
     def auditor(self, name: str) -> Auditor:
         """The audits of a model's output layer."""

@@ -321,7 +321,7 @@ async def _ask(service: Service, name: str, asked: PredictRequest, images: list[
     rows = await service.ask(name, inputs, rule, key=key, seed=asked.seed, top=asked.top)
     if asked.row is not None:
         rows = [{**each, "row": asked.row} for each in rows]
-    return {"model": name, "rule": describe_rule(rule), "rows": rows}
+    return {"model": name, "rule": service.describe_rule(rule), "rows": rows}
 
 
 def _add_decisions(app: FastAPI, service: Service) -> None:
