@@ -155,9 +155,13 @@ def _decide_all(
 
 def _decide_chunk(common: tuple[System, bool], chunk: list[Key]) -> dict[Key, Decision]:
     system, radius = common
-    # The matrix products are too small for multithreading; threads would only wait for each other.
-    with _thread_limits().limit(limits=1, user_api="blas"):
+    with single_threaded():
         return {key: decide(system, np.array(key, dtype=np.int64), radius=radius) for key in chunk}
+
+
+def single_threaded() -> Any:
+    """A context in which matrix products take one thread: they are too small, and threads would only wait."""
+    return _thread_limits().limit(limits=1, user_api="blas")
 
 
 @functools.cache

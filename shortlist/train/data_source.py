@@ -35,6 +35,7 @@ class DataSource:
         digest: of labels, parts and inputs, which recognizes the same data.
         seed: of the parts that training drew because the data had none.
         one_class: whether rows had one class each; None if unknown.
+        path: of the data as it was given; None if unknown.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class DataSource:
     digest: str | None = None
     seed: int = 0
     one_class: bool | None = None
+    path: str | None = None
 
 
 def open_training_data(
@@ -169,6 +171,7 @@ def describe_source(
         "digest": run_fingerprint(dataset, FitOptions())["data"],
         "seed": seed,
         "one_class": is_one_class(dataset),
+        "path": path,
     }
 
 
@@ -192,6 +195,7 @@ def saved_source(saved: SavedModel, folder: str | Path) -> DataSource:
             content["digest"],
             int(content["seed"]),
             content.get("one_class"),
+            None if content.get("path") is None else str(content["path"]),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"`{file}` is damaged: its `source` is not what was written.") from error
