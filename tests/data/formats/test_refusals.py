@@ -388,7 +388,7 @@ WRONG: dict[str, dict[str | tuple[str, str], str]] = {
         "\n": " is empty.",
         '{"x": 1, "label": "a"}\n{"x": 2, "label"': " line 2 is not JSON…",
         '{"x": 1, "label": "a"}\n[1]': " line 2: must be an object with keys; got list.",
-        '{"x": 1, "label": "a"}\n{"x": 2}': " line 2: 'label' must name a class; got an empty cell: such rows can be left out.",
+        '{"x": 1, "label": "a"}\n{"x": 2}': " line 2: 'label' must name a class; got an empty cell…",
         '{"x": 1, "label": "a"}\n{"x": "two", "label": "a"}': " line 2: 'x' must be a finite number; got 'two'.",
         '{"x": [1, 2], "label": "a"}\n{"x": [1], "label": "a"}': " line 2: 'x' must be 2 numbers, like …; got [1].",
         '{"x": [1, 2], "label": "a"}\n{"x": [1, null], "label": "a"}': " line 2: 'x' must be a …; got [1, None].",
