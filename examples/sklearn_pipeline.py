@@ -5,7 +5,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 
-from shortlist.integrations.sklearn import SetClassifier, SetRuleClassifier, coverage, set_size
+from shortlist.integrations.sklearn import SetClassifier, SetRuleClassifier, coverage, predict_sets, set_size
 from shortlist.sets import AverageError
 
 ORDERS = {
@@ -27,7 +27,6 @@ print(f"conformal: coverage {coverage(model, test, y_test):.2f}, {set_size(model
 # A model of shortlist, with the loss that covers best with 1.5 answers on average.
 pipeline = make_pipeline(TfidfVectorizer(), SetClassifier(k=1.5, epochs=3, random_state=0))
 losses = {"setclassifier__loss": ["cross_entropy", "lml_nll"]}
-search = GridSearchCV(pipeline, losses, scoring="accuracy", cv=2).fit(train, y_train)
-found = search.best_estimator_
-sets = found[-1].predict_sets(found[:-1].transform(test[:1]))
+search = GridSearchCV(pipeline, losses, scoring=coverage, cv=2).fit(train, y_train)
+sets = predict_sets(search, test[:1])
 print(f"best loss: {search.best_params_['setclassifier__loss']}; {test[0]!r} -> {[name for name, _ in sets[0]]}")

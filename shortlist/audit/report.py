@@ -31,8 +31,7 @@ from shortlist.audit.certificates import (
 from shortlist.audit.decide import theorem_holds, theorem_radius
 from shortlist.audit.radius import radius_above, radius_below
 from shortlist.audit.system import Array, Indices, System
-from shortlist.errors import InputError
-from shortlist.files import read_document, replacing
+from shortlist.files import decoding, read_document, replacing
 from shortlist.fingerprint import digest_values
 
 _FORMAT = "shortlist audit report"
@@ -251,11 +250,8 @@ class AuditReport:
             InputError: if the file is damaged, of another kind, or of another version.
         """
         content = read_document(path, kind=_FORMAT, version=_VERSION)
-        try:
+        with decoding(path):
             return cls._decode(content)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            reason = str(error) if type(error) is ValueError else f"{type(error).__name__} {error}"
-            raise InputError(f"`{path}` is damaged: {reason}.") from error
 
     @classmethod
     def _decode(cls, content: dict[str, Any]) -> AuditReport:

@@ -113,9 +113,11 @@ def run_inspect(options: argparse.Namespace) -> int:
 
     reader = read_entries(options.reader, "--reader", parse=False)
     dataset = open_data(options.path, format=options.format, reader=reader, tell=note)
+    missing = []
     if isinstance(dataset.inputs, ImageFiles) and (missing := dataset.inputs.missing()):
         # Labels often come long before the images.
-        note(f"{missing:,} of {len(dataset):,} images are missing, so only labels are summarized.")
+        count, first = f"{len(missing):,} of {len(dataset):,} images", dataset.inputs.path(missing[0])
+        note(f"{count} are missing, such as `{first}`, so only labels are summarized.")
         options.no_duplicates, options.examples = True, 0
     with progress_bar("looking for equal rows", unit="rows") as bar:
         summary = summarise(dataset, duplicates=not options.no_duplicates, progress=bar.update)
@@ -126,8 +128,16 @@ def run_inspect(options: argparse.Namespace) -> int:
     if options.figure is not None:
         _draw(summary, dataset, options)
     if not options.json and summary.rows:
-        sys.stdout.write(f"\nNext: {_compare_command(summary, options)}\n")
+        sys.stdout.write(f"\n{_next_step(summary, options, missing=bool(missing))}\n")
     return 0
+
+
+def _next_step(summary: Any, options: argparse.Namespace, *, missing: bool) -> str:
+    """Return what to do next, the command last."""
+    if summary.labels < 2:
+        return f"No comparison: a model needs at least 2 labels, and these rows have {summary.labels}."
+    when = "Next, once the images are there" if missing else "Next"
+    return f"{when}: {_compare_command(summary, options)}"
 
 
 def _draw(summary: Any, dataset: Any, options: argparse.Namespace) -> None:

@@ -252,6 +252,9 @@ _CIFAR_KEYS = {"fine_names", "coarse_names", "fine_to_coarse", "y_coarse_train"}
 # Three numbers; or, in the older layout, labels and at least one feature.
 _EXTREME = _starts(rb"^(?:[ \t]*\d+[ \t]+\d+[ \t]+\d+|[\d,]*(?:[ \t]+\d+:[-+.\deE]+)+)[ \t\r]*(?:\n|\Z)", [".txt"])
 
+# A list of records, plain or under the key `data`, or one record per line.
+_RECORDS = _starts(rb'\A\s*(?:\[\s*\{|\{\s*"data"\s*:\s*\[\s*\{|\{[^\n]*\}[ \t\r]*\n\s*\{)', [".json"])
+
 # The first one that recognizes a path reads it, so the general ones come last.
 FORMATS: dict[str, Format] = {
     "cifar": Format(
@@ -289,7 +292,7 @@ FORMATS: dict[str, Format] = {
                 for folder in ("annotations/", "")
                 for kind in ("instances", "person_keypoints")
             ),
-            _starts(rb'"(images|annotations|categories|licenses)"\s*:', [".json"]),
+            _starts(rb'\A\s*\{[\s\S]*"(images|annotations|categories|licenses)"\s*:', [".json"]),
         ),
         formats.read_coco,
     ),
@@ -333,10 +336,13 @@ FORMATS: dict[str, Format] = {
         formats.read_arrays,
     ),
     "table": Format(
-        "tables: CSV, TSV, JSON lines, Parquet",
-        _ends(
-            ".parquet",
-            *(kind + packing for kind in (".csv", ".tsv", ".jsonl", ".ndjson") for packing in ("", ".gz", ".xz")),
+        "tables: CSV, TSV, JSON lines or a list of records, Parquet",
+        _either(
+            _ends(
+                ".parquet",
+                *(kind + packing for kind in (".csv", ".tsv", ".jsonl", ".ndjson") for packing in ("", ".gz", ".xz")),
+            ),
+            _RECORDS,
         ),
         formats.read_table,
     ),

@@ -20,6 +20,7 @@ except Exception as error:
 from lightning.pytorch.utilities.seed import isolate_rng
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.model_selection import check_cv, cross_val_predict
+from sklearn.pipeline import Pipeline
 from sklearn.utils import Bunch, check_array, check_random_state
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
@@ -38,7 +39,7 @@ from shortlist.train.evaluation import model_scores
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["SetClassifier", "SetRuleClassifier", "coverage", "set_size"]
+__all__ = ["SetClassifier", "SetRuleClassifier", "coverage", "predict_sets", "set_size"]
 
 _DEFAULT_K = 3
 
@@ -361,22 +362,48 @@ class SetRuleClassifier(MetaEstimatorMixin, _SetPredictions, BaseEstimator):
         return torch.from_numpy(np.ascontiguousarray(output))
 
 
+def predict_sets(estimator: Any, X: Any) -> PredictionSets:
+    """The set of every row, also of an estimator at the end of a pipeline, or of the best one of a search.
+
+    Args:
+        estimator: fitted: one with ``predict_sets``, or a ``Pipeline`` or a search that has one inside.
+        X: the rows that it takes.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = make_pipeline(StandardScaler(), SetRuleClassifier(LogisticRegression(), AverageK(1.1))).fit(X, y)
+        >>> len(predict_sets(model, X))
+        150
+    """
+    if hasattr(estimator, "predict_sets"):
+        return estimator.predict_sets(X)
+    if hasattr(estimator, "best_estimator_"):
+        return predict_sets(estimator.best_estimator_, X)
+    if not isinstance(estimator, Pipeline):
+        raise TypeError(f"`estimator` must predict sets, or hold one that does; got {type(estimator).__name__}.")
+    return predict_sets(estimator[-1], estimator[:-1].transform(X) if len(estimator) > 1 else X)
+
+
 def coverage(estimator: Any, X: Any, y: Any) -> float:
     """The share of rows whose true labels are all in their sets; a scorer for ``scoring=coverage``.
 
     Args:
-        estimator: fitted, with ``predict_sets`` and ``classes_``.
+        estimator: fitted, with ``classes_``, of which `predict_sets` gives the sets.
         X: the rows.
         y: ``(N,)`` classes, or ``(N, n)`` binary indicators.
     """
     classes, targets = _read_labels(y)
     targets = _positions(classes[targets.numpy()], estimator.classes_) if targets.ndim == 1 else targets
-    return float(estimator.predict_sets(X).contains(targets).double().mean())
+    return float(predict_sets(estimator, X).contains(targets).double().mean())
 
 
 def set_size(estimator: Any, X: Any, y: Any = None) -> float:
     """The average size of the sets; beside `coverage` in ``scoring={"coverage": coverage, "size": set_size}``."""
-    return float(estimator.predict_sets(X).sizes.double().mean())
+    return float(predict_sets(estimator, X).sizes.double().mean())
 
 
 def _are_texts(X: Any) -> bool:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-_LISTS = (list, tuple, set, frozenset, np.ndarray)
+_LISTS = (list, tuple, set, frozenset, np.ndarray, Tensor)
 
 
 class SparseMatrix(Protocol):
@@ -65,7 +65,7 @@ def read_target(labels: LabelsLike, num_labels: int, *, name: str = "target") ->
     if _is_sparse(labels):
         return _sparse_tensor(labels, name)
     array = _array(labels, name)
-    if array.dtype == object and array.ndim == 1 and all(isinstance(row, _LISTS) for row in array):
+    if _holds_rows(array):
         array = _index_lists([np.asarray(list(row)) for row in array], num_labels, name)
     elif array.size == 0 and isinstance(labels, list | tuple):
         array = array.astype(np.int64)  # empty lists hold no number that says what they are
@@ -74,8 +74,25 @@ def read_target(labels: LabelsLike, num_labels: int, *, name: str = "target") ->
 
 
 def read_numbers(values: Numbers, *, name: str) -> Tensor:
-    """Any rectangle of numbers or bools as a tensor, without a copy where possible; never write to it."""
-    return values if isinstance(values, Tensor) else _tensor(_array(values, name), name)
+    """Any rectangle of numbers or bools as a tensor, without a copy where possible; never write to it.
+
+    Example:
+        >>> column = np.empty(2, dtype=object)  # a column of lists, as tables have it
+        >>> column[:] = [0.5, 0.25], [1.0, 0.0]
+        >>> read_numbers(column, name="scores").shape
+        torch.Size([2, 2])
+    """
+    if isinstance(values, Tensor):
+        return values
+    array = _array(values, name)
+    if _holds_rows(array) and len({len(row) for row in array}) == 1:
+        array = np.stack([np.asarray(row) for row in array])
+    return _tensor(array, name)
+
+
+def _holds_rows(array: np.ndarray) -> bool:
+    """Whether an entry is a row: lists that differ in length, or a column of lists of pandas, polars or pyarrow."""
+    return array.dtype == object and array.ndim == 1 and all(isinstance(row, _LISTS) for row in array)
 
 
 def _is_sparse(values: object) -> bool:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from shortlist.errors import InputError
+from shortlist.files import decoding
 from shortlist.fitted.module import FittedModule
 from shortlist.labels import Labels, LabelsLike, Numbers, list_labels, read_scores, read_target
 from shortlist.sets.prediction_sets import PredictionSets, collect_sets
@@ -115,6 +116,11 @@ class SetRule(FittedModule, ABC):
         self.link: Link = link
         self.min_size = int(min_size)
         self.reset()
+
+    @property
+    def row_argument(self) -> str | None:
+        """What `predict` needs for every row besides its scores, by the name of the argument; None for nothing."""
+        return None
 
     def reset(self) -> None:
         """Return to the unfitted state."""
@@ -331,6 +337,10 @@ class SetRule(FittedModule, ABC):
             return values >= threshold.clamp(min=torch.finfo(values.dtype).min)  # one pass, and not for -inf
         return (values >= threshold) & (block.scores > -torch.inf)
 
+    def _select_entries(self, block: Block, draw: Draw) -> Selection:
+        """The labels of `_select`, row by row."""
+        return select_where(self._select(block, draw), block)
+
     def _kept(self, found: Selection, draw: Draw) -> Tensor | None:
         """Mask of the labels to keep among those that reach the threshold, row by row; None for all."""
         return None
@@ -339,7 +349,7 @@ class SetRule(FittedModule, ABC):
         """The local labels in the sets of a block, as selected by `_select`; faster if there is a threshold."""
         threshold = self._threshold()
         if threshold is None:
-            found = select_where(self._select(block, draw), block)
+            found = self._select_entries(block, draw)
         else:
             found = scores.select_local(block, threshold)
             kept = self._kept(found, draw)
@@ -437,11 +447,9 @@ def load_rule(path: str | Path) -> SetRule:
     """
     document = read_rule(path)
     if document.kind not in {rule.__name__ for rule in _concrete_rules()}:
-        raise InputError(f"`{path}` holds a rule of unknown kind {document.kind!r}.")
-    try:
+        raise InputError(f"`{path}` holds a rule of unknown kind {document.kind!r:.40}.")
+    with decoding(path):
         return rule_of(document)
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
-        raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
 
 
 def rule_of(document: RuleDocument) -> SetRule:

@@ -35,6 +35,7 @@ class DataSource:
         digest: of labels, parts and inputs, which recognizes the same data.
         seed: of the parts that training drew because the data had none.
         one_class: whether rows had one class each; None if unknown.
+        path: of the data as it was given; None if unknown.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class DataSource:
     digest: str | None = None
     seed: int = 0
     one_class: bool | None = None
+    path: str | None = None
 
 
 def open_training_data(
@@ -69,7 +71,7 @@ def open_training_data(
     found = dataset if multi_label else with_classes(dataset)
     if found is not dataset and tell is not None:
         tell("Every row has exactly one label, which is taken as its class; --multi-label treats labels as sets.")
-    return with_parts(found, seed=seed, data=path)
+    return with_parts(found, seed=seed, data=path, tell=tell)
 
 
 def with_classes(dataset: Dataset) -> Dataset:
@@ -93,20 +95,36 @@ def with_classes(dataset: Dataset) -> Dataset:
     return replace(dataset, targets=classes, clean_targets=clean)
 
 
-def with_parts(dataset: Dataset, *, seed: int, data: str) -> Dataset:
+def with_parts(dataset: Dataset, *, seed: int, data: str, tell: Callable[[str], object] | None = None) -> Dataset:
     """Return the dataset with parts train, val and test; parts that it has stay, others are drawn.
+
+    Published data often keep the labels of their test part back. Then the part val, which everybody reports on, is the
+    part test, and rows to validate on are drawn from train. A single part is divided as rows without parts are.
 
     Args:
         dataset: with any parts, or none.
         seed: of the draw.
         data: its path, for errors.
+        tell: called with a sentence if a part serves as another.
     """
     if dataset.split is None:
         return split_at_random(dataset, seed=seed)
-    missing = [part for part in ("train", "test") if part not in dataset.split.names]
+    names = [name for name in dataset.split.names if len(dataset.part_rows(name))]
+    if len(names) == 1 and len(dataset.part_rows(names[0])) == len(dataset):
+        if tell is not None:
+            tell(f"`{data}` has only the part {names[0]}, which is divided into train, val and test at random.")
+        return split_at_random(dataset, seed=seed)
+    if "train" in names and "test" not in names and "val" in names:
+        if tell is not None:
+            tell(f"`{data}` has no part test: its part val is tested on, and a tenth of its part train validates.")
+        renamed = tuple({"val": "test", "test": "val"}.get(name, name) for name in dataset.split.names)
+        return split_off_validation(replace(dataset, split=replace(dataset.split, names=renamed)), seed=seed)
+    missing = [part for part in ("train", "test") if part not in names]
     if missing:
-        raise InputError(f"`{data}` must have parts train and test; it has {', '.join(dataset.split.names)}.")
-    if "val" not in dataset.split.names or not len(dataset.part_rows("val")):
+        raise InputError(
+            f"`{data}` must have parts train and test, or none, so that they are drawn; it has {', '.join(names)}."
+        )
+    if "val" not in names:
         return split_off_validation(dataset, seed=seed)
     return dataset
 
@@ -153,6 +171,7 @@ def describe_source(
         "digest": run_fingerprint(dataset, FitOptions())["data"],
         "seed": seed,
         "one_class": is_one_class(dataset),
+        "path": path,
     }
 
 
@@ -176,6 +195,7 @@ def saved_source(saved: SavedModel, folder: str | Path) -> DataSource:
             content["digest"],
             int(content["seed"]),
             content.get("one_class"),
+            None if content.get("path") is None else str(content["path"]),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"`{file}` is damaged: its `source` is not what was written.") from error

@@ -195,7 +195,7 @@ def make_run(dataset: Dataset, options: FitOptions, *, data_name: str = "dataset
     chosen = loss_class(options.loss if options.loss != "auto" else ("cross_entropy" if one_class else "bce"))
     if chosen.one_class and not one_class:
         raise InputError(f"`loss` {chosen.name!r} is for one class per row; the rows have sets.")
-    plan = make_plan(dataset, options, loss=chosen.name)
+    plan = make_plan(dataset, options, loss=chosen.name, data_name=data_name)
     task = Task(dataset.num_labels, dataset.label_counts("train"), len(dataset.part_rows("train")), options.k)
     model = build_model(plan)
     if options.strategy == "fsdp" and options.optimizer == "adamw" and has_sparse_layers(model):

@@ -1,6 +1,7 @@
 """Annotation files as they are published, before any image was downloaded."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,10 @@ def test_labels_are_summarized_without_images(tmp_path, monkeypatch, capsys, nam
     Path("data", name).parent.mkdir(parents=True)
     Path("data", name).write_text(content)
     code, out, err = run(capsys, "inspect", "data")
-    assert (code, err) == (0, f"{rows} of {rows} images are missing, so only labels are summarized.\n")
+    assert code == 0
+    said = rf"{rows} of {rows} images are missing, such as `.*\.jpg`, so only labels are summarized\.\n"
+    assert re.fullmatch(said, err)
+    offered = "\nNext, once the images are there: shortlist compare data " in out
+    assert offered != heading.endswith(" 1 label")
     assert out.startswith(heading)
     assert "random row" not in out

@@ -43,7 +43,7 @@ def flowers() -> Dataset:
 DATASETS = {
     "flowers": flowers,
     "empty": lambda: Dataset(Features(torch.zeros(0, 2)), torch.zeros(0, dtype=torch.int64), ()),
-    "odd/name here.csv": lambda: Dataset(Texts(["a"]), torch.tensor([0]), ("only",)),
+    "odd/name here.csv": lambda: Dataset(Texts(["a"]), torch.tensor([0]), ("used", "never")),
     "tested": lambda: Dataset(Texts(["a"]), torch.tensor([0]), ("only",), split=Groups.of(["test"])),
     "broken": lambda: Dataset(Broken(["a"]), torch.tensor([0]), ("only",)),
     "large": lambda: Dataset(Features(torch.full((7400, 1), 3700.0)), torch.arange(7400) % 2, ("oak", "elm")),
@@ -176,6 +176,8 @@ def test_nothing_is_drawn_unless_asked_for_and_the_last_line_is_the_next_command
         "Next: shortlist compare 'odd/name here.csv' --reader 'text=a b' --losses cross_entropy lml_nll average_k "
         "--k 1 --output name-here-comparison"
     )
+    nothing = "No comparison: a model needs at least 2 labels, and these rows have 1."
+    assert run(capsys, "inspect", "tested")[1].splitlines()[-1] == nothing
     assert "--losses bce lml_nll two_way --k 1 " in run(capsys, "inspect", "flowers")[1].splitlines()[-1]
     assert new_files() == []
 

@@ -85,7 +85,8 @@ def test_labels_are_summarized_without_images_that_are_missing(tmp_path, capsys)
     arguments = ("inspect", str(tmp_path / "labels.csv"), "--json")
     code, out, err = run(capsys, *arguments)
     assert (code, json.loads(out)["rows"]) == (0, 2)
-    assert err == "1 of 2 images are missing, so only labels are summarized.\n"
+    lost = tmp_path / "b.jpg"
+    assert err == f"1 of 2 images are missing, such as `{lost}`, so only labels are summarized.\n"
 
 
 def test_the_installed_command_prints_json_and_nothing_else(tmp_path):

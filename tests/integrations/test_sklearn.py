@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from shortlist.integrations.sklearn import SetClassifier, SetRuleClassifier, coverage, set_size
+from shortlist.integrations.sklearn import SetClassifier, SetRuleClassifier, coverage, predict_sets, set_size
 from shortlist.sets import AverageError, AverageK, RecallControl, TopK
 from shortlist.train import load_model, save_model
 
@@ -177,6 +177,24 @@ def test_a_grid_search_goes_into_the_estimator_and_over_rules(classes):
     grid = {"estimator__C": [0.1, 1.0], "rule": [TopK(1), TopK(3)]}
     search = GridSearchCV(model, grid, scoring=coverage, cv=2).fit(*classes)
     assert search.best_params_["rule"].k == 3
+
+
+def test_sets_and_their_scores_reach_through_pipelines_and_searches(classes, sets):
+    scoring = {"coverage": coverage, "size": set_size}
+    inner = SetRuleClassifier(LogisticRegression(), AverageK(1.5), cv=2)
+    grid = {"setruleclassifier__rule": [AverageK(1.5), AverageError(0.2)]}
+    search = GridSearchCV(make_pipeline(StandardScaler(), inner), grid, cv=2, scoring=scoring, refit="coverage")
+    search.fit(*classes)
+    assert np.isfinite(search.cv_results_["mean_test_coverage"]).all()
+    best = search.best_estimator_
+    assert predict_sets(search, classes[0]) == best[-1].predict_sets(best[:-1].transform(classes[0]))
+    X, hot = sets
+    several = make_pipeline(SetRuleClassifier(OneVsRestClassifier(LogisticRegression()), RecallControl(0.2), cv=2))
+    assert 0 < coverage(several.fit(X, hot), X, hot) <= 1
+    with pytest.raises(
+        TypeError, match=r"^`estimator` must predict sets, or hold one that does; got StandardScaler\.$"
+    ):
+        predict_sets(StandardScaler(), X)
 
 
 def test_predictions_by_cross_validation_match_the_form_of_the_targets(classes, sets):

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.data.files.text_files import need_file, reason
-from shortlist.errors import InputError
+from shortlist.data.files.text_files import need_file
+from shortlist.errors import InputError, reason
 from shortlist.limits import check_unpacked
 
 # numpy has no bfloat16: its bits are read as uint16, and `ArrayFile` knows which arrays these are.

@@ -1,4 +1,4 @@
-"""Tables in CSV, JSON lines and Parquet, read in blocks of rows, each block as columns."""
+"""Tables in CSV, JSON and Parquet, read in blocks of rows, each block as columns."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.data.files.text_files import detect_encoding, need_file, reason, text_lines
+from shortlist.data.files.json_stream import json_records
+from shortlist.data.files.text_files import detect_encoding, need_file, text_lines
 from shortlist.data.groups import check_unique
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.extras import require
 from shortlist.limits import advice, limit
 
 BLOCK = 1024
-ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 
+_KEY = "data"  # Under which some files have the list of records.
 _DELIMITERS = (",", ";", "\t", "|")
 _SNIFFED = 50  # Rows that show the delimiter.
 _limit_lock = threading.Lock()
@@ -45,7 +47,8 @@ class Block(NamedTuple):
 class TableFile:
     """A table that is not read yet: its columns, and a function that gives some of them in blocks.
 
-    ``decimal`` is the mark in its numbers, beside the point, and ``assumed`` says what was detected about the file.
+    ``decimal`` is the mark in its numbers, beside the point, ``assumed`` says what was detected about the file, and
+    ``delimiter`` is that of a text file with a line of names.
     """
 
     path: Path
@@ -53,14 +56,16 @@ class TableFile:
     blocks: Callable[[Sequence[str]], Iterator[Block]]
     decimal: str = "."
     assumed: tuple[str, ...] = ()
+    delimiter: str | None = None
 
 
 def open_table(path: str | Path, *, encoding: str | None = None, delimiter: str | None = None) -> TableFile:
     """Open a table; its ending, before ``.gz`` or ``.xz``, says what it is.
 
     Args:
-        path: ``.csv`` and ``.tsv`` (the first line names the columns), ``.jsonl`` and ``.ndjson`` (all keys are
-            columns, so the file is read twice), or ``.parquet``. Text may be compressed: ``.csv.gz``, ``.jsonl.xz``.
+        path: ``.csv`` and ``.tsv`` (the first line names the columns), ``.jsonl`` and ``.ndjson``, ``.json`` with a
+            list of records, also under the key ``data`` (all keys of records are columns, so the file is read twice),
+            or ``.parquet``. Text may be compressed: ``.csv.gz``, ``.jsonl.xz``.
         encoding: of text, one with the line ends of ASCII; a byte order mark is skipped. None for UTF-8, or Windows'
             Latin alphabet if the file is not UTF-8.
         delimiter: between the cells of ``.csv`` and ``.tsv``; None for that of the first lines. If it is a semicolon,
@@ -75,10 +80,15 @@ def open_table(path: str | Path, *, encoding: str | None = None, delimiter: str 
     ending = (endings[-2:-1] or [""])[0] if packed else (endings or [""])[-1]
     if ending == ".parquet" and not packed:
         return _open_parquet(path)
-    if ending not in (".csv", ".tsv", ".jsonl", ".ndjson"):
+    if ending not in ENDINGS[:-1]:
         raise InputError(f"`{path}` must end in one of {', '.join(ENDINGS)} (text also followed by .gz or .xz).")
     detected = detect_encoding(path) if encoding is None else encoding
-    table = _open_json(path, detected) if "json" in ending else _open_csv(path, ending, delimiter, detected)
+    if ending == ".json":
+        table = _json_table(path, "record", lambda: enumerate(_listed_records(path, detected), 1))
+    elif "json" in ending:
+        table = _json_table(path, "line", lambda: _json_lines(path, detected))
+    else:
+        table = _open_csv(path, ending, delimiter, detected)
     odd = [] if encoding is not None or detected == "utf-8" else [f"encoding {detected}, because it is not UTF-8"]
     return replace(table, assumed=(*table.assumed, *odd))
 
@@ -165,10 +175,14 @@ def _csv_table(path: Path, delimiter: str, encoding: str) -> TableFile:
             values = {column: [cells[position] for _, cells in chunk] for column, position in wanted}
             yield Block(values, [line for line, _ in chunk], f"`{path}` line", "," if delimiter == ";" else ".")
 
-    return TableFile(path, names, blocks)
+    return TableFile(path, names, blocks, delimiter=delimiter)
 
 
-def _json_records(path: Path, encoding: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _listed_records(path: Path, encoding: str) -> Iterator[dict[str, Any]]:
+    return json_records(path, key=_KEY, noun="record", encoding=encoding)
+
+
+def _json_lines(path: Path, encoding: str) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in text_lines(path, encoding=encoding):
         if not line.strip():
             continue
@@ -182,19 +196,19 @@ def _json_records(path: Path, encoding: str) -> Iterator[tuple[int, dict[str, An
         yield number, record
 
 
-def _open_json(path: Path, encoding: str) -> TableFile:
+def _json_table(path: Path, unit: str, records: Callable[[], Iterator[tuple[int, dict[str, Any]]]]) -> TableFile:
     names: dict[str, None] = {}  # A key may be missing from any record, the first included.
     empty = True
-    for _, record in _json_records(path, encoding):
+    for _, record in records():
         names |= dict.fromkeys(record)
         empty = False
     if empty:
         raise InputError(f"`{path}` is empty.")
 
     def blocks(columns: Sequence[str]) -> Iterator[Block]:
-        for chunk in _chunks(_json_records(path, encoding)):
+        for chunk in _chunks(records()):
             values = {column: [record.get(column) for _, record in chunk] for column in columns}
-            yield Block(values, [number for number, _ in chunk], f"`{path}` line")
+            yield Block(values, [number for number, _ in chunk], f"`{path}` {unit}")
 
     return TableFile(path, tuple(names), blocks)
 

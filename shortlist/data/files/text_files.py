@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.limits import advice, check_unpacked, limit, read_whole
 
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
@@ -171,10 +171,3 @@ def json_field(record: Any, key: str, kind: type | tuple[type, ...], where: str)
         wanted = " or ".join(one.__name__ for one in kinds)
         raise InputError(f"{where}: {key!r} must be {wanted}; got {value!r:.60}.")
     return value
-
-
-def reason(error: BaseException) -> str:
-    """The first sentence of another library's explanation, without its period."""
-    text = getattr(error, "strerror", None) or " ".join(str(error).split())
-    text = text.split(". ")[0].rstrip(".:;") or type(error).__name__
-    return f"{text[:200]}…" if len(text) > 200 else text

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
+import shlex
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -24,6 +27,8 @@ _DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}(?:[-/.]\d{1,2})?(?:[T ]\d{1,2}:\d{2}\S*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}(?: \d{1,2}:\d{2}\S*)?"
 )
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+_QUOTED = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*,?""")
+_BRACKETS = {"[": "]", "(": ")", "{": "}"}
 # How many of the pieces of a cell must occur in other cells, too, to count as labels; names contain commas often.
 _SEPARATORS = {";": 0.5, "|": 0.5, ",": 0.8}
 _MOST_CHOICES = 3
@@ -87,7 +92,7 @@ def infer_columns(
     remark = _remark(table, options, inferred, unused)
     named = label or labels
     if asks and isinstance(named, str) and named in columns[named].texts:
-        remark += f" The first line seems to be a row, because {named!r} is a label, too: put a line of names above it."
+        remark += f" The first line seems to be a row, because {named!r} is a label, too{_with_names(table, options)}"
     return ColumnRoles({**options, "groups": tuple(groups)}, remark.strip(), asks)
 
 
@@ -99,7 +104,7 @@ def several_labels(names: Iterable[str]) -> str | None:
         (';', None)
     """
     names = [name.strip() for name in names if name.strip()]
-    if names and all(_json_list(name) is not None for name in names):
+    if names and all(_listed(name) is not None for name in names):
         return "["
     for separator, least in _SEPARATORS.items():
         pieces = [[piece.strip() for piece in name.split(separator)] for name in names]
@@ -111,15 +116,15 @@ def several_labels(names: Iterable[str]) -> str | None:
 
 
 def label_names_in(cell: Any, separator: str) -> list[Any]:
-    """The labels in a cell: a list, a list in JSON, or names between separators.
+    """The labels in a cell: a list, a list as JSON or Python writes it, or names between separators.
 
     Example:
-        >>> label_names_in('["a", "b"]', ";"), label_names_in("a; b", ";")
-        (['a', 'b'], ['a', ' b'])
+        >>> label_names_in('["a", "b"]', ";"), label_names_in("['a', 'b']", ";"), label_names_in("a; b", ";")
+        (['a', 'b'], ['a', 'b'], ['a', ' b'])
     """
     if not isinstance(cell, str):
         return cell if isinstance(cell, list) else [cell]
-    listed = _json_list(cell)
+    listed = _listed(cell)
     return cell.split(separator) if listed is None else listed
 
 
@@ -152,14 +157,38 @@ def _is_float(value: Any) -> bool:
         return True
 
 
-def _json_list(cell: str) -> list[Any] | None:
-    if not cell.lstrip().startswith("["):
+def _listed(cell: str) -> list[Any] | None:
+    """The labels of a cell that is a list in JSON, or a list, tuple or set of Python or numpy as text."""
+    if not cell.lstrip().startswith(tuple(_BRACKETS)):
         return None
     try:
         found = json.loads(cell)
     except (ValueError, RecursionError):
-        return None
+        return _python_list(cell.strip())
     return found if isinstance(found, list) and not any(isinstance(one, list | dict) for one in found) else None
+
+
+def _python_list(cell: str) -> list[str] | None:
+    """The quoted texts in brackets, as pandas writes a column of lists, with or without commas."""
+    found, position = [], 1
+    while (match := _QUOTED.match(cell, position)) is not None:
+        text = _unquoted(match[1])
+        if text is None:
+            return None
+        found.append(text)
+        position = match.end()
+    return found if cell[position:].strip() == _BRACKETS[cell[0]] and (found or cell[0] == "[") else None
+
+
+def _unquoted(literal: str) -> str | None:
+    if "\\" not in literal:
+        return literal[1:-1]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes that Python does not know
+            return ast.literal_eval(literal)
+    except (ValueError, SyntaxError):
+        return None
 
 
 class _Column:
@@ -302,7 +331,7 @@ def _separator(column: _Column) -> str:
     if column.lists:
         return ";"
     found = several_labels(dict.fromkeys(column.texts))
-    # Cells with a list in JSON are recognized one by one.
+    # Cells with a list are recognized one by one.
     return found if found in _SEPARATORS else ";"
 
 
@@ -319,6 +348,21 @@ def _remark(table: TableFile, options: Mapping[str, Any], inferred: Mapping[str,
     said += [f"labels separated by {inferred['separator']!r}"] if "separator" in odd else []
     rest = f" Not used: {_quoted(unused)}." if unused else ""
     return f"`{table.path}` is read as: {', '.join([*said, *table.assumed])}.{rest}"
+
+
+def _with_names(table: TableFile, options: Mapping[str, Any]) -> str:
+    """How to put a line of names above a table without one."""
+    if table.delimiter is None or table.path.suffix.lower() not in (".csv", ".tsv"):
+        return ": put a line of names above it."
+    known = {str(options[role]): role for role in ("label", "labels", "split") if isinstance(options[role], str)}
+    texts = options["text"] or []
+    names = [
+        known.get(name) or ("text" if [name] == texts else f"column{number}")
+        for number, name in enumerate(table.columns, 1)
+    ]
+    line, path = shlex.quote(table.delimiter.join(names)), shlex.quote(str(table.path))
+    other = shlex.quote(str(table.path.with_name(f"named-{table.path.name}")))
+    return f"; with a line of names above it: (echo {line}; cat {path}) > {other}"
 
 
 def _quoted(names: str | Sequence[str]) -> str:

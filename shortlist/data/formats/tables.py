@@ -1,10 +1,11 @@
-"""Plain tables: CSV, TSV, JSON lines and Parquet with one row per example, read column by column."""
+"""Plain tables: CSV, TSV, JSON and Parquet with one row per example, read column by column."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,17 +42,18 @@ def read_table(
     separator: str | None = None,
     split: str | None = None,
     groups: Sequence[str] | None = None,
+    skip_unlabeled: bool = False,
     encoding: str | None = None,
     delimiter: str | None = None,
 ) -> Dataset:
     r"""Read a table of texts or numbers with labels.
 
-    The file's ending says what it is: ``.csv``, ``.tsv`` (quoted as in CSV), ``.jsonl`` or ``.ndjson``, all optionally
-    followed by ``.gz`` or ``.xz``, and ``.parquet`` (needs the extra ``data``). What no argument says is inferred from
-    the names of the columns and the first rows; `table_roles` tells what. A row has one class (``label``) or a set of
-    labels (``labels``); classes that look like several labels, such as ``red;round``, are refused unless an argument
-    says what they are. The table is read into memory, numbers as float32. Errors count lines of text from 1 and rows
-    of Parquet from 0, like the dataset.
+    The file's ending says what it is: ``.csv``, ``.tsv`` (quoted as in CSV), ``.jsonl`` or ``.ndjson``, ``.json`` with
+    a list of records, all optionally followed by ``.gz`` or ``.xz``, and ``.parquet`` (needs the extra ``data``). What
+    no argument says is inferred from the names of the columns and the first rows; `table_roles` tells what. A row has
+    one class (``label``) or a set of labels (``labels``); classes that look like several labels, such as ``red;round``,
+    are refused unless an argument says what they are. The table is read into memory, numbers as float32. Errors count
+    lines of text, and records of a list, from 1 and rows of Parquet from 0, like the dataset.
 
     Args:
         path: the file.
@@ -61,15 +63,16 @@ def read_table(
             other use.
         label: the column with the class of each row. None without ``labels`` for ``labels`` or ``label``, whichever
             exists, a similar name, or the only column whose values repeat.
-        labels: one column with a set of labels: a list, also in JSON, or names between separators, where an empty cell
-            is an empty set. Or several columns, or a pattern like ``tag_*``, that hold 1 for present, 0 for absent, -1
-            for unknown.
+        labels: one column with a set of labels: a list, also in JSON or as Python writes it, or names between
+            separators, where an empty cell is an empty set. Or several columns, or a pattern like ``tag_*``, that hold
+            1 for present, 0 for absent, -1 for unknown.
         label_names: the labels in their order, all others are refused; None for those that occur, sorted (by value if
             all are integers). Not for labels in columns, which have the columns' names.
         separator: between the names in a cell of ``labels``; None for ``;``, ``|`` or ``,``, as the first rows show.
         split: the column with the part of each row; None for ``split``, or a column that names parts. Names such as
             ``Training``, ``validation``, ``dev`` and ``TEST`` are read as ``train``, ``val`` and ``test``.
         groups: columns that become ``row_groups``; None for ``source`` if it exists.
+        skip_unlabeled: whether rows whose cell of ``label``, or of the one column ``labels``, is empty are left out.
         encoding, delimiter: of text files, as in `shortlist.data.files.table_files.open_table`.
 
     Returns:
@@ -100,6 +103,8 @@ def read_table(
         split=split,
         groups=groups,
     )
+    if skip_unlabeled:
+        table = replace(table, blocks=_labeled_blocks(table, roles.target.columns))
     readers = [roles.inputs, roles.target, roles.parts, *roles.groups.values()]
     for block in table.blocks(list(dict.fromkeys(name for reader in readers for name in reader.columns))):
         for reader in readers:
@@ -122,6 +127,7 @@ def table_roles(
         InputError: as `read_table`.
     """
     table, names = open_table(path, encoding=encoding, delimiter=delimiter), options.pop("label_names", None)
+    options.pop("skip_unlabeled", None)
     _roles(table, names, **options)
     return infer_columns(table, **options)
 
@@ -142,6 +148,24 @@ def named_columns(table: TableFile, names: str | Sequence[str], *, purpose: str)
             raise InputError(f"`{table.path}`: has no column {name!r} for {purpose}; it has {column_names(table)}.")
         found += matching
     return found
+
+
+def _labeled_blocks(table: TableFile, label: Sequence[str]) -> Callable[[Sequence[str]], Iterator[Block]]:
+    """The blocks of a table without the rows whose cell of labels is empty; they must hold the column of labels."""
+    if len(label) != 1:
+        raise InputError(f"`{table.path}`: `skip_unlabeled` needs one column of labels; got {len(label)}.")
+
+    def blocks(columns: Sequence[str]) -> Iterator[Block]:
+        for block in table.blocks(columns):
+            cells = [cell if isinstance(cell, list) else [cell] for cell in cell_list(block.columns[label[0]])]
+            kept = [row for row, names in enumerate(cells) if any(_name(name) is not None for name in names)]
+            values = {
+                name: column[kept] if isinstance(column, np.ndarray) else [column[row] for row in kept]
+                for name, column in block.columns.items()
+            }
+            yield block._replace(columns=values, numbers=[block.numbers[row] for row in kept])
+
+    return blocks
 
 
 class TextColumns:
@@ -211,9 +235,14 @@ class _ClassColumn:
         for row, cell in enumerate(cell_list(block.columns[self.columns[0]])):
             name = _name(cell)
             if name is None or not self._codes.allows(name):
-                rule = "name a class" if name is None else "be one of `label_names`"
-                got = "an empty cell" if name is None else repr(name)
-                raise InputError(f"{block.location(row)}: {self.columns[0]!r} must {rule}; got {got}.")
+                where = f"{block.location(row)}: {self.columns[0]!r}"
+                if name is None:
+                    choices = [{"skip_unlabeled": True}, *([{"labels": self.columns[0]}] if self._asks else [])]
+                    raise ChoiceError(
+                        f"{where} must name a class; got an empty cell: such rows can be left out.",
+                        choices,
+                    )
+                raise InputError(f"{where} must be one of `label_names`; got {name!r}.")
             self._codes.add(name)
 
     def finish(self) -> tuple[Tensor, tuple[str, ...]]:
@@ -221,7 +250,7 @@ class _ClassColumn:
         separator = several_labels(names) if self._asks else None
         if separator is not None:
             column, listed = self.columns[0], separator == "["
-            example = next(name for name in names if separator in name)
+            example = next(name for name in names if listed or separator in name)
             between = "as a list" if listed else f"with {separator!r} between them"
             raise ChoiceError(
                 f"`{self._path}`: {column!r} seems to hold several labels per row, {between}, such as {example!r:.60}: "

@@ -423,7 +423,8 @@ def _negative_side(x: Tensor, gamma: float, clip: float) -> Side:
 
 def _clipped_side(x: Tensor, gamma: float, clip: float) -> tuple[Tensor, Tensor]:
     q = _step(-x, "sigmoid")
-    if gamma not in range(1, _FEW + 1):
+    # Not `in range`, which the compiler does not take for a number that may vary.
+    if not 1 <= gamma <= _FEW or gamma != int(gamma):
         return _clipped_side_of_any_power(q, gamma, clip)
     rest = _step(q + clip, "clamp", None, 1)
     shifted = 1 - rest

@@ -114,8 +114,13 @@ class CovariateShift(ConformalRule):
         per_row = None if weights is None else read_numbers(weights, name="weights").reshape(-1).double()
         return self._mask(scores, per_row)
 
+    @property
+    def row_argument(self) -> str | None:
+        """``"weights"`` if the rule was fitted with some."""
+        return "weights" if self.evidence.get("weighted") else None
+
     def _check_given(self, weights: Numbers | None) -> None:
-        if (weights is not None) != bool(self.evidence.get("weighted")):
+        if (weights is not None) != (self.row_argument is not None):
             rule = "must be given, as in `fit`" if weights is None else "must be None, as in `fit`"
             raise ValueError(f"`weights` {rule}.")
 

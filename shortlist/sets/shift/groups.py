@@ -83,6 +83,7 @@ class GroupConditional(ConformalRule):
     ) -> PredictionSets:
         """Predict the set of each row; ``groups``, ``(B,)``, must be among those of ``fit``."""
         self._check_fitted()
+        self._check_given(groups)
         scores = read_scores(scores)
         read = _read_groups(groups, len(scores))
         unseen = (~torch.isin(read, self.group_ids.cpu())).nonzero()[:1, 0].tolist()
@@ -95,8 +96,18 @@ class GroupConditional(ConformalRule):
 
     def forward(self, scores: Numbers, groups: Numbers | None = None) -> Tensor:
         """Bool mask of the shape of ``scores``, deterministic; rows of unknown groups get all labels."""
+        self._check_given(groups)
         per_row = None if groups is None else read_numbers(groups, name="groups").reshape(-1).long()
         return self._mask(scores, per_row)
+
+    @property
+    def row_argument(self) -> str | None:
+        """``"groups"`` if the rule was fitted with several."""
+        return "groups" if len(self.group_ids) > 1 else None
+
+    def _check_given(self, groups: Numbers | None) -> None:
+        if groups is None and self.row_argument is not None:
+            raise ValueError("`groups` must be given, as in `fit`.")
 
     def _clear(self) -> None:
         for name, dtype in (("group_ids", torch.int64), ("thresholds", torch.float64), ("tie_shares", torch.float64)):

@@ -122,7 +122,7 @@ def compare(
         raise InputError(f"`trials` must be at least 0; got {trials}.")
     # Before text is hashed, because the recipe depends on the kind of the inputs.
     settled = {name: settle(options, dataset) for name, options in candidates.items()}
-    dataset = _encode_text_once(dataset, settled)
+    dataset = _encode_text_once(dataset, settled, data_name=data_name)
     for name, options in settled.items():  # Before the work, which may take hours.
         make_run(dataset, options, data_name=data_name)
         if audit and options.head == "clusters":
@@ -229,13 +229,13 @@ def _check_names(names: Iterable[Any], *, folders: bool) -> None:
             raise InputError(f"`candidates` must differ in more than capital letters; got {other!r} and {name!r}.")
 
 
-def _encode_text_once(dataset: Dataset, candidates: Mapping[str, FitOptions]) -> Dataset:
+def _encode_text_once(dataset: Dataset, candidates: Mapping[str, FitOptions], *, data_name: str) -> Dataset:
     """Turn text into sparse features once, if all candidates do that in the same way."""
     first, *others = candidates.values()
     same = all((each.text, each.text_options) == (first.text, first.text_options) for each in others)
     if dataset.inputs.kind != "text" or not same or any(each.frozen for each in candidates.values()):
         return dataset
-    return text_rows(dataset, fit_words(dataset, first))
+    return text_rows(dataset, fit_words(dataset, first, data_name=data_name))
 
 
 def _in_sequence(dataset: Dataset, specs: Sequence[RunSpec], report: Report) -> Iterator[tuple[RunSpec, RunDetails]]:

@@ -18,6 +18,7 @@ from shortlist.data.target_rows import label_pairs
 from shortlist.errors import InputError
 from shortlist.factory import BOTTLENECK_WIDTH, current_name, loss_class, make_head
 from shortlist.fit_options import FitOptions
+from shortlist.formatting import format_count
 from shortlist.nn import TwoHead
 from shortlist.train.model.encoders import MLP, DenseNet, Norm, Plain, SmallCNN, Standardised
 from shortlist.train.model.sparse_layers import Bag, SparseLinear, UnitRows
@@ -114,8 +115,13 @@ class ModelPlan:
         return replace(plan, loss=current_name(plan.loss, warn=False))
 
 
-def make_plan(dataset: Dataset, options: FitOptions, *, loss: str) -> ModelPlan:
+def make_plan(dataset: Dataset, options: FitOptions, *, loss: str, data_name: str = "dataset") -> ModelPlan:
     """Plan the model for a dataset: on its inputs, on the words of its text, or on frozen features.
+
+    Args:
+        dataset, options: what the model is for.
+        loss: the name of the loss.
+        data_name: what messages call the dataset, such as its file.
 
     Raises:
         InputError: if the frozen encoder takes other inputs.
@@ -134,7 +140,7 @@ def make_plan(dataset: Dataset, options: FitOptions, *, loss: str) -> ModelPlan:
         words = Tokens.of(chosen, **tokens)
         kind, shape = "tokens", (words.width,)
     elif kind == "text":
-        words = fit_words(dataset, options)
+        words = fit_words(dataset, options, data_name=data_name)
         kind, shape = "sparse features", (words.width,)
     else:
         words, shape = getattr(dataset.inputs, "words", None), row_shape(dataset)
@@ -161,7 +167,7 @@ def make_plan(dataset: Dataset, options: FitOptions, *, loss: str) -> ModelPlan:
     )
 
 
-def fit_words(dataset: Dataset, options: FitOptions) -> TextEncoder:
+def fit_words(dataset: Dataset, options: FitOptions, *, data_name: str = "dataset") -> TextEncoder:
     """Return how text becomes sparse features, with a vocabulary of the training rows if it needs one.
 
     Raises:
@@ -179,7 +185,8 @@ def fit_words(dataset: Dataset, options: FitOptions) -> TextEncoder:
     except (TypeError, ValueError) as error:
         raise InputError(f"`text_options` of {options.text!r}: {str(error).rstrip('.')}.") from error
     if not words.width:
-        raise InputError("`dataset` must have words that occur in several training rows; it has none.")
+        count = format_count(len(train), "training row")
+        raise InputError(f"`{data_name}` must have words that occur in several training rows; it has {count}.")
     return words
 
 

@@ -403,8 +403,10 @@ def table(folder: Path, ending: str = ".csv", rows: Rows = PLANT_ROWS) -> Path:
     if ending == ".parquet":
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
         return path
-    if "json" in ending:
+    if ending.startswith((".jsonl", ".ndjson")):
         return lines(path, *map(json.dumps, rows))
+    if "json" in ending:  # a list of records, and one within an object
+        return put(path, json.dumps(rows if ending == ".json" else {"version": 1, "data": rows, "license": None}))
     text = io.StringIO()
     writer = csv.writer(text, delimiter="\t" if ending.startswith(".tsv") else ",", lineterminator="\n")
     writer.writerow(rows[0])

@@ -100,6 +100,7 @@ PLACES = {
     "BioASQ": Place("bioasq", lambda folder: articles(folder, '{"articles":[\n{}\n]}'), "allMeSH.json"),
     "CSV": Place("table", alone("a.csv"), "a.csv"),
     "JSON lines": Place("table", alone("a.jsonl"), "a.jsonl"),
+    "JSON records": Place("table", alone("a.json"), "a.json"),
 }
 WRONG: dict[str, dict[str | tuple[str, str], str]] = {
     "NUS-WIDE, labels": {
@@ -378,7 +379,7 @@ WRONG: dict[str, dict[str | tuple[str, str], str]] = {
         "x,label\n1,a\n2\n": " line 3: must have 2 cells, like the header; got 1.",
         "x,label\n1,a\n2,b,c\n": " line 3: must have 2 cells, like the header; got 3.",
         'x,label\n1,"a\n': " line 2 is not CSV: unexpected end of data.",
-        "x,label\n1,a\n2, \n": " line 3: 'label' must name a class; got an empty cell.",
+        "x,label\n1,a\n2, \n": " line 3: 'label' must name a class; got an empty cell: such rows can be left out.",
         "x,label\n1,a\n,b\n": " line 3: 'x' must be a finite number; got ''.",
         "x,label\nnan,a\n": " line 2: 'x' must be a finite number; got 'nan'.",
         "x,label\n1e39,a\n": " line 2: 'x' must be a finite number; got '1e39'.",
@@ -390,7 +391,7 @@ WRONG: dict[str, dict[str | tuple[str, str], str]] = {
         "\n": " is empty.",
         '{"x": 1, "label": "a"}\n{"x": 2, "label"': " line 2 is not JSON…",
         '{"x": 1, "label": "a"}\n[1]': " line 2: must be an object with keys; got list.",
-        '{"x": 1, "label": "a"}\n{"x": 2}': " line 2: 'label' must name a class; got an empty cell.",
+        '{"x": 1, "label": "a"}\n{"x": 2}': " line 2: 'label' must name a class; got an empty cell…",
         '{"x": 1, "label": "a"}\n{"x": "two", "label": "a"}': " line 2: 'x' must be a finite number; got 'two'.",
         '{"x": [1, 2], "label": "a"}\n{"x": [1], "label": "a"}': " line 2: 'x' must be 2 numbers, like …; got [1].",
         '{"x": [1, 2], "label": "a"}\n{"x": [1, null], "label": "a"}': " line 2: 'x' must be a …; got [1, None].",
@@ -398,6 +399,12 @@ WRONG: dict[str, dict[str | tuple[str, str], str]] = {
         '{"x": 1' + "0" * 400 + ', "label": "a"}': " line 1: 'x' must be a finite number; got …",
         '{"x": [[1], [2]], "label": "a"}\n{"x": [[1], 2], "label": "a"}': " line 1: 'x' must be …; got [[1], [2]].",
         '{"label": "x", "a": 1}\n{"label": "y", "a": 2, "b": 3}': " line 1: 'b' must be a finite number; got None.",
+    },
+    "JSON records": {
+        '[{"x": 1, "label": "a"}, {"x": "b", "label": "a"}]': " record 2: 'x' must be a finite number; got 'b'.",
+        '[{"x": 1, "label": "a"}, 7]': " record 2: must be an object with keys; got '7]'.",
+        '[{"x": 1, "label": "a"}': " record 1 must be followed by ','; got the end of the file.",
+        "[]": " is empty.",
     },
 }
 """The sentence, after the file, for each wrong content of a place, or for each piece that is replaced.

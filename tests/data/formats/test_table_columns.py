@@ -1,9 +1,13 @@
 """Columns that nobody named are found, said and, where in doubt, asked about."""
 
+import gzip
+import subprocess
+
+import numpy as np
 import pytest
 import torch
 
-from shortlist.data.formats.table_columns import several_labels
+from shortlist.data.formats.table_columns import label_names_in, several_labels
 from shortlist.data.formats.tables import read_table, table_roles
 from shortlist.errors import ChoiceError, InputError
 
@@ -53,8 +57,15 @@ def test_columns_are_found_by_their_names_and_values(tmp_path, header, columns, 
 
 def test_a_first_line_that_is_a_row_is_noticed(tmp_path):
     path = write(tmp_path / "a.csv", [text(0), "cat"], text, kind)
-    said = "The first line seems to be a row, because 'cat' is a label, too: put a line of names above it."
-    assert table_roles(path).remark.endswith(said)
+    said = "The first line seems to be a row, because 'cat' is a label, too"
+    command = f"(echo text,label; cat {path}) > {tmp_path / 'named-a.csv'}"
+    assert table_roles(path).remark.endswith(f"{said}; with a line of names above it: {command}")
+    subprocess.run(command, shell=True, check=True)
+    assert len(read_table(tmp_path / "named-a.csv")) == 41
+    assert table_roles(tmp_path / "named-a.csv").remark == ""
+    packed = tmp_path / "a.csv.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert table_roles(packed).remark.endswith(f"{said}: put a line of names above it.")
     assert said not in table_roles(path, label="cat").remark
     assert said not in table_roles(write(tmp_path / "b.csv", ["question", "animal"], text, kind)).remark
 
@@ -97,6 +108,56 @@ def test_lists_in_json_are_sets(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("text\tlabels\n" + "".join(f'{text(row)}\t["a", "b"]\n' for row in range(9)))
     assert read_table(path)[0].labels == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("cell", "labels"),
+    [
+        (str(["a", "b's", 'c"']), ["a", "b's", 'c"']),
+        (str(("a",)), ["a"]),
+        (str({"a b"}), ["a b"]),
+        (str(np.array(["a", "b, c"])), ["a", "b, c"]),
+        (str(["a\xa0b", "c\\d"]), ["a\xa0b", "c\\d"]),
+        ("[]", []),
+        ("(owl)", ["(owl)"]),
+        ("['a', b]", ["['a', b]"]),
+        ("['a'", ["['a'"]),
+        (str({"a": 1}), ["{'a': 1}"]),
+        ("[" * 10**5, ["[" * 10**5]),
+        ("['" + "\\" * 10**5, ["['" + "\\" * 10**5]),
+    ],
+    ids=["list", "tuple", "set", "numpy", "escapes", "none", "parentheses", "unquoted", "open", "dict", "deep", "long"],
+)
+def test_lists_as_python_writes_them_are_lists(cell, labels):
+    assert label_names_in(cell, ";") == labels
+
+
+def test_a_column_of_lists_that_pandas_wrote_is_read_as_sets(tmp_path):
+    lists = [["a", "b"], ["b"], ["c", "a"]]
+    path = write(tmp_path / "a.csv", ["text", "tags"], text, lambda row: f'"{lists[row % 3]}"')
+    assert read_table(path).label_names == ("a", "b", "c")
+    path = write(tmp_path / "a.csv", ["text", "label"], text, lambda row: f'"{lists[row % 3]}"')
+    with pytest.raises(
+        ChoiceError, match=r"'label' seems to hold several labels per row, as a list, such as"
+    ) as caught:
+        read_table(path)
+    assert caught.value.choices == [{"labels": "label"}, {"label": "label"}]
+
+
+def test_rows_without_a_class_can_be_left_out(tmp_path):
+    path = write(tmp_path / "a.csv", ["text", "label"], text, lambda row: "" if row == 7 else kind(row))
+    with pytest.raises(ChoiceError, match=r"line 9: 'label' must name a class; got an empty cell") as caught:
+        read_table(path)
+    left_out, sets = (read_table(path, **choice) for choice in caught.value.choices)
+    assert (len(left_out), left_out.targets.tolist()[6:8]) == (39, [0, 2])
+    assert left_out.inputs.batch(torch.tensor([7])) == [text(8)]
+    assert (len(sets), sets[7].labels) == (40, ())
+    with pytest.raises(ChoiceError) as caught:
+        read_table(path, label="label")
+    assert caught.value.choices == [{"skip_unlabeled": True}]
+    assert len(read_table(path, labels="label", skip_unlabeled=True)) == 39
+    with pytest.raises(InputError, match=r"`skip_unlabeled` needs one column of labels; got 2\.$"):
+        read_table(path, text="text", labels=["text", "label"], skip_unlabeled=True)
 
 
 def test_a_choice_between_columns_is_offered(tmp_path):

@@ -23,7 +23,7 @@ CELLS = [
     ("daisy", "daisy", ["flower"], "validation", "field", -2e-3, 3.0, 0, -1),
     ('say "oak"', "oak", [], "test", None, 0.0, 4.0, 0, 1),
 ]
-KINDS = (".csv", ".tsv", ".csv.gz", ".jsonl", ".jsonl.xz", ".parquet")
+KINDS = (".csv", ".tsv", ".csv.gz", ".jsonl", ".jsonl.xz", ".json", ".json.gz", ".parquet")
 
 
 def write(folder, ending=".csv", row=0, **changes):
@@ -182,7 +182,7 @@ def test_what_is_no_parquet_and_no_table_is_refused(tmp_path):
         refuses(path, "is not a Parquet file: ", label="label")
     path = tmp_path / "a.xlsx"
     path.write_bytes(b"")
-    refuses(path, "must end in one of .csv, .tsv, .jsonl, .ndjson, .parquet")
+    refuses(path, "must end in one of .csv, .tsv, .jsonl, .ndjson, .json, .parquet")
 
 
 def test_columns_that_are_not_there_are_named(tmp_path):

@@ -198,3 +198,21 @@ def test_the_compiled_loss_agrees_with_the_eager_one(loss, backend, fresh):
     for eager, fused in zip(*results, strict=True):
         assert torch.allclose(eager, fused, rtol=1e-5, atol=1e-6)
     torch.compiler.reset()
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pytest.param(loss, id=str(loss), marks=[pytest.mark.slow] * (not str(loss).startswith("asymmetric")))
+        for loss in LOSSES
+        if str(loss) in COMPILED
+    ],
+)
+def test_a_loss_compiles_for_sizes_and_options_that_may_vary(loss, fresh):
+    torch.compiler.reset()
+    logits, target = batch(loss, fresh)
+    options = {"noise": loss.noise(logits.float())} if loss.takes_noise else {}
+    compiled = torch.compile(lambda x: loss(x, target, 2, **options), dynamic=True, backend="eager")
+    assert close(compiled(logits.float()), loss(logits.float(), target, 2, **options))
+    torch.compiler.reset()
