@@ -31,6 +31,7 @@ from shortlist.cli import (
     report,
     reproduce,
     rules,
+    update,
 )
 from shortlist.cli.console import plain_interrupts
 from shortlist.cli.options import Parser, add_debug_option, normalize_arguments
@@ -55,6 +56,7 @@ _COMMANDS = (
     report,
     reproduce,
     rules,
+    update,
 )
 
 
