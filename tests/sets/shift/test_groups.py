@@ -74,7 +74,7 @@ def test_a_group_without_calibration_rows_is_one_sentence_and_gets_all_labels_in
     "groups", [torch.ones(6), torch.ones(5, dtype=torch.int64), torch.ones(6, 1, dtype=torch.int64)]
 )
 def test_groups_are_one_integer_per_row(groups):
-    with pytest.raises(ValueError, match="`groups` must have one integer per row of scores, 6"):
+    with pytest.raises(ValueError, match="`groups` must have one integer or name per row of scores, 6"):
         GroupConditional(0.5).fit(torch.rand(6, 3), torch.arange(6) % 3, from_logits=False, groups=groups)
 
 
