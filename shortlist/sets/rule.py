@@ -104,6 +104,9 @@ class SetRule(FittedModule, ABC):
     threshold_name: ClassVar[str | None] = None
     """Name of the threshold buffer (one number, or one per label); None if the threshold depends on the row."""
 
+    row_option: ClassVar[str | None] = None
+    """The keyword of ``fit`` and ``predict`` by which every row brings a value of its own, such as its group."""
+
     other_shapes: ClassVar[tuple[str, ...]] = ()
     """Buffers that are neither one number nor one per label; `_check_buffers` checks their shape in a file."""
 

@@ -79,7 +79,7 @@ class Selection(NamedTuple):
 
 
 def select_where(mask: Tensor, block: Block) -> Selection:
-    """The labels for which a mask of the shape of a block is true or not 0, row by row; on the CPU, wherever the block is.
+    """The labels where a mask of the shape of a block is true, or not 0, row by row; on the CPU, wherever the block is.
 
     Example:
         >>> values = torch.tensor([[0.2, 0.8], [0.7, 0.3]])
