@@ -141,8 +141,8 @@ def recognize_format(path: str | Path, format: str | None = None) -> tuple[str, 
         if str(path) in BUILT_IN:
             return str(path), path
         raise InputError(f"`{path}` does not exist.")
-    for name, format in FORMATS.items():
-        if format.recognises(path):
+    for name, form in FORMATS.items():
+        if form.recognises(path):
             return name, path
     if path.is_dir():
         # Images alone are no dataset, and there may be very many.

@@ -14,77 +14,19 @@ import torch
 from shortlist.data import Dataset, pubmed
 from shortlist.targets import count_positives, to_multi_hot
 from tests.data.datasets import labels_of, values_of
+from tests.data.formats.samples import MEDLINE, abstract_text, article, medline, mesh
 
 module = importlib.import_module("shortlist.data.packaged")  # By name, for the function hides its module.
 FILE = "pubmed20n0014.xml.gz"
-HEAD = """<?xml version="1.0" encoding="utf-8"?>
-<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2019//EN"
- "http://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_190101.dtd">
-<PubmedArticleSet>
-"""
-
-
-def article(
-    pmid: int = 1,
-    *,
-    date: str = "<Year>1977</Year><Month>Jun</Month>",
-    title: str = "A title.",
-    abstract: str = "",
-    headings: str = "",
-) -> str:
-    """A citation as the National Library of Medicine lays it out, with years and numbers that are not meant."""
-    return f"""  <PubmedArticle>
-    <MedlineCitation Status="MEDLINE" Owner="NLM">
-      <PMID Version="1">{pmid}</PMID>
-      <DateCompleted><Year>1999</Year><Month>11</Month><Day>20</Day></DateCompleted>
-      <Article PubModel="Print">
-        <Journal>
-          <ISSN IssnType="Print">1019-9128</ISSN>
-          <JournalIssue CitedMedium="Print"><Volume>50</Volume><PubDate>{date}</PubDate></JournalIssue>
-          <Title>Journal of Tests and Trials</Title>
-          <ISOAbbreviation>J. Tests</ISOAbbreviation>
-        </Journal>
-        <ArticleTitle>{title}</ArticleTitle>
-        {f"<Abstract>{abstract}<CopyrightInformation>Theirs.</CopyrightInformation></Abstract>" if abstract else ""}
-        <Language>eng</Language>
-        <ArticleDate DateType="Electronic"><Year>2001</Year><Month>01</Month><Day>02</Day></ArticleDate>
-      </Article>
-      <MedlineJournalInfo><Country>England</Country><MedlineTA>J Tests Trials</MedlineTA></MedlineJournalInfo>
-      <CommentsCorrectionsList>
-        <CommentsCorrections RefType="Cites"><PMID Version="1">99</PMID></CommentsCorrections>
-      </CommentsCorrectionsList>
-      {f"<MeshHeadingList>{headings}</MeshHeadingList>" if headings else ""}
-      <OtherAbstract Type="Publisher" Language="fre"><AbstractText>Autre.</AbstractText></OtherAbstract>
-    </MedlineCitation>
-    <PubmedData><History><PubMedPubDate PubStatus="pubmed"><Year>2002</Year></PubMedPubDate></History></PubmedData>
-  </PubmedArticle>
-"""
-
-
-def heading(name: str, major: str = "N", *qualifiers: tuple[str, str]) -> str:
-    inside = "".join(
-        f'<QualifierName UI="Q1" MajorTopicYN="{flag}">{text}</QualifierName>' for text, flag in qualifiers
-    )
-    return f'<MeshHeading><DescriptorName UI="D1" MajorTopicYN="{major}">{name}</DescriptorName>{inside}</MeshHeading>'
-
-
-def text_of(name: str) -> str:
-    return f"<AbstractText>{name}</AbstractText>"
-
-
-def write(path: Path, *articles: str) -> Path:
-    content = (HEAD + "".join(articles) + "</PubmedArticleSet>\n").encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return path
 
 
 def read(tmp_path: Path, *articles: str):
-    return list(module.read_medline(write(tmp_path / "medline.xml.gz", *articles)))
+    return list(module.read_medline(medline(tmp_path / "medline.xml.gz", *articles)))
 
 
 def test_a_citation_is_read_from_its_own_fields(tmp_path):
-    mesh = heading("Rosaceae") + heading("Animals", "Y")
-    (found,) = read(tmp_path, article(399296, title="On roses.", abstract=text_of("Roses."), headings=mesh))
+    headings = mesh("Rosaceae") + mesh("Animals", "Y")
+    (found,) = read(tmp_path, article(399296, title="On roses.", abstract=abstract_text("Roses."), headings=headings))
     assert found.pmid == "399296"
     assert found.year == "1977"
     assert found.journal == "J Tests Trials"
@@ -113,14 +55,14 @@ def test_the_year_is_that_of_the_issue(tmp_path, date, year):
 
 def test_text_inside_markup_is_kept(tmp_path):
     title = "H<sub>2</sub>O &lt; <i>E. <b>coli</b></i> &amp; Ähre"
-    abstract = text_of("Rate 10<sup>-3</sup> in <i>Rosa</i>.")
+    abstract = abstract_text("Rate 10<sup>-3</sup> in <i>Rosa</i>.")
     (found,) = read(tmp_path, article(title=title, abstract=abstract))
     assert found.title == "H2O < E. coli & Ähre"
     assert found.abstract == "Rate 10-3 in Rosa."
 
 
 def test_parts_of_an_abstract_are_joined(tmp_path):
-    parts = '<AbstractText Label="AIM" NlmCategory="OBJECTIVE">To ask.</AbstractText>\n' + text_of("To answer.")
+    parts = '<AbstractText Label="AIM" NlmCategory="OBJECTIVE">To ask.</AbstractText>\n' + abstract_text("To answer.")
     assert read(tmp_path, article(abstract=parts))[0].abstract == "To ask. To answer."
 
 
@@ -131,14 +73,14 @@ def test_a_citation_without_abstract_or_headings_is_read(tmp_path):
 
 
 def test_a_qualifier_can_make_its_heading_a_main_topic(tmp_path):
-    mesh = heading("Heart", "N", ("physiology", "N"), ("drug effects", "Y")) + heading("Liver", "N", ("anatomy", "N"))
-    (found,) = read(tmp_path, article(headings=mesh))
+    heart = mesh("Heart", "N", ("physiology", "N"), ("drug effects", "Y"))
+    (found,) = read(tmp_path, article(headings=heart + mesh("Liver", "N", ("anatomy", "N"))))
     assert found.headings == ["Heart", "Liver"]
     assert found.major == ["Heart"]
 
 
 def test_a_heading_that_stands_twice_counts_once(tmp_path):
-    (found,) = read(tmp_path, article(headings=heading("Heart") + heading("Heart", "Y")))
+    (found,) = read(tmp_path, article(headings=mesh("Heart") + mesh("Heart", "Y")))
     assert found.headings == found.major == ["Heart"]
 
 
@@ -158,7 +100,7 @@ def refusal(path: Path) -> str:
 
 def test_a_truncated_plain_file_is_refused_with_the_last_citation(tmp_path):
     path = tmp_path / "medline.xml"
-    path.write_text(HEAD + article(1) + article(2) + "  <PubmedArticle><MedlineCitation>")
+    path.write_text(MEDLINE + article(1) + article(2) + "  <PubmedArticle><MedlineCitation>")
     assert "damaged or not XML after citation 2: " in refusal(path)
 
 
@@ -181,12 +123,12 @@ def test_a_file_of_another_kind_is_refused(tmp_path, name, content):
 
 
 ARTICLES = [
-    article(1, title="One.", abstract=text_of("First."), headings=heading("B", "Y") + heading("A")),
-    article(2, title="Two.", abstract=text_of("Second."), headings=heading("A") + heading("C")),
-    article(3, title="Three.", headings=heading("A") + heading("D, with comma")),
-    article(4, date="<Year>1978</Year>", title="Four.", abstract=text_of("Fourth."), headings=heading("A", "Y")),
-    article(5, date="<MedlineDate>1979 Spring</MedlineDate>", abstract=text_of("Fifth."), headings=heading("C")),
-    article(6, date="", abstract=text_of("Sixth."), headings=heading("E")),
+    article(1, title="One.", abstract=abstract_text("First."), headings=mesh("B", "Y") + mesh("A")),
+    article(2, title="Two.", abstract=abstract_text("Second."), headings=mesh("A") + mesh("C")),
+    article(3, title="Three.", headings=mesh("A") + mesh("D, with comma")),
+    article(4, date="<Year>1978</Year>", title="Four.", abstract=abstract_text("Fourth."), headings=mesh("A", "Y")),
+    article(5, date="<MedlineDate>1979 Spring</MedlineDate>", abstract=abstract_text("Fifth."), headings=mesh("C")),
+    article(6, date="", abstract=abstract_text("Sixth."), headings=mesh("E")),
 ]
 
 
@@ -195,7 +137,7 @@ def package(tmp_path, monkeypatch) -> Path:
     """An installed package with six citations, and a cache of its own."""
     folder = tmp_path / "package"
     folder.mkdir()
-    path = write(folder / FILE, *ARTICLES)
+    path = medline(folder / FILE, *ARTICLES)
     other = SimpleNamespace(name="readme.txt", locate=lambda: folder / "readme.txt")
     monkeypatch.setattr(module, "files", lambda name: [other, SimpleNamespace(name=FILE, locate=lambda: path)])
     monkeypatch.setenv("SHORTLIST_CACHE", str(tmp_path / "cache"))
@@ -277,7 +219,7 @@ def test_a_damaged_cache_is_made_anew(tmp_path, monkeypatch, damage):
 
 def test_another_version_of_the_file_is_parsed_again(package):
     assert len(pubmed(min_count=0)) == 5
-    write(package, *ARTICLES[:2])
+    medline(package, *ARTICLES[:2])
     assert len(pubmed(min_count=0)) == 2
 
 
@@ -345,7 +287,6 @@ def test_the_real_citations_are_those_that_a_plain_search_finds(request):
     assert count_positives(everything.targets, everything.num_labels).tolist() == [len(one) for one in sets]
     years = [re.search(r"<PubDate>\s*<(?:Year|MedlineDate)>(\d{4})", record) for record in records]
     parts = [("train", "val", "test")[(int(y[1]) >= 1978) + (int(y[1]) >= 1979)] for y in years if y]
-    assert everything.split is not None
     assert values_of(everything.split) == parts
 
 
@@ -357,7 +298,6 @@ def test_the_usual_choice_has_abstracts_and_headings_that_training_knows(request
     monkeypatch.setattr(module, "read_medline", must_not_parse)
     assert len(pubmed(min_count=0)) == 14_832
     data = pubmed()
-    assert data.split is not None
     assert data.split.names == ("train", "val", "test")
     assert int(data.label_counts("train").min()) >= 10
     assert bool((count_positives(data.targets, data.num_labels) > 0).all())

@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 import lzma
+import math
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -110,23 +111,82 @@ def cifar_npz(folder: Path, **changes: Any) -> Path:
     return folder / "cifar.npz"
 
 
-def visual_genome(folder: Path) -> Path:
-    """Two images of 3 and 2 boxes: man rides horse, man wears hat; horse near man."""
-    boxes = [[90, 90, 40, 60], [100, 150, 80, 60], [90, 60, 10, 8], [9, 9, 4, 4], [29, 9, 4, 4]]
-    content = {"labels": [[3], [2], [1], [2], [3]], "boxes_1024": boxes, "boxes_512": np.array(boxes) // 2}
-    content |= {"relationships": [[0, 1], [0, 2], [3, 4]], "predicates": [[2], [3], [1]], "split": [0, 2]}
-    content |= {"img_to_first_box": [0, 3], "img_to_last_box": [2, 4]}
-    content |= {"img_to_first_rel": [0, 2], "img_to_last_rel": [1, 2]}
+OBJECTS = ("d'or bell", "man", "tree trunk", "Überzug")
+PREDICATES = ("above", "has", 'on "top" of', "wearing")
+
+# Of each image: id, width, height, split, objects (class, x, y, w, h in pixels from 1), relations.
+IMAGES = [
+    (
+        61,
+        800,
+        600,
+        0,
+        [(1, 1, 1, 80, 61), (3, 401, 301, 21, 30), (1, 101, 1, 40, 40)],
+        [(0, 1, 1), (0, 1, 3), (2, 0, 0)],
+    ),
+    (7, 600, 800, 0, [(0, 1, 1, 600, 800), (2, 11, 21, 31, 41)], [(1, 0, 2), (1, 0, 2)]),
+    (8, 500, 500, 0, [(1, 1, 1, 20, 20), (1, 51, 51, 20, 20)], []),
+    (9, 500, 500, 2, [], []),
+    (5, 1024, 768, 2, [(2, 1, 1, 10, 10), (1, 5, 5, 3, 3)], [(0, 1, 0)]),
+    (4, 512, 512, 0, [(3, 1, 1, 10, 10), (0, 5, 5, 3, 3)], [(1, 0, 3), (0, 1, 1)]),
+]
+
+
+def encoded(box: list[int], width: int, height: int, scale: int) -> list[int]:
+    """A box as the published converter writes it, without its clamps: centre and size at the longer side's scale."""
+    x, y, w, h = box
+    factor = scale / max(width, height)
+    x, y, w, h = (
+        math.floor(factor * (x - 1)),
+        math.floor(factor * (y - 1)),
+        math.ceil(factor * w),
+        math.ceil(factor * h),
+    )
+    return [x + w // 2, y + h // 2, w, h]
+
+
+def scene_graphs(images: list = IMAGES, scales: tuple[int, ...] = (512, 1024)) -> dict[str, np.ndarray]:
+    """The arrays of ``VG-SGG.h5``."""
+    found = {"labels": [], "relationships": [], "predicates": [], "split": [part for _, _, _, part, _, _ in images]}
+    found |= {f"boxes_{scale}": [] for scale in scales}
+    found |= {f"img_to_{end}_{what}": [] for end in ("first", "last") for what in ("box", "rel")}
+    for _, width, height, _, objects, relations in images:
+        first = len(found["labels"])
+        for name, size, what in (("labels", len(objects), "box"), ("predicates", len(relations), "rel")):
+            start = len(found[name])
+            found[f"img_to_first_{what}"].append(start if size else -1)
+            found[f"img_to_last_{what}"].append(start + size - 1 if size else -1)
+        for kind, *box in objects:
+            found["labels"].append([kind + 1])
+            for scale in scales:
+                found[f"boxes_{scale}"].append(encoded(box, width, height, scale))
+        for subject, other, predicate in relations:
+            found["relationships"].append([first + subject, first + other])
+            found["predicates"].append([predicate + 1])
+    widths = {"labels": 1, "predicates": 1, "relationships": 2, **{f"boxes_{scale}": 4 for scale in scales}}
+    dtypes = {"labels": np.int64, "predicates": np.int64}
+    return {
+        key: np.array(values, dtype=dtypes.get(key, np.int32)).reshape((-1, widths[key]) if key in widths else -1)
+        for key, values in found.items()
+    }
+
+
+def visual_genome(folder: Path, images: list = IMAGES, graphs: dict | None = None, *, sizes: bool = True) -> Path:
+    """Images with their objects and relations; ``graphs`` are other arrays, and sizes of images may be missing."""
     with h5py.File(folder / "VG-SGG.h5", "w") as file:
-        for key, values in content.items():
-            file.create_dataset(key, data=np.array(values, np.int32))
-    book: dict[str, Any] = {"object_count": {}, "predicate_count": {}}
-    for kind, names in (("label", ["hat", "horse", "man"]), ("predicate", ["near", "riding", "wearing"])):
-        book[f"idx_to_{kind}"] = {str(i): name for i, name in enumerate(names, start=1)}
-        book[f"{kind}_to_idx"] = {name: i for i, name in enumerate(names, start=1)}
+        for key, values in (scene_graphs(images) if graphs is None else graphs).items():
+            file.create_dataset(key, data=values)
+    book = {"object_count": dict.fromkeys(OBJECTS, 9), "predicate_count": dict.fromkeys(PREDICATES, 9)}
+    for kind, words in (("label", OBJECTS), ("predicate", PREDICATES)):
+        book[f"{kind}_to_idx"] = {word: i for i, word in enumerate(words, start=1)}
+        book[f"idx_to_{kind}"] = {str(i): word for i, word in enumerate(words, start=1)}
     put(folder / "VG-SGG-dicts.json", json.dumps(book))
-    listed = [{"image_id": i, "width": 800, "height": 600, "url": f"https://x/{i}.jpg"} for i in (1, 2)]
-    put(folder / "image_data.json", json.dumps(listed))
+    if sizes:
+        about = [
+            {"image_id": i, "width": w, "height": h, "url": f"https://x/{i}.jpg", "coco_id": None, "flickr_id": 1}
+            for i, w, h, *_ in images
+        ]
+        put(folder / "image_data.json", json.dumps(about))
     return folder
 
 
@@ -393,23 +453,80 @@ def plantnet(
     return root
 
 
+MEDLINE = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2019//EN"
+ "http://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_190101.dtd">
+<PubmedArticleSet>
+"""
+
+
+def article(
+    pmid: int = 1,
+    *,
+    date: str = "<Year>1977</Year><Month>Jun</Month>",
+    title: str = "A title.",
+    abstract: str = "",  # its parts
+    headings: str = "",
+) -> str:
+    """A citation as the National Library of Medicine lays it out, with years and numbers that are not meant."""
+    return f"""  <PubmedArticle>
+    <MedlineCitation Status="MEDLINE" Owner="NLM">
+      <PMID Version="1">{pmid}</PMID>
+      <DateCompleted><Year>1999</Year><Month>11</Month><Day>20</Day></DateCompleted>
+      <Article PubModel="Print">
+        <Journal>
+          <ISSN IssnType="Print">1019-9128</ISSN>
+          <JournalIssue CitedMedium="Print"><Volume>50</Volume><PubDate>{date}</PubDate></JournalIssue>
+          <Title>Journal of Tests and Trials</Title>
+          <ISOAbbreviation>J. Tests</ISOAbbreviation>
+        </Journal>
+        <ArticleTitle>{title}</ArticleTitle>
+        {f"<Abstract>{abstract}<CopyrightInformation>Theirs.</CopyrightInformation></Abstract>" if abstract else ""}
+        <Language>eng</Language>
+        <ArticleDate DateType="Electronic"><Year>2001</Year><Month>01</Month><Day>02</Day></ArticleDate>
+      </Article>
+      <MedlineJournalInfo><Country>England</Country><MedlineTA>J Tests Trials</MedlineTA></MedlineJournalInfo>
+      <CommentsCorrectionsList>
+        <CommentsCorrections RefType="Cites"><PMID Version="1">99</PMID></CommentsCorrections>
+      </CommentsCorrectionsList>
+      {f"<MeshHeadingList>{headings}</MeshHeadingList>" if headings else ""}
+      <OtherAbstract Type="Publisher" Language="fre"><AbstractText>Autre.</AbstractText></OtherAbstract>
+    </MedlineCitation>
+    <PubmedData><History><PubMedPubDate PubStatus="pubmed"><Year>2002</Year></PubMedPubDate></History></PubmedData>
+  </PubmedArticle>
+"""
+
+
+def abstract_text(text: str) -> str:
+    return f"<AbstractText>{text}</AbstractText>"
+
+
+def mesh(name: str, major: str = "N", *qualifiers: tuple[str, str]) -> str:
+    inside = "".join(
+        f'<QualifierName UI="Q1" MajorTopicYN="{flag}">{text}</QualifierName>' for text, flag in qualifiers
+    )
+    return f'<MeshHeading><DescriptorName UI="D1" MajorTopicYN="{major}">{name}</DescriptorName>{inside}</MeshHeading>'
+
+
+def medline(path: Path, *articles: str) -> Path:
+    return put(path, f"{MEDLINE}{''.join(articles)}</PubmedArticleSet>\n")
+
+
 def citations(folder: Path) -> str:
     """A small version of the packaged citations; see `place`."""
+    years = [1976] * 12 + [1978, 1979]
     written = [
-        f"<PubmedArticle><MedlineCitation><PMID>{i}</PMID><Article><Journal><JournalIssue><PubDate><Year>{year}</Year>"
-        f"</PubDate></JournalIssue></Journal><ArticleTitle>Title {i}</ArticleTitle><Abstract><AbstractText>Mice."
-        "</AbstractText></Abstract></Article><MedlineJournalInfo><MedlineTA>J</MedlineTA></MedlineJournalInfo>"
-        '<MeshHeadingList><MeshHeading><DescriptorName MajorTopicYN="N">Mice</DescriptorName></MeshHeading>'
-        "</MeshHeadingList></MedlineCitation></PubmedArticle>"
-        for i, year in enumerate([1976] * 12 + [1978, 1979])
+        article(i, date=f"<Year>{year}</Year>", abstract=abstract_text("Mice."), headings=mesh("Mice"))
+        for i, year in enumerate(years)
     ]
-    put(folder / "package.xml.gz", f"<PubmedArticleSet>{''.join(written)}</PubmedArticleSet>")
+    medline(folder / "package.xml.gz", *written)
     return "pubmed"
 
 
 CIFAR = "cifar", "images", {"apple": 1, "bear": 3, "cattle": 1}, {"train": 3, "test": 2}
 CIFAR_10 = "cifar", "images", {"airplane": 3, "automobile": 3}, {"train": 5, "test": 1}
-GRAPHS = "visual-genome", "object pairs", {"near": 1, "riding": 1, "wearing": 1}, {"train": 6, "test": 2}
+RELATIONS = dict(zip(PREDICATES, (2, 2, 1, 2), strict=True))
+GRAPHS = "visual-genome", "object pairs", RELATIONS, {"train": 10, "test": 2}
 VOC_COUNTS = {name: {"cow": 2, "dog": 1, "person": 1}.get(name, 0) for name in VOC_NAMES}
 VOC_PARTS = "voc", "images", VOC_COUNTS, {"train": 2, "val": 1}, 1
 COCO = "coco", "images", {"person": 1, "car": 1, "dog": 1}, {"train": 2, "val": 1}

@@ -87,7 +87,6 @@ def test_the_option_of_meka_says_how_many_rows_are_for_training(tmp_path, number
     path = tmp_path / "music.arff"
     path.write_text(MUSIC.replace("%", f"-split-number {number}"))
     split = read_arff(path).split
-    assert split is not None
     assert split.index.tolist() == parts
     assert split.names == ("train", "test")
 

@@ -98,7 +98,6 @@ def test_a_folder_gives_both_parts_in_order(tmp_path, train, test):
     assert torch.equal(data.part("test").targets.to_dense(), hot(ROWS[3:]))
     paired = read_extreme_text(folder / train, test=folder / test)
     assert torch.equal(paired.inputs.batch(torch.arange(5)).to_dense(), dense(ROWS))
-    assert paired.split is not None
     assert torch.equal(paired.split.index, data.split.index)
 
 
@@ -246,7 +245,6 @@ number_texts = st.one_of(
 @given(st.lists(number_texts, min_size=1, max_size=60), st.sampled_from([FLOAT32, FLOAT64]))
 def test_values_are_bit_for_bit_what_float_makes_of_them(texts, dtype):
     block = fast("1 " + " ".join(f"{i}:{text}" for i, text in enumerate(texts)) + "\n", dtype=dtype)
-    assert block is not None
     assert block.values.tobytes() == np.array([float(text) for text in texts]).astype(dtype).tobytes()
 
 
@@ -258,7 +256,6 @@ def test_values_of_many_digits_near_the_middle_between_two_float32_are_rounded_r
         middle = (float(low) + float(np.nextafter(low, np.float32(2)))) / 2
         texts += [f"{middle + step * 2**-56:.19f}"[:20] for step in (-2, -1, 0, 1, 2)] + [f"{middle:.17f}"]
     block = fast("1 " + " ".join(f"{i}:{text}" for i, text in enumerate(texts)) + "\n", num_features=2000)
-    assert block is not None
     assert block.values.tobytes() == np.array([float(text) for text in texts]).astype(np.float32).tobytes()
 
 
@@ -284,13 +281,11 @@ def test_the_fast_and_the_slow_parser_agree(text):
     except ValueError:
         assert quick is None
         return
-    assert quick is not None
     assert same(quick, careful)
 
 
 def test_the_fast_parser_sees_that_a_row_is_out_of_order_and_sorts_it():
     block = fast("3,1 9:1 2:2\n0 7:1\n5,4,6 3:3 1:1 2:2\n")
-    assert block is not None
     assert block.labels.tolist() == [1, 3, 0, 4, 5, 6]
     assert block.columns.tolist() == [2, 9, 7, 1, 2, 3]
     assert block.values.tolist() == [2, 1, 1, 1, 2, 3]

@@ -79,13 +79,11 @@ def dense(data: Dataset, targets: Tensor) -> Tensor:
 
 
 def state(data: Dataset) -> list:
-    assert data.split is not None
     rows = data.inputs.batch(torch.arange(len(data))).flatten().tolist()
     return [rows, data.split.index.tolist(), to_multi_hot(data.targets, data.num_labels).tolist(), data.label_names]
 
 
 def digest(dataset: Dataset) -> str:
-    assert dataset.split is not None
     hot = to_multi_hot(dataset.targets, dataset.num_labels)
     inputs = dataset.inputs.batch(torch.arange(len(dataset)))
     parts = [part.to(torch.int64).numpy().astype("<i8").tobytes() for part in (hot, dataset.split.index, inputs)]

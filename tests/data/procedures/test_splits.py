@@ -33,7 +33,6 @@ shares = st.sampled_from([0.0, 0.1, 0.15, 0.2, 1 / 3, 0.4])
 
 
 def parts_of(dataset: Dataset) -> list[str]:
-    assert dataset.split is not None
     assert dataset.split.names == PARTS
     return [PARTS[part] for part in dataset.split.index.tolist()]
 

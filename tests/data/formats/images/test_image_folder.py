@@ -46,7 +46,6 @@ def test_parts_are_folders(tmp_path):
 def test_other_parts_keep_their_names_and_folders_of_other_things_are_left(tmp_path):
     touch(tmp_path, "train/a/1.jpg", "extra/a/2.jpg", "notes/readme.txt")
     data = read_image_folder(tmp_path)
-    assert data.split is not None
     assert data.split.names == ("train", "extra")
     assert data.label_names == ("a",)
 
@@ -81,7 +80,6 @@ def test_plantnet_gives_names_genera_and_split(tmp_path, layout):
     assert data.label_names == tuple(PLANTNET.values())
     genus = data.label_groups["genus"]
     assert values_of(genus) == ["Lactuca", "Cirsium", "Cirsium", "Pelargonium"]
-    assert data.split is not None
     assert data.split.names == ("train", "val", "test")
     assert data.split.counts().tolist() == [4, 2, 1]
     assert data.targets.tolist() == [0, 0, 1, 2, 0, 2, 1]
@@ -108,7 +106,6 @@ def test_metadata_that_are_asked_for_give_authors_and_organs(tmp_path, how):
 def test_images_in_one_folder_take_their_split_from_the_metadata(tmp_path):
     root = plantnet(tmp_path, "images/{species}")
     data = read_image_folder(root)
-    assert data.split is not None
     of_row = dict(zip(stems(data), values_of(data.split), strict=True))
     assert of_row == {
         name: split for split, classes in PLANTNET_IMAGES.items() for names in classes.values() for name in names

@@ -114,7 +114,6 @@ def test_images_lie_by_part_beside_the_labels_or_where_they_are_given(root):
 def test_labels_may_lie_in_a_folder_of_annotations(tmp_path):
     write(tmp_path / "annotations", "oidv7-val-annotations-human-imagelabels.csv", TRAIN)
     pictures = read_open_images(tmp_path)
-    assert pictures.split is not None
     assert pictures.split.names == ("val",)
     assert pictures.inputs.path(0) == tmp_path / "validation" / f"{FIRST}.jpg"
 
@@ -126,7 +125,6 @@ def test_a_single_file_may_have_any_name(tmp_path):
     assert pictures.label_names == tuple(sorted([PERSON, TREE, CAR, DUCK]))
     assert pictures.inputs.path(0) == tmp_path / f"{FIRST}.jpg"
     split = read_open_images(file, split="test").split
-    assert split is not None
     assert split.names == ("test",)
 
 
