@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WARM := .venv/.warm
 
-.PHONY: run tour test test-slow test-browser test-install test-lowest dist fuzz faults bench bench-models reproduce lint format clean
+.PHONY: run tour test test-slow test-browser test-install test-lowest dist docs examples fuzz faults bench bench-models reproduce lint format clean
 .DELETE_ON_ERROR:
 
 # The tests start many processes, which should share compiled bytecode.
@@ -52,6 +52,14 @@ test-lowest: $(READY)  ## the lowest versions that pyproject.toml allows
 
 dist: $(READY)  ## wheel and sdist in dist/: built, checked, installed afresh
 	$(BIN)/python -m tests.install.distribution
+
+docs: $(READY)  ## the site in out/site, warnings are errors; open index.html, or serve the folder to search it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+PAGES ?= $(wildcard docs/start/*.md docs/understand/*.md docs/index.md)
+examples: $(READY)  ## run the examples of PAGES and write what they print below them; pictures and notebooks, too
+	$(BIN)/python -m website.pictures
+	$(BIN)/python -m website.examples $(PAGES)
 
 AXE := .venv/browser/node_modules/axe-core/axe.min.js
 $(AXE):

@@ -32,6 +32,7 @@ from shortlist.cli import (
     reproduce,
     rules,
     serve,
+    update,
 )
 from shortlist.cli.console import plain_interrupts
 from shortlist.cli.options import Parser, add_debug_option, normalize_arguments
@@ -57,6 +58,7 @@ _COMMANDS = (
     reproduce,
     rules,
     serve,
+    update,
 )
 
 

@@ -131,8 +131,8 @@ def use_triton_backward(scale: float, x: Tensor, gradient: Tensor) -> bool:
     return not torch.is_grad_enabled() and not torch.compiler.is_compiling() and use_triton(scale, x, gradient)
 
 
-LARGEST_ROW = 16384
-"""The widest row that a Triton program holds in registers, 32 entries a thread; wider ones are read in blocks."""
+LARGEST_ROW = 8192
+"""The widest row that a Triton program holds in registers, 16 entries a thread; wider ones are read in blocks."""
 
 TRITON_DEVICES = ("cpu", *ACCELERATORS)
 """Where operators made of Triton kernels are registered: accelerators, and the CPU for the interpreter."""

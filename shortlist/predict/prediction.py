@@ -155,7 +155,13 @@ def answer_names(rule: SetRule, scores: Scores) -> Sequence[str] | None:
 def _sets_of(rule: SetRule, block: ScoreBlock, draw: Draw, *, nodes: bool) -> PredictionSets:
     if nodes and isinstance(rule, TaxonomyRule):
         return rule.predict_nodes(block.scores, draw=draw)
-    return rule.predict(block.scores, draw=draw)
+    try:
+        return rule.predict(block.scores, draw=draw, **block.given)
+    except ValueError as error:
+        if not block.given:
+            raise
+        # What came with the rows does not suit the rule, such as a group that it does not know.
+        raise InputError(f"rows from {block.start} on: {error}") from error
 
 
 def set_rows(block: ScoreBlock, sets: PredictionSets) -> SetRows:

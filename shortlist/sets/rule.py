@@ -28,7 +28,6 @@ from shortlist.sets.scores import (
     Link,
     Scores,
     Selection,
-    apply_link,
     in_precision,
     select_where,
     top_mask,
@@ -104,6 +103,9 @@ class SetRule(FittedModule, ABC):
     threshold_name: ClassVar[str | None] = None
     """Name of the threshold buffer (one number, or one per label); None if the threshold depends on the row."""
 
+    row_option: ClassVar[str | None] = None
+    """The keyword of ``fit`` and ``predict`` by which every row brings a value of its own, such as its group."""
+
     other_shapes: ClassVar[tuple[str, ...]] = ()
     """Buffers that are neither one number nor one per label; `_check_buffers` checks their shape in a file."""
 
@@ -174,13 +176,13 @@ class SetRule(FittedModule, ABC):
             read = self._read_labels(read_target(labels, scores.shape[1], name="labels"), len(scores))
         if source.stay:
             # Reading whether scores are fit would wait for the accelerator, so `finish` does it once.
-            self._doubts += [(rule, source.bad_rows(wrong, below)) for rule, wrong, below in self._refusals()]
+            self._doubts += self._doubts_about(source)
         else:
             self._check_values(source)
         self._begin_batch(source)
         start = 0
         for block in source.blocks(self._link_used):
-            stop = start + len(block.values)
+            stop = start + len(block)
             self._observed.append(self._observe(block, None if read is None else read[start:stop]))
             start = stop
         self._rows += len(source)
@@ -196,6 +198,10 @@ class SetRule(FittedModule, ABC):
         self._observed = []
         self.fitted = True
         return self
+
+    def _doubts_about(self, scores: Scores) -> list[tuple[str, Tensor]]:
+        """Of each rule for scores: its wording, and one bool for each row, whether it violates the rule."""
+        return [(rule, scores.bad_rows(wrong, below)) for rule, wrong, below in self._refusals()]
 
     def _resolve_doubts(self) -> None:
         """Raise for the first row, over all batches, that a batch on an accelerator could not be refused for."""
@@ -248,9 +254,12 @@ class SetRule(FittedModule, ABC):
             raise ValueError("`generator` must be None if `draw` is given, which has its own.")
         draw = Draw(generator) if draw is None else draw
         source = self._read_scores(scores, rows)
-        self._check_values(source)
+        screened = source.stay and self._link_used == "softmax"
+        if not screened:
+            self._check_values(source)
         blocks = (
-            (self._select_all(block, source, draw), len(block.values)) for block in source.blocks(self._link_used)
+            (self._select_all(self._screened(block, source) if screened else block, source, draw), len(block))
+            for block in source.blocks(self._link_used)
         )
         return collect_sets(blocks, scores.shape[-1], most=BLOCK, names=names)
 
@@ -266,11 +275,11 @@ class SetRule(FittedModule, ABC):
             source = self._read_scores(scores)
             return source.local_mask(self._select_local(source.whole(self._link_used), source, Draw()))
         rows = in_precision(scores.reshape(-1, scores.shape[-1]), self.precision)
-        block = Block(apply_link(rows, self._link_used, all_present=True), rows, per_row)
+        block = Block(None, rows, per_row, self._link_used)
         mask = self._select(block, None)
         if self.min_size > 0:
-            values = block.marked()
-            mask = mask | (top_mask(values, min(self.min_size, values.shape[-1])) & (values > -torch.inf))
+            best = top_mask(rows, min(self.min_size, rows.shape[-1]))
+            mask = mask | (best & (rows > -torch.inf))
         return mask.reshape(scores.shape)
 
     def save(self, path: str | Path) -> None:
@@ -423,6 +432,12 @@ class SetRule(FittedModule, ABC):
         """Reject bad scores before adding any, so that a batch counts entirely or not at all."""
         for rule, wrong, below in self._refusals():
             scores.check(wrong, rule, fine_below=below)
+
+    def _screened(self, block: Block, scores: Scores) -> Block:
+        """The block; its softmax tells whether scores must be checked: a row that is not finite has no other values."""
+        if bool(block.values[:, :1].isnan().any()):
+            self._check_values(scores)
+        return block
 
     def _refusals(self) -> list[tuple[str, Callable[[Tensor], Tensor], float | None]]:
         """Of each rule for scores: its wording, a mask of what violates it, and the limit below which all is fine."""

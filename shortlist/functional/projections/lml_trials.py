@@ -19,7 +19,6 @@ from shortlist.functional.projections.lml_exact import exact_dual
 from shortlist.functional.projections.lml_solver import Dual, LogSums, add_log_sums
 from shortlist.kernels.chooser import triton_kernels, use_triton
 from shortlist.label_axis.axis import LabelAxis
-from shortlist.tensors import wide
 
 RESOLUTIONS, PASSES = (1 / 4, 1 / 32), 4
 """The distances of edges near the root, one for each pass that counts, and the number of passes that evaluate."""

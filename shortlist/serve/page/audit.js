@@ -101,7 +101,7 @@ export const auditView = (root, { store }) => {
       drawField(state);
       const labels = readLabels(state);
       const body = state.of === "row" ? (state.row === undefined ? null : { row: Number(state.row) }) : labels.length ? { labels } : null;
-      const words = JSON.stringify([model.name, mode, body]);
+      const words = JSON.stringify([model.name, mode, state.of, body]);
       if (words === asked) return;
       asked = words;
       if (!body) { load.clear(notice("empty", state.of === "row" ? "Choose a held-out row." : "Choose at least one label.")); return; }

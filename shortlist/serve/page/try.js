@@ -77,6 +77,12 @@ export const tryView = (root, { store, peers, takers }) => {
     return wrong ? { empty: "This row cannot be read yet.", wrong } : { body: { features: [values] } };
   };
 
+  const takeImage = async (chosen) => {
+    if (!chosen) return;
+    const read = await readImage(chosen);
+    store.set({ ...keepImage(read), input: "image", file: `${chosen.name} ${chosen.size}` }, { step: true });
+  };
+
   const fields = {
     text(state) {
       const area = make("textarea", { id: "text", rows: 12, placeholder: "Type or paste a text" });
@@ -102,18 +108,11 @@ export const tryView = (root, { store, peers, takers }) => {
       const preview = make("div", { class: "preview" });
       const content = keptImage(state);
       if (content) preview.replaceChildren(make("img", { class: "picture", alt: "Your image", src: `data:image/*;base64,${content}` }));
-      const take = async (chosen) => {
-        if (!chosen) return;
-        const read = await readImage(chosen);
-        store.set({ ...keepImage(read), input: "image", file: `${chosen.name} ${chosen.size} ${chosen.lastModified}` }, { step: true });
-        field.dataset.shown = "";
-        drawField(store.state);
-      };
-      file.addEventListener("change", () => take(file.files[0]));
+      file.addEventListener("change", () => takeImage(file.files[0]));
       const zone = make("label", { class: "drop", for: "image" }, make("strong", {}, "Choose an image"), " or drop or paste one here", file);
       zone.addEventListener("dragover", (event) => { event.preventDefault(); zone.classList.add("over"); });
       zone.addEventListener("dragleave", () => zone.classList.remove("over"));
-      zone.addEventListener("drop", (event) => { event.preventDefault(); zone.classList.remove("over"); take(event.dataTransfer.files[0]); });
+      zone.addEventListener("drop", (event) => { event.preventDefault(); zone.classList.remove("over"); takeImage(event.dataTransfer.files[0]); });
       return [zone, preview, make("p", { class: "note link-note" })];
     },
     row(state) {
@@ -217,6 +216,13 @@ export const tryView = (root, { store, peers, takers }) => {
       else column.clear();
     }
   };
+
+  const paste = (event) => {
+    const file = [...(event.clipboardData?.files ?? [])][0];
+    if (!root.isConnected) document.removeEventListener("paste", paste);
+    else if (file && sourceOf(store.state, model) === "image") takeImage(file);
+  };
+  document.addEventListener("paste", paste);
 
   return {
     update(state, shownModel) {

@@ -54,6 +54,16 @@ class ConformityScore(ABC):
         """
         return None
 
+    @staticmethod
+    def from_options(options: Mapping[str, Any]) -> ConformityScore:
+        """A score from the plain values in the file of a rule: its class by name, and its fields."""
+        kinds = {kind.__name__: kind for kind in _subclasses(ConformityScore)}
+        given = dict(options)
+        name = given.pop("kind", None)
+        if name not in kinds:
+            raise ValueError(f"`score` is of unknown kind {name!r}")
+        return kinds[name](**given)
+
 
 @dataclass(frozen=True)
 class LAC(ConformityScore):

@@ -99,8 +99,9 @@ class ConformalRule(SetRule):
     def _marks(self, block: Block) -> Tensor | None:
         """The labels that reach the threshold, by `ConformityScore.reaching`."""
         threshold = self._cut(block)[0]
-        by_label = threshold.ndim == 1
-        return None if by_label else self.score.reaching(block, threshold.reshape(-1).expand(len(block.values)))
+        if threshold.ndim == 1 or torch.compiler.is_compiling():  # by label, or a graph for any number of rows
+            return None
+        return self.score.reaching(block, threshold.reshape(-1).expand(len(block.values)))
 
     def _select_entries(self, block: Block, draw: Draw) -> Selection:
         threshold, share = self._cut(block)

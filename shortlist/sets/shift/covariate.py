@@ -52,6 +52,7 @@ class CovariateShift(ConformalRule):
         Tibshirani, Barber, Candès, Ramdas, "Conformal prediction under covariate shift", 2019.
     """
 
+    row_option: ClassVar[str | None] = "weights"
     other_shapes: ClassVar[tuple[str, ...]] = ("values", "cumulative")
     values: Tensor
     cumulative: Tensor

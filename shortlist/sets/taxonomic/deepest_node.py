@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -48,9 +48,7 @@ class DeepestNode(TaxonomyRule):
 
     constraint: ClassVar[str] = "average error, with one node per answer"
 
-    def __init__(
-        self, alpha: float, taxonomy: Taxonomy | Mapping[str, Any], *, link: Link = "softmax", min_size: int = 0
-    ) -> None:
+    def __init__(self, alpha: float, taxonomy: Taxonomy, *, link: Link = "softmax", min_size: int = 0) -> None:
         super().__init__(alpha, taxonomy, link=link, min_size=min_size)
 
     def _refusals(self) -> list[tuple[str, Callable[[Tensor], Tensor], float | None]]:

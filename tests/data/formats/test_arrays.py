@@ -2,6 +2,8 @@
 
 import io
 import json
+import math
+import random
 import struct
 import zipfile
 from functools import partial
@@ -9,10 +11,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load, save_file
 
 from shortlist.data.files.array_files import open_arrays
 from shortlist.data.formats.arrays import read_arrays
+from shortlist.errors import InputError
 from tests.data.datasets import parts_of
 from tests.data.refusals import refuses_to_read
 
@@ -337,6 +341,55 @@ def floats(*shape, at, dtype="F32"):
 
 
 TWICE = {name: floats(2, at=[0, 8]) for name in "XY"}
+
+
+SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I8": 1, "U8": 1, "BOOL": 1}
+WRONG = [None, [], {}, "s", 1.5, [1], ["1", "2"], [1, 2, 3], [0, True], -1, 2**63, [2**32, 2**32]]
+
+
+def random_safetensors(draw: random.Random) -> bytes:
+    """A file with up to four arrays, aligned or not, of which most have an entry with a fault."""
+    header, end = {}, 0
+    for name in "abcd"[: draw.randint(0, 4)]:
+        kind, shape = draw.choice([*SIZES]), draw.choices(range(4), k=draw.randint(0, 3))
+        size = SIZES[kind] * math.prod(shape)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    if header and draw.random() < 0.7:
+        entry = header[draw.choice([*header])]
+        fault = draw.randrange(4)
+        if fault == 0:
+            entry["data_offsets"][draw.randrange(2)] += draw.choice([-8, -1, 1, 4])
+        elif fault == 1:
+            entry["shape"] = [*entry["shape"], draw.choice([0, 1, 2, -1, 2**63])]
+        elif fault == 2:
+            del entry[draw.choice([*entry])]
+        else:
+            entry[draw.choice([*entry])] = draw.choice(WRONG)
+    text = json.dumps(header).encode() + b" " * draw.randrange(8)
+    return safetensors(text, bytes(draw.choices([0, 1], k=max(0, end + draw.choice([0, 0, 0, 1, -1, 8])))))
+
+
+def test_safetensors_are_read_as_by_the_official_library_and_refused_if_it_refuses_them(tmp_path):
+    """It does not ask for alignment, but arrays must follow each other and fill the file."""
+    draw, path, read, refused = random.Random(0), tmp_path / "a.safetensors", 0, 0
+    for _ in range(400):
+        content = random_safetensors(draw)
+        path.write_bytes(content)
+        try:
+            expected = load(content)
+        except (SafetensorError, TypeError):  # of torch, for a size of 2**63 beside one of 0
+            refused += 1
+            with pytest.raises(InputError):
+                _ = [open_arrays(path).array(name) for name in open_arrays(path).openers]
+            continue
+        read += 1
+        found = open_arrays(path)
+        assert {*found.openers} == {*expected}
+        for name, tensor in expected.items():
+            array = found.array(name)
+            assert torch.equal(torch.tensor(array) if isinstance(array, np.ndarray) else array, tensor), content
+    assert min(read, refused) > 100
 
 
 @pytest.mark.parametrize(

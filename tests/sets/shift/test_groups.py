@@ -82,7 +82,7 @@ def test_a_rule_of_several_groups_does_not_take_every_row_for_one_of_group_0():
     "groups", [torch.ones(6), torch.ones(5, dtype=torch.int64), torch.ones(6, 1, dtype=torch.int64)]
 )
 def test_groups_are_one_integer_per_row(groups):
-    with pytest.raises(ValueError, match="`groups` must have one integer per row of scores, 6"):
+    with pytest.raises(ValueError, match="`groups` must have one integer or name per row of scores, 6"):
         GroupConditional(0.5).fit(torch.rand(6, 3), torch.arange(6) % 3, from_logits=False, groups=groups)
 
 
