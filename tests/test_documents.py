@@ -1,7 +1,5 @@
-"""README, docs and site: examples print what pages show, links and figures are right, the reference is complete."""
+"""README and docs: examples print what pages show, notebooks are those of their pages, links and figures are right."""
 
-import importlib
-import importlib.util
 import json
 import re
 from importlib.util import find_spec
@@ -9,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import shortlist
 from shortlist import nn, sets
 from website.examples import NOTEBOOKS, alike, examples, executed, in_one_session, notebook, printed_by, run_page
 
@@ -18,8 +15,6 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 BESIDE = [ROOT / name for name in ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")]
 NEEDS = {"trainer.md": "transformers"}
-INTERNAL = {"cli", "fitted"}
-"""Packages with exports that are for the others."""
 RESULTS = ROOT / "experiments" / "results" / "small"
 
 ALONE = [
@@ -115,77 +110,6 @@ def test_every_figure_that_a_page_quotes_is_one_of_a_result():
                 assert " ".join(figure.split()) in (RESULTS / f"{name}.json").read_text(), f"{page}: {name}: {figure}"
                 quoted += 1
     assert quoted > 40
-
-
-def public_packages() -> set[str]:
-    """Packages with exports, ``targets`` and ``errors``, and every file of integrations."""
-    package = Path(shortlist.__file__).parent
-    found = {path.parent.name for path in package.glob("*/__init__.py") if "__all__" in path.read_text()}
-    integrations = {f"integrations.{path.stem}" for path in (package / "integrations").glob("[!_]*.py")}
-    return (found | integrations | {"targets", "errors"}) - INTERNAL
-
-
-def test_every_public_package_has_a_page_of_the_reference():
-    pages = {path.stem for path in (DOCS / "api").glob("*.md")} - {"index"}
-    assert pages == public_packages()
-    navigation = (ROOT / "mkdocs.yml").read_text()
-    for name in pages:
-        assert f"<!-- names: shortlist.{name} -->" in (DOCS / "api" / f"{name}.md").read_text()
-        assert f"({name}.md)" in (DOCS / "api" / "index.md").read_text()
-        assert f": api/{name}.md\n" in navigation
-
-
-def test_every_page_of_the_docs_is_in_the_navigation():
-    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
-    assert {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")} <= set(re.findall(r"[\w./-]+\.md", navigation))
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    for name in ("material", "mkdocstrings", "latex2mathml"):
-        pytest.importorskip(name)
-    from mkdocs.commands.build import build
-    from mkdocs.config import load_config
-
-    folder = tmp_path_factory.mktemp("site")
-    build(load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(folder)))
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_the_reference_documents_every_export(site):
-    for name in sorted(public_packages()):
-        if name.startswith("integrations.") and find_spec(name.rpartition(".")[2]) is None and name[13:] != "heads":
-            continue
-        module = importlib.import_module(f"shortlist.{name}")
-        listed = getattr(module, "__all__", None)
-        if listed is None:
-            own = vars(module).items()
-            listed = [each for each, value in own if getattr(value, "__module__", None) == module.__name__]
-        anchors = set(re.findall(r'id="shortlist\.([\w.]+)"', (site / "api" / f"{name}.html").read_text()))
-        missing = {each for each in listed if not each.startswith("_") and f"{name}.{each}" not in anchors}
-        assert not missing, f"{name} lacks {missing}"
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_the_site_loads_nothing_from_elsewhere(site):
-    loads = re.compile(r'<(?:script|link|img|iframe|source|video)\b[^>]*?(?:src|href)="((?:https?:)?//[^"]+)"')
-    for page in site.rglob("*.html"):
-        # The address of a page itself is no request.
-        found = [url for url in loads.findall(page.read_text()) if 'rel="canonical"' not in url]
-        assert found == [], page
-    for sheet in site.rglob("*.css"):
-        assert not re.search(r"url\(['\"]?(?:https?:)?//", sheet.read_text()), sheet
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_every_formula_of_the_site_is_mathml(site):
-    pages = [page.read_text() for page in site.rglob("*.html")]
-    assert sum(text.count("<math ") for text in pages) > 150
-    assert not any('class="arithmatex"' in text for text in pages)
 
 
 @pytest.mark.slow

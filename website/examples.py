@@ -132,7 +132,8 @@ def executed(book: Any, folder: Path) -> Any:
     from nbclient import NotebookClient
 
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    client = NotebookClient(book, timeout=600, resources={"metadata": {"path": str(folder)}}, record_timing=False)
+    options = {"timeout": 600, "record_timing": False, "coalesce_streams": True}
+    client = NotebookClient(book, resources={"metadata": {"path": str(folder)}}, **options)
     done = client.execute()
     for cell in done.cells:
         cell["outputs"] = [each for each in cell.get("outputs", []) if each.get("name") != "stderr"]

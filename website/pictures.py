@@ -68,7 +68,7 @@ def draw_noised_top_k() -> Any:
     row = torch.cat([moving[:, None], torch.tensor([2.6, 2.3, 0.5]).expand(len(moving), -1)], dim=-1)
     for epsilon, color in ((0.3, GREEN), (1.0, WARM)):
         generator = torch.Generator().manual_seed(0)
-        smooth = noised_kth_largest(row, 2, epsilon=epsilon, samples=4000, generator=generator)
+        smooth = noised_kth_largest(row, 2, epsilon=epsilon, samples=40_000, generator=generator)
         left.plot(moving, smooth, color=color, label=f"ε = {epsilon:g}", linewidth=2)
     left.plot(moving, row.topk(2, -1).values[:, 1], color=DARK, label="no noise", linewidth=1.5)
     left.set(
