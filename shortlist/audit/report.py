@@ -261,6 +261,8 @@ class AuditReport:
         if bias is not None and bias.shape != weight.shape[:1]:
             raise ValueError("bias and weight differ in length")
         names = content["names"]
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise ValueError("`names` must be a list of texts")
         if names is not None and len(names) != len(weight):
             raise ValueError(f"there are {len(names)} names for {len(weight)} labels")
         sets = [_labels(entry["labels"], len(weight)) for entry in content["sets"]]

@@ -41,6 +41,9 @@ from shortlist.extras import MissingExtraError, require
 
 __all__ = ["main"]
 
+_LONGEST_COMMAND = 1000
+"""Characters of a command that is offered."""
+
 _COMMANDS = (
     audit,
     bench,
@@ -159,7 +162,9 @@ def _offer(error: ChoiceError, arguments: Sequence[str]) -> None:
     for choice in error.choices:
         values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in choice.items()}
         given = [word for name, value in values.items() for word in ("--reader", f"{name}={value}")]
-        sys.stderr.write(f"  {shlex.join(['shortlist', *arguments, *given])}\n")
+        command = shlex.join(["shortlist", *arguments, *given])
+        if len(command) <= _LONGEST_COMMAND:
+            sys.stderr.write(f"  {command}\n")
 
 
 def _show_deprecations() -> None:

@@ -166,7 +166,8 @@ def _csv_table(path: Path, delimiter: str, encoding: str) -> TableFile:
 
     def blocks(columns: Sequence[str]) -> Iterator[Block]:
         records = islice(csv_records(path, delimiter, encoding=encoding), 1, None)
-        wanted = [(column, names.index(column)) for column in columns]
+        positions = {name: position for position, name in enumerate(names)}
+        wanted = [(column, positions[column]) for column in columns]
         for chunk in _chunks(records):
             for line, cells in chunk:
                 if len(cells) != len(names):

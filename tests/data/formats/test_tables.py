@@ -114,6 +114,17 @@ def test_odd_names_marks_and_windows_ends_survive(tmp_path):
     assert plants.inputs.batch(torch.arange(2)) == ["two\r\nlines", "x"]
 
 
+def test_a_table_of_ten_thousand_columns_is_read(tmp_path):
+    """Work that grows with their square would take a minute."""
+    names = [f"c{i}" for i in range(10_000)]
+    path = tmp_path / "wide.csv"
+    path.write_text("\n".join([",".join(["kind", *names]), ",".join(["a", *["1"] * 10_000])]) + "\n")
+    data = read_table(path, label="kind")
+    assert data.inputs.batch(torch.tensor([0])).shape == (1, 10_000)
+    data = read_table(path, label="kind", features=names[::-1])
+    assert data.inputs.batch(torch.tensor([0])).sum() == 10_000
+
+
 def test_a_table_longer_than_a_block_is_read_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(table_files, "BLOCK", 2)
     for ending in KINDS:
