@@ -114,7 +114,8 @@ def _add_flag(parser: ArgumentParser, each: Any, hint: Any, text: str) -> None:
         metavar = metavar or "NAME=VALUE"
     elif get_origin(hint) is tuple and get_args(hint)[0] is str:
         options["nargs"] = "+"
-    parser.add_argument(flag, metavar=metavar or each.name.upper(), **options)
+    short = ["-o"] if each.name == "output" else []
+    parser.add_argument(flag, *short, metavar=metavar or each.name.upper(), **options)
 
 
 def _flag(name: str) -> str:
