@@ -176,7 +176,7 @@ PREDICT = [
     ("texts --data some.txt --reader {size:1}", "reader options must be among encoding; got 'size:1'."),
     ("photos-model --data broken", "`broken/2.png` cannot be read as an image: "),
     ("photos-model --data nothing", "`nothing` has no known format; "),
-    ("photos-model --data parts.csv", "`parts.csv` line 2: 'species' must be a finite number; got "),
+    ("photos-model --data parts.csv", "`parts.csv` is a table, but the model takes images."),
 ]
 EVALUATE = [
     ("logits.npy none.csv --logits", "`none.csv` does not exist."),
