@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -39,16 +40,18 @@ HEADS: dict[str, Callable[..., torch_nn.Module]] = {
 
 
 def current_name(loss: str, *, warn: bool = True) -> str:
-    """The current name of a loss; any other text is returned unchanged.
+    """The current name of a loss, also if it is spelled with dashes; any other text is returned unchanged.
 
     Args:
         loss: a current or former name.
         warn: whether a former name warns; saved models may use former names silently.
 
     Example:
-        >>> current_name("lml", warn=False), current_name("bce")
-        ('lml_nll', 'bce')
+        >>> current_name("lml", warn=False), current_name("two-way"), current_name("other-one")
+        ('lml_nll', 'two_way', 'other-one')
     """
+    spelled = loss.replace("-", "_")
+    loss = spelled if spelled in LOSSES or spelled in _FORMER_NAMES else loss
     if loss not in _FORMER_NAMES:
         return loss
     name = _FORMER_NAMES[loss]
@@ -77,6 +80,7 @@ def make_loss(name: str, task: Task, options: Mapping[str, Any] | None = None) -
         >>> make_loss("lml_nll", Task(10, torch.ones(10), 10, k=3), {"temperature": 2.0})
         LMLNLL(k=3, temperature=2.0, reduction='mean')
     """
+    _check_options("loss", name, loss_class(name), options or {})
     return _made("loss", name, lambda: loss_class(name).from_task(task, **(options or {})))
 
 
@@ -96,6 +100,7 @@ def make_head(
     wanted = loss_class(loss)
     name = wanted.head if name == "auto" else name
     _check_name("head", HEADS, name)
+    _check_options("head", name, HEADS[name], options or {}, shape=2)
     heads = [
         _made("head", name, lambda: HEADS[name](in_features, num_labels, **(options or {})))
         for _ in range(wanted.num_heads)
@@ -106,6 +111,19 @@ def make_head(
 def _check_name(what: str, known: Mapping[str, Any], name: str) -> None:
     if name not in known:
         raise InputError(f"`{what}` must be one of {', '.join(known)}; got {name!r}.")
+
+
+def _check_options(
+    what: str, name: str, constructor: Callable[..., Any], options: Mapping[str, Any], *, shape: int = 0
+) -> None:
+    """Refuse options that a constructor does not have; its first ``shape`` arguments are no options."""
+    parameters = inspect.signature(constructor).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return
+    known = [each.name for each in parameters][shape:]
+    for option in options:
+        if option not in known:
+            raise InputError(f"`{what}_options` of {name!r} must be among {', '.join(known)}; got {option!r}.")
 
 
 def _made(what: str, name: str, make: Callable[[], Any]) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shortlist import nn
 from shortlist.data.target_rows import sparse_targets
-from shortlist.factory import HEADS, LOSSES, make_head, make_loss
+from shortlist.factory import HEADS, LOSSES, loss_class, make_head, make_loss
 from shortlist.nn import Loss, Task
 from shortlist.train import MLP, ModelPlan, Plain, SetModel
 from shortlist.train.distributed.global_batch import batch_loss
@@ -73,6 +73,11 @@ def test_the_table_of_the_guide_puts_every_loss_in_its_column():
     assert all(loss.one_class for loss in named[0])
     assert not any(loss.one_class for column in named[1:] for loss in column)
     assert len({loss for column in named for loss in column}) == sum(map(len, named)) > 20
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_names_may_be_spelled_with_dashes(name):
+    assert loss_class(name.replace("_", "-")) is LOSSES[name]
 
 
 def test_a_former_name_still_works_and_warns():
@@ -165,14 +170,17 @@ def test_the_users_options_override_those_from_the_data(name, options):
 @pytest.mark.parametrize("option", ["temperatur", "task", "self", "cls"])
 @each_loss
 def test_an_unknown_option_of_a_loss_is_one_sentence(name, option):
-    with pytest.raises(ValueError, match=rf"^`loss` '{name}': [^.]*(\.__init__)?[^.]*'{option}'\.$"):
+    with pytest.raises(ValueError, match=rf"^`loss_options` of '{name}' must be among .*; got '{option}'\.$"):
         make_loss(name, task(), {option: 1})
 
 
 @pytest.mark.parametrize("name", HEADS)
 def test_an_unknown_option_of_a_head_is_one_sentence(name):
     for option in ("scales", "features", "labels"):
-        with pytest.raises(ValueError, match=rf"^`head` '{name}': [^.]*(\.__init__)?[^.]*'{option}'\.$"):
+        # The function that makes bottlenecks takes any option and hands it on.
+        given = rf"` '{name}': [^.]*(\.__init__)?[^.]*"
+        of = given if name == "bottleneck" else f"_options` of '{name}' must be among .*; got "
+        with pytest.raises(ValueError, match=rf"^`head{of}'{option}'\.$"):
             make_head(name, 4, 9, loss="bce", options={option: 1})
 
 

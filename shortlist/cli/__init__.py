@@ -124,7 +124,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     parser = make_parser()
-    options = parser.parse_args(normalize_arguments(arguments))
+    options, unknown = parser.parse_known_args(normalize_arguments(arguments))
+    if unknown:
+        # Of the command, not of the program, whose help does not list its options.
+        program = getattr(options, "prog", parser.prog)
+        raise InputError(f"unrecognized arguments: {shlex.join(unknown)}; see `{program} --help`.")
     if options.print_completion is not None:
         sys.stdout.write(require("shtab", extra="completion").complete(parser, options.print_completion) + "\n")
         return 0

@@ -120,6 +120,8 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
 
     reading: dict[str, Any] = {"format": data.format, "reader": data.reader, "seed": base.seed}
     dataset = open_training_data(data.data, **reading, multi_label=data.multi_label, tell=note)
+    base = given.sized(base, dataset.num_labels, tell=note)
+    candidates = {name: given.sized(each, dataset.num_labels) for name, each in candidates.items()}
     # Check before the work, which may take hours.
     metrics = metric_names(dataset, base.k)
     target = asked.target or metrics[0]

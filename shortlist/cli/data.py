@@ -6,6 +6,7 @@ import argparse
 import re
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from shortlist.cli.options import (
     add_seed_option,
     whole_number,
 )
-from shortlist.errors import InputError
+from shortlist.errors import ChoiceError, InputError
 from shortlist.extras import require
 from shortlist.files import writing
 from shortlist.progress import progress_bar
@@ -39,6 +40,7 @@ examples:
   shortlist data inspect PATH      summarize a dataset: statistics, examples, what to do next
   shortlist data formats           list the formats that can be read
 """
+_IMAGES = 16
 _PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -128,16 +130,33 @@ def run_inspect(options: argparse.Namespace) -> int:
     if options.figure is not None:
         _draw(summary, dataset, options)
     if not options.json and summary.rows:
-        sys.stdout.write(f"\n{_next_step(summary, options, missing=bool(missing))}\n")
+        reader = {} if missing else _size_of_images(dataset)
+        sys.stdout.write(f"\n{_next_step(summary, options, reader, missing=bool(missing))}\n")
     return 0
 
 
-def _next_step(summary: Any, options: argparse.Namespace, *, missing: bool) -> str:
+def _size_of_images(dataset: Any) -> Mapping[str, Any]:
+    """Return the option of the reader that images of different sizes need; a few of them show it."""
+    if dataset.inputs.kind != "images" or not len(dataset):
+        return {}
+    import torch
+
+    some = torch.arange(0, len(dataset), max(1, len(dataset) // _IMAGES))
+    try:
+        dataset.inputs.batch(some)
+    except ChoiceError as error:
+        return error.choices[0]
+    except InputError:
+        pass  # Whoever reads all of them will say what is wrong.
+    return {}
+
+
+def _next_step(summary: Any, options: argparse.Namespace, reader: Mapping[str, Any], *, missing: bool) -> str:
     """Return what to do next, the command last."""
     if summary.labels < 2:
         return f"No comparison: a model needs at least 2 labels, and these rows have {summary.labels}."
     when = "Next, once the images are there" if missing else "Next"
-    return f"{when}: {_compare_command(summary, options)}"
+    return f"{when}: {_compare_command(summary, options, reader)}"
 
 
 def _draw(summary: Any, dataset: Any, options: argparse.Namespace) -> None:
@@ -151,13 +170,14 @@ def _draw(summary: Any, dataset: Any, options: argparse.Namespace) -> None:
         sys.stdout.write(f"Picture: {path}\n")
 
 
-def _compare_command(summary: Any, options: argparse.Namespace) -> str:
+def _compare_command(summary: Any, options: argparse.Namespace, reader: Mapping[str, Any]) -> str:
     """Return the command that compares losses on the data."""
     one_class = summary.labels_per_row.minimum == summary.labels_per_row.maximum == 1
     k = 3 if one_class else max(1, round(summary.labels_per_row.mean))
     losses = ["cross_entropy", "lml_nll", "average_k"] if one_class else ["bce", "lml_nll", "two_way"]
+    entries = [*options.reader, *(f"{name}={value}" for name, value in reader.items())]
     given = [] if options.format is None else ["--format", options.format]
-    given += [word for entry in options.reader for word in ("--reader", entry)]
+    given += [word for entry in entries for word in ("--reader", entry)]
     name = re.sub(r"[^\w.-]+", "-", summary.name or Path(options.path).resolve().stem).strip("-.") or "data"
     sizes = ["--k", str(min(k, max(1, summary.labels - 1)))]
     return shlex.join(

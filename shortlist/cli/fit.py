@@ -97,6 +97,7 @@ def run(options: argparse.Namespace) -> int:
     seed = fit_options.seed
     reading: dict[str, Any] = {"format": data.format, "reader": data.reader, "seed": seed}
     dataset = open_training_data(data.data, **reading, multi_label=data.multi_label, tell=note)
+    fit_options = given.sized(fit_options, dataset.num_labels, tell=note)
     source = describe_source(dataset, data.data, **reading)
     lock = locked(Path(to.output) / ".lock", to.output) if topology.is_first else nullcontext()
     with resumable(options), writing(to.output), lock:

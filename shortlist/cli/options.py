@@ -37,7 +37,7 @@ def add_parser(commands: Any, name: str, run: Callable[..., int], *, help: str, 
         name, help=help, description=about, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_debug_option(parser, default=argparse.SUPPRESS)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, prog=parser.prog)
     return parser
 
 

@@ -35,7 +35,7 @@ def add_command(commands: Any) -> None:
         epilog=_EXAMPLES,
     )
     parser.add_argument("folders", metavar="FOLDER", nargs="+", help="output folder of `shortlist compare`")
-    parser.add_argument("--output", metavar="FILE", help="the page (default: report.html in the first folder)")
+    parser.add_argument("--output", "-o", metavar="FILE", help="the page (default: report.html in the first folder)")
     parser.add_argument("--figures", metavar="DIR", help="also save every chart as PNG and SVG in this folder")
     add_json_option(parser, "who won")
 

@@ -50,7 +50,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--scale", choices=("small", "paper"), default="small", help="default small")
     parser.add_argument("--data-root", metavar="FOLDER", default="data", help="folder of the data (default data)")
     parser.add_argument("--experiments", metavar="FOLDER", default="experiments", help="default experiments")
-    parser.add_argument("--output", metavar="FOLDER", default=None, help="default experiments/results")
+    parser.add_argument("--output", "-o", metavar="FOLDER", default=None, help="default experiments/results")
     parser.add_argument(
         "--kept", metavar="FOLDER", default="out/trials", help="folder of finished trials (default out/trials)"
     )

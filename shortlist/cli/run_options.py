@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import reduce
 from inspect import getdoc
 from operator import or_
@@ -114,7 +114,8 @@ def _add_flag(parser: ArgumentParser, each: Any, hint: Any, text: str) -> None:
         metavar = metavar or "NAME=VALUE"
     elif get_origin(hint) is tuple and get_args(hint)[0] is str:
         options["nargs"] = "+"
-    parser.add_argument(flag, metavar=metavar or each.name.upper(), **options)
+    short = ["-o"] if each.name == "output" else []
+    parser.add_argument(flag, *short, metavar=metavar or each.name.upper(), **options)
 
 
 def _flag(name: str) -> str:
@@ -151,6 +152,15 @@ class RunOptions:
             return group(**given)
         except (TypeError, ValueError) as error:
             raise InputError(str(error)) from error
+
+    def sized(self, options: FitOptions, num_labels: int, *, tell: Callable[[str], object] | None = None) -> FitOptions:
+        """The options of a run on so many labels: a K that nobody gave is less than their number, and told."""
+        most = max(1, num_labels - 1)
+        if "k" in self.values or options.k <= most:
+            return options
+        if tell is not None:
+            tell(f"K is {most}, because there are {num_labels} labels; --k chooses another.")
+        return replace(options, k=most)
 
 
 def read_run_options(options: Namespace, *groups: type) -> RunOptions:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from shortlist.data.files.mapped_arrays import StackedArrays
 from shortlist.data.inputs import compose_rows
-from shortlist.errors import InputError, reason
+from shortlist.errors import ChoiceError, InputError, reason
 from shortlist.extras import require
 from shortlist.fingerprint import Digest
 from shortlist.limits import advice, limit
@@ -88,6 +88,10 @@ class PathList:
         return os.path.join(self.folders[self._folder[position]], os.fsdecode(name))
 
 
+_USUAL_SIDE = 224
+"""To which images that differ are offered to be resized: what most networks were made for."""
+
+
 class ImageFiles:
     """Image files, read on request; a batch is uint8 ``(B, 3, H, W)``: red, green, blue.
 
@@ -146,9 +150,10 @@ class ImageFiles:
                 first, sides = path, pixels.shape[:2]
                 batch = np.empty((len(rows), 3, *sides), dtype=np.uint8)
             if pixels.shape[:2] != sides:
-                raise InputError(
+                raise ChoiceError(
                     f"`{first}` and `{path}` have {sides[0]} x {sides[1]} and {pixels.shape[0]} x {pixels.shape[1]} "
-                    f"pixels; pass `size` to read them into one batch."
+                    f"pixels; pass `size` to read them into one batch.",
+                    [{"size": min(_USUAL_SIDE, *sides, *pixels.shape[:2])}],
                 )
             batch[position] = pixels.transpose(2, 0, 1)
         return torch.from_numpy(batch)

@@ -82,6 +82,8 @@ def open_unlabelled(
         options = reader_options(options, read_table, known=("encoding",))
     elif name in FORMATS:
         options = reader_options(options, FORMATS[name].read)
+    if name == "table" and source.kind == "images":
+        raise InputError(f"`{data}` is a table, but the model takes images.")
     if name == "table":
         roles = {role: options[role] for role in ("text", "features") if options.get(role) is not None}
         if not roles and source.kind == "text":

@@ -51,6 +51,10 @@ def find_rule(folder: str | Path, rule: str | Path | None = None) -> Path:
         return folder / "rule.json"
     name = rule_name(str(rule))
     if name not in RULES:
+        if not Path(rule).exists() and not Path(rule).suffix:
+            known = [kind for kind in RULES if (folder / _RULES / f"{kind}.json").is_file()]
+            has = f"has {', '.join(known)}" if known else "has none besides its own"
+            raise InputError(f"`{rule}` is neither a file nor a rule of `{folder}`, which {has}.")
         return Path(rule)
     file = folder / _RULES / f"{name}.json"
     if not file.is_file():

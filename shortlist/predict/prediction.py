@@ -173,7 +173,7 @@ def output_format(output: Path, format: str | None) -> str:
     """Return the format of a file of sets: the given one, or its suffix."""
     suffix = output.suffix.lower().removeprefix(".")
     if format is None and suffix not in FORMATS:
-        raise InputError(f"`{output}` must end in .jsonl, .parquet or .csv, or the format must be given.")
+        raise InputError(f"`{output}` must end in .jsonl, .parquet or .csv, or the output format must be given.")
     if format is not None and format not in FORMATS:
         raise InputError(f"the format must be one of {', '.join(FORMATS)}; got {format!r}.")
     return format or suffix

@@ -45,7 +45,7 @@ def with_allowed_labels(scores: Scores, path: str | Path) -> Scores:
     allowed = [torch.tensor([int(label) for label in labels], dtype=torch.int64) for labels in sets]
     if len(allowed) != scores.num_rows:
         raise InputError(
-            f"`{path}` must have the allowed labels of each of the {scores.num_rows} rows of `{scores.path}`; "
+            f"`{path}` must have one line of allowed labels for each row of `{scores.path}`, {scores.num_rows}; "
             f"got {len(allowed)}."
         )
     for row, labels in enumerate(allowed):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.calibration import Calibrator, load_calibrator
+from shortlist.comparison_document import FILE_NAME as COMPARISON
 from shortlist.data import Dataset
 from shortlist.data.encoders.hugging_face import Tokens
 from shortlist.data.encoders.word_features import TfidfWords
@@ -164,6 +165,10 @@ def load_model(folder: str | Path, *, mapped: bool = False) -> SavedModel:
         InputError: if the folder is damaged, incomplete or something else.
     """
     folder = Path(folder)
+    if (folder / COMPARISON).is_file() and not (folder / "model.json").exists():
+        models = sorted(str(file.parent) for file in folder.glob("*/model.json"))
+        such = f", such as `{models[0]}`" if models else ""
+        raise InputError(f"`{folder}` is a comparison: name one of its models{such}.")
     document = read_document(folder / "model.json", kind=_FORMAT, version=_VERSION)
     path = folder / "model.safetensors"
     if not path.is_file():

@@ -176,7 +176,7 @@ PREDICT = [
     ("texts --data some.txt --reader {size:1}", "reader options must be among encoding; got 'size:1'."),
     ("photos-model --data broken", "`broken/2.png` cannot be read as an image: "),
     ("photos-model --data nothing", "`nothing` has no known format; "),
-    ("photos-model --data parts.csv", "`parts.csv` line 2: 'species' must be a finite number; got "),
+    ("photos-model --data parts.csv", "`parts.csv` is a table, but the model takes images."),
 ]
 EVALUATE = [
     ("logits.npy none.csv --logits", "`none.csv` does not exist."),
@@ -304,7 +304,10 @@ FIT = [
     ("digits --output y.txt", "`y.txt` cannot be written: it is not a folder."),
     ("digits --output m --resume", "`m` holds no run to resume."),
     (f"parts.csv {TRAIN} --k 99", "`k` must lie in (0, 7], the number of labels; got 99"),
-    (f"parts.csv {TRAIN} --loss_options '{{zzz: 1}}'", "`loss` 'cross_entropy': "),
+    (
+        f"parts.csv {TRAIN} --loss_options '{{zzz: 1}}'",
+        "`loss_options` of 'cross_entropy' must be among weight, reduction; got 'zzz'.",
+    ),
     (f"parts.csv {TRAIN} --nodes 2", "MASTER_ADDR must be set in the environment with `nodes` 2: "),
     ("digits --encoder timm:zzz --output m", "`encoder` 'timm:zzz' needs timm: run `pip install timm`."),
     (f"nan.csv {TRAIN}", f"`nan.csv` line {EARLY_ROW + 2}: 'b' must be a finite number; got 'nan'."),

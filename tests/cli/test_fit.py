@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from shortlist import train
+from shortlist.cli import main
 from shortlist.data import open_dataset
 from shortlist.train import FitOptions, SetClassifier, checkpoints, evaluate, fit, load_model, tuning
 from shortlist.train.data_source import open_training_data
 from tests.cli.command import command
-from tests.cli.trained import NAMES, PARTS, QUICK, reader, write_table
+from tests.cli.trained import NAMES, PARTS, QUICK, reader, write_images, write_table
 
 run, refused = command("fit")
 
@@ -87,6 +88,31 @@ def test_a_dataset_without_validation_rows_gives_a_tenth_of_its_training_rows(ca
     other = data_of("no_val.csv", seed=1, split="part")
     assert not torch.equal(other.split.index, data.split.index)
     assert run(capsys, "no_val.csv", *reader(split="part"), *QUICK, "--output", "model")[0] == 0
+
+
+def test_a_k_that_nobody_gave_is_less_than_the_number_of_labels(capsys, training_files):
+    said = "K is 1, because there are 2 labels; --k chooses another.\n"
+    write_table("two.csv", species=["owl" if name == NAMES[0] else "other" for name in NAMES])
+    quick = ["two.csv", *reader(), "--epochs", "1", "--tune", "0", "--output", "two"]
+    code, _, err = run(capsys, *quick)
+    assert (code, said in err) == (0, True)
+    assert load_model("two").about["options"]["k"] == 1
+    code, _, err = run(capsys, *quick[:-1], "other", "--k", "2")
+    assert (code, said in err) == (0, False)
+    assert load_model("other").about["options"]["k"] == 2
+
+
+def test_images_of_different_sizes_offer_one(capsys, training_files):
+    write_images("album", count=12, size=(9, 8))
+    write_images("album", count=6, size=(8, 10))
+    quick = ["album", "--epochs", "1", "--tune", "0", "--k", "1", "--encoder-options", "width=2", "--output", "m"]
+    code, _, err = run(capsys, *quick)
+    assert (code, "pass `size` to read them into one batch." in err) == (2, True)
+    offered = err.splitlines()[-1]
+    assert offered == f"  shortlist fit {shlex.join(quick)} --reader size=8"
+    assert run(capsys, *shlex.split(offered)[2:])[0] == 0
+    assert main(["data", "inspect", "album"]) == 0
+    assert "shortlist compare album --reader size=8 --losses" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_options_come_from_yaml_with_flags_over_them(capsys, training_files):

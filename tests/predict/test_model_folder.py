@@ -46,6 +46,8 @@ def test_a_rule_is_added_and_the_former_one_stays_by_name(folder):
     assert load_model(folder).rule is not None
     with pytest.raises(InputError, match=r"has no rule 'top-k': `shortlist calibrate .* --rule top-k` adds it"):
         find_rule(folder, "top_k")
+    with pytest.raises(InputError, match=r"^`mine` is neither a file nor a rule of `.*`, which has average-k, "):
+        find_rule(folder, "mine")
     with pytest.raises(InputError, match="row 90 has the label 'zebra', which"):
         calibrate_model(folder, data, "average_error", alpha=0.2, strict=True)
 

@@ -32,6 +32,7 @@ def page(tmp_path_factory):
     names = tuple(f"way {number}" for number in range(12))
     wide = comparison(sets=True, kind="text", audit=True, k=5, seeds=3, names=names, tuned=True)
     contents = [comparison(optimum=True), wide, comparison("hostile names"), comparison(kind="images")]
+    contents.append(comparison("baseline"))
     return write_report(contents, tmp_path_factory.mktemp("page") / "page.html")
 
 
@@ -40,6 +41,8 @@ def test_the_page_is_shown_without_complaint_request_or_horizontal_scrolling(bro
     browser.open(page, width=width, dark=dark)
     browser.run(DRAW_ALL)
     assert browser.run(ALL_DRAWN)
+    words = browser.run("[...document.querySelectorAll('.chart text')].map((text) => text.textContent)")
+    assert not {"undefined", "NaN", "null"} & set(words)
     assert browser.complaints == []
     asked = [url for url in browser.requests if not url.startswith(("data:", "blob:"))]
     assert asked in ([page.as_uri()], ["about:blank", page.as_uri()])

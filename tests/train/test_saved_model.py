@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -256,6 +257,13 @@ def test_the_rule_and_the_training_are_saved(folder, fitted):
     assert saved.about["options"] == fitted.options.to_json()
     assert saved.about["history"] == fitted.history
     assert (saved.about["monitor"], saved.about["best_epoch"]) == (fitted.monitor, fitted.best_epoch)
+
+
+def test_a_comparison_names_one_of_its_models(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "bce-0")
+    (tmp_path / "comparison.json").touch()
+    with pytest.raises(ValueError, match=rf"^`{tmp_path}` is a comparison: name one of its models, such as `.*-0`\.$"):
+        load_model(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["model.json", "model.safetensors", "rule.json"])

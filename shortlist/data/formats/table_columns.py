@@ -96,6 +96,16 @@ def infer_columns(
     return ColumnRoles({**options, "groups": tuple(groups)}, remark.strip(), asks)
 
 
+def likely_columns(table: TableFile, option: str) -> list[str]:
+    """The columns that ``text`` or ``label`` may mean, the likeliest first, for an error that offers them."""
+    columns = _first_rows(table)
+    if option == "text":
+        texts = [name for name, column in columns.items() if not (column.numeric or column.lists or column.dates)]
+        return sorted(texts, key=lambda name: -columns[name].words)[:_MOST_CHOICES]
+    likely = [name for name, column in columns.items() if column.could_be_label] if option == "label" else []
+    return likely[:_MOST_CHOICES]
+
+
 def several_labels(names: Iterable[str]) -> str | None:
     """What seems to separate several labels in the names of classes, ``[`` for lists; None if each is one label.
 

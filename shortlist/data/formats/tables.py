@@ -23,6 +23,7 @@ from shortlist.data.formats.table_columns import (
     infer_columns,
     is_number,
     label_names_in,
+    likely_columns,
     several_labels,
     with_points,
 )
@@ -146,7 +147,11 @@ def named_columns(table: TableFile, names: str | Sequence[str], *, purpose: str)
         else:
             matching = [column for column in table.columns if column.startswith(prefix)]
         if not matching:
-            raise InputError(f"`{table.path}`: has no column {name!r} for {purpose}; it has {column_names(table)}.")
+            option = purpose.strip("`")
+            raise ChoiceError(
+                f"`{table.path}`: has no column {name!r} for {purpose}; it has {column_names(table)}.",
+                [{option: column} for column in likely_columns(table, option)],
+            )
         found += matching
     return found
 

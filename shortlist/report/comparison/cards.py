@@ -150,6 +150,8 @@ def _undecided(document: ComparisonDocument, standing: Standing) -> str:
 def _tie_words(document: ComparisonDocument, tie: Tie) -> str:
     wording, difference = MetricFormat(document, document.target), tie.difference
     words = f"{shown_name(tie.name)} ("
+    if difference.mean == 0 and difference.half_width == 0:
+        return words + "equal with every seed)"
     if difference.mean is not None:
         unit = " points" if wording.is_fraction else ""
         width = "" if difference.half_width is None else f" ± {wording.value(difference.half_width)}"

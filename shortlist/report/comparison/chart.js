@@ -69,7 +69,11 @@ const scaleOf = (axis, values, { kind, from, to, most, zero, pad }) => {
   const log = kind === "log";
   if (!axis.limits || log) {
     if (zero && !log) { low = Math.min(0, low); high = Math.max(0, high); }
-    if (low === high) { low = log ? low / 2 : low - (Math.abs(low) || 1) / 2; high = log ? high * 2 : high + (Math.abs(high) || 1) / 2; }
+    if (low === high) {
+      const half = (Math.abs(low) || 1) / 2;
+      if (!(zero && low === 0)) low = log ? low / 2 : low - half;  // An axis from 0 stays so if all values are 0.
+      high = log ? high * 2 : high + half;
+    }
     const room = log ? (Math.log(high) - Math.log(low)) * 0.04 : (high - low) * 0.05;
     high = log ? high * Math.exp(room) : high + Math.max(room, pad);
     if (log) low *= Math.exp(-room);
@@ -118,8 +122,8 @@ const drawChart = (element, chart, { hidden, scale, shades }) => {
     picture.append(svg("line", { x1: x.at(value), x2: x.at(value), y1: bottom, y2: bottom + 4, stroke: shades.soft }));
     text(words, { x: x.at(value), y: bottom + 18, "text-anchor": "middle" });
   }
-  text(chart.x.label, { x: (left + width - 10) / 2, y: height - 7, "text-anchor": "middle" });
-  text(chart.y.label, { transform: `translate(12 ${(bottom + 22) / 2}) rotate(-90)`, "text-anchor": "middle" });
+  text(chart.x.label || "", { x: (left + width - 10) / 2, y: height - 7, "text-anchor": "middle" });
+  text(chart.y.label || "", { transform: `translate(12 ${(bottom + 22) / 2}) rotate(-90)`, "text-anchor": "middle" });
   for (const [words, at] of chart.guides) {
     const line = { stroke: shades.soft, "stroke-width": 1.5, "stroke-dasharray": "2 3" };
     if (at === null) {

@@ -25,6 +25,15 @@ def test_the_card_names_the_winner_its_value_and_how_many_seeds_would_tell():
     assert card.caption[0].startswith("average-1 error")
 
 
+def test_candidates_without_any_difference_need_no_seeds():
+    content = document(seeds=3)
+    for standing in content["standings"]:
+        for tie in standing["ties"]:
+            tie["difference"] = {"mean": 0.0, "half_width": 0.0}
+    undecided = result_card(ComparisonDocument.from_json(content)).undecided[0]
+    assert undecided == "Cannot be told apart from it: lml (equal with every seed)."
+
+
 def test_one_seed_and_one_candidate_promise_nothing():
     content = comparison()
     assert at_k(content, result_card(content).undecided) == "One seed cannot separate skill from luck: use --seeds 5."
