@@ -7,7 +7,7 @@ import copy
 import inspect
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from numbers import Integral
 from pathlib import Path
@@ -151,6 +151,14 @@ class SetRule(FittedModule, ABC):
         scores = read_scores(scores)
         self._expected = len(scores) if scores.ndim else None
         self.partial_fit(scores, labels, from_logits=from_logits)
+        return self.finish()
+
+    def fit_blocks(self, blocks: Iterable[tuple[Numbers, LabelsLike | None]], *, rows: int, from_logits: bool) -> Self:
+        """Fit on batches of scores and labels with ``rows`` rows in all; the same rule as `fit` on all of them."""
+        self.reset()
+        self._expected = rows
+        for scores, labels in blocks:
+            self.partial_fit(scores, labels, from_logits=from_logits)
         return self.finish()
 
     def partial_fit(self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool) -> Self:
