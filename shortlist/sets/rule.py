@@ -85,6 +85,15 @@ class Draw:
         return cls(generator, seen=state["seen"])
 
 
+Refusal = tuple[str, Callable[[Tensor], Tensor], float | None]
+"""Of a rule for scores: its wording, a mask of what violates it, and the limit below which all is fine."""
+NOT_NEGATIVE: Refusal = (
+    "`scores` must be probabilities, not negative",
+    lambda block: (block < 0) & (block > -torch.inf),
+    None,
+)
+
+
 class SetRule(FittedModule, ABC):
     """A rule that turns scores into label sets; a module whose buffers hold the fitted values.
 
@@ -429,8 +438,8 @@ class SetRule(FittedModule, ABC):
         for rule, wrong, below in self._refusals():
             scores.check(wrong, rule, fine_below=below)
 
-    def _refusals(self) -> list[tuple[str, Callable[[Tensor], Tensor], float | None]]:
-        """Of each rule for scores: its wording, a mask of what violates it, and the limit below which all is fine."""
+    def _refusals(self) -> list[Refusal]:
+        """What scores are refused for."""
         return [("`scores` must not be NaN or infinite", lambda block: ~(block < torch.inf), torch.inf)]
 
     def _check_fitted(self) -> None:
