@@ -136,6 +136,7 @@ class SetRule(FittedModule, ABC):
         self.fitted = False
         self.evidence: dict[str, Any] = {}
         self._rows = 0
+        self._some_present = False
         self._expected: int | None = None
         self._observed: list[tuple[Tensor, ...]] = []
         self._doubts: list[tuple[str, Tensor]] = []
@@ -195,6 +196,9 @@ class SetRule(FittedModule, ABC):
         start = 0
         for block in source.blocks(self._link_used):
             stop = start + len(block.values)
+            # Neither known without waiting for an accelerator, nor from a part of the labels.
+            self._some_present = self._some_present or source.stay or source.shards is not None
+            self._some_present = self._some_present or bool((block.scores > -torch.inf).any())
             self._observed.append(self._observe(block, None if read is None else read[start:stop]))
             start = stop
         self._rows += len(source)
@@ -204,6 +208,8 @@ class SetRule(FittedModule, ABC):
         """Fit the rule to all batches seen."""
         if self._rows == 0:
             raise ValueError("`scores` must have at least one row.")
+        if not self._some_present:
+            raise ValueError("`scores` must leave at least one label; all are absent (-inf).")
         self._resolve_doubts()
         observed = (torch.cat(column).cpu() for column in zip(*self._observed, strict=True))
         self.evidence = {"rows": self._rows, "labels": self.num_labels, **self._settle(*observed)}
