@@ -1,9 +1,9 @@
 """Time the set rules and calibrators of other libraries: a process of its own, in an environment of its own.
 
 ``python set_rules_peer.py FOLDER`` reads what `benchmarks.set_rules` wrote into the folder (``scores.npy`` with
-probabilities, ``classes.npy``) and writes ``seconds.json``: by rule and library, the seconds per row of fitting and of
-predicting, or why there are none. Libraries that are not installed are left out. Only numpy and these libraries are
-imported.
+probabilities, ``classes.npy``) and writes ``seconds.json``: by rule and library, the processor seconds per row of
+fitting and of predicting, or why there are none. Libraries that are not installed are left out. Only numpy and these
+libraries are imported.
 """
 
 from __future__ import annotations
@@ -177,9 +177,9 @@ def measured(scores: np.ndarray, classes: np.ndarray) -> dict[str, dict[str, Any
                 fit, predict = make(imported, classes)
                 seconds = []
                 for step in (fit, predict):
-                    start = time.perf_counter()
+                    start = time.process_time()
                     step(given)
-                    seconds.append((time.perf_counter() - start) / len(rows))
+                    seconds.append((time.process_time() - start) / len(rows))
             except Exception as error:  # another library may fail in any way, and the others are still wanted
                 found.setdefault(rule, {})[library] = f"{type(error).__name__}: {error}"[:200]
                 continue

@@ -73,7 +73,10 @@ class Calibrator(FittedModule, ABC):
         return self.partial_fit(logits, labels).finish()
 
     def partial_fit(self, logits: Numbers, labels: LabelsLike) -> Self:
-        """Add one batch of held-out data, which is kept; call `finish` after the last one."""
+        """Add one batch of held-out data; call `finish` after the last one.
+
+        Batches are kept until then, because the fit passes over them several times.
+        """
         if self.fitted:
             self.reset()
         self._held_out.add(logits, labels)

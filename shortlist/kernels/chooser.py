@@ -76,11 +76,11 @@ def use_kernel(scale: float, x: Tensor, *others: Tensor) -> bool:
         others: other arguments of the kernel.
     """
     return (
-        x.dtype == torch.float32
+        not torch.compiler.is_compiling()  # first: a size that may vary must not be compared
+        and x.dtype == torch.float32
         and x.numel() >= LEAST_ENTRIES
         and 1 / _MODERATE < scale < _MODERATE
         and all(_is_memory(tensor) for tensor in (x, *others))
-        and not torch.compiler.is_compiling()
         and not _under_modes()
         and not on_accelerator(x)
         and os.environ.get("SHORTLIST_KERNELS") != "off"

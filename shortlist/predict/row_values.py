@@ -100,6 +100,11 @@ def with_row_values(scores: Scores, name: str, given: str) -> Scores:
     return replace(scores, read=read, fingerprint=fingerprint)
 
 
+def read_row_values(scores: Scores, name: str, given: str) -> list[Any]:
+    """The values of all rows, as `with_row_values` gives them to the blocks."""
+    return [value for block in with_row_values(scores, name, given).blocks() for value in block.given[name]]
+
+
 def check_row_values(rule: Any, given: Iterable[str], *, name: str) -> None:
     """Raise InputError unless rows bring what a rule asks for, and nothing else; ``name`` is that of the rule."""
     wanted = rule.row_option

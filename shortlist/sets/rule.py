@@ -7,7 +7,7 @@ import copy
 import inspect
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from numbers import Integral
 from pathlib import Path
@@ -85,6 +85,15 @@ class Draw:
         return cls(generator, seen=state["seen"])
 
 
+Refusal = tuple[str, Callable[[Tensor], Tensor], float | None]
+"""Of a rule for scores: its wording, a mask of what violates it, and the limit below which all is fine."""
+NOT_NEGATIVE: Refusal = (
+    "`scores` must be probabilities, not negative",
+    lambda block: (block < 0) & (block > -torch.inf),
+    None,
+)
+
+
 class SetRule(FittedModule, ABC):
     """A rule that turns scores into label sets; a module whose buffers hold the fitted values.
 
@@ -132,6 +141,7 @@ class SetRule(FittedModule, ABC):
         self.fitted = False
         self.evidence: dict[str, Any] = {}
         self._rows = 0
+        self._some_present = False
         self._expected: int | None = None
         self._observed: list[tuple[Tensor, ...]] = []
         self._doubts: list[tuple[str, Tensor]] = []
@@ -156,6 +166,14 @@ class SetRule(FittedModule, ABC):
         scores = read_scores(scores)
         self._expected = len(scores) if scores.ndim else None
         self.partial_fit(scores, labels, from_logits=from_logits)
+        return self.finish()
+
+    def fit_blocks(self, blocks: Iterable[tuple[Numbers, LabelsLike | None]], *, rows: int, from_logits: bool) -> Self:
+        """Fit on batches of scores and labels with ``rows`` rows in all; the same rule as `fit` on all of them."""
+        self.reset()
+        self._expected = rows
+        for scores, labels in blocks:
+            self.partial_fit(scores, labels, from_logits=from_logits)
         return self.finish()
 
     def partial_fit(self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool) -> Self:
@@ -183,6 +201,9 @@ class SetRule(FittedModule, ABC):
         start = 0
         for block in source.blocks(self._link_used):
             stop = start + len(block)
+            # Neither known without waiting for an accelerator, nor from a part of the labels.
+            self._some_present = self._some_present or source.stay or source.shards is not None
+            self._some_present = self._some_present or bool((block.scores > -torch.inf).any())
             self._observed.append(self._observe(block, None if read is None else read[start:stop]))
             start = stop
         self._rows += len(source)
@@ -192,6 +213,8 @@ class SetRule(FittedModule, ABC):
         """Fit the rule to all batches seen."""
         if self._rows == 0:
             raise ValueError("`scores` must have at least one row.")
+        if not self._some_present:
+            raise ValueError("`scores` must leave at least one label; all are absent (-inf).")
         self._resolve_doubts()
         observed = (torch.cat(column).cpu() for column in zip(*self._observed, strict=True))
         self.evidence = {"rows": self._rows, "labels": self.num_labels, **self._settle(*observed)}
@@ -439,8 +462,8 @@ class SetRule(FittedModule, ABC):
             self._check_values(scores)
         return block
 
-    def _refusals(self) -> list[tuple[str, Callable[[Tensor], Tensor], float | None]]:
-        """Of each rule for scores: its wording, a mask of what violates it, and the limit below which all is fine."""
+    def _refusals(self) -> list[Refusal]:
+        """What scores are refused for."""
         return [("`scores` must not be NaN or infinite", lambda block: ~(block < torch.inf), torch.inf)]
 
     def _check_fitted(self) -> None:

@@ -12,8 +12,8 @@ from torch.nn.functional import pad
 from shortlist.kernels import label_counts
 from shortlist.kernels.chooser import use_kernel
 from shortlist.labels import Numbers, read_scores
-from shortlist.sets.risk.expected_utility import Best, Refusal, best_labels
-from shortlist.sets.rule import Draw, SetRule
+from shortlist.sets.risk.expected_utility import Best, best_labels
+from shortlist.sets.rule import Draw, Refusal, SetRule
 from shortlist.sets.scores import Block, Link
 from shortlist.tensors import check_positive, may_look
 

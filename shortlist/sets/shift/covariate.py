@@ -148,7 +148,8 @@ class CovariateShift(ConformalRule):
         threshold, _ = kept.cut(self.alpha, weights.mean())
         missed = float(weights[(true < threshold) | (true == -torch.inf)].sum() / weights.sum())
         self.values, self.cumulative, self.total = kept.lowest(self.alpha)
-        effective = float(weights.sum() ** 2 / weights.square().sum())
+        shares = weights / weights.max()  # whose squares are finite
+        effective = float(shares.sum() ** 2 / shares.square().sum())
         constraint = {"constraint": "average error", "wanted": self.alpha, "achieved": missed}
         return constraint | {"weighted": self._weighted, "effective_rows": effective}
 
