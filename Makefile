@@ -58,9 +58,9 @@ $(AXE):
 	npm install --silent --no-audit --no-fund --prefix .venv/browser axe-core@4.14.0
 
 # Chromium comes from the system; on Debian and Ubuntu it is installed if it is missing.
-test-browser: $(READY) $(AXE)  ## the report's page in Chromium, with axe; needs npm
+test-browser: $(READY) $(AXE)  ## the pages of the report and the service in Chromium, with axe; needs npm
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || { apt-get update -qq && apt-get install -y -qq chromium; }
-	SHORTLIST_AXE=$(AXE) $(BIN)/python -m pytest -m browser tests/report
+	SHORTLIST_AXE=$(AXE) $(BIN)/python -m pytest -m browser tests/report tests/serve
 
 MINUTES ?= 10
 SEED ?= 0
