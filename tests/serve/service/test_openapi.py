@@ -26,7 +26,7 @@ def check(asked, operation, seen):
     """Send made-up requests of one route."""
 
     @settings(
-        max_examples=150,
+        max_examples=60,
         deadline=None,
         derandomize=True,
         database=None,
