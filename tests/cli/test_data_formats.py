@@ -9,7 +9,8 @@ import pytest
 
 from shortlist.data.opening import FORMATS
 from tests.cli.command import command
-from tests.data.formats.samples import lines, picture, place, table
+from tests.data.formats.samples import place
+from tests.data.formats.small_files import lines, picture, table
 
 run, refused = command("data")
 
@@ -28,7 +29,7 @@ TEXTS = {
     "COCO root": ["COCO 2017: 3 rows of images, 3 labels", "train 2 (1 labels per row), val 1 (1 labels per row)"],
     "MIMIC 50": ["mimic-50: 4 rows of text, 3 labels", "401.9 (2), 38.93 (1), E880.9 (1)", "high pressure"],
     "npz": ["a: 3 rows of features (2), 2 labels", "3: train 2, test 1", "oak (2), elm (1)"],
-    "VG-SGG": ["Visual Genome: 8 rows of object pairs, 3 labels", "near (1), riding (1), wearing (1)"],
+    "VG-SGG": ["Visual Genome: 12 rows of object pairs, 4 labels", "above (2), has (2), wearing (2)"],
     "extreme": ["x: 2 rows of sparse features (4), 3 labels", "1 row without a label", "1 label: 1"],
 }
 

@@ -14,7 +14,8 @@ import torch
 from shortlist.data import open_dataset
 from shortlist.data.opening import FORMATS, reader_options, recognize_format
 from shortlist.typed_values import read_entries
-from tests.data.formats.samples import FEATURES, SAMPLES, cifar_npz, image_folder, lines, picture, place, put, table
+from tests.data.formats.samples import SAMPLES, place
+from tests.data.formats.small_files import FEATURES, cifar_npz, image_folder, lines, picture, put, table
 from tests.data.refusals import refused
 
 

@@ -14,7 +14,7 @@ import torch
 from shortlist.data import Dataset, pubmed
 from shortlist.targets import count_positives, to_multi_hot
 from tests.data.datasets import labels_of, values_of
-from tests.data.formats.samples import MEDLINE, abstract_text, article, medline, mesh
+from tests.data.formats.small_files import MEDLINE, abstract_text, article, medline, mesh
 
 module = importlib.import_module("shortlist.data.packaged")  # By name, for the function hides its module.
 FILE = "pubmed20n0014.xml.gz"

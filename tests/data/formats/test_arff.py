@@ -6,7 +6,7 @@ import torch
 from shortlist.data import Features, SparseRows, Texts
 from shortlist.data.formats.arff import read_arff
 from tests.data.datasets import parts_of
-from tests.data.formats.samples import MUSIC, SCENE, SCENE_LABELS
+from tests.data.formats.small_files import MUSIC, SCENE, SCENE_LABELS
 
 ROWS = ["0.5,-1e-3,indoor,1,0", "2, 3 ,'out door', 0,?", "% nothing", "", '7\t8\t"d\'or"\t1\t1']
 

@@ -13,18 +13,16 @@ import torch
 from shortlist.data import open_dataset
 from shortlist.data.dataset import Dataset
 from shortlist.data.opening import BUILT_IN, FORMATS, recognize_format
-from tests.data.formats.samples import (
+from tests.data.formats.samples import OUTSIDE, SAMPLES, place
+from tests.data.formats.small_files import (
     COMPRESS,
     DECOMPRESS,
     EXTREME,
     MIMIC_COLUMNS,
     MUSIC,
     OPEN_IMAGES,
-    OUTSIDE,
-    SAMPLES,
     SCENE,
     SCENE_LABELS,
-    place,
     put,
 )
 from tests.data.refusals import refusal, refused

@@ -16,7 +16,7 @@ from shortlist.data.formats.arrays import read_arrays
 from shortlist.data.formats.extreme_text import read_extreme_text
 from shortlist.data.formats.images.cifar import read_cifar
 from shortlist.data.formats.images.visual_genome import read_visual_genome
-from tests.data.formats.samples import IMAGES, visual_genome
+from tests.data.formats.small_files import IMAGES, visual_genome
 
 
 @contextmanager

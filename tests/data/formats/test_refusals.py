@@ -9,7 +9,7 @@ import pytest
 
 from shortlist.data.opening import FORMATS
 from shortlist.errors import InputError
-from tests.data.formats.samples import (
+from tests.data.formats.small_files import (
     EXTREME,
     MIMIC_COLUMNS,
     MUSIC,

@@ -12,7 +12,7 @@ import torch
 from shortlist.data.files import table_files
 from shortlist.data.formats.tables import read_table, table_roles
 from tests.data.datasets import labels_of, parts_of
-from tests.data.formats.samples import table
+from tests.data.formats.small_files import table
 from tests.data.refusals import refuses_to_read
 
 refuses = partial(refuses_to_read, read_table)

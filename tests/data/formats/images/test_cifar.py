@@ -6,7 +6,7 @@ import pytest
 from shortlist.data.formats.images.cifar import read_cifar
 from tests.data.datasets import parts_of
 from tests.data.files.pickles import WRITERS, each_writer
-from tests.data.formats.samples import batch, cifar_10, cifar_100, cifar_npz, pixels
+from tests.data.formats.small_files import batch, cifar_10, cifar_100, cifar_npz, pixels
 
 
 def images(*rows):

@@ -7,7 +7,7 @@ import pytest
 
 from shortlist.data.formats.images.coco import read_coco
 from tests.data.datasets import parts_of, values_of
-from tests.data.formats.samples import coco, coco_file, instances, put
+from tests.data.formats.small_files import coco, coco_file, instances, put
 
 
 def change(file: Path, **lists: list) -> Path:

@@ -7,7 +7,7 @@ import pytest
 
 from shortlist.data.formats.images.image_folder import read_image_folder
 from tests.data.datasets import parts_of, values_of
-from tests.data.formats.samples import PLANTNET, PLANTNET_IMAGES, plantnet
+from tests.data.formats.small_files import PLANTNET, PLANTNET_IMAGES, plantnet
 
 
 def touch(root, *names):

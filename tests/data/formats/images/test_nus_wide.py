@@ -4,7 +4,7 @@ import pytest
 
 from shortlist.data.formats.images.nus_wide import read_nus_wide
 from tests.data.datasets import parts_of
-from tests.data.formats.samples import lines, nus_wide
+from tests.data.formats.small_files import lines, nus_wide
 
 HOT = [[1, 1], [0, 1], [0, 1]]
 

@@ -6,7 +6,7 @@ import torch
 from shortlist.data.formats.images import open_images
 from shortlist.data.formats.images.open_images import read_open_images
 from tests.data.datasets import parts_of
-from tests.data.formats.samples import OPEN_IMAGES, lines
+from tests.data.formats.small_files import OPEN_IMAGES, lines
 
 FIRST, SECOND, THIRD = "000002b66c9c498e", "000002b97e5471a0", "000002c707c9895e"
 PERSON, TREE, CAR, DUCK, DUCK_FOOD = "/m/01g317", "/m/07j7r", "/m/0k4j", "/m/09ddx", "/m/0dbt8g"

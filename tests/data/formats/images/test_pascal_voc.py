@@ -7,7 +7,7 @@ import torch
 
 from shortlist.data.formats.images.pascal_voc import read_voc
 from tests.data.datasets import parts_of
-from tests.data.formats.samples import VOC_NAMES, annotate, lines, thing
+from tests.data.formats.small_files import VOC_NAMES, annotate, lines, thing
 
 
 def enlist(root: Path, name: str, *content: str) -> Path:

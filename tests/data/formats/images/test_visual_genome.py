@@ -11,7 +11,7 @@ import torch
 from shortlist.data import open_dataset
 from shortlist.data.formats.images.visual_genome import read_visual_genome
 from shortlist.data.target_rows import label_pairs
-from tests.data.formats.samples import IMAGES, OBJECTS, PREDICATES, scene_graphs, visual_genome
+from tests.data.formats.small_files import IMAGES, OBJECTS, PREDICATES, scene_graphs, visual_genome
 
 
 def triples(data):
