@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+_LONGEST = 1000
+"""Characters of a sentence; of longer ones the middle is left out."""
+
 
 class InputError(ValueError):
-    """An invalid file, option or value in a file, which the user can correct.
+    """An invalid file, option or value in a file, which the user can correct: one line of bounded length.
 
     Code that reads users' files and options raises it, with one sentence that states the file or the option, the rule,
     and the value found. The command line prints that sentence and exits with code 2; any other exception is a bug and
@@ -18,6 +21,12 @@ class InputError(ValueError):
         Traceback (most recent call last):
         shortlist.errors.InputError: `labels.txt` line 3: labels must be whole numbers; got 'rose'.
     """
+
+    def __init__(self, message: str) -> None:
+        # Files hold values of any length, and paths and names with line breaks.
+        line = " ".join(part.strip() for part in message.splitlines())
+        cut = len(line) > _LONGEST
+        super().__init__(f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 4 :]}" if cut else line)
 
 
 class ChoiceError(InputError):

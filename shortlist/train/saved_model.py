@@ -17,7 +17,7 @@ from shortlist.comparison_document import FILE_NAME as COMPARISON
 from shortlist.data import Dataset
 from shortlist.data.encoders.hugging_face import Tokens
 from shortlist.data.encoders.word_features import TfidfWords
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.extras import require
 from shortlist.files import read_document, replacing
 from shortlist.fingerprint import Digest, digest, digest_file
@@ -186,8 +186,7 @@ def load_model(folder: str | Path, *, mapped: bool = False) -> SavedModel:
         model.load_state_dict(state, assign=mapped)
     except Exception as error:
         # A document may hold anything: other types, parameters of another model, something other than safetensors.
-        reason = " ".join(str(error).split()).rstrip(".:")
-        raise InputError(f"`{folder}` cannot be built: {type(error).__name__} {reason}.") from error
+        raise InputError(f"`{folder}` cannot be built: {type(error).__name__} {reason(error)}.") from error
     if len(names) != plan.num_labels:
         raise InputError(f"`{folder}` must have a name for each of {plan.num_labels} labels; it has {len(names)}.")
     model.eval()

@@ -42,7 +42,7 @@ from tests.sets.worlds import seeded
 from tests.train.small_data import classes
 
 SECONDS = 10
-_LONGEST_SENTENCE = 500
+_LONGEST_SENTENCE = 1000
 _CHECKED_ROWS = 3
 # A warning that the file deserves.
 _MEANT = "`.*` line .* Each is a row of both parts"
@@ -71,7 +71,7 @@ class Target(NamedTuple):
                 self.read()
         except InputError as error:
             text = str(error)
-            fine = text and "\n" not in text and len(text) < _LONGEST_SENTENCE + len(str(self.file))
+            fine = len(text.splitlines()) == 1 and len(text) <= _LONGEST_SENTENCE
             return "" if fine else f"InputError is not one sentence: {text[:2000]!r}"
         except Exception:
             return traceback.format_exc()
