@@ -113,6 +113,7 @@ def test_every_figure_that_a_page_quotes_is_one_of_a_result():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # numpy of torch, when matplotlib reads tensors
 def test_the_pictures_are_those_of_the_script(tmp_path):
     matplotlib = pytest.importorskip("matplotlib")
     pinned = re.search(r"^matplotlib==([\d.]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
