@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from shortlist.sets import AverageK, SetRule, load_rule
 from tests.nn.test_onnx import export
 from tests.nn.test_onnx import pytestmark as exporter_warnings
-from tests.sets.rules import LABELS, RULES, Rule
+from tests.sets.rules import LABELS, REJECTING, RULES, Rule
 from tests.sets.worlds import seeded
 
 pytestmark = exporter_warnings
@@ -50,7 +50,9 @@ def missed(rule: Rule, mask: Tensor, labels: Tensor) -> float:
 
 
 def check(wants: tuple[str, ...], rows: int, folder, *, from_logits: bool) -> None:
-    cases = [rule for rule in RULES if rule.wants in wants]
+    # Whether a row belongs to no label is read from logits alone.
+    rejecting = [rule for rule in REJECTING if from_logits or rule.name != "none of these"]
+    cases = [rule for rule in [*rejecting, *RULES] if rule.wants in wants]
     rules = [rule.fitted(rows=rows, from_logits=from_logits) for rule in cases]
     scores, labels = cases[-1].data(rows, seed=1)
     scores = scores if from_logits else cases[-1].probs(scores)
