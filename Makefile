@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WARM := .venv/.warm
 
-.PHONY: run tour test test-slow test-browser test-install test-lowest dist fuzz faults bench bench-models reproduce lint format clean
+.PHONY: run tour test test-slow test-browser test-install test-lowest dist docs examples fuzz faults bench bench-models reproduce lint format clean
 .DELETE_ON_ERROR:
 
 # The tests start many processes, which should share compiled bytecode.
@@ -53,14 +53,22 @@ test-lowest: $(READY)  ## the lowest versions that pyproject.toml allows
 dist: $(READY)  ## wheel and sdist in dist/: built, checked, installed afresh
 	$(BIN)/python -m tests.install.distribution
 
+docs: $(READY)  ## the site in out/site, warnings are errors; open index.html, or serve the folder to search it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+PAGES ?= $(wildcard docs/start/*.md docs/understand/*.md docs/index.md)
+examples: $(READY)  ## run the examples of PAGES and write what they print below them; pictures and notebooks, too
+	$(BIN)/python -m website.pictures
+	$(BIN)/python -m website.examples $(PAGES)
+
 AXE := .venv/browser/node_modules/axe-core/axe.min.js
 $(AXE):
 	npm install --silent --no-audit --no-fund --prefix .venv/browser axe-core@4.14.0
 
 # Chromium comes from the system; on Debian and Ubuntu it is installed if it is missing.
-test-browser: $(READY) $(AXE)  ## the report's page in Chromium, with axe; needs npm
+test-browser: $(READY) $(AXE)  ## the report's page, with axe, and the site in Chromium; needs npm
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || { apt-get update -qq && apt-get install -y -qq chromium; }
-	SHORTLIST_AXE=$(AXE) $(BIN)/python -m pytest -m browser tests/report
+	SHORTLIST_AXE=$(AXE) $(BIN)/python -m pytest -m browser tests/report tests/test_site.py
 
 MINUTES ?= 10
 SEED ?= 0

@@ -36,3 +36,15 @@ class ChoiceError(InputError):
     def __init__(self, message: str, choices: Sequence[Mapping[str, Any]]) -> None:
         super().__init__(message)
         self.choices = choices
+
+
+def reason(error: BaseException) -> str:
+    r"""The first sentence of another exception's explanation in one line, without its period.
+
+    Example:
+        >>> reason(ValueError("no such\ncolumn. Try another.")), reason(KeyError())
+        ('no such column', 'KeyError')
+    """
+    text = getattr(error, "strerror", None) or " ".join(str(error).split())
+    text = text.split(". ")[0].rstrip(".:;") or type(error).__name__
+    return f"{text[:200]}…" if len(text) > 200 else text

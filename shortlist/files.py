@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.limits import read_whole
 
 try:
@@ -175,14 +175,23 @@ def read_document(path: str | Path, *, kind: str, version: int) -> dict[str, Any
     try:
         content: Any = json.loads(read_whole(Path(path)))
     except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else reason
-        raise InputError(f"`{path}` cannot be read: {reason}.") from error
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else reason(error)
+        raise InputError(f"`{path}` cannot be read: {why}.") from error
     if not isinstance(content, dict) or content.get("format") != kind:
         raise InputError(f"`{path}` is not a {kind}.")
     if content.get("version") != version:
-        raise InputError(f"`{path}` has version {content.get('version')}; this release reads {version}.")
+        raise InputError(f"`{path}` has version {content.get('version')!r:.40}; this release reads {version}.")
     return content
+
+
+@contextmanager
+def decoding(path: str | Path) -> Iterator[None]:
+    """Turn whatever the unexpected values of a document raise into an InputError, one line that names the document."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__} "
+        raise InputError(f"`{path}` is damaged: {kind}{reason(error)}.") from error
 
 
 def cache_folder() -> Path:

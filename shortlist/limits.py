@@ -34,6 +34,7 @@ LIMITS = {
     "labels": Limit(10**7, "labels that have no names"),
     "entries": Limit(2**31, "entries of targets, or pairs of boxes, that a small file can imply"),
     "opcodes": Limit(2**24, "instructions of a pickled CIFAR file"),
+    "ancestors": Limit(2**24, "pairs of a node and an ancestor in a taxonomy, of which a long chain of nodes has many"),
     "nodes": Limit(10**6, "values in YAML, aliases counted as often as they occur"),
 }
 

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import torch
 
+from shortlist.errors import reason
+
 Step = Callable[[], object]
 
 _SHORT = 0.02  # Below this many seconds, the state of the caches matters.
@@ -91,8 +93,7 @@ def time_steps(
             steps[name]()
         except (ValueError, TypeError, RuntimeError, MemoryError, ArithmeticError) as error:
             steps.pop(name, None)
-            message = (str(error).strip() or type(error).__name__).splitlines()[0]
-            failed[name] = Timing(None, message.split(". ")[0].rstrip("."))
+            failed[name] = Timing(None, reason(error))
         if progress is not None:
             progress(name)
     found = median_seconds(steps, rounds=rounds, seconds=math.inf, progress=progress)

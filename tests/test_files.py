@@ -1,12 +1,13 @@
 """Files are written whole or not at all, and a path that cannot be written is found before the work."""
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from shortlist.errors import InputError
-from shortlist.files import check_folder, check_output, read_document, replacing, writing
+from shortlist.files import check_folder, check_output, decoding, read_document, replacing, writing
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +25,32 @@ def test_a_file_that_fails_midway_leaves_the_old_one_and_nothing_else():
     with replacing("new/file") as partial:
         partial.write_text("whole")
     assert Path("new/file").read_text() == "whole"
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        (ValueError("`k` must be\none number; got [1]."), "`k` must be one number; got [1]"),
+        (ValueError("x" * 10_000), "x" * 200 + "…"),
+        (KeyError("labels"), "KeyError 'labels'"),
+        (TypeError("reshape(): failed\n      at 1"), "TypeError reshape(): failed at 1"),
+        (OverflowError(), "OverflowError OverflowError"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_a_damaged_document_raises_is_one_short_line_that_names_it(raised, reason):
+    with pytest.raises(InputError) as caught, decoding("rule.json"):
+        raise raised
+    assert str(caught.value) == f"`rule.json` is damaged: {reason}."
+
+
+@pytest.mark.parametrize("version", ["a\nb", [0] * 1000, None, 10**4000])
+def test_a_document_of_another_version_is_one_short_line(version):
+    Path("file").write_text(json.dumps({"format": "thing", "version": version}))
+    with pytest.raises(InputError) as caught:
+        read_document("file", kind="thing", version=1)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 100
 
 
 @pytest.mark.parametrize("named", [None, "runs", "runs/here", "runs/here/plain-0", "runs/.here.17.partial"])

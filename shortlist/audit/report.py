@@ -31,8 +31,7 @@ from shortlist.audit.certificates import (
 from shortlist.audit.decide import theorem_holds, theorem_radius
 from shortlist.audit.radius import radius_above, radius_below
 from shortlist.audit.system import Array, Indices, System
-from shortlist.errors import InputError
-from shortlist.files import read_document, replacing
+from shortlist.files import decoding, read_document, replacing
 from shortlist.fingerprint import digest_values
 
 _FORMAT = "shortlist audit report"
@@ -251,11 +250,8 @@ class AuditReport:
             InputError: if the file is damaged, of another kind, or of another version.
         """
         content = read_document(path, kind=_FORMAT, version=_VERSION)
-        try:
+        with decoding(path):
             return cls._decode(content)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            reason = str(error) if type(error) is ValueError else f"{type(error).__name__} {error}"
-            raise InputError(f"`{path}` is damaged: {reason}.") from error
 
     @classmethod
     def _decode(cls, content: dict[str, Any]) -> AuditReport:
@@ -265,6 +261,8 @@ class AuditReport:
         if bias is not None and bias.shape != weight.shape[:1]:
             raise ValueError("bias and weight differ in length")
         names = content["names"]
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise ValueError("`names` must be a list of texts")
         if names is not None and len(names) != len(weight):
             raise ValueError(f"there are {len(names)} names for {len(weight)} labels")
         sets = [_labels(entry["labels"], len(weight)) for entry in content["sets"]]

@@ -19,7 +19,7 @@ from shortlist.audit.layer import LabelSets, Layer, read_label_sets, read_system
 from shortlist.audit.report import AuditReport, measure_survival
 from shortlist.audit.system import Mode, System
 from shortlist.cluster import check_cluster, run_tasks
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.extras import require
 from shortlist.files import locked
 from shortlist.fingerprint import digest, first_difference
@@ -155,9 +155,13 @@ def _decide_all(
 
 def _decide_chunk(common: tuple[System, bool], chunk: list[Key]) -> dict[Key, Decision]:
     system, radius = common
-    # The matrix products are too small for multithreading; threads would only wait for each other.
-    with _thread_limits().limit(limits=1, user_api="blas"):
+    with single_threaded():
         return {key: decide(system, np.array(key, dtype=np.int64), radius=radius) for key in chunk}
+
+
+def single_threaded() -> Any:
+    """A context in which matrix products take one thread: they are too small, and threads would only wait."""
+    return _thread_limits().limit(limits=1, user_api="blas")
 
 
 @functools.cache
@@ -241,7 +245,7 @@ class ResumeFile:
             value = json.loads(line)
             return tuple(value["labels"]), decode_decision(value)
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"`{self._path}` line {number} is damaged: {error}.") from error
+            raise InputError(f"`{self._path}` line {number} is damaged: {reason(error)}.") from error
 
     def _check_header(self, line: str, fingerprint: dict[str, Any]) -> None:
         try:

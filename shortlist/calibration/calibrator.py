@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from shortlist.calibration.held_out import HeldOut, Link, finite_range, log_odds, read_block
-from shortlist.errors import InputError
-from shortlist.files import read_document, replacing
+from shortlist.calibration.held_out import HeldOut, Link, finite_range, log_odds
+from shortlist.files import decoding, read_document, replacing
 from shortlist.fitted.module import FittedModule
 from shortlist.fitted.tensor_json import decode_tensor, encode_tensor
 from shortlist.labels import LabelsLike, Numbers, read_scores
@@ -74,7 +73,10 @@ class Calibrator(FittedModule, ABC):
         return self.partial_fit(logits, labels).finish()
 
     def partial_fit(self, logits: Numbers, labels: LabelsLike) -> Self:
-        """Add one batch of held-out data, which is kept; call `finish` after the last one."""
+        """Add one batch of held-out data; call `finish` after the last one.
+
+        Batches are kept until then, because the fit passes over them several times.
+        """
         if self.fitted:
             self.reset()
         self._held_out.add(logits, labels)
@@ -209,7 +211,7 @@ def load_calibrator(path: str | Path) -> Calibrator:
     """
     content = read_document(path, kind=_FORMAT, version=_VERSION)
     kinds = {kind.__name__: kind for kind in concrete_calibrators()}
-    try:
+    with decoding(path):
         if content["kind"] not in kinds:
             raise ValueError(f"there is no calibrator {content['kind']!r}")
         calibrator = kinds[content["kind"]](**content["options"])
@@ -224,8 +226,6 @@ def load_calibrator(path: str | Path) -> Calibrator:
             raise ValueError(f"`num_labels` is {content['num_labels']!r}")
         calibrator._check_buffers(content["num_labels"])
         calibrator.num_labels, calibrator.evidence = content["num_labels"], dict(content["evidence"])
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
-        raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
     return calibrator
 
 
@@ -256,7 +256,9 @@ def _mean_loss(held_out: HeldOut, link: Link, change: Callable[[Tensor], Tensor]
             total -= float(x.double().log_softmax(-1)[labels.pairs()].sum())
             count += len(x)
         else:
-            block = read_block(x, labels, link)
-            total -= float((log_sigmoid((2 * block.true - 1) * block.logits) * block.counts).sum())
-            count += float(block.counts.sum())
+            known = x > -torch.inf
+            against = torch.where(known, x, 0.0).double()  # log odds of what is not so
+            against[labels.pairs()] *= -1
+            total -= float((log_sigmoid(-against) * known).sum())
+            count += float(known.sum())
     return total / count if count else 0.0

@@ -95,15 +95,10 @@ class HeldOut:
     def blocks(self) -> Iterator[Block]:
         """Blocks of label-wise logits: the log odds of each label."""
         for x, labels in self.rows():
-            yield read_block(x, labels, self.link)
-
-
-def read_block(x: Tensor, labels: Labels, link: Link) -> Block:
-    """Log odds, truth and what counts, as float64."""
-    counts = x > -torch.inf
-    true = torch.zeros(x.shape, dtype=torch.float64)
-    true[labels.pairs()] = 1.0
-    return Block(torch.where(counts, log_odds(x, link).double(), 0.0), true * counts, counts.double())
+            counts = x > -torch.inf
+            true = torch.zeros(x.shape, dtype=torch.float64)
+            true[labels.pairs()] = 1.0
+            yield Block(torch.where(counts, log_odds(x, self.link).double(), 0.0), true * counts, counts.double())
 
 
 def finite_range(x: Tensor) -> Tensor:

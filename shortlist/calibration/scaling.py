@@ -11,7 +11,6 @@ from torch import Tensor
 from shortlist.calibration.calibrator import Calibrator, check_shape
 from shortlist.calibration.held_out import HeldOut, Link
 from shortlist.calibration.newton import Expansion, projected_newton
-from shortlist.labels import Labels
 from shortlist.tensors import check_positive
 
 # The temperature lies within this factor of the spread of the logits.
@@ -153,10 +152,11 @@ def _slopes_at(point: float, held_out: HeldOut) -> tuple[float, float]:
     """First and second derivative of the loss in 1 / T."""
     slope = curvature = 0.0
     if held_out.link == "sigmoid":
-        for x, true, counts in held_out.blocks():
+        for x, labels in held_out.rows():
+            x = torch.where(x > -torch.inf, x, 0.0).double()
             probs = (point * x).sigmoid()
-            slope += float(((probs - true) * x * counts).sum())
-            curvature += float((probs * (1 - probs) * x * x * counts).sum())
+            slope += float((probs * x).sum() - x[labels.pairs()].sum())
+            curvature += float((probs * (1 - probs) * x * x).sum())
         return slope, curvature
     for x, labels in held_out.rows():
         x = (x.double() - x.double().amax(-1, keepdim=True)).clamp(min=torch.finfo(torch.float64).min / 4)
@@ -191,32 +191,56 @@ def _fit_labels(held_out: HeldOut, start: Tensor, spread: float, prior: float) -
 
 
 def _fit_classes(held_out: HeldOut, start: Tensor, spread: float, prior: float) -> Tensor:
-    """Slopes times ``spread`` and biases of all classes together, by L-BFGS."""
-    point = start.clone().requires_grad_()
-    rows = held_out.num_rows
+    """Slopes times ``spread`` and biases of all classes together, by L-BFGS.
+
+    In coordinates in which the curvature of each label's slope and bias is 1 at the start: labels differ by orders of
+    magnitude in how often they occur, and so would the steps that they need.
+    """
+    root = torch.linalg.cholesky(_expand_classes(held_out, start, start, spread, prior, curvature=True).curvature)
+    moved = torch.zeros_like(start).requires_grad_()
     optimizer = torch.optim.LBFGS(
-        [point], max_iter=500, tolerance_grad=1e-10, tolerance_change=1e-15, line_search_fn="strong_wolfe"
+        [moved], max_iter=500, tolerance_grad=1e-9, tolerance_change=1e-15, line_search_fn="strong_wolfe"
     )
 
+    def place() -> Tensor:
+        steps = torch.linalg.solve_triangular(root.mT, moved.detach().unsqueeze(-1), upper=True)
+        return start + steps.squeeze(-1)
+
     def closure() -> Any:
-        optimizer.zero_grad()
-        total = torch.zeros((), dtype=torch.float64)
-        for x, labels in held_out.rows():
-            loss = _class_loss(x.double(), labels, point, spread) / rows
-            loss.backward()
-            total += loss.detach()
-        penalty = prior / 2 * (point - start).square().sum() / rows
-        penalty.backward()
-        return total + penalty.detach()
+        at = _expand_classes(held_out, place(), start, spread, prior)
+        moved.grad = torch.linalg.solve_triangular(root, at.slope.unsqueeze(-1), upper=False).squeeze(-1)
+        return at.loss
 
     optimizer.step(closure)
-    return point.detach()
+    return place()
 
 
-def _class_loss(x: Tensor, labels: Labels, point: Tensor, spread: float) -> Tensor:
-    absent = x == -torch.inf
-    scaled = torch.where(absent, 0.0, x / spread) * point[:, 0] + point[:, 1]
-    return -scaled.masked_fill(absent, -torch.inf).log_softmax(-1)[labels.pairs()].sum()
+@torch.no_grad()
+def _expand_classes(
+    held_out: HeldOut, point: Tensor, start: Tensor, spread: float, prior: float, *, curvature: bool = False
+) -> Expansion:
+    """The loss and its slopes; of the curvature, only the blocks of each label with itself, and only if asked for."""
+    n = len(point)
+    sums, slope, loss = torch.zeros(n, 3, dtype=torch.float64), torch.zeros_like(point), 0.0
+    for x, labels in held_out.rows():
+        rows, classes = labels.pairs()
+        absent = x == -torch.inf
+        scaled = (x.double() / spread).masked_fill_(absent, 0.0)
+        logits = (scaled * point[:, 0]).add_(point[:, 1]).masked_fill_(absent, -torch.inf)
+        total = logits.logsumexp(-1, keepdim=True)
+        loss += float(total.sum() - logits[rows, classes].sum())
+        probs = logits.sub_(total).exp_()
+        slope += torch.stack([(probs * scaled).sum(0), probs.sum(0)], -1)
+        slope.index_add_(0, classes, torch.stack([scaled[rows, classes], torch.ones(len(rows)).double()], -1), alpha=-1)
+        if curvature:
+            variance = probs.mul_(1 - probs)
+            weighted = variance * scaled
+            sums += torch.stack([(weighted * scaled).sum(0), weighted.sum(0), variance.sum(0)], -1)
+    away = point - start
+    blocks = sums[:, [0, 1, 1, 2]].reshape(n, 2, 2) + prior * torch.eye(2, dtype=torch.float64)
+    return Expansion(
+        torch.tensor(loss, dtype=torch.float64) + prior / 2 * away.square().sum(), slope + prior * away, blocks
+    )
 
 
 def logistic_sums(features: list[Tensor], point: Tensor, true: Tensor, counts: Tensor, *, per_label: bool) -> Tensor:

@@ -31,6 +31,8 @@ from shortlist.cli import (
     report,
     reproduce,
     rules,
+    serve,
+    update,
 )
 from shortlist.cli.console import plain_interrupts
 from shortlist.cli.options import Parser, add_debug_option, normalize_arguments
@@ -38,6 +40,9 @@ from shortlist.errors import ChoiceError, InputError
 from shortlist.extras import MissingExtraError, require
 
 __all__ = ["main"]
+
+_LONGEST_COMMAND = 1000
+"""Characters of a command that is offered."""
 
 _COMMANDS = (
     audit,
@@ -55,6 +60,8 @@ _COMMANDS = (
     report,
     reproduce,
     rules,
+    serve,
+    update,
 )
 
 
@@ -159,7 +166,9 @@ def _offer(error: ChoiceError, arguments: Sequence[str]) -> None:
     for choice in error.choices:
         values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in choice.items()}
         given = [word for name, value in values.items() for word in ("--reader", f"{name}={value}")]
-        sys.stderr.write(f"  {shlex.join(['shortlist', *arguments, *given])}\n")
+        command = shlex.join(["shortlist", *arguments, *given])
+        if len(command) <= _LONGEST_COMMAND:
+            sys.stderr.write(f"  {command}\n")
 
 
 def _show_deprecations() -> None:

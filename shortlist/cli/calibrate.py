@@ -14,7 +14,9 @@ from shortlist.cli.options import (
     add_label_options,
     add_parser,
     add_restrictions,
+    add_row_options,
     add_score_options,
+    given_row_options,
     is_model,
     open_model_scores,
     open_score_file,
@@ -47,6 +49,14 @@ rules (`shortlist rules` says what each guarantees):
   average-error      the true label is missing at most at rate --alpha, with the smallest sets
   pointwise-error    the same, with adaptive sets, so that errors do not concentrate on hard rows
   class-conditional  the same, separately for each class
+  rank-calibrated    the same for each class, without labels of low rank
+  group-conditional  the same, separately for each of --groups of rows
+  covariate-shift    average-error for rows of another kind, by the --weights of the calibration rows
+  label-shift        average-error for classes of another frequency, new over old, by --ratios
+  adaptive-conformal, online-conformal, online-average-k
+                     an error of --alpha, or --k labels, along a stream that `shortlist update` follows
+  selective          at most --max-error of the answers given are wrong; no answer to rows in doubt
+  none-of-these      rejects rows that look like no label, and at most --alpha of the others
   deepest-node       a label, or the most specific node of --taxonomy that is right but for a fraction --alpha
   cheapest-cover     the sets of average-error, covered by few nodes of --taxonomy
   recall-control     at most a fraction --alpha of a row's true labels is missing on average
@@ -70,6 +80,15 @@ _RULES = (
     "average-error",
     "pointwise-error",
     "class-conditional",
+    "rank-calibrated",
+    "group-conditional",
+    "covariate-shift",
+    "label-shift",
+    "adaptive-conformal",
+    "online-conformal",
+    "online-average-k",
+    "selective",
+    "none-of-these",
     "deepest-node",
     "cheapest-cover",
     "recall-control",
@@ -94,8 +113,22 @@ _OPTIONS = (
     "randomized",
     "taxonomy",
     "name_cost",
+    "rank_share",
+    "ratios",
+    "step",
+    "decay",
+    "max_error",
+    "confidence",
+    "familiarity",
+    "inner",
 )
-FLAGS = {"randomized": "--deterministic", "min_count": "--min-count", "name_cost": "--name-cost"}
+FLAGS = {
+    "randomized": "--deterministic",
+    "min_count": "--min-count",
+    "name_cost": "--name-cost",
+    "rank_share": "--rank-share",
+    "max_error": "--max-error",
+}
 _CALIBRATORS = ("temperature", "vector", "isotonic", "beta")
 
 
@@ -126,7 +159,9 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--k", metavar="K", type=float, help="number of labels, in every set or on average")
     parser.add_argument("--alpha", metavar="FRACTION", type=float, help="error rate, between 0 and 1")
     parser.add_argument("--risk", choices=("recall", "precision", "f1", "size"), help="for risk-control")
-    parser.add_argument("--delta", metavar="FRACTION", type=float, help="for risk-control: how often it may fail")
+    parser.add_argument(
+        "--delta", metavar="FRACTION", type=float, help="for risk-control and selective: how often it may fail"
+    )
     parser.add_argument("--utility", choices=("u65", "u80", "f1"), help="for expected-utility")
     parser.add_argument("--beta", metavar="B", type=float, help="for expected-f: weight of recall (default 1)")
     parser.add_argument("--objective", choices=("f1", "average-size"), help="for per-label (default f1)")
@@ -138,6 +173,25 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument(
         "--min-count", metavar="N", type=int, help="for class-conditional: examples a class needs for its own threshold"
+    )
+    parser.add_argument(
+        "--rank-share", metavar="FRACTION", type=float, help="for rank-calibrated: the share of alpha for ranks"
+    )
+    add_row_options(parser)
+    parser.add_argument(
+        "--ratios", metavar="FILE", help="for label-shift: new over old frequency of each label, one per line"
+    )
+    parser.add_argument("--step", metavar="S", type=float, help="for online rules: how fast they follow the stream")
+    parser.add_argument("--decay", metavar="D", type=float, help="for online rules: how fast steps shrink, below 1")
+    parser.add_argument(
+        "--max-error", metavar="FRACTION", type=float, help="for selective: how many of the answers given may be wrong"
+    )
+    parser.add_argument("--confidence", choices=("best", "margin"), help="for selective (default best)")
+    parser.add_argument(
+        "--familiarity", choices=("energy", "max-logit"), help="for none-of-these: its score (default energy)"
+    )
+    parser.add_argument(
+        "--inner", metavar="RULE", help="for selective and none-of-these: the rule that answers (default: best label)"
     )
     parser.add_argument(
         "--penalty", metavar="P", type=float, help="for pointwise-error: penalty per label beyond --free"
@@ -183,8 +237,12 @@ def run(options: argparse.Namespace) -> int:
 
     kind = RULES[options.rule]
     given = _given(options, kind)
+    from shortlist.predict.row_values import check_row_values
+
+    check_row_values(kind.rule, given_row_options(options), name=options.rule)
     if options.output is not None:
-        check_output(options.output, options.scores, options.labels, options.names, options.data, options.taxonomy)
+        read = (options.scores, options.labels, options.names, options.data, options.taxonomy, options.inner)
+        check_output(options.output, *read, options.groups, options.weights, options.ratios)
     model = is_model(options)
     scores, target, link = (_of_model if model else _of_file)(options, kind)
     rule = make_rule(options.rule, scores, link=link, min_size=options.min_size, **given)
@@ -198,7 +256,7 @@ def run(options: argparse.Namespace) -> int:
 
         with writing(options.scores):
             options.output = str(save_rule(options.scores, rule))
-    guarantee, notes = kind.guarantee.format(**given), calibration_warnings(rule)
+    guarantee, notes = kind.guarantee.format(**rule.options()), calibration_warnings(rule)
     if options.json:
         print_json(_content(options, rule, guarantee, notes, metrics))
     else:
@@ -247,7 +305,7 @@ def _of_file(options: argparse.Namespace, kind: Any) -> tuple[Any, Any, str | No
     """Return scores, true labels if they are given, and the link."""
     from shortlist.predict import read_true_labels
 
-    if kind.one_class is not None and options.labels is None:
+    if kind.rule.needs_labels and options.labels is None:
         raise InputError(f"--rule {options.rule} is fitted on true labels: LABELS must be given.")
     if options.labels is None and options.labels_key is not None:
         raise InputError(f"--labels-key names an array of LABELS, which are not given; got {options.labels_key!r}.")
@@ -266,7 +324,7 @@ def _of_model(options: argparse.Namespace, kind: Any) -> tuple[Any, Any, str | N
     try:
         found = open_model_scores(options, labelled=True, usual_part="val", unseen="drop")
     except InputError as error:
-        if kind.one_class is not None:
+        if kind.rule.needs_labels:
             raise
         found = open_model_scores(options, labelled=False)
         note(f"shortlist: the error of the sets is not reported, since no labels were read: {error}")
@@ -335,5 +393,6 @@ def _aim(name: str, rule: Any) -> str:
     )
     if name == "per-label" and rule.objective == "f1":
         return f"{constraint}: {achieved} on these rows"
-    where = "in the worst class of these rows" if name == "class-conditional" else "on these rows"
+    worst = {"error of each class": "in the worst class of these rows", "error of each group": "in the worst group"}
+    where = worst.get(constraint, "on these rows")
     return f"{constraint}: {wanted} wanted, {achieved} {where}"

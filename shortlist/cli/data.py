@@ -108,7 +108,7 @@ def run_inspect(options: argparse.Namespace) -> int:
 
     from shortlist.cli.data_tables import print_summary
     from shortlist.data import ImageFiles
-    from shortlist.data.reader_options import open_data
+    from shortlist.data.opening import open_data
     from shortlist.data.summary import summarise
     from shortlist.report.dataset_examples import example_rows
     from shortlist.typed_values import read_entries

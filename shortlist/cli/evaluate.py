@@ -13,9 +13,11 @@ from shortlist.cli.options import (
     add_label_options,
     add_parser,
     add_restrictions,
+    add_row_options,
     add_score_options,
     add_seed_option,
     add_task_options,
+    given_row_options,
     is_model,
     open_model_scores,
     open_score_file,
@@ -81,6 +83,7 @@ def add_command(commands: Any) -> None:
         metavar="RULE",
         help="measure its sets, too: file from `shortlist calibrate`, or the name of a rule in the model's folder",
     )
+    add_row_options(parser)
     parser.add_argument("--k", metavar="K", type=int, nargs="+", help="set sizes to evaluate (default 1 3 5)")
     parser.add_argument(
         "--threshold", metavar="P", type=float, help="probability threshold of F1 for sets of labels (default 0.5)"
@@ -103,8 +106,11 @@ class _Measured(NamedTuple):
 def run(options: argparse.Namespace) -> int:
     """Measure and print."""
     from shortlist.predict import evaluate_scores, evaluate_sets
+    from shortlist.predict.row_values import check_row_values
 
     found = _of_model(options) if is_model(options) else _of_file(options)
+    if found.rule is not None:
+        check_row_values(found.rule, given_row_options(options), name=str(options.rule or options.scores))
     metrics = evaluate_scores(
         found.scores, found.target, found.ks, link=found.link, threshold=options.threshold, progress=True
     )

@@ -201,6 +201,23 @@ def add_restrictions(parser: argparse.ArgumentParser, *, labels: bool) -> None:
         parser.add_argument("--strict", action="store_true", help="with a model: refuse labels that it does not know")
 
 
+def add_row_options(parser: argparse.ArgumentParser) -> None:
+    """Add --groups and --weights, which come with the rows wherever scores are opened."""
+    value = "one per line, or TABLE:COLUMN"
+    parser.add_argument("--groups", metavar="FILE", help=f"for group-conditional: the group of each row, {value}")
+    parser.add_argument(
+        "--weights",
+        metavar="FILE",
+        help=f"for covariate-shift: how much more likely each row is among new ones, {value}",
+    )
+    parser.set_defaults(row_options=("groups", "weights"))
+
+
+def given_row_options(options: argparse.Namespace) -> list[str]:
+    """The names of the options of `add_row_options` that were given."""
+    return [name for name in getattr(options, "row_options", ()) if getattr(options, name) is not None]
+
+
 def add_task_options(parser: argparse.ArgumentParser) -> None:
     """Add --one-class and --multi-label, which `read_task` reads."""
     form = parser.add_mutually_exclusive_group()
@@ -248,7 +265,7 @@ def open_score_file(options: argparse.Namespace) -> Any:
     scores = open_scores(
         options.scores, from_logits=options.logits, key=options.key, id_column=options.id, names=options.names
     )
-    return _allowed(scores, options)
+    return _with_rows(scores, options)
 
 
 def open_model_scores(
@@ -289,7 +306,7 @@ def open_model_scores(
     )
     if found.unseen:
         _mention_unseen(found.unseen, unseen)
-    return found._replace(scores=_allowed(found.scores, options))
+    return found._replace(scores=_with_rows(found.scores, options))
 
 
 def open_labelled_scores(
@@ -316,11 +333,15 @@ def open_labelled_scores(
     return scores, read_true_labels(options.labels, scores, key=options.labels_key, one_class=one_class), None
 
 
-def _allowed(scores: Any, options: argparse.Namespace) -> Any:
-    from shortlist.predict import with_allowed_labels
+def _with_rows(scores: Any, options: argparse.Namespace) -> Any:
+    """Scores with what is given for each row: the labels that it may have, its group, its weight."""
+    from shortlist.predict import with_allowed_labels, with_row_values
 
     path = getattr(options, "allowed", None)
-    return scores if path is None else with_allowed_labels(scores, path)
+    scores = scores if path is None else with_allowed_labels(scores, path)
+    for name in given_row_options(options):
+        scores = with_row_values(scores, name, getattr(options, name))
+    return scores
 
 
 def _mention_unseen(unseen: Mapping[str, int], consequence: str) -> None:

@@ -13,8 +13,10 @@ from shortlist.cli.options import (
     add_data_options,
     add_parser,
     add_restrictions,
+    add_row_options,
     add_score_options,
     add_seed_option,
+    given_row_options,
     is_model,
     open_model_scores,
     open_score_file,
@@ -41,7 +43,8 @@ or in --text; --rule defaults to the model's rule, and may name one of its folde
 DATA needs no labels: a table with the training columns, one text per line (.txt), features (.npy, .npz), an image or a
 folder of images. It is read like the training data; --reader overrides this.
 
-.jsonl has one object per row: its number (from 0) or id, its labels, best first, and their probabilities.
+.jsonl has one object per row: its number (from 0) or id, its labels, best first, and their probabilities; from rules
+that may give no answer also whether they abstained (a column in the other formats).
 .parquet has columns row or id, labels and scores (lists); .csv has one line per row, with ';' between labels.
 Labels are names if SCORES or --names provides them, and indices otherwise. Rules on a taxonomy answer with the names of
 its nodes: species, genera, families.
@@ -73,6 +76,7 @@ def add_command(commands: Any) -> None:
         "--text", metavar="TEXT", action="append", help="with a model: a text to score; may be repeated"
     )
     add_restrictions(parser, labels=False)
+    add_row_options(parser)
     parser.add_argument(
         "--rule", metavar="RULE", help="file from `shortlist calibrate`, or the name of a rule in the model's folder"
     )
@@ -104,7 +108,8 @@ def run(options: argparse.Namespace) -> int:
         from shortlist.predict.prediction import output_format
 
         output_format(output, options.output_format)
-        check_output(output, options.scores, options.rule, options.names, options.data, options.allowed)
+        read = (options.scores, options.rule, options.names, options.data, options.allowed)
+        check_output(output, *read, options.groups, options.weights)
     scores, rule = _source(options)
     if output is None:
         _print_sets(options, scores, rule)
@@ -132,14 +137,17 @@ def _source(options: argparse.Namespace) -> tuple[Any, Any]:
     if not model and options.rule is None:
         raise InputError("--rule must name the JSON of `shortlist calibrate`.")
     from shortlist.predict import read_rule
+    from shortlist.predict.row_values import check_row_values
 
     if not model:
-        scores = open_score_file(options)
-        return scores, read_rule(options.rule, scores)
-    from shortlist.predict import find_rule  # Imports training, which takes longer than to answer.
+        scores, file = open_score_file(options), options.rule
+    else:
+        from shortlist.predict import find_rule  # Imports training, which takes longer than to answer.
 
-    found = open_model_scores(options, labelled=False)
-    return found.scores, read_rule(find_rule(options.scores, options.rule), found.scores)
+        scores, file = open_model_scores(options, labelled=False).scores, find_rule(options.scores, options.rule)
+    rule = read_rule(file, scores)
+    check_row_values(rule, given_row_options(options), name=str(file))
+    return scores, rule
 
 
 def _print_sets(options: argparse.Namespace, scores: Any, rule: Any) -> None:

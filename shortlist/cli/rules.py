@@ -37,7 +37,7 @@ brackets may be left out), and the true labels that it is fitted on: one class p
 
 With SCORES of rows that the model was not trained on, the rules that keep --k labels, or that miss at most --alpha, are
 fitted on a random half of the rows and measured on the other half. The one that misses least, or has the smallest
-sets, is recommended; a simpler one if the difference may be luck. All scores are read into memory.
+sets, is recommended; a simpler one if the difference may be luck. Scores are read in blocks, twice for each rule.
 exit code: 0, 2 on errors, or 130 if interrupted.
 """
 
@@ -62,7 +62,9 @@ def add_command(commands: Any) -> None:
     goal.add_argument("--alpha", metavar="FRACTION", type=float, help="goal: at most this fraction of labels missed")
     parser.add_argument("--per-class", action="store_true", help="with --alpha: in every class, not only on average")
     parser.add_argument(
-        "--groups", metavar="FILE", help="the group of each row, such as its source, one per line: name the worst one"
+        "--groups",
+        metavar="FILE",
+        help="the group of each row, such as its source, one per line, or TABLE:COLUMN: name the worst one",
     )
     add_task_options(parser)
     parser.add_argument("--output", "-o", metavar="FILE", help="where to save the recommended rule, as JSON")
@@ -102,15 +104,19 @@ def run(options: argparse.Namespace) -> int:
 
 def _choose(options: argparse.Namespace) -> tuple[Any, list[str]]:
     """Return the choice and the names of the groups."""
-    from shortlist.predict.files.label_files import read_groups
-    from shortlist.sets import MissGoal, SizeGoal, choose_rule
+    from shortlist.predict.row_values import read_row_values
+    from shortlist.sets import MissGoal, SizeGoal
+    from shortlist.sets.choice import choose_rule_in_blocks
 
     goal = SizeGoal(options.k) if options.alpha is None else MissGoal(options.alpha, options.per_class)
     scores, target, link = open_labelled_scores(options, one_class=read_task(options), usual_part="val", unseen="drop")
-    groups, names = (None, []) if options.groups is None else read_groups(options.groups, scores.num_rows)
-    choice = choose_rule(
-        scores.whole()[0],
+    named = None if options.groups is None else read_row_values(scores, "groups", options.groups)
+    names = list(dict.fromkeys(named or ()))
+    groups = None if named is None else list(map({name: at for at, name in enumerate(names)}.__getitem__, named))
+    choice = choose_rule_in_blocks(
+        lambda: (block.scores for block in scores.blocks()),
         target,
+        shape=(scores.num_rows, scores.num_labels),
         goal=goal,
         from_logits=scores.from_logits,
         one_class=target.ndim == 1,

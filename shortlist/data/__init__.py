@@ -1,28 +1,14 @@
 """Datasets for models that answer with sets: readers of real formats, procedures, worlds of known truth."""
 
+from shortlist.data import formats
 from shortlist.data.dataset import Batch, Dataset, Example
 from shortlist.data.encoders.frozen_features import Encoder, frozen_features
 from shortlist.data.encoders.pretrained import BackboneFeatures, EfficientNetLite0, MiniLM, frozen_encoder
 from shortlist.data.encoders.word_features import hashed_words, tfidf_words
-from shortlist.data.formats import (
-    read_arff,
-    read_arrays,
-    read_bioasq,
-    read_cifar,
-    read_coco,
-    read_extreme_text,
-    read_image_folder,
-    read_mimic,
-    read_nus_wide,
-    read_open_images,
-    read_table,
-    read_visual_genome,
-    read_voc,
-    stream_extreme_text,
-)
+from shortlist.data.formats import *
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageArray, ImageFiles
-from shortlist.data.inputs import Features, Inputs, Texts
+from shortlist.data.inputs import Features, Inputs, SparseRows, Texts
 from shortlist.data.object_pairs import ObjectPairs, PairBatch, geometry
 from shortlist.data.opening import open_dataset
 from shortlist.data.packaged import digits, pubmed
@@ -39,13 +25,12 @@ from shortlist.data.procedures.splits import (
     split_per_class,
 )
 from shortlist.data.procedures.votes import VoteResult, aggregate_votes, vote_weight
-from shortlist.data.sparse_rows import SparseRows
 from shortlist.data.summary.duplicates import Duplicates, find_duplicates
 from shortlist.data.summary.statistics import DatasetSummary
 from shortlist.data.summary.summarise import summarise
 from shortlist.data.worlds import AmbiguousWorld, BayesRisk, MultiLabelWorld, SceneGraphWorld
 
-__all__ = [
+__all__: list[str] = [
     "AmbiguousWorld",
     "BackboneFeatures",
     "Batch",
@@ -85,19 +70,6 @@ __all__ = [
     "long_tail_sizes",
     "open_dataset",
     "pubmed",
-    "read_arff",
-    "read_arrays",
-    "read_bioasq",
-    "read_cifar",
-    "read_coco",
-    "read_extreme_text",
-    "read_image_folder",
-    "read_mimic",
-    "read_nus_wide",
-    "read_open_images",
-    "read_table",
-    "read_visual_genome",
-    "read_voc",
     "sample_groups",
     "single_positive",
     "split_at_random",
@@ -106,8 +78,8 @@ __all__ = [
     "split_covering_labels",
     "split_off_validation",
     "split_per_class",
-    "stream_extreme_text",
     "summarise",
     "tfidf_words",
     "vote_weight",
 ]
+__all__ += formats.__all__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import index
 from typing import Any, NamedTuple, SupportsIndex
@@ -28,7 +28,7 @@ class Batch(NamedTuple):
 
     def __reduce__(self) -> Any:
         """Send sparse tensors to another process as their components: torch would warn there about the layout."""
-        return _rebuilt_batch, tuple(_components(value) for value in self)
+        return _rebuilt, (Batch, *map(_components, self))
 
 
 class Example(NamedTuple):
@@ -102,7 +102,7 @@ class Dataset:
 
     def __reduce__(self) -> Any:
         """Send sparse labels to another process as their components, like `Batch`."""
-        return _rebuilt_dataset, tuple(_components(getattr(self, each.name)) for each in fields(self))
+        return _rebuilt, (Dataset, *(_components(getattr(self, each.name)) for each in fields(self)))
 
     def __repr__(self) -> str:
         """Say in one line what the dataset holds; the fields themselves may be millions of rows long."""
@@ -229,16 +229,8 @@ def _components(value: Any) -> Any:
     return value
 
 
-def _rebuilt_batch(*values: Any) -> Batch:
-    return Batch(*map(_rebuilt, values))
-
-
-def _rebuilt_dataset(*values: Any) -> Dataset:
-    return Dataset(*map(_rebuilt, values))
-
-
-def _rebuilt(value: Any) -> Any:
-    return csr(*value) if isinstance(value, _Components) else value
+def _rebuilt(kind: Callable[..., Any], *values: Any) -> Any:
+    return kind(*(csr(*value) if isinstance(value, _Components) else value for value in values))
 
 
 def _named(argument: str, groups: Mapping[str, Groups], name: str) -> Groups:

@@ -7,16 +7,15 @@ import struct
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from shortlist.data.files.mapped_arrays import StackedArrays
-from shortlist.data.files.text_files import reason
 from shortlist.data.inputs import compose_rows
-from shortlist.errors import ChoiceError, InputError
+from shortlist.errors import ChoiceError, InputError, reason
 from shortlist.extras import require
 from shortlist.fingerprint import Digest
 from shortlist.limits import advice, limit
@@ -264,24 +263,44 @@ def _length(path: Path) -> int:
 
 def _decode(path: Path, size: int | tuple[int, int] | None) -> np.ndarray:
     """Pixels of an image file, uint8 ``(H, W, 3)``."""
-    pillow: Any = require("PIL.Image", extra="data")
     _refuse_pipe(path)
-    most = limit("pixels")
-    if pillow.MAX_IMAGE_PIXELS is not None and most > 2 * pillow.MAX_IMAGE_PIXELS:
-        pillow.MAX_IMAGE_PIXELS = most  # Pillow refuses twice its own limit, and the user raised ours.
+    return decode_image(path, size, name=f"`{path}`", most=limit("pixels"))
+
+
+def decode_image(
+    file: Path | BinaryIO, size: int | tuple[int, int] | None, *, name: str, most: int | None = None
+) -> np.ndarray:
+    """Pixels of an image, uint8 ``(H, W, 3)``.
+
+    Args:
+        file: its path, or its content.
+        size: as in `ImageFiles`.
+        name: what messages call it.
+        most: pixels that it may have; by default the limit ``pixels``.
+
+    Raises:
+        InputError: if it has more, is no image, or is damaged.
+    """
+    pillow: Any = require("PIL.Image", extra="data")
+    allowed = limit("pixels") if most is None else most
+    if pillow.MAX_IMAGE_PIXELS is not None and allowed > 2 * pillow.MAX_IMAGE_PIXELS:
+        pillow.MAX_IMAGE_PIXELS = allowed  # Pillow refuses twice its own limit, and the user raised ours.
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # About odd metadata, which does not affect the pixels.
-            with pillow.open(path, formats=_FORMATS) as image:
-                if image.width * image.height > most:
+            with pillow.open(file, formats=_FORMATS) as image:
+                if image.width * image.height > allowed:
                     raise pillow.DecompressionBombError
                 return np.asarray(_resized(_rgb(_upright(image, pillow), pillow), size, pillow))
     except pillow.DecompressionBombError as error:
-        raise InputError(f"`{path}` has too many pixels: {advice('pixels')}.") from error
+        of_limit = allowed == limit("pixels")
+        raise InputError(
+            f"{name} has too many pixels: {advice('pixels') if of_limit else f'at most {allowed} are read'}."
+        ) from error
     except pillow.UnidentifiedImageError as error:
-        raise InputError(f"`{path}` is not an image that can be read ({', '.join(_FORMATS)}).") from error
+        raise InputError(f"{name} is not an image that can be read ({', '.join(_FORMATS)}).") from error
     except Exception as error:  # Decoders of damaged files raise whatever struct, zlib or indexing raise.
-        raise InputError(f"`{path}` cannot be read as an image: {reason(error)}.") from error
+        raise InputError(f"{name} cannot be read as an image: {reason(error)}.") from error
 
 
 def _upright(image: Any, pillow: Any) -> Any:

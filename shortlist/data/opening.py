@@ -1,39 +1,27 @@
-"""From a path to a dataset: the format is recognized from the layout, or named."""
+"""From a path to a dataset: the format is recognized or named, and options are checked against the reader's types."""
 
 from __future__ import annotations
 
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
+from shortlist.data import formats
 from shortlist.data.checks import check_share
 from shortlist.data.dataset import Dataset
-from shortlist.data.formats import (
-    read_arff,
-    read_arrays,
-    read_bioasq,
-    read_cifar,
-    read_coco,
-    read_extreme_text,
-    read_image_folder,
-    read_mimic,
-    read_nus_wide,
-    read_open_images,
-    read_table,
-    read_visual_genome,
-    read_voc,
-)
 from shortlist.data.formats.images.image_folder import IMAGE_ENDINGS
 from shortlist.data.formats.images.visual_genome import FILES as GRAPH_FILES
+from shortlist.data.formats.tables import table_roles
 from shortlist.data.packaged import digits, pubmed
 from shortlist.data.procedures.label_noise import label_noise
 from shortlist.data.worlds import AmbiguousWorld
 from shortlist.errors import InputError
+from shortlist.typed_values import read_value
 
 
 class Format(NamedTuple):
@@ -59,13 +47,9 @@ def open_dataset(path: str | Path, *, format: str | None = None, **options: Any)
         TypeError: for an option that the reader does not have.
         InputError: if the path does not exist, no format matches, or the file is not what its name says.
     """
-    path = Path(path)
-    if format is None:
-        format, path = recognize_format(path)
-    elif format not in FORMATS:
-        raise InputError(f"`format` must be one of {', '.join(FORMATS)}; got {format!r}.")
+    format, path = recognize_format(path, format)
     read = FORMATS[format].read
-    known = [name for name, given in signature(read).parameters.items() if given.kind is given.KEYWORD_ONLY]
+    known = option_names(read)
     for name in options:
         if name not in known:
             raise TypeError(f"`{path}`: {format} has no option {name!r}; it has {', '.join(known) or 'none'}.")
@@ -76,6 +60,61 @@ def open_dataset(path: str | Path, *, format: str | None = None, **options: Any)
     return read(**options)
 
 
+def option_names(read: Callable[..., Any]) -> list[str]:
+    """Return the names of the options of a reader: its keyword-only arguments."""
+    return [name for name, each in signature(read).parameters.items() if each.kind is each.KEYWORD_ONLY]
+
+
+def reader_options(given: Mapping[str, Any], read: Callable[..., Any], *, known: Sequence[str] = ()) -> dict[str, Any]:
+    """Return options as a reader takes them.
+
+    Text is read as JSON or YAML where the reader takes such a value: a list becomes a tuple. It stays text where the
+    reader takes text, such as a column named 5, and becomes a list of one text where it takes only lists.
+
+    Args:
+        given: the values by name.
+        read: the reader; the types of its keyword arguments say what it takes.
+        known: the allowed names; by default those of the reader.
+
+    Raises:
+        InputError: names the option that the reader does not have, or whose value it does not take.
+
+    Example:
+        >>> def read(path, *, size: int | tuple[int, int] | None = None, text: str | None = None): ...
+        >>> reader_options({"size": "[8, 8]", "text": "5"}, read)
+        {'size': (8, 8), 'text': '5'}
+        >>> reader_options({"size": "wide"}, read)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        shortlist.errors.InputError: reader option `size` must be a whole number or a list of 2, ...; got 'wide'.
+    """
+    known, hints = known or option_names(read), get_type_hints(read)
+    for name in given:
+        if name not in known:
+            raise InputError(f"reader options must be among {', '.join(known) or 'none'}; got {name!r}.")
+    return {name: read_value(value, hints.get(name, Any), f"reader option `{name}`") for name, value in given.items()}
+
+
+def open_data(
+    path: str | Path, *, format: str | None, reader: Mapping[str, Any], tell: Callable[[str], object] | None = None
+) -> Dataset:
+    """Open a dataset with options that a user gave.
+
+    Args:
+        path, format: as in `open_dataset`.
+        reader: options of the reader, as in `reader_options`.
+        tell: called with a sentence if something was assumed about a table.
+
+    Raises:
+        InputError: for options that the reader does not take.
+    """
+    name, location = recognize_format(path, format)
+    options = reader_options(reader, FORMATS[name].read)
+    remark = table_roles(location, **options).remark if name == "table" and tell is not None else ""
+    if remark and tell is not None:
+        tell(remark)
+    return open_dataset(location, format=name, **options)
+
+
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
@@ -83,19 +122,27 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def recognize_format(path: str | Path) -> tuple[str, Path]:
+def recognize_format(path: str | Path, format: str | None = None) -> tuple[str, Path]:
     """The format of the data at a path, and the file or folder that has it: a folder may contain one data file.
 
+    Args:
+        path: as in `open_dataset`.
+        format: one of `FORMATS`, which is then not looked for; None recognizes it.
+
     Raises:
-        InputError: if the path does not exist, or no format matches.
+        InputError: if the format is unknown, the path does not exist, or no format matches.
     """
     path = Path(path)
+    if format is not None:
+        if format not in FORMATS:
+            raise InputError(f"`format` must be one of {', '.join(FORMATS)}; got {format!r}.")
+        return format, path
     if not _exists(path):
         if str(path) in BUILT_IN:
             return str(path), path
         raise InputError(f"`{path}` does not exist.")
-    for name, format in FORMATS.items():
-        if format.recognises(path):
+    for name, form in FORMATS.items():
+        if form.recognises(path):
             return name, path
     if path.is_dir():
         # Images alone are no dataset, and there may be very many.
@@ -180,11 +227,11 @@ def _images_by_class(path: Path) -> bool:
     )
 
 
-@wraps(read_mimic)
+@wraps(formats.read_mimic)
 def _read_mimic(path: Path, **options: Any) -> Dataset:
     if _has("train_50.csv")(path) and not _either(_has("train_full.csv"), _has("notes_labeled.csv"))(path):
         options.setdefault("version", "50")
-    return read_mimic(path, **options)
+    return formats.read_mimic(path, **options)
 
 
 def _never(path: Path) -> bool:
@@ -219,12 +266,12 @@ FORMATS: dict[str, Format] = {
             _has_files("cifar-10-batches-py/batches.meta"),
             _cifar_arrays,
         ),
-        read_cifar,
+        formats.read_cifar,
     ),
     "visual-genome": Format(
         "Visual Genome scene graphs: VG-SGG.h5 and its dictionary",
         _either(*(_has_files(name) for name in GRAPH_FILES), lambda path: path.name in GRAPH_FILES and path.is_file()),
-        read_visual_genome,
+        formats.read_visual_genome,
     ),
     "voc": Format(
         "Pascal VOC: Annotations, ImageSets, JPEGImages",
@@ -235,7 +282,7 @@ FORMATS: dict[str, Format] = {
                 for inner in ("ImageSets/Main", "Annotations/*.xml")
             )
         ),
-        read_voc,
+        formats.read_voc,
     ),
     "coco": Format(
         "COCO instances JSON",
@@ -247,9 +294,9 @@ FORMATS: dict[str, Format] = {
             ),
             _starts(rb'\A\s*\{[\s\S]*"(images|annotations|categories|licenses)"\s*:', [".json"]),
         ),
-        read_coco,
+        formats.read_coco,
     ),
-    "nus-wide": Format("NUS-WIDE: ImageList and Groundtruth", _has("ImageList", "Groundtruth"), read_nus_wide),
+    "nus-wide": Format("NUS-WIDE: ImageList and Groundtruth", _has("ImageList", "Groundtruth"), formats.read_nus_wide),
     "open-images": Format(
         "Open Images: image labels and class descriptions",
         _either(
@@ -259,7 +306,7 @@ FORMATS: dict[str, Format] = {
             _has("annotations/*annotations-bbox*.csv*"),
             _starts(rb"^ImageID,Source,LabelName", [".csv"]),
         ),
-        read_open_images,
+        formats.read_open_images,
     ),
     "mimic": Format(
         "MIMIC-III notes and codes from the CAML preprocessing",
@@ -269,24 +316,24 @@ FORMATS: dict[str, Format] = {
     "arff": Format(
         "Mulan and MEKA ARFF",
         _either(_has("*.arff"), _has("*.arff.gz"), _ends(".arff", ".arff.gz")),
-        read_arff,
+        formats.read_arff,
     ),
     "extreme-text": Format(
         "the text format of the Extreme Classification Repository",
         _either(
             _has_one("*[Tt]rain*.txt*", _EXTREME), _has_one("*_data.txt*", _EXTREME), _has("trn_X_Y.txt*"), _EXTREME
         ),
-        read_extreme_text,
+        formats.read_extreme_text,
     ),
     "bioasq": Format(
         "BioASQ articles with MeSH headings, JSON",
         _starts(rb'"(articles|meshMajor)"\s*:', [".json", ".jsonl"]),
-        read_bioasq,
+        formats.read_bioasq,
     ),
     "arrays": Format(
         "features and labels as .npz, .npy or .safetensors",
         _either(_ends(".npz", ".npy", ".safetensors"), _array_folder),
-        read_arrays,
+        formats.read_arrays,
     ),
     "table": Format(
         "tables: CSV, TSV, JSON lines or a list of records, Parquet",
@@ -297,9 +344,11 @@ FORMATS: dict[str, Format] = {
             ),
             _RECORDS,
         ),
-        read_table,
+        formats.read_table,
     ),
-    "image-folder": Format("one folder of images per class; Pl@ntNet-300K", _images_by_class, read_image_folder),
+    "image-folder": Format(
+        "one folder of images per class; Pl@ntNet-300K", _images_by_class, formats.read_image_folder
+    ),
     "pubmed": Format("PubMed with MeSH headings, from a package", _never, pubmed),
     "digits": Format("handwritten digits, from scikit-learn", _never, digits),
     "ambiguous": Format("a synthetic world of look-alikes with a known optimum", _never, _ambiguous),

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 
 from shortlist.data.dataset import Dataset
-from shortlist.data.files.text_files import DAMAGED, need_file, open_binary, reason, text_lines
+from shortlist.data.files.text_files import DAMAGED, need_file, open_binary, text_lines
 from shortlist.data.files.vocabularies import LabelSets
 from shortlist.data.groups import Groups
 from shortlist.data.images import ImageArray
 from shortlist.data.inputs import Texts
 from shortlist.data.procedures.label_subset import frequent_labels
 from shortlist.data.procedures.splits import split_by_year, split_per_class
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.extras import MissingExtraError, how_to_install, require
 from shortlist.files import cache_folder, replacing
 

@@ -27,7 +27,10 @@ def decode_tensor(content: dict[str, Any], name: str) -> Tensor:
     numbers = [float(entry) if isinstance(entry, str) else entry for entry in content["values"]]
     if not all(isinstance(entry, int | float) for entry in numbers):
         raise ValueError(f"an entry of `{name}` is not a number")
-    values = torch.tensor(numbers, dtype=_DTYPES[content["dtype"]]).reshape(content["shape"])
+    shape = content["shape"]
+    if not all(type(size) is int and size >= 0 for size in shape) or math.prod(shape) != len(numbers):
+        raise ValueError(f"the shape of `{name}` is not that of its {len(numbers)} values")
+    values = torch.tensor(numbers, dtype=_DTYPES[content["dtype"]]).reshape(shape)
     if values.isnan().any():
         raise ValueError(f"`{name}` must not be NaN")
     return values

@@ -76,11 +76,11 @@ def use_kernel(scale: float, x: Tensor, *others: Tensor) -> bool:
         others: other arguments of the kernel.
     """
     return (
-        x.dtype == torch.float32
+        not torch.compiler.is_compiling()  # first: a size that may vary must not be compared
+        and x.dtype == torch.float32
         and x.numel() >= LEAST_ENTRIES
         and 1 / _MODERATE < scale < _MODERATE
         and all(_is_memory(tensor) for tensor in (x, *others))
-        and not torch.compiler.is_compiling()
         and not _under_modes()
         and not on_accelerator(x)
         and os.environ.get("SHORTLIST_KERNELS") != "off"
@@ -131,8 +131,8 @@ def use_triton_backward(scale: float, x: Tensor, gradient: Tensor) -> bool:
     return not torch.is_grad_enabled() and not torch.compiler.is_compiling() and use_triton(scale, x, gradient)
 
 
-LARGEST_ROW = 16384
-"""The widest row that a Triton program holds in registers, 32 entries a thread; wider ones are read in blocks."""
+LARGEST_ROW = 8192
+"""The widest row that a Triton program holds in registers, 16 entries a thread; wider ones are read in blocks."""
 
 TRITON_DEVICES = ("cpu", *ACCELERATORS)
 """Where operators made of Triton kernels are registered: accelerators, and the CPU for the interpreter."""

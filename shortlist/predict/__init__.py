@@ -16,11 +16,20 @@ Example:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from shortlist.predict.calibration import CALIBRATORS, RULES, RuleKind, calibrate, fit_calibrator, make_rule
+from shortlist.predict.calibration import (
+    CALIBRATORS,
+    RULES,
+    RuleKind,
+    calibrate,
+    fit_calibrator,
+    make_rule,
+    update_rule,
+)
 from shortlist.predict.evaluation import ScoreMetrics, SetMetrics, evaluate_scores, evaluate_sets
 from shortlist.predict.files.label_files import read_label_sets, read_names
 from shortlist.predict.prediction import PredictionSummary, iterate_sets, predict_sets, read_rule
 from shortlist.predict.restricted_scores import with_allowed_labels
+from shortlist.predict.row_values import with_row_values
 from shortlist.predict.scores import ScoreBlock, Scores, open_scores, tensor_scores
 from shortlist.predict.true_labels import read_true_labels
 
@@ -66,7 +75,9 @@ __all__ = [
     "save_calibrator",
     "save_rule",
     "tensor_scores",
+    "update_rule",
     "with_allowed_labels",
+    "with_row_values",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,20 +18,31 @@ from shortlist.calibration import (
 )
 from shortlist.errors import InputError
 from shortlist.formatting import format_count
+from shortlist.predict.prediction import read_rule
+from shortlist.predict.row_values import read_finite
 from shortlist.predict.scores import Scores
 from shortlist.predict.true_labels import labels_of
 from shortlist.sets import (
+    AdaptiveConformal,
     AverageError,
     AverageK,
     CheapestCover,
     ClassConditional,
+    CovariateShift,
     DeepestNode,
     ExpectedF,
     ExpectedUtility,
+    GroupConditional,
+    LabelShift,
+    NoneOfThese,
+    OnlineAverageK,
+    OnlineConformal,
     PerLabelThreshold,
     PointwiseError,
+    RankCalibrated,
     RecallControl,
     RiskControl,
+    SelectiveAnswers,
     SetRule,
     TopK,
     f_risk,
@@ -41,7 +53,10 @@ from shortlist.sets import (
     u65,
     u80,
 )
+from shortlist.sets.rejection.rejecting_rule import RejectingRule
 from shortlist.taxonomy import taxonomy_from_csv
+
+OnlineRule = AdaptiveConformal | OnlineConformal | OnlineAverageK
 
 
 class RuleKind(NamedTuple):
@@ -51,7 +66,7 @@ class RuleKind(NamedTuple):
         rule: the class.
         required: its options that must be given.
         optional: its other options.
-        one_class: whether it is fitted on one class per row or on sets; None if on scores alone.
+        one_class: whether it is fitted on one class per row or on sets; None if on either, or on scores alone.
         guarantee: what holds for new rows, with the options in braces.
     """
 
@@ -63,9 +78,11 @@ class RuleKind(NamedTuple):
 
     def describe(self) -> dict[str, Any]:
         """Return the facts as plain values; options stand in the guarantee by their names."""
-        labels = {None: "none", True: "one class", False: "sets"}[self.one_class]
-        guarantee = self.guarantee.replace("{k:g}", "k").replace("{alpha:g}", "alpha")
-        return {"required": self.required, "optional": self.optional, "labels": labels, "guarantee": guarantee}
+        labels = {None: "either", True: "one class", False: "sets"}[self.one_class]
+        guarantee = re.sub(r"{(\w+):g}", r"\1", self.guarantee)
+        required = (*self.required, *([self.rule.row_option] if self.rule.row_option else []))
+        labels = labels if self.rule.needs_labels else "none"
+        return {"required": required, "optional": self.optional, "labels": labels, "guarantee": guarantee}
 
 
 _ERROR = "for new rows like these the true label is missing with probability at most {alpha:g}"
@@ -78,6 +95,49 @@ RULES = {
     "pointwise-error": RuleKind(PointwiseError, ("alpha",), ("penalty", "free", "randomized"), True, _ERROR),
     "class-conditional": RuleKind(
         ClassConditional, ("alpha",), ("clusters", "min_count"), True, f"{_ERROR}, whatever its class"
+    ),
+    "rank-calibrated": RuleKind(
+        RankCalibrated, ("alpha",), ("rank_share", "min_count"), True, f"{_ERROR}, whatever its class"
+    ),
+    "group-conditional": RuleKind(
+        GroupConditional, ("alpha",), one_class=True, guarantee=f"{_ERROR}, whatever its group"
+    ),
+    "covariate-shift": RuleKind(
+        CovariateShift,
+        ("alpha",),
+        one_class=True,
+        guarantee="if the weights are right, the true label of a new row is missing with probability at most {alpha:g}",
+    ),
+    "label-shift": RuleKind(
+        LabelShift,
+        ("alpha", "ratios"),
+        one_class=True,
+        guarantee="if the ratios are right, the true label of a new row is missing with probability at most {alpha:g}",
+    ),
+    "adaptive-conformal": RuleKind(
+        AdaptiveConformal, ("alpha",), ("step",), True, "along any stream that `update` follows {alpha:g} are missed"
+    ),
+    "online-conformal": RuleKind(
+        OnlineConformal,
+        ("alpha",),
+        ("step", "decay"),
+        True,
+        "along any stream that `update` follows {alpha:g} are missed",
+    ),
+    "online-average-k": RuleKind(
+        OnlineAverageK, ("k",), ("step", "decay"), guarantee="{k:g} labels on average along any stream, with `update`"
+    ),
+    "selective": RuleKind(
+        SelectiveAnswers,
+        ("max_error",),
+        ("delta", "confidence", "inner"),
+        guarantee="in all but the share delta of fits at most {max_error:g} of the answers given lack a true label",
+    ),
+    "none-of-these": RuleKind(
+        NoneOfThese,
+        ("alpha",),
+        ("familiarity", "inner"),
+        guarantee="at most the fraction {alpha:g} of new rows like these is rejected",
     ),
     "deepest-node": RuleKind(
         DeepestNode,
@@ -128,6 +188,8 @@ OPTIONS = {
     "utility": {"u65": u65, "u80": u80, "f1": f_utility()},
 }
 """The risks and utilities by the names of the command line; `recall` bounds one minus recall, and so on."""
+_RENAMED = {"inner": "rule", "familiarity": "score"}
+"""Options of the command line that would be ambiguous there by the name of the argument."""
 
 
 def make_rule(name: str, scores: Scores, **options: Any) -> SetRule:
@@ -149,7 +211,9 @@ def make_rule(name: str, scores: Scores, **options: Any) -> SetRule:
     """
     kind = RULES[name].rule
     given = {
-        option: OPTIONS.get(option, {}).get(value, value) for option, value in options.items() if value is not None
+        _RENAMED.get(option, option): OPTIONS.get(option, {}).get(value, value)
+        for option, value in options.items()
+        if value is not None
     }
     k = given.get("k")
     if k is not None and k > scores.num_labels:
@@ -162,6 +226,18 @@ def make_rule(name: str, scores: Scores, **options: Any) -> SetRule:
     if isinstance(given.get("taxonomy"), str | Path):
         labels = scores.names or [str(label) for label in range(scores.num_labels)]
         given["taxonomy"] = taxonomy_from_csv(given["taxonomy"], labels=labels, prune=True)
+    if isinstance(given.get("ratios"), str | Path):
+        given["ratios"] = read_finite(str(given["ratios"]))
+        if len(given["ratios"]) != scores.num_labels:
+            raise InputError(
+                f"`{options['ratios']}` must have one ratio per label, {scores.num_labels}; it has "
+                f"{len(given['ratios'])}."
+            )
+    if isinstance(given.get("rule"), str | Path):
+        given["rule"] = read_rule(given["rule"], scores)
+        given.pop("link", None)
+    if issubclass(kind, RejectingRule) and given.pop("min_size", 0):
+        raise InputError(f"--min-size does not apply to {name}: it is for the rule inside.")
     try:
         return kind(**given)
     except (TypeError, ValueError) as error:
@@ -194,10 +270,46 @@ def calibrate(scores: Scores, rule: SetRule, target: Tensor | None = None, *, pr
         with scores.progress("calibrating", shown=progress) as blocks:
             for block in blocks:
                 labels = labels_of(target, block) if rule.needs_labels and target is not None else None
-                rule.partial_fit(block.scores, labels, from_logits=scores.from_logits)
+                rule.partial_fit(block.scores, labels, from_logits=scores.from_logits, **block.given)
         return rule.finish()
     except ValueError as error:  # The rule refuses what the files hold, such as no label at all.
         raise InputError(str(error)) from error
+
+
+def update_rule(
+    scores: Scores, rule: OnlineRule, target: Tensor | None = None, *, progress: bool = False
+) -> dict[str, float]:
+    """Let an online rule follow rows of a stream, in the order in which they arrived.
+
+    Args:
+        scores: of the rows.
+        rule: fitted; it is changed in place.
+        target: their true labels, which became known since; `OnlineAverageK` needs none.
+        progress: whether to show the progress on standard error.
+
+    Returns:
+        The number of rows; the share of them whose label was missed or their average size; and the same along the whole
+        stream.
+
+    Raises:
+        InputError: if the scores or labels are not such as the rule needs.
+    """
+    rows, total = 0, 0.0
+    try:
+        with scores.progress("updating", shown=progress) as blocks:
+            for block in blocks:
+                if isinstance(rule, OnlineAverageK):
+                    found = rule.update(block.scores)
+                elif target is None:
+                    raise InputError(f"`{scores.path}` has no labels.")
+                else:
+                    found = rule.update(block.scores, labels_of(target, block))
+                rows, total = rows + len(found), total + float(found.sum())
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    if isinstance(rule, OnlineAverageK):
+        return {"rows": rows, "average_size": total / rows, "average_size_of_stream": rule.average_size}
+    return {"rows": rows, "error": total / rows, "error_of_stream": rule.error}
 
 
 def fit_calibrator(
@@ -225,6 +337,12 @@ def calibration_warnings(rule: SetRule) -> list[str]:
     """Return what one should know before using a fitted rule, one phrase each."""
     found = []
     thresholds = [buffer for name, buffer in rule.named_buffers() if name in ("threshold", "thresholds")]
+    if isinstance(rule, RejectingRule):
+        if bool(rule.threshold == torch.inf):
+            found.append("no number of answers is sure to keep the error: it never answers")
+        if bool(rule.threshold == -torch.inf) and isinstance(rule, NoneOfThese):
+            found.append(f"too few rows for an alpha of {rule.alpha:g}: nothing is rejected")
+        return found
     alpha = rule.options().get("alpha")
     if alpha is not None and any(bool((buffer == -torch.inf).any()) for buffer in thresholds):
         which = "all labels are in every set" if thresholds[0].ndim == 0 else "some labels are in every set"

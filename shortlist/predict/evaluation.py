@@ -155,7 +155,8 @@ def evaluate_sets(
     with scores.progress("measuring sets", shown=progress) as blocks:
         for block in blocks:
             # Labels that the rule does not know are in no set.
-            sets = replace(rule.predict(block.scores[:, : rule.num_labels], generator=generator), num_labels=n)
+            known = block.scores[:, : rule.num_labels]
+            sets = replace(rule.predict(known, generator=generator, **block.given), num_labels=n)
             size.update(sets)
             if target is None:
                 continue

@@ -15,9 +15,8 @@ from shortlist.data.files.table_files import open_table
 from shortlist.data.formats.arrays import FEATURES
 from shortlist.data.formats.images.image_folder import IMAGE_ENDINGS
 from shortlist.data.formats.tables import read_table
-from shortlist.data.opening import BUILT_IN, FORMATS, recognize_format
+from shortlist.data.opening import BUILT_IN, FORMATS, open_data, reader_options, recognize_format
 from shortlist.data.procedures.label_subset import renumbered
-from shortlist.data.reader_options import open_data, reader_options
 from shortlist.data.target_rows import label_pairs
 from shortlist.data.unlabelled import (
     FileNames,

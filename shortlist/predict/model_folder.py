@@ -18,6 +18,7 @@ from shortlist.predict.model_data import label_numbers, open_labelled, part_rows
 from shortlist.predict.model_scores import open_model
 from shortlist.predict.true_labels import as_task
 from shortlist.sets import SetRule, load_rule
+from shortlist.sets.rule_file import encode_rule
 from shortlist.train import load_model
 from shortlist.train.card.folder import record_audit, write_card
 from shortlist.train.card.layer_audit import audited_layer
@@ -80,6 +81,29 @@ def save_rule(folder: str | Path, rule: SetRule) -> Path:
     rule.save(usual)
     _note(folder, has_rule=True)
     write_card(folder)
+    return file
+
+
+def keep_rule(folder: str | Path, rule: SetRule) -> Path | None:
+    """Keep the rule that a model answers with before another one is saved: one of the same kind under another name.
+
+    Returns:
+        Its file in ``rules``: ``NAME.json``, or for one of the same kind ``NAME.1.json``, ``NAME.2.json``, …; None if
+        there is none, or it is the same.
+    """
+    folder = Path(folder)
+    usual, document = folder / "rule.json", json.loads((folder / "model.json").read_text())
+    if not document.get("has_rule") or not usual.is_file():
+        return None
+    former, name = load_rule(usual), _name_of(rule)
+    if _name_of(former) != name:
+        return folder / _RULES / f"{_name_of(former)}.json"  # `save_rule` keeps those of other kinds.
+    if encode_rule(former.document()) == encode_rule(rule.document()):
+        return None
+    number = 1
+    while (file := folder / _RULES / f"{name}.{number}.json").exists():
+        number += 1
+    former.save(file)
     return file
 
 
@@ -152,7 +176,28 @@ def calibrate_model(
     strict: bool = False,
     **options: Any,
 ) -> SetRule:
-    """Fit a rule to held-out rows of a model and put it into the model's folder.
+    """Fit a rule to held-out rows of a model, as `fit_model_rule` does, and put it into the model's folder.
+
+    Returns:
+        The fitted rule.
+    """
+    fitted = fit_model_rule(folder, data, rule, part=part, format=format, reader=reader, strict=strict, **options)
+    save_rule(folder, fitted)
+    return fitted
+
+
+def fit_model_rule(
+    folder: str | Path,
+    data: str,
+    rule: str,
+    *,
+    part: str | None = None,
+    format: str | None = None,
+    reader: Mapping[str, Any] | None = None,
+    strict: bool = False,
+    **options: Any,
+) -> SetRule:
+    """Fit a rule to held-out rows of a model.
 
     Args:
         folder: of the model.
@@ -173,9 +218,7 @@ def calibrate_model(
     if target is None:
         raise InputError(f"`{data}` has no labels.")
     fitted = make_rule(name, found.scores, **{"link": found.link, **options})
-    calibrate(found.scores, fitted, as_task(target, found.scores.num_labels, RULES[name].one_class, data))
-    save_rule(folder, fitted)
-    return fitted
+    return calibrate(found.scores, fitted, as_task(target, found.scores.num_labels, RULES[name].one_class, data))
 
 
 def audit_model(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from shortlist.data import Dataset, Features, Inputs, SparseRows
 from shortlist.data.target_rows import sparse_targets
-from shortlist.data.unlabelled import UnlabelledRows
+from shortlist.data.unlabelled import InputBlock, UnlabelledRows
 from shortlist.errors import InputError
 from shortlist.factory import loss_class
 from shortlist.fingerprint import digest_values, file_state
@@ -30,12 +30,15 @@ from shortlist.predict.model_data import (
 from shortlist.predict.restricted_scores import with_absent_labels
 from shortlist.predict.scores import ScoreBlock, Scores, rows_per_block
 from shortlist.train import SavedModel, load_model
-from shortlist.train.data_source import saved_source, with_classes
+from shortlist.train.data_source import DataSource, saved_source, with_classes
 
 # Rows of a block; fewer for images, which take long, so that the progress moves.
 _ROWS, _IMAGES = 1024, 128
 # About this many input values pass through a network at a time; an image has many.
 _VALUES = 1 << 20
+# A product of fewer rows than this takes another path in the libraries of linear algebra, which rounds differently:
+# batches are filled up, so that a row scores the same alone, in a file, and among the requests of a service.
+_EVEN, _EVEN_IMAGES = 8, 4
 # Up to this many scores are kept if they are read more than once, because a network takes its time.
 _MOST_KEPT = 1 << 26
 
@@ -143,6 +146,38 @@ def open_model(
     return ModelScores(scores, rule_file, loss_class(saved.plan.loss).link, target, new)
 
 
+def row_scores(saved: SavedModel, inputs: Inputs, source: DataSource) -> Scores:
+    """Return the scores of rows in memory, the same numbers as `open_model` gives for these rows in a file.
+
+    Args:
+        saved: the model, loaded once for many calls.
+        inputs: the rows.
+        source: of `saved_source`; names the kind of inputs that the model was trained on.
+    """
+    rows = UnlabelledRows(
+        Path("rows"), lambda: iter([InputBlock(inputs, None, lambda row: f"row {row}")]), lambda: len(inputs)
+    )
+    return _scores(saved, rows, source.kind, lambda _: {}, kept=False)
+
+
+def part_scores(
+    saved: SavedModel, dataset: Dataset, rows: Tensor, source: DataSource, *, data: str, folder: str, unseen: Unseen
+) -> ModelScores:
+    """Return the scores and true labels of some rows of an open dataset; they are kept, if they are not too many.
+
+    Args:
+        saved: the model.
+        dataset, rows: the data and the numbers of the rows.
+        source: how the data of the model were read.
+        data, folder: names of data and model, for errors.
+        unseen: as in `open_model`.
+    """
+    dataset = with_classes(dataset) if source.one_class else dataset
+    known = targets_by_name(dataset, rows, saved, unseen, data=data, folder=folder)
+    scores = _scores(saved, rows_of(dataset, data, rows=known.rows), source.kind, lambda _: {}, kept=True)
+    return ModelScores(scores, None, loss_class(saved.plan.loss).link, known.target, known.unseen)
+
+
 def _part_or_usual(dataset: Dataset, part: str | None, usual: str, data: str) -> str | None:
     if not len(dataset):
         raise InputError(f"`{data}` holds no rows.")
@@ -172,7 +207,7 @@ def _scores(
     """
     labels = len(saved.label_names)
     step = min(_IMAGES if takes == "images" else _ROWS, rows_per_block(labels))
-    batch_size = max(1, min(_ROWS, _VALUES // max(1, math.prod(saved.plan.shape))))
+    batch_size = max(_EVEN, min(_ROWS, _VALUES // max(1, math.prod(saved.plan.shape))) // _EVEN * _EVEN)
     if saved.plan.kind == "sparse features":
         batch_size = _ROWS
 
@@ -215,10 +250,13 @@ def _model_scores(
 ) -> Tensor:
     if inputs.kind in ("features", "sparse features"):
         inputs = _finite(inputs, location)
+    count, even = len(inputs), _EVEN_IMAGES if inputs.kind == "images" else _EVEN
+    if count % even:
+        inputs = inputs.take(torch.arange(count + -count % even).clamp(max=count - 1))
     # The model ignores labels, so there are none.
     none = torch.zeros(0, dtype=torch.int64)
     dataset = Dataset(inputs, sparse_targets(none, none, len(inputs), len(saved.label_names)), saved.label_names)
-    return saved.scores(dataset, batch_size=batch_size, name=name)
+    return saved.scores(dataset, batch_size=batch_size, name=name)[:count]
 
 
 def _finite(inputs: Inputs, location: Callable[[int], str]) -> Inputs:

@@ -33,6 +33,7 @@ class OnnxModel:
             self.session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
             about = self.session.get_modelmeta().custom_metadata_map
             self.label_names: tuple[str, ...] = tuple(json.loads(about["label_names"]))
+            self.parameters = about.get("parameters")
             self.words = word_features(json.loads(about["words"])) if "words" in about else None
         except Exception as error:  # onnxruntime has many, and a file may hold anything.
             raise InputError(

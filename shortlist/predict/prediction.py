@@ -42,7 +42,13 @@ class PredictionSummary(NamedTuple):
 
 
 def iterate_sets(
-    scores: Scores, rule: SetRule, *, seed: int | None = None, nodes: bool = False, progress: bool = False
+    scores: Scores,
+    rule: SetRule,
+    *,
+    seed: int | None = None,
+    draw: Draw | None = None,
+    nodes: bool = False,
+    progress: bool = False,
 ) -> Generator[tuple[ScoreBlock, PredictionSets], None, None]:
     """Yield each block of scores with the sets of its rows.
 
@@ -50,6 +56,7 @@ def iterate_sets(
         scores: of any number of rows.
         rule: fitted on scores of the same kind.
         seed: of the random numbers that break ties at a conformal threshold; fresh by default.
+        draw: instead of ``seed``, what several calls share, as in `SetRule.predict`.
         nodes: whether a rule on a taxonomy answers with nodes instead of labels.
         progress: whether to show the progress on standard error.
 
@@ -62,7 +69,7 @@ def iterate_sets(
         [[0, 1, 2, 1]]
     """
     check_rule(rule, scores)
-    draw = Draw(_generator(seed))
+    draw = Draw(_generator(seed)) if draw is None else draw
     with scores.progress("predicting", shown=progress) as blocks:
         for block in blocks:
             yield block, _sets_of(rule, block, draw, nodes=nodes)
@@ -148,7 +155,13 @@ def answer_names(rule: SetRule, scores: Scores) -> Sequence[str] | None:
 def _sets_of(rule: SetRule, block: ScoreBlock, draw: Draw, *, nodes: bool) -> PredictionSets:
     if nodes and isinstance(rule, TaxonomyRule):
         return rule.predict_nodes(block.scores, draw=draw)
-    return rule.predict(block.scores, draw=draw)
+    try:
+        return rule.predict(block.scores, draw=draw, **block.given)
+    except ValueError as error:
+        if not block.given:
+            raise
+        # What came with the rows does not suit the rule, such as a group that it does not know.
+        raise InputError(f"rows from {block.start} on: {error}") from error
 
 
 def set_rows(block: ScoreBlock, sets: PredictionSets) -> SetRows:
@@ -189,6 +202,9 @@ def check_rule(rule: SetRule, scores: Scores, *, name: str = "rule", absent: int
         # Usually a column of ids that passes for a label.
         hint = f" (is the column {scores.names[0]!r} one of ids?)" if scores.names else ""
         raise InputError(f"`{name}` is for {rule.num_labels} labels, but `{scores.path}` has {known}{hint}.")
+    need = rule.row_argument
+    if need is not None:
+        raise InputError(f"`{name}` needs the {need} of rows: answer in Python, by `rule.predict(scores, {need}=...)`.")
     if rule.from_logits != scores.from_logits:
         kinds = {True: "logits", False: "probabilities"}
         raise InputError(

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -44,6 +45,7 @@ class ScoreBlock(NamedTuple):
         ids: of the rows, or None.
         location: names the file and a row of the block, for errors.
         numbers: of the rows in their file, where only some of them are read.
+        given: what rows bring besides their scores, by the keyword of a rule, such as ``groups``.
     """
 
     start: int
@@ -51,6 +53,7 @@ class ScoreBlock(NamedTuple):
     ids: list[str] | None
     location: Callable[[int], str]
     numbers: Sequence[int] | None = None
+    given: Mapping[str, Sequence[Any]] = MappingProxyType({})
 
     @property
     def rows(self) -> range:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
@@ -97,17 +98,25 @@ class AverageK(SetRule):
         if self._largest is None:
             self._largest = LargestScores(scores.local.shape[-1], scores.shards, scores.local.device)
         # The fit of one batch can be repeated, so its first pass need not count ties nor mark absent labels.
-        self._again = scores if scores.stay and self._expected is not None and self._rows == 0 else None
+        self._again = scores if scores.stay and self._is_only_batch else None
         if self._largest.is_sharded != (scores.shards is not None):
             raise ValueError("`scores` must be sharded over processes in all batches or in none.")
 
+    @property
+    def _is_only_batch(self) -> bool:
+        return self._expected is not None and self._rows == 0
+
+    def _doubts_about(self, scores: Scores) -> list[tuple[str, Tensor]]:
+        # The largest scores of a single batch tell whether all must be checked.
+        return [] if self._is_only_batch else super()._doubts_about(scores)
+
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
-        self._seen += len(block.values)
+        self._seen += len(block)
         total = self._expected or self.rows
         keep = self.wanted(total) + 1 if total else _RESERVE * self.wanted(self._seen) + 1024
         if self._largest is None:
             return ()
-        if not on_accelerator(block.values) or self._largest.is_sharded:
+        if not on_accelerator(block.scores) or self._largest.is_sharded:
             self._largest.add(block.values.numpy(), keep)
         elif self._again is not None:
             self._largest.add_tensor(block.values, keep, count_ties=False)
@@ -125,6 +134,7 @@ class AverageK(SetRule):
             and not largest.is_clear(m, 0.0 if self._link_used else -torch.inf)
         ):
             source, self._again = self._again, None
+            self._check_values(source)
             largest = self._largest = LargestScores(source.shape[-1], None, source.local.device)
             for block in source.blocks(self._link_used):
                 self._observe(block, None)
@@ -155,14 +165,19 @@ class AverageK(SetRule):
         self.tie_count.fill_(count)
 
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
-        values = block.marked()
-        threshold = self.threshold.to(values.dtype)
-        labels = torch.arange(values.shape[-1], device=values.device)
-        tied = values == threshold
-        inside = (values > threshold) | (tied & (labels < self.tie_label) & (values > -torch.inf))
-        column = tied & (labels == self.tie_label)
-        row = column.any(-1)
-        return inside | (column & (row & self._taken(row.cumsum(0))).unsqueeze(-1))
+        values, scores, threshold = block.values, block.scores, self.threshold.to(block.scores.dtype)
+        labels = torch.arange(scores.shape[-1], device=scores.device)
+        below = labels < self.tie_label
+        if torch.compiler.is_exporting():
+            inside = (values > threshold) | ((values == threshold) & below)
+        else:  # one comparison is enough with a bound for each label, and no bound includes -inf
+            above = torch.nextafter(threshold, threshold.new_full((), math.inf))
+            inside = values >= torch.where(below, threshold, above).clamp(min=torch.finfo(values.dtype).min)
+        if torch.compiler.is_exporting() or values is not scores:
+            inside = inside & (scores > -torch.inf)
+        at = self.tie_label.clamp(max=len(labels) - 1).reshape(1)
+        tied = (values.index_select(1, at) == threshold) & (scores.index_select(1, at) > -torch.inf)
+        return inside | ((labels == self.tie_label) & tied & self._taken(tied.cumsum(0)))
 
     def _kept(self, found: Selection, draw: Draw) -> Tensor:
         above = found.values > self.threshold.to(found.values.dtype)
@@ -282,13 +297,16 @@ class LargestScores:
         self._kept = _Kept(values, labels, floor, ties, total)
 
     def is_clear(self, m: int, above: float) -> bool:
-        """Whether the m-th largest of the tensors added is larger than the next one and than ``above``; reads both."""
+        """Whether the m-th largest of the tensors added is larger than the next one and than ``above``; reads both.
+
+        Never if a score is NaN or infinite.
+        """
         if self._kept is None or not 0 < m < len(self._kept.values):
-            return m == 0
+            return False
         largest = self._kept.values
         first, value, following = torch.stack([largest[0], largest[m - 1], largest[m]]).tolist()
-        # The softmax of a row without labels is NaN, which is the largest.
-        return first >= value > max(following, above)
+        # The softmax of a row without labels, or with a score that is not finite, is NaN, which is the largest.
+        return math.inf > first >= value > max(following, above)
 
     def _fetch(self) -> None:
         """Read what was kept of tensors, once all were added, into the form of `add`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from shortlist.sets.conformal.rank_calibrated import RankCalibrated
 from shortlist.sets.conformal.split import AverageError, PointwiseError, SplitConformal
 from shortlist.sets.per_label import PerLabelThreshold
 from shortlist.sets.risk.control import RecallControl
-from shortlist.sets.rule import SetRule, check_alpha
+from shortlist.sets.rule import Draw, SetRule, check_alpha
 from shortlist.sets.scores import Link
 from shortlist.sets.top_k import TopK
 from shortlist.targets import to_class_indices, to_index_lists, to_pairs
@@ -210,22 +210,73 @@ def choose_rule(
     scores = read_scores(scores)
     if scores.ndim != 2 or len(scores) < 2:
         raise ValueError(f"`scores` must have shape (rows, labels) with at least 2 rows; got {tuple(scores.shape)}.")
-    truth = _read_labels(labels, scores, one_class=one_class)
-    grouping = None if groups is None else _read_groups(groups, len(scores))
+    return choose_rule_in_blocks(
+        lambda: iter([scores]),
+        labels,
+        shape=(len(scores), scores.shape[1]),
+        goal=goal,
+        from_logits=from_logits,
+        one_class=one_class,
+        link=link,
+        groups=groups,
+        candidates=candidates,
+        seed=seed,
+    )
+
+
+@torch.no_grad()
+def choose_rule_in_blocks(
+    blocks: Callable[[], Iterator[Tensor]],
+    labels: LabelsLike,
+    *,
+    shape: tuple[int, int],
+    goal: Goal,
+    from_logits: bool,
+    one_class: bool,
+    link: Link | None = None,
+    groups: Numbers | None = None,
+    candidates: Mapping[str, SetRule] | None = None,
+    seed: int = 0,
+) -> RuleChoice:
+    """`choose_rule` for scores that are too many for the memory: the same choice from blocks of rows.
+
+    Args:
+        blocks: yields the rows in order; called twice for each candidate.
+        labels: of all rows.
+        shape: rows and labels of all blocks together.
+        goal, from_logits, one_class, link, groups, candidates, seed: as in `choose_rule`.
+    """
+    num_rows, num_labels = shape
+    if num_rows < 2:
+        raise ValueError(f"`scores` must have at least 2 rows; got {num_rows}.")
+    truth = _read_labels(labels, shape, one_class=one_class)
+    grouping = None if groups is None else _read_groups(groups, num_rows)
     rules = candidates
     if rules is None:
         rules = goal.candidates(one_class=one_class, link=link or ("softmax" if one_class else "sigmoid"))
     if not rules:
         raise ValueError("`candidates` must hold at least one rule; got none.")
-    order = torch.randperm(len(scores), generator=torch.Generator().manual_seed(seed))
-    first, second = (half.sort().values for half in order.tensor_split([(len(scores) + 1) // 2]))
-    test = _Half(scores[second], truth[second], None if grouping is None else grouping[second])
+    order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed))
+    first, second = (half.sort().values for half in order.tensor_split([(num_rows + 1) // 2]))
+    test = _Half(truth[second], num_labels, None if grouping is None else grouping[second])
     found = []
     for name, rule in rules.items():
-        rule.fit(scores[first], truth[first] if rule.needs_labels else None, from_logits=from_logits)
-        found.append(test.measure(name, rule, seed=seed))
+        parts = ((scores, truth[rows] if rule.needs_labels else None) for scores, rows in _rows_of(first, blocks()))
+        rule.fit_blocks(parts, rows=len(first), from_logits=from_logits)
+        found.append(test.measure(name, rule, (scores for scores, _ in _rows_of(second, blocks())), seed=seed))
     best, reason = _recommend(goal, found)
     return RuleChoice(best, reason, tuple(each.figures for each in found))
+
+
+def _rows_of(half: Tensor, blocks: Iterator[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The scores of the rows of a half, block by block, and their numbers."""
+    start = 0
+    for scores in blocks:
+        stop = start + len(scores)
+        rows = half[(half >= start) & (half < stop)]
+        if len(rows):
+            yield scores[rows - start], rows
+        start = stop
 
 
 class _Measured(NamedTuple):
@@ -237,18 +288,23 @@ class _Measured(NamedTuple):
 class _Half:
     """The rows that rules are compared on."""
 
-    def __init__(self, scores: Tensor, truth: Tensor, groups: Tensor | None) -> None:
-        self.scores, self.groups = scores, groups
-        self.rows, self.labels = to_pairs(truth, scores.shape[1], name="labels")
-        self.counts = torch.bincount(self.rows, minlength=len(scores))
+    def __init__(self, truth: Tensor, num_labels: int, groups: Tensor | None) -> None:
+        self.num_labels, self.groups = num_labels, groups
+        self.rows, self.labels = to_pairs(truth, num_labels, name="labels")
+        self.counts = torch.bincount(self.rows, minlength=len(truth))
 
-    def measure(self, name: str, rule: SetRule, *, seed: int) -> _Measured:
-        n = self.scores.shape[1]
-        sets = rule.predict(self.scores, generator=torch.Generator().manual_seed(seed))
-        inside = torch.isin(self.rows * n + self.labels, sets.rows * n + sets.labels)
-        absent = (~inside).double()
-        missed = torch.zeros(len(self.scores), dtype=torch.float64).index_add(0, self.rows, absent) / self.counts
-        sizes = sets.sizes.double()
+    def measure(self, name: str, rule: SetRule, blocks: Iterator[Tensor], *, seed: int) -> _Measured:
+        n, start, draw = self.num_labels, 0, Draw(torch.Generator().manual_seed(seed))
+        found, absents = [], []
+        for scores in blocks:
+            sets, stop = rule.predict(scores, draw=draw), start + len(scores)
+            here = (self.rows >= start) & (self.rows < stop)
+            keys = (self.rows[here] - start) * n + self.labels[here]
+            absents.append((~torch.isin(keys, sets.rows * n + sets.labels)).double())
+            found.append(sets.sizes.double())
+            start = stop
+        absent, sizes = torch.cat(absents), torch.cat(found)
+        missed = torch.zeros(len(sizes), dtype=torch.float64).index_add(0, self.rows, absent) / self.counts
         by_row = missed[self.counts > 0]
         figures = RuleFigures(
             name,
@@ -264,13 +320,14 @@ class _Half:
         return _Measured(figures, sizes, missed)
 
 
-def _read_labels(labels: LabelsLike, scores: Tensor, *, one_class: bool) -> Tensor:
+def _read_labels(labels: LabelsLike, shape: tuple[int, int], *, one_class: bool) -> Tensor:
     """Class indices, or index lists."""
-    target = read_target(labels, scores.shape[1], name="labels").cpu()
-    if len(target) != len(scores):
-        raise ValueError(f"`labels` must have one row per row of scores, {len(scores)}; got {len(target)}.")
+    num_rows, num_labels = shape
+    target = read_target(labels, num_labels, name="labels").cpu()
+    if len(target) != num_rows:
+        raise ValueError(f"`labels` must have one row per row of scores, {num_rows}; got {len(target)}.")
     convert = to_class_indices if one_class else to_index_lists
-    truth = convert(target, scores.shape[1], name="labels")
+    truth = convert(target, num_labels, name="labels")
     if not (truth >= 0).any():
         raise ValueError("`labels` must hold at least one true label.")
     return truth

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist.extras import MissingExtraError, require
@@ -88,14 +89,11 @@ class PredictionSets:
                 raise ValueError(f"`{name}` must lie in [0, {bound}); got {int(values.min())} to {int(values.max())}.")
         if names is not None and len(names) != num_labels:
             raise ValueError(f"`names` must have one entry per label, {num_labels}; got {len(names)}.")
-        # numpy has no bfloat16; negated float64 orders all floating types.
-        order = torch.from_numpy(np.lexsort((labels.numpy(), -scores.double().numpy(), rows.numpy())))
-        keys = (rows * num_labels + labels).sort().values
-        if (keys[1:] == keys[:-1]).any():
-            raise ValueError(f"a label must occur once per row; {int((keys[1:] == keys[:-1]).sum())} occur twice.")
+        _check_distinct(rows.numpy() * num_labels + labels.numpy())
         counts = torch.bincount(rows, minlength=num_rows)
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return cls(indptr, labels[order], scores[order], num_labels, None if names is None else tuple(names))
+        found = _best_first(rows, labels, scores, (num_rows, num_labels))
+        return cls(indptr, *found, num_labels, None if names is None else tuple(names))
 
     @classmethod
     def cat(cls, sets: Sequence[PredictionSets]) -> PredictionSets:
@@ -338,6 +336,38 @@ def collect_sets(
 def _join(parts: list[tuple[Tensor, ...]], shape: Sequence[int], names: Sequence[str] | None) -> PredictionSets:
     rows, labels, scores = (torch.cat(part) for part in zip(*parts, strict=True))
     return PredictionSets.from_entries(rows, labels, scores, shape, names=names)
+
+
+def _check_distinct(keys: NDArray[np.int64]) -> None:
+    """Raise if a number occurs twice."""
+    if (keys[1:] > keys[:-1]).all():  # most rules list their entries in ascending order
+        return
+    keys = np.sort(keys)
+    if (keys[1:] == keys[:-1]).any():
+        raise ValueError(f"a label must occur once per row; {(keys[1:] == keys[:-1]).sum()} occur twice.")
+
+
+def _best_first(rows: Tensor, labels: Tensor, scores: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Labels and scores by row, then by descending score, then by ascending label."""
+    row_bits, label_bits = ((int(size) - 1).bit_length() for size in shape)
+    values = None if scores.dtype == torch.float64 else scores.detach().float().numpy()
+    if values is None or row_bits + 32 + label_bits > 63 or np.isnan(values).any():
+        # numpy has no bfloat16; negated float64 orders all floating types.
+        order = torch.from_numpy(np.lexsort((labels.numpy(), -scores.double().numpy(), rows.numpy())))
+        return labels[order], scores[order]
+    # All three in one integer, which sorts many times faster than an index. The bits of floats ascend if those of
+    # negative ones are flipped; adding 0.0 leaves one zero.
+    bits = (values + np.float32(0)).view(np.int32)
+    bits ^= (bits >> 31) & 0x7FFFFFFF
+    packed = rows.numpy() << 32
+    packed += 0x7FFFFFFF - bits.astype(np.int64)
+    packed <<= label_bits
+    packed |= labels.numpy()
+    packed.sort()
+    bits = (0x7FFFFFFF - ((packed >> label_bits) & 0xFFFFFFFF)).astype(np.int32)
+    bits ^= (bits >> 31) & 0x7FFFFFFF
+    packed &= (1 << label_bits) - 1
+    return torch.from_numpy(packed), torch.from_numpy(bits.view(np.float32)).to(scores.dtype)
 
 
 def _check_same_labels(first: PredictionSets, second: PredictionSets) -> None:

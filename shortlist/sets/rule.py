@@ -7,7 +7,7 @@ import copy
 import inspect
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from numbers import Integral
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from shortlist.errors import InputError
+from shortlist.files import decoding
 from shortlist.fitted.module import FittedModule
 from shortlist.labels import Labels, LabelsLike, Numbers, list_labels, read_scores, read_target
 from shortlist.sets.prediction_sets import PredictionSets, collect_sets
@@ -27,7 +28,6 @@ from shortlist.sets.scores import (
     Link,
     Scores,
     Selection,
-    apply_link,
     in_precision,
     select_where,
     top_mask,
@@ -85,6 +85,15 @@ class Draw:
         return cls(generator, seen=state["seen"])
 
 
+Refusal = tuple[str, Callable[[Tensor], Tensor], float | None]
+"""Of a rule for scores: its wording, a mask of what violates it, and the limit below which all is fine."""
+NOT_NEGATIVE: Refusal = (
+    "`scores` must be probabilities, not negative",
+    lambda block: (block < 0) & (block > -torch.inf),
+    None,
+)
+
+
 class SetRule(FittedModule, ABC):
     """A rule that turns scores into label sets; a module whose buffers hold the fitted values.
 
@@ -103,6 +112,9 @@ class SetRule(FittedModule, ABC):
     threshold_name: ClassVar[str | None] = None
     """Name of the threshold buffer (one number, or one per label); None if the threshold depends on the row."""
 
+    row_option: ClassVar[str | None] = None
+    """The keyword of ``fit`` and ``predict`` by which every row brings a value of its own, such as its group."""
+
     other_shapes: ClassVar[tuple[str, ...]] = ()
     """Buffers that are neither one number nor one per label; `_check_buffers` checks their shape in a file."""
 
@@ -116,6 +128,11 @@ class SetRule(FittedModule, ABC):
         self.min_size = int(min_size)
         self.reset()
 
+    @property
+    def row_argument(self) -> str | None:
+        """What `predict` needs for every row besides its scores, by the name of the argument; None for nothing."""
+        return None
+
     def reset(self) -> None:
         """Return to the unfitted state."""
         self.from_logits: bool | None = None
@@ -124,6 +141,7 @@ class SetRule(FittedModule, ABC):
         self.fitted = False
         self.evidence: dict[str, Any] = {}
         self._rows = 0
+        self._some_present = False
         self._expected: int | None = None
         self._observed: list[tuple[Tensor, ...]] = []
         self._doubts: list[tuple[str, Tensor]] = []
@@ -150,6 +168,14 @@ class SetRule(FittedModule, ABC):
         self.partial_fit(scores, labels, from_logits=from_logits)
         return self.finish()
 
+    def fit_blocks(self, blocks: Iterable[tuple[Numbers, LabelsLike | None]], *, rows: int, from_logits: bool) -> Self:
+        """Fit on batches of scores and labels with ``rows`` rows in all; the same rule as `fit` on all of them."""
+        self.reset()
+        self._expected = rows
+        for scores, labels in blocks:
+            self.partial_fit(scores, labels, from_logits=from_logits)
+        return self.finish()
+
     def partial_fit(self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool) -> Self:
         """Add one batch of held-out data; call `finish` after the last one."""
         return self._add(scores, labels, None, from_logits=from_logits)
@@ -168,13 +194,16 @@ class SetRule(FittedModule, ABC):
             read = self._read_labels(read_target(labels, scores.shape[1], name="labels"), len(scores))
         if source.stay:
             # Reading whether scores are fit would wait for the accelerator, so `finish` does it once.
-            self._doubts += [(rule, source.bad_rows(wrong, below)) for rule, wrong, below in self._refusals()]
+            self._doubts += self._doubts_about(source)
         else:
             self._check_values(source)
         self._begin_batch(source)
         start = 0
         for block in source.blocks(self._link_used):
-            stop = start + len(block.values)
+            stop = start + len(block)
+            # Neither known without waiting for an accelerator, nor from a part of the labels.
+            self._some_present = self._some_present or source.stay or source.shards is not None
+            self._some_present = self._some_present or bool((block.scores > -torch.inf).any())
             self._observed.append(self._observe(block, None if read is None else read[start:stop]))
             start = stop
         self._rows += len(source)
@@ -184,12 +213,18 @@ class SetRule(FittedModule, ABC):
         """Fit the rule to all batches seen."""
         if self._rows == 0:
             raise ValueError("`scores` must have at least one row.")
+        if not self._some_present:
+            raise ValueError("`scores` must leave at least one label; all are absent (-inf).")
         self._resolve_doubts()
         observed = (torch.cat(column).cpu() for column in zip(*self._observed, strict=True))
         self.evidence = {"rows": self._rows, "labels": self.num_labels, **self._settle(*observed)}
         self._observed = []
         self.fitted = True
         return self
+
+    def _doubts_about(self, scores: Scores) -> list[tuple[str, Tensor]]:
+        """Of each rule for scores: its wording, and one bool for each row, whether it violates the rule."""
+        return [(rule, scores.bad_rows(wrong, below)) for rule, wrong, below in self._refusals()]
 
     def _resolve_doubts(self) -> None:
         """Raise for the first row, over all batches, that a batch on an accelerator could not be refused for."""
@@ -242,9 +277,12 @@ class SetRule(FittedModule, ABC):
             raise ValueError("`generator` must be None if `draw` is given, which has its own.")
         draw = Draw(generator) if draw is None else draw
         source = self._read_scores(scores, rows)
-        self._check_values(source)
+        screened = source.stay and self._link_used == "softmax"
+        if not screened:
+            self._check_values(source)
         blocks = (
-            (self._select_all(block, source, draw), len(block.values)) for block in source.blocks(self._link_used)
+            (self._select_all(self._screened(block, source) if screened else block, source, draw), len(block))
+            for block in source.blocks(self._link_used)
         )
         return collect_sets(blocks, scores.shape[-1], most=BLOCK, names=names)
 
@@ -260,11 +298,11 @@ class SetRule(FittedModule, ABC):
             source = self._read_scores(scores)
             return source.local_mask(self._select_local(source.whole(self._link_used), source, Draw()))
         rows = in_precision(scores.reshape(-1, scores.shape[-1]), self.precision)
-        block = Block(apply_link(rows, self._link_used, all_present=True), rows, per_row)
+        block = Block(None, rows, per_row, self._link_used)
         mask = self._select(block, None)
         if self.min_size > 0:
-            values = block.marked()
-            mask = mask | (top_mask(values, min(self.min_size, values.shape[-1])) & (values > -torch.inf))
+            best = top_mask(rows, min(self.min_size, rows.shape[-1]))
+            mask = mask | (best & (rows > -torch.inf))
         return mask.reshape(scores.shape)
 
     def save(self, path: str | Path) -> None:
@@ -331,6 +369,10 @@ class SetRule(FittedModule, ABC):
             return values >= threshold.clamp(min=torch.finfo(values.dtype).min)  # one pass, and not for -inf
         return (values >= threshold) & (block.scores > -torch.inf)
 
+    def _select_entries(self, block: Block, draw: Draw) -> Selection:
+        """The labels of `_select`, row by row."""
+        return select_where(self._select(block, draw), block)
+
     def _kept(self, found: Selection, draw: Draw) -> Tensor | None:
         """Mask of the labels to keep among those that reach the threshold, row by row; None for all."""
         return None
@@ -339,7 +381,7 @@ class SetRule(FittedModule, ABC):
         """The local labels in the sets of a block, as selected by `_select`; faster if there is a threshold."""
         threshold = self._threshold()
         if threshold is None:
-            found = select_where(self._select(block, draw), block)
+            found = self._select_entries(block, draw)
         else:
             found = scores.select_local(block, threshold)
             kept = self._kept(found, draw)
@@ -414,8 +456,14 @@ class SetRule(FittedModule, ABC):
         for rule, wrong, below in self._refusals():
             scores.check(wrong, rule, fine_below=below)
 
-    def _refusals(self) -> list[tuple[str, Callable[[Tensor], Tensor], float | None]]:
-        """Of each rule for scores: its wording, a mask of what violates it, and the limit below which all is fine."""
+    def _screened(self, block: Block, scores: Scores) -> Block:
+        """The block; its softmax tells whether scores must be checked: a row that is not finite has no other values."""
+        if bool(block.values[:, :1].isnan().any()):
+            self._check_values(scores)
+        return block
+
+    def _refusals(self) -> list[Refusal]:
+        """What scores are refused for."""
         return [("`scores` must not be NaN or infinite", lambda block: ~(block < torch.inf), torch.inf)]
 
     def _check_fitted(self) -> None:
@@ -437,11 +485,9 @@ def load_rule(path: str | Path) -> SetRule:
     """
     document = read_rule(path)
     if document.kind not in {rule.__name__ for rule in _concrete_rules()}:
-        raise InputError(f"`{path}` holds a rule of unknown kind {document.kind!r}.")
-    try:
+        raise InputError(f"`{path}` holds a rule of unknown kind {document.kind!r:.40}.")
+    with decoding(path):
         return rule_of(document)
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
-        raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
 
 
 def rule_of(document: RuleDocument) -> SetRule:

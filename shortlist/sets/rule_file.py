@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from shortlist.errors import InputError
-from shortlist.files import read_document, replacing
+from shortlist.files import decoding, read_document, replacing
 from shortlist.fitted.tensor_json import decode_tensor, encode_tensor
 
 _FORMAT = "shortlist set rule"
@@ -68,10 +67,8 @@ def read_rule(path: str | Path) -> RuleDocument:
         InputError: if the file is damaged, of another kind, or of another version.
     """
     content = read_document(path, kind=_FORMAT, version=_VERSION)
-    try:
+    with decoding(path):
         return decode_rule(content)
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
-        raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
 
 
 def decode_rule(content: dict[str, Any]) -> RuleDocument:

@@ -27,7 +27,7 @@ DEVICE_BLOCK = 1 << 26
 """The same on an accelerator, where a block costs a few launches and bounds the memory."""
 
 
-class Block(NamedTuple):
+class Block:
     """A block of rows, with the labels that this process holds.
 
     Attributes:
@@ -36,17 +36,28 @@ class Block(NamedTuple):
         scores: ``(rows, labels)``, as they came. Rounding of the link depends on the batch, the device and the
             runtime; these do not.
         rows: ``(rows,)`` on the CPU, what came with each row besides scores, such as weights or groups; or None.
+        link: how values are computed, on an accelerator only once they are read; None if they were given.
     """
 
-    values: Tensor
-    scores: Tensor
-    rows: Tensor | None = None
+    def __init__(
+        self, values: Tensor | None, scores: Tensor, rows: Tensor | None = None, link: Link | None = None
+    ) -> None:
+        self.scores, self.rows, self.link = scores, rows, link
+        self._values = scores if values is None and link is None else values
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def values(self) -> Tensor:
+        if self._values is None:
+            self._values = apply_link(self.scores, self.link, all_present=True)
+        return self._values
 
     def at(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The values of some labels; -inf for absent ones."""
-        rows, labels = rows.to(self.values.device), labels.to(self.values.device)
-        values = self.values[rows, labels]
-        return torch.where(self.scores[rows, labels] == -torch.inf, -torch.inf, values)
+        rows, labels = rows.to(self.scores.device), labels.to(self.scores.device)
+        return torch.where(self.scores[rows, labels] == -torch.inf, -torch.inf, self.values[rows, labels])
 
     def marked(self) -> Tensor:
         """All values; -inf for absent labels."""
@@ -79,7 +90,7 @@ class Selection(NamedTuple):
 
 
 def select_where(mask: Tensor, block: Block) -> Selection:
-    """The labels for which a mask of the shape of a block is true, row by row; on the CPU, wherever the block is.
+    """The labels where a mask of the shape of a block is true, or not 0, row by row; on the CPU, wherever the block is.
 
     Example:
         >>> values = torch.tensor([[0.2, 0.8], [0.7, 0.3]])
@@ -242,7 +253,7 @@ class Scores:
             rows = None if self.rows is None else self.rows[start : start + len(block)]
             if self.stay and not on_host:
                 work = in_precision(block, self.precision)
-                yield Block(apply_link(work, link, all_present=True), work, rows)
+                yield Block(None, work, rows, link)
             elif self.shards is None:
                 work = in_precision(block.cpu(), self.precision)
                 yield Block(apply_link(work, link, all_present=float(work.amin()) > -torch.inf), work, rows)
@@ -267,30 +278,33 @@ class Scores:
         return torch.where(work == -torch.inf, -torch.inf, powers / total.to(work.dtype))
 
     def top(self, block: Block, k: int) -> Selection:
-        """The k best of all labels of each row, ties by ascending label; communicates k numbers per row and process.
+        """The k best of all labels of each row by their scores as they came, ties by ascending label.
+
+        With shards, it communicates k labels per row and process.
 
         Args:
             block: scores of the local labels.
             k: at most the number of labels.
         """
-        values = block.marked() if self.stay else block.values
         if self.shards is None:
-            return select_top(values, k)
-        rows, count = values.shape
-        best = values.new_full((rows, k, 2), -torch.inf, dtype=torch.float64)
+            found = select_top(block.scores, k)
+            return found._replace(values=block.at(found.rows, found.labels).cpu())
+        scores = block.scores.cpu()
+        rows, count = scores.shape
+        best = scores.new_full((rows, k, 3), -torch.inf, dtype=torch.float64)
         if count:
-            local = select_top(values, min(k, count))
+            local = select_top(scores, min(k, count))
             order = (local.rows * count + local.labels).argsort()
-            row = local.rows[order]
+            row, labels = local.rows[order], local.labels[order]
             slot = torch.arange(len(row)) - torch.searchsorted(row, row)
-            best[row, slot, 0] = local.values[order].double()
-            best[row, slot, 1] = (local.labels[order] + self.shards.first).double()
+            columns = local.values[order], labels + self.shards.first, block.values[row, labels]
+            best[row, slot] = torch.stack([column.double() for column in columns], -1)
         # Every process lists its labels in ascending order, and a stable sort preserves that order among ties.
         gathered = torch.cat(self._all_gather(best, self.shards), dim=1)
         order = gathered[..., 0].sort(dim=-1, descending=True, stable=True).indices[:, :k]
-        best = gathered.gather(1, order.unsqueeze(-1).expand(-1, -1, 2)).reshape(-1, 2)
+        best = gathered.gather(1, order.unsqueeze(-1).expand(-1, -1, 3)).reshape(-1, 3)
         row = torch.arange(rows).repeat_interleave(order.shape[-1])
-        return Selection(row, best[:, 1].long(), best[:, 0].to(values.dtype)).where(best[:, 0] > -torch.inf)
+        return Selection(row, best[:, 1].long(), best[:, 2].to(block.values.dtype)).where(best[:, 0] > -torch.inf)
 
     def select_local(self, block: Block, threshold: Tensor) -> Selection:
         """The local labels that reach a threshold, as global label indices."""

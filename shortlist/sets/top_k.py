@@ -50,8 +50,8 @@ class TopK(SetRule):
         return {"constraint": "size", "wanted": self.k, "achieved": self.k}
 
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
-        values = block.marked()
-        return top_mask(values, self.k) & (values > -torch.inf)
+        # The order is that of the scores, among which absent labels are marked.
+        return top_mask(block.scores, self.k) & (block.scores > -torch.inf)
 
     def _select_local(self, block: Block, scores: Scores, draw: Draw) -> Selection:
         return scores.only_local(self._select_all(block, scores, draw))

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.limits import read_whole
 from shortlist.taxonomy.taxonomy import Taxonomy
 
@@ -97,11 +97,11 @@ def taxonomy_from_csv(path: str | Path, *, labels: Sequence[str] | None = None, 
         raise InputError(f"`{path}` is no CSV file in UTF-8: {error}.") from error
     for line, row in rows:
         if len(row) != 2 or not all(row):
-            raise InputError(f"`{path}` line {line} must have two columns, child and parent; got {row}.")
+            raise InputError(f"`{path}` line {line} must have two columns, child and parent; got {row!r:.60}.")
     try:
         return taxonomy_from_parents([(row[0], row[1]) for _, row in rows[1:]], labels=labels, prune=prune)
     except ValueError as error:
-        raise InputError(f"`{path}`: {error}") from error
+        raise InputError(f"`{path}`: {reason(error)}.") from error
 
 
 def taxonomy_from_networkx(graph: Any, *, labels: Sequence[str] | None = None, prune: bool = False) -> Taxonomy:

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-_MOST_PAIRS = 1 << 24
-"""Pairs of a node and an ancestor that a taxonomy may have: a chain of a million nodes would fill any memory."""
+from shortlist.limits import advice, limit
 
 
 class Csr(NamedTuple):
@@ -134,12 +133,12 @@ class Taxonomy:
     def ancestors(self) -> Csr:
         """The ancestors of each node, itself included."""
         lists: list[list[int]] = [[] for _ in self.names]
-        total = 0
+        most, total = limit("ancestors"), 0
         for node in range(len(self) - 1, -1, -1):
             lists[node] = sorted({node}.union(*(lists[parent] for parent in self.parents[node])))
             total += len(lists[node])
-            if total > _MOST_PAIRS:
-                raise ValueError(f"a taxonomy must have at most {_MOST_PAIRS:,} pairs of a node and an ancestor.")
+            if total > most:
+                raise ValueError(f"a taxonomy has too many pairs of a node and an ancestor: {advice('ancestors')}.")
         return _csr(lists)
 
     @cached_property

@@ -10,8 +10,7 @@ from typing import Any
 
 from shortlist.data import Dataset, ImageFiles, split_at_random, split_off_validation
 from shortlist.data.formats.tables import table_roles
-from shortlist.data.opening import FORMATS, recognize_format
-from shortlist.data.reader_options import open_data, reader_options
+from shortlist.data.opening import FORMATS, open_data, reader_options, recognize_format
 from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions
 from shortlist.targets import to_class_indices
@@ -36,6 +35,7 @@ class DataSource:
         digest: of labels, parts and inputs, which recognizes the same data.
         seed: of the parts that training drew because the data had none.
         one_class: whether rows had one class each; None if unknown.
+        path: of the data as it was given; None if unknown.
     """
 
     kind: str
@@ -45,6 +45,7 @@ class DataSource:
     digest: str | None = None
     seed: int = 0
     one_class: bool | None = None
+    path: str | None = None
 
 
 def open_training_data(
@@ -154,7 +155,7 @@ def describe_source(
         path, format, reader: as in `open_training_data`.
         seed: of the parts, if they were drawn; the runs of a comparison have seeds of their own.
     """
-    name, location = recognize_format(path) if format is None else (format, Path(path))
+    name, location = recognize_format(path, format)
     options, columns = reader_options(reader, FORMATS[name].read), {}
     if name == "table":
         # New tables are read as this one was, whatever their own first rows suggest.
@@ -170,6 +171,7 @@ def describe_source(
         "digest": run_fingerprint(dataset, FitOptions())["data"],
         "seed": seed,
         "one_class": is_one_class(dataset),
+        "path": path,
     }
 
 
@@ -193,6 +195,7 @@ def saved_source(saved: SavedModel, folder: str | Path) -> DataSource:
             content["digest"],
             int(content["seed"]),
             content.get("one_class"),
+            None if content.get("path") is None else str(content["path"]),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"`{file}` is damaged: its `source` is not what was written.") from error

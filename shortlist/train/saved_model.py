@@ -20,7 +20,7 @@ from shortlist.data.encoders.word_features import TfidfWords
 from shortlist.errors import InputError
 from shortlist.extras import require
 from shortlist.files import read_document, replacing
-from shortlist.fingerprint import digest
+from shortlist.fingerprint import Digest, digest, digest_file
 from shortlist.sets import load_rule
 from shortlist.sets.rule import SetRule
 from shortlist.train.card.facts import Measured
@@ -153,8 +153,13 @@ def _about(fitted: Fitted) -> dict[str, Any]:
     }
 
 
-def load_model(folder: str | Path) -> SavedModel:
+def load_model(folder: str | Path, *, mapped: bool = False) -> SavedModel:
     """Read a model that `save_model` wrote.
+
+    Args:
+        folder: of the model.
+        mapped: leave the parameters in the file and map it into memory, which processes that load the same model share.
+            The file must then stay as it is, as when another one replaces it under its name.
 
     Raises:
         InputError: if the folder is damaged, incomplete or something else.
@@ -168,14 +173,17 @@ def load_model(folder: str | Path) -> SavedModel:
     path = folder / "model.safetensors"
     if not path.is_file():
         raise InputError(f"`{path}` does not exist.")
-    content = path.read_bytes()
-    if digest(content) != document.get("parameters"):
+    content = None if mapped else path.read_bytes()
+    if (digest_file(path) if content is None else digest(content)) != document.get("parameters"):
         raise InputError(f"`{path}` does not belong to `{folder / 'model.json'}`.")
     try:
         plan = ModelPlan.from_json(_with_words(document["plan"], folder))
         names = tuple(document["label_names"])
         model = build_model(plan, with_weights=False)
-        model.load_state_dict(require("safetensors.torch", extra="train").load(content))
+        tensors = require("safetensors.torch", extra="train")
+        # Assigned tensors stay in the mapped file; otherwise they would be copied into those of the new model.
+        state = tensors.load_file(path) if content is None else tensors.load(content)
+        model.load_state_dict(state, assign=mapped)
     except Exception as error:
         # A document may hold anything: other types, parameters of another model, something other than safetensors.
         reason = " ".join(str(error).split()).rstrip(".:")
@@ -204,6 +212,16 @@ def _with_words(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
     if digest(content) != words.get("digest"):
         raise InputError(f"`{folder / _WORDS}` does not belong to `{folder / 'model.json'}`")
     return {**plan, "words": json.loads(content)}
+
+
+def parameters_digest(saved: SavedModel) -> str:
+    """Identify what scores depend on: parameters and calibration. An export states it, so that an old one is found."""
+    found = Digest()
+    for module in (saved.model, saved.calibrator):
+        for name, value in () if module is None else sorted(module.state_dict().items()):
+            found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hex()
 
 
 class _Answer(nn.Module):
@@ -270,7 +288,7 @@ def _describe(path: Path, saved: SavedModel) -> None:
     """Write what the graph alone does not tell into the metadata of an ONNX file."""
     onnx = require("onnx", extra="onnx")
     graph = onnx.load(str(path))
-    about = {"label_names": json.dumps(saved.label_names)}
+    about = {"label_names": json.dumps(saved.label_names), "parameters": parameters_digest(saved)}
     if saved.plan.words is not None:
         about["words"] = json.dumps(saved.plan.words.to_json())
     onnx.helper.set_model_props(graph, about)

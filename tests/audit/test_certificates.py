@@ -194,6 +194,8 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a label of any size": lambda content: content | {"sets": [content["sets"][0] | {"labels": [10**30]}]},
     "half a label": lambda content: content | {"sets": [content["sets"][0] | {"labels": [0.5]}]},
     "too few names": lambda content: content | {"names": ["a", "b"]},
+    "names that are numbers": lambda content: content | {"names": [*range(content["weight"]["shape"][0])]},
+    "names that are one text": lambda content: content | {"names": "a" * content["weight"]["shape"][0]},
     "a list": lambda content: [content],
 }
 

@@ -9,18 +9,16 @@ UNIT = unit(ROWS, LABELS)
 
 ABOVE_GOAL = {
     "f1_score, k": 10.0,
-    "TopK, mask, logits": 15.1,
+    "TopK, mask, logits": 9.7,
     "TopK, mask, probabilities": 9.7,
-    "TopK, predict, logits": 7.9,
-    "AverageK, mask, logits": 13.2,
-    "AverageK, mask, probabilities": 7.8,
-    "AverageK, predict, logits": 5.3,
+    "TopK, predict, logits": 3.5,
+    "AverageK, mask, logits": 6.8,
+    "AverageK, predict, logits": 4.3,
     "AverageK, predict, probabilities": 3.4,
-    "AverageK, fit, logits": 4.1,
     "AverageError, mask, logits": 5.2,
-    "AverageError, predict, logits": 4.8,
+    "AverageError, predict, logits": 3.8,
     "ClassConditional, mask, logits": 5.2,
-    "ClassConditional, predict, logits": 4.8,
+    "ClassConditional, predict, logits": 3.9,
     "ClassConditional, fit, logits": 3.3,
     "RecallControl, mask, logits": 5.2,
     "RecallControl, predict, logits": 5.2,
@@ -28,7 +26,7 @@ ABOVE_GOAL = {
     "RecallControl, fit, logits": 4.3,
 }
 """Multiples of ``torch.topk`` that are not within the goal yet, which must not grow; the link alone takes 2."""
-POINTWISE, POINTWISE_FLOAT64 = 130.0, 21
+POINTWISE, POINTWISE_FLOAT64 = 135.0, 21
 """The sums and the hash of `PointwiseError` are exact, which takes wide float64 tensors."""
 
 

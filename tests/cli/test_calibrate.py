@@ -12,17 +12,26 @@ from shortlist.cli import calibrate, main
 from shortlist.metrics import MacroF1, MicroF1, SetCoverage
 from shortlist.predict import CALIBRATORS, RULES
 from shortlist.sets import (
+    AdaptiveConformal,
     AverageError,
     AverageK,
     CheapestCover,
     ClassConditional,
+    CovariateShift,
     DeepestNode,
     ExpectedF,
     ExpectedUtility,
+    GroupConditional,
+    LabelShift,
+    NoneOfThese,
+    OnlineAverageK,
+    OnlineConformal,
     PerLabelThreshold,
     PointwiseError,
+    RankCalibrated,
     RecallControl,
     RiskControl,
+    SelectiveAnswers,
     SetRule,
     TopK,
     false_discovery_rate,
@@ -38,6 +47,18 @@ from tests.cli.score_files import BLOCK, CLASSES, HOT, LOGITS, PARENTS, ROWS, SC
 
 run, refused = command("calibrate")
 TREE = taxonomy_from_parents(PARENTS, labels=list("012345"))
+RATIOS = [1.0, 2.0, 0.5, 1.0, 0.0, 1.5]
+GIVEN = {"groups": ["north", "south"] * (ROWS // 2), "weights": [1 + row % 3 for row in range(ROWS)]}
+
+
+@pytest.fixture
+def row_files(score_files):
+    """What is given for each row and each label, as text and as a column of a table."""
+    Path("sites.txt").write_text("\n".join(GIVEN["groups"]) + "\n")
+    rows = "".join(f"{row},{weight}\n" for row, weight in enumerate(GIVEN["weights"]))
+    Path("rows.csv").write_text("row,weight\n" + rows)
+    Path("ratios.txt").write_text("\n".join(map(str, RATIOS)) + "\n")
+
 
 CASES = {
     "top-k": (["--k", "2"], None, TopK(2)),
@@ -59,6 +80,23 @@ CASES = {
         ["--alpha", "0.2", "--clusters", "2", "--min-count", "3"],
         "y.txt",
         ClassConditional(0.2, clusters=2, min_count=3),
+    ),
+    "rank-calibrated": (["--alpha", "0.2", "--rank-share", "0.25"], "y.txt", RankCalibrated(0.2, rank_share=0.25)),
+    "group-conditional": (["--alpha", "0.2", "--groups", "sites.txt"], "y.txt", GroupConditional(0.2)),
+    "covariate-shift": (["--alpha", "0.2", "--weights", "rows.csv:weight"], "y.txt", CovariateShift(0.2)),
+    "label-shift": (["--alpha", "0.2", "--ratios", "ratios.txt"], "y.txt", LabelShift(0.2, ratios=RATIOS)),
+    "adaptive-conformal": (["--alpha", "0.2", "--step", "0.1"], "y.txt", AdaptiveConformal(0.2, step=0.1)),
+    "online-conformal": (["--alpha", "0.2", "--decay", "0.5"], "y.txt", OnlineConformal(0.2, decay=0.5)),
+    "online-average-k": (["--k", "2"], None, OnlineAverageK(2)),
+    "selective": (
+        ["--max-error", "0.4", "--confidence", "margin"],
+        "y.txt",
+        SelectiveAnswers(0.4, confidence="margin"),
+    ),
+    "none-of-these, logits": (
+        ["--alpha", "0.2", "--familiarity", "max-logit"],
+        None,
+        NoneOfThese(0.2, score="max-logit"),
     ),
     "deepest-node": (["--alpha", "0.2", "--taxonomy", "tree.csv"], "y.txt", DeepestNode(0.2, TREE)),
     "cheapest-cover": (
@@ -90,14 +128,15 @@ CASES = {
         (case, kind)
         for case in CASES
         for kind in ("logits", "probabilities")
-        if (kind, case[-7:]) != ("probabilities", "sigmoid")
+        if kind != "probabilities" or not case.endswith((", sigmoid", ", logits"))
     ],
 )
-def test_every_rule_equals_that_of_the_library_fitted_in_one_call(score_files, capsys, case, kind):
+def test_every_rule_equals_that_of_the_library_fitted_in_one_call(row_files, capsys, case, kind):
     arguments, labels, rule = CASES[case]
     scores = SCORES[kind]
     target = {None: None, "y.txt": CLASSES, "hot.npy": HOT}[labels]
-    rule.fit(scores, target, from_logits=kind == "logits")
+    given = {rule.row_option: GIVEN[rule.row_option]} if rule.row_option else {}
+    rule.fit(scores, target, from_logits=kind == "logits", **given)
     files = [f"{kind}.npy", *([labels] if labels else [])]
     name = case.split(",")[0]
     code, out, err = run(capsys, *files, f"--{kind}", "--rule", name, *arguments, "-o", "out/rule.json", "--json")
@@ -109,12 +148,12 @@ def test_every_rule_equals_that_of_the_library_fitted_in_one_call(score_files, c
     for (name, mine), (_, theirs) in zip(saved.named_buffers(), rule.named_buffers(), strict=True):
         assert torch.equal(mine, theirs), name
     assert saved.evidence == rule.evidence == told["evidence"]
-    check_figures(told["sets"], rule, scores, target)
+    check_figures(told["sets"], rule, scores, target, given)
 
 
-def check_figures(told: dict, rule: SetRule, scores: torch.Tensor, target: torch.Tensor | None) -> None:
+def check_figures(told: dict, rule: SetRule, scores: torch.Tensor, target: torch.Tensor | None, given: dict) -> None:
     """The metrics are those of sets predicted in one call, except for the few labels that tie with a threshold."""
-    sets = rule.predict(scores, generator=torch.Generator().manual_seed(1))
+    sets = rule.predict(scores, generator=torch.Generator().manual_seed(1), **given)
     assert told["average_size"] == pytest.approx(float(sets.sizes.double().mean()), abs=0.03)
     assert sum(told["sizes"].values()) == ROWS
     assert told["empty"] == told["sizes"].get("0", 0)
@@ -156,6 +195,54 @@ def test_a_taxonomy_that_does_not_fit_is_one_sentence(score_files, capsys):
     assert "`short.csv`: a label must have a parent; '1' has none" in refused(capsys, *given, "--taxonomy", "short.csv")
     wrong = ("logits.npy", "y.txt", "--logits", "--rule", "average-error", "--alpha", "0.1", "--taxonomy", "tree.csv")
     assert "--taxonomy does not apply to --rule average-error" in refused(capsys, *wrong)
+
+
+def test_what_is_given_for_rows_must_suit_the_rule_and_the_rows(row_files, capsys):
+    given = ("logits.npy", "y.txt", "--logits", "--alpha", "0.2", "--rule")
+    assert "`group-conditional` needs --groups" in refused(capsys, *given, "group-conditional")
+    assert "--groups does not apply" in refused(capsys, *given, "average-error", "--groups", "sites.txt")
+    assert "`rows.csv` has no column 'mass'" in refused(capsys, *given, "covariate-shift", "--weights", "rows.csv:mass")
+    for line, sentence in (
+        ("inf", "`w.txt` row 1 must be a finite number, at least 0; got 'inf'"),
+        ("-1", "at least 0; got '-1'"),
+        ("x", "got 'x'"),
+    ):
+        Path("w.txt").write_text(f"1\n{line}\n")
+        assert sentence in refused(capsys, *given, "covariate-shift", "--weights", "w.txt")
+    Path("w.txt").write_text("1\n1\n")
+    assert "must have one weight per row of scores, 400; it has 2" in refused(
+        capsys, *given, "covariate-shift", "--weights", "w.txt"
+    )
+    Path("w.txt").write_text("0\n" * ROWS)
+    assert "must have a positive sum" in refused(capsys, *given, "covariate-shift", "--weights", "w.txt")
+    assert "must have one ratio per label, 6; it has 400" in refused(capsys, *given, "label-shift", "--ratios", "w.txt")
+    assert "`alpha` must lie strictly between 0 and 1" in refused(
+        capsys, "logits.npy", "--logits", "--rule", "none-of-these", "--alpha", "1"
+    )
+
+
+def test_sets_of_groups_and_of_rules_that_abstain_are_those_of_the_library(row_files, capsys):
+    line = ("logits.npy", "y.txt", "--logits", "--alpha", "0.2", "--rule", "group-conditional")
+    assert run(capsys, *line, "--groups", "sites.txt", "-o", "group.json")[0] == 0
+    assert main(["predict", "logits.npy", "--logits", "--rule", "group.json", "--groups", "sites.txt", "--seed=0"]) == 0
+    found = [json.loads(line)["labels"] for line in capsys.readouterr().out.splitlines()]
+    rule = GroupConditional(0.2).fit(LOGITS, CLASSES, from_logits=True, groups=GIVEN["groups"])
+    wanted = rule.predict(LOGITS, groups=GIVEN["groups"]).to_list()
+    assert sum(a != b for a, b in zip(found, wanted, strict=True)) <= 2  # a true label of each group ties
+    Path("sites.txt").write_text("west\n" * ROWS)
+    assert main(["predict", "logits.npy", "--logits", "--rule", "group.json", "--groups", "sites.txt"]) == 2
+    assert "row 0 has 'west', of which there was no calibration row" in capsys.readouterr().err
+    assert run(capsys, "logits.npy", "--logits", "--rule=none-of-these", "--alpha=0.2", "-o", "none.json")[0] == 0
+    wanted = NoneOfThese(0.2).fit(LOGITS, from_logits=True).predict(LOGITS)
+    for output in ("sets.jsonl", "sets.csv", "sets.parquet"):
+        assert main(["predict", "logits.npy", "--logits", "--rule", "none.json", "-o", output]) == 0
+    told = [json.loads(line) for line in Path("sets.jsonl").read_text().splitlines()]
+    assert [row["abstained"] for row in told] == wanted.abstained.tolist()
+    assert [row["labels"] for row in told] == wanted.to_list()
+    lines = Path("sets.csv").read_text().splitlines()
+    assert [line.split(",")[-1] for line in lines] == ["abstained", *(str(row["abstained"]).lower() for row in told)]
+    table = pytest.importorskip("pyarrow.parquet").read_table("sets.parquet")
+    assert table["abstained"].to_pylist() == wanted.abstained.tolist()
 
 
 def test_a_table_tells_aim_size_error_and_promise(score_files, capsys):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from shortlist.cli.data_tables import _bins
-from shortlist.data import Dataset, Features, Groups, Texts, opening, reader_options
+from shortlist.data import Dataset, Features, Groups, Texts, opening
 from shortlist.data.summary import Tally, summarise
 from shortlist.errors import InputError
 from shortlist.report.dataset_examples import example_rows
@@ -83,8 +83,7 @@ def opened(tmp_path, monkeypatch):
         "sample": opening.Format("Samples", lambda path: path.as_posix() in DATASETS, read),
         "table": opening.Format("CSV files", lambda path: False, lambda path, *, text=None: DATASETS[str(path)]()),
     }
-    for module in (opening, reader_options):
-        monkeypatch.setattr(module, "FORMATS", formats)
+    monkeypatch.setattr(opening, "FORMATS", formats)
     monkeypatch.setenv("COLUMNS", "100")
     return calls
 

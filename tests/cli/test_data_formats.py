@@ -94,3 +94,11 @@ def test_the_installed_command_prints_json_and_nothing_else(tmp_path):
     done = subprocess.run([*command, str(table(tmp_path))], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["rows"] == 3
+
+
+def test_a_choice_that_names_thousands_of_columns_is_not_offered_as_a_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = [json.dumps({f"k{i}": 1, "label": "a"}) for i in range(500)]
+    Path("keys.jsonl").write_text("\n".join(lines) + "\n")
+    sentence = refused(capsys, "inspect", "keys.jsonl")
+    assert sentence.endswith("'k0' must be a finite number; got None.")

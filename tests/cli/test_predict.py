@@ -14,7 +14,7 @@ import torch
 
 from shortlist.predict import scores as scores_module
 from shortlist.predict.files.set_files import CsvLines, SetRows
-from shortlist.sets import AverageError, AverageK, PredictionSets, TopK
+from shortlist.sets import AverageError, AverageK, CovariateShift, GroupConditional, PredictionSets, TopK
 from tests.cli.command import command
 
 run, _ = command("predict")
@@ -22,6 +22,7 @@ run, _ = command("predict")
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS = 2 * torch.randn(50, 4, generator=GENERATOR)
 PROBS = LOGITS.softmax(-1)
+CLASSES = torch.arange(50) % 4
 NAMES = ["owl", "red fox", "hare, brown", "Łoś"]
 
 
@@ -132,6 +133,21 @@ def test_empty_sets_are_rows_too(folder, capsys):
     assert code == 0
     assert f"{empty} empty ({100 * empty / 50:.3g}%)" in out
     assert sum(json.loads(line)["labels"] == [] for line in Path("sets.jsonl").read_text().splitlines()) == empty
+
+
+@pytest.mark.parametrize(
+    ("rule", "need"),
+    [
+        (lambda: CovariateShift(0.2).fit(LOGITS, CLASSES, from_logits=True, weights=torch.ones(50)), "weights"),
+        (lambda: GroupConditional(0.2).fit(LOGITS, CLASSES, from_logits=True, groups=CLASSES % 2), "groups"),
+    ],
+    ids=["weights", "groups"],
+)
+def test_a_rule_that_needs_more_than_scores_is_refused(folder, capsys, rule, need):
+    rule().save("needs.json")
+    code, _, shown = run(capsys, "logits.npy", "--logits", "--rule", "needs.json")
+    assert code == 2
+    assert f"`needs.json` needs the {need} of rows" in shown
 
 
 def test_a_seed_decides_ties_for_good(folder, capsys):

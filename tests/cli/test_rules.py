@@ -66,7 +66,7 @@ def test_the_worst_group_of_rows_is_named(capsys, tmp_path, monkeypatch):
     assert "Its worst group is 'south', with " in out
     Path("places.txt").write_text("south\n")
     message = refused(capsys, "scores.npy", "y.txt", "--probabilities", "--k", "2", "--groups", "places.txt")
-    assert message == "`places.txt` must have one group per row of scores, 400; it has 1 lines."
+    assert message == "`places.txt` must have one group per row of scores, 400; it has 1."
 
 
 def test_a_model_brings_its_scores_and_link(capsys, model_folder):

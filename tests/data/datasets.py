@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from shortlist.data import Dataset, Features
+from shortlist.data import Dataset, Features, Groups
 from shortlist.data.target_rows import csr
 from shortlist.targets import to_class_indices, to_index_lists, to_sparse
 
@@ -23,6 +23,16 @@ def rows_of(dataset: Dataset) -> list[int]:
 def parts_of(dataset: Dataset) -> tuple[tuple[str, ...], list[int]] | None:
     """The names of the parts and the part of each row; None without a split."""
     return None if dataset.split is None else (dataset.split.names, dataset.split.index.tolist())
+
+
+def labels_of(dataset: Dataset) -> list[tuple[str, ...]]:
+    """The names of the labels of each row."""
+    return [dataset[row].labels for row in range(len(dataset))]
+
+
+def values_of(groups: Groups) -> list[str | None]:
+    """The name of the group of each member."""
+    return [groups.names[i] if i >= 0 else None for i in groups.index.tolist()]
 
 
 def in_all_forms(hot: Tensor) -> dict[str, Tensor]:

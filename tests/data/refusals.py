@@ -1,11 +1,13 @@
 """The sentence in which something is refused."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from shortlist.data import open_dataset
+from shortlist.errors import InputError
 
 
 def refusal(path: Any, kind: type[Exception] = ValueError, **options: Any) -> str | None:
@@ -23,3 +25,10 @@ def refusal(path: Any, kind: type[Exception] = ValueError, **options: Any) -> st
 def refused(path: Any, *given: Any, **options: Any) -> str:
     """As `refusal`, for a path that must not be read."""
     return refusal(path, *given, **options) or pytest.fail("was read")
+
+
+def refuses_to_read(read: Callable[..., Any], path: Any, message: str, **options: Any) -> None:
+    """Reading a path must fail in a sentence with this in it."""
+    with pytest.raises(InputError, match=re.escape(message)) as caught:
+        read(path, **options)
+    assert str(caught.value).endswith((".", "?"))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shortlist.data import Groups
+from tests.data.datasets import values_of
 
 examples = settings(derandomize=True, deadline=None, max_examples=60)
 words = st.sampled_from(["train", "val", "test", "a", "B", "été", "two words", "", "10", "9"])
@@ -19,7 +20,7 @@ members = st.lists(st.none() | words, max_size=12)
 def test_every_member_finds_its_name_again(values, order):
     groups = Groups.of(values, order=order)
     assert len(groups) == len(values)
-    assert [None if i < 0 else groups.names[i] for i in groups.index.tolist()] == values
+    assert values_of(groups) == values
     first = [name for name in order if name in values]
     assert list(groups.names) == first + sorted({v for v in values if v is not None} - set(order))
 
@@ -43,7 +44,7 @@ def test_some_members_are_taken_in_their_order_and_names_stay(values, rng):
     rows = [rng.randrange(len(values)) for _ in range(6)]
     taken = groups.take(torch.tensor(rows))
     assert taken.names == groups.names
-    assert [None if i < 0 else taken.names[i] for i in taken.index.tolist()] == [values[row] for row in rows]
+    assert values_of(taken) == [values[row] for row in rows]
 
 
 @examples
@@ -54,7 +55,7 @@ def test_a_compact_partition_has_no_empty_group_and_the_same_members(values, rng
     compact = taken.compact()
     assert (compact.counts() > 0).all()
     assert list(compact.names) == [name for name in taken.names if name in [values[row] for row in rows]]
-    assert [None if i < 0 else compact.names[i] for i in compact.index.tolist()] == [values[row] for row in rows]
+    assert values_of(compact) == [values[row] for row in rows]
 
 
 def test_numbers_are_grouped_by_their_text():

@@ -13,77 +13,20 @@ import torch
 
 from shortlist.data import Dataset, pubmed
 from shortlist.targets import count_positives, to_multi_hot
+from tests.data.datasets import labels_of, values_of
+from tests.data.formats.samples import MEDLINE, abstract_text, article, medline, mesh
 
 module = importlib.import_module("shortlist.data.packaged")  # By name, for the function hides its module.
 FILE = "pubmed20n0014.xml.gz"
-HEAD = """<?xml version="1.0" encoding="utf-8"?>
-<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2019//EN"
- "http://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_190101.dtd">
-<PubmedArticleSet>
-"""
-
-
-def article(
-    pmid: int = 1,
-    *,
-    date: str = "<Year>1977</Year><Month>Jun</Month>",
-    title: str = "A title.",
-    abstract: str = "",
-    headings: str = "",
-) -> str:
-    """A citation as the National Library of Medicine lays it out, with years and numbers that are not meant."""
-    return f"""  <PubmedArticle>
-    <MedlineCitation Status="MEDLINE" Owner="NLM">
-      <PMID Version="1">{pmid}</PMID>
-      <DateCompleted><Year>1999</Year><Month>11</Month><Day>20</Day></DateCompleted>
-      <Article PubModel="Print">
-        <Journal>
-          <ISSN IssnType="Print">1019-9128</ISSN>
-          <JournalIssue CitedMedium="Print"><Volume>50</Volume><PubDate>{date}</PubDate></JournalIssue>
-          <Title>Journal of Tests and Trials</Title>
-          <ISOAbbreviation>J. Tests</ISOAbbreviation>
-        </Journal>
-        <ArticleTitle>{title}</ArticleTitle>
-        {f"<Abstract>{abstract}<CopyrightInformation>Theirs.</CopyrightInformation></Abstract>" if abstract else ""}
-        <Language>eng</Language>
-        <ArticleDate DateType="Electronic"><Year>2001</Year><Month>01</Month><Day>02</Day></ArticleDate>
-      </Article>
-      <MedlineJournalInfo><Country>England</Country><MedlineTA>J Tests Trials</MedlineTA></MedlineJournalInfo>
-      <CommentsCorrectionsList>
-        <CommentsCorrections RefType="Cites"><PMID Version="1">99</PMID></CommentsCorrections>
-      </CommentsCorrectionsList>
-      {f"<MeshHeadingList>{headings}</MeshHeadingList>" if headings else ""}
-      <OtherAbstract Type="Publisher" Language="fre"><AbstractText>Autre.</AbstractText></OtherAbstract>
-    </MedlineCitation>
-    <PubmedData><History><PubMedPubDate PubStatus="pubmed"><Year>2002</Year></PubMedPubDate></History></PubmedData>
-  </PubmedArticle>
-"""
-
-
-def heading(name: str, major: str = "N", *qualifiers: tuple[str, str]) -> str:
-    inside = "".join(
-        f'<QualifierName UI="Q1" MajorTopicYN="{flag}">{text}</QualifierName>' for text, flag in qualifiers
-    )
-    return f'<MeshHeading><DescriptorName UI="D1" MajorTopicYN="{major}">{name}</DescriptorName>{inside}</MeshHeading>'
-
-
-def text_of(name: str) -> str:
-    return f"<AbstractText>{name}</AbstractText>"
-
-
-def write(path: Path, *articles: str) -> Path:
-    content = (HEAD + "".join(articles) + "</PubmedArticleSet>\n").encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return path
 
 
 def read(tmp_path: Path, *articles: str):
-    return list(module.read_medline(write(tmp_path / "medline.xml.gz", *articles)))
+    return list(module.read_medline(medline(tmp_path / "medline.xml.gz", *articles)))
 
 
 def test_a_citation_is_read_from_its_own_fields(tmp_path):
-    mesh = heading("Rosaceae") + heading("Animals", "Y")
-    (found,) = read(tmp_path, article(399296, title="On roses.", abstract=text_of("Roses."), headings=mesh))
+    headings = mesh("Rosaceae") + mesh("Animals", "Y")
+    (found,) = read(tmp_path, article(399296, title="On roses.", abstract=abstract_text("Roses."), headings=headings))
     assert found.pmid == "399296"
     assert found.year == "1977"
     assert found.journal == "J Tests Trials"
@@ -112,14 +55,14 @@ def test_the_year_is_that_of_the_issue(tmp_path, date, year):
 
 def test_text_inside_markup_is_kept(tmp_path):
     title = "H<sub>2</sub>O &lt; <i>E. <b>coli</b></i> &amp; Ähre"
-    abstract = text_of("Rate 10<sup>-3</sup> in <i>Rosa</i>.")
+    abstract = abstract_text("Rate 10<sup>-3</sup> in <i>Rosa</i>.")
     (found,) = read(tmp_path, article(title=title, abstract=abstract))
     assert found.title == "H2O < E. coli & Ähre"
     assert found.abstract == "Rate 10-3 in Rosa."
 
 
 def test_parts_of_an_abstract_are_joined(tmp_path):
-    parts = '<AbstractText Label="AIM" NlmCategory="OBJECTIVE">To ask.</AbstractText>\n' + text_of("To answer.")
+    parts = '<AbstractText Label="AIM" NlmCategory="OBJECTIVE">To ask.</AbstractText>\n' + abstract_text("To answer.")
     assert read(tmp_path, article(abstract=parts))[0].abstract == "To ask. To answer."
 
 
@@ -130,14 +73,14 @@ def test_a_citation_without_abstract_or_headings_is_read(tmp_path):
 
 
 def test_a_qualifier_can_make_its_heading_a_main_topic(tmp_path):
-    mesh = heading("Heart", "N", ("physiology", "N"), ("drug effects", "Y")) + heading("Liver", "N", ("anatomy", "N"))
-    (found,) = read(tmp_path, article(headings=mesh))
+    heart = mesh("Heart", "N", ("physiology", "N"), ("drug effects", "Y"))
+    (found,) = read(tmp_path, article(headings=heart + mesh("Liver", "N", ("anatomy", "N"))))
     assert found.headings == ["Heart", "Liver"]
     assert found.major == ["Heart"]
 
 
 def test_a_heading_that_stands_twice_counts_once(tmp_path):
-    (found,) = read(tmp_path, article(headings=heading("Heart") + heading("Heart", "Y")))
+    (found,) = read(tmp_path, article(headings=mesh("Heart") + mesh("Heart", "Y")))
     assert found.headings == found.major == ["Heart"]
 
 
@@ -157,7 +100,7 @@ def refusal(path: Path) -> str:
 
 def test_a_truncated_plain_file_is_refused_with_the_last_citation(tmp_path):
     path = tmp_path / "medline.xml"
-    path.write_text(HEAD + article(1) + article(2) + "  <PubmedArticle><MedlineCitation>")
+    path.write_text(MEDLINE + article(1) + article(2) + "  <PubmedArticle><MedlineCitation>")
     assert "damaged or not XML after citation 2: " in refusal(path)
 
 
@@ -180,12 +123,12 @@ def test_a_file_of_another_kind_is_refused(tmp_path, name, content):
 
 
 ARTICLES = [
-    article(1, title="One.", abstract=text_of("First."), headings=heading("B", "Y") + heading("A")),
-    article(2, title="Two.", abstract=text_of("Second."), headings=heading("A") + heading("C")),
-    article(3, title="Three.", headings=heading("A") + heading("D, with comma")),
-    article(4, date="<Year>1978</Year>", title="Four.", abstract=text_of("Fourth."), headings=heading("A", "Y")),
-    article(5, date="<MedlineDate>1979 Spring</MedlineDate>", abstract=text_of("Fifth."), headings=heading("C")),
-    article(6, date="", abstract=text_of("Sixth."), headings=heading("E")),
+    article(1, title="One.", abstract=abstract_text("First."), headings=mesh("B", "Y") + mesh("A")),
+    article(2, title="Two.", abstract=abstract_text("Second."), headings=mesh("A") + mesh("C")),
+    article(3, title="Three.", headings=mesh("A") + mesh("D, with comma")),
+    article(4, date="<Year>1978</Year>", title="Four.", abstract=abstract_text("Fourth."), headings=mesh("A", "Y")),
+    article(5, date="<MedlineDate>1979 Spring</MedlineDate>", abstract=abstract_text("Fifth."), headings=mesh("C")),
+    article(6, date="", abstract=abstract_text("Sixth."), headings=mesh("E")),
 ]
 
 
@@ -194,15 +137,11 @@ def package(tmp_path, monkeypatch) -> Path:
     """An installed package with six citations, and a cache of its own."""
     folder = tmp_path / "package"
     folder.mkdir()
-    path = write(folder / FILE, *ARTICLES)
+    path = medline(folder / FILE, *ARTICLES)
     other = SimpleNamespace(name="readme.txt", locate=lambda: folder / "readme.txt")
     monkeypatch.setattr(module, "files", lambda name: [other, SimpleNamespace(name=FILE, locate=lambda: path)])
     monkeypatch.setenv("SHORTLIST_CACHE", str(tmp_path / "cache"))
     return path
-
-
-def names_of(dataset: Dataset) -> list[tuple[str, ...]]:
-    return [dataset[row].labels for row in range(len(dataset))]
 
 
 @pytest.mark.usefixtures("package")
@@ -211,9 +150,9 @@ def test_citations_become_texts_headings_years_and_parts():
     assert data.inputs.batch(torch.tensor([0, 2])) == ["J Tests Trials One. First.", "J Tests Trials Three."]
     assert data.label_names == ("A", "B", "C", "D, with comma", "E")
     assert data.targets.layout == torch.sparse_csr
-    assert names_of(data) == [("A", "B"), ("A", "C"), ("A", "D, with comma"), ("A",), ("C",), ("E",)]
+    assert labels_of(data) == [("A", "B"), ("A", "C"), ("A", "D, with comma"), ("A",), ("C",), ("E",)]
     years = data.row_group("year")
-    assert [None if i < 0 else years.names[i] for i in years.index.tolist()] == ["1977"] * 3 + ["1978", "1979", None]
+    assert values_of(years) == ["1977"] * 3 + ["1978", "1979", None]
     assert data.row_group("journal").names == ("J Tests Trials",)
     assert [data[row].split for row in range(6)] == ["train"] * 3 + ["val", "test", "train"]
     later = pubmed(min_count=0, abstracts_only=False, val_from=1979, test_from=1980)
@@ -225,7 +164,7 @@ def test_headings_are_counted_in_the_training_rows_that_are_left():
     data = pubmed(min_count=2)
     # Of the citations with an abstract, A is in two training rows; C is in one of them, and in a test row.
     assert data.label_names == ("A",)
-    assert names_of(data) == [("A",)] * 3
+    assert labels_of(data) == [("A",)] * 3
     assert pubmed(min_count=3, abstracts_only=False).label_names == ("A",)
     assert pubmed(min_count=1).label_names == ("A", "B", "C", "E")
 
@@ -234,7 +173,7 @@ def test_headings_are_counted_in_the_training_rows_that_are_left():
 def test_main_topics_alone_can_be_asked_for():
     data = pubmed(min_count=0, major_only=True)
     assert data.label_names == ("A", "B")
-    assert set(names_of(data)) >= {("B",), ("A",)}
+    assert set(labels_of(data)) >= {("B",), ("A",)}
     assert "main topics" in data.name
 
 
@@ -246,7 +185,7 @@ def test_the_second_call_reads_the_cache(package, monkeypatch):
     first = pubmed(min_count=0, abstracts_only=False)
     monkeypatch.setattr(module, "read_medline", must_not_parse)
     second = pubmed(min_count=0, abstracts_only=False)
-    assert names_of(second) == names_of(first)
+    assert labels_of(second) == labels_of(first)
     assert second.inputs.batch(torch.arange(6)) == first.inputs.batch(torch.arange(6))
     assert second.row_group("year").index.tolist() == first.row_group("year").index.tolist()
     assert pubmed(min_count=1).num_labels == 4
@@ -270,17 +209,17 @@ def cache_file(tmp_path: Path) -> Path:
 )
 @pytest.mark.usefixtures("package")
 def test_a_damaged_cache_is_made_anew(tmp_path, monkeypatch, damage):
-    expected = names_of(pubmed(min_count=0))
+    expected = labels_of(pubmed(min_count=0))
     path = cache_file(tmp_path)
     path.write_bytes(damage(path.read_bytes()))
-    assert names_of(pubmed(min_count=0)) == expected
+    assert labels_of(pubmed(min_count=0)) == expected
     monkeypatch.setattr(module, "read_medline", must_not_parse)
-    assert names_of(pubmed(min_count=0)) == expected
+    assert labels_of(pubmed(min_count=0)) == expected
 
 
 def test_another_version_of_the_file_is_parsed_again(package):
     assert len(pubmed(min_count=0)) == 5
-    write(package, *ARTICLES[:2])
+    medline(package, *ARTICLES[:2])
     assert len(pubmed(min_count=0)) == 2
 
 
@@ -348,8 +287,7 @@ def test_the_real_citations_are_those_that_a_plain_search_finds(request):
     assert count_positives(everything.targets, everything.num_labels).tolist() == [len(one) for one in sets]
     years = [re.search(r"<PubDate>\s*<(?:Year|MedlineDate)>(\d{4})", record) for record in records]
     parts = [("train", "val", "test")[(int(y[1]) >= 1978) + (int(y[1]) >= 1979)] for y in years if y]
-    assert everything.split is not None
-    assert [everything.split.names[i] for i in everything.split.index.tolist()] == parts
+    assert values_of(everything.split) == parts
 
 
 @pytest.mark.slow
@@ -360,7 +298,6 @@ def test_the_usual_choice_has_abstracts_and_headings_that_training_knows(request
     monkeypatch.setattr(module, "read_medline", must_not_parse)
     assert len(pubmed(min_count=0)) == 14_832
     data = pubmed()
-    assert data.split is not None
     assert data.split.names == ("train", "val", "test")
     assert int(data.label_counts("train").min()) >= 10
     assert bool((count_positives(data.targets, data.num_labels) > 0).all())

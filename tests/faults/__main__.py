@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from shortlist.formatting import format_duration
 from tests.faults.commands import COMMANDS, Command, import_commands, write_data
 
 # Seconds; every command here takes a few.
@@ -57,7 +58,10 @@ def end(process: subprocess.Popen[str]) -> Ended:
         code = process.returncode
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        _, shown = process.communicate()
+        try:
+            _, shown = process.communicate(timeout=_PATIENCE)
+        except subprocess.TimeoutExpired:  # A process that left the group has standard error open.
+            shown = "it left processes behind"
         code = 999
     return Ended(code, [line for line in shown.splitlines() if line.strip() and not _PROGRESS.match(line)])
 
@@ -189,12 +193,14 @@ def undisturbed(command: Command, top: Path, *more: str) -> tuple[object, float]
 
 def disturbed(command: Command, fault: str, top: Path, wanted: object, seconds: float, seed: int) -> str:
     """Disturb a command once and let it go on; what is wrong, or nothing."""
-    more = command.parallel if fault == "lost_worker" else ()
+    # A loss may leave work to a command without workers, which starts sooner.
+    more = command.parallel if fault == "lost_worker" and command.sums_differ else ()
     draw = random.Random(f"{command.name} {fault} {seed}")
     folder = Path(tempfile.mkdtemp(dir=top))
     # A fresh Python mostly imports, and is disturbed there too.
-    fresh = seed % _FRESH == 0 or bool(more)
-    trial = Trial(command, folder, draw.uniform(0.1 if fresh else 0.0, seconds + fresh * _IMPORTS), fresh, draw)
+    fresh = seed % _FRESH == 0 or fault == "lost_worker"
+    imports = _IMPORTS if fresh and fault != "lost_worker" else 0  # those of workers are among the seconds
+    trial = Trial(command, folder, draw.uniform(0.1 if fresh else 0.0, seconds + imports), fresh, draw)
     try:
         problem = FAULTS[fault](trial)
         if problem:
@@ -237,15 +243,18 @@ def main() -> int:
                 if fault == "lost_worker" and not command.parallel:
                     continue
                 done = wrong = 0
-                # Sums of several processes are rounded in another order.
-                parallel = command.parallel if fault == "lost_worker" else ()
-                wanted, seconds = undisturbed(command, top, *parallel) if parallel else alone
+                began = time.monotonic()
+                wanted, seconds = alone
+                if fault == "lost_worker":
+                    with_workers, seconds = undisturbed(command, top, *command.parallel)
+                    wanted = with_workers if command.sums_differ else wanted
                 for seed in range(options.seed + position, options.seed + options.moments, len(options.faults)):
                     problem = disturbed(command, fault, top, wanted, seconds, seed)
                     done, wrong = done + 1, wrong + bool(problem)
                     if problem:
                         say(f"  {command.name} {fault} --seed {seed}: {problem}\n")
-                say(f"{command.name} {fault}: {done} moments, {wrong} failures\n")
+                took = format_duration(time.monotonic() - began)
+                say(f"{command.name} {fault}: {done} moments, {wrong} failures, {took}\n")
                 sys.stdout.flush()
                 failures, total = failures + wrong, total + done
     say(f"{total} moments, {failures} failures\n")

@@ -1,4 +1,4 @@
-"""`make fuzz`: fuzz parsers, operators, metrics, rules and audits for some minutes, going on where the last run ended.
+"""`make fuzz`: fuzz parsers, documents, operators, metrics, rules and audits for some minutes, from where it ended.
 
 Prints calls, failures and seeds. Failing files are kept in the folder of the run; put them into ``tests/fuzz/corpus``,
 whose files `make test` reads, once they are mended.
@@ -18,12 +18,13 @@ from typing import Any
 
 from tests.audit.reports import checked_audit
 from tests.fuzz import operators
+from tests.fuzz.documents import document_failure
 from tests.fuzz.layers import adversarial_case
 from tests.fuzz.metrics_and_rules import metric_failure, rule_failure
 from tests.fuzz.record import Record
 
 # Shares of the time.
-_SHARES = {"parsers": 0.5, "operators": 0.2, "metrics": 0.08, "rules": 0.1, "audits": 0.12}
+_SHARES = {"parsers": 0.4, "documents": 0.1, "operators": 0.2, "metrics": 0.08, "rules": 0.1, "audits": 0.12}
 
 
 def fuzz_seeds(record: Record, check: Callable[[int], str], seconds: float, seed: int) -> None:
@@ -48,6 +49,7 @@ def audit_failure(seed: int) -> str:
 
 
 _CHECKS = {
+    "documents": document_failure,
     "operators": operators.failure,
     "metrics": metric_failure,
     "rules": rule_failure,

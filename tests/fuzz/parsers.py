@@ -14,7 +14,7 @@ import signal
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,20 +24,25 @@ import torch
 
 from shortlist.audit import AuditReport, audit
 from shortlist.audit.layer import read_array
+from shortlist.calibration import load_calibrator
+from shortlist.calibration.calibrator import concrete_calibrators
 from shortlist.comparison_document import read_comparison
 from shortlist.data import open_dataset
 from shortlist.errors import InputError
 from shortlist.predict import open_scores, read_label_sets, read_names
-from shortlist.sets import load_rule
+from shortlist.sets import ShiftAlarm, load_rule
+from shortlist.taxonomy import taxonomy_from_csv
 from shortlist.train import FitOptions, evaluate, fit, load_model, save_model
 from shortlist.train.checkpoints import read_checkpoint
 from shortlist.typed_values import read_yaml
 from tests.data.formats.samples import OUTSIDE, SAMPLES, place
 from tests.report.comparisons import comparison
-from tests.sets.rules import RULES
+from tests.sets.rules import REJECTING, RULES
+from tests.sets.worlds import seeded
 from tests.train.small_data import classes
 
 SECONDS = 10
+_LONGEST_SENTENCE = 500
 _CHECKED_ROWS = 3
 # A warning that the file deserves.
 _MEANT = "`.*` line .* Each is a row of both parts"
@@ -66,7 +71,8 @@ class Target(NamedTuple):
                 self.read()
         except InputError as error:
             text = str(error)
-            return "" if text and "\n" not in text else f"InputError is not one sentence: {text!r}"
+            fine = text and "\n" not in text and len(text) < _LONGEST_SENTENCE + len(str(self.file))
+            return "" if fine else f"InputError is not one sentence: {text[:2000]!r}"
         except Exception:
             return traceback.format_exc()
         finally:
@@ -123,9 +129,15 @@ def _documents(folder: Path) -> Iterator[Target]:
         return Target(name, folder / name, _reader(read, folder / name))
 
     weight = np.random.default_rng(0).standard_normal((6, 3))
-    for rule in RULES:
+    for rule in [*RULES, *REJECTING]:
         rule.fitted().save(folder / f"{rule.name}.rule.json")
-        yield target(f"{rule.name}.rule.json", load_rule)
+        yield target(f"{rule.name}.rule.json", _use_rule)
+    for kind in concrete_calibrators():
+        kind(link="sigmoid").fit(*RULES[-1].data()).save(folder / f"{kind.name}.calibrator.json")
+        yield target(f"{kind.name}.calibrator.json", _use_calibrator)
+    ShiftAlarm().fit(torch.rand(20, generator=seeded(0))).save(folder / "alarm.json")
+    yield target("alarm.json", lambda path: ShiftAlarm.load(path).update(torch.rand(3, generator=seeded(1))))
+    yield target("taxonomy.csv", taxonomy_from_csv, b"child,parent\nrobur,Quercus\nilex,Quercus\nQuercus,oaks\n")
     audit(weight, [[0], [1, 2], []], jobs=1).save(folder / "audit.json")
     yield target("audit.json", lambda path: AuditReport.load(path).verify())
     audit(weight, [[0], [1, 2], []], jobs=1, resume=folder / "audit.progress")
@@ -152,6 +164,23 @@ def _documents(folder: Path) -> Iterator[Target]:
     for file in ("model.json", "model.safetensors", "rule.json", "checkpoints/last.ckpt"):
         read = _reader(read_checkpoint, model / file) if "ckpt" in file else _reader(load_model, model)
         yield Target(f"model: {file}", model / file, read)
+
+
+def _use_rule(path: Path) -> None:
+    """Read a rule, which may be one for other scores."""
+    rule, logits = load_rule(path), RULES[0].data(5)[0]
+    with suppress(ValueError):
+        rule.predict(logits, generator=seeded(0)).to_mask()
+        rule(logits)
+
+
+def _use_calibrator(path: Path) -> None:
+    """Read a calibrator, which may be one for other logits; what it makes of any are probabilities."""
+    calibrator, logits = load_calibrator(path), RULES[0].data(5)[0]
+    if calibrator.num_labels == logits.shape[-1]:
+        probs = calibrator.predict(logits)
+        if not ((probs >= 0) & (probs <= 1)).all():
+            raise AssertionError(f"{probs.tolist()} are no probabilities")
 
 
 def _read_scores(path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.fuzz import operators
 from tests.fuzz.__main__ import audit_failure
+from tests.fuzz.documents import document_failure, json_targets, restructured
 from tests.fuzz.metrics_and_rules import metric_failure, rule_failure
 from tests.fuzz.parsers import Target, make_targets, mutated
 
@@ -49,6 +50,14 @@ def test_mutated_files_are_read_or_refused_in_a_sentence(targets):
             assert target.failure(content) == "", (target.name, content[:2000])
 
 
+def test_documents_with_other_values_are_used_or_refused_in_a_sentence(targets):
+    draw = random.Random(0)
+    for target in json_targets(targets):
+        for _ in range(6):
+            content = restructured(draw, target.file.read_bytes())
+            assert target.failure(content) == "", (target.name, content[:2000])
+
+
 @pytest.mark.slow
 def test_operators_survive_hostile_numbers():
     for seed in range(3000):
@@ -56,8 +65,8 @@ def test_operators_survive_hostile_numbers():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failure", [metric_failure, rule_failure])
-def test_metrics_and_rules_survive_hostile_numbers(failure):
+@pytest.mark.parametrize("failure", [document_failure, metric_failure, rule_failure])
+def test_documents_metrics_and_rules_survive_hostile_values(failure):
     for seed in range(1000):
         assert failure(seed) == "", seed
 

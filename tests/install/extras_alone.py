@@ -64,7 +64,7 @@ CALLS = {
     "encoders": "import torch; from shortlist.data.encoders import EfficientNetLite0\n"
     "EfficientNetLite0()(torch.zeros(1, 3, 32, 32, dtype=torch.uint8))",
     "serve": "import fastapi, multipart, uvicorn",
-    "docs": "import jupytext, material, mkdocs, mkdocstrings, nbclient",
+    "docs": "import ipykernel, jupytext, latex2mathml, material, mkdocs, mkdocstrings, nbclient",
     "fuzz": "import atheris",
     "all": "from shortlist.data import AmbiguousWorld\n"
     "from shortlist.train import FitOptions, evaluate, export_onnx, fit, load_model, save_model\n"

@@ -13,7 +13,7 @@ def check(entries):
     broken = [entry for entry in entries if "error" in entry]
     assert not broken
     assert not [entry for entry in entries if entry["float64"]], "float64 for a whole block"
-    assert not [entry for entry in entries if entry["block"] == BLOCKS[0] and entry["spills"]]
+    assert not [entry for entry in entries if entry["spills"]]
 
 
 def test_kernels_compile_for_one_card_without_spills():
@@ -22,7 +22,7 @@ def test_kernels_compile_for_one_card_without_spills():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-def test_kernels_compile_for_every_card_at_the_smallest_and_the_largest_block(target):
+def test_kernels_compile_for_every_card_at_every_block(target):
     check(compile_table(targets=(target,)))
 
 

@@ -62,7 +62,8 @@ class Browser:
         os.close(self._from)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def open(self, path: Path, *, width: int, height: int = 900, dark: bool = False, hash: str = "") -> None:
+    def open(self, page: Path | str, *, width: int, height: int = 900, dark: bool = False, hash: str = "") -> None:
+        """Show a file, or what a server has at an address, when it is complete."""
         self.complaints.clear()
         self.requests.clear()
         phone = width < 600
@@ -71,8 +72,8 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[scheme])
         self.ask("Page.navigate", url="about:blank")
-        self.ask("Page.navigate", url=path.absolute().as_uri() + hash)
-        self.wait("document.readyState === 'complete' && location.protocol === 'file:'")
+        self.ask("Page.navigate", url=(page if isinstance(page, str) else page.absolute().as_uri()) + hash)
+        self.wait("document.readyState === 'complete' && location.protocol !== 'about:'")
 
     def wait(self, condition: str) -> None:
         """Until a condition holds; what never holds is met by an error after 20 seconds."""

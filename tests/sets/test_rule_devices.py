@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shortlist.sets import AverageError, AverageK, SetRule
+from shortlist.sets import AverageError, AverageK, SetRule, TopK
 from tests.sets.rules import RULES, Rule, state
 from tests.sets.worlds import seeded
 
@@ -87,3 +87,23 @@ def test_a_bad_batch_is_named_when_the_fit_ends(monkeypatch):
         AverageError(0.2).fit(scores, torch.where(torch.arange(20) == 7, 4, classes), from_logits=False)
     with pytest.raises(ValueError, match="row 3"):
         AverageError(0.2).fit(scores, classes, from_logits=False).predict(bad)
+
+
+@pytest.mark.parametrize("kernels", ["on", "device"])
+def test_the_best_labels_have_the_order_of_their_logits_where_probabilities_vanish(kernels, monkeypatch):
+    monkeypatch.setenv("SHORTLIST_KERNELS", kernels)
+    logits = torch.tensor([[0.0, -200.0, -150.0, -170.0, 900.0, 800.0]])
+    rule = TopK(4).fit(logits, from_logits=True)
+    assert sorted(rule.predict(logits).to_list()[0]) == [0, 2, 4, 5]
+    assert rule(logits).tolist() == [[True, False, True, False, True, True]]
+
+
+@pytest.mark.parametrize("k", [0, 1.5, 4])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("from_logits", [True, False])
+def test_the_fit_of_a_single_batch_names_a_row_that_is_not_finite(k, bad, from_logits, monkeypatch):
+    monkeypatch.setenv("SHORTLIST_KERNELS", "device")
+    scores = torch.rand(20, 4, generator=seeded(0))
+    scores[3, 1] = bad
+    with pytest.raises(ValueError, match="`scores` must not be NaN or infinite; row 3 violates this"):
+        AverageK(k).fit(scores, from_logits=from_logits)

@@ -201,3 +201,10 @@ def test_sets_with_other_names_do_not_mix():
 def test_a_curve_without_true_labels_is_refused(rows):
     with pytest.raises(ValueError, match=f"`labels` must hold at least one true label; got none in {rows} rows"):
         tradeoff(torch.rand(rows, 4), torch.full((rows, 1), -1), from_logits=False)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_masks_that_leave_no_label_in_any_row_are_one_sentence(rule):
+    logits, labels = rule.data()
+    with pytest.raises(ValueError, match=r"`scores` must leave at least one label; all are absent \(-inf\)\.$"):
+        rule.make().fit(torch.full_like(logits, -math.inf), labels, from_logits=True)

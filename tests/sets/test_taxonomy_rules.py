@@ -186,7 +186,7 @@ def test_what_does_not_fit_is_one_sentence():
         CheapestCover(0.1, TREE, name_cost=-1)
     with pytest.raises(ValueError, match="`alpha` must lie strictly between 0 and 1"):
         DeepestNode(1.0, TREE)
-    with pytest.raises(TypeError, match="`taxonomy` must be a Taxonomy, or a mapping"):
+    with pytest.raises(TypeError, match="`taxonomy` must be a Taxonomy; got dict"):
         DeepestNode(0.1, {"a": "b"})
     with pytest.raises(ValueError, match="must be fitted before it predicts"):
         DeepestNode(0.1, TREE).predict_nodes(scores)

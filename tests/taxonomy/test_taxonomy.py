@@ -17,7 +17,6 @@ from shortlist.taxonomy import (
     taxonomy_from_networkx,
     taxonomy_from_parents,
 )
-from shortlist.taxonomy import taxonomy as tables
 from tests.sets.random_taxonomies import labels_below, random_taxonomy
 
 OAKS = {"robur": "Quercus", "ilex": "Quercus", "ash": "Fraxinus", "Quercus": "tree", "Fraxinus": "tree"}
@@ -192,7 +191,7 @@ def test_graphs_must_be_directed_and_groups_complete():
 
 
 def test_a_chain_that_would_fill_the_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(tables, "_MOST_PAIRS", 1000)
-    with pytest.raises(ValueError, match="at most 1,000 pairs"):
+    monkeypatch.setenv("SHORTLIST_LIMITS", "ancestors=1000")
+    with pytest.raises(ValueError, match="too many pairs of a node and an ancestor: at most 1000"):
         taxonomy_from_parents({str(i): str(i + 1) for i in range(50)})
     assert len(taxonomy_from_parents({str(i): str(i + 1) for i in range(40)})) == 41

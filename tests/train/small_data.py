@@ -49,6 +49,8 @@ def images() -> Dataset:
 
 
 KINDS = {"features": classes, "sparse features": sparse, "text": texts, "images": images}
+ENCODERS: dict[str, dict[str, Any]] = {kind: {"width": 2} if kind == "images" else {"hidden": [8]} for kind in KINDS}
+"""Options of a small encoder for each."""
 
 
 def with_parts(data: Dataset, *names: str) -> Dataset:

@@ -9,7 +9,7 @@ from shortlist.factory import LOSSES
 from shortlist.train import SetClassifier, SetModel, evaluate, fit, load_model, save_model
 from shortlist.train.classifier import rate_factor
 from tests.train.interruptions import cut_short, equal
-from tests.train.small_data import classes, images, label_sets, quick
+from tests.train.small_data import ENCODERS, KINDS, classes, images, label_sets, quick
 
 STEPPED = quick(epochs=4, patience=0, optimizer="sgd", learning_rate=0.1, milestones=[0.5, 0.75], seed=3)
 
@@ -98,15 +98,15 @@ def test_the_network_is_in_half_precision_and_the_loss_is_not(monkeypatch, preci
     assert set(seen) == {(torch.bfloat16, torch.float32, torch.float32)}
 
 
-@pytest.mark.parametrize("data", [classes, images])
-def test_a_model_of_half_precision_answers_in_float32(tmp_path, data):
-    encoder = {"width": 2} if data is images else {"hidden": [8]}
-    fitted = fit(data(), quick(precision="bf16-mixed", encoder_options=encoder))
-    found = evaluate(fitted, data())
+@pytest.mark.parametrize("kind", ["features", "images"])
+def test_a_model_of_half_precision_answers_in_float32(tmp_path, kind):
+    data = KINDS[kind]()
+    fitted = fit(data, quick(precision="bf16-mixed", encoder_options=ENCODERS[kind]))
+    found = evaluate(fitted, data)
     assert all(0 <= value <= 7 for value in found.values.values())
     saved = load_model(save_model(fitted, tmp_path, rule=found.rule))
     assert {value.dtype for value in saved.model.state_dict().values()} <= {torch.float32, torch.int64}
-    scores = saved.scores(data())
+    scores = saved.scores(data)
     assert scores.dtype == torch.float32
     # Scores of half precision would all be numbers of eight bits.
     assert (scores != scores.bfloat16().float()).float().mean() > 0.9

@@ -16,7 +16,7 @@ from shortlist.targets import to_index_lists
 from shortlist.train import fit
 from shortlist.train.evaluation import model_scores
 from shortlist.train.inputs import prepare_inputs
-from tests.train.small_data import KINDS, classes, features, label_sets, quick, sparse, with_parts, with_value
+from tests.train.small_data import ENCODERS, KINDS, classes, features, label_sets, quick, sparse, with_parts, with_value
 
 LONG = quick(epochs=6, patience=0, learning_rate=0.05)
 
@@ -37,7 +37,7 @@ def test_a_run_without_a_folder_leaves_nothing(monkeypatch, tmp_path):
 @pytest.mark.parametrize("loss", ["auto", "average_k"])
 def test_every_kind_of_inputs_trains_and_scores_are_finite(kind, loss):
     data = KINDS[kind]()
-    options = quick(loss=loss, encoder_options={"width": 2} if kind == "images" else {"hidden": [8]})
+    options = quick(loss=loss, encoder_options=ENCODERS[kind])
     fitted = fit(data, options)
     assert fitted.plan.kind == ("sparse features" if kind == "text" else kind)
     scores = model_scores(fitted.model, prepare_inputs(data, fitted.plan), data.num_labels)

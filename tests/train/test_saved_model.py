@@ -21,7 +21,7 @@ from shortlist.train import Fitted, evaluate, export_onnx, fit, load_model, save
 from shortlist.train.evaluation import model_scores
 from shortlist.train.inputs import prepare_inputs
 from tests.python_process import run_python
-from tests.train.small_data import KINDS, classes, features, label_sets, quick
+from tests.train.small_data import ENCODERS, KINDS, classes, features, label_sets, quick
 
 HEADS = {
     "one head": {},
@@ -242,7 +242,7 @@ def test_a_saved_model_computes_the_same_scores(tmp_path, options):
 @pytest.mark.parametrize("kind", ["sparse features", "text", "images"])
 def test_other_inputs_are_scored_as_before(tmp_path, kind):
     data = KINDS[kind]()
-    fitted = fit(data, quick(encoder_options={"width": 2} if kind == "images" else {"hidden": [8]}))
+    fitted = fit(data, quick(encoder_options=ENCODERS[kind]))
     saved = load_model(save_model(fitted, tmp_path))
     wanted = model_scores(fitted.model, prepare_inputs(data, fitted.plan), 7)
     assert torch.equal(saved.scores(data), wanted)

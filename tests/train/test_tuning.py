@@ -11,7 +11,7 @@ from shortlist.errors import InputError
 from shortlist.fit_options import RECIPES
 from shortlist.train import FitOptions, evaluate, fit, tune, tuning
 from shortlist.train.classifier import DivergedError
-from tests.train.small_data import KINDS, classes, label_sets, quick, with_value
+from tests.train.small_data import ENCODERS, KINDS, classes, label_sets, quick, with_value
 
 
 class Trainings:
@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_refused_before_the_search(trainings):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_inputs_is_tuned_with_the_same_result_each_time(kind):
-    options = quick(epochs=2, encoder_options={"width": 2} if kind == "images" else {"hidden": [8]})
+    options = quick(epochs=2, encoder_options=ENCODERS[kind])
     first, second = (tune(KINDS[kind](), options, trials=3) for _ in range(2))
     assert first == second
     assert len(rates(first.tuning.trials)) == 3

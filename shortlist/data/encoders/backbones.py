@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from shortlist.data.encoders.hugging_face import ImageTransformer, image_statistics, load_network, read_config
-from shortlist.data.files.text_files import reason
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.extras import MissingExtraError, import_failure, require
 
 LIBRARIES = ("torchvision", "timm", "hf")

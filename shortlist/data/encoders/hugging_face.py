@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from shortlist.data.files.text_files import reason
 from shortlist.data.inputs import Features
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.extras import require
 from shortlist.tensors import check_size
 

@@ -13,8 +13,7 @@ from torch.nn.functional import interpolate
 
 from shortlist.data.encoders.backbones import LIBRARIES, load_backbone
 from shortlist.data.encoders.frozen_features import Encoder
-from shortlist.data.files.text_files import reason
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.extras import MissingExtraError, require
 from shortlist.fingerprint import Digest
 from shortlist.tensors import check_size

@@ -12,8 +12,7 @@ import numpy as np
 from shortlist.data.dataset import Dataset
 from shortlist.data.encoders.hugging_face import Tokens
 from shortlist.data.encoders.ngrams import NgramCounter, PieceCounter, frequent_ngrams, frequent_pieces
-from shortlist.data.inputs import Texts
-from shortlist.data.sparse_rows import SparseRows, TextEncoder
+from shortlist.data.inputs import SparseRows, TextEncoder, Texts
 from shortlist.errors import InputError
 from shortlist.extras import require
 from shortlist.tensors import check_size

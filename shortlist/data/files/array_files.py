@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist.data.files.text_files import need_file, reason
-from shortlist.errors import InputError
+from shortlist.data.files.text_files import need_file
+from shortlist.errors import InputError, reason
 from shortlist.limits import check_unpacked
 
 # numpy has no bfloat16: its bits are read as uint16, and `ArrayFile` knows which arrays these are.
@@ -302,7 +302,7 @@ def _check_offsets(path: Path, header: dict[str, Any], size: int) -> None:
         if first != end or last < first:
             raise InputError(f"`{path}` {key!r} must begin where the array before it ends, at {end}; got {first}.")
         end = last
-    if spans and end < size:
+    if end < size:
         raise InputError(f"`{path}` must end with its last array, after {end} bytes of data; got {size}.")
 
 
@@ -314,7 +314,8 @@ def _map_tensor(path: Path, key: str, entry: Any, begin: int, size: int) -> np.n
     where = f"`{path}` {key!r}"
     try:
         kind, shape, (first, last) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-        valid = all(type(number) is int and number >= 0 for number in (*shape, first, last))
+        valid = isinstance(entry["shape"], list)
+        valid = valid and all(type(number) is int and number >= 0 for number in (*shape, first, last))
     except (KeyError, TypeError, ValueError) as error:
         raise _bad_entry(where, entry) from error
     if not isinstance(kind, str) or kind not in SAFETENSORS:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shortlist.data.files.text_files import DAMAGED, need_file, open_binary, reason
-from shortlist.errors import InputError
+from shortlist.data.files.text_files import DAMAGED, need_file, open_binary
+from shortlist.errors import InputError, reason
 from shortlist.limits import limit
 
 CHUNK = 1 << 20

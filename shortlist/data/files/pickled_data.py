@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.data.files.text_files import need_file, reason
-from shortlist.errors import InputError
+from shortlist.data.files.text_files import need_file
+from shortlist.errors import InputError, reason
 from shortlist.limits import limit
 
 _MAPPED_BYTES = 4096  # Contents from this size on stay in the file.

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.data.files.json_stream import json_records
-from shortlist.data.files.text_files import detect_encoding, need_file, reason, text_lines
+from shortlist.data.files.text_files import detect_encoding, need_file, text_lines
 from shortlist.data.groups import check_unique
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.extras import require
 from shortlist.limits import advice, limit
 
@@ -166,7 +166,8 @@ def _csv_table(path: Path, delimiter: str, encoding: str) -> TableFile:
 
     def blocks(columns: Sequence[str]) -> Iterator[Block]:
         records = islice(csv_records(path, delimiter, encoding=encoding), 1, None)
-        wanted = [(column, names.index(column)) for column in columns]
+        positions = {name: position for position, name in enumerate(names)}
+        wanted = [(column, positions[column]) for column in columns]
         for chunk in _chunks(records):
             for line, cells in chunk:
                 if len(cells) != len(names):

@@ -9,11 +9,11 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.limits import advice, check_unpacked, limit, read_whole
 
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
@@ -141,11 +141,14 @@ def _single_byte_encoding(path: Path) -> str:
     return "utf-8" if 2 * valid > letters else "latin-1" if undefined else "cp1252"
 
 
-def read_json(path: str | Path) -> Any:
-    """The content of a JSON file; InputError names the line where it stops being JSON."""
+def read_json(path: str | Path, *, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    """The content of a JSON file; InputError names the line where it stops being JSON.
+
+    ``object_hook`` replaces each object as it is read, as in `json.loads`.
+    """
     path = need_file(path)
     try:
-        return json.loads(read_whole(path))
+        return json.loads(read_whole(path), object_hook=object_hook)
     except json.JSONDecodeError as error:
         raise InputError(f"`{path}` line {error.lineno} is not JSON: {error.msg}.") from error
     except UnicodeDecodeError as error:
@@ -168,10 +171,3 @@ def json_field(record: Any, key: str, kind: type | tuple[type, ...], where: str)
         wanted = " or ".join(one.__name__ for one in kinds)
         raise InputError(f"{where}: {key!r} must be {wanted}; got {value!r:.60}.")
     return value
-
-
-def reason(error: BaseException) -> str:
-    """The first sentence of another library's explanation, without its period."""
-    text = getattr(error, "strerror", None) or " ".join(str(error).split())
-    text = text.split(". ")[0].rstrip(".:;") or type(error).__name__
-    return f"{text[:200]}…" if len(text) > 200 else text

@@ -18,8 +18,7 @@ from shortlist.data.dataset import Dataset
 from shortlist.data.files.part_names import PART_PATTERN, by_part, part_name
 from shortlist.data.files.text_files import need_file, text_lines
 from shortlist.data.groups import Groups
-from shortlist.data.inputs import Features, Inputs, Texts
-from shortlist.data.sparse_rows import SparseRows
+from shortlist.data.inputs import Features, Inputs, SparseRows, Texts
 from shortlist.data.target_rows import sparse_targets
 from shortlist.errors import InputError
 from shortlist.limits import limit, read_whole

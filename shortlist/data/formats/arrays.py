@@ -25,8 +25,7 @@ from shortlist.data.formats.array_labels import (
 )
 from shortlist.data.groups import Groups, check_unique
 from shortlist.data.images import ImageArray
-from shortlist.data.inputs import Features, Inputs
-from shortlist.data.sparse_rows import SparseRows
+from shortlist.data.inputs import Features, Inputs, SparseRows
 from shortlist.errors import InputError
 
 FEATURES = ("features", "X", "F", "x")

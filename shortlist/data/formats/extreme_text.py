@@ -25,7 +25,7 @@ from shortlist.data.formats.extreme_rows import (
     row_tensors,
 )
 from shortlist.data.groups import Groups
-from shortlist.data.sparse_rows import SparseRows
+from shortlist.data.inputs import SparseRows
 from shortlist.data.target_rows import sparse_targets
 from shortlist.errors import InputError
 from shortlist.tensors import check_size

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.files.part_names import PARTS, part_name
-from shortlist.data.files.table_files import csv_records
-from shortlist.data.files.text_files import need_file, need_folder, text_lines
+from shortlist.data.files.table_files import open_table
+from shortlist.data.files.text_files import need_folder, text_lines
 from shortlist.data.files.vocabularies import LabelSets, NameCodes
 from shortlist.data.groups import Groups
 from shortlist.data.inputs import Texts
@@ -163,18 +163,13 @@ def _part_of_admission(lists: dict[str, Path]) -> dict[str, str]:
 
 def _rows(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Location and the four cells of each row of one file."""
-    records = csv_records(need_file(path))
-    _, header = next(records, (0, []))
-    names = [name.strip() for name in header]
-    missing = [column for column in COLUMNS if column not in names]
+    table = open_table(path, encoding="utf-8", delimiter=",")
+    missing = [column for column in COLUMNS if column not in table.columns]
     if missing:
         raise InputError(f"`{path}` line 1: must name the columns {', '.join(COLUMNS)}; {missing[0]} is missing.")
-    positions = [names.index(column) for column in COLUMNS]
-    for line, cells in records:
-        if len(cells) != len(names):
-            raise InputError(f"`{path}` line {line}: must have {len(names)} cells, like the header; got {len(cells)}.")
-        subject, admission, text, labels = (cells[position] for position in positions)
-        yield f"`{path}` line {line}", [subject.strip(), admission.strip(), text, labels]
+    for block in table.blocks(COLUMNS):
+        for row, (subject, admission, text, labels) in enumerate(zip(*block.columns.values(), strict=True)):
+            yield block.location(row), [subject.strip(), admission.strip(), text, labels]
 
 
 def _chapter(code: str) -> str | None:

@@ -139,12 +139,13 @@ def named_columns(table: TableFile, names: str | Sequence[str], *, purpose: str)
     Raises:
         InputError: names the file, the missing column and its ``purpose``, such as "`features`".
     """
-    found = []
+    found, known = [], set(table.columns)
     for name in [names] if isinstance(names, str) else names:
         prefix = name[:-1] if name.endswith("*") and isinstance(names, str) else None
-        matching = [
-            column for column in table.columns if (column == name if prefix is None else column.startswith(prefix))
-        ]
+        if prefix is None:
+            matching = [name] if name in known else []
+        else:
+            matching = [column for column in table.columns if column.startswith(prefix)]
         if not matching:
             option = purpose.strip("`")
             raise ChoiceError(
@@ -217,10 +218,10 @@ class NumberColumns:
         self._parts.append(part)
 
     def _numbers(self, block: Block, name: str) -> np.ndarray:
-        others = [column for column in self.columns if column != name]
         try:
             return _numbers(block, name)
         except InputError as error:
+            others = [column for column in self.columns if column != name]
             if not self._guessed or not others:
                 raise
             raise ChoiceError(str(error), [{"features": others}]) from error

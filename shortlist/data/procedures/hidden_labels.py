@@ -91,9 +91,7 @@ def _hide(dataset: Dataset, choose: Callable[[np.ndarray], np.ndarray], mark: Ma
     """Hide the entries that ``choose`` selects, given the row of each present label of the training rows."""
     if mark not in ("absent", "unknown"):
         raise ValueError(f"`mark` must be 'absent' or 'unknown'; got {mark!r}.")
-    pairs = label_pairs(dataset.targets, dataset.num_labels)
-    order = np.lexsort((pairs.labels.numpy(), pairs.rows.numpy()))
-    rows, labels, present = (part.numpy()[order] for part in pairs)
+    rows, labels, present = (part.numpy() for part in label_pairs(dataset.targets, dataset.num_labels))
     training = np.zeros(len(dataset), dtype=bool)
     training[dataset.part_rows("train").numpy()] = True
     touched = np.flatnonzero(present & training[rows])

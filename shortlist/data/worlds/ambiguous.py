@@ -13,8 +13,7 @@ from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
 from shortlist.data.inputs import Features
-from shortlist.data.worlds.bayes import Gains, sampled_gains
-from shortlist.data.worlds.world import World, parts_in_order
+from shortlist.data.worlds.world import World, by_blocks, parts_in_order
 from shortlist.tensors import check_number, check_positive, check_size
 
 
@@ -72,6 +71,8 @@ class AmbiguousWorld(World):
         (0.046, True)
     """
 
+    kind = "ambiguous world"
+
     def __init__(
         self,
         num_groups: int = 20,
@@ -86,7 +87,7 @@ class AmbiguousWorld(World):
         self.dim = check_size("dim", dim)
         self.tail = check_number("tail", tail, at_least=0.0, below=1000.0)
         self.separation = check_positive("separation", separation)
-        draws = Draws(seed, "ambiguous world")
+        draws = Draws(seed, self.kind)
         self.seed = int(seed)
         groups = check_size("num_groups", num_groups)
         fewest, most = check_size_pair("labels_per_group", labels_per_group)
@@ -139,12 +140,7 @@ class AmbiguousWorld(World):
         check_inputs(x, self.dim)
         means = self.means.to(x.device)
         bias = self.priors.to(x.device).log() - means.square().sum(1) / 2
-        out = x.new_empty(len(x), self.num_labels)
-        rows = max(1, (1 << 17) // self.num_labels)  # so that a block stays in cache
-        for start in range(0, len(x), rows):
-            logits = torch.addmm(bias, x[start : start + rows].double(), means.T)
-            out[start : start + rows] = logits.softmax(1)
-        return out
+        return by_blocks(x, self.num_labels, lambda block: torch.addmm(bias, block, means.T).softmax(1))
 
     def sample(
         self, num_rows: int, *, seed: int = 0, split: tuple[float, float, float] | None = (0.6, 0.2, 0.2)
@@ -165,14 +161,14 @@ class AmbiguousWorld(World):
             [6, 2, 2]
         """
         num_rows = check_size("num_rows", num_rows, at_least=0)
-        labels, x = self._draw(num_rows, Draws(seed, f"ambiguous world {self.seed}: rows"))
+        labels, x = self._draw(num_rows, self._draws(seed, "rows"))
         return Dataset(
             Features(torch.from_numpy(x).float()),
             torch.from_numpy(labels),
             self.label_names,
             label_groups={"superclass": self.superclass},
             split=None if split is None else parts_in_order(num_rows, split),
-            name="ambiguous world",
+            name=self.kind,
         )
 
     def _draw(self, num_rows: int, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
@@ -182,12 +178,8 @@ class AmbiguousWorld(World):
         noise = draws.normal(num_rows * self.dim).reshape(num_rows, self.dim)
         return labels, self.means.numpy()[labels] + noise
 
-    def _gains(self, num_samples: int, seed: int) -> Gains:
-        def block(number: int, rows: int) -> Tensor:
-            draws = Draws(seed, f"ambiguous world {self.seed}: risk, block {number}")
-            return self.probabilities(torch.from_numpy(self._draw(rows, draws)[1]))
-
-        return sampled_gains(block, num_samples, self.num_labels)
+    def _block_gains(self, rows: int, draws: Draws) -> Tensor:
+        return self.probabilities(torch.from_numpy(self._draw(rows, draws)[1]))
 
 
 def _between(low: float, high: float, count: int) -> np.ndarray:

@@ -45,7 +45,7 @@ _MAX_SORTED = 1 << 20
 class BayesRisk(NamedTuple):
     """A risk of the optimal predictor, or, where stated, a difference of risks or a precision.
 
-    Args:
+    Attributes:
         value: the estimate.
         standard_error: of an estimate from sampled x; 0 for a quadrature, infinite for one x.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -15,9 +15,9 @@ from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
 from shortlist.data.inputs import Features
 from shortlist.data.target_rows import sparse_targets
-from shortlist.data.worlds.bayes import BayesRisk, Gains, best_precision, sampled_gains
+from shortlist.data.worlds.bayes import BayesRisk, best_precision
 from shortlist.data.worlds.expected_shares import expected_shares
-from shortlist.data.worlds.world import World, draw_labels, observed_labels, parts_in_order
+from shortlist.data.worlds.world import World, by_blocks, draw_labels, observed_labels, parts_in_order
 from shortlist.tensors import check_number, check_size
 
 
@@ -66,6 +66,8 @@ class MultiLabelWorld(World):
         0.23
     """
 
+    kind = "multi-label world"
+
     def __init__(
         self,
         num_labels: int = 100,
@@ -80,7 +82,7 @@ class MultiLabelWorld(World):
     ) -> None:
         n = self.num_labels = check_size("num_labels", num_labels)
         self.dim = check_size("dim", dim)
-        draws = Draws(seed, "multi-label world")
+        draws = Draws(seed, self.kind)
         self.seed = int(seed)
         if not 0 < check_number("labels_per_row", labels_per_row) < n:
             raise ValueError(f"`labels_per_row` must lie between 0 and {n}; got {labels_per_row}.")
@@ -164,12 +166,10 @@ class MultiLabelWorld(World):
         """
         num_rows, n = check_size("num_rows", num_rows, at_least=0), self.num_labels
         parts = None if split is None else parts_in_order(num_rows, split)
-        normal = Draws(seed, f"multi-label world {self.seed}: x").normal(num_rows * self.dim)
-        x = torch.from_numpy(normal.reshape(num_rows, self.dim)).float()
-        truth = Draws(seed, f"multi-label world {self.seed}: labels")
+        x = self._draw(num_rows, self._draws(seed, "x")).float()
+        truth = self._draws(seed, "labels")
         rows, labels = draw_labels(truth, lambda a, b: self.probabilities(x[a:b].double()).numpy(), num_rows, n)
-        observation = Draws(seed, f"multi-label world {self.seed}: observation")
-        kept = observed_labels(observation, self.missing.numpy()[labels], rows, parts)
+        kept = observed_labels(self._draws(seed, "observation"), self.missing.numpy()[labels], rows, parts)
         return Dataset(
             Features(x),
             sparse_targets(rows[kept], labels[kept], num_rows, n),
@@ -177,7 +177,7 @@ class MultiLabelWorld(World):
             label_groups={"topic": self.topic},
             split=parts,
             clean_targets=sparse_targets(rows, labels, num_rows, n),
-            name="multi-label world",
+            name=self.kind,
         )
 
     def best_precision(self, k: int, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
@@ -195,27 +195,27 @@ class MultiLabelWorld(World):
             >>> round(MultiLabelWorld(50, labels_per_row=2.5).best_precision(1, num_samples=10_000).value, 2)
             0.67
         """
-        return best_precision(self._sampled(lambda p: p, num_samples, seed), k)
+        return best_precision(self._sampled(self._block_probabilities, num_samples, seed), k)
 
     def _sigmoids(self, x: Tensor, factors: Tensor | None) -> Tensor:
         check_inputs(x, self.dim)
         directions, offsets = self.directions.to(x.device), self.offsets.to(x.device)
-        out = x.new_empty(len(x), self.num_labels)
-        rows = max(1, (1 << 17) // self.num_labels)  # so that a block stays in cache
-        for start in range(0, len(x), rows):
-            p = torch.addmm(offsets, x[start : start + rows].double(), directions.T).sigmoid_()
-            out[start : start + rows] = p if factors is None else p.mul_(factors.to(x.device))
-        return out
 
-    def _gains(self, num_samples: int, seed: int) -> Gains:
-        return self._sampled(expected_shares, num_samples, seed)
+        def block_sigmoids(block: Tensor) -> Tensor:
+            p = torch.addmm(offsets, block, directions.T).sigmoid_()
+            return p if factors is None else p.mul_(factors.to(x.device))
 
-    def _sampled(self, of: Callable[[Tensor], Tensor], num_samples: int, seed: int) -> Gains:
-        def block(number: int, rows: int) -> Tensor:
-            draws = Draws(seed, f"multi-label world {self.seed}: risk, block {number}")
-            return of(self.probabilities(torch.from_numpy(draws.normal(rows * self.dim).reshape(rows, self.dim))))
+        return by_blocks(x, self.num_labels, block_sigmoids)
 
-        return sampled_gains(block, num_samples, self.num_labels)
+    def _draw(self, num_rows: int, draws: Draws) -> Tensor:
+        """x in float64."""
+        return torch.from_numpy(draws.normal(num_rows * self.dim).reshape(num_rows, self.dim))
+
+    def _block_probabilities(self, rows: int, draws: Draws) -> Tensor:
+        return self.probabilities(self._draw(rows, draws))
+
+    def _block_gains(self, rows: int, draws: Draws) -> Tensor:
+        return expected_shares(self._block_probabilities(rows, draws))
 
 
 def _long_tail(rank: np.ndarray, tail: float, total: float) -> np.ndarray:

@@ -17,7 +17,6 @@ from shortlist.data.draws import Draws
 from shortlist.data.groups import Groups
 from shortlist.data.object_pairs import GEOMETRY, ObjectPairs, PairBatch, geometry
 from shortlist.data.target_rows import sparse_targets
-from shortlist.data.worlds.bayes import Gains, sampled_gains
 from shortlist.data.worlds.expected_shares import expected_shares
 from shortlist.data.worlds.world import World, draw_labels, observed_labels, parts_in_order
 from shortlist.functional.metrics.scored_labels import check_ks, like_k
@@ -85,6 +84,8 @@ class SceneGraphWorld(World):
         True
     """
 
+    kind = "scene graph world"
+
     def __init__(
         self,
         num_objects: int = 20,
@@ -99,7 +100,7 @@ class SceneGraphWorld(World):
         self.objects_per_image = check_size_pair("objects_per_image", objects_per_image)
         if not 0 < check_number("relations_per_pair", relations_per_pair) < n:
             raise ValueError(f"`relations_per_pair` must lie between 0 and {n}; got {relations_per_pair}.")
-        draws = Draws(seed, "scene graph world: tables")
+        draws = Draws(seed, f"{self.kind}: tables")
         self.seed = int(seed)
         self.label_names = tuple(f"predicate {i + 1}" for i in range(n))
         self.object_names = tuple(f"object {i + 1}" for i in range(objects))
@@ -169,9 +170,9 @@ class SceneGraphWorld(World):
         num_images = check_size("num_images", num_images, at_least=0)
         missing = check_share("missing", missing)
         parts = None if split is None else parts_in_order(num_images, split)
-        inputs = self._images(num_images, seed, "images", self.objects_per_image)
+        inputs = self._images(num_images, self._draws(seed, "images"), self.objects_per_image)
         image = inputs.images()
-        truth = Draws(seed, f"scene graph world {self.seed}: relations")
+        truth = self._draws(seed, "relations")
         rows, labels = draw_labels(
             truth, lambda a, b: self._probabilities(inputs.batch(torch.arange(a, b))), len(inputs), self.num_labels
         )
@@ -179,7 +180,7 @@ class SceneGraphWorld(World):
         part = None if parts is None else parts.take(image)
         targets = clean
         if missing:
-            found = observed_labels(Draws(seed, f"scene graph world {self.seed}: missing"), missing, rows, part)
+            found = observed_labels(self._draws(seed, "missing"), missing, rows, part)
             targets = sparse_targets(rows[found], labels[found], len(inputs), self.num_labels)
         return Dataset(
             inputs,
@@ -188,7 +189,7 @@ class SceneGraphWorld(World):
             row_groups={"image": Groups(image, tuple(f"image {i + 1}" for i in range(num_images)))},
             split=part,
             clean_targets=clean if missing else None,
-            name="scene graph world",
+            name=self.kind,
         )
 
     def bayes_recall(
@@ -225,7 +226,7 @@ class SceneGraphWorld(World):
         """
         ks = check_ks(k)
         num_images = check_size("num_images", num_images, at_least=2)
-        inputs = self._images(num_images, seed, "Bayes recall", self.objects_per_image)
+        inputs = self._images(num_images, self._draws(seed, "Bayes recall"), self.objects_per_image)
         gained = torch.zeros(num_images, len(ks), dtype=torch.float64)
         related = torch.zeros(num_images, 1, dtype=torch.float64)
         for image, probs in self._by_image(inputs):
@@ -238,19 +239,15 @@ class SceneGraphWorld(World):
         error = (spread / num_images).sqrt() / related.mean()
         return RecallEstimate(like_k(value, k), like_k(error, k))
 
-    def _gains(self, num_samples: int, seed: int) -> Gains:
+    def _block_gains(self, rows: int, draws: Draws) -> Tensor:
         if self.objects_per_image[1] < 2:
             raise ValueError(
                 f"`objects_per_image` must allow pairs, since the risk is over pairs; got {self.objects_per_image}."
             )
-
-        def block(number: int, rows: int) -> Tensor:
-            # A pair does not depend on how many other objects its image has, so one pair from each image of two objects
-            # is distributed like the rows of a sample, but independent, unlike the pairs of one image.
-            inputs = self._images(rows, seed, f"risk, block {number}", (2, 2))
-            return expected_shares(torch.from_numpy(self._probabilities(inputs.batch(torch.arange(0, 2 * rows, 2)))))
-
-        return sampled_gains(block, num_samples, self.num_labels)
+        # A pair does not depend on how many other objects its image has, so one pair from each image of two objects
+        # is distributed like the rows of a sample, but independent, unlike the pairs of one image.
+        inputs = self._images(rows, draws, (2, 2))
+        return expected_shares(torch.from_numpy(self._probabilities(inputs.batch(torch.arange(0, 2 * rows, 2)))))
 
     def _check_pairs(self, x: PairBatch) -> None:
         if not isinstance(x, PairBatch):
@@ -280,7 +277,7 @@ class SceneGraphWorld(World):
     def _shift(self, relations_per_pair: float) -> float:
         """The shift of all logits that gives the mean, by bisection, on pairs whose classes fill a lattice."""
         count = 2048
-        pairs = self._images(count, 0, "level", (2, 2))
+        pairs = self._images(count, self._draws(0, "level"), (2, 2))
         index = np.arange(count)
         subject, other = (self._classes((point + 0.5) / count) for point in (index, index * 795 % count))
         batch = pairs.batch(torch.from_numpy(2 * index))
@@ -299,9 +296,8 @@ class SceneGraphWorld(World):
         # The product may round up to the end.
         return np.searchsorted(cumulative, uniform * cumulative[-1], side="right").clip(max=self.num_objects - 1)
 
-    def _images(self, num_images: int, seed: int, purpose: str, objects: tuple[int, int]) -> ObjectPairs:
+    def _images(self, num_images: int, draws: Draws, objects: tuple[int, int]) -> ObjectPairs:
         """Images with a longer side of 1024 pixels, and objects with boxes of whole pixels."""
-        draws = Draws(seed, f"scene graph world {self.seed}: {purpose}")
         low, high = objects
         starts = np.zeros(num_images + 1, dtype=np.int64)
         np.cumsum(low + draws.below(np.full(num_images, high - low + 1)), out=starts[1:])

@@ -15,7 +15,15 @@ from shortlist.data.dataset import Dataset
 from shortlist.data.draws import Draws
 from shortlist.data.files.part_names import PARTS
 from shortlist.data.groups import Groups
-from shortlist.data.worlds.bayes import BLOCK_ENTRIES, BayesRisk, Gains, average_k_advantage, average_k_risk, top_k_risk
+from shortlist.data.worlds.bayes import (
+    BLOCK_ENTRIES,
+    BayesRisk,
+    Gains,
+    average_k_advantage,
+    average_k_risk,
+    sampled_gains,
+    top_k_risk,
+)
 
 
 class World(ABC):
@@ -29,6 +37,8 @@ class World(ABC):
     Attributes:
         num_labels: n, the number of labels.
         label_names: their names, counted from 1.
+        kind: what the world is called.
+        seed: of the world itself.
 
     Example:
         >>> from shortlist.data.worlds import AmbiguousWorld, MultiLabelWorld, SceneGraphWorld
@@ -42,6 +52,8 @@ class World(ABC):
 
     num_labels: int
     label_names: tuple[str, ...]
+    kind: str
+    seed: int
 
     @abstractmethod
     def probabilities(self, x: Any) -> Tensor:
@@ -70,8 +82,18 @@ class World(ABC):
         """
 
     @abstractmethod
-    def _gains(self, num_samples: int, seed: int) -> Gains:
-        """The gains of the labels at ``num_samples`` independent x, the same at each call."""
+    def _block_gains(self, rows: int, draws: Draws) -> Tensor:
+        """The gains of the labels at some independent x, ``(rows, n)``."""
+
+    def _draws(self, seed: int, purpose: str) -> Draws:
+        """The stream of this world for a purpose."""
+        return Draws(seed, f"{self.kind} {self.seed}: {purpose}")
+
+    def _sampled(self, of: Callable[[int, Draws], Tensor], num_samples: int, seed: int) -> Gains:
+        """What ``of`` computes at ``num_samples`` independent x, the same at each call."""
+        return sampled_gains(
+            lambda number, rows: of(rows, self._draws(seed, f"risk, block {number}")), num_samples, self.num_labels
+        )
 
     def top_k_risk(self, k: int, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
         """The optimal risk of sets with k labels for each row.
@@ -89,7 +111,7 @@ class World(ABC):
             >>> round(MultiLabelWorld(50, labels_per_row=2.5).top_k_risk(3, num_samples=10_000).value, 2)
             0.29
         """
-        return top_k_risk(self._gains(num_samples, seed), k)
+        return top_k_risk(self._sampled(self._block_gains, num_samples, seed), k)
 
     def average_k_risk(self, k: float, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
         """The optimal risk of sets with k labels on average over all rows, including those without true labels.
@@ -106,7 +128,7 @@ class World(ABC):
             >>> round(MultiLabelWorld(50, labels_per_row=2.5).average_k_risk(3, num_samples=10_000).value, 2)
             0.23
         """
-        return average_k_risk(self._gains(num_samples, seed), k)
+        return average_k_risk(self._sampled(self._block_gains, num_samples, seed), k)
 
     def advantage(self, k: int, *, num_samples: int = 100_000, seed: int = 0) -> BayesRisk:
         """The optimal top-K risk minus the optimal average-K risk, estimated on the same x.
@@ -124,7 +146,16 @@ class World(ABC):
             >>> round(better.value, 3), better.standard_error < 0.001
             (0.046, True)
         """
-        return average_k_advantage(self._gains(num_samples, seed), k)
+        return average_k_advantage(self._sampled(self._block_gains, num_samples, seed), k)
+
+
+def by_blocks(x: Tensor, width: int, of: Callable[[Tensor], Tensor]) -> Tensor:
+    """What ``of`` computes in float64, ``(B, width)`` with the dtype of ``x``, in blocks that stay in cache."""
+    out = x.new_empty(len(x), width)
+    rows = max(1, (1 << 17) // width)
+    for start in range(0, len(x), rows):
+        out[start : start + rows] = of(x[start : start + rows].double())
+    return out
 
 
 def draw_labels(

@@ -66,12 +66,12 @@ def topk_hinge(
     k, x, own = whole_k(k, data.num_labels), data.tensor, own_logits(data.tensor, data.labels)
     if kind == "convex":
         shifted = (x + margin).scatter(-1, data.labels.pairs()[1].unsqueeze(-1), own.unsqueeze(-1))
-        excess = shifted.gather(-1, largest(shifted, k)).mean(-1) - own
+        excess = _excess(shifted.gather(-1, largest(shifted, k)).mean(-1), own)
     elif k == data.num_labels:
-        excess = own * 0
+        excess = _zero(own)
     else:
         rival = kth_largest(x, k + 1) if kind == "calibrated" else kth_largest(split(x, data.labels)[0], k)
-        excess = margin + rival - own
+        excess = _excess(margin + rival, own)
     return data.reduce_classes(excess.relu(), reduction)
 
 
@@ -120,7 +120,7 @@ def smooth_topk_svm(
         return data.reduce_classes(temperature * log1pexp(margin / temperature + ratio), reduction)
     others, own = split(x, labels)
     if k == data.num_labels:
-        return data.reduce_classes(own * 0, reduction)
+        return data.reduce_classes(_zero(own), reduction)
     absent = own == -math.inf  # Then no set holds the true class, and the loss is infinite.
     own = torch.where(absent, 0, own)
     if temperature == 0:
@@ -185,11 +185,22 @@ def noised_topk(
     k, x, own_place = whole_k(k, data.num_labels), data.tensor, data.labels.pairs()[1].unsqueeze(-1)
     margin = class_margin(margin, own_place.squeeze(-1), x)
     if k == data.num_labels:
-        return data.reduce_classes(x.gather(-1, own_place).squeeze(-1) * 0, reduction)
+        return data.reduce_classes(_zero(x.gather(-1, own_place).squeeze(-1)), reduction)
     # Reading all logits that count in one place gives one gradient, not the sum of two.
     places, offset = noised_kth_places(
         x.reshape(logits.shape), k + 1, epsilon=epsilon, samples=samples, generator=generator, noise=noise
     )
     entries = entries_at(x, torch.cat([places.reshape(len(x), places.shape[-1]), own_place], -1))
     rival = mean_of(entries[:, :-1]) + offset.reshape(-1)
-    return data.reduce_classes((scale * (margin + rival - entries[:, -1])).relu(), reduction)
+    return data.reduce_classes((scale * _excess(margin + rival, entries[:, -1])).relu(), reduction)
+
+
+def _excess(rival: Tensor, own: Tensor) -> Tensor:
+    """``rival - own``, infinite for an absent class even if its rival is absent too."""
+    both = (own == -math.inf) & (rival == -math.inf)
+    return torch.where(both, math.inf, rival - own)
+
+
+def _zero(own: Tensor) -> Tensor:
+    """Zeros with zero gradients, also for an absent class."""
+    return own.masked_fill(own == -math.inf, 0) * 0

@@ -21,7 +21,7 @@ from shortlist.functional.losses.labeled_logits import (
 )
 from shortlist.functional.projections.lml import RootOfBlocks, lml_root, log_odds
 from shortlist.functional.projections.sparse_top import project_sparse_top, sparse_top
-from shortlist.kernels.chooser import LARGEST_ROW, TRITON_DEVICES, triton_kernels, use_triton
+from shortlist.kernels.chooser import TRITON_DEVICES, triton_kernels, use_triton
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.label_axis.processes import ONE_PROCESS, replicated
 from shortlist.label_axis.rows import Rows, as_rows
@@ -72,7 +72,7 @@ def lml_nll(
         raise ValueError("`k` must be positive for a likelihood; got 0.")
     temperature = check_temperature(temperature)
     raw = read_raw(logits, target, weight, scales=[temperature])
-    if raw is not None and isinstance(logits, Tensor) and raw.logits.shape[-1] <= LARGEST_ROW:
+    if raw is not None and isinstance(logits, Tensor):
         column = as_rows(logits, k, dim=-1, mask=None, keep_half=True).k.expand(*raw.row_shape, 1).reshape(-1, 1)
         values = _FusedNLL.run(raw.logits, column, raw.target, raw.weight, temperature)[0]
         return reduce_rows(values.reshape(raw.row_shape), reduction)

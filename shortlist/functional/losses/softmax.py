@@ -40,6 +40,8 @@ __all__ = [
     "truncated_topk_entropy",
 ]
 
+_CERTAIN = 1000.0
+"""Excess of the rivals of a class whose probability is 0 in every dtype."""
 _NODES = {torch.float32: 48, torch.float64: 160}
 """Nodes of the quadrature in `plackett_luce` for few positives; with them its error is below the rounding error."""
 
@@ -101,7 +103,9 @@ def focal(
     gamma = check_number("gamma", gamma, at_least=0)
     data = read_plain(logits, target, weight, one_class=True)
     excess = rival_excess(data)
-    return data.reduce_classes((-gamma * log1pexp(-excess)).exp() * log1pexp(excess), reduction)
+    # Beyond the bound 1 - p is one; the gradient of an infinite excess would be 0 times infinity.
+    log_rest = -log1pexp(-excess.clamp(max=_CERTAIN))
+    return data.reduce_classes((gamma * log_rest).exp() * log1pexp(excess), reduction)
 
 
 def ldam(

@@ -30,7 +30,7 @@ from shortlist.functional.projections.lml_slopes import (
     slope_shares,
 )
 from shortlist.functional.projections.lml_solver import solve_lml
-from shortlist.functional.projections.lml_trials import prefers_trials, solve_by_trials
+from shortlist.functional.projections.lml_trials import solve_by_trials
 from shortlist.kernels import projections as kernels
 from shortlist.kernels.chooser import (
     TRITON_DEVICES,
@@ -519,7 +519,7 @@ class RootOfBlocks:
         return delta + (self.k - self.k.detach()) * inverse(log_slope, delta.detach())
 
     def forward(self, blocks: LinearBlocks) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        if prefers_trials(blocks.features, self.temperature):
+        if fixed_steps(blocks.features):
             self.root, self.nearest, self.share_sum = solve_by_trials(blocks, self.k.detach(), self.temperature)
         else:
             self.root = solve_lml(blocks, self.k.detach(), self.temperature)

@@ -109,6 +109,8 @@ def solve_lml(axis: LabelAxis, k: Tensor, temperature: float) -> Dual:
             log_slope = np.where(shared, np.maximum(np.log(k_array * (1 - share)), limits.min / 4), log_slope)
         if (trivial | search.broken).any():
             delta = np.where(none, -math.inf, np.where(everything, limits.max / 2, delta))
+            # From the lowest number all differences are positive, however far apart the logits are.
+            pivot = np.where(everything, limits.min, pivot)
             delta = np.where(invalid | search.broken, math.nan, delta)
         root = Dual(*(columns.device(column) for column in (pivot, delta, log_slope)))
         left = np.flatnonzero(~(search.settled | search.broken))
@@ -335,7 +337,7 @@ def add_log_sums(sums: Tensor, tops: Tensor, y: Tensor) -> None:
         terms = torch.where(members, log_small, -math.inf)
         before = tops[:, side]
         top = torch.maximum(before, terms.amax(-1).to(before.dtype))
-        finite = top.clamp(min=torch.finfo(y.dtype).min / 4)
+        finite = top.clamp(min=torch.finfo(y.dtype).min)
         terms = (terms - finite.to(y.dtype).unsqueeze(-1)).exp_()
         scale = (before - finite).exp()
         sums[:, side] = sums[:, side] * scale + terms.sum(-1)

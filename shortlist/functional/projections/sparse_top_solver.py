@@ -79,6 +79,8 @@ def solve_sparse_top(axis: LabelAxis, k: Tensor, temperature: float) -> Threshol
         if (trivial | shared | search.broken).any():
             limits = torch.finfo(axis.dtype)
             base = np.where(shared | none & (moments.infinite > 0), limits.max, np.where(none, moments.top, base))
+            # From the lowest number all differences are positive, however far apart the logits are.
+            base = np.where(everything, limits.min, base)
             offset = np.where(shared, -k_array / np.maximum(moments.infinite, 1), offset)
             offset = np.where(none, limits.max / 4, np.where(everything, limits.min / 4, offset))
             offset = np.where(invalid | search.broken, math.nan, offset)

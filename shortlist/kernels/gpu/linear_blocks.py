@@ -21,8 +21,8 @@ WIDEST = 1024
 TRIAL_BLOCK = 128
 """The same where it holds them for every trial point."""
 
-_LOWEST = tl.constexpr(-8.5e37)
-"""Takes the place of -inf as the largest exponent of an empty sum: float32's lowest number, over 4."""
+_LOWEST = tl.constexpr(-3.4028234663852886e38)
+"""Takes the place of -inf as the largest exponent of an empty sum: the lowest number of float32."""
 
 
 @triton.jit
@@ -149,7 +149,7 @@ def _add_trial_sums(x, stride, pivot, delta, sums, tops, infinite, temperature, 
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
     point = tl.arange(0, POINTS)
-    center = tl.load(pivot + row)
+    center = tl.load(pivot + row * POINTS + point)[:, None]
     shift = tl.load(delta + row * POINTS + point)[:, None]
     top_below = tl.full([POINTS], float("-inf"), tl.float32)
     top_above = tl.full([POINTS], float("-inf"), tl.float32)
@@ -163,7 +163,7 @@ def _add_trial_sums(x, stride, pivot, delta, sums, tops, infinite, temperature, 
         inside = start + lane < m
         logits = tl.load(x + row * stride + start + lane, mask=inside, other=float("-inf")).to(tl.float32)
         certain += tl.where(logits == float("inf"), 1.0, 0.0)
-        y = ((logits - center) / temperature)[None, :] + shift
+        y = (logits[None, :] - center) / temperature + shift
         y = tl.where(y > far, far, tl.where(y < -far, -far, y))
         over = y >= 0
         under = (y < 0) | (y != y)
@@ -288,15 +288,14 @@ def add_trial_sums(
 
     Args:
         x: ``(rows, m)``.
-        pivot: ``(rows, 1)``.
-        delta: ``(rows, points)``, a power of two: the log-odds are ``(x - pivot) / T + delta``.
+        pivot, delta: ``(rows, points)``, a power of two: the log-odds are ``(x - pivot) / T + delta``.
         sums: ``(rows, points, 5)`` float64, as `lml_solver.add_log_sums` has them.
         tops: ``(rows, points, 2)`` float64.
         infinite: ``(rows,)`` float64, how many logits are +inf.
         temperature: ``T``.
     """
     rows, m = x.shape
-    far = torch.finfo(torch.float32).max / 8
+    far = torch.finfo(torch.float32).max
     _add_trial_sums[(rows,)](
         x, x.stride(0), pivot.contiguous(), delta.contiguous(), sums, tops, infinite, temperature, far, m,
         delta.shape[1], TRIAL_BLOCK,

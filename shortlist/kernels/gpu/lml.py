@@ -9,6 +9,7 @@ slow, makes every row end; ordinary rows take 4 to 6 steps.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -19,13 +20,13 @@ from torch import Tensor
 from shortlist.kernels.gpu.rows import (
     FAR,
     as_matrix,
+    block_size,
     compiled_for,
     launch,
     load_block,
     middle,
     moved,
     normal_quantile,
-    num_warps,
     per_row,
     row_moments,
     scaled,
@@ -80,7 +81,7 @@ def lml_nll(
     x: Tensor, k: Tensor, target: Tensor, weight: Tensor | None, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The likelihood loss of each row of ``x`` ``(rows, n)``, and ``(pivot, delta)`` ``(rows, 1)``."""
-    rows, given = as_matrix(x), row_targets(target, x.shape[-1])
+    rows, given = _known(x, target), row_targets(target, x.shape[-1])
     value, pivot, delta = (rows.new_empty((len(rows), 1), dtype=torch.float32) for _ in range(3))
     columns = per_row(k, x), pivot, delta, value, value
     _launch_nll(_nll, rows, rows, given, weight, *columns, temperature)
@@ -97,11 +98,17 @@ def lml_nll_gradient(
     temperature: float,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the likelihood loss in ``x`` and in k ``(rows, 1)``, given one ``gradient`` per row."""
-    rows, given = as_matrix(x), row_targets(target, x.shape[-1])
+    rows, given = _known(x, target), row_targets(target, x.shape[-1])
     out, to_k = torch.empty_like(rows), rows.new_empty((len(rows), 1), dtype=torch.float32)
     columns = per_row(pivot, x), per_row(pivot, x), per_row(delta, x), per_row(gradient.unsqueeze(-1), x), to_k
     _launch_nll(_nll_gradient, rows, out, given, weight, *columns, temperature)
     return out, to_k
+
+
+def _known(x: Tensor, target: Tensor) -> Tensor:
+    """The rows; where they are read in blocks, without the unknown labels of a signed multi-hot."""
+    rows, signed = as_matrix(x), target.dtype.is_signed and target.dtype != torch.int64
+    return rows.masked_fill(target < 0, -math.inf) if signed and block_size(x.shape[-1]) < x.shape[-1] else rows
 
 
 def _launch_nll(
@@ -386,13 +393,23 @@ def _gradient(
 
 
 @triton.jit
+def _known_row(row, target, number, n, width, BLOCK: tl.constexpr, FITS: tl.constexpr, LISTED: tl.constexpr):
+    """The first block of a row. In a whole row, the unknown labels of a multi-hot are absent; wider ones come so."""
+    x = load_block(row, 0, n, BLOCK)
+    if FITS and not LISTED:
+        index = tl.arange(0, BLOCK)
+        values = target_values(target, number.to(tl.int64), index, index < n, width, LISTED)
+        x = tl.where(values < 0, float("-inf"), x)
+    return x
+
+
+@triton.jit
 def _shares(target, weights, number, index, n, width, LISTED: tl.constexpr, WEIGHTED: tl.constexpr):
-    """How much each label counts as a positive, and whether it is unknown."""
-    values = target_values(target, number.to(tl.int64), index, index < n, width, LISTED)
-    share = tl.maximum(values, 0.0)
+    """How much each label counts as a positive. Read where it is used: registers are short in a wide row."""
+    share = tl.maximum(target_values(target, number.to(tl.int64), index, index < n, width, LISTED), 0.0)
     if WEIGHTED:
         share = share * tl.load(weights + index, mask=index < n, other=0.0).to(tl.float32)
-    return share, values < 0
+    return share
 
 
 @triton.jit
@@ -415,18 +432,21 @@ def _nll(
     LISTED: tl.constexpr,
     WEIGHTED: tl.constexpr,
 ):
-    """``x, k, target -> pivot, delta, -sum of log p over the positives``; unknown labels are absent."""
+    """``x, k, target -> pivot, delta, -sum of log p over the positives``."""
     number = tl.program_id(0)
     row = x_pointer + number.to(tl.int64) * n
     index = tl.arange(0, BLOCK)
-    share, unknown = _shares(target_pointer, weight_pointer, number, index, n, width, LISTED, WEIGHTED)
-    x = tl.where(unknown, float("-inf"), load_block(row, 0, n, BLOCK))
-    base, delta = _row_root(row, x, n, tl.load(k_pointer + number), temperature, BLOCK, True)
+    x = _known_row(row, target_pointer, number, n, width, BLOCK, FITS, LISTED)
+    base, delta = _row_root(row, x, n, tl.load(k_pointer + number), temperature, BLOCK, FITS)
     tl.store(base_pointer + number, base)
     tl.store(delta_pointer + number, delta)
-    log_p = _log_sigmoid((x - base) / temperature + delta)
-    value = -tl.sum(tl.where(share == 0, 0.0, share * log_p), 0)
-    value += nan_if_outside(target_pointer, number.to(tl.int64), n, width, lowest, LISTED)
+    value = nan_if_outside(target_pointer, number.to(tl.int64), n, width, lowest, LISTED)
+    for start in range(0, n, BLOCK):
+        if not FITS:
+            x = load_block(row, start, n, BLOCK)
+        log_p = _log_sigmoid((x - base) / temperature + delta)
+        share = _shares(target_pointer, weight_pointer, number, start + index, n, width, LISTED, WEIGHTED)
+        value -= tl.sum(tl.where(share == 0, 0.0, share * log_p), 0)
     tl.store(value_pointer + number, value)
 
 
@@ -454,20 +474,33 @@ def _nll_gradient(
     number = tl.program_id(0)
     first = number.to(tl.int64) * n
     index = tl.arange(0, BLOCK)
-    share, unknown = _shares(target_pointer, weight_pointer, number, index, n, width, LISTED, WEIGHTED)
-    x = tl.where(unknown, float("-inf"), load_block(x_pointer + first, 0, n, BLOCK))
     base, delta = tl.load(base_pointer + number), tl.load(delta_pointer + number)
     taken = tl.abs(delta) >= _LARGEST / 8
-    y = _distance(x, base, delta, temperature, taken)
-    nearest = tl.minimum(tl.min(tl.abs(y), 0), FAR)
-    slope = tl.exp(tl.minimum(nearest - tl.abs(y), 0.0)) * _slope_factor(y)
-    total = tl.maximum(tl.sum(slope, 0), 1.2e-38)
-    missing = tl.where(share == 0, 0.0, share * _absent_share(y)) * tl.where(taken, 0.0, 1.0)
-    missing = missing * tl.load(gradient_pointer + number)
-    whole = tl.sum(missing, 0)
-    result = (slope / total * whole - missing) / temperature
-    tl.store(out_pointer + first + index, tl.where(delta == delta, result, float("nan")), mask=index < n)
+    scale = tl.where(taken, 0.0, tl.load(gradient_pointer + number))
+    x = _known_row(x_pointer + first, target_pointer, number, n, width, BLOCK, FITS, LISTED)
+    nearest, total, whole = tl.full([], FAR, tl.float32), 0.0, 0.0
+    for start in range(0, n, BLOCK):
+        if not FITS:
+            x = load_block(x_pointer + first, start, n, BLOCK)
+        y = _distance(x, base, delta, temperature, taken)
+        new = tl.minimum(nearest, tl.min(tl.abs(y), 0))
+        total = total * tl.exp(new - nearest)
+        total += tl.sum(tl.exp(tl.minimum(new - tl.abs(y), 0.0)) * _slope_factor(y), 0)
+        nearest = new
+        share = _shares(target_pointer, weight_pointer, number, start + index, n, width, LISTED, WEIGHTED)
+        whole += tl.sum(tl.where(share == 0, 0.0, share * _absent_share(y)), 0) * scale
+    total = tl.maximum(total, 1.2e-38)
     tl.store(to_k_pointer + number, _finite(-whole * tl.exp(tl.minimum(nearest - tl.log(total), 87.0))))
+    for start in range(0, n, BLOCK):
+        if not FITS:
+            x = load_block(x_pointer + first, start, n, BLOCK)
+        y = _distance(x, base, delta, temperature, taken)
+        slope = tl.exp(tl.minimum(nearest - tl.abs(y), 0.0)) * _slope_factor(y)
+        share = _shares(target_pointer, weight_pointer, number, start + index, n, width, LISTED, WEIGHTED)
+        missing = tl.where(share == 0, 0.0, share * _absent_share(y)) * scale
+        result = (slope / total * whole - missing) / temperature
+        here = start + index < n
+        tl.store(out_pointer + first + start + index, tl.where(delta == delta, result, float("nan")), mask=here)
 
 
 def compile_cases(block: int) -> dict[str, tuple[Any, dict[str, str], dict[str, Any], int]]:
@@ -482,14 +515,13 @@ def compile_cases(block: int) -> dict[str, tuple[Any, dict[str, str], dict[str, 
     nll = {"x_pointer": "*fp32", "out_pointer": "*fp32", **given, **dict.fromkeys(narrow, "*fp32")}
     nll |= {"temperature": "fp32", "n": "i32"}
     renamed = {"value_pointer": "gradient_pointer", "unused_pointer": "to_k_pointer"}
-    listed = {"LISTED": True, "WEIGHTED": False, "FITS": True, "BLOCK": block}
-    nll_warps = num_warps(block)
+    listed = {**common, "LISTED": True, "WEIGHTED": False}
     return {
         "lml": (_solve, solve, {**common, "OUTPUT": P}, warps),
         "lml_root": (_solve, solve, {**common, "OUTPUT": ROOT}, warps),
         "lml_gradient": (_gradient, slope, {**common, "OUTPUT": P}, warps),
         "log_lml_gradient": (_gradient, slope, {**common, "OUTPUT": LOG_P}, warps),
-        "lml_nll": (_nll, nll, listed, nll_warps),
-        "lml_nll_gradient": (_nll_gradient, {renamed.get(a, a): t for a, t in nll.items()}, listed, nll_warps),
+        "lml_nll": (_nll, nll, listed, warps),
+        "lml_nll_gradient": (_nll_gradient, {renamed.get(a, a): t for a, t in nll.items()}, listed, warps),
         "lml_root_gradient": (_gradient, slope, {**common, "OUTPUT": ROOT}, warps),
     }

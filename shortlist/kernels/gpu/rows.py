@@ -22,15 +22,15 @@ def block_size(n: int) -> int:
     return triton.next_power_of_2(max(n, 16)) if n <= LARGEST_ROW else LOOP_BLOCK
 
 
-def num_warps(block: int) -> int:
-    """The number of warps of a program: few enough that no kernel spills at 1024 labels on sm_80, sm_90 and sm_100."""
-    return max(1, min(block // 512, 16))
+def num_warps(block: int, fits: bool = True) -> int:
+    """The number of warps of a program: few, but so many that no kernel spills on sm_80, sm_90 and sm_100."""
+    return max(1, min(block // (512 if fits else 256), 16))
 
 
 def compiled_for(block: int) -> tuple[dict[str, Any], int]:
-    """The constants and the number of warps for rows of ``block`` labels; of the largest block, for wider rows."""
-    size, fits = (block, True) if block < LARGEST_ROW else (LOOP_BLOCK, False)
-    return {"BLOCK": size, "FITS": fits}, num_warps(size)
+    """The constants and the number of warps for rows of ``block`` labels, a power of two."""
+    size = block_size(block)
+    return {"BLOCK": size, "FITS": size >= block}, num_warps(size, size >= block)
 
 
 def launch(kernel: Any, x: Tensor, *arguments: Any, **constants: Any) -> None:
@@ -40,8 +40,9 @@ def launch(kernel: Any, x: Tensor, *arguments: Any, **constants: Any) -> None:
     """
     rows, n = x.shape
     block = block_size(n)
+    options = {"BLOCK": block, "FITS": block >= n, "num_warps": num_warps(block, block >= n)}
     with on_device(x):
-        kernel[(rows,)](x, *arguments, n, BLOCK=block, FITS=block >= n, num_warps=num_warps(block), **constants)
+        kernel[(rows,)](x, *arguments, n, **options, **constants)
 
 
 def on_device(x: Tensor) -> contextlib.AbstractContextManager[Any]:

@@ -29,24 +29,6 @@ def read_names(path: str | Path) -> list[str]:
     return names
 
 
-def read_groups(path: str | Path, num_rows: int) -> tuple[list[int], list[str]]:
-    r"""Read the group of each row, one name per line: the number of each row's group, and the names by number.
-
-    Example:
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     file = Path(folder, "sites.txt")
-        ...     _ = file.write_text("north\nsouth\nnorth\n")
-        ...     read_groups(file, 3)
-        ([0, 1, 0], ['north', 'south'])
-    """
-    lines = _lines(Path(path))
-    if len(lines) != num_rows:
-        raise InputError(f"`{path}` must have one group per row of scores, {num_rows}; it has {len(lines)} lines.")
-    number_of = {name: number for number, name in enumerate(dict.fromkeys(lines))}
-    return [number_of[line] for line in lines], list(number_of)
-
-
 def read_label_sets(
     path: str | Path, num_labels: int, *, key: str | None = None, names: list[str] | None = None
 ) -> np.ndarray | list[list[int]]:

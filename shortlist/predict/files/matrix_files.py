@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from shortlist.data.files.array_files import ArrayFile, open_arrays
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.extras import require
 
 ARRAYS = (".npy", ".npz", ".safetensors")
@@ -159,7 +159,7 @@ def _open_hdf(path: Path, key: str | None, option: str) -> Matrix:
             shape = _checked(array.shape or (), array.dtype, location)
             rows_per_chunk = array.chunks[0] if array.chunks else 1
     except OSError as error:
-        raise InputError(f"`{path}` is not an HDF5 file: {_first_line(error)}.") from error
+        raise InputError(f"`{path}` is not an HDF5 file: {reason(error)}.") from error
 
     def read(start: int, step: int) -> Iterator[Tensor]:
         # A chunk is decompressed as a whole, and only once if blocks hold whole chunks.
@@ -172,10 +172,6 @@ def _open_hdf(path: Path, key: str | None, option: str) -> Matrix:
                     yield _tensor(file[name][first:last], False)
                     first = last
         except OSError as error:
-            raise InputError(f"{location} is damaged: {_first_line(error)}.") from error
+            raise InputError(f"{location} is damaged: {reason(error)}.") from error
 
     return Matrix(location, shape, read)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

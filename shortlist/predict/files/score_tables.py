@@ -12,7 +12,7 @@ import numpy as np
 
 from shortlist.data.files.table_files import open_table
 from shortlist.data.files.text_files import text_lines
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.extras import require
 
 TABLES = (".csv", ".tsv", ".parquet")
@@ -110,7 +110,7 @@ class ScoreTable:
                         yield self._parquet_block(some, after - some.num_rows)
                     first = after
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise InputError(f"`{self.path}` is damaged after row {first}: {_first_sentence(error)}.") from error
+            raise InputError(f"`{self.path}` is damaged after row {first}: {reason(error)}.") from error
 
     def _parquet_block(self, batch: Any, first: int) -> TableBlock:
         location = lambda row: f"`{self.path}` row {first + row}"
@@ -190,8 +190,3 @@ def _is_number(cell: Any) -> bool:
     except (ValueError, TypeError, OverflowError):
         return False
     return "_" not in str(cell)
-
-
-def _first_sentence(error: Exception) -> str:
-    line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return line.split(". ")[0].rstrip(".")

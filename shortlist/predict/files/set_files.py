@@ -73,9 +73,12 @@ class JsonLines:
             bounds, labels, scores = _cells(rows.sets, first, last, self._names)
             keys = map(str if rows.key == "row" else self._encode, rows.rows[first:last])
             front, comma = f'{{"{rows.key}": ', ", "
+            ends = [f', "abstained": {flag}}}\n' for flag in _abstained(rows.sets, first, last)] or ["}\n"] * (
+                last - first
+            )
             yield "".join(
-                f'{front}{key}, "labels": [{comma.join(labels[a:b])}], "scores": [{comma.join(scores[a:b])}]}}\n'
-                for key, a, b in zip(keys, bounds, bounds[1:], strict=False)
+                f'{front}{key}, "labels": [{comma.join(labels[a:b])}], "scores": [{comma.join(scores[a:b])}]{end}'
+                for key, a, b, end in zip(keys, bounds, bounds[1:], ends, strict=False)
             )
 
 
@@ -100,7 +103,7 @@ class CsvLines:
 
     def header(self, rows: SetRows) -> str:
         """Return the names of the columns."""
-        return f"{rows.key},size,labels,scores\n"
+        return f"{rows.key},size,labels,scores{'' if rows.sets.abstained is None else ',abstained'}\n"
 
     def lines(self, rows: SetRows) -> Iterator[str]:
         """Yield the lines of the rows, several at a time."""
@@ -108,9 +111,10 @@ class CsvLines:
             bounds, labels, scores = _cells(rows.sets, first, last, self._names)
             text = _Lines()
             # The writer quotes the characters of its line ends: some readers end lines at a bare "\r", too.
+            ends = [(flag,) for flag in _abstained(rows.sets, first, last)] or [()] * (last - first)
             csv.writer(text, lineterminator=_QUOTED_END).writerows(
-                (row, b - a, _SEPARATOR.join(labels[a:b]), _SEPARATOR.join(scores[a:b]))
-                for row, a, b in zip(rows.rows[first:last], bounds, bounds[1:], strict=False)
+                (row, b - a, _SEPARATOR.join(labels[a:b]), _SEPARATOR.join(scores[a:b]), *end)
+                for row, a, b, end in zip(rows.rows[first:last], bounds, bounds[1:], ends, strict=False)
             )
             yield "".join(text)
 
@@ -156,7 +160,8 @@ class _TextWriter:
 class _ParquetWriter:
     """Record batches of Arrow's stream format, which a killed process leaves readable, made into one Parquet file.
 
-    Columns are ``row`` or ``id``, and the lists ``labels`` (numbers, until the end) and ``scores``, best first.
+    Columns are ``row`` or ``id``, and the lists ``labels`` (numbers, until the end) and ``scores``, best first; from
+    rules that abstain also ``abstained``.
     """
 
     def __init__(self, names: Sequence[str] | None) -> None:
@@ -182,6 +187,7 @@ class _ParquetWriter:
                 (rows.key, arrow.int64() if rows.key == "row" else arrow.string()),
                 ("labels", arrow.list_(arrow.int32())),
                 ("scores", arrow.list_(dtype)),
+                *([] if rows.sets.abstained is None else [("abstained", arrow.bool_())]),
             ]
         )
 
@@ -194,6 +200,7 @@ class _ParquetWriter:
             arrow.array(np.asarray(rows) if schema.names[0] == "row" else list(rows), schema.field(0).type),
             arrow.ListArray.from_arrays(ends, labels),
             arrow.ListArray.from_arrays(ends, scores),
+            *([] if sets.abstained is None else [arrow.array(sets.abstained.numpy())]),
         ]
         return memoryview(arrow.record_batch(columns, names=schema.names).cast(schema).serialize())
 
@@ -219,7 +226,7 @@ class _ParquetWriter:
     def _named(self, batch: Any, names: Any, schema: Any) -> Any:
         numbers = batch.column("labels")
         named = self._arrow.ListArray.from_arrays(numbers.offsets, names.take(numbers.values))
-        return self._arrow.record_batch([batch.column(0), named, batch.column("scores")], schema=schema)
+        return self._arrow.record_batch([batch.column(0), named, *batch.columns[2:]], schema=schema)
 
 
 def set_writer(form: str, names: Sequence[str] | None) -> SetWriter:
@@ -257,6 +264,11 @@ def _cells(
     shown = list(map(str, labels)) if names is None else [str(names[label]) for label in labels]
     scores = list(map(repr, shortest_decimals(sets.scores[begin:end].numpy())))
     return (sets.indptr[first : last + 1] - begin).tolist(), shown, scores
+
+
+def _abstained(sets: PredictionSets, first: int, last: int) -> list[str]:
+    """Whether there is no answer, for each row, as text; empty for sets of rules that always answer."""
+    return [] if sets.abstained is None else [str(flag).lower() for flag in sets.abstained[first:last].tolist()]
 
 
 # Up to here powers of ten are exact in float64, so one division gives the float nearest to a decimal number.

@@ -1,5 +1,5 @@
 "use strict";
-// Draws a chart of `chart_data.py` as SVG into an element, with a tooltip. `drawChart` is used by page.js.
+// Draws a chart of `chart_data.py` as SVG into an element, with a tooltip. `drawChart` is used by page.js, and by the page of `shortlist serve`.
 const SVG = "http://www.w3.org/2000/svg";
 const DASHES = { solid: "none", dash: "7 4", dot: "2 3", dashdot: "7 3 2 3" };
 const SHAPES = {

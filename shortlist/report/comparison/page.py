@@ -52,6 +52,7 @@ _CONTENTS = {
     "training": "Training",
     "reproduce": "How to reproduce",
 }
+_STYLES = ("theme.css", "page.css")
 _SCRIPTS = ("chart.js", "labels.js", "examples.js", "page.js")
 _PARTS = {"train": "training rows", "val": "validation rows", "test": "test rows"}
 _MAX_BUTTONS = 5
@@ -104,7 +105,7 @@ def report_page(documents: Sequence[ComparisonDocument], *, folders: Sequence[Pa
         policy=_POLICY,
         version=software_versions()["shortlist"],
         data=chart_data(documents, panels),
-        styles=markup(_resource("page.css")),
+        styles=markup("".join(_resource(name) for name in _STYLES)),
         scripts=[markup(_resource(name)) for name in _SCRIPTS],
     )
 

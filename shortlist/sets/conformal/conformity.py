@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from shortlist.kernels import ranked_rows
+from shortlist.kernels.chooser import use_kernel
 from shortlist.sets.conformal.row_uniforms import PRIME, row_uniforms
 from shortlist.sets.scores import Block
 from shortlist.tensors import check_number
@@ -34,6 +36,23 @@ class ConformityScore(ABC):
         Args:
             block: ``values``, the scores after the link, and ``scores``, as they came, where absent labels have -inf.
         """
+
+    def of_labels(self, block: Block, labels: Tensor) -> Tensor:
+        """The conformity of one label of each row, ``(rows,)``; override it if that is less work than all of them."""
+        return self(block).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+
+    def reaching(self, block: Block, thresholds: Tensor) -> Tensor | None:
+        """Which labels conform as much as the threshold of their row demands, if that is less work than all of it.
+
+        Args:
+            block: as above.
+            thresholds: ``(rows,)`` float64.
+
+        Returns:
+            ``(rows, n)`` uint8: 1 for labels above the threshold, 2 for those at it, else 0; those of absent labels are
+            arbitrary. None to compare all.
+        """
+        return None
 
     @staticmethod
     def from_options(options: Mapping[str, Any]) -> ConformityScore:
@@ -61,13 +80,72 @@ class LAC(ConformityScore):
         return block.values
 
 
+class RankedScore(ConformityScore):
+    """A conformity score that falls with the rank of the label and depends on no label of a lower rank.
+
+    Probabilities are rounded so that their sums are exact: what a kernel selects without sorting, or an exported graph,
+    is what sorting selects. In float64, so that sums of rounded probabilities do not tie by accident.
+    """
+
+    randomized: bool
+    by_rank: ClassVar[bool]
+    """Which of the two levels of `ranked_rows.first_labels`."""
+
+    @abstractmethod
+    def level(self, rank: Tensor, mass: Tensor, own: Tensor, best: Tensor, share: Tensor | float) -> Tensor:
+        """Minus the conformity, float64.
+
+        Args:
+            rank: from 1, float64.
+            mass: the sum of the probabilities of all labels before.
+            own, best: the probability of the label, and the largest one of the row.
+            share: U, or 1.
+        """
+
+    @property
+    @abstractmethod
+    def penalties(self) -> tuple[float, int]:
+        """A weight for each rank, and the number of ranks without it."""
+
+    def __call__(self, block: Block) -> Tensor:
+        """Of all labels, by sorting them."""
+        probs = block.values.clamp(min=0.0)
+        ordered, order = best_first(probs)  # before it becomes twice as wide
+        best, ordered = ordered[:, :1].double(), _summable(ordered, ordered[:, :1])
+        share = row_uniforms(block.scores)[:, None] if self.randomized else 1.0
+        level = self.level(_ranks(ordered).double(), ordered.cumsum(-1) - ordered, ordered, best, share)
+        return torch.zeros_like(level).scatter(-1, order, -level)
+
+    def of_labels(self, block: Block, labels: Tensor) -> Tensor:
+        """Without sorting."""
+        probs, at = block.values.clamp(min=0.0), labels.unsqueeze(-1)
+        best = probs.amax(-1, keepdim=True)
+        if use_kernel(1.0, probs, labels):
+            rank, mass = ranked_rows.places(probs, labels)
+            own = _summable(probs.gather(-1, at), best, probs.shape[-1])
+        else:
+            ahead, exact = _ahead(probs, labels), _summable(probs, best)
+            rank, mass, own = ahead.sum(-1) + 1, torch.where(ahead, exact, 0.0).sum(-1), exact.gather(-1, at)
+        share = row_uniforms(block.scores) if self.randomized else 1.0
+        return -self.level(rank.double(), mass, own[:, 0], best[:, 0].double(), share)
+
+    def reaching(self, block: Block, thresholds: Tensor) -> Tensor | None:
+        """By counting labels of about the same probability, and sorting those at the end of the set."""
+        probs = block.values.clamp(min=0.0)
+        if not use_kernel(1.0, probs, thresholds):
+            return None
+        shares = row_uniforms(block.scores) if self.randomized else torch.ones(len(probs), dtype=torch.float64)
+        weight, free = self.penalties
+        return ranked_rows.first_labels(
+            probs, shares, -thresholds, by_rank=self.by_rank, weight=weight, free=float(free)
+        )
+
+
 @dataclass(frozen=True)
-class APS(ConformityScore):
+class APS(RankedScore):
     r"""Minus the probability mass up to the label, best label first (APS); with a penalty on ranks, RAPS.
 
     .. math:: -\Big(\sum_{j : \text{before } l} p_j + U p_l + \eta\,(\text{rank}_l - \text{free})_+\Big)
-
-    In float64, so that sums of rounded probabilities do not tie by accident.
 
     Args:
         penalty: :math:`\eta`, per label beyond ``free``: smaller sets on hard examples.
@@ -85,6 +163,7 @@ class APS(ConformityScore):
         Jordan, "Uncertainty sets for image classifiers using conformal prediction", 2021.
     """
 
+    by_rank: ClassVar[bool] = False
     penalty: float = 0.0
     free: int = 0
     randomized: bool = True
@@ -96,17 +175,18 @@ class APS(ConformityScore):
         object.__setattr__(self, "free", int(self.free))
         object.__setattr__(self, "randomized", bool(self.randomized))
 
-    def __call__(self, block: Block) -> Tensor:
-        """Minus the mass before each label, its share of its own, and the penalty."""
-        ordered, order = best_first(block.values.clamp(min=0.0))  # before it becomes twice as wide
-        ordered = ordered.double()
-        mass = ordered.cumsum(-1) - ordered + _own_share(block, self.randomized) * ordered
-        mass = mass + self.penalty * (_ranks(ordered).double() - self.free).clamp(min=0)
-        return torch.zeros_like(mass).scatter(-1, order, -mass)
+    @property
+    def penalties(self) -> tuple[float, int]:
+        """``penalty`` and ``free``."""
+        return self.penalty, self.free
+
+    def level(self, rank: Tensor, mass: Tensor, own: Tensor, best: Tensor, share: Tensor | float) -> Tensor:
+        """The mass before the label, its share of its own, and the penalty."""
+        return mass + share * own + self.penalty * (rank - self.free).clamp(min=0)
 
 
 @dataclass(frozen=True)
-class SAPS(ConformityScore):
+class SAPS(RankedScore):
     r"""Sorted adaptive prediction sets: the largest probability of the row, and otherwise only the rank of the label.
 
     .. math:: -U p_{[1]} \text{ for the best label}, \quad
@@ -127,6 +207,7 @@ class SAPS(ConformityScore):
         Huang, Xi, Zhang, Yao, Qiu, Wei, "Conformal prediction for deep classifier via label ranking", 2024.
     """
 
+    by_rank: ClassVar[bool] = True
     weight: float
     randomized: bool = True
 
@@ -136,12 +217,14 @@ class SAPS(ConformityScore):
             raise ValueError("`weight` must be above 0; got 0.0.")
         object.__setattr__(self, "randomized", bool(self.randomized))
 
-    def __call__(self, block: Block) -> Tensor:
-        """Minus the largest probability, and a weight for each further rank."""
-        ordered, order = best_first(block.values.clamp(min=0.0))
-        best, rank, share = ordered[:, :1].double(), _ranks(ordered).double(), _own_share(block, self.randomized)
-        score = torch.where(rank == 1, share * best, best + (rank - 2 + share) * self.weight)
-        return torch.zeros_like(score).scatter(-1, order, -score)
+    @property
+    def penalties(self) -> tuple[float, int]:
+        """``weight``, of every rank beyond the first."""
+        return self.weight, 1
+
+    def level(self, rank: Tensor, mass: Tensor, own: Tensor, best: Tensor, share: Tensor | float) -> Tensor:
+        """The largest probability, and a weight for each further rank."""
+        return torch.where(rank == 1, share * best, best + (rank - 2 + share) * self.weight)
 
 
 @dataclass(frozen=True)
@@ -165,6 +248,14 @@ class Margin(ConformityScore):
             return probs
         best, second = probs.topk(2, dim=-1).values.split(1, dim=-1)
         return probs - torch.where(probs == best, second, best)
+
+    def of_labels(self, block: Block, labels: Tensor) -> Tensor:
+        """By the two best labels of each row."""
+        own = block.values.gather(-1, labels.unsqueeze(-1)).clamp(min=0.0)
+        if block.values.shape[-1] == 1:
+            return own.squeeze(-1)
+        best, second = block.values.clamp(min=0.0).topk(2, dim=-1).values.split(1, dim=-1)
+        return (own - torch.where(own == best, second, best)).squeeze(-1)
 
 
 @dataclass(frozen=True)
@@ -206,14 +297,29 @@ def label_ranks(values: Tensor) -> Tensor:
     return torch.zeros_like(order).scatter(-1, order, _ranks(order).expand_as(order))
 
 
+def true_ranks(values: Tensor, labels: Tensor) -> Tensor:
+    """The rank of one label of each row, as in `label_ranks`."""
+    if use_kernel(1.0, values, labels):
+        return ranked_rows.places(values, labels)[0]
+    return _ahead(values, labels).sum(-1) + 1
+
+
+def _ahead(values: Tensor, labels: Tensor) -> Tensor:
+    """Mask of the labels that rank before one label of each row."""
+    at = labels.unsqueeze(-1)
+    own = values.gather(-1, at)
+    return (values > own) | ((values == own) & (torch.arange(values.shape[-1], device=values.device) < at))
+
+
 def _ranks(ordered: Tensor) -> Tensor:
     """1, 2, ... along the labels of rows in descending order."""
     return torch.arange(1, ordered.shape[-1] + 1, device=ordered.device)
 
 
-def _own_share(block: Block, randomized: bool) -> Tensor | float:
-    """U: the share of a label's own mass that counts, one number per row."""
-    return row_uniforms(block.scores)[:, None] if randomized else 1.0
+def _summable(probs: Tensor, best: Tensor, count: int | None = None) -> Tensor:
+    """Probabilities in float64, rounded to multiples of so large a number that sums of a row are exact in any order."""
+    unit = best.double() * (2.0 * (count or probs.shape[-1]))
+    return (probs.double() + unit) - unit
 
 
 def _subclasses(kind: type) -> list[type]:

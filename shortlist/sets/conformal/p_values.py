@@ -109,6 +109,9 @@ class PValues(LabelThresholds):
         p = (below + share * (1.0 + upto - below).double()) / (count + 1)
         return torch.where(block.scores == -torch.inf, 0.0, p)
 
+    def _cut(self, block: Block | None) -> tuple[Tensor, Tensor]:
+        return super()._cut(block) if self.by_class else (self.thresholds[0], self.tie_shares[0])
+
     def _clear(self) -> None:
         super()._clear()
         # The distinct conformity scores in ascending order; for each calibration row, sorted, its class times their

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from shortlist.sets.conformal.class_conditional import ClassConditional
-from shortlist.sets.conformal.conformity import LAC, ConformityScore, label_ranks
+from shortlist.sets.conformal.conformity import LAC, ConformityScore, label_ranks, true_ranks
 from shortlist.sets.conformal.thresholds import threshold_at_rank
 from shortlist.sets.rule import Draw
-from shortlist.sets.scores import Block, Link
+from shortlist.sets.scores import Block, Link, Selection
 from shortlist.tensors import as_written, check_number
 
 
@@ -82,7 +82,7 @@ class RankCalibrated(ClassConditional):
 
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
         classes = labels.to(block.values.device).clamp(0, block.values.shape[-1] - 1)
-        return (*super()._observe(block, labels), label_ranks(block.values).gather(-1, classes[:, None])[:, 0])
+        return (*super()._observe(block, labels), true_ranks(block.marked(), classes))
 
     def _settle_groups(self, groups: Tensor, true: Tensor, classes: Tensor, *rest: Tensor) -> None:
         self.ranks = torch.full_like(groups, len(groups))
@@ -103,4 +103,9 @@ class RankCalibrated(ClassConditional):
         return super()._missed(true, classes) | (rest[0] > self.ranks[classes])
 
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
-        return super()._select(block, draw) & (label_ranks(block.values) <= self.ranks.to(block.values.device))
+        return super()._select(block, draw) & (label_ranks(block.marked()) <= self.ranks.to(block.values.device))
+
+    def _select_entries(self, block: Block, draw: Draw) -> Selection:
+        found = super()._select_entries(block, draw)
+        ranks = label_ranks(block.marked())[found.rows, found.labels].cpu()
+        return found.where(ranks <= self.ranks[found.labels])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor
 from shortlist.labels import LabelsLike, Numbers, read_scores, read_target
 from shortlist.sets.conformal.conformity import APS, LAC, ConformityScore
 from shortlist.sets.conformal.thresholds import check_shares, conformal_threshold, kept_with_ties, missing_share
-from shortlist.sets.rule import Draw, SetRule, check_alpha, read_classes
-from shortlist.sets.scores import Block, Link, Selection
+from shortlist.sets.rule import NOT_NEGATIVE, Draw, Refusal, SetRule, check_alpha, read_classes
+from shortlist.sets.scores import Block, Link, Selection, select_where
 
 
 class ConformalRule(SetRule):
@@ -53,7 +53,7 @@ class ConformalRule(SetRule):
         found, start = [torch.zeros(0, dtype=self.precision)], 0
         for block in source.blocks(self._link_used, on_host=True):
             stop = start + len(block.values)
-            found.append(self._true_scores(Block(self.score(block), block.scores), classes[start:stop]))
+            found.append(self._true_conformity(block, classes[start:stop]))
             start = stop
         return torch.cat(found[1:] or found)
 
@@ -70,31 +70,57 @@ class ConformalRule(SetRule):
     def _read_labels(self, labels: Tensor, rows: int) -> Any:
         return read_classes(labels, rows, self.num_labels)
 
-    def _refusals(self) -> list[tuple[str, Callable[[Tensor], Tensor], float | None]]:
-        if self.from_logits or not self.score.needs_probabilities:
-            return super()._refusals()
-        negative = "`scores` must be probabilities, not negative"
-        return [*super()._refusals(), (negative, lambda block: (block < 0) & (block > -torch.inf), None)]
+    def _refusals(self) -> list[Refusal]:
+        any_number = self.from_logits or not self.score.needs_probabilities
+        return [*super()._refusals(), *([] if any_number else [NOT_NEGATIVE])]
 
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
-        # An absent label is in no set, so it must conform less than any other.
-        return (self._true_scores(Block(self.score(block), block.scores), labels),)
+        return (self._true_conformity(block, labels),)
+
+    def _true_conformity(self, block: Block, labels: Tensor) -> Tensor:
+        """Of the one true label of each row; an absent one is in no set, so it must conform less than any other."""
+        values = self._true_scores(block, labels)
+        if isinstance(self.score, LAC):
+            return values
+        classes = labels.to(values.device).clamp(0, block.values.shape[-1] - 1)
+        return torch.where(values == -torch.inf, -torch.inf, self.score.of_labels(block, classes))
 
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
-        if draw is None and self._threshold() is not None:
+        if self._threshold() is not None:
             return super()._select(block, draw)  # in one pass
+        present, marks = block.scores > -torch.inf, self._marks(block)
+        if marks is not None:
+            return (marks > 0) & present
         conformity = self.score(block)
-        threshold, share = (part.to(conformity.device) for part in self._cut(block))
-        threshold = threshold.to(conformity.dtype)
-        inside = (conformity >= threshold) & (block.scores > -torch.inf)
-        if draw is not None:
-            cut, share = (part.expand_as(conformity)[inside].cpu() for part in (threshold, share))
-            inside[inside.clone()] = kept_with_ties(conformity[inside].cpu(), cut, share, draw).to(inside.device)
-        return inside
+        return (conformity >= self._cut(block)[0].to(conformity)) & present
+
+    def _marks(self, block: Block) -> Tensor | None:
+        """The labels that reach the threshold, by `ConformityScore.reaching`."""
+        threshold = self._cut(block)[0]
+        if threshold.ndim == 1 or torch.compiler.is_compiling():  # by label, or a graph for any number of rows
+            return None
+        return self.score.reaching(block, threshold.reshape(-1).expand(len(block.values)))
+
+    def _select_entries(self, block: Block, draw: Draw) -> Selection:
+        threshold, share = self._cut(block)
+        marks = self._marks(block)
+        if marks is None:
+            conformity = self.score(block)
+            cut = threshold.to(conformity).expand_as(conformity)
+            found = select_where(conformity >= cut, block)
+            tied = (conformity[found.rows, found.labels] == cut[found.rows, found.labels]).cpu()
+        else:
+            found = select_where(marks, block)
+            tied = marks[found.rows, found.labels] == 2
+        present = (block.scores[found.rows, found.labels] > -torch.inf).cpu()
+        if not present.all():
+            found, tied = found.where(present), tied[present]
+        kept = kept_with_ties(tied, share.expand(block.values.shape)[found.rows, found.labels], draw)
+        return found if kept is None else found.where(kept)
 
     def _kept(self, found: Selection, draw: Draw) -> Tensor | None:
         threshold, share = (part[found.labels] if part.ndim else part for part in self._cut(None))
-        return kept_with_ties(found.values, threshold.to(found.values.dtype), share, draw)
+        return kept_with_ties(found.values == threshold.to(found.values.dtype), share, draw)
 
 
 class LabelThresholds(ConformalRule):

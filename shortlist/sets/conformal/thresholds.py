@@ -45,18 +45,22 @@ def conformal_rank(count: int, alpha: float) -> int:
     return math.ceil((count + 1) * (1 - as_written(alpha)))
 
 
-def kept_with_ties(values: Tensor, threshold: Tensor, share: Tensor, draw: Draw) -> Tensor:
+def kept_with_ties(tied: Tensor, share: Tensor, draw: Draw) -> Tensor | None:
     """Mask of the values to keep among those that reach their threshold: all above it, and a random part of the ties.
 
     Args:
-        values: ``(count,)``.
-        threshold, share: one number, or one per value; a tie is kept with probability ``share``.
+        tied: ``(count,)`` bool, which are equal to their threshold.
+        share: one number, or one per value; a tie is kept with probability ``share``.
         draw: random numbers for the ties.
+
+    Returns:
+        ``(count,)`` bool; None if all are kept because none ties.
     """
-    tied = (values == threshold).nonzero()[:, 0]
-    kept = torch.ones(len(values), dtype=torch.bool)
-    if len(tied):
-        kept[tied] = draw.uniform((len(tied),)) < (share[tied] if share.ndim else share)
+    places = tied.nonzero()[:, 0]
+    if not len(places):
+        return None
+    kept = torch.ones(len(tied), dtype=torch.bool)
+    kept[places] = draw.uniform((len(places),)) < (share[places] if share.ndim else share)
     return kept
 
 

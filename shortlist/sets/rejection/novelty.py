@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -59,7 +58,7 @@ class NoneOfThese(RejectingRule):
         self,
         alpha: float,
         *,
-        rule: SetRule | Mapping[str, Any] | None = None,
+        rule: SetRule | None = None,
         score: Familiarity = "energy",
         link: Link | None = None,
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,9 +31,7 @@ class RejectingRule(SetRule):
 
     threshold: Tensor
 
-    def __init__(self, rule: SetRule | Mapping[str, Any] | None, *, link: Link | None) -> None:
-        if isinstance(rule, Mapping):  # from a file
-            rule = rule_of(decode_rule(dict(rule)))
+    def __init__(self, rule: SetRule | None, *, link: Link | None) -> None:
         if rule is not None and (not isinstance(rule, SetRule) or not rule.fitted):
             raise ValueError(f"`rule` must be a fitted set rule, or None for the best label; got {rule!r}.")
         if rule is not None and link not in (None, rule.link):
@@ -70,6 +68,11 @@ class RejectingRule(SetRule):
     def _arguments(self) -> dict[str, Any]:
         rule = None if self.rule is None else encode_rule(self.rule.document())
         return {name: rule if name == "rule" else value for name, value in super()._arguments().items()}
+
+    @classmethod
+    def _read_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+        rule = options["rule"]
+        return {**options, "rule": None if rule is None else rule_of(decode_rule(dict(rule)))}
 
     def extra_repr(self) -> str:
         """The options, for ``repr``; the rule is shown as a part."""

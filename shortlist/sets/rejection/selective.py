@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -63,7 +62,7 @@ class SelectiveAnswers(RejectingRule):
         self,
         max_error: float,
         *,
-        rule: SetRule | Mapping[str, Any] | None = None,
+        rule: SetRule | None = None,
         delta: float = 0.05,
         confidence: Confidence = "best",
         link: Link | None = None,

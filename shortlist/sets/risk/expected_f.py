@@ -9,11 +9,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from shortlist.kernels import label_counts
+from shortlist.kernels.chooser import use_kernel
 from shortlist.labels import Numbers, read_scores
-from shortlist.sets.risk.expected_utility import Best, Refusal, best_labels
-from shortlist.sets.rule import Draw, SetRule
+from shortlist.sets.risk.expected_utility import Best, best_labels
+from shortlist.sets.rule import Draw, Refusal, SetRule
 from shortlist.sets.scores import Block, Link
 from shortlist.tensors import check_positive, may_look
+
+_FIRST = 8
+"""So many of the best labels are looked at first; most sets of greatest expected F are smaller."""
+_LEFT_OUT = 1e-18
+"""Probability of more true labels than are counted."""
 
 _NOT_PROBABILITIES: Refusal = (
     "`scores` must be probabilities, in [0, 1]",
@@ -65,11 +72,29 @@ class ExpectedF(SetRule):
 
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
         values = block.marked()
-        ordered = values.topk(values.shape[-1], dim=-1).values
-        present = ordered > -torch.inf
-        expected = expected_f(torch.where(present, ordered, 0.0), beta=self.beta)
-        utilities = torch.cat([expected[..., :1], torch.where(present, expected[..., 1:], -torch.inf)], -1)
-        return best_labels(values, Best.of(ordered, utilities))
+        n = values.shape[-1]
+        if not may_look(values):
+            return best_labels(values, self._best(values, n)[0])
+        mask, rows, size = torch.zeros_like(values, dtype=torch.bool), torch.arange(len(values)), min(_FIRST, n)
+        while len(rows):
+            rest = values[rows]
+            best, larger = self._best(rest, size)
+            mask[rows] = best_labels(rest, best)
+            rows = rows[best.utility <= larger * (1 + 1e-9)] if size < n else rows[:0]
+            size = min(4 * size, n)
+        return mask
+
+    def _best(self, values: Tensor, size: int) -> tuple[Best, Tensor]:
+        """The best of the sets of at most ``size`` labels, and what no larger set exceeds."""
+        ordered = values.topk(size, dim=-1).values
+        masses = _count_masses(values, _most_labels(values.clamp(min=0.0)))
+        kernel = use_kernel(1.0, values)
+        expected = (label_counts.expected_f if kernel else _expected_sizes)(ordered, masses, self.beta)
+        utilities = torch.cat([masses[:, :1], torch.where(ordered > -torch.inf, expected, -torch.inf)], -1)
+        # A set of k labels cannot hit more than all true ones; what `masses` leaves out has at most 1.
+        true = torch.arange(masses.shape[1], dtype=masses.dtype, device=masses.device)
+        worth = (1 + self.beta**2) * true / (size + 1 + self.beta**2 * true)
+        return Best.of(ordered, utilities), masses @ worth + _LEFT_OUT
 
 
 def expected_f(probs: Numbers, *, beta: float = 1.0) -> Tensor:
@@ -94,25 +119,33 @@ def expected_f(probs: Numbers, *, beta: float = 1.0) -> Tensor:
         >>> expected_f(torch.tensor([[1.0, 0.5]]))
         tensor([[0.0000, 0.8333, 0.8333]], dtype=torch.float64)
     """
-    p = read_scores(probs, name="probs").double()
-    most = _most_labels(p)
-    total = _count_masses(p, most)
+    p = read_scores(probs, name="probs")
+    masses = _count_masses(p, _most_labels(p))
+    return torch.cat([masses[:, :1], _expected_sizes(p, masses, beta)], -1)
+
+
+def _expected_sizes(first: Tensor, masses: Tensor, beta: float) -> Tensor:
+    """Expected F-beta of the first labels, ``(rows, k)`` for 1 to k of them, given the masses of all true labels."""
+    p, most = first.double().clamp(min=0.0), masses.shape[-1] - 1
     sizes = torch.arange(1, p.shape[-1] + 1, dtype=p.dtype, device=p.device)
     low = p <= 0.5
     result = torch.zeros_like(p)
     upward, rest = torch.zeros_like(p), 1 / torch.where(low, 1 - p, 1.0)
     for s in range(1, most + 1):
-        upward = torch.where(low, (total[:, s - 1 : s] - p * upward) * rest, 0.0)
+        upward = torch.where(low, (masses[:, s - 1 : s] - p * upward) * rest, 0.0)
         result = result + (p * upward).cumsum(-1) * ((1 + beta**2) / (sizes + beta**2 * s))
     downward, rest = torch.zeros_like(p), 1 / torch.where(low, 1.0, p)
     for s in range(most, 0, -1):
-        downward = torch.where(low, 0.0, (total[:, s : s + 1] - (1 - p) * downward) * rest)
+        downward = torch.where(low, 0.0, (masses[:, s : s + 1] - (1 - p) * downward) * rest)
         result = result + (p * downward).cumsum(-1) * ((1 + beta**2) / (sizes + beta**2 * s))
-    return torch.cat([total[:, :1], result], -1)
+    return result
 
 
 def _count_masses(p: Tensor, most: int) -> Tensor:
     """Probabilities of 0 to ``most`` true labels, ``(rows, most + 1)``: products of polynomials, two by two."""
+    if use_kernel(1.0, p) and not p.requires_grad:
+        return label_counts.count_masses(p, most)
+    p = p.double().clamp(min=0.0)
     factors = torch.stack([1 - p, p], -1)
     while factors.shape[1] > 1:
         if factors.shape[1] % 2:
@@ -133,7 +166,7 @@ def _most_labels(p: Tensor) -> int:
     n = p.shape[-1]
     if not may_look(p) or not len(p):
         return n
-    mean = float(p.detach().sum(-1).amax())
+    mean = float(p.detach().sum(-1, dtype=torch.float64).amax())
     # exp(-t^2 / (2 (mean + t / 3))) = 1e-18
-    log = 18 * math.log(10)
+    log = -math.log(_LEFT_OUT)
     return min(n, math.ceil(mean + log / 3 + math.sqrt(log**2 / 9 + 2 * log * mean)))

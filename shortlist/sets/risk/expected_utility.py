@@ -10,19 +10,12 @@ import torch
 from torch import Tensor
 
 from shortlist.labels import Numbers, read_numbers, read_scores
-from shortlist.sets.rule import Draw, SetRule
+from shortlist.sets.rule import NOT_NEGATIVE, Draw, Refusal, SetRule
 from shortlist.sets.scores import Block, Link
 from shortlist.tensors import check_number, check_positive, may_look
 
 _FIRST = 32
 """So many of the best labels are sorted first; most sets of greatest utility are smaller."""
-
-Refusal = tuple[str, Callable[[Tensor], Tensor], float | None]
-_NOT_NEGATIVE: Refusal = (
-    "`scores` must be probabilities, not negative",
-    lambda block: (block < 0) & (block > -torch.inf),
-    None,
-)
 
 
 class ExpectedUtility(SetRule):
@@ -94,7 +87,7 @@ class ExpectedUtility(SetRule):
             raise ValueError("`gains` must be finite and not negative, one for each size")
 
     def _refusals(self) -> list[Refusal]:
-        return [*super()._refusals(), *([] if self.from_logits else [_NOT_NEGATIVE])]
+        return [*super()._refusals(), *([] if self.from_logits else [NOT_NEGATIVE])]
 
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
         return ()

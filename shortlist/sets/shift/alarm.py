@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from shortlist.errors import InputError
-from shortlist.files import read_document, replacing
+from shortlist.files import decoding, read_document, replacing
 from shortlist.labels import Numbers, read_numbers
 from shortlist.sets.rule import Draw
 from shortlist.tensors import check_number
@@ -144,7 +143,7 @@ class ShiftAlarm:
             InputError: if the file is damaged, of another kind, or of another version.
         """
         content = read_document(path, kind=_FORMAT, version=_VERSION)
-        try:
+        with decoding(path):
             options, numbers = content["options"], [content["log_capital"], *content["shares"]]
             alarm = cls(float(options["delta"]), jump=float(options["jump"]), restart=bool(options["restart"]))
             alarm.fit(torch.tensor(content["values"], dtype=torch.float64))
@@ -155,8 +154,6 @@ class ShiftAlarm:
             if type(alarm.steps) is not int or type(alarm.raised_at) not in (int, type(None)):
                 raise TypeError("`steps` and `raised_at` must be integers")
             alarm._draw = Draw.from_state(content["draw"])
-        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
-            raise InputError(f"`{path}` is damaged: {type(error).__name__} {error}.") from error
         return alarm
 
 

@@ -52,6 +52,7 @@ class CovariateShift(ConformalRule):
         Tibshirani, Barber, Candès, Ramdas, "Conformal prediction under covariate shift", 2019.
     """
 
+    row_option: ClassVar[str | None] = "weights"
     other_shapes: ClassVar[tuple[str, ...]] = ("values", "cumulative")
     values: Tensor
     cumulative: Tensor
@@ -114,8 +115,13 @@ class CovariateShift(ConformalRule):
         per_row = None if weights is None else read_numbers(weights, name="weights").reshape(-1).double()
         return self._mask(scores, per_row)
 
+    @property
+    def row_argument(self) -> str | None:
+        """``"weights"`` if the rule was fitted with some."""
+        return "weights" if self.evidence.get("weighted") else None
+
     def _check_given(self, weights: Numbers | None) -> None:
-        if (weights is not None) != bool(self.evidence.get("weighted")):
+        if (weights is not None) != (self.row_argument is not None):
             rule = "must be given, as in `fit`" if weights is None else "must be None, as in `fit`"
             raise ValueError(f"`weights` {rule}.")
 
@@ -142,7 +148,8 @@ class CovariateShift(ConformalRule):
         threshold, _ = kept.cut(self.alpha, weights.mean())
         missed = float(weights[(true < threshold) | (true == -torch.inf)].sum() / weights.sum())
         self.values, self.cumulative, self.total = kept.lowest(self.alpha)
-        effective = float(weights.sum() ** 2 / weights.square().sum())
+        shares = weights / weights.max()  # whose squares are finite
+        effective = float(shares.sum() ** 2 / shares.square().sum())
         constraint = {"constraint": "average error", "wanted": self.alpha, "achieved": missed}
         return constraint | {"weighted": self._weighted, "effective_rows": effective}
 

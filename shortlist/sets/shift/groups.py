@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+Groups = Numbers | Sequence[str]
+
+_HASH_BITS = (1 << 63) - 1
+
+
 class GroupConditional(ConformalRule):
     r"""A conformal threshold for each group of rows, so that no group has more errors than promised.
 
@@ -29,7 +35,8 @@ class GroupConditional(ConformalRule):
     exchangeable within their group, the set contains the true label with probability between :math:`1 - \alpha` and
     :math:`1 - \alpha + 1 / (N_g + 1)` in *every* group, and the groups may become more or less frequent. Groups are
     known when predicting: a hospital, a camera, a language, a bin of the largest score; not the label, for which there
-    is `ClassConditional`. A group with fewer than 1 / alpha - 1 calibration rows gets all labels.
+    is `ClassConditional`. They are integers or names; of a name, the rule keeps a hash. A group with fewer than
+    1 / alpha - 1 calibration rows gets all labels.
 
     Args:
         alpha: miscoverage level, in (0, 1): how often the true label may be missing.
@@ -48,6 +55,7 @@ class GroupConditional(ConformalRule):
         Vovk, Gammerman, Shafer, "Algorithmic Learning in a Random World", 2005, section 4.5.
     """
 
+    row_option: ClassVar[str | None] = "groups"
     other_shapes: ClassVar[tuple[str, ...]] = ("group_ids", "thresholds", "tie_shares")
     group_ids: Tensor
     thresholds: Tensor
@@ -59,14 +67,24 @@ class GroupConditional(ConformalRule):
         super().__init__(alpha, score, link=link, min_size=min_size)
 
     def fit(
-        self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool, groups: Numbers | None = None
+        self,
+        scores: Numbers,
+        labels: LabelsLike | None = None,
+        *,
+        from_logits: bool,
+        groups: Groups | None = None,
     ) -> Self:
-        """Fit on held-out data; ``groups``, ``(N,)`` integers, or None for one group 0."""
+        """Fit on held-out data; ``groups``, ``(N,)`` integers or names, or None for one group 0."""
         self.reset()
         return self.partial_fit(scores, labels, from_logits=from_logits, groups=groups).finish()
 
     def partial_fit(
-        self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool, groups: Numbers | None = None
+        self,
+        scores: Numbers,
+        labels: LabelsLike | None = None,
+        *,
+        from_logits: bool,
+        groups: Groups | None = None,
     ) -> Self:
         """Add one batch of held-out data; call `finish` after the last one."""
         scores = read_scores(scores)
@@ -76,27 +94,39 @@ class GroupConditional(ConformalRule):
         self,
         scores: Numbers,
         *,
-        groups: Numbers | None = None,
+        groups: Groups | None = None,
         names: Sequence[str] | None = None,
         generator: torch.Generator | None = None,
         draw: Draw | None = None,
     ) -> PredictionSets:
         """Predict the set of each row; ``groups``, ``(B,)``, must be among those of ``fit``."""
         self._check_fitted()
+        self._check_given(groups)
         scores = read_scores(scores)
         read = _read_groups(groups, len(scores))
         unseen = (~torch.isin(read, self.group_ids.cpu())).nonzero()[:1, 0].tolist()
         if unseen:
+            what = 0 if groups is None else groups[unseen[0]]
             raise ValueError(
-                f"`groups` must be among those of the fit; row {unseen[0]} has {int(read[unseen[0]])}, of which there "
-                "was no calibration row."
+                f"`groups` must be among those of the fit; row {unseen[0]} has "
+                f"{repr(what) if isinstance(what, str) else int(what)}, of which there was no calibration row."
             )
         return self._predict(scores, read, names, generator, draw)
 
     def forward(self, scores: Numbers, groups: Numbers | None = None) -> Tensor:
         """Bool mask of the shape of ``scores``, deterministic; rows of unknown groups get all labels."""
+        self._check_given(groups)
         per_row = None if groups is None else read_numbers(groups, name="groups").reshape(-1).long()
         return self._mask(scores, per_row)
+
+    @property
+    def row_argument(self) -> str | None:
+        """``"groups"`` if the rule was fitted with several."""
+        return "groups" if len(self.group_ids) > 1 else None
+
+    def _check_given(self, groups: Numbers | None) -> None:
+        if groups is None and self.row_argument is not None:
+            raise ValueError("`groups` must be given, as in `fit`.")
 
     def _clear(self) -> None:
         for name, dtype in (("group_ids", torch.int64), ("thresholds", torch.float64), ("tie_shares", torch.float64)):
@@ -137,13 +167,17 @@ class GroupConditional(ConformalRule):
         return threshold[:, None], self.tie_shares[place][:, None]
 
 
-def _read_groups(groups: Numbers | None, rows: int) -> Tensor:
-    """``(rows,)`` int64 on the CPU."""
+def _read_groups(groups: Groups | None, rows: int) -> Tensor:
+    """``(rows,)`` int64 on the CPU; names as a part of their hash, so that the rule need not keep them."""
     if groups is None:
         return torch.zeros(rows, dtype=torch.int64)
+    if not isinstance(groups, Tensor):
+        listed: list[Any] = list(groups)
+        if listed and all(isinstance(each, str) for each in listed):
+            groups = [_HASH_BITS & int.from_bytes(blake2b(each.encode(), digest_size=8).digest()) for each in listed]
     read = read_numbers(groups, name="groups").cpu()
     if read.shape != (rows,) or read.is_floating_point() or read.is_complex():
         raise ValueError(
-            f"`groups` must have one integer per row of scores, {rows}; got {read.dtype} {tuple(read.shape)}."
+            f"`groups` must have one integer or name per row of scores, {rows}; got {read.dtype} {tuple(read.shape)}."
         )
     return read.long()

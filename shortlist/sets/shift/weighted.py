@@ -35,6 +35,8 @@ class WeightedScores(NamedTuple):
         summed = torch.zeros_like(values).index_add(0, place, weights.double())
         if not summed.sum() > 0:
             raise ValueError("`weights` must have a positive sum; all are 0.")
+        if not summed.sum() < torch.inf:
+            raise ValueError("`weights` must have a finite sum; divide them by the largest.")
         cumulative = summed.cumsum(0)
         return cls(values, cumulative, cumulative[-1])
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -56,7 +55,7 @@ class CheapestCover(TaxonomyRule):
     def __init__(
         self,
         alpha: float,
-        taxonomy: Taxonomy | Mapping[str, Any],
+        taxonomy: Taxonomy,
         *,
         name_cost: float = 1.0,
         link: Link = "softmax",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from shortlist.sets.rule import NOT_NEGATIVE, Refusal
 from shortlist.sets.scores import Block, Link
 from shortlist.sets.taxonomic.rule import TaxonomyRule
 from shortlist.taxonomy import Taxonomy
@@ -48,16 +48,11 @@ class DeepestNode(TaxonomyRule):
 
     constraint: ClassVar[str] = "average error, with one node per answer"
 
-    def __init__(
-        self, alpha: float, taxonomy: Taxonomy | Mapping[str, Any], *, link: Link = "softmax", min_size: int = 0
-    ) -> None:
+    def __init__(self, alpha: float, taxonomy: Taxonomy, *, link: Link = "softmax", min_size: int = 0) -> None:
         super().__init__(alpha, taxonomy, link=link, min_size=min_size)
 
-    def _refusals(self) -> list[tuple[str, Callable[[Tensor], Tensor], float | None]]:
-        if self.from_logits:
-            return super()._refusals()
-        negative = "`scores` must be probabilities, not negative"
-        return [*super()._refusals(), (negative, lambda block: (block < 0) & (block > -torch.inf), None)]
+    def _refusals(self) -> list[Refusal]:
+        return [*super()._refusals(), *([] if self.from_logits else [NOT_NEGATIVE])]
 
     def _entry(self, block: Block, classes: Tensor) -> Tensor:
         path, masses = self._path(block)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -26,13 +25,14 @@ class TaxonomyRule(SingleThreshold):
 
     Args:
         alpha: miscoverage level, in (0, 1).
-        taxonomy: of the labels; or its `Taxonomy.document`, as in a file.
+        taxonomy: of the labels.
         link, min_size: as in `SetRule`; labels that ``min_size`` adds are named on their own.
     """
 
-    def __init__(self, alpha: float, taxonomy: Taxonomy | Mapping[str, Any], *, link: Link, min_size: int) -> None:
-        given = taxonomy if isinstance(taxonomy, Taxonomy) else Taxonomy.from_document(taxonomy)
-        self.taxonomy = given.prepare()
+    def __init__(self, alpha: float, taxonomy: Taxonomy, *, link: Link, min_size: int) -> None:
+        if not isinstance(taxonomy, Taxonomy):
+            raise TypeError(f"`taxonomy` must be a Taxonomy; got {type(taxonomy).__name__}.")
+        self.taxonomy = taxonomy.prepare()
         self.alpha = check_alpha(alpha)
         super().__init__(link=link, min_size=min_size)
 
@@ -80,6 +80,10 @@ class TaxonomyRule(SingleThreshold):
 
     def _arguments(self) -> dict[str, Any]:
         return {**super()._arguments(), "taxonomy": self.taxonomy.document()}
+
+    @classmethod
+    def _read_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+        return {**options, "taxonomy": Taxonomy.from_document(options["taxonomy"])}
 
     def extra_repr(self) -> str:
         """The options, for ``repr``."""

@@ -181,8 +181,8 @@ def share_interval(share: float, rows: int) -> tuple[float, float]:
     with this mean vary more than zeros and ones.
 
     Example:
-        >>> share_interval(0.0, 10), [round(end, 3) for end in share_interval(0.25, 100)]
-        ((0.0, 0.3084971078187608), [0.169, 0.347])
+        >>> [round(end, 3) for end in share_interval(0.0, 10)], [round(end, 3) for end in share_interval(0.25, 100)]
+        ([0.0, 0.308], [0.169, 0.347])
     """
     inverse = require("scipy.special", extra="train").betaincinv
     hits = min(max(share, 0.0), 1.0) * rows

@@ -13,7 +13,7 @@ from shortlist.data import Dataset, Texts, frozen_encoder
 from shortlist.data.encoders.backbones import LIBRARIES, check_images, load_backbone
 from shortlist.data.encoders.hugging_face import PREFIX, TextTransformer, Tokens, load_network, read_config
 from shortlist.data.encoders.word_features import HashedWords, TfidfWords, word_features
-from shortlist.data.sparse_rows import TextEncoder
+from shortlist.data.inputs import TextEncoder
 from shortlist.data.target_rows import label_pairs
 from shortlist.errors import InputError
 from shortlist.factory import BOTTLENECK_WIDTH, current_name, loss_class, make_head

@@ -42,6 +42,21 @@ def read(dataset: Dataset) -> list[list[float]]:
     return dataset.inputs.batch(torch.arange(len(dataset))).tolist()
 
 
+def encoded(folder: Path, texts: list[str] = TEXTS, encoder: Lengths | None = None) -> list[str]:
+    """The texts that a call encodes whose result is right."""
+    encoder = Lengths() if encoder is None else encoder
+    assert read(frozen_features(make(texts), encoder, cache=folder)) == expected(texts, encoder.dim)
+    return encoder.seen
+
+
+def interrupted(folder: Path) -> Path:
+    """The partial file of a call that ends before its seventh text."""
+    with pytest.raises(KeyboardInterrupt):
+        frozen_features(make(TEXTS), Lengths(fail_at=TEXTS[6]), cache=folder, batch_size=2)
+    (partial,) = files(folder, ".partial")
+    return partial
+
+
 def files(folder: Path, ending: str) -> list[Path]:
     return sorted(path for path in folder.rglob(f"*{ending}") if path.is_file())
 
@@ -81,11 +96,8 @@ def test_the_second_call_computes_nothing(tmp_path):
     ids=["name", "dim", "content", "order", "fewer", "more"],
 )
 def test_another_encoder_or_content_is_computed_anew(tmp_path, texts, options):
-    frozen_features(make(TEXTS), Lengths(), cache=tmp_path)
-    encoder = Lengths(**options)
-    result = frozen_features(make(texts), encoder, cache=tmp_path)
-    assert encoder.seen == texts
-    assert read(result) == expected(texts, encoder.dim)
+    assert encoded(tmp_path) == TEXTS
+    assert encoded(tmp_path, texts, Lengths(**options)) == texts
 
 
 def test_labels_and_names_play_no_part(tmp_path):
@@ -112,36 +124,22 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path):
 
 @pytest.mark.parametrize("lost", [1, 4, 7, 8, 9])
 def test_a_row_that_was_written_in_part_is_computed_again(tmp_path, lost):
-    with pytest.raises(KeyboardInterrupt):
-        frozen_features(make(TEXTS), Lengths(fail_at=TEXTS[6]), cache=tmp_path, batch_size=2)
-    (partial,) = files(tmp_path, ".partial")
-    content = partial.read_bytes()
-    partial.write_bytes(content[:-lost])
-    encoder = Lengths()
-    result = frozen_features(make(TEXTS), encoder, cache=tmp_path)
-    # A row has eight bytes.
-    assert encoder.seen == TEXTS[6 - -(-lost // 8) :]
-    assert read(result) == expected(TEXTS)
+    partial = interrupted(tmp_path)
+    partial.write_bytes(partial.read_bytes()[:-lost])
+    assert encoded(tmp_path) == TEXTS[6 - -(-lost // 8) :]  # A row has eight bytes.
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01", b"something else that is longer than any header" * 9])
 def test_a_partial_file_that_is_none_is_started_anew(tmp_path, content):
-    with pytest.raises(KeyboardInterrupt):
-        frozen_features(make(TEXTS), Lengths(fail_at=TEXTS[6]), cache=tmp_path, batch_size=2)
-    (partial,) = files(tmp_path, ".partial")
-    partial.write_bytes(content)
-    encoder = Lengths()
-    assert read(frozen_features(make(TEXTS), encoder, cache=tmp_path)) == expected(TEXTS)
-    assert encoder.seen == TEXTS
+    interrupted(tmp_path).write_bytes(content)
+    assert encoded(tmp_path) == TEXTS
 
 
 def test_a_run_that_ended_between_the_last_row_and_the_renaming_is_finished(tmp_path):
-    frozen_features(make(TEXTS), Lengths(), cache=tmp_path)
+    encoded(tmp_path)
     (whole,) = files(tmp_path, ".npy")
     whole.rename(whole.with_suffix(".partial"))
-    encoder = Lengths()
-    assert read(frozen_features(make(TEXTS), encoder, cache=tmp_path)) == expected(TEXTS)
-    assert encoder.seen == []
+    assert encoded(tmp_path) == []
 
 
 def test_the_result_is_mapped_from_a_plain_file_that_nobody_writes(tmp_path):
@@ -168,9 +166,7 @@ def test_features_that_are_not_finite_are_refused_with_their_row(tmp_path, bad):
     with pytest.raises(ValueError, match=r"^`encoder` returned a feature that is not finite for row 7\.$"):
         frozen_features(make(TEXTS), Broken(), cache=tmp_path, batch_size=3)
     assert files(tmp_path, ".npy") == []
-    encoder = Lengths()
-    assert read(frozen_features(make(TEXTS), encoder, cache=tmp_path)) == expected(TEXTS)
-    assert encoder.seen == TEXTS[6:]
+    assert encoded(tmp_path) == TEXTS[6:]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """A small sample of every format in its published layout, with what its reader must find."""
 
+import csv
 import gzip
 import importlib
+import io
 import json
 import lzma
-import pickle
+import math
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.sax.saxutils import escape
 
 import h5py
 import numpy as np
@@ -20,6 +23,7 @@ from safetensors.numpy import save_file
 
 from shortlist.data import AmbiguousWorld
 from shortlist.data.opening import BUILT_IN
+from tests.data.files.pickles import WRITERS
 
 COMPRESS = {".gz": gzip.compress, ".xz": lzma.compress}
 DECOMPRESS = {".gz": gzip.decompress, ".xz": lzma.decompress}
@@ -61,59 +65,128 @@ def pixels(rows: int, first: int = 0) -> np.ndarray:
     return (np.arange(rows * 3072).reshape(rows, 3072) % 251 + first).astype(np.uint8)
 
 
-def batch(path: Path, rows: int, first: int = 0, **labels: list[int]) -> None:
-    """A batch as Python 2 pickled it: all keys are bytes."""
-    content: dict[bytes, Any] = {key.encode(): value for key, value in labels.items()}
-    names = [f"{path.name}_{row}.png".encode() for row in range(rows)]
-    content |= {b"data": pixels(rows, first), b"filenames": names, b"batch_label": b"batch"}
-    put(path, pickle.dumps(content, protocol=2))
+def batch(rows: int, first: int = 0, **labels: list[int]) -> dict[str, Any]:
+    """Rows as published: a row holds the red plane, then the green, then the blue."""
+    names = [f"image_{row}.png" for row in range(rows)]
+    return {"data": pixels(rows, first), "filenames": names, "batch_label": "batch", **labels}
 
 
-def cifar_100(folder: Path) -> Path:
+Write = Callable[[Any], bytes]
+AS_PUBLISHED = WRITERS["python 2, protocol 2"]
+
+
+def cifar_100(folder: Path, write: Write = AS_PUBLISHED, **changes: Any) -> Path:
+    """A file may have other values under some keys, None for no such key, or another content altogether."""
     root = folder / "cifar-100-python"
-    batch(root / "train", 3, fine_labels=[0, 2, 1], coarse_labels=[1, 0, 0])
-    batch(root / "test", 2, 4, fine_labels=[1, 1], coarse_labels=[0, 0])
-    names = {b"fine_label_names": [b"apple", b"bear", b"cattle"], b"coarse_label_names": [b"large", b"fruit"]}
-    put(root / "meta", pickle.dumps(names, protocol=2))
+    contents: dict[str, Any] = {
+        "train": batch(3, fine_labels=[0, 2, 1], coarse_labels=[1, 0, 0]),
+        "test": batch(2, 4, fine_labels=[1, 1], coarse_labels=[0, 0]),
+        "meta": {"fine_label_names": ["apple", "bear", "cattle"], "coarse_label_names": ["large", "fruit"]},
+    }
+    for name, content in contents.items():
+        change = changes.get(name, {})
+        if isinstance(change, dict):
+            change = {key: value for key, value in (content | change).items() if value is not None}
+        put(root / name, change if isinstance(change, bytes) else write(change))
     return root
 
 
-def cifar_10(folder: Path) -> Path:
+def cifar_10(folder: Path, write: Write = AS_PUBLISHED) -> Path:
     root = folder / "cifar-10-batches-py"
     for number in range(1, 6):
-        batch(root / f"data_batch_{number}", 1, number, labels=[number % 2])
-    batch(root / "test_batch", 1, 9, labels=[0])
-    meta = {b"label_names": [b"airplane", b"automobile"], b"num_cases_per_batch": 1, b"num_vis": 3072}
-    put(root / "batches.meta", pickle.dumps(meta, protocol=2))
+        put(root / f"data_batch_{number}", write(batch(1, number, labels=[number % 2])))
+    put(root / "test_batch", write(batch(1, 9, labels=[0])))
+    meta = {"label_names": ["airplane", "automobile"], "num_cases_per_batch": 1, "num_vis": 3072}
+    put(root / "batches.meta", write(meta))
     return root
 
 
-def cifar_npz(folder: Path) -> Path:
-    names: dict[str, Any] = {"fine_names": ["apple", "bear", "cattle"], "coarse_names": ["large", "fruit"]}
-    train: dict[str, Any] = {"y_train": [0, 2, 1], "y_coarse_train": [1, 0, 0]}
-    test: dict[str, Any] = {"y_test": [1, 1], "y_coarse_test": [0, 0]}
+def cifar_npz(folder: Path, **changes: Any) -> Path:
+    """Arrays may be others, or None for none."""
     images = pixels(5).reshape(5, 32, 32, 3)
-    np.savez_compressed(folder / "cifar.npz", x_train=images[:3], x_test=images[3:], **train, **test, **names)
+    arrays: dict[str, Any] = {"x_train": images[:3], "y_train": [0, 2, 1], "y_coarse_train": [1, 0, 0]}
+    arrays |= {"x_test": images[3:], "y_test": [1, 1], "y_coarse_test": [0, 0]}
+    arrays |= {"fine_names": ["apple", "bear", "cattle"], "coarse_names": ["large", "fruit"], **changes}
+    np.savez_compressed(folder / "cifar.npz", **{key: array for key, array in arrays.items() if array is not None})
     return folder / "cifar.npz"
 
 
-def visual_genome(folder: Path) -> Path:
-    """Two images of 3 and 2 boxes: man rides horse, man wears hat; horse near man."""
-    boxes = [[90, 90, 40, 60], [100, 150, 80, 60], [90, 60, 10, 8], [9, 9, 4, 4], [29, 9, 4, 4]]
-    content = {"labels": [[3], [2], [1], [2], [3]], "boxes_1024": boxes, "boxes_512": np.array(boxes) // 2}
-    content |= {"relationships": [[0, 1], [0, 2], [3, 4]], "predicates": [[2], [3], [1]], "split": [0, 2]}
-    content |= {"img_to_first_box": [0, 3], "img_to_last_box": [2, 4]}
-    content |= {"img_to_first_rel": [0, 2], "img_to_last_rel": [1, 2]}
+OBJECTS = ("d'or bell", "man", "tree trunk", "Überzug")
+PREDICATES = ("above", "has", 'on "top" of', "wearing")
+
+# Of each image: id, width, height, split, objects (class, x, y, w, h in pixels from 1), relations.
+IMAGES = [
+    (
+        61,
+        800,
+        600,
+        0,
+        [(1, 1, 1, 80, 61), (3, 401, 301, 21, 30), (1, 101, 1, 40, 40)],
+        [(0, 1, 1), (0, 1, 3), (2, 0, 0)],
+    ),
+    (7, 600, 800, 0, [(0, 1, 1, 600, 800), (2, 11, 21, 31, 41)], [(1, 0, 2), (1, 0, 2)]),
+    (8, 500, 500, 0, [(1, 1, 1, 20, 20), (1, 51, 51, 20, 20)], []),
+    (9, 500, 500, 2, [], []),
+    (5, 1024, 768, 2, [(2, 1, 1, 10, 10), (1, 5, 5, 3, 3)], [(0, 1, 0)]),
+    (4, 512, 512, 0, [(3, 1, 1, 10, 10), (0, 5, 5, 3, 3)], [(1, 0, 3), (0, 1, 1)]),
+]
+
+
+def encoded(box: list[int], width: int, height: int, scale: int) -> list[int]:
+    """A box as the published converter writes it, without its clamps: centre and size at the longer side's scale."""
+    x, y, w, h = box
+    factor = scale / max(width, height)
+    x, y, w, h = (
+        math.floor(factor * (x - 1)),
+        math.floor(factor * (y - 1)),
+        math.ceil(factor * w),
+        math.ceil(factor * h),
+    )
+    return [x + w // 2, y + h // 2, w, h]
+
+
+def scene_graphs(images: list = IMAGES, scales: tuple[int, ...] = (512, 1024)) -> dict[str, np.ndarray]:
+    """The arrays of ``VG-SGG.h5``."""
+    found = {"labels": [], "relationships": [], "predicates": [], "split": [part for _, _, _, part, _, _ in images]}
+    found |= {f"boxes_{scale}": [] for scale in scales}
+    found |= {f"img_to_{end}_{what}": [] for end in ("first", "last") for what in ("box", "rel")}
+    for _, width, height, _, objects, relations in images:
+        first = len(found["labels"])
+        for name, size, what in (("labels", len(objects), "box"), ("predicates", len(relations), "rel")):
+            start = len(found[name])
+            found[f"img_to_first_{what}"].append(start if size else -1)
+            found[f"img_to_last_{what}"].append(start + size - 1 if size else -1)
+        for kind, *box in objects:
+            found["labels"].append([kind + 1])
+            for scale in scales:
+                found[f"boxes_{scale}"].append(encoded(box, width, height, scale))
+        for subject, other, predicate in relations:
+            found["relationships"].append([first + subject, first + other])
+            found["predicates"].append([predicate + 1])
+    widths = {"labels": 1, "predicates": 1, "relationships": 2, **{f"boxes_{scale}": 4 for scale in scales}}
+    dtypes = {"labels": np.int64, "predicates": np.int64}
+    return {
+        key: np.array(values, dtype=dtypes.get(key, np.int32)).reshape((-1, widths[key]) if key in widths else -1)
+        for key, values in found.items()
+    }
+
+
+def visual_genome(folder: Path, images: list = IMAGES, graphs: dict | None = None, *, sizes: bool = True) -> Path:
+    """Images with their objects and relations; ``graphs`` are other arrays, and sizes of images may be missing."""
     with h5py.File(folder / "VG-SGG.h5", "w") as file:
-        for key, values in content.items():
-            file.create_dataset(key, data=np.array(values, np.int32))
-    book: dict[str, Any] = {"object_count": {}, "predicate_count": {}}
-    for kind, names in (("label", ["hat", "horse", "man"]), ("predicate", ["near", "riding", "wearing"])):
-        book[f"idx_to_{kind}"] = {str(i): name for i, name in enumerate(names, start=1)}
-        book[f"{kind}_to_idx"] = {name: i for i, name in enumerate(names, start=1)}
+        for key, values in (scene_graphs(images) if graphs is None else graphs).items():
+            file.create_dataset(key, data=values)
+    book = {"object_count": dict.fromkeys(OBJECTS, 9), "predicate_count": dict.fromkeys(PREDICATES, 9)}
+    for kind, words in (("label", OBJECTS), ("predicate", PREDICATES)):
+        book[f"{kind}_to_idx"] = {word: i for i, word in enumerate(words, start=1)}
+        book[f"idx_to_{kind}"] = {str(i): word for i, word in enumerate(words, start=1)}
     put(folder / "VG-SGG-dicts.json", json.dumps(book))
-    listed = [{"image_id": i, "width": 800, "height": 600, "url": f"https://x/{i}.jpg"} for i in (1, 2)]
-    put(folder / "image_data.json", json.dumps(listed))
+    if sizes:
+        about = [
+            {"image_id": i, "width": w, "height": h, "url": f"https://x/{i}.jpg", "coco_id": None, "flickr_id": 1}
+            for i, w, h, *_ in images
+        ]
+        put(folder / "image_data.json", json.dumps(about))
     return folder
 
 
@@ -121,12 +194,29 @@ VOC = "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog 
 VOC_NAMES = [*VOC.split(), "sheep", "sofa", "train", "tvmonitor"]
 
 
+def thing(name: str, difficult: str | None = "0", inner: str = "") -> str:
+    """An object of an annotation of Pascal VOC."""
+    mark = "" if difficult is None else f"<difficult>{difficult}</difficult>"
+    box = "<bndbox><xmin>174</xmin><ymin>101</ymin><xmax>349</xmax><ymax>351</ymax></bndbox>"
+    return f"<object><name>{escape(name)}</name><pose>Left</pose><truncated>0</truncated>{mark}{box}{inner}</object>"
+
+
+def annotate(root: Path, image: str, *things: str) -> Path:
+    head = f"<folder>VOC2012</folder><filename>{image}.jpg</filename><owner><name>Jinky</name></owner>"
+    size = "<size><width>486</width><height>500</height><depth>3</depth></size><segmented>0</segmented>"
+    content = f"<annotation>\n{head}{size}{''.join(things)}\n</annotation>\n"
+    return put(root / f"Annotations/{image}.xml", content)
+
+
 def voc(folder: Path, *, lists: bool = True) -> Path:
     root = folder / "VOCdevkit" / "VOC2012"
-    shown = {"2008_1": [("cow", 0), ("dog", 1)], "2008_2": [("dog", 0)], "2008_3": [("cow", 0), ("person", 0)]}
-    for image, objects in shown.items():
-        things = "".join(f"<object><name>{n}</name><difficult>{d}</difficult></object>" for n, d in objects)
-        put(root / f"Annotations/{image}.xml", f"<annotation><filename>{image}.jpg</filename>{things}</annotation>")
+    shown = {
+        "2008_1": [thing("cow"), thing("dog", "1")],
+        "2008_2": [thing("dog")],
+        "2008_3": [thing("cow"), thing("person")],
+    }
+    for image, things in shown.items():
+        annotate(root, image, *things)
         picture(root / f"JPEGImages/{image}.jpg")
     if lists:
         lines(root / "ImageSets/Main/train.txt", "2008_1", "2008_2")
@@ -194,11 +284,14 @@ def open_images_file(folder: Path, ending: str = ".csv") -> Path:
     return put(folder / f"labels{ending}", b"\xef\xbb\xbf" + content)
 
 
+MIMIC_COLUMNS = "SUBJECT_ID,HADM_ID,TEXT,LABELS,length"
+
+
 def mimic(folder: Path, version: str = "full") -> Path:
-    header = "SUBJECT_ID,HADM_ID,TEXT,LABELS,length"
-    lines(folder / f"train_{version}.csv", header, "1,11,chest pain,401.9;38.93,2", '2,12,"fever, cough",,2')
-    lines(folder / f"dev_{version}.csv", header, "3,13,old fall,E880.9,2")
-    lines(folder / f"test_{version}.csv", header, "4,14,high pressure,401.9,2")
+    train = "1,11,chest pain,401.9;38.93,2", '2,12,"fever, cough",,2'
+    lines(folder / f"train_{version}.csv", MIMIC_COLUMNS, *train)
+    lines(folder / f"dev_{version}.csv", MIMIC_COLUMNS, "3,13,old fall,E880.9,2")
+    lines(folder / f"test_{version}.csv", MIMIC_COLUMNS, "4,14,high pressure,401.9,2")
     return folder
 
 
@@ -220,6 +313,39 @@ def mulan(folder: Path) -> Path:
 def meka(folder: Path, ending: str = ".arff") -> Path:
     head = ["@relation 'Music: -C 2 -split-number 1'", "@attribute sad {0,1}", "@attribute calm {0,1}"]
     return lines(folder / f"Music{ending}", *head, "@attribute tempo numeric", "@data", "{1 1,2 60}", "{0 1,2 72}")
+
+
+SCENE = """% Scene, as Mulan publishes it
+@RELATION scene
+
+@Attribute Att1 numeric
+@attribute\t'Att 2'\tREAL   % a remark
+@attribute kind {indoor, 'out door', "d\\'or"}
+@attribute Beach {0,1}
+@attribute 'Fall Foliage' {0, 1}
+
+@DATA
+"""
+SCENE_LABELS = """<?xml version="1.0" encoding="utf-8"?>
+<labels xmlns="http://mulan.sourceforge.net/labels">
+<label name="Beach"></label>
+<label name="Fall Foliage"/>
+</labels>"""
+MUSIC = """@relation 'Music: -C 2 %'
+@attribute sad {0,1}
+@attribute calm {0,1}
+@attribute tempo integer
+@attribute pitch numeric
+@data
+1,0,60,1
+0,1,70,2
+?,1,80,3
+"""
+
+
+def scene(folder: Path, *rows: str) -> Path:
+    put(folder / "scene.xml", SCENE_LABELS)
+    return put(folder / "scene.arff", SCENE + "".join(f"{row}\n" for row in rows))
 
 
 EXTREME = ("2 4 3", "0,2 1:0.5 3:2", " 0:1e0")
@@ -263,27 +389,29 @@ def safetensors(folder: Path) -> Path:
     return folder / "a.safetensors"
 
 
-TABLE = {
-    "text": ["red rose", "old, oak", ""],
-    "labels": [["rose", "red"], ["oak"], []],
-    "split": ["train", "dev", "train"],
-}
+Rows = list[dict[str, Any]]
+PLANT_ROWS: Rows = [
+    {"text": "red rose", "labels": ["rose", "red"], "split": "train"},
+    {"text": "old, oak", "labels": ["oak"], "split": "dev"},
+    {"text": "", "labels": [], "split": "train"},
+]
 
 
-def table(folder: Path, ending: str = ".csv", joint: str = ",") -> Path:
-    rows = zip(*TABLE.values(), strict=True)
-    written = [joint.join((f'"{text}"', ";".join(names), part)) for text, names, part in rows]
-    return lines(folder / f"plants{ending}", joint.join(TABLE), *written)
-
-
-def json_lines(folder: Path, ending: str = ".jsonl") -> Path:
-    rows = (dict(zip(TABLE, row, strict=True)) for row in zip(*TABLE.values(), strict=True))
-    return lines(folder / f"plants{ending}", *map(json.dumps, rows))
-
-
-def parquet(folder: Path) -> Path:
-    pyarrow.parquet.write_table(pyarrow.table(TABLE), folder / "plants.parquet")
-    return folder / "plants.parquet"
+def table(folder: Path, ending: str = ".csv", rows: Rows = PLANT_ROWS) -> Path:
+    """The same rows in each kind of table."""
+    path = folder / f"plants{ending}"
+    if ending == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+        return path
+    if ending.startswith((".jsonl", ".ndjson")):
+        return lines(path, *map(json.dumps, rows))
+    if "json" in ending:  # a list of records, and one within an object
+        return put(path, json.dumps(rows if ending == ".json" else {"version": 1, "data": rows, "license": None}))
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter="\t" if ending.startswith(".tsv") else ",", lineterminator="\n")
+    writer.writerow(rows[0])
+    writer.writerows([";".join(cell) if isinstance(cell, list) else cell for cell in row.values()] for row in rows)
+    return put(path, text.getvalue())
 
 
 def image_folder(folder: Path, names: str = "daisy/1.jpg rose/2.PNG rose/3.jpeg") -> Path:
@@ -293,41 +421,112 @@ def image_folder(folder: Path, names: str = "daisy/1.jpg rose/2.PNG rose/3.jpeg"
     return folder
 
 
-def plantnet(folder: Path) -> Path:
-    root = folder / "plantnet_300K"
-    images = "train/1355868/aa1.jpg train/1355937/bb2.jpg val/1355868/cc3.jpg test/1355868/dd4.jpg"
-    image_folder(root / "images", images)
-    names = {"1355868": "Lactuca virosa L.", "1355937": "Crepis bellidifolia Loisel."}
-    put(root / "plantnet300K_species_id_2_name.json", json.dumps(names))
-    record = {
-        "species_id": "1355868",
-        "obs_id": "1",
-        "organ": "flower",
-        "author": "A",
-        "license": "cc",
-        "split": "train",
-    }
-    put(root / "plantnet300K_metadata.json", json.dumps({"aa1": record}))
+# Identifiers and names as published with Pl@ntNet-300K; file names are SHA-1 in hexadecimal there.
+PLANTNET = {
+    "1355868": "Lactuca virosa L.",
+    "1355936": "Cirsium arvense (L.) Scop.",
+    "1355937": "Cirsium vulgare (Savi) Ten.",
+    "1355990": "Pelargonium capitatum (L.) L'Hér.",
+}
+PLANTNET_IMAGES: dict[str, dict[str, list[str]]] = {
+    "train": {"1355868": ["0a" * 20, "1b" * 20], "1355936": ["2c" * 20], "1355937": ["3d" * 20], "1355990": []},
+    "val": {"1355868": ["4e" * 20], "1355937": ["5f" * 20]},
+    "test": {"1355936": ["6a" * 20]},
+}
+
+
+def plantnet(
+    folder: Path, layout: str = "images/{split}/{species}", names: str = "plantnet300K_species_id_2_name.json"
+) -> Path:
+    """The published folder; ``layout`` differs between its packings."""
+    root, metadata = folder / "plantnet_300K", {}
+    for split, classes in PLANTNET_IMAGES.items():
+        for species, images in classes.items():
+            place = root / layout.format(split=split, species=species)
+            place.mkdir(parents=True, exist_ok=True)
+            for image in images:
+                picture(place / f"{image}.jpg")
+                about = {"species_id": species, "author": f"Author {len(metadata) % 2}", "split": split}
+                metadata[image] = {**about, "organ": "flower" if split == "train" else "leaf"}
+    put(root / names, json.dumps(PLANTNET))
+    put(root / "plantnet300K_metadata.json", json.dumps(metadata))
     return root
+
+
+MEDLINE = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2019//EN"
+ "http://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_190101.dtd">
+<PubmedArticleSet>
+"""
+
+
+def article(
+    pmid: int = 1,
+    *,
+    date: str = "<Year>1977</Year><Month>Jun</Month>",
+    title: str = "A title.",
+    abstract: str = "",  # its parts
+    headings: str = "",
+) -> str:
+    """A citation as the National Library of Medicine lays it out, with years and numbers that are not meant."""
+    return f"""  <PubmedArticle>
+    <MedlineCitation Status="MEDLINE" Owner="NLM">
+      <PMID Version="1">{pmid}</PMID>
+      <DateCompleted><Year>1999</Year><Month>11</Month><Day>20</Day></DateCompleted>
+      <Article PubModel="Print">
+        <Journal>
+          <ISSN IssnType="Print">1019-9128</ISSN>
+          <JournalIssue CitedMedium="Print"><Volume>50</Volume><PubDate>{date}</PubDate></JournalIssue>
+          <Title>Journal of Tests and Trials</Title>
+          <ISOAbbreviation>J. Tests</ISOAbbreviation>
+        </Journal>
+        <ArticleTitle>{title}</ArticleTitle>
+        {f"<Abstract>{abstract}<CopyrightInformation>Theirs.</CopyrightInformation></Abstract>" if abstract else ""}
+        <Language>eng</Language>
+        <ArticleDate DateType="Electronic"><Year>2001</Year><Month>01</Month><Day>02</Day></ArticleDate>
+      </Article>
+      <MedlineJournalInfo><Country>England</Country><MedlineTA>J Tests Trials</MedlineTA></MedlineJournalInfo>
+      <CommentsCorrectionsList>
+        <CommentsCorrections RefType="Cites"><PMID Version="1">99</PMID></CommentsCorrections>
+      </CommentsCorrectionsList>
+      {f"<MeshHeadingList>{headings}</MeshHeadingList>" if headings else ""}
+      <OtherAbstract Type="Publisher" Language="fre"><AbstractText>Autre.</AbstractText></OtherAbstract>
+    </MedlineCitation>
+    <PubmedData><History><PubMedPubDate PubStatus="pubmed"><Year>2002</Year></PubMedPubDate></History></PubmedData>
+  </PubmedArticle>
+"""
+
+
+def abstract_text(text: str) -> str:
+    return f"<AbstractText>{text}</AbstractText>"
+
+
+def mesh(name: str, major: str = "N", *qualifiers: tuple[str, str]) -> str:
+    inside = "".join(
+        f'<QualifierName UI="Q1" MajorTopicYN="{flag}">{text}</QualifierName>' for text, flag in qualifiers
+    )
+    return f'<MeshHeading><DescriptorName UI="D1" MajorTopicYN="{major}">{name}</DescriptorName>{inside}</MeshHeading>'
+
+
+def medline(path: Path, *articles: str) -> Path:
+    return put(path, f"{MEDLINE}{''.join(articles)}</PubmedArticleSet>\n")
 
 
 def citations(folder: Path) -> str:
     """A small version of the packaged citations; see `place`."""
+    years = [1976] * 12 + [1978, 1979]
     written = [
-        f"<PubmedArticle><MedlineCitation><PMID>{i}</PMID><Article><Journal><JournalIssue><PubDate><Year>{year}</Year>"
-        f"</PubDate></JournalIssue></Journal><ArticleTitle>Title {i}</ArticleTitle><Abstract><AbstractText>Mice."
-        "</AbstractText></Abstract></Article><MedlineJournalInfo><MedlineTA>J</MedlineTA></MedlineJournalInfo>"
-        '<MeshHeadingList><MeshHeading><DescriptorName MajorTopicYN="N">Mice</DescriptorName></MeshHeading>'
-        "</MeshHeadingList></MedlineCitation></PubmedArticle>"
-        for i, year in enumerate([1976] * 12 + [1978, 1979])
+        article(i, date=f"<Year>{year}</Year>", abstract=abstract_text("Mice."), headings=mesh("Mice"))
+        for i, year in enumerate(years)
     ]
-    put(folder / "package.xml.gz", f"<PubmedArticleSet>{''.join(written)}</PubmedArticleSet>")
+    medline(folder / "package.xml.gz", *written)
     return "pubmed"
 
 
 CIFAR = "cifar", "images", {"apple": 1, "bear": 3, "cattle": 1}, {"train": 3, "test": 2}
 CIFAR_10 = "cifar", "images", {"airplane": 3, "automobile": 3}, {"train": 5, "test": 1}
-GRAPHS = "visual-genome", "object pairs", {"near": 1, "riding": 1, "wearing": 1}, {"train": 6, "test": 2}
+RELATIONS = dict(zip(PREDICATES, (2, 2, 1, 2), strict=True))
+GRAPHS = "visual-genome", "object pairs", RELATIONS, {"train": 10, "test": 2}
 VOC_COUNTS = {name: {"cow": 2, "dog": 1, "person": 1}.get(name, 0) for name in VOC_NAMES}
 VOC_PARTS = "voc", "images", VOC_COUNTS, {"train": 2, "val": 1}, 1
 COCO = "coco", "images", {"person": 1, "car": 1, "dog": 1}, {"train": 2, "val": 1}
@@ -340,7 +539,7 @@ XMC_PARTS = "extreme-text", "sparse features", {"0": 1, "1": 0, "2": 2}, {"train
 MESH = "bioasq", "text", {"Humans": 2, "Mice": 1}, {None: 2}
 TREES = "arrays", "features", {"elm": 1, "oak": 2}, {"train": 2, "test": 1}
 PLANTS = "table", "text", {"oak": 1, "red": 1, "rose": 1}, {"train": 2, "val": 1}
-SPECIES = {"Lactuca virosa L.": 3, "Crepis bellidifolia Loisel.": 1}
+SPECIES = dict(zip(PLANTNET.values(), (3, 2, 2, 0), strict=True))
 DIGITS = dict(zip("0123456789", [178, 182, 177, 183, 181, 182, 181, 179, 174, 180], strict=True))
 WORLD = dict(zip((a := AmbiguousWorld().sample(20_000)).label_names, a.label_counts().tolist(), strict=True))
 BY_PART = "train/daisy/1.jpg train/rose/2.jpg valid/rose/3.jpg"
@@ -383,16 +582,16 @@ SAMPLES = {
     "npy folder": Sample(npy_folder, *TREES),
     "safetensors": Sample(safetensors, *TREES),
     "CSV": Sample(table, *PLANTS),
-    "TSV gz": Sample(lambda p: table(p, ".tsv.gz", "\t"), *PLANTS),
-    "JSON lines": Sample(json_lines, *PLANTS),
-    "JSON lines xz": Sample(lambda p: json_lines(p, ".jsonl.xz"), *PLANTS),
-    "ndjson": Sample(lambda p: json_lines(p, ".ndjson"), *PLANTS),
-    "Parquet": Sample(parquet, *PLANTS),
+    "TSV gz": Sample(lambda p: table(p, ".tsv.gz"), *PLANTS),
+    "JSON lines": Sample(lambda p: table(p, ".jsonl"), *PLANTS),
+    "JSON lines xz": Sample(lambda p: table(p, ".jsonl.xz"), *PLANTS),
+    "ndjson": Sample(lambda p: table(p, ".ndjson"), *PLANTS),
+    "Parquet": Sample(lambda p: table(p, ".parquet"), *PLANTS),
     "images by class": Sample(image_folder, "image-folder", "images", {"daisy": 1, "rose": 2}, {None: 3}),
     "images by part": Sample(
         lambda p: image_folder(p, BY_PART), "image-folder", "images", {"daisy": 1, "rose": 2}, {"train": 2, "val": 1}
     ),
-    "Pl@ntNet": Sample(plantnet, "image-folder", "images", SPECIES, {"train": 2, "val": 1, "test": 1}),
+    "Pl@ntNet": Sample(plantnet, "image-folder", "images", SPECIES, {"train": 4, "val": 2, "test": 1}),
     "PubMed": Sample(citations, "pubmed", "text", {"Mice": 14}, {"train": 12, "val": 1, "test": 1}),
     "digits": Sample(lambda p: "digits", "digits", "images", DIGITS, {"train": 1248, "val": 185, "test": 364}),
     "world": Sample(lambda p: "ambiguous", "ambiguous", "features", WORLD, {"train": 12000, "val": 4000, "test": 4000}),

@@ -1,12 +1,16 @@
 """BioASQ articles, in the published layout and in others of the same records."""
 
 import json
-import re
+from functools import partial
 
 import pytest
 
 from shortlist.data.files import json_stream
 from shortlist.data.formats.bioasq import read_bioasq
+from tests.data.datasets import values_of
+from tests.data.refusals import refuses_to_read
+
+refuses = partial(refuses_to_read, read_bioasq)
 
 ARTICLES = [
     {
@@ -50,16 +54,6 @@ def write(folder, text):
     return path
 
 
-def names_of(groups):
-    return [groups.names[i] if i >= 0 else None for i in groups.index.tolist()]
-
-
-def refuses(path, message, **options):
-    with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        read_bioasq(path, **options)
-    assert str(caught.value).endswith(".")
-
-
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_gives_the_same_articles(tmp_path, layout, chunk, monkeypatch):
@@ -72,8 +66,8 @@ def test_every_layout_gives_the_same_articles(tmp_path, layout, chunk, monkeypat
     ]
     assert articles.label_names == ("Animals", "Drug Resistance, Multiple", "Mice")
     assert [articles[row].labels for row in range(3)] == [articles.label_names, ("Mice",), ()]
-    assert names_of(articles.row_groups["year"]) == ["2017", "2009", None]
-    assert names_of(articles.row_groups["journal"]) == ["PLoS pathogens", "Cell", None]
+    assert values_of(articles.row_groups["year"]) == ["2017", "2009", None]
+    assert values_of(articles.row_groups["journal"]) == ["PLoS pathogens", "Cell", None]
     assert articles.split is None
 
 
@@ -89,12 +83,6 @@ def test_the_limit_stops_before_what_follows_is_looked_at(tmp_path):
     assert len(read_bioasq(path, limit=0)) == 0
     refuses(path, "`limit` must be at least 0; got -1", limit=-1)
     refuses(path, "`min_count` must be a whole number; got True", min_count=True)
-
-
-@pytest.mark.parametrize("text", ['{"articles":[]}', "[]", '{"articles":[\n]}\n'])
-def test_no_articles_are_no_rows(tmp_path, text):
-    articles = read_bioasq(write(tmp_path, text))
-    assert (len(articles), articles.num_labels) == (0, 0)
 
 
 def test_the_buffer_does_not_grow_with_the_file(tmp_path, monkeypatch):
@@ -114,36 +102,6 @@ def test_the_buffer_does_not_grow_with_the_file(tmp_path, monkeypatch):
     assert longest < 10_000 < path.stat().st_size
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "is empty"),
-        (" \n", "is empty"),
-        (published(ARTICLES)[:-2], "article 3 must be followed by ','; got the end of the file"),
-        (published(ARTICLES)[:-1], "article 3 must be followed by '}'; got the end of the file"),
-        (published(ARTICLES)[:-40], "article 3 is not JSON: the file ends in it"),
-        (published(ARTICLES)[:200], "article 1 is not JSON: the file ends in it"),
-        (published(ARTICLES).replace('"pmid": "2"', '"pmid": two'), "article 2 is not JSON: Expecting value"),
-        (published(ARTICLES).replace("},\n{", "}\n{"), "article 1 must be followed by ','; got '{"),
-        (published(ARTICLES) + "more", "nothing may follow the list; got 'more'"),
-        ("[1]", "article 1: must be an object with keys; got '1]'"),
-        ("PK\x03\x04 a zip", "article 1: must be an object with keys"),
-        ('{"documents": []}', "article 1: has no 'meshMajor'"),
-        (
-            published([{**ARTICLES[0], "meshMajor": "Mice"}]),
-            "article 1 (pmid 27661101): 'meshMajor' must be list; got 'Mice'",
-        ),
-        (
-            published([ARTICLES[0], {**ARTICLES[1], "meshMajor": [7]}]),
-            "article 2 (pmid 2): 'meshMajor' must hold names of",
-        ),
-        (published([{**ARTICLES[0], "title": ["x"]}]), "article 1 (pmid 27661101): 'title' must be text; got ['x']"),
-    ],
-)
-def test_a_wrong_file_is_refused_with_its_article(tmp_path, text, message):
-    refuses(write(tmp_path, text), message)
-
-
 def test_a_damaged_article_in_a_huge_file_is_not_read_to_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(json_stream, "CHUNK", 1000)
     monkeypatch.setenv("SHORTLIST_LIMITS", "record=5000")
@@ -161,17 +119,3 @@ def test_other_keys_may_stand_before_and_after_the_articles(tmp_path, monkeypatc
     data = read_bioasq(path)
     assert len(data) == count
     assert data.label_names == (("Animals", "Drug Resistance, Multiple", "Mice") if count else ())
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"source": "x", "articles": []', "must be followed by '}'; got the end of the file."),
-        ('{"source": "x", "articles": [], ', "a key and a value must follow the list; got the end of the file."),
-        ('{"articles": [], "a": tru}', "a key and a value must follow the list; got "),
-        ('{"source": "x", "art', "article 1 is not JSON: the file ends in it."),
-        ('{"source": "x"}', "article 1: has no 'meshMajor'."),
-    ],
-)
-def test_what_stands_beside_the_articles_must_be_whole(tmp_path, text, message):
-    refuses(write(tmp_path, text), message)

@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,20 @@ import torch
 from shortlist.data import open_dataset
 from shortlist.data.dataset import Dataset
 from shortlist.data.opening import BUILT_IN, FORMATS, recognize_format
-from tests.data.formats.samples import COMPRESS, DECOMPRESS, OUTSIDE, SAMPLES, place
+from tests.data.formats.samples import (
+    COMPRESS,
+    DECOMPRESS,
+    EXTREME,
+    MIMIC_COLUMNS,
+    MUSIC,
+    OPEN_IMAGES,
+    OUTSIDE,
+    SAMPLES,
+    SCENE,
+    SCENE_LABELS,
+    place,
+    put,
+)
 from tests.data.refusals import refusal, refused
 
 TEXT = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".arff", ".xml")
@@ -137,6 +151,57 @@ def test_no_image_is_opened_before_it_is_asked_for(name, tmp_path, monkeypatch):
     if images:
         with pytest.raises(ValueError, match="` is not an image"):
             dataset.batch([0])
+
+
+EMPTY = [
+    ({"Concepts81.txt": "sky", "ImageList/Imagelist.txt": "", "Groundtruth/AllLabels/Labels_sky.txt": ""}, 1),
+    ({"ImageSets/Main/train.txt": ""}, 20),
+    ({"instances_val2017.json": '{"images": [], "annotations": [], "categories": [{"id": 1, "name": "cat"}]}'}, 1),
+    ({"train-annotations-human-imagelabels.csv": OPEN_IMAGES, "class-descriptions.csv": "/m/01,Cat"}, 1),
+    ({f"{part}_full.csv": MIMIC_COLUMNS for part in ("train", "dev", "test")}, 0),
+    ({"music.arff": MUSIC[: MUSIC.index("1,0")]}, 2),
+    ({"scene.arff": SCENE, "scene.xml": SCENE_LABELS}, 2),
+    ({"a.txt": "0 4 3\n"}, 3),
+    ({"a.txt": "0 4 3"}, 3),
+    ({"a.txt": "0 0 0\n\n"}, 0),
+    ({"trn_X_Xf.txt": "0 3", "trn_X_Y.txt": "0 2"}, 2),
+    ({"a.json": '{"articles":[]}'}, 0),
+    ({"a.json": '{"articles":[\n]}\n'}, 0),
+    ({"a.csv": "text,label"}, 0),
+    ({"a.csv": "x,label"}, 0),
+    ({"a.csv": "text,labels"}, 0),
+]
+
+
+@pytest.mark.parametrize(("files", "labels"), EMPTY, ids=[" ".join(files) for files, _ in EMPTY])
+def test_files_without_rows_are_a_dataset_without_rows(tmp_path, files, labels):
+    for name, content in files.items():
+        put(tmp_path / name, content)
+    data = open_dataset(tmp_path)
+    assert (len(data), data.num_labels, data.label_counts().tolist()) == (0, labels, [0] * labels)
+    assert len(data.targets) == len(data.inputs) == 0
+
+
+INSTANCES = '{"images": [{"id": 1, "file_name": "a"}], "annotations": [], "categories": []}'
+SPELLED = {
+    "arff": (["music_training.arff", "music_Dev.arff", "music_TESTING.arff", "music_val.arff"], MUSIC),
+    "coco": (["instances_Training2017.json", "instances_validation2017.json", "instances_val2017.json"], INSTANCES),
+    "image-folder": (["training/a/1.jpg", "IMAGES_valid/a/1.jpg", "TST/a/1.jpg", "images_dev/a/2.jpg"], ""),
+    "extreme-text": (["x_Training.txt", "x_dev.txt", "x_TST.txt", "x_validation.txt"], "\n".join(EXTREME)),
+}
+
+
+@pytest.mark.parametrize("form", SPELLED)
+def test_parts_have_one_name_however_they_are_spelled_and_come_once(tmp_path, form):
+    (*names, twice), content = SPELLED[form]
+    for name in names:
+        put(tmp_path / name, content)
+    for data in (open_dataset(tmp_path), open_dataset(tmp_path, format=form)):
+        assert data.split.names == ("train", "val", "test")[: len(names)]
+        assert data.split.index.tolist() == sorted(data.split.index.tolist())
+        assert data.split.counts().tolist() == [len(data) // len(names)] * len(names)
+    put(tmp_path / twice, content)
+    assert re.search("both are the part 'val'|must hold one file", refused(tmp_path, format=form))
 
 
 @pytest.mark.parametrize("form", [name for name in FORMATS if name not in BUILT_IN])

@@ -1,7 +1,7 @@
 """Folders of the Extreme Classification Repository: parts, splits in files of their own, and matrices."""
 
 import gzip
-import re
+from functools import partial
 
 import pytest
 import torch
@@ -9,14 +9,11 @@ import torch
 from shortlist.data import open_dataset
 from shortlist.data.formats.extreme_text import read_extreme_text
 from tests.data.datasets import parts_of
+from tests.data.refusals import refuses_to_read
+
+refuses = partial(refuses_to_read, read_extreme_text)
 
 DATA = "4 3 2\n0 0:1\n1 1:2\n0,1 2:3\n 0:4\n"
-
-
-def refuses(path, message, **options):
-    with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        read_extreme_text(path, **options)
-    assert str(caught.value).endswith(".")
 
 
 def write_folds(folder, train="2 1\n4 2\n", test="1 3\n3 4\n"):
@@ -44,20 +41,11 @@ def test_rows_in_no_list_have_no_part_and_three_splits_are_no_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("train", "test", "fold", "message"),
-    [
-        ("2 1\n4\n", "1 3\n", 1, "bibtex_trSplit.txt` line 2: must have 2 numbers, like the lines before; got 1."),
-        ("2 1\n0 2\n", "1 3\n", 1, "bibtex_trSplit.txt` line 2: must be the number of a row, in [1, 4]; got '0'."),
-        ("2 1\n", "5 3\n", 1, "bibtex_tstSplit.txt` line 1: must be the number of a row, in [1, 4]; got '5'."),
-        ("2 x\n", "1 3\n", 2, "bibtex_trSplit.txt` line 1: must be the number of a row, in [1, 4]; got 'x'."),
-        ("2 1\n", "2 3\n", 1, "line 1: row 2 must be listed once; it is also in `bibtex_trSplit.txt`."),
-        ("2 1\n2 2\n", "1 3\n", 1, "line 2: row 2 must be listed once; it is also in `bibtex_trSplit.txt`."),
-        ("2 1\n", "1 3\n", 3, "line 1: has 2 splits, so `fold` must lie in [1, 2]; got 3."),
-        ("2 1\n", "1 3\n", 0, "`fold` must be at least 1; got 0."),
-    ],
+    ("fold", "message"),
+    [(3, "trSplit.txt` line 1: has 2 splits, so `fold` must lie in [1, 2]; got 3."), (0, "`fold` must be at least 1")],
 )
-def test_a_wrong_split_is_refused_with_its_line(tmp_path, train, test, fold, message):
-    refuses(write_folds(tmp_path, train, test), message, fold=fold)
+def test_a_fold_that_is_not_there_is_refused(tmp_path, fold, message):
+    refuses(write_folds(tmp_path), message, fold=fold)
 
 
 def test_half_a_split_and_a_fold_of_none_are_refused(tmp_path):
@@ -67,13 +55,6 @@ def test_half_a_split_and_a_fold_of_none_are_refused(tmp_path):
     (tmp_path / "bibtex_trSplit.txt").unlink()
     assert read_extreme_text(tmp_path).split is None
     refuses(tmp_path, "has no split files; got 1.", fold=1)
-
-
-def test_parts_are_found_however_they_are_spelled(tmp_path):
-    for name in ("eurlex_Training.txt", "eurlex_dev.txt", "eurlex_TST.txt"):
-        (tmp_path / name).write_text(DATA)
-    assert parts_of(read_extreme_text(tmp_path)) == (("train", "val", "test"), [0] * 4 + [1] * 4 + [2] * 4)
-    assert parts_of(open_dataset(tmp_path)) == parts_of(read_extreme_text(tmp_path))
 
 
 def write_matrices(folder, **changes):
@@ -111,24 +92,9 @@ def test_matrices_without_names_or_rows_are_read(tmp_path):
     assert parts_of(data) == (("train", "test"), [1])
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"trn_X_Xf": None}, "trn_X_Xf.txt` does not exist."),
-        ({"trn_X_Y": "2 4\n1:1\n0:2.5\n"}, "trn_X_Y.txt` line 3: label 0 must have the value 1 or 0; got 2.5."),
-        ({"trn_X_Y": "2 4\n1:1\n9:1\n"}, "trn_X_Y.txt` line 3: feature '9' must be an integer in [0, 4)."),
-        ({"trn_X_Y": "3 4\n1:1\n\n\n"}, "trn_X_Y.txt` line 1 says 3 rows; it must be 2."),
-        ({"tst_X_Y": "1 5\n1:1\n"}, "tst_X_Y.txt` line 1 says 5 columns; it must be 4."),
-        ({"tst_X_Xf": "1 3 4\n1:1\n"}, "tst_X_Xf.txt` line 1 must be two integers, of rows and columns"),
-        ({"tst_X_Xf": ""}, "tst_X_Xf.txt` is empty."),
-        ({"tst_X_Xf": "2 3\n1:1\n"}, "says 1 rows; it must be 2."),
-        ({"trn_X_Xf": "2 3\n0:1\n"}, "trn_X_Xf.txt` ends after 1 rows; its first line says 2."),
-        ({"Y": "red\n"}, "Y.txt` must have a line for each of 4 labels; got 1."),
-        ({"dev_X_Y": "0 4\n"}, "dev_X_Xf.txt` does not exist."),
-    ],
-)
-def test_wrong_matrices_are_refused(tmp_path, changes, message):
-    refuses(write_matrices(tmp_path, **changes), message)
+@pytest.mark.parametrize("changes", [{"trn_X_Xf": None}, {"dev_X_Y": "0 4\n"}])
+def test_labels_without_features_are_refused(tmp_path, changes):
+    refuses(write_matrices(tmp_path, **changes), "_X_Xf.txt` does not exist.")
 
 
 def test_options_that_matrices_do_not_have_are_refused(tmp_path):

@@ -16,7 +16,7 @@ from shortlist.data.formats.arrays import read_arrays
 from shortlist.data.formats.extreme_text import read_extreme_text
 from shortlist.data.formats.images.cifar import read_cifar
 from shortlist.data.formats.images.visual_genome import read_visual_genome
-from tests.data.formats.samples import visual_genome
+from tests.data.formats.samples import IMAGES, visual_genome
 
 
 @contextmanager
@@ -104,8 +104,8 @@ def test_labels_that_rows_leave_out_but_have_are_bounded(tmp_path, monkeypatch):
 
 
 def write_graphs(folder, **changes):
-    """The sample with some arrays replaced; a shape stands for an array that was never written."""
-    with h5py.File(visual_genome(folder) / "VG-SGG.h5", "a") as file:
+    """Two images with some arrays replaced; a shape stands for an array that was never written."""
+    with h5py.File(visual_genome(folder, IMAGES[:2]) / "VG-SGG.h5", "a") as file:
         for key, array in changes.items():
             del file[key]
             if isinstance(array, tuple):

@@ -1,10 +1,15 @@
-"""What holds for every random procedure: the seed alone decides, arguments are checked, the rest stays as it was."""
+"""What holds for every random procedure: the seed alone decides, on any platform, and the rest stays as it was."""
 
 import inspect
+import json
 from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import shortlist.data
 from shortlist.data import (
@@ -24,6 +29,8 @@ from shortlist.data import (
     split_per_class,
 )
 from shortlist.targets import to_multi_hot
+from tests.data.datasets import in_all_forms
+from tests.python_process import run_python
 
 PROCEDURES = {
     "hide_labels": lambda data, **options: hide_labels(data, **{"rate": 0.5, **options}),
@@ -31,7 +38,7 @@ PROCEDURES = {
     "label_noise": lambda data, **options: label_noise(data, **{"rate": 0.5, **options}),
     "long_tail": lambda data, **options: long_tail(data, **{"imbalance": 4, **options}),
     "sample_groups": lambda data, **options: sample_groups(
-        data, **{"share": 0.5, "groups": "superclass", "min_count": 1, **options}
+        data, **{"share": 0.5, "groups": "genus", "min_count": 1, **options}
     ),
     "single_positive": single_positive,
     "split_at_random": split_at_random,
@@ -45,25 +52,85 @@ SETS = ("incomplete_labels", "single_positive", "hide_labels")
 every_procedure = pytest.mark.parametrize("name", PROCEDURES)
 
 
-def make(name: str, rows: int = 240) -> Dataset:
-    """Rows with labels that the procedure takes, in a split of two parts, with groups of labels and of rows."""
-    targets = torch.arange(rows) % 8
-    if name in SETS:
-        targets = ((torch.arange(rows)[:, None] * 3 + torch.arange(8)) % 5 < 2).float()
-    return Dataset(
-        Features(torch.arange(rows)[:, None]),
-        targets,
-        tuple("abcdefgh"),
-        label_groups={"superclass": Groups(torch.arange(8) // 2, tuple("wxyz"))},
-        row_groups={"source": Groups.of(row // 3 for row in range(rows))},
-        split=Groups(torch.arange(rows) % 4 // 3, ("train", "test")),
-    )
+def make(name: str, *, backwards: bool = False) -> Dataset:
+    """Rows with labels that the procedure takes; ``backwards`` writes every dict the other way round."""
+    rows, n = 600, 12
+    hot = ((torch.arange(rows)[:, None] * 5 + torch.arange(n)[None] * 3) % 4 == 0).float()
+    hot[::7, 3] = -1
+    label_groups = {
+        "superclass": Groups(torch.arange(n) // 4, ("x", "y", "z")),
+        "genus": Groups(torch.arange(n) // 2, tuple("uvwxyz")),
+    }
+    row_groups = {
+        "source": Groups(torch.arange(rows) // 9, tuple(f"s{i}" for i in range(67))),
+        "year": Groups.of([1970 + i % 9 for i in range(rows)]),
+    }
+    if backwards:
+        label_groups, row_groups = (dict(reversed(list(d.items()))) for d in (label_groups, row_groups))
+    split = Groups.of([("train", "train", "val", "test")[i % 4] for i in range(rows)], order=("train", "val", "test"))
+    names = tuple(f"label {i}" for i in range(n))
+    inputs = Features(torch.arange(rows, dtype=torch.float32)[:, None])
+    kept = {"label_groups": label_groups, "row_groups": row_groups, "split": split}
+    return Dataset(inputs, torch.arange(rows) * 7 % n if name in ONE_CLASS else hot, names, **kept)
+
+
+def dense(data: Dataset, targets: Tensor) -> Tensor:
+    return to_multi_hot(targets, data.num_labels)
 
 
 def state(data: Dataset) -> list:
-    assert data.split is not None
     rows = data.inputs.batch(torch.arange(len(data))).flatten().tolist()
     return [rows, data.split.index.tolist(), to_multi_hot(data.targets, data.num_labels).tolist(), data.label_names]
+
+
+def digest(dataset: Dataset) -> str:
+    hot = to_multi_hot(dataset.targets, dataset.num_labels)
+    inputs = dataset.inputs.batch(torch.arange(len(dataset)))
+    parts = [part.to(torch.int64).numpy().astype("<i8").tobytes() for part in (hot, dataset.split.index, inputs)]
+    return blake2b(b"".join(parts) + "|".join(dataset.label_names).encode(), digest_size=8).hexdigest()
+
+
+PUBLISHED: list[tuple[str, dict[str, Any], str]] = [
+    ("label_noise", {"rate": 0.4}, "6f686395aa4b34eb"),
+    ("label_noise", {"rate": 0.4, "others_only": True, "groups": "genus"}, "19e2a2bfd0f03ff3"),
+    ("long_tail", {"imbalance": 10}, "8407b12e6f66d5e9"),
+    ("long_tail", {"imbalance": 10, "alpha": 1.5, "order": "random"}, "f3aefe76e783504f"),
+    ("hide_labels", {"rate": 0.3, "mark": "unknown"}, "f3417ffb5fd1ec53"),
+    ("incomplete_labels", {}, "01fb90b19357e795"),
+    ("single_positive", {}, "7e43410582e56a02"),
+    ("sample_groups", {"min_count": 5}, "b6da04aa39d8a704"),
+    ("split_per_class", {}, "b3cb3687b21a8ba8"),
+    ("split_at_random", {}, "5335111c82544403"),
+    ("split_by_group", {}, "41bdd63fbe02cb12"),
+    ("split_covering_labels", {}, "a12de061abbb14d7"),
+    ("split_off_validation", {}, "d8285e191d8546e1"),
+]
+
+
+def digests(*, backwards: bool = False) -> list[str]:
+    """The published results, computed again."""
+    made = [PROCEDURES[name](make(name, backwards=backwards), **options, seed=3) for name, options, _ in PUBLISHED]
+    return list(map(digest, made))
+
+
+def test_every_procedure_gives_the_published_result():
+    assert digests() == [each for _, _, each in PUBLISHED]
+    assert {name for name, _, _ in PUBLISHED} == set(PROCEDURES)
+
+
+def test_another_process_and_another_order_of_dicts_give_the_same_results():
+    # By path, for an installed package may bring a package `tests` of its own.
+    code = "import json, runpy, sys; json.dump(runpy.run_path(sys.argv[1])['digests'](backwards=True), sys.stdout)"
+    assert json.loads(run_python("-c", code, __file__, PYTHONHASHSEED="12345").stdout) == digests()
+
+
+def test_global_seeds_play_no_part():
+    torch.manual_seed(1)
+    np.random.seed(1)
+    first = digests()
+    torch.manual_seed(2)
+    np.random.seed(2)
+    assert digests() == first
 
 
 def test_no_random_procedure_is_missing_here():
@@ -92,10 +159,21 @@ def test_rows_outside_the_training_part_stay(name):
     result = PROCEDURES[name](data)
     if not name.startswith(("split", "sample")):
         assert state(result.part("test"))[0] == state(data.part("test"))[0]
-        hot = [to_multi_hot(part.targets, 8) for part in (result.part("test"), data.part("test"))]
+        hot = [dense(data, part.targets) for part in (result.part("test"), data.part("test"))]
         assert torch.equal(*hot)
     if result.clean_targets is not None:
-        assert torch.equal(to_multi_hot(result.clean_targets, 8), to_multi_hot(data.targets, 8))
+        assert torch.equal(dense(data, result.clean_targets), dense(data, data.targets))
+
+
+@pytest.mark.parametrize("name", sorted(PROCEDURES.keys() - set(ONE_CLASS)))
+def test_the_form_of_the_labels_plays_no_part(name):
+    data = make(name)
+    for hot in (data.targets, data.targets.clamp(min=0)):  # With unknown labels, and in the forms that have none.
+        expected = state(PROCEDURES[name](replace(data, targets=hot), seed=2))
+        for form, targets in in_all_forms(hot).items():
+            result = PROCEDURES[name](replace(data, targets=targets), seed=2)
+            assert state(result) == expected, form
+            assert name not in SETS or torch.equal(dense(data, result.true_targets), hot), form
 
 
 @pytest.mark.parametrize("name", ["hide_labels", "incomplete_labels", "label_noise", "single_positive"])
@@ -104,7 +182,7 @@ def test_clean_targets_survive_a_second_procedure(name):
     once = PROCEDURES[name](data)
     twice = PROCEDURES[name](once, seed=8)
     for result in (once, twice, hide_labels(once, 0.5, mark="unknown", seed=8)):
-        assert torch.equal(to_multi_hot(result.true_targets, 8), to_multi_hot(data.targets, 8))
+        assert torch.equal(dense(data, result.true_targets), dense(data, data.targets))
     with pytest.raises(ValueError, match=r"^`dataset` must be split before labels are changed or hidden; .*\.$"):
         split_at_random(once)
 
@@ -135,8 +213,16 @@ def test_rates_and_shares_outside_the_unit_interval_are_refused(name, option):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("label_noise", {"groups": "genus"}, "`label_groups` of the dataset must have 'genus'; it has superclass."),
-        ("sample_groups", {"groups": "genus"}, "`label_groups` of the dataset must have 'genus'; it has superclass."),
+        (
+            "label_noise",
+            {"groups": "family"},
+            "`label_groups` of the dataset must have 'family'; it has genus, superclass.",
+        ),
+        (
+            "sample_groups",
+            {"groups": "family"},
+            "`label_groups` of the dataset must have 'family'; it has genus, superclass.",
+        ),
         *((name, {"mark": "gone"}, "`mark` must be 'absent' or 'unknown'; got 'gone'.") for name in SETS),
         ("long_tail", {"order": "size"}, "`order` must be 'index' or 'random'; got 'size'."),
     ],

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from shortlist.data import (
     Dataset,
-    Features,
     Groups,
     split_at_random,
     split_by_group,
@@ -26,23 +25,14 @@ from shortlist.data import (
     split_per_class,
 )
 from shortlist.data.procedures.splits import exact_share
-from tests.data.datasets import in_all_forms
+from tests.data.datasets import dataset_of
 
 examples = settings(derandomize=True, deadline=None, max_examples=40)
 PARTS = ("train", "val", "test")
 shares = st.sampled_from([0.0, 0.1, 0.15, 0.2, 1 / 3, 0.4])
 
 
-def make(targets: Tensor, *, labels: int | None = None, **options) -> Dataset:
-    rows = len(targets)
-    n = int(targets.max()) + 1 if labels is None else labels
-    return Dataset(
-        Features(np.zeros((rows, 1), dtype=np.uint8)), targets, tuple(f"label {i}" for i in range(n)), **options
-    )
-
-
 def parts_of(dataset: Dataset) -> list[str]:
-    assert dataset.split is not None
     assert dataset.split.names == PARTS
     return [PARTS[part] for part in dataset.split.index.tolist()]
 
@@ -72,7 +62,7 @@ def test_other_shares_are_exact_decimals_too(share):
 @given(st.lists(st.sampled_from([0, 3, 4, 5, 9, 10, 11, 20, 30]), min_size=1, max_size=5), st.integers(0, 3))
 def test_each_class_is_split_by_itself(counts, seed):
     classes = torch.tensor([label for label, count in enumerate(counts) for _ in range(count)], dtype=torch.int64)
-    dataset = make(classes.flip(0), labels=len(counts))
+    dataset = dataset_of(classes.flip(0), labels=len(counts))
     found = Counter(zip(dataset.targets.tolist(), parts_of(split_per_class(dataset, seed=seed)), strict=True))
     for label, count in enumerate(counts):
         tenth = -(-count // 10)
@@ -81,7 +71,7 @@ def test_each_class_is_split_by_itself(counts, seed):
 
 
 def test_a_part_that_is_not_asked_for_is_left_out():
-    dataset = make(torch.tensor([0] * 2 + [1] * 20))
+    dataset = dataset_of(torch.tensor([0] * 2 + [1] * 20))
     assert sizes_of(split_per_class(dataset, val=0, test=0.1)) == [19, 0, 3]
     assert sizes_of(split_per_class(dataset, val=0, test=0)) == [22, 0, 0]
 
@@ -94,7 +84,7 @@ def test_the_published_relation_holds_on_a_species_table_of_the_published_size()
     assert counts.sum() == images
     assert np.sort(counts)[: int(0.8 * species)].sum() < 0.2 * images
     genus = Groups(torch.arange(species) % genera, tuple(f"genus {i}" for i in range(genera)))
-    dataset = make(torch.from_numpy(np.repeat(np.arange(species), counts)), label_groups={"genus": genus})
+    dataset = dataset_of(torch.from_numpy(np.repeat(np.arange(species), counts)), label_groups={"genus": genus})
     split = split_per_class(dataset)
     tenth = -(-counts // 10)
     assert split.label_counts("val").tolist() == split.label_counts("test").tolist() == tenth.tolist()
@@ -107,18 +97,18 @@ def test_the_published_relation_holds_on_a_species_table_of_the_published_size()
     assert images == 243_916 + 31_118 + 31_112
 
 
-@pytest.mark.parametrize(("counts", "name", "count"), [([30, 2], "label 1", 2), ([1, 30], "label 0", 1)])
+@pytest.mark.parametrize(("counts", "name", "count"), [([30, 2], "b", 2), ([1, 30], "a", 1)])
 def test_a_class_with_too_few_rows_is_refused(counts, name, count):
     classes = torch.tensor([label for label, size in enumerate(counts) for _ in range(size)])
     with pytest.raises(ValueError, match=rf"enough rows of each class for all parts; class '{name}' has {count}\.$"):
-        split_per_class(make(classes))
+        split_per_class(dataset_of(classes))
 
 
 @examples
 @given(st.integers(0, 60), shares, shares, st.integers(0, 3))
 def test_a_random_split_has_its_sizes(rows, val, test, seed):
     size_val, size_test = decimal_ceiling(val, rows), decimal_ceiling(test, rows)
-    dataset = make(torch.zeros(rows, 2), labels=2)
+    dataset = dataset_of(torch.zeros(rows, 2), labels=2)
     if rows and size_val + size_test >= rows:
         with pytest.raises(ValueError, match=rf"^`dataset` must have more rows: none of {rows} are left"):
             split_at_random(dataset, val=val, test=test, seed=seed)
@@ -129,7 +119,7 @@ def test_a_random_split_has_its_sizes(rows, val, test, seed):
 
 @pytest.mark.parametrize("split", [split_per_class, split_at_random])
 def test_each_row_is_in_each_part_equally_often(split):
-    dataset = make(torch.tensor([0] * 10))
+    dataset = dataset_of(torch.tensor([0] * 10))
     found = Counter(
         (row, part) for seed in range(800) for row, part in enumerate(parts_of(split(dataset, val=0.3, seed=seed)))
     )
@@ -141,7 +131,7 @@ def test_each_row_is_in_each_part_equally_often(split):
 @examples
 @given(st.lists(st.none() | st.integers(0, 9), max_size=40), shares, shares, st.integers(0, 3))
 def test_a_group_is_never_split(groups, val, test, seed):
-    dataset = make(torch.zeros(len(groups), 1), labels=1, row_groups={"patient": Groups.of(groups)})
+    dataset = dataset_of(torch.zeros(len(groups), 1), labels=1, row_groups={"patient": Groups.of(groups)})
     wanted = 1 + (val > 0) + (test > 0)
     if 0 < len(set(groups) - {None}) + groups.count(None) < wanted:
         with pytest.raises(ValueError, match=rf"^`by` 'patient' must have a group for each of {wanted} parts; it has"):
@@ -161,15 +151,17 @@ def test_a_group_is_never_split(groups, val, test, seed):
 
 
 def test_rows_without_a_group_are_dealt_out_one_by_one():
-    dataset = make(torch.zeros(100, 1), labels=1, row_groups={"source": Groups(torch.full((100,), -1), ())})
+    dataset = dataset_of(torch.zeros(100, 1), labels=1, row_groups={"source": Groups(torch.full((100,), -1), ())})
     assert sizes_of(split_by_group(dataset, "source", val=0.1, test=0.2)) == [70, 10, 20]
-    dataset = make(torch.zeros(50, 1), labels=1, row_groups={"source": Groups.of(f"s{i}" for i in range(50))})
+    dataset = dataset_of(torch.zeros(50, 1), labels=1, row_groups={"source": Groups.of(f"s{i}" for i in range(50))})
     assert sizes_of(split_by_group(dataset, "source")) == [40, 5, 5]
 
 
 def test_rows_are_split_by_year():
     years = [1979, None, 1977, 1978, 1980, 1900]
-    dataset = make(torch.zeros(6, 1), labels=1, row_groups={"year": Groups.of(years), "seen": Groups.of(years[::-1])})
+    dataset = dataset_of(
+        torch.zeros(6, 1), labels=1, row_groups={"year": Groups.of(years), "seen": Groups.of(years[::-1])}
+    )
     assert parts_of(split_by_year(dataset, val_from=1978, test_from=1979)) == [
         "test", "train", "train", "val", "test", "train",
     ]  # fmt: skip
@@ -179,7 +171,7 @@ def test_rows_are_split_by_year():
 
 
 def test_years_that_are_none_or_go_backwards_are_refused():
-    dataset = make(torch.zeros(2, 1), labels=1, row_groups={"year": Groups.of(["1977", "spring"])})
+    dataset = dataset_of(torch.zeros(2, 1), labels=1, row_groups={"year": Groups.of(["1977", "spring"])})
     with pytest.raises(ValueError, match=r"^`by` must name groups of integers; 'year' has \('1977', 'spring'\)\.$"):
         split_by_year(dataset, val_from=1978, test_from=1979)
     with pytest.raises(ValueError, match=r"^`test_from` must not be before `val_from`, 1979; got 1978\.$"):
@@ -195,22 +187,19 @@ def random_sets(rows: int, labels: int, seed: int) -> Tensor:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_label_is_on_both_sides_in_every_form(seed):
+def test_every_label_is_on_both_sides(seed):
     hot = random_sets(80, 12, seed)
     hot[70:] = 0
     hot[:70:9] *= torch.where(torch.arange(12) % 5 == 0, -1.0, 1.0)
-    dataset = make(hot, labels=12)
+    dataset = dataset_of(hot, labels=12)
     split = split_covering_labels(dataset, val=0.1, test=0.25, seed=seed)
     assert sizes_of(split) == [52, 8, 20]
     for part in ("train", "test"):
         assert (split.label_counts(part) > 0).all()
-    for targets in (*in_all_forms(hot).values(), *in_all_forms(hot.clamp(min=0)).values()):
-        again = split_covering_labels(make(targets, labels=12), val=0.1, test=0.25, seed=seed)
-        assert parts_of(again) == parts_of(split)
 
 
 def test_classes_are_covered_and_absent_labels_are_no_matter():
-    split = split_covering_labels(make(torch.arange(20) % 5, labels=7), val=0, test=0.1)
+    split = split_covering_labels(dataset_of(torch.arange(20) % 5, labels=7), val=0, test=0.1)
     assert split.label_counts("test").tolist() == [1] * 5 + [0, 0]
     assert sizes_of(split) == [15, 0, 5]
 
@@ -221,7 +210,7 @@ def test_a_chain_of_labels_with_two_rows_each_is_parted(seed):
     hot = torch.zeros(9, 8)
     for place, label in enumerate(torch.randperm(8, generator=torch.Generator().manual_seed(seed)).tolist()):
         hot[place : place + 2, label] = 1
-    split = split_covering_labels(make(hot, labels=8), val=0, test=0.4, seed=seed)
+    split = split_covering_labels(dataset_of(hot, labels=8), val=0, test=0.4, seed=seed)
     assert (split.label_counts("test") == 1).all()
     assert (split.label_counts("train") == 1).all()
 
@@ -236,7 +225,7 @@ def test_rare_labels_that_share_rows_are_parted_where_it_can_be_done(seed):
         hot[[2 * even, 2 * odd + 1], label] = 1
         if label % 2:
             hot[2 * any_row, label] = 1
-    split = split_covering_labels(make(hot, labels=120), val=0, test=0.4, seed=seed)
+    split = split_covering_labels(dataset_of(hot, labels=120), val=0, test=0.4, seed=seed)
     for part in ("train", "test"):
         assert (split.label_counts(part) > 0).all()
 
@@ -246,28 +235,26 @@ def test_labels_that_cannot_be_on_both_sides_are_refused():
     triangle = torch.tensor([[1.0, 0, 1], [1, 1, 0], [0, 1, 1]])
     with pytest.raises(
         ValueError,
-        match=r"^`dataset`: no split was found with every label on both sides; 'label \d' is missing on one\.$",
+        match=r"^`dataset`: no split was found with every label on both sides; '[abc]' is missing on one\.$",
     ):
-        split_covering_labels(make(triangle, labels=3))
+        split_covering_labels(dataset_of(triangle, labels=3))
 
 
 def test_a_label_that_occurs_once_is_refused():
-    with pytest.raises(
-        ValueError, match=r"^`dataset` must have each label twice; 2 occur once, for example 'label 1'\.$"
-    ):
-        split_covering_labels(make(torch.tensor([0, 0, 1, 2])))
+    with pytest.raises(ValueError, match=r"^`dataset` must have each label twice; 2 occur once, for example 'b'\.$"):
+        split_covering_labels(dataset_of(torch.tensor([0, 0, 1, 2])))
 
 
 def test_a_covering_split_without_a_test_part_is_refused():
     with pytest.raises(ValueError, match=r"`test` must .*; got 0"):
-        split_covering_labels(make(torch.arange(20) % 5), val=0.1, test=0)
+        split_covering_labels(dataset_of(torch.arange(20) % 5), val=0.1, test=0)
 
 
 SPLITS = (split_per_class, split_at_random, partial(split_by_group, by="source"), split_covering_labels)
 
 
 def test_an_old_split_plays_no_part_and_all_else_stays():
-    dataset = make(torch.arange(200) % 4, row_groups={"source": Groups.of(range(200))})
+    dataset = dataset_of(torch.arange(200) % 4, row_groups={"source": Groups.of(range(200))})
     for split in SPLITS:
         first = split(replace(dataset, split=Groups.of(["old"] * 200)))
         assert parts_of(first) == parts_of(split(dataset))
@@ -286,7 +273,7 @@ def test_an_old_split_plays_no_part_and_all_else_stays():
     ],
 )
 def test_shares_that_leave_nothing_are_refused(options, text):
-    dataset = make(torch.arange(20) % 2, row_groups={"source": Groups.of(range(20))})
+    dataset = dataset_of(torch.arange(20) % 2, row_groups={"source": Groups.of(range(20))})
     for split in SPLITS:
         with pytest.raises(ValueError, match=rf"^{text}\.$"):
             split(dataset, **options)
@@ -294,7 +281,7 @@ def test_shares_that_leave_nothing_are_refused(options, text):
 
 def test_validation_rows_come_from_training_alone():
     parts = ["train"] * 30 + ["test"] * 10 + ["extra"] * 5
-    dataset = make(torch.zeros(45, 1), labels=1, split=Groups.of(parts))
+    dataset = dataset_of(torch.zeros(45, 1), labels=1, split=Groups.of(parts))
     split = split_off_validation(dataset, val=0.2, seed=4)
     assert split.split.names == PARTS
     assert split.split.counts().tolist() == [24, 6, 10]

@@ -142,7 +142,6 @@ def test_labels_are_counted_as_by_hand(seed):
     assert (summary.unknown.entries, summary.unknown.rows) == (unknown.sum(), unknown.any(1).sum())
     assert summary.unknown.share == pytest.approx(unknown.mean())
     clean = (dataset.true_targets > 0).numpy()
-    assert summary.changed is not None
     assert summary.changed.added == (hot & ~clean).sum()
     assert summary.changed.removed == (clean & ~hot).sum()
     assert summary.changed.rows == (clean != hot).any(1).sum()
@@ -153,7 +152,6 @@ def test_parts_groups_and_duplicates_are_counted_as_by_hand(seed):
     dataset = random_dataset(seed)
     summary = summarise(dataset)
     split, source = dataset.split, dataset.row_groups["source"]
-    assert split is not None
     hot, part = (dataset.targets > 0).numpy(), split.index.numpy()
     for number, part_summary in enumerate(summary.parts):
         inside = hot[part == number]
@@ -176,7 +174,6 @@ def test_parts_groups_and_duplicates_are_counted_as_by_hand(seed):
         rows.setdefault(tuple(content), []).append(row)
     equal = [group for group in rows.values() if len(group) > 1]
     found = summary.duplicates
-    assert found is not None
     assert (found.groups, found.rows) == (len(equal), sum(map(len, equal)))
     assert list(found.first) == [tuple(group) for group in equal[:10]]
     assert found.across_parts == sum(len(set(part[group]) - {-1}) > 1 for group in equal)
@@ -194,7 +191,6 @@ def test_shots_count_training_rows_only():
     dataset = Dataset(Features(torch.zeros(len(target), 1)), target, names, split=Groups.of(parts, order=PARTS))
     summary = summarise(dataset, duplicates=False)
     training = summary.training
-    assert training is not None
     assert training.rows == len(labels)
     assert [(shot.name, shot.labels, shot.entries) for shot in training.shots] == [
         ("few", 4, 20),
@@ -211,7 +207,6 @@ def test_shots_count_training_rows_only():
 def test_without_a_split_all_rows_train_and_without_a_training_part_none_do():
     inputs, target = Texts(["a", "b", "c"]), torch.tensor([0, 0, 1])
     whole = summarise(Dataset(inputs, target, ("x", "y")))
-    assert whole.training is not None
     assert (whole.training.rows, whole.training.imbalance, whole.parts) == (3, 2.0, ())
     only_test = summarise(Dataset(inputs, target, ("x", "y"), split=Groups.of(["test"] * 3)))
     assert only_test.training is None
@@ -225,7 +220,6 @@ def test_the_form_of_the_labels_does_not_matter():
         assert summary.rows_per_label == Tally((0, 1, 2), (1, 1, 2)), form
         assert summary.labels_per_row == Tally((0, 1, 2), (1, 1, 2)), form
         assert summary.label_sets == 3, form
-        assert summary.duplicates is not None
         assert (summary.duplicates.groups, summary.duplicates.different_labels) == (1, 0), form
 
 

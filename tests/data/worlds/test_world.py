@@ -40,6 +40,13 @@ def digest(name, world_seed, seed):
     return sha256(b"".join(field.numpy().tobytes() for field in fields) + str(entries(data)).encode()).hexdigest()
 
 
+def in_dtype(inputs, dtype):
+    """Features, or the boxes of pairs, in another precision."""
+    if isinstance(inputs, torch.Tensor):
+        return inputs.to(dtype)
+    return inputs._replace(subject_box=inputs.subject_box.to(dtype), object_box=inputs.object_box.to(dtype))
+
+
 def sampled(name, size=6000):
     """Probabilities and truth of all rows of a sample, float64."""
     world = MAKERS[name]()
@@ -70,25 +77,28 @@ def test_a_sample_has_the_labels_of_the_world_and_asks_for_nothing_but_a_size(na
 
 
 @every_world
-def test_probabilities_take_a_batch_of_a_sample_and_keep_its_dtype(name):
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_probabilities_have_the_dtype_of_a_batch_and_only_the_answer_is_rounded(name, dtype):
     world = MAKERS[name]()
-    p = world.probabilities(world.sample(40).batch(range(7)).inputs)
-    assert p.shape == (7, world.num_labels)
-    assert p.dtype == torch.float32
+    given = world.sample(40).batch(range(30)).inputs
+    inputs = in_dtype(given, dtype)
+    p = world.probabilities(inputs)
+    assert (p.shape, p.dtype) == ((30, world.num_labels), dtype)
     assert ((p >= 0) & (p <= 1)).all()
+    assert torch.equal(p, world.probabilities(in_dtype(inputs, torch.float64)).to(dtype))
+    assert world.probabilities(given).dtype == torch.float32
 
 
 @every_world
 def test_parts_come_in_order_and_a_split_may_be_left_out(name):
     world = MAKERS[name]()
     data = world.sample(40, split=(0.5, 0.25, 0.25))
-    assert data.split is not None
     assert data.split.names == ("train", "val", "test")
     assert (data.split.index.diff() >= 0).all()
     assert (data.split.counts() > 0).all()
     assert world.sample(40, split=None).split is None
     assert len(world.sample(0)) == 0
-    for shares in ((0.5, 0.5, 0.5), (0.5, 0.5), 0.6, ("a", "b", "c")):
+    for shares in ((0.5, 0.6, 0.2), (1.2, -0.2, 0.0), (math.nan, 0.5, 0.5), (0.5, 0.5), 0.6, ("a", "b", "c")):
         with pytest.raises(ValueError, match="`split` must be three shares with sum 1; got "):
             world.sample(5, split=shares)
 
@@ -193,10 +203,42 @@ def test_requests_out_of_range_are_refused(name):
         world.sample(2.0)
 
 
-@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.5, 0.6, 0.2), (1.2, -0.2, 0.0), (math.nan, 0.5, 0.5)])
-def test_a_split_needs_three_shares_with_sum_one(shares):
-    with pytest.raises(ValueError, match="`split` must be three shares with sum 1; got"):
-        parts_in_order(10, shares)
+HIDING = {
+    "MultiLabelWorld": lambda missing, **options: MultiLabelWorld(60, missing=missing).sample(2000, seed=1, **options),
+    "SceneGraphWorld": lambda missing, **options: SceneGraphWorld(6, 5).sample(2000, missing=missing, **options),
+}
+every_world_that_hides = pytest.mark.parametrize("name", HIDING)
+
+
+def dense(target):
+    return to_multi_hot(target, target.shape[1], dtype=torch.float64)
+
+
+@every_world_that_hides
+def test_training_labels_are_missing_at_the_asked_rate_and_all_others_are_there(name):
+    data, whole = HIDING[name](0.3), HIDING[name](0.0)
+    truth = dense(data.clean_targets)
+    assert torch.equal(truth, dense(whole.true_targets))
+    hidden = truth - dense(data.targets)
+    assert ((hidden == 0) | (hidden == 1)).all()
+    assert all(hidden[data.part_rows(part)].sum() == 0 for part in ("val", "test"))
+    total = truth[data.part_rows("train")].sum()
+    assert (hidden.sum() / total - 0.3).abs() < 4.5 * (0.21 / total).sqrt()
+    everywhere = HIDING[name](0.3, split=None)
+    assert torch.equal(dense(everywhere.true_targets), truth)
+    assert (dense(everywhere.targets) < truth)[data.part_rows("test")].any()
+
+
+@every_world_that_hides
+def test_more_missing_labels_are_the_same_and_more_up_to_all(name):
+    found = [HIDING[name](rate) for rate in (0.0, 0.2, 0.5, 1.0)]
+    for some, more in itertools.pairwise(found):
+        assert torch.equal(dense(some.true_targets), dense(more.true_targets))
+        assert (dense(more.targets) <= dense(some.targets)).all()
+        assert dense(more.targets).sum() < dense(some.targets).sum()
+    assert torch.equal(dense(found[0].targets), dense(found[0].true_targets))
+    assert found[-1].part("train").label_counts().sum() == 0
+    assert HIDING[name](1.0, split=None).label_counts().sum() == 0
 
 
 def test_parts_hold_their_shares_to_within_a_row():
@@ -205,3 +247,42 @@ def test_parts_hold_their_shares_to_within_a_row():
         assert int(counts.sum()) == rows
         assert torch.allclose(counts.double(), rows * torch.tensor([0.7, 0.1, 0.2]).double(), atol=1.0)
     assert parts_in_order(5, (1.0, 0.0, 0.0)).counts().tolist() == [5, 0, 0]
+
+
+WRONG: dict[type[World], list[tuple[dict, str]]] = {
+    AmbiguousWorld: [
+        ({"num_groups": 0}, "`num_groups` must be at least 1; got 0"),
+        ({"labels_per_group": (4, 3)}, r"`labels_per_group` must have the smaller number first; got \(4, 3\)"),
+        ({"dim": 0}, "`dim` must be at least 1; got 0"),
+        ({"ambiguity": (2.0, 1.0)}, "`ambiguity` must be two positive numbers"),
+        ({"tail": -1.0}, r"`tail` must lie in \[0, 1000\); got -1\.0"),
+        ({"separation": 0.0}, "`separation` must be positive"),
+    ],
+    MultiLabelWorld: [
+        ({"num_labels": 0}, "`num_labels` must be at least 1; got 0"),
+        ({"dim": 0}, "`dim` must be at least 1; got 0"),
+        ({"labels_per_row": 0.0}, r"`labels_per_row` must lie between 0 and 100; got 0\.0"),
+        ({"labels_per_row": 100}, "`labels_per_row` must lie between 0 and 100; got 100"),
+        ({"labels_per_row": math.nan}, "`labels_per_row` must be finite"),
+        ({"tail": -0.5}, "`tail` must lie in"),
+        ({"strength": 100.0}, r"`strength` must lie in \[0, 100\)"),
+        ({"rarity": -1.0}, "`rarity` must be finite and at least 0"),
+        ({"missing": 1.5}, r"`missing` must lie in \[0, 1\]; got 1\.5"),
+        ({"missing": [0.5] * 99 + [-0.25]}, r"`missing` must lie in \[0, 1\]; got -0\.25"),
+        ({"missing": math.nan}, r"`missing` must lie in \[0, 1\]; got nan"),
+        ({"missing": [0.1, 0.2]}, r"`missing` must be one number or one per label, 100; got shape \(2,\)"),
+    ],
+    SceneGraphWorld: [
+        ({"num_objects": 0}, "`num_objects` must be at least 1; got 0"),
+        ({"num_predicates": 0}, "`num_predicates` must be at least 1; got 0"),
+        ({"num_predicates": 2, "relations_per_pair": 2}, "`relations_per_pair` must lie between 0 and 2; got 2"),
+        ({"relations_per_pair": math.nan}, "`relations_per_pair` must be finite; got nan"),
+        ({"objects_per_image": (4, 2)}, r"`objects_per_image` must have the smaller .* \(4, 2\)"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("world", "options", "message"), [(w, *each) for w, cases in WRONG.items() for each in cases])
+def test_wrong_options_are_refused(world, options, message):
+    with pytest.raises(ValueError, match=message):
+        world(**options)

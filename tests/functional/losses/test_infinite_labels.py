@@ -35,14 +35,18 @@ def test_a_row_without_a_class_has_no_gradient_whatever_labels_are_absent(loss, 
 
 
 @each_path
-@pytest.mark.parametrize("loss", WITHOUT_PARTNER, ids=str)
-def test_a_positive_at_minus_infinity_gives_no_nan(loss, path, fresh, monkeypatch):
+@pytest.mark.parametrize("rivals", ["present", "some absent", "all absent"])
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_a_positive_at_minus_infinity_gives_no_nan(loss, rivals, path, fresh, monkeypatch):
     monkeypatch.setenv("SHORTLIST_KERNELS", path)
     logits, hot = batch(loss, fresh)
     logits = logits.float()
-    logits[1, hot[1] > 0] = -INF
-    value, _ = value_and_gradient(loss, logits, hot, reduction="none")
-    assert not value.isnan().any()
+    absent = torch.rand(logits.shape, generator=fresh) < {"present": 0.0, "some absent": 0.5, "all absent": 1.0}[rivals]
+    logits[1, (hot[1] > 0) | absent[1]] = -INF
+    for k in {1, 2, loss.largest_k(N)} if loss.takes_k else {2}:
+        value, slope = value_and_gradient(loss, logits, hot, k, reduction="none")
+        assert not value.isnan().any()
+        assert not slope.isnan().any()
 
 
 @pytest.mark.parametrize("name", ["warp", "rml"])

@@ -65,6 +65,17 @@ def test_no_k_takes_none_and_k_of_n_takes_all(projection, fresh):
     assert (everything == (INF if projection.is_dual else 0 if projection.is_log else 1)).all()
 
 
+@on_each_path("projection", [projection for projection in EXACTLY_K if projection.takes_k])
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 10.0])
+def test_k_of_n_takes_labels_that_are_as_far_apart_as_numbers_go(projection, dtype, temperature):
+    most = torch.finfo(dtype).max
+    for row in ([0.0, 0.5], [0.0, 1.0], [-1.0, 1.0], [-1.0, 0.0], [1.0, 0.0, -1.0], [-0.3, 0.6, -INF]):
+        x = torch.tensor(row, dtype=dtype) * most
+        present = x > -INF
+        everything = projection.probs(x, int(present.sum()), temperature=temperature)
+        assert torch.equal(everything, present.to(dtype)), row
+
+
 @on_each_path("projection", EXACTLY_K)
 @pytest.mark.parametrize(("n", "scale"), [(3, 1.0), (50, 0.01), (50, 3.0), (400, 1.0)])
 def test_where_k_takes_every_label_nothing_moves(projection, dtype, n, scale, fresh):

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from shortlist.functional import lml, lml_dual, log_lml, sparse_top
+from shortlist.functional import lml, lml_dual, lml_nll, log_lml, sparse_top
 from shortlist.kernels.gpu import rows
 from tests.contracts import BY_NAME
 from tests.reference import HARD_ROWS
@@ -120,3 +120,21 @@ def test_forward_mode_and_vmap_see_the_kernel_as_any_operator(projection, fresh,
     got = both(logits, moved)
     monkeypatch.setenv("SHORTLIST_KERNELS", "off")
     assert_agree(got, both(logits.double(), moved.double()))
+
+
+@pytest.mark.parametrize("form", ["lists", "signed", "bool"])
+def test_the_likelihood_of_a_row_in_blocks_is_that_of_one_in_registers(form, fresh, monkeypatch):
+    logits, k = 3 * torch.randn(3, 45, generator=fresh), torch.tensor([3.0, 40.25, 12.0])
+    hot = (torch.rand(3, 45, generator=fresh) < 0.2).float()
+    hot = hot.masked_fill(torch.rand(3, 45, generator=fresh) < 0.1, -1) if form == "signed" else hot.bool()
+    target = torch.tensor([[0, 44, -1], [17, 3, 40], [16, -1, -1]]) if form == "lists" else hot
+    weight = torch.rand(45, generator=fresh) + 0.5
+
+    def likelihood(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return lml_nll(x, target, k, weight=weight, reduction="none")
+
+    whole = value_and_gradients(likelihood, logits, k)
+    monkeypatch.setattr(rows, "LARGEST_ROW", 16)
+    monkeypatch.setattr(rows, "LOOP_BLOCK", 16)
+    assert_agree(value_and_gradients(likelihood, logits, k), [part.double() for part in whole])
+    assert_agree(whole, in_double(likelihood, logits, k, monkeypatch), 1e-5)

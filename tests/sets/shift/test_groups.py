@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shortlist.errors import InputError
-from shortlist.sets import APS, AverageError, GroupConditional, Margin, SplitConformal, load_rule
+from shortlist.sets import APS, AverageError, GroupConditional, Margin, SelectiveAnswers, SplitConformal, load_rule
 from tests.nn.test_onnx import export_all
 from tests.nn.test_onnx import pytestmark as exporter_warnings
 from tests.sets.worlds import TIE_KINDS, ambiguous_probs, draw, overconfident, seeded, tied_scores
@@ -65,16 +65,24 @@ def test_a_group_without_calibration_rows_is_one_sentence_and_gets_all_labels_in
     rule = GroupConditional(0.5).fit(scores, torch.arange(6) % 3, **fit)
     with pytest.raises(ValueError, match="`groups` must be among those of the fit; row 2 has 5, of which there was no"):
         rule.predict(scores[:3], groups=np.array([1, 2, 5]))
-    with pytest.raises(ValueError, match="row 0 has 0"):
-        rule.predict(scores[:3])
     assert rule(scores[:3], torch.tensor([1, 2, 5])).sum(-1)[2] == 3
+
+
+def test_a_rule_of_several_groups_does_not_take_every_row_for_one_of_group_0():
+    scores = torch.rand(6, 3, generator=seeded(0))
+    rule = GroupConditional(0.5).fit(scores, torch.arange(6) % 3, from_logits=False, groups=torch.arange(6) % 2)
+    for answer in (rule, rule.predict):
+        with pytest.raises(ValueError, match="`groups` must be given, as in `fit`"):
+            answer(scores)
+    with pytest.raises(ValueError, match="`groups` must be given"):
+        SelectiveAnswers(0.5, rule=rule).fit(scores, torch.arange(6) % 3, from_logits=False)
 
 
 @pytest.mark.parametrize(
     "groups", [torch.ones(6), torch.ones(5, dtype=torch.int64), torch.ones(6, 1, dtype=torch.int64)]
 )
 def test_groups_are_one_integer_per_row(groups):
-    with pytest.raises(ValueError, match="`groups` must have one integer per row of scores, 6"):
+    with pytest.raises(ValueError, match="`groups` must have one integer or name per row of scores, 6"):
         GroupConditional(0.5).fit(torch.rand(6, 3), torch.arange(6) % 3, from_logits=False, groups=groups)
 
 

@@ -15,6 +15,7 @@ from shortlist.sets import (
     LAC,
     AverageError,
     CovariateShift,
+    GroupConditional,
     LabelShift,
     Margin,
     SplitConformal,
@@ -295,3 +296,26 @@ def test_average_error_is_unchanged_by_a_class_of_ratio_0_that_does_not_occur():
     rule = LabelShift(0.2, ratios=ratios).fit(probs, classes, from_logits=False)
     plain = AverageError(0.2).fit(probs, classes, from_logits=False)
     assert torch.equal(rule(probs)[:, :29], plain(probs)[:, :29])
+
+
+def test_weights_whose_sum_is_infinite_are_one_sentence():
+    probs, weights = torch.rand(40, 3, generator=seeded(0)), torch.full((40,), 1e308, dtype=torch.float64)
+    rule = CovariateShift(0.2)
+    with pytest.raises(ValueError, match="`weights` must have a finite sum; divide them by the largest"):
+        rule.fit(probs, torch.arange(40) % 3, from_logits=False, weights=weights)
+    rule.fit(probs, torch.arange(40) % 3, from_logits=False, weights=weights / 1e8)
+    assert rule.evidence["effective_rows"] == pytest.approx(40)
+
+
+def test_groups_may_be_names():
+    probs, classes = torch.rand(60, 3, generator=seeded(0)), torch.arange(60) % 3
+    names = ["north", "south", "Süd"] * 20
+    named = GroupConditional(0.3).fit(probs, classes, from_logits=False, groups=names)
+    numbered = GroupConditional(0.3).fit(probs, classes, from_logits=False, groups=torch.arange(60) % 3)
+    one, other = (
+        rule.predict(probs, groups=groups, generator=seeded(1))
+        for rule, groups in ((named, names), (numbered, torch.arange(60) % 3))
+    )
+    assert torch.equal(one.sizes, other.sizes)
+    with pytest.raises(ValueError, match="row 1 has 'west', of which there was no calibration row"):
+        named.predict(probs[:2], groups=["north", "west"])

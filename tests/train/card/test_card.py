@@ -27,7 +27,7 @@ from shortlist.train.card import layer_audit
 from shortlist.train.card.facts import measured, share_interval
 from shortlist.train.card.folder import write_card
 from shortlist.train.card.page import KEPT, markdown, plain_text
-from tests.train.small_data import KINDS, classes, features, label_sets, quick
+from tests.train.small_data import ENCODERS, KINDS, classes, features, label_sets, quick
 
 HOSTILE = (
     "---",
@@ -86,10 +86,9 @@ def hostile_classes() -> Dataset:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_card_of_every_kind_of_data_is_read_by_the_hub(kind, tmp_path):
-    small = {"encoder_options": {"width": 2}} if kind == "images" else {}
-    folder = saved(tmp_path / "model", KINDS[kind](), **small)
+    folder = saved(tmp_path / "model", KINDS[kind](), encoder_options=ENCODERS[kind])
     found = ModelCard.load(folder / "README.md")
-    values = evaluate(fit(KINDS[kind](), quick(**small)), KINDS[kind]()).values
+    values = evaluate(fit(KINDS[kind](), quick(encoder_options=ENCODERS[kind])), KINDS[kind]()).values
     figures = {each.metric_type: each.metric_value for each in found.data.eval_results}
     assert figures == pytest.approx(values, rel=1e-5)
     assert found.data.library_name == "shortlist"
@@ -138,8 +137,7 @@ def write_rows(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_commands_and_the_code_of_the_card_run_in_the_folder(kind, tmp_path, monkeypatch, capsys):
-    small = {"encoder_options": {"width": 2}} if kind == "images" else {}
-    folder = saved(tmp_path / "model", KINDS[kind](), **small)
+    folder = saved(tmp_path / "model", KINDS[kind](), encoder_options=ENCODERS[kind])
     monkeypatch.chdir(folder)
     write_rows(kind)
     exec(re.search(r"```python\n(.*?)```", card(folder), re.DOTALL)[1], {})

@@ -179,7 +179,6 @@ def test_conformal_sets_are_calibrated_on_the_validation_rows_and_measured_on_ot
 
 def test_conformal_sets_of_label_sets_bound_the_share_that_is_missing_and_need_a_true_label():
     control = found(SETS, link="sigmoid")[2].error_control
-    assert control is not None
     assert control.error <= 0.1  # On the rows of the calibration, never more.
     evaluation, rules, _ = found(SETS, link="sigmoid")
     unlabelled = of_targets(torch.zeros(4, 4))

@@ -38,7 +38,6 @@ def test_answers_by_group_miss_as_promised_and_say_what_they_name(measured):
     evaluation, test, val = measured
     rule = AverageK(2).fit(evaluation.val_logits.softmax(-1), from_logits=False)
     groups = group_answers(evaluation, test, val, rule)
-    assert groups is not None
     assert groups.groups == ["superclass"]
     assert abs(groups.error - 0.1) < 3 * (0.1 * 0.9 / 1500 * 2) ** 0.5
     assert sum(groups.named.values()) == pytest.approx(1)
@@ -69,7 +68,6 @@ def test_temperature_scaling_mends_overconfident_probabilities(measured):
     evaluation, test, val = measured
     before = label_reliability(evaluation.logits.softmax(-1), test).error
     after = recalibrated(evaluation, test, val)
-    assert after is not None
     assert before is not None
     assert after.error is not None
     assert after.error < before / 3

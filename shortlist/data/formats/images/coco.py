@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -17,7 +16,6 @@ from shortlist.data.groups import Groups, first_repeat
 from shortlist.data.images import ImageFiles, PathList
 from shortlist.data.target_rows import sparse_targets
 from shortlist.errors import InputError
-from shortlist.limits import read_whole
 
 _PART = re.compile(rf"(?:^|[_-])({PART_PATTERN})[_-]?(\d{{4}})?$", re.IGNORECASE)
 
@@ -145,7 +143,7 @@ def _image_folder(file: Path, images: str | Path | None) -> Path:
 
 
 def _read_instances(path: Path) -> _Instances:
-    content = _read_without_outlines(path)
+    content = read_json(path, object_hook=_drop_outline)
     where = f"`{path}`"
     if isinstance(content, dict) and "images" in content and "annotations" not in content:
         raise InputError(f"{where} holds no labels: it lists images without annotations, like files of test images.")
@@ -168,17 +166,8 @@ def _read_instances(path: Path) -> _Instances:
     return _Instances(file_names, kinds, rows, _references(path, annotations, "category_id", label_of))
 
 
-def _read_without_outlines(path: Path) -> Any:
-    """The JSON without the outlines, nine tenths of it: dropped at once, since collecting them would take longest."""
-    try:
-        return json.loads(read_whole(need_file(path)), object_hook=_drop_outline)
-    except RecursionError as error:
-        raise InputError(f"`{path}` is nested too deeply to be COCO instances.") from error
-    except ValueError:
-        return read_json(path)  # Refuses the file too, with a good message.
-
-
 def _drop_outline(record: dict[str, Any]) -> dict[str, Any]:
+    """Outlines are nine tenths of a file: they are dropped at once, since collecting them would take longest."""
     if "segmentation" in record:
         del record["segmentation"]
         record.pop("bbox", None)

@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike
 
 from shortlist.data.dataset import Dataset
 from shortlist.data.files.part_names import PARTS
-from shortlist.data.files.text_files import json_field, need_file, need_folder, read_json, reason
+from shortlist.data.files.text_files import json_field, need_file, need_folder, read_json
 from shortlist.data.groups import Groups
 from shortlist.data.object_pairs import ObjectPairs
 from shortlist.data.target_rows import sparse_targets
-from shortlist.errors import InputError
+from shortlist.errors import InputError, reason
 from shortlist.extras import require
 from shortlist.limits import limit
 from shortlist.tensors import check_size

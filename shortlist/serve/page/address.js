@@ -1,0 +1,41 @@
+// The state of the page is its address: what follows `#` names the view and everything chosen in it. Browsers do not send
+// this part, so that texts stay out of the service's logs.
+const LONGEST = 16_000;
+
+export const VIEWS = { try: "Try", rule: "Rule", rows: "Rows", labels: "Labels", audit: "Can it answer?" };
+
+const read = () => {
+  const [view, query = ""] = location.hash.slice(1).split(/\?(.*)/s);
+  return { ...Object.fromEntries(new URLSearchParams(query)), view: view in VIEWS || view === "label" ? view : "try" };
+};
+
+/* The address of a state; values that are empty are left out. */
+export const addressOf = ({ view, ...rest }) => {
+  const entries = Object.entries(rest).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const query = new URLSearchParams(entries.map(([key, value]) => [key, String(value)])).toString();
+  return `#${view}${query ? `?${query}` : ""}`;
+};
+
+/* Whether a value can be part of a link. */
+export const fitsLink = (value) => encodeURIComponent(value).length <= LONGEST;
+
+/* Holds the state: `set` changes it and the address, `change` runs after every change, also by the browser's Back. */
+export const addressStore = (change) => {
+  const store = {
+    state: read(),
+    set(changes, { step = false } = {}) {
+      store.state = Object.fromEntries(Object.entries({ ...store.state, ...changes }).filter(([, value]) => value !== undefined && value !== ""));
+      history[step ? "pushState" : "replaceState"](null, "", addressOf(store.state));
+      change(store.state);
+    },
+    href: (changes) => addressOf({ ...store.state, ...changes }),
+  };
+  // Links within the page change the part after `#`, as do Back and Forward.
+  addEventListener("hashchange", () => { store.state = read(); change(store.state); });
+  addEventListener("popstate", () => {
+    if (addressOf(store.state) === addressOf(read())) return;
+    store.state = read();
+    change(store.state);
+  });
+  return store;
+};
