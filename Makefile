@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WARM := .venv/.warm
 
-.PHONY: run tour test test-slow test-browser test-install test-lowest dist docs examples fuzz faults bench bench-models reproduce lint format clean
+.PHONY: run serve tour test test-slow test-browser test-install test-lowest dist docs examples fuzz faults bench bench-models reproduce lint format clean
 .DELETE_ON_ERROR:
 
 # The tests start many processes, which should share compiled bytecode.
@@ -27,6 +27,11 @@ run: $(READY)  ## which rule, which loss, which output layer: three comparisons 
 	$(BIN)/shortlist compare ambiguous --config examples/noisy.yaml --output out/noisy
 	$(BIN)/shortlist compare pubmed --config examples/pubmed.yaml --output out/pubmed
 	$(BIN)/shortlist report out/ambiguous out/noisy out/pubmed --output out/report.html
+
+PORT ?= 8000
+serve: $(READY)  ## the models of `make run` in the browser; reads PORT=8000
+	@test -f out/pubmed/comparison.json || $(MAKE) run
+	$(BIN)/shortlist serve out/ambiguous out/noisy out/pubmed --port $(PORT)
 
 tour: $(READY)  ## a short tour of projections, argmaxability and set rules, with figures
 	$(BIN)/python examples/tour.py
@@ -66,9 +71,9 @@ $(AXE):
 	npm install --silent --no-audit --no-fund --prefix .venv/browser axe-core@4.14.0
 
 # Chromium comes from the system; on Debian and Ubuntu it is installed if it is missing.
-test-browser: $(READY) $(AXE)  ## the report's page, with axe, and the site in Chromium; needs npm
+test-browser: $(READY) $(AXE)  ## the report, the service and the site in Chromium, with axe; needs npm
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || { apt-get update -qq && apt-get install -y -qq chromium; }
-	SHORTLIST_AXE=$(AXE) $(BIN)/python -m pytest -m browser tests/report tests/test_site.py
+	SHORTLIST_AXE=$(AXE) $(BIN)/python -m pytest -m browser tests/report tests/serve tests/test_site.py
 
 MINUTES ?= 10
 SEED ?= 0
@@ -97,6 +102,7 @@ else
 	$(BIN)/python -m benchmarks.cost_check
 	$(BIN)/python -m benchmarks.accelerator
 	$(BIN)/python -m benchmarks.scale_tables
+	$(BIN)/python -m benchmarks.serve
 endif
 
 DATA_ROOT ?= data

@@ -29,6 +29,7 @@ LAYERS = [
     {"memory"},
     {"train", "report"},
     {"benchmark", "evidence", "integrations", "predict"},
+    {"serve"},
     {"cli"},
 ]
 LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}
@@ -120,7 +121,7 @@ def test_the_check_of_imports_sees_every_way_to_import():
 def test_folders_hold_few_files():
     # The services at the top are more, and every command has a file.
     for package in {path.parent for path in SOURCES}:
-        most = {PACKAGE: 17, PACKAGE / "cli": 20}.get(package, 13)
+        most = {PACKAGE: 17, PACKAGE / "cli": 21}.get(package, 13)
         assert len([path for path in package.glob("*.py") if not path.name.startswith("__")]) <= most, package
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -115,7 +114,6 @@ def run(options: argparse.Namespace) -> int:
         limits=limits,
         read_only=options.read_only,
     )
-    signal.signal(signal.SIGTERM, _stop)
     names = [*options.name, *([] if options.host in ("0.0.0.0", "::") else [options.host])]
     serve(service, host=options.host, port=options.port, names=names, token=token, tell=_tell)
     return 0
@@ -124,11 +122,6 @@ def run(options: argparse.Namespace) -> int:
 def _tell(address: str) -> None:
     sys.stdout.write(f"shortlist: serving at {address} (Ctrl-C stops)\n")
     sys.stdout.flush()
-
-
-def _stop(*_: Any) -> None:
-    """After the server has answered what was under way."""
-    raise SystemExit(0)
 
 
 def _token(options: argparse.Namespace) -> str | None:

@@ -63,7 +63,7 @@ CALLS = {
     "pubmed": "from shortlist.data import pubmed; assert pubmed().num_labels",
     "encoders": "import torch; from shortlist.data.encoders import EfficientNetLite0\n"
     "EfficientNetLite0()(torch.zeros(1, 3, 32, 32, dtype=torch.uint8))",
-    "serve": "import fastapi, multipart, uvicorn",
+    "serve": "import multipart, shortlist.serve.audits; from shortlist.serve.http.server import guarded",
     "docs": "import ipykernel, jupytext, latex2mathml, material, mkdocs, mkdocstrings, nbclient",
     "fuzz": "import atheris",
     "all": "from shortlist.data import AmbiguousWorld\n"

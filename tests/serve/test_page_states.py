@@ -130,7 +130,7 @@ def test_what_the_service_refuses_is_shown_as_its_sentence(visit):
 
 
 def test_a_state_that_makes_no_sense_shows_the_nearest_view(visit):
-    page = visit("nothing?model=none&show=strange&offset=-3")
+    page = visit("nothing?model=none&show=strange&offset=-3&kind=average-k&value=none&cost_miss=much")
     settled(page)
     expect(page.locator("#views [aria-current]")).to_have_text("Try")
     page = visit("audit?model=wide-0&labels=not-json")

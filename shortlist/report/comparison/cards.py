@@ -285,6 +285,7 @@ def model_steps(document: ComparisonDocument, name: str, folder: Path | None) ->
         Step("the answers for new rows", predict),
         Step("a rule that misses at most 10% of the true labels", calibrate),
         Step("one file for other programs", f"shortlist export {model} --onnx"),
+        Step("the model in the browser and over HTTP", f"shortlist serve {model}"),
     ]
 
 

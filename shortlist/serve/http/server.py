@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import uvicorn
 
@@ -76,18 +77,33 @@ def serve(
     with contextlib.closing(_listen(host, port)) as listening:
         shown = f"[{host}]" if ":" in host else host
         tell(f"http://{shown}:{listening.getsockname()[1]}")
-        with contextlib.suppress(KeyboardInterrupt):
+        with _stopping():
             uvicorn.Server(config).run(sockets=[listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    with contextlib.ExitStack() as opened:
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            # With the protocol named, asyncio turns off the delay of small packets, which costs 40 ms per answer.
+            listening = opened.enter_context(socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host, port))
+            listening.listen(2048)
+        except OSError as error:
+            raise InputError(
+                f"--host {host} --port {port} cannot be listened on: {error.strerror or error}."
+            ) from error
+        opened.pop_all()  # The caller closes it.
+        return listening
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[None]:
+    """End quietly on SIGINT and SIGTERM, which the server raises again once it has answered what was under way."""
+    former = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        # With the protocol named, asyncio turns off the delay of small packets, which costs 40 ms per answer.
-        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(2048)
-    except OSError as error:
-        raise InputError(f"--host {host} --port {port} cannot be listened on: {error.strerror or error}.") from error
-    return listening
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, former)

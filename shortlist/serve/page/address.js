@@ -16,22 +16,43 @@ export const addressOf = ({ view, ...rest }) => {
   return `#${view}${query ? `?${query}` : ""}`;
 };
 
-/* Whether a value can be part of a link. */
-export const fitsLink = (value) => encodeURIComponent(value).length <= LONGEST;
+const KEPT = "kept in this tab";
+const memory = new Map();
+const placeOf = (key) => `shortlist ${key}`;
+
+/* A value as the state holds it: one that is too long for a link stays in this tab, also when it is loaded again. */
+export const keep = (key, value) => {
+  if (encodeURIComponent(value).length <= LONGEST) return value;
+  memory.set(key, value);
+  try {
+    sessionStorage.setItem(placeOf(key), value);
+  } catch {
+    sessionStorage.removeItem(placeOf(key));
+  }
+  return KEPT;
+};
+export const isKept = (value) => value === KEPT;
+/* The value itself; undefined where a link was opened in another tab. */
+export const kept = (key, value) => (isKept(value) ? (memory.get(key) ?? sessionStorage.getItem(placeOf(key)) ?? undefined) : value);
 
 /* Holds the state: `set` changes it and the address, `change` runs after every change, also by the browser's Back. */
 export const addressStore = (change) => {
   const store = {
     state: read(),
     set(changes, { step = false } = {}) {
-      store.state = Object.fromEntries(Object.entries({ ...store.state, ...changes }).filter(([, value]) => value !== undefined && value !== ""));
+      store.state = Object.fromEntries(
+        Object.entries({ ...store.state, ...changes }).filter(([, value]) => value !== undefined && value !== ""),
+      );
       history[step ? "pushState" : "replaceState"](null, "", addressOf(store.state));
       change(store.state);
     },
     href: (changes) => addressOf({ ...store.state, ...changes }),
   };
   // Links within the page change the part after `#`, as do Back and Forward.
-  addEventListener("hashchange", () => { store.state = read(); change(store.state); });
+  addEventListener("hashchange", () => {
+    store.state = read();
+    change(store.state);
+  });
   addEventListener("popstate", () => {
     if (addressOf(store.state) === addressOf(read())) return;
     store.state = read();

@@ -19,8 +19,12 @@ const loadModels = async () => models.splice(0, models.length, ...(await ask("/m
 const modelOf = (state) => models.find(({ name }) => name === state.model) || models[0];
 /* The models that take the same input, and those of the same held-out rows. */
 const takers = (model) => models.filter((each) => each.kind === model.kind && JSON.stringify(each.shape) === JSON.stringify(model.shape));
-const peers = (model) => takers(model).filter((each) => each === model
-  || (each.held_out && model.held_out && each.held_out.data === model.held_out.data && each.held_out.part === model.held_out.part));
+const peers = (model) =>
+  takers(model).filter(
+    (each) =>
+      each === model ||
+      (each.held_out && model.held_out && each.held_out.data === model.held_out.data && each.held_out.part === model.held_out.part),
+  );
 
 const tabs = new Map(Object.entries(VIEWS).map(([name, words]) => [name, make("a", { href: `#${name}` }, words)]));
 document.getElementById("views").append(...tabs.values());
@@ -73,8 +77,18 @@ const awaitHeldOut = async () => {
   }
 };
 
-const store = addressStore((state) => { if (models.length) show(state); });
-const context = { store, takers, peers, reload: async () => { await loadModels(); show(store.state); } };
+const store = addressStore((state) => {
+  if (models.length) show(state);
+});
+const context = {
+  store,
+  takers,
+  peers,
+  reload: async () => {
+    await loadModels();
+    show(store.state);
+  },
+};
 
 const start = async () => {
   main.replaceChildren(notice("loading", "Loading the models …"));
@@ -85,12 +99,17 @@ const start = async () => {
     main.replaceChildren(notice("error", error.message, button({ onclick: start }, "Try again")));
     return;
   }
-  if (!models.length) { main.replaceChildren(notice("empty", "This service has no model.")); return; }
+  if (!models.length) {
+    main.replaceChildren(notice("empty", "This service has no model."));
+    return;
+  }
   rule = ruleBar(bar, context);
   shown = "";
   show(store.state);
   awaitHeldOut();
 };
 
-document.getElementById("model").addEventListener("change", (event) => store.set({ model: event.target.value, row: "", offset: "" }, { step: true }));
+document
+  .getElementById("model")
+  .addEventListener("change", (event) => store.set({ model: event.target.value, row: "", offset: "" }, { step: true }));
 start();

@@ -29,22 +29,46 @@ export const auditView = (root, { store }) => {
   const region = make("div", { class: "verdict-place", "aria-live": "polite" });
   root.replaceChildren(
     make("h2", {}, "Can this layer ever answer it?"),
-    make("p", { class: "about" }, "A layer with fewer features than labels has label sets that no input can produce. Choose a set; the answer comes with a proof."),
-    source, field, region,
+    make(
+      "p",
+      { class: "about" },
+      "A layer with fewer features than labels has label sets that no input can produce. Choose a set; the answer comes with a proof.",
+    ),
+    source,
+    field,
+    region,
   );
   source.append(
     choice("Set", "of", Object.entries(SOURCES), "labels", (value) => store.set({ of: value === "labels" ? "" : value }, { step: true })),
-    choice("Can it", "mode", Object.entries(MODES), "top-k", (value) => store.set({ mode: value === "top-k" ? "" : value }, { step: true })),
+    choice("Can it", "mode", Object.entries(MODES), "top-k", (value) =>
+      store.set({ mode: value === "top-k" ? "" : value }, { step: true }),
+    ),
   );
   const [setChoice, modeChoice] = source.children;
 
   const setLabels = (labels) => store.set({ labels: labels.length ? JSON.stringify(labels) : "", of: "" }, { step: true });
-  const chosenChip = (label) => make(
-    "li", {}, make("span", { class: "chip removable" }, nameOf(label), make("button", {
-      type: "button", "aria-label": `Remove ${label}`,
-      onclick: () => { setLabels(readLabels(store.state).filter((each) => each !== label)); field.querySelector("input")?.focus(); },
-    }, "×")),
-  );
+  const chosenChip = (label) =>
+    make(
+      "li",
+      {},
+      make(
+        "span",
+        { class: "chip removable" },
+        nameOf(label),
+        make(
+          "button",
+          {
+            type: "button",
+            "aria-label": `Remove ${label}`,
+            onclick: () => {
+              setLabels(readLabels(store.state).filter((each) => each !== label));
+              field.querySelector("input")?.focus();
+            },
+          },
+          "×",
+        ),
+      ),
+    );
   const drawField = (state) => {
     const shown = `${model.name} ${state.of ?? ""}`;
     if (field.dataset.shown !== shown) {
@@ -52,12 +76,17 @@ export const auditView = (root, { store }) => {
       if (state.of === "row") {
         const box = make("input", { type: "number", id: "audit-row", min: 0, step: 1 });
         box.value = state.row ?? "";
-        box.addEventListener("change", () => { if (box.value !== "" && box.reportValidity()) store.set({ row: box.value }, { step: true }); });
+        box.addEventListener("change", () => {
+          if (box.value !== "" && box.reportValidity()) store.set({ row: box.value }, { step: true });
+        });
         field.replaceChildren(make("div", { class: "row-controls" }, make("label", { class: "field", for: "audit-row" }, "Row"), box));
       } else {
         const entry = labelEntry(model, {
-          legend: "Add a label", placeholder: "Type a part of its name", leaveOut: () => readLabels(store.state),
-          onPick: (label) => setLabels([...readLabels(store.state), label]), onErase: () => setLabels(readLabels(store.state).slice(0, -1)),
+          legend: "Add a label",
+          placeholder: "Type a part of its name",
+          leaveOut: () => readLabels(store.state),
+          onPick: (label) => setLabels([...readLabels(store.state), label]),
+          onErase: () => setLabels(readLabels(store.state).slice(0, -1)),
         });
         field.replaceChildren(make("ul", { class: "chips chosen", "aria-label": "Chosen labels" }), entry.element);
       }
@@ -72,22 +101,33 @@ export const auditView = (root, { store }) => {
     draw(found) {
       const [short, long] = VERDICTS[found.verdict];
       return make(
-        "article", { class: `verdict ${found.verdict}` },
+        "article",
+        { class: `verdict ${found.verdict}` },
         make("p", { class: "short" }, make("strong", {}, short), ` ${long} ${MODES[found.mode]}.`),
         found.labels ? [make("h3", {}, "The set"), chips(found.labels)] : null,
-        make("h3", {}, "Certificate"), make("p", {}, found.certificate.words),
+        make("h3", {}, "Certificate"),
+        make("p", {}, found.certificate.words),
         found.certificate.verified ? make("p", { class: "note" }, "Verified independently of the solver that found it.") : null,
         nearest(found),
       );
     },
   });
   const nearest = ({ nearest: near, verdict }) => {
-    if (!near) return verdict === "unargmaxable" ? make("p", { class: "note" }, "No set nearby was found that the layer can answer.") : null;
+    if (!near)
+      return verdict === "unargmaxable" ? make("p", { class: "note" }, "No set nearby was found that the layer can answer.") : null;
     const added = new Set(near.added);
     return make(
-      "div", { class: "nearest" }, make("h3", {}, near.proved ? "The nearest set that it can answer" : "A near set that it can answer"),
+      "div",
+      { class: "nearest" },
+      make("h3", {}, near.proved ? "The nearest set that it can answer" : "A near set that it can answer"),
       chips(near.labels, (label) => (added.has(label) ? "hit" : "")),
-      make("p", { class: "sides" }, near.added.length ? ["added ", near.added.flatMap((label, at) => [at ? ", " : "", nameOf(label)])] : null, near.added.length && near.removed.length ? "; " : null, near.removed.length ? ["left out ", near.removed.flatMap((label, at) => [at ? ", " : "", nameOf(label)])] : null),
+      make(
+        "p",
+        { class: "sides" },
+        near.added.length ? ["added ", near.added.flatMap((label, at) => [at ? ", " : "", nameOf(label)])] : null,
+        near.added.length && near.removed.length ? "; " : null,
+        near.removed.length ? ["left out ", near.removed.flatMap((label, at) => [at ? ", " : "", nameOf(label)])] : null,
+      ),
       button({ onclick: () => setLabels(near.labels) }, "Check this set"),
     );
   };
@@ -104,7 +144,10 @@ export const auditView = (root, { store }) => {
       const words = JSON.stringify([model.name, mode, state.of, body]);
       if (words === asked) return;
       asked = words;
-      if (!body) { load.clear(notice("empty", state.of === "row" ? "Choose a held-out row." : "Choose at least one label.")); return; }
+      if (!body) {
+        load.clear(notice("empty", state.of === "row" ? "Choose a held-out row." : "Choose at least one label."));
+        return;
+      }
       load((signal) => ask("/audit", { body: { model: model.name, mode, ...body }, signal }));
     },
   };

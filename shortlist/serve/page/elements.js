@@ -17,12 +17,20 @@ export const nameOf = (name) => make("bdi", {}, name);
 export const button = (facts, ...children) => make("button", { type: "button", class: "button", ...facts }, ...children);
 
 /* Buttons of which one is chosen: `entries` are [value, words]. */
-export const choice = (legend, name, entries, chosen, onChange) => make(
-  "fieldset", { class: "choice" }, make("legend", {}, legend),
-  entries.map(([value, words]) => make(
-    "label", {}, make("input", { type: "radio", name, value, checked: value === chosen, onchange: () => onChange(value) }), make("span", {}, words),
-  )),
-);
+export const choice = (legend, name, entries, chosen, onChange) =>
+  make(
+    "fieldset",
+    { class: "choice" },
+    make("legend", {}, legend),
+    entries.map(([value, words]) =>
+      make(
+        "label",
+        {},
+        make("input", { type: "radio", name, value, checked: value === chosen, onchange: () => onChange(value) }),
+        make("span", {}, words),
+      ),
+    ),
+  );
 export const choose = (fieldset, value) => {
   for (const input of fieldset.querySelectorAll("input")) input.checked = input.value === value;
 };
@@ -35,13 +43,15 @@ export const count = (value, one, many = `${one}s`) => `${number(value, 0)} ${va
 export const scoreWords = (score) => (Math.abs(score) < 0.001 && score !== 0 ? score.toExponential(1) : score.toFixed(3));
 
 /* A message where content would be: `kind` is "empty", "loading" or "error". */
-export const notice = (kind, words, ...more) => make("div", { class: `notice ${kind}`, role: kind === "error" ? "alert" : "status" }, make("p", {}, words), ...more);
+export const notice = (kind, words, ...more) =>
+  make("div", { class: `notice ${kind}`, role: kind === "error" ? "alert" : "status" }, make("p", {}, words), ...more);
 
 const LATE = 250;
+const SLOW = 2500;
 const PAUSE = 120;
 
 /* Fills a region with what the service says: the latest question wins, earlier content stays until the answer is there. */
-export const loader = (region, { draw, onState = () => {} }) => {
+export const loader = (region, { draw, onState = () => {}, slow = "" }) => {
   let own = null;
   let begun = -Infinity;
   const fill = (...content) => {
@@ -51,15 +61,20 @@ export const loader = (region, { draw, onState = () => {} }) => {
   };
   const load = async (work) => {
     own?.abort();
-    const mine = own = new AbortController();
+    const mine = (own = new AbortController());
     // A slider asks many times a second; the first question of a row goes at once.
     const pause = performance.now() - begun < 400 ? PAUSE : 0;
     begun = performance.now();
     region.setAttribute("aria-busy", "true");
-    const late = setTimeout(() => {
-      if (region.childElementCount) region.classList.add("waiting");
-      else region.replaceChildren(notice("loading", "Loading …"));
-    }, LATE);
+    const late = [
+      setTimeout(() => {
+        if (region.childElementCount) region.classList.add("waiting");
+        else region.replaceChildren(notice("loading", "Loading …"));
+      }, LATE),
+      setTimeout(() => {
+        if (slow && region.querySelector(".loading")) region.replaceChildren(notice("loading", slow));
+      }, SLOW),
+    ];
     try {
       if (pause) await new Promise((done) => setTimeout(done, pause));
       if (mine.signal.aborted) return;
@@ -70,13 +85,29 @@ export const loader = (region, { draw, onState = () => {} }) => {
     } catch (error) {
       if (mine.signal.aborted) return;
       if (error.name !== "ServiceError") throw error;
-      fill(notice("error", error.message, button({ onclick: () => { load(work); } }, "Try again")));
+      fill(
+        notice(
+          "error",
+          error.message,
+          button(
+            {
+              onclick: () => {
+                load(work);
+              },
+            },
+            "Try again",
+          ),
+        ),
+      );
       onState("error");
     } finally {
-      clearTimeout(late);
+      late.forEach(clearTimeout);
     }
   };
-  load.clear = (...content) => { own?.abort(); fill(...content); };
+  load.clear = (...content) => {
+    own?.abort();
+    fill(...content);
+  };
   return load;
 };
 
@@ -91,7 +122,9 @@ export const copyButton = (code, what) => {
       getSelection().selectAllChildren(code);
       made.textContent = "Selected";
     }
-    setTimeout(() => { made.textContent = "Copy"; }, 2000);
+    setTimeout(() => {
+      made.textContent = "Copy";
+    }, 2000);
   });
   return made;
 };

@@ -5,14 +5,21 @@ import { ask, modelPath } from "./service.js";
 const SUGGESTIONS = 8;
 let made = 0;
 
-/* The field; `onPick` gets each chosen name. `pattern` words stand in the empty field. */
+/* The field; `onPick` gets each chosen name, `onErase` hears Backspace in the empty field, `leaveOut` names what is chosen. */
 export const labelEntry = (model, { legend, placeholder, onPick, onErase = () => {}, leaveOut = () => [] }) => {
   made += 1;
   const id = `label-entry-${made}`;
   const list = make("ul", { id: `${id}-list`, role: "listbox", "aria-label": "Labels", class: "suggestions", hidden: true });
   const input = make("input", {
-    id, type: "text", role: "combobox", autocomplete: "off", spellcheck: "false", placeholder,
-    "aria-expanded": "false", "aria-controls": list.id, "aria-autocomplete": "list",
+    id,
+    type: "text",
+    role: "combobox",
+    autocomplete: "off",
+    spellcheck: "false",
+    placeholder,
+    "aria-expanded": "false",
+    "aria-controls": list.id,
+    "aria-autocomplete": "list",
   });
   const words = make("p", { class: "hidden-words", role: "status" });
   const wrong = make("p", { class: "wrong", role: "alert" });
@@ -42,10 +49,27 @@ export const labelEntry = (model, { legend, placeholder, onPick, onErase = () =>
   };
   const draw = (labels) => {
     found = labels.map(({ label }) => label).filter((label) => !leaveOut().includes(label));
-    list.replaceChildren(...found.map((label, at) => make(
-      "li", { role: "option", id: `${id}-${at}`, "aria-selected": "false", onpointerdown: (event) => { event.preventDefault(); pick(label); } }, nameOf(label),
-    )));
-    if (!found.length) list.replaceChildren(make("li", { class: "none", role: "option", "aria-disabled": "true", "aria-selected": "false" }, "No label has this in its name."));
+    list.replaceChildren(
+      ...found.map((label, at) =>
+        make(
+          "li",
+          {
+            role: "option",
+            id: `${id}-${at}`,
+            "aria-selected": "false",
+            onpointerdown: (event) => {
+              event.preventDefault();
+              pick(label);
+            },
+          },
+          nameOf(label),
+        ),
+      ),
+    );
+    if (!found.length)
+      list.replaceChildren(
+        make("li", { class: "none", role: "option", "aria-disabled": "true", "aria-selected": "false" }, "No label has this in its name."),
+      );
     words.textContent = count(found.length, "suggestion");
     list.hidden = false;
     input.setAttribute("aria-expanded", "true");
@@ -53,9 +77,11 @@ export const labelEntry = (model, { legend, placeholder, onPick, onErase = () =>
   };
   const search = async () => {
     own?.abort();
-    const mine = own = new AbortController();
+    const mine = (own = new AbortController());
     try {
-      const { labels } = await ask(modelPath(model, "labels", { search: input.value.trim(), limit: SUGGESTIONS + leaveOut().length }), { signal: mine.signal });
+      const { labels } = await ask(modelPath(model, "labels", { search: input.value.trim(), limit: SUGGESTIONS + leaveOut().length }), {
+        signal: mine.signal,
+      });
       if (mine.signal.aborted) return;
       wrong.textContent = "";
       draw(labels.slice(0, SUGGESTIONS + leaveOut().length));
@@ -70,7 +96,10 @@ export const labelEntry = (model, { legend, placeholder, onPick, onErase = () =>
   input.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
-      if (list.hidden) { search(); return; }
+      if (list.hidden) {
+        search();
+        return;
+      }
       const step = event.key === "ArrowDown" ? 1 : -1;
       if (found.length) mark((active + step + found.length) % found.length);
     } else if (event.key === "Enter") {
@@ -79,5 +108,15 @@ export const labelEntry = (model, { legend, placeholder, onPick, onErase = () =>
     } else if (event.key === "Escape") close();
     else if (event.key === "Backspace" && input.value === "") onErase();
   });
-  return { element: make("div", { class: "label-entry" }, make("label", { for: id }, legend), make("div", { class: "field-place" }, input, list), words, wrong), input };
+  return {
+    element: make(
+      "div",
+      { class: "label-entry" },
+      make("label", { for: id }, legend),
+      make("div", { class: "field-place" }, input, list),
+      words,
+      wrong,
+    ),
+    input,
+  };
 };

@@ -1,7 +1,7 @@
 // What the rule gives on held-out rows: a chart of its curve, all models beside each other, costs, and saving it.
-import { button, choice, choose, copyButton, count, decimalWords, loader, make, nameOf, notice, percentWords } from "./elements.js";
-import { costOf, costsOf, curvable, curveOf, factsOf, figuresOf, forgetFigures, letterOf, optionsOf, pointOf, ruleOf, withoutRows } from "./rules.js";
-import { ask } from "./service.js";
+import { button, choice, choose, decimalWords, loader, make, nameOf, notice, percentWords } from "./elements.js";
+import { costOf, costsOf, curvable, curveOf, factsOf, figuresOf, letterOf, pointOf, ruleOf, withoutRows } from "./rules.js";
+import { saveDialog } from "./save.js";
 /* global drawChart, swatch -- of chart.js, which the report shares; it is no module. */
 
 const PLOTS = {
@@ -22,8 +22,16 @@ const chartOf = (found, plot, rule, costs) => {
   const known = found.filter(({ curve }) => curve);
   const option = known[0]?.curve.option;
   const series = known.map(({ model, curve, place }) => ({
-    name: model.name, group: model.name, kind: "line", color: seriesColor(place), dash: place < COLORS ? "solid" : "dash", marked: true, marker: "circle", legend: true,
-    x: curve.values, y: figuresOf(curve).map((point) => read(point, costs) ?? null),
+    name: model.name,
+    group: model.name,
+    kind: "line",
+    color: seriesColor(place),
+    dash: place < COLORS ? "solid" : "dash",
+    marked: true,
+    marker: "circle",
+    legend: true,
+    x: curve.values,
+    y: figuresOf(curve).map((point) => read(point, costs) ?? null),
   }));
   const guides = rule.value === null ? [] : [[`${letterOf(option)} = ${rule.value}`, rule.value]];
   return { series, guides, note: "", x: { label: letterOf(option), scale: "linear" }, y: { scale: "linear", limits: null, ...axis } };
@@ -38,16 +46,35 @@ export const ruleView = (root, { store, peers, reload }) => {
   const cheapest = make("p", { class: "cheapest" });
   const cost = (name, words, value) => {
     const input = make("input", { type: "number", min: 0, step: "any", id: name });
-    input.addEventListener("input", () => { if (input.value !== "" && input.checkValidity()) store.set({ [name]: Number(input.value) === value ? "" : input.value }); });
+    input.addEventListener("input", () => {
+      if (input.value !== "" && input.checkValidity()) store.set({ [name]: Number(input.value) === value ? "" : input.value });
+    });
     return make("label", { class: "field", for: name }, words, " ", input);
   };
-  const costs = make("fieldset", { class: "costs" }, make("legend", {}, "Cost"), cost("cost_label", "per label", 1), cost("cost_miss", "per miss", 10));
+  const costs = make(
+    "fieldset",
+    { class: "costs" },
+    make("legend", {}, "Cost"),
+    cost("cost_label", "per label", 1),
+    cost("cost_miss", "per miss", 10),
+  );
   const region = make("div", { class: "below", "aria-live": "polite" });
-  plots.append(choice("Show", "plot", Object.entries(PLOTS).map(([key, [words]]) => [key, words]), "error", (plot) => store.set({ plot: plot === "error" ? "" : plot })));
+  plots.append(
+    choice(
+      "Show",
+      "plot",
+      Object.entries(PLOTS).map(([key, [words]]) => [key, words]),
+      "error",
+      (plot) => store.set({ plot: plot === "error" ? "" : plot }),
+    ),
+  );
   root.replaceChildren(
     make("h2", {}, "What the rule gives"),
     make("div", { class: "rule-options" }, plots, costs),
-    chart, legend, cheapest, region,
+    chart,
+    legend,
+    cheapest,
+    region,
   );
 
   const draw = () => {
@@ -56,8 +83,16 @@ export const ruleView = (root, { store, peers, reload }) => {
     const plot = state.plot in PLOTS ? state.plot : "error";
     const made = chartOf(drawn.found, plot, drawn.rule, costsOf(state));
     root.classList.toggle("no-chart", !made.series.length);
-    if (!made.series.length) { chart.replaceChildren(); legend.replaceChildren(); return; }
-    drawChart(chart, made, { hidden: new Set(), scale: "", shades: { ink: color("--ink"), soft: color("--soft"), grid: color("--grid"), inkCode: "ink" } });
+    if (!made.series.length) {
+      chart.replaceChildren();
+      legend.replaceChildren();
+      return;
+    }
+    drawChart(chart, made, {
+      hidden: new Set(),
+      scale: "",
+      shades: { ink: color("--ink"), soft: color("--soft"), grid: color("--grid"), inkCode: "ink" },
+    });
     legend.replaceChildren(...made.series.map((series) => make("li", {}, swatch(series, series.color), nameOf(series.name))));
   };
   new ResizeObserver(draw).observe(chart);
@@ -66,43 +101,82 @@ export const ruleView = (root, { store, peers, reload }) => {
   const table = ({ found, rule }) => {
     const heads = ["Size", "Error", "Worst class", "Empty", "Cost"];
     const prices = costsOf(store.state);
-    const row = ({ model: peer, point, wrong }) => make(
-      "tr", { class: peer === model ? "chosen" : "" }, make("th", { scope: "row" }, nameOf(peer.name)),
-      point ? [
-        make("td", {}, decimalWords(point.size)), make("td", {}, percentWords(point.error)),
-        make("td", {}, percentWords(point.worst.error), point.worst.label === null ? null : make("small", { title: point.worst.label }, nameOf(point.worst.label))),
-        make("td", {}, percentWords(point.empty)), make("td", {}, decimalWords(costOf(point, prices))),
-      ] : make("td", { colspan: heads.length, class: "wrong-cell" }, wrong),
-      make("td", {}, useButton(peer, rule)),
+    const row = ({ model: peer, point, wrong }) =>
+      make(
+        "tr",
+        { class: peer === model ? "chosen" : "" },
+        make("th", { scope: "row" }, nameOf(peer.name)),
+        point
+          ? [
+              make("td", {}, decimalWords(point.size)),
+              make("td", {}, percentWords(point.error)),
+              make(
+                "td",
+                {},
+                percentWords(point.worst.error),
+                point.worst.label === null ? null : make("small", { title: point.worst.label }, nameOf(point.worst.label)),
+              ),
+              make("td", {}, percentWords(point.empty)),
+              make("td", {}, decimalWords(costOf(point, prices))),
+            ]
+          : make("td", { colspan: heads.length, class: "reason" }, wrong),
+        make("td", {}, useButton(peer, rule)),
+      );
+    return make(
+      "div",
+      { class: "scroll" },
+      make(
+        "table",
+        { class: "models-table" },
+        make("caption", { class: "hidden-words" }, "Models at this rule"),
+        make(
+          "thead",
+          {},
+          make(
+            "tr",
+            {},
+            make("th", { scope: "col" }, "Model"),
+            heads.map((words) => make("th", { scope: "col" }, words)),
+            make("th", { scope: "col" }, make("span", { class: "hidden-words" }, "Save")),
+          ),
+        ),
+        make("tbody", {}, found.map(row)),
+      ),
     );
-    return make("div", { class: "scroll" }, make("table", { class: "models-table" },
-      make("caption", { class: "hidden-words" }, "Models at this rule"),
-      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Model"), heads.map((words) => make("th", { scope: "col" }, words)), make("th", { scope: "col" }, make("span", { class: "hidden-words" }, "Save")))),
-      make("tbody", {}, found.map(row))));
   };
   const useButton = (peer) => {
     const saved = !store.state.kind && Boolean(peer.rule);
     const why = saved ? "This is the rule that is saved already." : peer.can_save ? "" : "The folder of this model cannot be written.";
-    return button({ disabled: Boolean(why), title: why, "aria-label": `Use this rule for ${peer.name}`, onclick: () => saveDialog(peer, ruleOf(store.state, peer), reload) }, saved ? "In use" : "Use this rule");
+    return button(
+      {
+        disabled: Boolean(why),
+        title: why,
+        "aria-label": `Use this rule for ${peer.name}`,
+        onclick: () => saveDialog(peer, ruleOf(store.state, peer), reload),
+      },
+      saved ? "In use" : ["Use", make("span", { class: "rest" }, " this rule")],
+    );
   };
 
   const drawCheapest = ({ found, rule }) => {
     const own = found.find(({ model: peer }) => peer === model);
-    if (!own?.curve) { cheapest.replaceChildren(); return; }
+    if (!own?.curve) {
+      cheapest.replaceChildren();
+      return;
+    }
     const prices = costsOf(store.state);
     const best = figuresOf(own.curve).reduce((least, point) => (costOf(point, prices) < costOf(least, prices) ? point : least));
     const words = `Cheapest for ${model.name}: ${letterOf(own.curve.option)} = ${best.value}, ${decimalWords(costOf(best, prices))} per row.`;
     const go = button({ class: "link", onclick: () => store.set({ kind: rule.kind, value: best.value }) }, "Use it");
     cheapest.replaceChildren(words, " ", best.value === rule.value ? "" : go);
   };
-  const load = loader(region, {
-    draw(found) {
-      drawn = found;
-      draw();
-      drawCheapest(found);
-      return table(found);
-    },
-  });
+  const drawAll = (found) => {
+    drawn = found;
+    draw();
+    drawCheapest(found);
+    return table(found);
+  };
+  const load = loader(region, { draw: drawAll });
 
   const measure = async (peer, place, rule) => {
     try {
@@ -122,67 +196,43 @@ export const ruleView = (root, { store, peers, reload }) => {
       model = shownModel;
       choose(plots, state.plot in PLOTS ? state.plot : "error");
       const prices = costsOf(state);
-      for (const [name, value] of [["cost_label", prices.label], ["cost_miss", prices.miss]]) {
+      for (const [name, value] of [
+        ["cost_label", prices.label],
+        ["cost_miss", prices.miss],
+      ]) {
         const input = costs.querySelector(`#${name}`);
         if (document.activeElement !== input) input.value = value;
       }
       const rule = ruleOf(state, model);
       const words = JSON.stringify([model.name, model.rule, state.kind, state.value]);
-      if (words === asked && drawn) { draw(); drawCheapest(drawn); region.replaceChildren(table(drawn)); return; }
+      if (words === asked && drawn) {
+        draw();
+        drawCheapest(drawn);
+        region.replaceChildren(table(drawn));
+        return;
+      }
       asked = words;
-      if (!model.held_out) { drawn = null; asked = ""; chart.replaceChildren(); legend.replaceChildren(); cheapest.replaceChildren(); load.clear(notice("empty", withoutRows(model))); return; }
+      if (!model.held_out) {
+        drawn = null;
+        asked = "";
+        chart.replaceChildren();
+        legend.replaceChildren();
+        cheapest.replaceChildren();
+        load.clear(notice("empty", withoutRows(model)));
+        return;
+      }
       const shown = peers(model).filter((peer) => peer.held_out && (factsOf(peer, rule.kind) || !state.kind));
-      load(async () => ({ rule, found: await Promise.all(shown.map((peer, place) => measure(peer, place, rule))) }));
+      load(async (signal) => {
+        const found = shown.map((peer, place) => ({ model: peer, place, wrong: "being measured …" }));
+        // The first answer for a rule takes the service seconds: each model is shown as soon as it is measured.
+        await Promise.all(
+          shown.map(async (peer, place) => {
+            found[place] = await measure(peer, place, rule);
+            if (!signal.aborted) region.replaceChildren(drawAll({ rule, found }));
+          }),
+        );
+        return { rule, found };
+      });
     },
   };
-};
-
-const snippet = (words, text) => {
-  const code = make("code", {}, text);
-  return make("div", { class: "snippet" }, make("h3", {}, words), make("div", { class: "command" }, make("pre", { tabindex: 0 }, code), copyButton(code, words.toLowerCase())));
-};
-
-/* Asks, saves, and says what was saved, with the command and the Python that do the same. */
-const saveDialog = async (model, rule, reload) => {
-  const dialog = document.getElementById("save");
-  const region = make("div", {});
-  const title = make("h2", { id: "save-title" }, "Use this rule?");
-  const close = button({ onclick: () => dialog.close() }, "Cancel");
-  const save = button({ class: "button main-button", disabled: true }, "Save");
-  const body = { model: model.name, kind: rule.kind, options: optionsOf(model, rule.kind, rule.value), replace: true };
-  dialog.replaceChildren(title, region, make("p", { class: "actions" }, close, save));
-  dialog.onclose = () => load.clear();
-  const same = ({ command, python }) => [snippet("Command", command), snippet("Python", python)];
-  const load = loader(region, {
-    draw(found) {
-      if (found.saved) {
-        title.textContent = "Saved";
-        close.textContent = "Close";
-        save.remove();
-        close.focus();
-        return [
-          make("p", { class: "about" }, nameOf(model.name), ` now answers with ${found.rule.text}. Written: `, make("code", {}, found.file), found.kept ? [". The former rule is kept as ", make("code", {}, found.kept)] : null, "."),
-          ...same(found),
-        ];
-      }
-      save.disabled = false;
-      return [
-        make("p", { class: "about" }, nameOf(model.name), ` will answer with ${found.rule.text}, fitted on ${count(found.rows ?? model.held_out.rows, "held-out row")}. `,
-          make("code", {}, "rule.json"), " in its folder is replaced", model.rule ? [", and the former rule is kept in ", make("code", {}, "rules/")] : null, "."),
-        make("p", { class: "about" }, "The same without this page:"), ...same(found),
-      ];
-    },
-    onState(state) { if (state === "error") save.disabled = true; },
-  });
-  save.addEventListener("click", () => {
-    save.disabled = true;
-    load(async (signal) => {
-      const saved = await ask("/rules", { body, signal });
-      forgetFigures();
-      await reload();
-      return saved;
-    });
-  });
-  load((signal) => ask("/rules", { body: { ...body, dry_run: true }, signal }));
-  dialog.showModal();
 };

@@ -1,10 +1,26 @@
 // The rule that all views answer with, its number, and what it gives on held-out rows.
 import { count, decimalWords, make, nameOf, percentWords } from "./elements.js";
-import { costOf, costsOf, curvable, curveOf, factsOf, kindsOf, letterOf, pointOf, ruleOf, titleOf, usualValue, withoutRows } from "./rules.js";
+import {
+  MEASURING,
+  costOf,
+  costsOf,
+  curvable,
+  curveOf,
+  factsOf,
+  kindsOf,
+  letterOf,
+  pointOf,
+  ruleOf,
+  titleOf,
+  usualValue,
+  withoutRows,
+} from "./rules.js";
 
 const SAVED = "";
+const LATE = 250;
 
-const nearest = (values, value) => values.reduce((best, one, at) => (Math.abs(one - value) < Math.abs(values[best] - value) ? at : best), 0);
+const nearest = (values, value) =>
+  values.reduce((best, one, at) => (Math.abs(one - value) < Math.abs(values[best] - value) ? at : best), 0);
 
 /* The bar in `root`; `update` follows the state. */
 export const ruleBar = (root, { store }) => {
@@ -16,16 +32,24 @@ export const ruleBar = (root, { store }) => {
   const chosen = make("label", { class: "rule-kind" }, make("span", {}, "Rule"), select);
   const guarantee = make("p", { class: "guarantee" });
   const figures = Object.fromEntries(["size", "error", "worst", "cost"].map((name) => [name, make("dd", {}, "…")]));
+  const facts = make(
+    "dl",
+    { class: "figures" },
+    make("div", {}, make("dt", {}, "Expected size"), figures.size),
+    make("div", {}, make("dt", {}, "Error"), figures.error),
+    make("div", {}, make("dt", {}, "Worst class"), figures.worst),
+    make("div", {}, make("dt", {}, "Cost per row"), figures.cost),
+  );
   const about = make("p", { class: "note figures-note" });
   root.replaceChildren(
-    make("div", { class: "rule-controls" }, chosen, sliderLabel, make("label", { class: "exact" }, make("span", { class: "hidden-words" }, "Exact value"), box)),
-    make("div", { class: "rule-facts" }, make("dl", { class: "figures" },
-      make("div", {}, make("dt", {}, "Expected size"), figures.size),
-      make("div", {}, make("dt", {}, "Error"), figures.error),
-      make("div", {}, make("dt", {}, "Worst class"), figures.worst),
-      make("div", {}, make("dt", {}, "Cost"), figures.cost),
+    make(
+      "div",
+      { class: "rule-controls" },
+      chosen,
+      sliderLabel,
+      make("label", { class: "exact" }, make("span", { class: "hidden-words" }, "Exact value"), box),
     ),
-    make("div", { class: "rule-words" }, guarantee, about)),
+    make("div", { class: "rule-facts" }, facts, make("div", { class: "rule-words" }, guarantee, about)),
   );
   let values = [];
   let model = null;
@@ -34,10 +58,15 @@ export const ruleBar = (root, { store }) => {
   const setValue = (value) => store.set({ kind: ruleOf(store.state, model).kind, value });
   select.addEventListener("change", () => setKind(select.value));
   slider.addEventListener("input", () => setValue(values[Number(slider.value)]));
-  box.addEventListener("change", () => { if (box.value !== "" && box.reportValidity()) setValue(Number(box.value)); });
+  box.addEventListener("change", () => {
+    if (box.value !== "" && box.reportValidity()) setValue(Number(box.value));
+  });
 
   const setKind = (name) => {
-    if (name === SAVED) { store.set({ kind: "", value: "" }); return; }
+    if (name === SAVED) {
+      store.set({ kind: "", value: "" });
+      return;
+    }
     const { slider: option } = factsOf(model, name);
     const before = ruleOf(store.state, model);
     const value = before.value !== null && factsOf(model, before.kind)?.slider === option ? before.value : usualValue(model, option);
@@ -74,14 +103,23 @@ export const ruleBar = (root, { store }) => {
     const costs = costsOf(store.state);
     figures.size.replaceChildren(decimalWords(point.size), make("small", {}, " labels"));
     figures.error.replaceChildren(percentWords(point.error));
-    figures.worst.replaceChildren(percentWords(point.worst.error), point.worst.label === null ? make("small", {}, " too few rows") : make("small", { title: point.worst.label }, " ", nameOf(point.worst.label)));
-    figures.cost.replaceChildren(decimalWords(costOf(point, costs)), make("small", {}, " per row"));
+    figures.worst.replaceChildren(
+      percentWords(point.worst.error),
+      point.worst.label === null
+        ? make("small", {}, " too few rows")
+        : make("small", { title: point.worst.label }, " ", nameOf(point.worst.label)),
+    );
+    figures.cost.replaceChildren(decimalWords(costOf(point, costs)));
     root.dataset.value = rule.value;
   };
 
   const fill = async (rule) => {
-    const mine = asked = {};
+    const mine = (asked = {});
     root.setAttribute("aria-busy", "true");
+    const late = setTimeout(() => {
+      about.textContent = MEASURING;
+      facts.classList.add("waiting");
+    }, LATE);
     try {
       const curve = curvable(model, rule) ? await curveOf(model, rule.kind) : null;
       if (mine !== asked) return;
@@ -99,6 +137,8 @@ export const ruleBar = (root, { store }) => {
       about.classList.add("wrong");
       about.textContent = error.message;
     }
+    clearTimeout(late);
+    facts.classList.remove("waiting");
     root.setAttribute("aria-busy", "false");
   };
 
@@ -107,7 +147,10 @@ export const ruleBar = (root, { store }) => {
       model = shownModel;
       const rule = ruleOf(state, model);
       const key = JSON.stringify([model.name, model.rule, model.held_out_state, rule, state.kind ?? SAVED]);
-      if (key === root.dataset.key) { refreshCost(rule); return; }
+      if (key === root.dataset.key) {
+        refreshCost(rule);
+        return;
+      }
       root.dataset.key = key;
       drawKinds(rule);
       drawNumber(rule, null);

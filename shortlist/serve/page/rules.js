@@ -2,9 +2,13 @@
 import { ask, modelPath } from "./service.js";
 
 const TITLES = {
-  "top-k": "Top-K: always K labels", "average-k": "Average-K: K labels on average",
-  "average-error": "Error rate: miss the true label in alpha of rows", "pointwise-error": "Error rate, with sets that adapt to the row",
-  "class-conditional": "Error rate in every class", "recall-control": "Recall: miss alpha of the true labels", "risk-control": "Precision: wrong labels among at most alpha",
+  "top-k": "Top-K: always K labels",
+  "average-k": "Average-K: K labels on average",
+  "average-error": "Error rate: miss the true label in alpha of rows",
+  "pointwise-error": "Error rate, with sets that adapt to the row",
+  "class-conditional": "Error rate in every class",
+  "recall-control": "Recall: miss alpha of the true labels",
+  "risk-control": "Precision: wrong labels among at most alpha",
   "per-label": "A threshold per label, K labels on average",
 };
 const LETTERS = { k: "K", alpha: "Alpha" };
@@ -19,17 +23,26 @@ export const factsOf = (model, kind) => model.kinds.find((each) => each.kind ===
 export const kindsOf = (model) => model.kinds.filter(({ slider }) => slider);
 export const usualValue = (model, option) => (option === "k" ? Math.min(DEFAULT_K, model.labels) : DEFAULT_ALPHA);
 
+/* A number of the address, which anybody may have written. */
+const numberOf = (words) => (words !== undefined && Number.isFinite(Number(words)) ? Number(words) : null);
+
 /* The rule of a state for a model: the chosen one, else the model's own, else an average size. */
 export const ruleOf = (state, model) => {
-  if (state.kind) return { kind: state.kind, value: state.value === undefined ? null : Number(state.value), own: false };
-  if (!model.rule) return { kind: "average-k", value: usualValue(model, "k"), own: false };
+  const kind = state.kind ?? (model.rule ? null : "average-k");
+  if (kind) return { kind, value: numberOf(state.value) ?? usualValue(model, factsOf(model, kind)?.slider), own: false };
   const slider = factsOf(model, model.rule.kind)?.slider;
   return { kind: model.rule.kind, value: (slider && model.rule.options[slider]) ?? null, own: true };
 };
 
-/* The rule as the service reads it: nothing, or null, for the one that each model answers with by itself. */
-export const ruleQuery = (state) => (state.kind ? { kind: state.kind, value: state.value } : {});
-export const ruleBody = (state, model) => (state.kind ? { kind: state.kind, options: optionsOf(model, state.kind, Number(state.value)) } : null);
+/* The rule as the service reads it: nothing, or null, for the model's own. */
+export const ruleQuery = (state, model) => {
+  const { kind, value, own } = ruleOf(state, model);
+  return own ? {} : { kind, value };
+};
+export const ruleBody = (state, model) => {
+  const { kind, value, own } = ruleOf(state, model);
+  return own ? null : { kind, options: optionsOf(model, kind, value) };
+};
 export const optionsOf = (model, kind, value) => {
   const facts = factsOf(model, kind);
   return facts ? { ...facts.fixed, [facts.slider]: value } : {};
@@ -40,7 +53,14 @@ export const forgetFigures = () => answers.clear();
 
 /* The answer to a path, asked for once; a refusal is not kept. */
 const askOnce = (path) => {
-  if (!answers.has(path)) answers.set(path, ask(path).catch((error) => { answers.delete(path); throw error; }));
+  if (!answers.has(path))
+    answers.set(
+      path,
+      ask(path).catch((error) => {
+        answers.delete(path);
+        throw error;
+      }),
+    );
   return answers.get(path);
 };
 
@@ -48,7 +68,11 @@ const askOnce = (path) => {
 export const curveOf = (model, kind) => askOnce(modelPath(model, "curve", { kind }));
 
 const figuresAt = (curve, at) => ({
-  value: curve.values[at], size: curve.size[at], error: curve.error[at], empty: curve.empty[at], misses: curve.misses[at],
+  value: curve.values[at],
+  size: curve.size[at],
+  error: curve.error[at],
+  empty: curve.empty[at],
+  misses: curve.misses[at],
   worst: { label: curve.worst_class.label[at], error: curve.worst_class.error[at] },
 });
 export const figuresOf = (curve) => curve.values.map((_, at) => figuresAt(curve, at));
@@ -64,12 +88,19 @@ export const pointOf = async (model, rule) => {
   const steps = rule.own ? null : await curveOf(model, rule.kind);
   const at = steps ? steps.values.indexOf(rule.value) : -1;
   if (at >= 0) return figuresAt(steps, at);
-  const { worst_class: worst, ...rest } = await askOnce(modelPath(model, "figures", rule.own ? {} : { kind: rule.kind, value: rule.value }));
+  const { worst_class: worst, ...rest } = await askOnce(
+    modelPath(model, "figures", rule.own ? {} : { kind: rule.kind, value: rule.value }),
+  );
   return { ...rest, worst };
 };
 
-/* Why a model has nothing to measure rules on. */
-export const withoutRows = (model) => (model.held_out_state === "opening" ? "The held-out rows of this model are being read …" : model.note || "This model has no held-out rows here.");
+export const MEASURING = "The rule is being measured on the held-out rows; the first time takes a while …";
 
-export const costsOf = (state) => ({ label: Number(state.cost_label ?? 1), miss: Number(state.cost_miss ?? 10) });
+/* Why a model has nothing to measure rules on. */
+export const withoutRows = (model) =>
+  model.held_out_state === "opening"
+    ? "The held-out rows of this model are being read …"
+    : model.note || "This model has no held-out rows here.";
+
+export const costsOf = (state) => ({ label: numberOf(state.cost_label) ?? 1, miss: numberOf(state.cost_miss) ?? 10 });
 export const costOf = (point, costs) => costs.label * point.size + costs.miss * point.misses;

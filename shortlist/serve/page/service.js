@@ -13,15 +13,21 @@ export class ServiceError extends Error {
 
 const STOPPED = "The service does not answer. Is `shortlist serve` still running?";
 const REFUSALS = {
-  403: "The service refuses this page's address.", 404: "The service does not know that.", 408: "The service took too long.",
-  413: "That is too large for this service.", 429: "The service is busy.", 504: "The service took too long.",
+  403: "The service refuses this page's address.",
+  404: "The service does not know that.",
+  408: "The service took too long.",
+  413: "That is too large for this service.",
+  429: "The service is busy.",
+  504: "The service took too long.",
 };
 
 const sentenceOf = async (answer) => {
   try {
     const { error } = await answer.json();
     if (typeof error === "string" && error) return error;
-  } catch { /* Not JSON: a proxy's page, for example. */ }
+  } catch {
+    /* Not JSON: a proxy's page, for example. */
+  }
   return REFUSALS[answer.status] || `The service answered with status ${answer.status}.`;
 };
 
@@ -45,10 +51,14 @@ const askToken = (wrong) => {
   return asking;
 };
 
-const pause = (seconds, signal) => new Promise((done, fail) => {
-  const wait = setTimeout(done, 1000 * seconds);
-  signal?.addEventListener("abort", () => { clearTimeout(wait); fail(signal.reason); });
-});
+const pause = (seconds, signal) =>
+  new Promise((done, fail) => {
+    const wait = setTimeout(done, 1000 * seconds);
+    signal?.addEventListener("abort", () => {
+      clearTimeout(wait);
+      fail(signal.reason);
+    });
+  });
 
 const send = async (path, { body, signal }) => {
   const headers = {};
