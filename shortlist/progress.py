@@ -15,6 +15,9 @@ _DELAY = 1.0
 _SECONDS_BETWEEN_LINES = 30.0
 # Work that will take this long says so as soon as its pace has been seen for a few seconds.
 _LONG, _PACE_SEEN = 60.0, 3.0
+# The first moments, in which kernels compile and caches fill, say nothing about the rest: until this share of the work
+# is done, or for so many seconds, the time left is unknown.
+_FIRST_SHARE, _FIRST_SECONDS = 0.01, 20.0
 # A step of this share of the work, in less than this many seconds, was done by an earlier command that is resumed.
 _LARGE_STEP, _AT_ONCE = 0.01, 0.2
 
@@ -77,6 +80,8 @@ class ProgressBar:
         fresh = self.completed - self._before
         if self._left is not None or self.total is None or fresh <= 0:
             return self._left
+        if fresh < _FIRST_SHARE * self.total and self._working_time < _FIRST_SECONDS:
+            return None
         return self._working_time * max(0.0, self.total - self.completed) / fresh
 
     @property

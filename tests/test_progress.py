@@ -56,6 +56,16 @@ def test_long_work_says_how_long_as_soon_as_its_pace_is_known(clock, capsys):
     assert capsys.readouterr().err == "comparing: 1.7 of 10 runs, about 2.8 min left\n"
 
 
+def test_the_first_moments_tell_no_time(clock, capsys):
+    with progress_bar("comparing", 10, unit="runs") as bar:
+        clock(4)
+        bar.update(0.01)
+        assert (bar.seconds_left, capsys.readouterr().err) == (None, "")
+        clock(17)  # Work that takes hours does not wait for a share of it.
+        bar.update(0.05)
+        assert capsys.readouterr().err == "comparing: 0.1 of 10 runs, about 69.7 min left\n"
+
+
 def test_what_was_finished_before_does_not_shorten_the_time_left(clock, capsys):
     with progress_bar("comparing", 10, unit="runs") as bar:
         for done in range(1, 6):  # Runs of an interrupted comparison are found at once.

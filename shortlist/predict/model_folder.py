@@ -14,7 +14,7 @@ from shortlist.data.target_rows import label_pairs
 from shortlist.errors import InputError
 from shortlist.files import replacing
 from shortlist.predict.calibration import CALIBRATORS, RULES, calibrate, fit_calibrator, make_rule
-from shortlist.predict.model_data import label_numbers, open_labelled
+from shortlist.predict.model_data import label_numbers, open_labelled, part_rows
 from shortlist.predict.model_scores import open_model
 from shortlist.predict.true_labels import as_task
 from shortlist.sets import SetRule, load_rule
@@ -247,7 +247,7 @@ def audit_model(
         raise InputError(f"`{folder}` has a head of clusters, which has no matrix of all labels to audit.")
     dataset = open_labelled(data, saved_source(saved, folder), format=format, reader=dict(reader or {}))
     if part is not None:
-        dataset = dataset.part(part)
+        dataset = dataset.subset(part_rows(dataset, part, data))
     numbers, sets = label_numbers(dataset, saved).tolist(), [[] for _ in range(len(dataset))]
     pairs = label_pairs(dataset.true_targets, dataset.num_labels)
     for row, label, present in zip(*(column.tolist() for column in pairs), strict=True):

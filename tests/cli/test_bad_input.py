@@ -364,6 +364,11 @@ TABLES = {
     "": OTHERS,
 }
 CASES = [(f"{command} {arguments}".strip(), start) for command, cases in TABLES.items() for arguments, start in cases]
+ON_A_MODEL = ("audit", "calibrate --rule top-k --k 1", "doctor", "evaluate", "rules --k 1")
+CASES += [
+    (f"{command} parts --data parts.csv --part nowhere", "`parts.csv` has no part 'nowhere'; it has train, val, test.")
+    for command in ON_A_MODEL
+]
 
 
 @pytest.mark.parametrize(("line", "sentence"), CASES, ids=[line for line, _ in CASES])
