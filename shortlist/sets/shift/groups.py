@@ -66,18 +66,6 @@ class GroupConditional(ConformalRule):
     ) -> None:
         super().__init__(alpha, score, link=link, min_size=min_size)
 
-    def fit(
-        self,
-        scores: Numbers,
-        labels: LabelsLike | None = None,
-        *,
-        from_logits: bool,
-        groups: Groups | None = None,
-    ) -> Self:
-        """Fit on held-out data; ``groups``, ``(N,)`` integers or names, or None for one group 0."""
-        self.reset()
-        return self.partial_fit(scores, labels, from_logits=from_logits, groups=groups).finish()
-
     def partial_fit(
         self,
         scores: Numbers,
@@ -86,7 +74,7 @@ class GroupConditional(ConformalRule):
         from_logits: bool,
         groups: Groups | None = None,
     ) -> Self:
-        """Add one batch of held-out data; call `finish` after the last one."""
+        """Add one batch; ``groups``, ``(N,)`` integers or names, or None for one group 0."""
         scores = read_scores(scores)
         return self._add(scores, labels, _read_groups(groups, len(scores)), from_logits=from_logits)
 
