@@ -95,7 +95,7 @@ class GroupConditional(ConformalRule):
         if unseen:
             row, group = unseen[0], _as_given(groups, unseen[0])
             raise ValueError(
-                f"`groups` must be among those of the fit; row {row} has {group}, of which there was no calibration row."
+                f"`groups` must be among those of the fit; row {row} has {group}, which had no calibration row."
             )
         return self._predict(scores, read, names, generator, draw)
 
