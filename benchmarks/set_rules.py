@@ -112,7 +112,7 @@ def measured(scores: Tensor, peers: str | None) -> list[dict[str, Any]]:
             )
     logits, few = logits[:CALIBRATION_ROWS], classes[:CALIBRATION_ROWS]
     for name, make in CALIBRATORS.items():
-        fitted = make()
+        fitted = make().fit(logits[:50], few[:50])  # what is loaded and compiled once
         record(
             name,
             len(logits),

@@ -53,7 +53,7 @@ class ScoreBlock(NamedTuple):
     ids: list[str] | None
     location: Callable[[int], str]
     numbers: Sequence[int] | None = None
-    given: Mapping[str, Sequence[Any]] = MappingProxyType({})
+    given: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def rows(self) -> range:

@@ -147,7 +147,7 @@ class SetRule(FittedModule, ABC):
         self._doubts: list[tuple[str, Tensor]] = []
         self._clear()
 
-    def fit(self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool) -> Self:
+    def fit(self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool, **rows: Any) -> Self:
         """Fit on held-out data.
 
         Args:
@@ -158,6 +158,8 @@ class SetRule(FittedModule, ABC):
                 rules that control only the size.
             from_logits: whether ``scores`` are logits. Required, because it is never inferred from the values.
                 ``predict`` interprets scores the same way.
+            rows: what rows bring besides their scores, ``(N,)``, for a rule with a `row_option`: its ``weights`` or
+                ``groups``.
 
         Returns:
             The rule itself.
@@ -165,7 +167,7 @@ class SetRule(FittedModule, ABC):
         self.reset()
         scores = read_scores(scores)
         self._expected = len(scores) if scores.ndim else None
-        self.partial_fit(scores, labels, from_logits=from_logits)
+        self.partial_fit(scores, labels, from_logits=from_logits, **rows)
         return self.finish()
 
     def fit_blocks(self, blocks: Iterable[tuple[Numbers, LabelsLike | None]], *, rows: int, from_logits: bool) -> Self:

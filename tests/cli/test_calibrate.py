@@ -231,7 +231,7 @@ def test_sets_of_groups_and_of_rules_that_abstain_are_those_of_the_library(row_f
     assert sum(a != b for a, b in zip(found, wanted, strict=True)) <= 2  # a true label of each group ties
     Path("sites.txt").write_text("west\n" * ROWS)
     assert main(["predict", "logits.npy", "--logits", "--rule", "group.json", "--groups", "sites.txt"]) == 2
-    assert "row 0 has 'west', of which there was no calibration row" in capsys.readouterr().err
+    assert "row 0 has 'west', which had no calibration row" in capsys.readouterr().err
     assert run(capsys, "logits.npy", "--logits", "--rule=none-of-these", "--alpha=0.2", "-o", "none.json")[0] == 0
     wanted = NoneOfThese(0.2).fit(LOGITS, from_logits=True).predict(LOGITS)
     for output in ("sets.jsonl", "sets.csv", "sets.parquet"):

@@ -213,12 +213,13 @@ def _f_utility(size: int, *, beta: float) -> float:
 
 
 def _read_gains(gains: Numbers) -> list[float]:
+    values: Any = gains
     if not isinstance(gains, Sequence):
         read = read_numbers(gains, name="utility")
         if read.ndim != 1:
             raise TypeError(f"`utility` must be a function of the size or a sequence of its values; got {gains!r}.")
-        gains = read.tolist()
-    return [check_number("utility", gain, at_least=0.0) for gain in gains]
+        values = read.tolist()
+    return [check_number("utility", gain, at_least=0.0) for gain in values]
 
 
 def _read_worth(worth: Numbers) -> list[list[float]]:

@@ -63,18 +63,6 @@ class CovariateShift(ConformalRule):
     ) -> None:
         super().__init__(alpha, score, link=link, min_size=min_size)
 
-    def fit(
-        self,
-        scores: Numbers,
-        labels: LabelsLike | None = None,
-        *,
-        from_logits: bool,
-        weights: Numbers | None = None,
-    ) -> Self:
-        """Fit on held-out data; ``weights``, ``(N,)``, are the ratios of densities, up to a common factor."""
-        self.reset()
-        return self.partial_fit(scores, labels, from_logits=from_logits, weights=weights).finish()
-
     def partial_fit(
         self,
         scores: Numbers,
@@ -83,7 +71,7 @@ class CovariateShift(ConformalRule):
         from_logits: bool,
         weights: Numbers | None = None,
     ) -> Self:
-        """Add one batch of held-out data; call `finish` after the last one."""
+        """Add one batch; ``weights``, ``(N,)``, are the ratios of densities, up to a common factor."""
         if self.fitted:
             self.reset()
         if self._rows and (weights is not None) != self._weighted:

@@ -66,18 +66,6 @@ class GroupConditional(ConformalRule):
     ) -> None:
         super().__init__(alpha, score, link=link, min_size=min_size)
 
-    def fit(
-        self,
-        scores: Numbers,
-        labels: LabelsLike | None = None,
-        *,
-        from_logits: bool,
-        groups: Groups | None = None,
-    ) -> Self:
-        """Fit on held-out data; ``groups``, ``(N,)`` integers or names, or None for one group 0."""
-        self.reset()
-        return self.partial_fit(scores, labels, from_logits=from_logits, groups=groups).finish()
-
     def partial_fit(
         self,
         scores: Numbers,
@@ -86,7 +74,7 @@ class GroupConditional(ConformalRule):
         from_logits: bool,
         groups: Groups | None = None,
     ) -> Self:
-        """Add one batch of held-out data; call `finish` after the last one."""
+        """Add one batch; ``groups``, ``(N,)`` integers or names, or None for one group 0."""
         scores = read_scores(scores)
         return self._add(scores, labels, _read_groups(groups, len(scores)), from_logits=from_logits)
 
@@ -106,10 +94,9 @@ class GroupConditional(ConformalRule):
         read = _read_groups(groups, len(scores))
         unseen = (~torch.isin(read, self.group_ids.cpu())).nonzero()[:1, 0].tolist()
         if unseen:
-            what = 0 if groups is None else groups[unseen[0]]
+            row, group = unseen[0], _as_given(groups, unseen[0])
             raise ValueError(
-                f"`groups` must be among those of the fit; row {unseen[0]} has "
-                f"{repr(what) if isinstance(what, str) else int(what)}, of which there was no calibration row."
+                f"`groups` must be among those of the fit; row {row} has {group}, which had no calibration row."
             )
         return self._predict(scores, read, names, generator, draw)
 
@@ -171,13 +158,21 @@ def _read_groups(groups: Groups | None, rows: int) -> Tensor:
     """``(rows,)`` int64 on the CPU; names as a part of their hash, so that the rule need not keep them."""
     if groups is None:
         return torch.zeros(rows, dtype=torch.int64)
-    if not isinstance(groups, Tensor):
-        listed: list[Any] = list(groups)
+    given: Any = groups
+    if not isinstance(given, Tensor):
+        listed = list(given)
         if listed and all(isinstance(each, str) for each in listed):
-            groups = [_HASH_BITS & int.from_bytes(blake2b(each.encode(), digest_size=8).digest()) for each in listed]
-    read = read_numbers(groups, name="groups").cpu()
+            hashes = (blake2b(each.encode(), digest_size=8).digest() for each in listed)
+            given = [_HASH_BITS & int.from_bytes(each, "big") for each in hashes]
+    read = read_numbers(given, name="groups").cpu()
     if read.shape != (rows,) or read.is_floating_point() or read.is_complex():
         raise ValueError(
             f"`groups` must have one integer or name per row of scores, {rows}; got {read.dtype} {tuple(read.shape)}."
         )
     return read.long()
+
+
+def _as_given(groups: Any, row: int) -> str:
+    """The group of a row for an error: a name in quotes, or a number."""
+    group = 0 if groups is None else list(groups)[row]
+    return repr(group) if isinstance(group, str) else str(int(group))

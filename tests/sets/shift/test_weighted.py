@@ -317,5 +317,5 @@ def test_groups_may_be_names():
         for rule, groups in ((named, names), (numbered, torch.arange(60) % 3))
     )
     assert torch.equal(one.sizes, other.sizes)
-    with pytest.raises(ValueError, match="row 1 has 'west', of which there was no calibration row"):
+    with pytest.raises(ValueError, match="row 1 has 'west', which had no calibration row"):
         named.predict(probs[:2], groups=["north", "west"])
