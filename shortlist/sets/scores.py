@@ -288,7 +288,10 @@ class Scores:
         """
         if self.shards is None:
             found = select_top(block.scores, k)
-            return found._replace(values=block.at(found.rows, found.labels).cpu())
+            if block.values is block.scores:
+                return found
+            place = (found.rows * block.values.shape[1] + found.labels).to(block.values.device)
+            return found._replace(values=block.values.reshape(-1)[place].cpu())
         scores = block.scores.cpu()
         rows, count = scores.shape
         best = scores.new_full((rows, k, 3), -torch.inf, dtype=torch.float64)

@@ -18,7 +18,7 @@ from torch import Tensor
 WIDEST = 1024
 """The most labels of a row that a program holds at a time."""
 
-TRIAL_BLOCK = 128
+TRIAL_BLOCK = 512
 """The same where it holds them for every trial point."""
 
 _LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -342,7 +342,7 @@ def compile_cases(block: int) -> dict[str, tuple[Any, dict[str, str], dict[str, 
         "add_row_powers": (_add_row_powers, width),
         "set_label_powers": (_set_label_powers, {"ROWS": 32, "BLOCK": 64}),
         "powers_gradient": (_powers_gradient, {**width, "BY_ROW": True, "BY_LABEL": True}),
-        "add_trial_sums": (_add_trial_sums, {"POINTS": 16, "BLOCK": TRIAL_BLOCK}),
+        "add_trial_sums": (_add_trial_sums, {"POINTS": 2, "BLOCK": TRIAL_BLOCK}),
         "shares_gradient": (_shares_gradient, width),
     }
     return {name: (kernel, types, constants, 4) for name, (kernel, constants) in kernels.items()}

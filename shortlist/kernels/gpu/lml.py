@@ -193,9 +193,12 @@ def _log_add(top, total, extra):
 @triton.jit
 def _newton_step(top_b, below, slope_b, top_a, over, slope_a, count, k):
     """The change of the log-odds that brings the sum of p to k, and the step at which it is the last."""
-    left = _log_add(top_b, below, tl.maximum(count - k, 0.0))
-    right = _log_add(top_a, over, tl.maximum(k - count, 0.0))
-    rate = tl.exp(top_b - left) * slope_b + tl.exp(top_a - right) * slope_a
+    left_extra, right_extra = tl.maximum(count - k, 0.0), tl.maximum(k - count, 0.0)
+    left, right = _log_add(top_b, below, left_extra), _log_add(top_a, over, right_extra)
+    # Beside a huge exponent the logarithm of a sum has no digits left.
+    below_share = tl.where(left_extra > 0, tl.exp(top_b - left), 1 / tl.maximum(below, 1e-38))
+    over_share = tl.where(right_extra > 0, tl.exp(top_a - right), 1 / tl.maximum(over, 1e-38))
+    rate = below_share * slope_b + over_share * slope_a
     depth = tl.maximum(tl.abs(left), tl.abs(right))
     return (right - left) / tl.minimum(tl.maximum(rate, 0.25), 2.0), _ENOUGH + _ROUNDING * depth
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shortlist.kernels.chooser import LARGEST_ROW
 
-LOOP_BLOCK = 4096
+LOOP_BLOCK = 2048
 """The entries that a program takes at a time of a wider row: few enough to stay in registers beside all sums."""
 
 

@@ -138,3 +138,10 @@ def test_the_likelihood_of_a_row_in_blocks_is_that_of_one_in_registers(form, fre
     monkeypatch.setattr(rows, "LOOP_BLOCK", 16)
     assert_agree(value_and_gradients(likelihood, logits, k), [part.double() for part in whole])
     assert_agree(whole, in_double(likelihood, logits, k, monkeypatch), 1e-5)
+
+
+@pytest.mark.parametrize("size", [1e20, 1e30, 1e38])
+def test_few_labels_share_what_is_left_at_the_bottom_of_a_huge_row(size, fresh):
+    logits = torch.cat([torch.full((3,), size), torch.full((10,), -size), torch.randn(11, generator=fresh)])
+    p = lml(logits, 20.5)
+    assert torch.allclose(p, torch.where(logits == -size, 0.65, 1.0), atol=1e-6)
