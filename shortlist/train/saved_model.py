@@ -213,9 +213,11 @@ def parameters_digest(saved: SavedModel) -> str:
     """Identify what scores depend on: parameters and calibration. An export states it, so that an old one is found."""
     found = Digest()
     for module in (saved.model, saved.calibrator):
-        for name, value in () if module is None else sorted(module.state_dict().items()):
-            found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-            found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        found.update(type(module).__name__)
+        if module is not None:
+            for name, value in sorted({**dict(module.named_parameters()), **dict(module.named_buffers())}.items()):
+                found.update(f"{name} {value.dtype} {tuple(value.shape)}")
+                found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return found.hex()
 
 
