@@ -199,22 +199,27 @@ def throughput(service: Service, models: Path, inputs: dict[str, Inputs], second
             print(f"{name:10} {size:16}  {clients:7}  {rates}  {dict(found.statuses)}, {found.lost} lost")
 
 
-def equal_answers(service: Service, models: Path, inputs: Inputs, requests: int, scratch: Path) -> None:
+def equal_answers(service: Service, models: Path, inputs: dict[str, Inputs], requests: int, scratch: Path) -> None:
     """Compare the answers to requests of one row each with what `shortlist predict` writes for all rows at once."""
-    rows = torch.arange(requests) % len(inputs)
-    values = inputs.batch(rows)
-    np.save(scratch / "rows.npy", values.numpy())
-    output = scratch / "sets.jsonl"
-    command = [*_RUN, "predict", str(models / "features"), "--data", str(scratch / "rows.npy"), "--output", str(output)]
-    subprocess.run(command, check=True, capture_output=True)
-    expected = [json.loads(line) for line in output.read_text().splitlines()]
-    contents = [request("/predict", {"model": "features", "features": [row]}) for row in values.double().tolist()]
-    found = load(service.port, contents, rows=1, connections=16)
-    same = 0
-    for body, wanted in zip(found.bodies, expected, strict=True):
-        answer = json.loads(body or b"{}").get("answers", [{"rows": [{}]}])[0]["rows"][0]
-        same += (answer.get("labels"), answer.get("scores")) == (wanted["labels"], wanted["scores"])
-    print(f"equal to `shortlist predict`: {same:,} of {requests:,} requests of one row, labels and scores")
+    for name, rows in inputs.items():
+        batch = rows.batch(torch.arange(requests) % len(rows))
+        file, output = scratch / f"{name}{'.txt' if name == 'text' else '.npy'}", scratch / f"{name}.jsonl"
+        if isinstance(rows, Texts):
+            batch = [" ".join(text.split()) for text in batch]
+            file.write_text("\n".join(batch) + "\n")
+            contents = [request("/predict", {"model": name, "texts": [text]}) for text in batch]
+        else:
+            np.save(file, batch.numpy())
+            contents = [request("/predict", {"model": name, "features": [row]}) for row in batch.double().tolist()]
+        command = [*_RUN, "predict", str(models / name), "--data", str(file), "--output", str(output)]
+        subprocess.run(command, check=True, capture_output=True)
+        expected = [json.loads(line) for line in output.read_text().splitlines()]
+        found = load(service.port, contents, rows=1, connections=16)
+        same = 0
+        for body, wanted in zip(found.bodies, expected, strict=True):
+            row = json.loads(body or b"{}").get("answers", [{"rows": [{}]}])[0]["rows"][0]
+            same += (row.get("labels"), row.get("scores")) == (wanted["labels"], wanted["scores"])
+        print(f"{name}: {same:,} of {requests:,} requests of one row equal `shortlist predict`, labels and scores")
 
 
 def killed_worker(models: Path, inputs: Inputs, scratch: Path, seconds: float) -> None:
@@ -298,7 +303,7 @@ def main() -> None:
     with TemporaryDirectory() as scratch:
         with serving(options.models, log=Path(scratch, "log")) as service:
             throughput(service, options.models, inputs, options.seconds)
-            equal_answers(service, options.models, inputs["features"], options.requests, Path(scratch))
+            equal_answers(service, options.models, inputs, options.requests, Path(scratch))
         killed_worker(options.models, texts, Path(scratch), options.seconds)
 
 

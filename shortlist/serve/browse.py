@@ -18,8 +18,6 @@ from shortlist.serve.curves import recall
 from shortlist.serve.held_out import HeldOut, Measured
 from shortlist.sets import SetRule
 
-SHOWN = ("all", "missed", "disagree", "empty", "huge", "rare", "label")
-SORTED = ("support", "recall", "size", "name")
 # Longer inputs are cut in a page of rows.
 _CHARACTERS, _VALUES, _CONFUSED, _EXAMPLES = 4000, 256, 10, 12
 # A set is huge from this many times the average size; a label rare up to this quantile of the supports.
@@ -31,7 +29,7 @@ def find_rows(held_out: HeldOut, show: str, peers: Mapping[HeldOut, SetRule], *,
 
     Args:
         held_out: the rows.
-        show: one of `SHOWN`.
+        show: ``all``, ``missed``, ``disagree``, ``empty``, ``huge``, ``rare`` or ``label``.
         peers: the models to compare, this one first, and the rule that each answers with.
         label: for ``label``, its name or number.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -74,7 +73,6 @@ class ServedModel:
         self.rules: dict[str, SetRule] = {}
         self.read_rules()
         self._onnx = None if engine == "torch" else self._exported(required=engine == "onnx")
-        self._running = threading.Lock()
 
     @property
     def kind(self) -> str:
@@ -137,8 +135,7 @@ class ServedModel:
         """The logits of rows, as `shortlist predict` computes them, or as ONNX runtime does."""
         if self._onnx is None:
             return row_scores(self.saved, inputs, self.source)
-        with self._running:
-            logits = self._onnx.run(self._exported_inputs(inputs))["logits"]
+        logits = self._onnx.run(self._exported_inputs(inputs))["logits"]
         return tensor_scores(torch.from_numpy(logits), from_logits=True, names=self.labels)
 
     def read_features(self, rows: Sequence[Sequence[float]]) -> Inputs:
@@ -164,6 +161,8 @@ class ServedModel:
             return rows
         if isinstance(rows, Tensor) and rows.layout == torch.sparse_csr:
             rows = rows.to_dense()
+        if rows.is_floating_point() and not bool(rows.isfinite().all()):
+            raise InputError("features must be finite.")
         return rows.numpy()
 
     def _exported(self, *, required: bool) -> OnnxModel | None:

@@ -84,10 +84,12 @@ class Service:
         self._opening, self._saving = threading.Lock(), threading.Lock()
         self._described: WeakKeyDictionary[SetRule, dict[str, Any]] = WeakKeyDictionary()
         self._curves: dict[tuple[str, str, str], bytes] = {}
+        # Curves take seconds; what a click or an upload asks for must not wait for them.
         self._study = ThreadPoolExecutor(2, thread_name_prefix="study")
-        self.runner: Runner = (
-            ProcessRunner(self.models, workers, engine=engine) if workers else ThreadRunner(self.models)
-        )
+        self._look = ThreadPoolExecutor(4, thread_name_prefix="look")
+        self.runner: Runner = ThreadRunner(self.models)
+        if workers:
+            self.runner = ProcessRunner(self.models, workers, engine=engine, seconds=2 * self.limits.seconds)
         self._auditors = {name: Auditor(model) for name, model in self.models.items()}
         self.batcher = Batcher(self.runner, most_rows=self.limits.batch, most_waiting=self.limits.waiting)
 
@@ -109,7 +111,8 @@ class Service:
     async def close(self) -> None:
         """Finish the batch that is being computed and stop."""
         await self.batcher.close()
-        self._study.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._study, self._look):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def model(self, name: str) -> ServedModel:
         """A model by its name.
@@ -120,11 +123,18 @@ class Service:
         return self.models[name]
 
     async def study(self, work: Callable[..., Result], *given: Any, **named: Any) -> Result:
-        """Do work on held-out rows in a thread, so that predictions go on; TimeoutError if it takes too long.
+        """Do work on all held-out rows, such as a curve, in a thread; TimeoutError if it takes too long.
 
         The thread goes on, and what it finds is kept for the next request.
         """
-        done = asyncio.get_running_loop().run_in_executor(self._study, lambda: work(*given, **named))
+        return await self._in_thread(self._study, lambda: work(*given, **named))
+
+    async def look(self, work: Callable[..., Result], *given: Any, **named: Any) -> Result:
+        """Do quick work in a thread, such as a page of rows or an image that is decoded; otherwise as `study`."""
+        return await self._in_thread(self._look, lambda: work(*given, **named))
+
+    async def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
+        done = asyncio.get_running_loop().run_in_executor(threads, work)
         return await asyncio.wait_for(asyncio.shield(done), self.limits.study_seconds)
 
     def exclusively(self, work: Callable[..., Result], *given: Any) -> Result:

@@ -23,6 +23,9 @@ from shortlist.serve.answers import Answer, Question, answer
 from shortlist.serve.batching import WorkerDiedError
 from shortlist.serve.models import Engine, ServedModel
 
+# A process may still be loading its models.
+_STARTING = 60.0
+
 
 class ThreadRunner:
     """Answers in a thread of the service's own process.
@@ -48,7 +51,7 @@ class ThreadRunner:
 
 
 class ProcessRunner:
-    """Answers in several processes, each with its share of the cores; one that dies is replaced.
+    """Answers in several processes, each with its share of the cores; one that dies or hangs is replaced.
 
     All map the same files of parameters, so these are in memory once.
 
@@ -56,10 +59,13 @@ class ProcessRunner:
         models: by name.
         workers: how many processes.
         engine: as of `ServedModel`.
+        seconds: after which a process that has not answered is killed.
     """
 
-    def __init__(self, models: Mapping[str, ServedModel], workers: int, *, engine: Engine = "auto") -> None:
-        self.slots, self.replaced = workers, 0
+    def __init__(
+        self, models: Mapping[str, ServedModel], workers: int, *, engine: Engine = "auto", seconds: float = 60.0
+    ) -> None:
+        self.slots, self.replaced, self._seconds = workers, 0, seconds + _STARTING
         self._folders = {name: model.folder for name, model in models.items()}
         self._engine: Engine = engine
         self._threads = max(1, (os.cpu_count() or 1) // workers)
@@ -99,10 +105,13 @@ class ProcessRunner:
         try:
             # Plain pickle: that of multiprocessing would pass a file descriptor for every tensor.
             connection.send_bytes(pickle.dumps((model, list(questions)), protocol=pickle.HIGHEST_PROTOCOL))
+            if not connection.poll(self._seconds):
+                raise EOFError
             found: Any = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError) as error:
             connection.close()
-            process.join(1)
+            process.kill()
+            process.join()
             self._workers[slot] = self._start()
             self.replaced += 1
             raise WorkerDiedError("the process that computed this answer died; another one took its place.") from error

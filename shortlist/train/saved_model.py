@@ -217,12 +217,11 @@ def parameters_digest(saved: SavedModel) -> str:
     """Identify what scores depend on: parameters and calibration. An export states it, so that an old one is found."""
     found = Digest()
     for module in (saved.model, saved.calibrator):
-        state = {} if module is None else module.state_dict()
-        for name, value in sorted(state.items()):
-            if not isinstance(value, Tensor):
-                continue  # a calibrator's notes about its rows, on which no score depends
-            found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-            found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        found.update(type(module).__name__)
+        if module is not None:
+            for name, value in sorted({**dict(module.named_parameters()), **dict(module.named_buffers())}.items()):
+                found.update(f"{name} {value.dtype} {tuple(value.shape)}")
+                found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return found.hex()
 
 

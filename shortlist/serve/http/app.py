@@ -19,7 +19,7 @@ from shortlist.predict import RULES
 from shortlist.serve.batching import QueueFullError, WorkerDiedError
 from shortlist.serve.browse import find_rows, label_number, label_page, labels_page, place_of, rows_page
 from shortlist.serve.curves import SLIDERS, describe_rule, figures
-from shortlist.serve.http.guard import TooLongError, TooSlowError, refusal, too_much
+from shortlist.serve.http.guard import TooLongError, TooManyError, TooSlowError, refusal, too_much
 from shortlist.serve.http.inputs import decode_base64, read_rows
 from shortlist.serve.http.pages import add_pages
 from shortlist.serve.http.schemas import (
@@ -112,16 +112,8 @@ def _add_errors(app: FastAPI) -> None:
     app.add_exception_handler(Exception, failed)
     for kind in (RequestValidationError, ValidationError):
         app.add_exception_handler(kind, invalid)
-    late = (TimeoutError, asyncio.TimeoutError)
-    for kind in (
-        InputError,
-        QueueFullError,
-        WorkerDiedError,
-        StarletteHTTPException,
-        TooLongError,
-        TooSlowError,
-        *late,
-    ):
+    bodies, late = (TooLongError, TooSlowError, TooManyError), (TimeoutError, asyncio.TimeoutError)
+    for kind in (InputError, QueueFullError, WorkerDiedError, StarletteHTTPException, *bodies, *late):
         app.add_exception_handler(kind, answer)
 
 
@@ -164,10 +156,10 @@ def known(service: Service, name: str) -> str:
 def _add_models(app: FastAPI, service: Service) -> None:
     async def chosen_rule(name: str, kind: str | None, value: float | None) -> Any:
         if kind is None:
-            return await service.study(service.rule, name)
+            return await service.look(service.rule, name)
         option, fixed = SLIDERS.get(kind, ("k", {}))
         options = None if value is None else {**fixed, option: value}
-        return await service.study(service.rule, name, kind, options)
+        return await service.look(service.rule, name, kind, options)
 
     @app.get("/models/{name}/curve", tags=["models"])
     async def curve(name: Name, kind: Kind = "average-k") -> Response:
@@ -179,8 +171,8 @@ def _add_models(app: FastAPI, service: Service) -> None:
     async def one_point(name: Name, kind: Kind | None = None, value: Value = None) -> Response:
         """What one rule gives on held-out rows: a point of its curve, also between the steps."""
         rule = await chosen_rule(known(service, name), kind, value)
-        held_out = await service.study(service.need_held_out, name)
-        return json_response({"rule": describe_rule(rule), **await service.study(figures, held_out, rule)})
+        held_out = await service.look(service.need_held_out, name)
+        return json_response({"rule": describe_rule(rule), **await service.look(figures, held_out, rule)})
 
     @app.get("/models/{name}/rows", tags=["models"])
     async def rows(
@@ -203,7 +195,7 @@ def _add_models(app: FastAPI, service: Service) -> None:
             start, most = (offset, limit) if row is None else (place_of(held_out, row), 1)
             return {"offset": start, **rows_page(held_out, places, peers, offset=start, limit=most)}
 
-        return json_response(await service.study(found))
+        return json_response(await service.look(found))
 
     @app.get("/models/{name}/labels", tags=["models"])
     async def labels(
@@ -219,8 +211,8 @@ def _add_models(app: FastAPI, service: Service) -> None:
         """Labels with how often they occur, how often they are found, and the sizes of sets that hold them."""
         rule = await chosen_rule(known(service, name), kind, value)
         given: dict[str, Any] = {"search": search, "sort": sort, "descending": order == "desc"}
-        held_out = await service.study(service.need_held_out, name)
-        return json_response(await service.study(labels_page, held_out, rule, **given, offset=offset, limit=limit))
+        held_out = await service.look(service.need_held_out, name)
+        return json_response(await service.look(labels_page, held_out, rule, **given, offset=offset, limit=limit))
 
     @app.get("/models/{name}/labels/{label:path}", tags=["models"])
     async def one_label(
@@ -231,8 +223,8 @@ def _add_models(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """One label: its figures, what it is confused with, and rows that have it."""
         rule = await chosen_rule(known(service, name), kind, value)
-        held_out = await service.study(service.need_held_out, name)
-        return json_response(await service.study(label_page, held_out, rule, label))
+        held_out = await service.look(service.need_held_out, name)
+        return json_response(await service.look(label_page, held_out, rule, label))
 
 
 def _add_predict(app: FastAPI, service: Service) -> None:
@@ -296,7 +288,7 @@ async def _predict(service: Service, asked: PredictRequest, uploads: list[bytes]
 async def _takers(service: Service, asked: PredictRequest) -> list[str]:
     """The models that take such rows."""
     if asked.row is not None:
-        return await service.study(service.comparable)
+        return await service.look(service.comparable)
     kind = "text" if asked.texts else "features" if asked.features else "images"
     names = [name for name, model in service.models.items() if model.takes == kind]
     if not names:
@@ -309,11 +301,11 @@ async def _ask(service: Service, name: str, asked: PredictRequest, images: list[
     if wanted is None:
         rule = service.rule(name)
     else:
-        rule = await service.study(service.rule, name, wanted.kind, wanted.options or None)
+        rule = await service.look(service.rule, name, wanted.kind, wanted.options or None)
     if asked.row is not None:
-        inputs = await service.study(service.held_out_row, name, asked.row)
+        inputs = await service.look(service.held_out_row, name, asked.row)
     elif images is not None:
-        inputs = await service.study(read_rows, model, images=images, most_pixels=service.limits.pixels)
+        inputs = await service.look(read_rows, model, images=images, most_pixels=service.limits.pixels)
     else:
         inputs = read_rows(model, texts=asked.texts, features=asked.features, most_pixels=service.limits.pixels)
     key = (inputs.kind, getattr(inputs, "shape", None))
@@ -340,17 +332,17 @@ def _add_decisions(app: FastAPI, service: Service) -> None:
                 raise InputError("`labels` must be different.")
             return service.auditor(asked.model).audit(numbers, mode=asked.mode)
 
-        return json_response(await service.study(found))
+        return json_response(await service.look(found))
 
     @app.post("/rules", tags=["rules"], responses={200: {"model": SaveResponse}, 409: {"model": Error}})
     async def save(asked: SaveRequest) -> Response:
         """Fit a rule on held-out rows and save it into the model's folder, or show how to."""
         model = service.models[known(service, asked.model)]
-        held_out = await service.study(service.need_held_out, asked.model)
+        held_out = await service.look(service.need_held_out, asked.model)
         command, python = equivalents(str(model.folder), held_out.data, asked.kind, asked.options)
         shown: dict[str, Any] = {"command": command, "python": python}
         if asked.dry_run:
-            rule = await service.study(service.rule, asked.model, asked.kind, asked.options)
+            rule = await service.look(service.rule, asked.model, asked.kind, asked.options)
             shown |= {"saved": False, "file": str(model.folder / "rule.json"), "kept": None}
             return json_response({**shown, "rule": describe_rule(rule)})
         if service.read_only:
@@ -358,7 +350,7 @@ def _add_decisions(app: FastAPI, service: Service) -> None:
         if model.rule is not None and not asked.replace:
             own = describe_rule(model.rule)["text"]
             raise HTTPException(409, f"`{asked.model}` answers with {own}: `replace` must be true to change that.")
-        file, kept = await service.study(service.exclusively, save_fitted, held_out, asked.kind, asked.options)
+        file, kept = await service.look(service.exclusively, save_fitted, held_out, asked.kind, asked.options)
         shown |= {"saved": True, "file": str(file), "kept": None if kept is None else str(kept)}
         return json_response({**shown, "rule": None if model.rule is None else describe_rule(model.rule)})
 

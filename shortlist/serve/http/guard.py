@@ -13,6 +13,7 @@ import ipaddress
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -28,6 +29,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # What shows no data, so that a browser can ask for the token there and a supervisor for the health.
 _PUBLIC = ("/", "/healthz", "/docs", "/openapi.json")
+# Bodies of the greatest length that are held at a time.
+_BODIES = 16
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -47,6 +50,10 @@ class TooSlowError(Exception):
     """The body of a request did not arrive in time."""
 
 
+class TooManyError(Exception):
+    """The requests under way hold more than the service keeps at a time."""
+
+
 class Guard:
     """Middleware that refuses, limits, and logs.
 
@@ -56,6 +63,7 @@ class Guard:
         token: that requests must bear; None for none.
         most_bytes: of a body.
         seconds: for a body to arrive.
+        most_requests: at a time; more are refused, as are bodies that together are longer than sixteen of the longest.
         log, metrics: where requests are noted.
     """
 
@@ -67,13 +75,15 @@ class Guard:
         token: str | None = None,
         most_bytes: int,
         seconds: float,
+        most_requests: int = 512,
         log: Log,
         metrics: Metrics,
     ) -> None:
         self._app, self._log, self._metrics = app, log, metrics
         self._hosts = {host.lower() for host in (*LOOPBACK, *hosts)}
         self._token = None if token is None else token.encode()
-        self._most_bytes, self._seconds = most_bytes, seconds
+        self._most_bytes, self._seconds, self._most_requests = most_bytes, seconds, most_requests
+        self._requests = self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what may pass."""
@@ -94,10 +104,11 @@ class Guard:
             ended = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
-        refused = self._refusal(scope)
+        refused, body = self._refusal(scope), _Body()
+        self._requests += 1
         try:
             if refused is None:
-                await self._app(scope, self._bounded(receive), answer)
+                await self._app(scope, self._bounded(receive, body), answer)
             else:
                 await refused(scope, receive, answer)
         except Exception as error:
@@ -110,6 +121,8 @@ class Guard:
                 failed = refusal(500, "the service failed; its log says where.")
                 await (response or failed)(scope, receive, answer)
         finally:
+            self._requests -= 1
+            self._held -= body.bytes
             self._note(scope, status, time.perf_counter() - begun, request_id)
 
     def _note(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
@@ -120,6 +133,8 @@ class Guard:
         self._log.write("request", **facts, request=request_id, **scope.get("shortlist", {}))
 
     def _refusal(self, scope: Scope) -> Response | None:
+        if self._requests >= self._most_requests:
+            return too_much(TooManyError())
         headers: dict[str, str] = {}
         for name, value in scope["headers"]:
             name = name.decode("latin-1").lower()
@@ -148,25 +163,36 @@ class Guard:
             return None
         return refusal(401, "the request must bear the service's token.", {"www-authenticate": "Bearer"})
 
-    def _bounded(self, receive: Receive) -> Receive:
+    def _bounded(self, receive: Receive, body: _Body) -> Receive:
         """Count the bytes of a body, and give it so much time."""
-        count, until, complete = 0, time.monotonic() + self._seconds, False
+        until = time.monotonic() + self._seconds
 
         async def bounded() -> Message:
-            nonlocal count, complete
-            if complete:
+            if body.is_complete:
                 return await receive()
             try:
                 message = await asyncio.wait_for(receive(), max(0.001, until - time.monotonic()))
             except (TimeoutError, asyncio.TimeoutError) as error:
                 raise TooSlowError from error
-            count += len(message.get("body", b""))
-            complete = not message.get("more_body", False)
-            if count > self._most_bytes:
+            length = len(message.get("body", b""))
+            body.bytes += length
+            self._held += length
+            body.is_complete = not message.get("more_body", False)
+            if body.bytes > self._most_bytes:
                 raise TooLongError(self._most_bytes)
+            if self._held > _BODIES * self._most_bytes:
+                raise TooManyError
             return message
 
         return bounded
+
+
+@dataclass
+class _Body:
+    """How much of a body was read."""
+
+    bytes: int = 0
+    is_complete: bool = False
 
 
 def is_loopback(host: str) -> bool:
@@ -200,9 +226,12 @@ def refusal(status: int, sentence: str, headers: Mapping[str, str] | None = None
 
 
 def too_much(error: Exception) -> Response | None:
-    """The answer to a body that was too long or too slow; None for other errors."""
+    """The answer to a body that was too long, too slow or one too many; None for other errors."""
     if isinstance(error, TooLongError):
         return refusal(413, f"the body must have at most {error.args[0]} bytes.", {"connection": "close"})
+    if isinstance(error, TooManyError):
+        headers = {"connection": "close", "retry-after": "1"}
+        return refusal(429, "too many requests are under way: send this one again later.", headers)
     if isinstance(error, TooSlowError):
         return refusal(408, "the body did not arrive in time.", {"connection": "close"})
     return None

@@ -30,7 +30,7 @@ def read_rows(
     Args:
         model: that takes them.
         texts, features, images: one of them.
-        most_pixels: of all images together.
+        most_pixels: of an image, and of all together as the model takes them.
 
     Raises:
         InputError: if the model takes other inputs, or a row is not what it takes.
@@ -62,17 +62,18 @@ def decode_base64(images: Sequence[str]) -> list[bytes]:
 
 
 def _read_images(model: ServedModel, images: Sequence[bytes], most_pixels: int) -> Inputs:
-    size = model.source.reader.get("size")
+    size: Any = model.source.reader.get("size")
     if size is None and model.shape:
         # The model was trained on arrays of one shape, or on files of one size.
         size = tuple(model.shape[1:])
     rows: list[np.ndarray] = []
     for at, content in enumerate(images):
         image = decode_image(io.BytesIO(content), size, name=f"image {at}", most=most_pixels)
-        most_pixels -= image.shape[0] * image.shape[1]
-        if rows and image.shape != rows[0].shape:
+        if rows and image.shape[:2] != rows[0].shape[:2]:
             raise InputError(f"`images` must have one size in pixels; image {at} has another than image 0.")
         rows.append(_gray(image) if model.shape[:1] == (1,) else image)
+        if len(rows) * image.shape[0] * image.shape[1] > most_pixels:
+            raise InputError(f"`images` must have at most {most_pixels} pixels together, as the model takes them.")
     return ImageArray(np.stack(rows))
 
 

@@ -32,7 +32,7 @@ def add_pages(app: FastAPI) -> None:
         if suffix in _TYPES:
             content[file.name] = (file.read_bytes(), _TYPES[suffix])
     describe = app.openapi
-    app.openapi = lambda: _with_bodies(describe())  # pyright: ignore[reportAttributeAccessIssue]
+    app.openapi = lambda: _with_bodies(describe())
     docs: list[bytes] = []
 
     @app.get("/", include_in_schema=False)

@@ -19,12 +19,13 @@ Kind = Literal[
 Show = Literal["all", "missed", "disagree", "empty", "huge", "rare", "label"]
 Sorted = Literal["support", "recall", "size", "name"]
 _LARGEST = 1 << 62
+_STRICT: ConfigDict = {"extra": "forbid"}
 
 
 class RuleRequest(BaseModel):
     """A kind of rule and its options; without options, the rule of that kind in the model's folder."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = _STRICT
     kind: str = Field(max_length=100, examples=["average-k"])
     options: dict[str, float | bool | str] = Field(default_factory=dict, max_length=20, examples=[{"k": 3}])
 
@@ -32,7 +33,7 @@ class RuleRequest(BaseModel):
 class PredictRequest(BaseModel):
     """Rows to answer: texts, features, images, or one held-out row."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = _STRICT
     model: str | None = Field(None, description="the name of a model; null asks all that take such rows")
     texts: list[str] | None = Field(None, min_length=1, examples=[["a rose is a rose"]])
     features: list[list[float]] | None = Field(None, min_length=1, description="one list of numbers per row")
@@ -59,7 +60,7 @@ class PredictRequest(BaseModel):
 class AuditRequest(BaseModel):
     """A set of labels, by their names, or the true labels of a held-out row."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = _STRICT
     model: str
     labels: list[str] | None = Field(None, max_length=10_000)
     row: int | None = Field(None, ge=0, lt=_LARGEST)

@@ -16,8 +16,8 @@ from shortlist.serve.http.guard import Guard
 from shortlist.serve.observing import JsonHandler, Log
 from shortlist.serve.service import Service
 
-# Connections beyond those whose requests may wait: they get an answer that says to come again.
-_SPARE_CONNECTIONS = 256
+# Requests under way beyond those that wait for a model.
+_OTHERS = 256
 
 
 def guarded(service: Service, *, names: Iterable[str] = (), token: str | None = None, log: Log | None = None) -> Guard:
@@ -35,6 +35,7 @@ def guarded(service: Service, *, names: Iterable[str] = (), token: str | None = 
         token=token,
         most_bytes=service.limits.bytes,
         seconds=service.limits.seconds,
+        most_requests=service.limits.waiting + _OTHERS,
         log=log or Log(),
         metrics=service.metrics,
     )
@@ -71,7 +72,6 @@ def serve(
         server_header=False,
         proxy_headers=False,
         ws="none",
-        limit_concurrency=service.limits.waiting + _SPARE_CONNECTIONS,
         timeout_graceful_shutdown=int(service.limits.seconds) + 5,
     )
     with contextlib.closing(_listen(host, port)) as listening:

@@ -1,5 +1,5 @@
 // Rows and the sets that models answer with: inputs, true labels, and bars of scores.
-import { button, count, make, nameOf, scoreWords } from "./elements.js";
+import { button, count, make, nameOf, scoreWriter } from "./elements.js";
 
 const SHOWN = 12;
 const FEATURES_SHOWN = 160;
@@ -77,6 +77,7 @@ export const answerBars = ({ labels, scores, top }, truth) => {
   const highest = Math.max(...entries.map(({ score }) => score));
   const lowest = Math.min(0, ...entries.map(({ score }) => score));
   const known = truth && new Set(truth);
+  const words = scoreWriter(highest);
   const row = ({ label, score, held }) => {
     const bar = make("span", { class: "bar" }, make("span", {}));
     bar.firstElementChild.style.width = `${highest === lowest ? 100 : Math.max(1, (100 * (score - lowest)) / (highest - lowest))}%`;
@@ -92,7 +93,7 @@ export const answerBars = ({ labels, scores, top }, truth) => {
         make("span", { class: "hidden-words" }, held ? ", in the set" : ", not in the set"),
       ),
       bar,
-      make("span", { class: "score" }, scoreWords(score)),
+      make("span", { class: "score" }, words(score)),
     );
   };
   const list = make("ol", { class: "score-bars" }, entries.slice(0, SHOWN).map(row));

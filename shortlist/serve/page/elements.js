@@ -40,7 +40,12 @@ const known = (value) => value !== null && value !== undefined && Number.isFinit
 export const percentWords = (value, digits = 1) => (known(value) ? `${number(100 * value, digits)}%` : "–");
 export const decimalWords = (value, digits = 2) => (known(value) ? number(value, value >= 1000 ? 0 : digits) : "–");
 export const count = (value, one, many = `${one}s`) => `${number(value, 0)} ${value === 1 ? one : many}`;
-export const scoreWords = (score) => (Math.abs(score) < 0.001 && score !== 0 ? score.toExponential(1) : score.toFixed(3));
+/* Scores of one answer in words, with as many digits as the highest one needs. */
+export const scoreWriter = (highest) => {
+  const digits = Math.min(8, Math.max(3, 2 - Math.floor(Math.log10(Math.abs(highest) || 1))));
+  const least = 10 ** -digits;
+  return (score) => (score > 0 && score < least / 2 ? `<${number(least, digits)}` : number(score, digits));
+};
 
 /* A message where content would be: `kind` is "empty", "loading" or "error". */
 export const notice = (kind, words, ...more) =>

@@ -105,6 +105,8 @@ export const labelEntry = (model, { legend, placeholder, onPick, onErase = () =>
     } else if (event.key === "Enter") {
       event.preventDefault();
       if (active >= 0 && found[active] !== undefined) pick(found[active]);
+      // Without suggestions, the service says whether the name is one.
+      else if (wrong.textContent && input.value.trim()) pick(input.value.trim());
     } else if (event.key === "Escape") close();
     else if (event.key === "Backspace" && input.value === "") onErase();
   });

@@ -215,6 +215,7 @@ export const ruleView = (root, { store, peers, reload }) => {
       if (!model.held_out) {
         drawn = null;
         asked = "";
+        root.classList.add("no-chart");
         chart.replaceChildren();
         legend.replaceChildren();
         cheapest.replaceChildren();

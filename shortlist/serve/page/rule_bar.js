@@ -155,7 +155,7 @@ export const ruleBar = (root, { store }) => {
       drawKinds(rule);
       drawNumber(rule, null);
       if (!model.held_out) {
-        sliderLabel.hidden = true;
+        sliderLabel.hidden = box.parentElement.hidden = true;
         for (const figure of Object.values(figures)) figure.replaceChildren("–");
         about.textContent = withoutRows(model);
         return;

@@ -100,7 +100,7 @@ export const MEASURING = "The rule is being measured on the held-out rows; the f
 export const withoutRows = (model) =>
   model.held_out_state === "opening"
     ? "The held-out rows of this model are being read …"
-    : model.note || "This model has no held-out rows here.";
+    : `${model.note || "This model has no held-out rows here."} Rules are measured on them: start the service with --data FILE.`;
 
 export const costsOf = (state) => ({ label: numberOf(state.cost_label) ?? 1, miss: numberOf(state.cost_miss) ?? 10 });
 export const costOf = (point, costs) => costs.label * point.size + costs.miss * point.misses;

@@ -48,20 +48,20 @@ def test_folders_without_models_and_bad_options_are_refused(capsys, tmp_path, fo
 
 
 @contextmanager
-def started(*arguments):
-    """The command in a process of its own, and its address."""
+def started(log, *arguments):
+    """The command in a process of its own, and its address; it writes its log to a file, which never is full."""
     environment = os.environ | {"PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1"}
     whole = [sys.executable, "-m", "shortlist", "serve", *map(str, arguments), "--port", "0"]
-    process = subprocess.Popen(whole, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    with log.open("w") as file:
+        process = subprocess.Popen(whole, stdout=subprocess.PIPE, stderr=file, text=True, env=environment)
     try:
         line = process.stdout.readline()
-        assert "http://" in line, process.stderr.read()
+        assert "http://" in line, log.read_text()
         yield process, "http://" + line.split("http://")[1].split()[0]
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
-        process.stderr.close()
 
 
 def ask(address, path, content=None):
@@ -72,26 +72,28 @@ def ask(address, path, content=None):
 
 
 @pytest.mark.slow
-def test_requests_under_way_are_answered_before_it_stops(folder):
-    with started(folder / "parts", "--data", folder / "parts.csv") as (process, address):
+def test_requests_under_way_are_answered_before_it_stops(folder, tmp_path):
+    log = tmp_path / "log"
+    with started(log, folder / "parts") as (process, address):
         ask(address, "/models/parts/rows")
-        answers = []
-        path = "/models/parts/curve?kind=pointwise-error"
-        asking = threading.Thread(target=lambda: answers.append(ask(address, path)))
-        asking.start()
-        while '"route"' not in process.stderr.readline():
-            pass
-        process.send_signal(signal.SIGTERM)
-        asking.join()
-        assert len(answers[0]["values"]) > 10
-        assert process.wait(30) == 0
-        assert "Traceback" not in process.stderr.read()
+        with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as connection:
+            body = json.dumps({"features": VALUES[:1].astype(float).tolist()}).encode()
+            kind = f"Content-Type: application/json\r\nContent-Length: {len(body)}"
+            connection.sendall(f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{kind}\r\n\r\n".encode() + body[:-1])
+            ask(address, "/healthz")  # By now the first part of the other request has been read.
+            process.send_signal(signal.SIGTERM)
+            connection.sendall(body[-1:])
+            answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["answers"]
+        assert process.wait(60) == 0
+    assert "Traceback" not in log.read_text()
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_is_replaced_and_no_request_is_lost(folder):
+def test_a_worker_that_is_killed_is_replaced_and_no_request_is_lost(folder, tmp_path):
     rows = np.tile(VALUES.astype(float), (20, 1))[:200].tolist()
-    with started(folder / "parts", "--workers", "2") as (process, address):
+    with started(tmp_path / "log", folder / "parts", "--workers", "2") as (process, address):
         wanted = ask(address, "/predict", {"features": rows})
         answers = []
 

@@ -186,3 +186,34 @@ def test_only_addresses_of_this_machine_are_loopback():
 
 def test_limits_are_those_of_the_command():
     assert Limits().rows == 1024
+
+
+def test_more_requests_or_bytes_at_a_time_than_are_held_are_refused():
+    held, statuses = anyio.Event(), []
+
+    async def app(scope, receive, send):
+        await receive()
+        await held.wait()
+
+    async def receive():
+        return {"type": "http.request", "body": b"0123456789", "more_body": False}
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    async def many(guard, count):
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"host", b"localhost")]}
+        async with anyio.create_task_group() as group:
+            for _ in range(count):
+                group.start_soon(guard, dict(scope), receive, send)
+            await anyio.wait_all_tasks_blocked()
+            held.set()
+
+    given = {"most_bytes": 10, "seconds": 10.0, "log": Log(Quiet()), "metrics": Metrics()}
+    anyio.run(many, Guard(app, most_requests=3, **given), 5)
+    assert statuses == [429] * 2
+    statuses.clear()
+    held = anyio.Event()
+    anyio.run(many, Guard(app, **given), 18)
+    assert statuses == [429] * 2
