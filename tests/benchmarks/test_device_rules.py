@@ -26,7 +26,7 @@ ABOVE_GOAL = {
     "RecallControl, fit, logits": 4.3,
 }
 """Multiples of ``torch.topk`` that are not within the goal yet, which must not grow; the link alone takes 2."""
-POINTWISE, POINTWISE_FLOAT64 = 135.0, 21
+POINTWISE, POINTWISE_FLOAT64 = 135.0, 23
 """The sums and the hash of `PointwiseError` are exact, which takes wide float64 tensors."""
 
 
