@@ -42,7 +42,8 @@ class Block:
     def __init__(
         self, values: Tensor | None, scores: Tensor, rows: Tensor | None = None, link: Link | None = None
     ) -> None:
-        self.scores, self.rows, self.link = scores, rows, link
+        self.scores, self.rows = scores, rows
+        self.link: Link | None = link
         self._values = scores if values is None and link is None else values
 
     def __len__(self) -> int:
