@@ -43,7 +43,11 @@ export const addressStore = (change) => {
       store.state = Object.fromEntries(
         Object.entries({ ...store.state, ...changes }).filter(([, value]) => value !== undefined && value !== ""),
       );
-      history[step ? "pushState" : "replaceState"](null, "", addressOf(store.state));
+      try {
+        history[step ? "pushState" : "replaceState"](null, "", addressOf(store.state));
+      } catch {
+        // Some browsers refuse many changes in a short time; the next one brings the address up to date.
+      }
       change(store.state);
     },
     href: (changes) => addressOf({ ...store.state, ...changes }),

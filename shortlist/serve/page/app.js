@@ -41,7 +41,7 @@ const drawHead = (state, model) => {
   if (select.dataset.models !== words) select.replaceChildren(...models.map(({ name }) => make("option", { value: name }, name)));
   select.dataset.models = words;
   select.value = model.name;
-  document.title = `${state.view === "label" ? state.label : VIEWS[state.view]} · ${model.name} · shortlist`;
+  document.title = `${VIEWS[state.view] ?? state.label ?? "Label"} · ${model.name} · shortlist`;
 };
 
 let view = null;

@@ -12,6 +12,12 @@ const PLOTS = {
   cost: ["Cost", { label: "cost per row" }, (point, costs) => costOf(point, costs)],
 };
 const COLORS = 8;
+const REST =
+  "Worst class: the label that is missed most, of those with enough rows. Cost: labels in the set and missed true labels, each at its price.";
+const MEANINGS = {
+  "one class": `Error: rows whose true label is not in the set. ${REST}`,
+  sets: `Error: the share of a row's true labels that its set lacks, on average. ${REST}`,
+};
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const seriesColor = (at) => color(`--series-${(at % COLORS) + 1}`);
@@ -59,6 +65,7 @@ export const ruleView = (root, { store, peers, reload }) => {
     cost("cost_miss", "per miss", 10),
   );
   const region = make("div", { class: "below", "aria-live": "polite" });
+  const meaning = make("p", { class: "note" });
   plots.append(
     choice(
       "Show",
@@ -75,10 +82,11 @@ export const ruleView = (root, { store, peers, reload }) => {
     legend,
     cheapest,
     region,
+    meaning,
   );
 
   const draw = () => {
-    if (!drawn) return;
+    if (!drawn || !chart.isConnected) return;
     const state = store.state;
     const plot = state.plot in PLOTS ? state.plot : "error";
     const made = chartOf(drawn.found, plot, drawn.rule, costsOf(state));
@@ -98,7 +106,7 @@ export const ruleView = (root, { store, peers, reload }) => {
   new ResizeObserver(draw).observe(chart);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 
-  const table = ({ found, rule }) => {
+  const table = ({ found }) => {
     const heads = ["Size", "Error", "Worst class", "Empty", "Cost"];
     const prices = costsOf(store.state);
     const row = ({ model: peer, point, wrong }) =>
@@ -120,7 +128,7 @@ export const ruleView = (root, { store, peers, reload }) => {
               make("td", {}, decimalWords(costOf(point, prices))),
             ]
           : make("td", { colspan: heads.length, class: "reason" }, wrong),
-        make("td", {}, useButton(peer, rule)),
+        make("td", {}, useButton(peer)),
       );
     return make(
       "div",
@@ -146,11 +154,10 @@ export const ruleView = (root, { store, peers, reload }) => {
   };
   const useButton = (peer) => {
     const saved = !store.state.kind && Boolean(peer.rule);
-    const why = saved ? "This is the rule that is saved already." : peer.can_save ? "" : "The folder of this model cannot be written.";
+    if (!peer.can_save && !saved) return make("span", { class: "note" }, "cannot be saved here");
     return button(
       {
-        disabled: Boolean(why),
-        title: why,
+        disabled: saved,
         "aria-label": `Use this rule for ${peer.name}`,
         onclick: () => saveDialog(peer, ruleOf(store.state, peer), reload),
       },
@@ -167,7 +174,10 @@ export const ruleView = (root, { store, peers, reload }) => {
     const prices = costsOf(store.state);
     const best = figuresOf(own.curve).reduce((least, point) => (costOf(point, prices) < costOf(least, prices) ? point : least));
     const words = `Cheapest for ${model.name}: ${letterOf(own.curve.option)} = ${best.value}, ${decimalWords(costOf(best, prices))} per row.`;
-    const go = button({ class: "link", onclick: () => store.set({ kind: rule.kind, value: best.value }) }, "Use it");
+    const go = button(
+      { class: "link", onclick: () => store.set({ kind: rule.kind, value: best.value }) },
+      `Set ${letterOf(own.curve.option)} to ${best.value}`,
+    );
     cheapest.replaceChildren(words, " ", best.value === rule.value ? "" : go);
   };
   const drawAll = (found) => {
@@ -195,6 +205,7 @@ export const ruleView = (root, { store, peers, reload }) => {
     update(state, shownModel) {
       model = shownModel;
       choose(plots, state.plot in PLOTS ? state.plot : "error");
+      meaning.textContent = MEANINGS[model.task];
       const prices = costsOf(state);
       for (const [name, value] of [
         ["cost_label", prices.label],

@@ -54,6 +54,7 @@ export const ruleBar = (root, { store }) => {
   let values = [];
   let model = null;
   let asked = null;
+  let late = 0;
 
   const setValue = (value) => store.set({ kind: ruleOf(store.state, model).kind, value });
   select.addEventListener("change", () => setKind(select.value));
@@ -113,30 +114,38 @@ export const ruleBar = (root, { store }) => {
     root.dataset.value = rule.value;
   };
 
+  const refuse = (error) => {
+    for (const figure of Object.values(figures)) figure.replaceChildren("–");
+    about.classList.add("wrong");
+    about.textContent = error.message;
+  };
+  const measure = async (rule, isLatest) => {
+    const curve = curvable(model, rule) ? await curveOf(model, rule.kind) : null;
+    if (!isLatest()) return;
+    drawNumber(rule, curve);
+    const point = await pointOf(model, rule);
+    if (!isLatest()) return;
+    drawFigures(point, rule);
+    about.classList.remove("wrong");
+    const fitted = curve?.fitted_on ? `, fitted on ${count(curve.fitted_on.rows, "other row")}` : "";
+    about.textContent = `${model.name}, measured on ${count(model.held_out.rows, "held-out row")}${fitted}.`;
+  };
   const fill = async (rule) => {
     const mine = (asked = {});
+    const isLatest = () => mine === asked;
     root.setAttribute("aria-busy", "true");
-    const late = setTimeout(() => {
+    clearTimeout(late);
+    late = setTimeout(() => {
       about.textContent = MEASURING;
       facts.classList.add("waiting");
     }, LATE);
     try {
-      const curve = curvable(model, rule) ? await curveOf(model, rule.kind) : null;
-      if (mine !== asked) return;
-      drawNumber(rule, curve);
-      const point = await pointOf(model, rule);
-      if (mine !== asked) return;
-      drawFigures(point, rule);
-      about.classList.remove("wrong");
-      const fitted = curve?.fitted_on ? `, fitted on ${count(curve.fitted_on.rows, "other row")}` : "";
-      about.textContent = `${model.name}, measured on ${count(model.held_out.rows, "held-out row")}${fitted}.`;
+      await measure(rule, isLatest);
     } catch (error) {
       if (error.name !== "ServiceError") throw error;
-      if (mine !== asked) return;
-      for (const figure of Object.values(figures)) figure.replaceChildren("–");
-      about.classList.add("wrong");
-      about.textContent = error.message;
+      if (isLatest()) refuse(error);
     }
+    if (!isLatest()) return;
     clearTimeout(late);
     facts.classList.remove("waiting");
     root.setAttribute("aria-busy", "false");

@@ -140,7 +140,7 @@ export const tryView = (root, { store, peers, takers }) => {
   const truthPlace = make("div", { class: "truth-place" });
   const emptyPlace = make("div", {});
   const columnsPlace = make("div", { class: "columns" });
-  root.replaceChildren(
+  const parts = [
     make("h2", { class: "hidden-words" }, "Try a row"),
     make(
       "div",
@@ -148,7 +148,7 @@ export const tryView = (root, { store, peers, takers }) => {
       make("section", { class: "input", "aria-label": "Input" }, sources, fieldPlace),
       make("section", { class: "results", "aria-label": "Answers" }, truthPlace, emptyPlace, columnsPlace),
     ),
-  );
+  ];
 
   const setTruth = (row) => {
     truth = row?.true ?? null;
@@ -157,16 +157,16 @@ export const tryView = (root, { store, peers, takers }) => {
     for (const column of columns.values()) column.redraw();
   };
   const drawField = (state, source) => {
-    const shown = `${model.name} ${model.held_out_state} ${source}`;
+    const entries = sourcesOf(model).map((each) => [each, SOURCE_WORDS[each]]);
+    // Made anew only if they differ, so that the focus and what is being typed stay.
+    if (sources.dataset.entries !== String(entries)) {
+      const toSource = (value) => store.set({ input: value }, { step: true });
+      sources.replaceChildren(choice("Input", "source", entries, source, toSource));
+      sources.dataset.entries = String(entries);
+    }
+    const shown = `${model.name} ${source}`;
     if (fieldPlace.dataset.shown !== shown) {
       fieldPlace.dataset.shown = shown;
-      const entries = sourcesOf(model).map((each) => [each, SOURCE_WORDS[each]]);
-      // Made anew only if it differs, so that the focus stays where it is.
-      if (sources.dataset.entries !== String(entries)) {
-        const toSource = (value) => store.set({ input: value }, { step: true });
-        sources.replaceChildren(choice("Input", "source", entries, source, toSource));
-      }
-      sources.dataset.entries = String(entries);
       setTruth(null);
       field = source === "row" ? rowField(store, model, setTruth) : INPUT_FIELDS[source](store, model);
       fieldPlace.replaceChildren(field.element);
@@ -194,6 +194,7 @@ export const tryView = (root, { store, peers, takers }) => {
         root.replaceChildren(notice("empty", "This model takes rows that this page has no field for."));
         return;
       }
+      if (!columnsPlace.isConnected) root.replaceChildren(...parts);
       drawField(state, source);
       drawColumns(state, source);
     },
