@@ -33,7 +33,7 @@ def hashes(scores: Any, factors: Any, out: Any, start: int, stop: int) -> None:
 
 
 @compiled()
-def _product(number: int, factor: int) -> int:
+def _product(number: Any, factor: Any) -> Any:
     """Congruent to the product modulo the prime, below 2**32: 2**31 is congruent to 1."""
     number = (number & _PRIME) + (number >> 31)
     product = ((number & _PRIME) + (number >> 31)) * factor

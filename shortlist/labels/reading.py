@@ -112,7 +112,7 @@ def _error_waits() -> bool:
 
 _refuse_wide_op = torch.library.custom_op("shortlist::refuse_wide", _refuse_wide, mutates_args=())
 # It returns nothing, so the compiler would remove it.
-_refuse_wide_op.register_effect(torch.library.EffectType.ORDERED)
+_refuse_wide_op.register_effect(torch.library.EffectType.ORDERED)  # pyright: ignore[reportPrivateImportUsage]
 
 
 @_refuse_wide_op.register_fake
