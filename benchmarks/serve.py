@@ -50,6 +50,13 @@ class Load(NamedTuple):
     bodies: list[bytes | None]
 
 
+class Rates(NamedTuple):
+    """Rows per second, and microseconds of processor time per row, which other work on the machine hardly changes."""
+
+    rows_per_second: float
+    cpu: float
+
+
 class Service:
     """A running service.
 
@@ -162,17 +169,24 @@ def load(port: int, contents: Sequence[bytes], *, rows: int, connections: int, s
     return Load(total[200] * rows / spent, np.concatenate([*map(np.array, times)]), total, sum(lost), bodies)
 
 
-def loop_rows_per_second(folder: Path, inputs: Inputs, *, seconds: float) -> float:
-    """Rows per second of torch in one loop of batches, without rules and without HTTP."""
+def loop(folder: Path, inputs: Inputs, *, seconds: float) -> Rates:
+    """Torch in one loop of batches, without rules and without HTTP."""
     saved = load_model(folder)
     source = saved_source(saved, folder)
     batches = [inputs.take(rows) for rows in torch.arange(len(inputs)).split(_BATCH) if len(rows) == _BATCH]
     row_scores(saved, batches[0], source).whole()
-    done, begun = 0, time.perf_counter()
+    done, begun, cpu = 0, time.perf_counter(), time.process_time()
     while time.perf_counter() - begun < seconds:
         row_scores(saved, batches[done % len(batches)], source).whole()
         done += 1
-    return done * _BATCH / (time.perf_counter() - begun)
+    spent = time.process_time() - cpu
+    return Rates(done * _BATCH / (time.perf_counter() - begun), 1e6 * spent / (done * _BATCH))
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time that a process has used so far."""
+    fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def predict_body(model: str, inputs: Inputs, rows: torch.Tensor) -> dict[str, Any]:
@@ -183,20 +197,24 @@ def predict_body(model: str, inputs: Inputs, rows: torch.Tensor) -> dict[str, An
 
 
 def throughput(service: Service, models: Path, inputs: dict[str, Inputs], seconds: float) -> None:
-    """Print rows per second and latencies beside the loop."""
-    heads = ("rows per request", "clients", "loop rows/s", "service rows/s", "ratio", "p50 ms", "p99 ms", "statuses")
-    print(f"{'model':10} " + "  ".join(heads))
+    """Print rows per second, processor time and latencies beside the loop."""
+    print(f"threads {torch.get_num_threads()}, load of the machine {os.getloadavg()[0]:.1f}")
     for name, rows in inputs.items():
-        loop = loop_rows_per_second(models / name, rows, seconds=seconds)
         for size, clients in ((_BATCH, 4), (1, 16)):
             parts = torch.arange(len(rows)).split(size)[:512]
             contents = [request("/predict", predict_body(name, rows, part)) for part in parts if len(part) == size]
             load(service.port, contents, rows=size, connections=clients, seconds=1)
+            # Before and after, because the speed of a machine drifts.
+            before, cpu = loop(models / name, rows, seconds=seconds / 2), cpu_seconds(service.process.pid)
             found = load(service.port, contents, rows=size, connections=clients, seconds=seconds)
+            used = 1e6 * (cpu_seconds(service.process.pid) - cpu) / (found.statuses[200] * size)
+            after = loop(models / name, rows, seconds=seconds / 2)
+            wall, spent = ((getattr(before, each) + getattr(after, each)) / 2 for each in Rates._fields)
             p50, p99 = 1000 * np.quantile(found.seconds, [0.5, 0.99])
-            ratio = found.rows_per_second / loop
-            rates = f"{loop:11,.0f}  {found.rows_per_second:14,.0f}  {ratio:5.0%}  {p50:6.1f}  {p99:6.1f}"
-            print(f"{name:10} {size:16}  {clients:7}  {rates}  {dict(found.statuses)}, {found.lost} lost")
+            print(f"{name}, {size} rows per request, {clients} clients:")
+            print(f"  {found.rows_per_second:,.0f} rows/s, the loop {wall:,.0f} ({found.rows_per_second / wall:.0%})")
+            print(f"  {used:.0f} µs of processor time per row, the loop {spent:.0f} ({spent / used:.0%})")
+            print(f"  p50 {p50:.1f} ms, p99 {p99:.1f} ms; statuses {dict(found.statuses)}, {found.lost} lost")
 
 
 def equal_answers(service: Service, models: Path, inputs: dict[str, Inputs], requests: int, scratch: Path) -> None:
