@@ -170,7 +170,7 @@ def read_yaml(text: str, name: str) -> Any:
     )
     try:
         found = yaml.load(text, Loader)
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
         raise InputError(f"{name} is not YAML: {' '.join(str(error).split())}.") from error
     _check_nodes(found, name)
     return found

@@ -1,6 +1,7 @@
 """Past failures of fuzzing stay mended, and a short run with fixed seeds finds no new ones."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,15 @@ def test_past_failures_stay_mended(targets):
     for path in CORPUS:
         slug, _, _ = path.name.rpartition("--")
         assert by_slug[slug].failure(path.read_bytes()) == "", path.name
+
+
+def test_numbers_of_thousands_of_digits_are_refused_in_a_sentence(targets):
+    """Python refuses to convert them, by an error that is no error of JSON or YAML."""
+    for target in targets:
+        content = target.file.read_bytes()
+        for found in [*re.finditer(rb"(?<![\w.])\d+(?![\w.])", content)][:3]:
+            changed = content[: found.start()] + b"9" * 5000 + content[found.end() :]
+            assert target.failure(changed) == "", (target.name, found)
 
 
 def test_a_parser_that_raises_something_else_is_found(targets):

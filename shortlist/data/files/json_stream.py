@@ -113,7 +113,7 @@ class _Stream:
                 return position + 1
             try:
                 _, position = self._decoder.raw_decode(self._buffer, position)
-            except (json.JSONDecodeError, RecursionError):
+            except (ValueError, RecursionError):
                 return None
             follows = _FOLLOWS.match(self._buffer, position)
             if follows is None or follows[1] == "}":
@@ -132,7 +132,7 @@ class _Stream:
                     if end < len(self._buffer):  # Otherwise a number may continue.
                         self._position = end
                         return
-            except (json.JSONDecodeError, RecursionError):
+            except (ValueError, RecursionError):
                 pass
             held = len(self._buffer) - self._position
             if held >= self._most or not self._grow(max(held, 1)):
@@ -162,13 +162,15 @@ class _Stream:
     def _decode(self) -> dict[str, Any] | Exception:
         try:
             record, self._position = self._decoder.raw_decode(self._buffer, self._position)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             return error
         return record
 
     def _problem(self, error: Exception) -> str:
-        if not isinstance(error, json.JSONDecodeError):
+        if isinstance(error, RecursionError):
             return "it is nested too deeply"
+        if not isinstance(error, json.JSONDecodeError):  # A number of thousands of digits.
+            return reason(error)
         cut = error.pos >= len(self._buffer.rstrip()) or error.msg.startswith("Unterminated string")
         return "the file ends in it" if cut and len(self._buffer) < self._most else error.msg
 

@@ -189,8 +189,10 @@ def _json_lines(path: Path, encoding: str) -> Iterator[tuple[int, dict[str, Any]
             continue
         try:
             record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            problem = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
+        except RecursionError as error:
+            raise InputError(f"`{path}` line {number} is not JSON: it is nested too deeply.") from error
+        except ValueError as error:
+            problem = error.msg if isinstance(error, json.JSONDecodeError) else reason(error)
             raise InputError(f"`{path}` line {number} is not JSON: {problem}.") from error
         if not isinstance(record, dict):
             raise InputError(f"`{path}` line {number}: must be an object with keys; got {type(record).__name__}.")

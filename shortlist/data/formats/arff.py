@@ -152,7 +152,7 @@ class _Header:
 
     def option(self, name: str) -> int | None:
         """The integer after ``-name``; None if there is none."""
-        found = re.search(rf"(?:^|\s)-{name}\s+(-?\d+)(?=\s|$)", self.options)
+        found = re.search(rf"(?:^|\s)-{name}\s+(-?\d{{1,18}})(?=\s|$)", self.options)
         return int(found[1]) if found else None
 
 

@@ -107,7 +107,7 @@ def read_names(file: ArrayFile, keys: Sequence[str]) -> tuple[str, ...] | None:
     if key in file.notes:
         try:
             names = json.loads(file.notes[key])
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{file.location(key)} must be a JSON list; got {file.notes[key]!r:.60}.") from error
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise InputError(f"{file.location(key)} must be a JSON list of names; got {names!r:.60}.")

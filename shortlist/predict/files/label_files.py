@@ -113,7 +113,8 @@ def _numbers(location: str, labels: list[object], number_of: dict[str, int], num
         if not 0 <= number < num_labels:
             raise InputError(f"{location}: labels must lie in [0, {num_labels - 1}]; got {number}.")
     if len(set(numbers)) < len(numbers):
-        twice = next(number for at, number in enumerate(numbers) if number in numbers[:at])
+        seen: set[int] = set()
+        twice = next(number for number in numbers if number in seen or seen.add(number))
         raise InputError(f"{location}: labels must differ; {twice} occurs twice.")
     return numbers
 
@@ -125,7 +126,7 @@ def _number(location: str, label: object, number_of: dict[str, int]) -> int:
         return label
     # Where names are numbers themselves, such as codes, a number that is no name is a mistake.
     names_are_numbers = any(name.isdigit() for name in number_of)
-    if isinstance(label, str) and re.fullmatch(r"-?\d+", label) and not names_are_numbers:
+    if isinstance(label, str) and re.fullmatch(r"-?\d{1,20}", label) and not names_are_numbers:
         return int(label)
     hint = "" if number_of else "; names need a file of names"
     raise InputError(f"{location}: {label!r} is not a label{hint}.")
