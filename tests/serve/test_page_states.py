@@ -138,6 +138,23 @@ def test_a_state_that_makes_no_sense_shows_the_nearest_view(visit):
     expect(page.locator(".verdict-place")).to_have_text("Choose at least one label.")
 
 
+def test_an_answer_that_comes_after_its_view_was_left_changes_nothing(visit, served):
+    waiting = []
+    page = visit("labels?model=wide-0")
+    settled(page)
+    page.route("**/rows?*", lambda route: waiting.append(route) if not waiting else route.continue_())
+    page.goto(f"{served}/#try?model=wide-0&input=row")
+    expect(page.locator(".row-picture")).to_have_attribute("aria-busy", "true")
+    page.goto(f"{served}/#try?model=digits&input=row")
+    expect(page.locator(".column .held").first).to_be_visible()
+    settled(page)
+    shown, url = page.locator("#main").inner_text(), page.url
+    with page.expect_response("**/rows?*"):
+        waiting[0].continue_()
+    settled(page)
+    assert (page.locator("#main").inner_text(), page.url) == (shown, url)
+
+
 def test_held_out_rows_are_waited_for_and_missed_where_there_are_none(visit, served):
     document = {}
 

@@ -53,12 +53,7 @@ export const addressStore = (change) => {
     href: (changes) => addressOf({ ...store.state, ...changes }),
   };
   // Links within the page change the part after `#`, as do Back and Forward.
-  addEventListener("hashchange", () => {
-    store.state = read();
-    change(store.state);
-  });
   addEventListener("popstate", () => {
-    if (addressOf(store.state) === addressOf(read())) return;
     store.state = read();
     change(store.state);
   });

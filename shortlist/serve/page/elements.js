@@ -67,6 +67,8 @@ export const loader = (region, { draw, onState = () => {}, slow = "" }) => {
   const load = async (work) => {
     own?.abort();
     const mine = (own = new AbortController());
+    // Also an answer for a view that is no longer shown comes too late.
+    const isLate = () => mine.signal.aborted || !region.isConnected;
     // A slider asks many times a second; the first question of a row goes at once.
     const pause = performance.now() - begun < 400 ? PAUSE : 0;
     begun = performance.now();
@@ -82,13 +84,13 @@ export const loader = (region, { draw, onState = () => {}, slow = "" }) => {
     ];
     try {
       if (pause) await new Promise((done) => setTimeout(done, pause));
-      if (mine.signal.aborted) return;
+      if (isLate()) return;
       const found = await work(mine.signal);
-      if (mine.signal.aborted) return;
+      if (isLate()) return;
       fill(...[draw(found)].flat());
       onState("done");
     } catch (error) {
-      if (mine.signal.aborted) return;
+      if (isLate()) return;
       if (error.name !== "ServiceError") throw error;
       fill(
         notice(

@@ -31,9 +31,11 @@ const rowField = (store, model, onRow) => {
     offset = (place + rows) % rows;
     return load(async (signal) => {
       const page = await ask(modelPath(model, "rows", { offset, limit: 1 }), { signal });
-      asked = String(page.rows[0].row);
-      store.set({ row: asked, input: "row" });
-      box.value = asked;
+      if (!signal.aborted && picture.isConnected) {
+        asked = String(page.rows[0].row);
+        store.set({ row: asked, input: "row" });
+        box.value = asked;
+      }
       return page;
     });
   };
