@@ -202,9 +202,6 @@ def check_rule(rule: SetRule, scores: Scores, *, name: str = "rule", absent: int
         # Usually a column of ids that passes for a label.
         hint = f" (is the column {scores.names[0]!r} one of ids?)" if scores.names else ""
         raise InputError(f"`{name}` is for {rule.num_labels} labels, but `{scores.path}` has {known}{hint}.")
-    need = rule.row_argument
-    if need is not None:
-        raise InputError(f"`{name}` needs the {need} of rows: answer in Python, by `rule.predict(scores, {need}=...)`.")
     if rule.from_logits != scores.from_logits:
         kinds = {True: "logits", False: "probabilities"}
         raise InputError(

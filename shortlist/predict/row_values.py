@@ -13,6 +13,7 @@ from shortlist.data.files.text_files import text_lines
 from shortlist.errors import InputError
 from shortlist.fingerprint import file_state
 from shortlist.predict.scores import ScoreBlock, Scores
+from shortlist.sets import SetRule
 
 ROW_OPTIONS = ("groups", "weights")
 """The keywords by which rules take a value for each row."""
@@ -105,11 +106,17 @@ def read_row_values(scores: Scores, name: str, given: str) -> list[Any]:
     return [value for block in with_row_values(scores, name, given).blocks() for value in block.given[name]]
 
 
-def check_row_values(rule: Any, given: Iterable[str], *, name: str) -> None:
-    """Raise InputError unless rows bring what a rule asks for, and nothing else; ``name`` is that of the rule."""
-    wanted = rule.row_option
+def check_row_values(rule: SetRule | type[SetRule], given: Iterable[str], *, name: str) -> None:
+    """Raise InputError unless rows bring what a rule, or fitting one, asks for, and nothing else.
+
+    Args:
+        rule: a fitted rule, or the class of one that will be fitted.
+        given: which of `ROW_OPTIONS` rows bring.
+        name: of the rule, for errors.
+    """
     for option in given:
-        if option != wanted:
+        if option != rule.row_option:
             raise InputError(f"--{option} does not apply to `{name}`, which takes no {option}.")
+    wanted = rule.row_option if isinstance(rule, type) else rule.row_argument
     if wanted is not None and wanted not in given:
         raise InputError(f"`{name}` needs --{wanted}: {wanted} of the rows, one per line.")

@@ -147,7 +147,7 @@ def test_a_rule_that_needs_more_than_scores_is_refused(folder, capsys, rule, nee
     rule().save("needs.json")
     code, _, shown = run(capsys, "logits.npy", "--logits", "--rule", "needs.json")
     assert code == 2
-    assert f"`needs.json` needs the {need} of rows" in shown
+    assert f"`needs.json` needs --{need}: {need} of the rows, one per line." in shown
 
 
 def test_a_seed_decides_ties_for_good(folder, capsys):
