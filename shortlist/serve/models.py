@@ -123,11 +123,13 @@ class ServedModel:
         return os.access(self.folder, os.W_OK)
 
     def read_rules(self) -> None:
-        """Read the rules of the folder, again after one was saved."""
-        found = {name: self.folder / "rules" / f"{name}.json" for name in RULES}
-        self.rules = {name: load_rule(file) for name, file in found.items() if file.is_file()}
+        """Read the rules of the folder, again after one was saved; not those that need groups or weights of rows."""
+        files = {name: self.folder / "rules" / f"{name}.json" for name in RULES}
+        found = {name: load_rule(file) for name, file in files.items() if file.is_file()}
+        self.rules = {name: rule for name, rule in found.items() if rule.row_argument is None}
         document = json.loads((self.folder / "model.json").read_text())
-        self.rule = load_rule(self.folder / "rule.json") if document.get("has_rule") else None
+        usual = load_rule(self.folder / "rule.json") if document.get("has_rule") else None
+        self.rule = usual if usual is not None and usual.row_argument is None else None
         if self.rule is not None:
             self.rules.setdefault(kind_of(self.rule), self.rule)
 
