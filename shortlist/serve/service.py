@@ -81,6 +81,8 @@ class Service:
         self.notes: dict[str, str] = {}
         self._data, self._opened, self._held_out = data, dict[str, Dataset](), dict[str, HeldOut | None]()
         self._locks = {name: threading.Lock() for name in self.models}
+        # Others, because what needs the rows alone must not wait for a curve.
+        self._drawing = {name: threading.Lock() for name in self.models}
         self._opening, self._saving = threading.Lock(), threading.Lock()
         self._described: WeakKeyDictionary[SetRule, dict[str, Any]] = WeakKeyDictionary()
         self._curves: dict[tuple[str, str, str], bytes] = {}
@@ -214,7 +216,7 @@ class Service:
         """The curve of a kind of rule as JSON; computed once for the model and its present rule."""
         held_out, key = self.need_held_out(name), self._curve_key(name, kind)
         if key not in self._curves:
-            with self._locks[name]:
+            with self._drawing[name]:
                 if key not in self._curves:
                     self._curves[key] = json.dumps(curve(held_out, kind), allow_nan=False).encode()
         return self._curves[key]

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from shortlist.predict.scores import Scores
 from shortlist.predict.true_labels import as_task
 from shortlist.serve.browse import find_rows
 from shortlist.serve.curves import SLIDERS
+from shortlist.serve.service import Service
 from shortlist.sets import load_rule
 from shortlist.train import load_model
 from tests.serve.service.conftest import running, sentence
@@ -50,6 +53,26 @@ def test_a_curve_is_that_of_rules_fitted_on_validation_rows_and_measured_on_test
     assert found["size"][at] == pytest.approx(measured.sizes.mean)
     assert found["error"][at] == pytest.approx(1 - measured.coverage, abs=1e-6)
     assert found["empty"][at] == pytest.approx(measured.empty / test.scores.num_rows)
+
+
+def test_rows_do_not_wait_for_a_curve(folder, monkeypatch):
+    service, begun, end = Service([folder / "parts"]), threading.Event(), threading.Event()
+    rows = service.need_held_out("parts")
+
+    def long_curve(*_):
+        begun.set()
+        assert end.wait(60)
+        return {}
+
+    monkeypatch.setattr("shortlist.serve.service.curve", long_curve)
+    with ThreadPoolExecutor(2) as threads:
+        drawing = threads.submit(service.curve, "parts", "top-k")
+        try:
+            assert begun.wait(60)
+            assert threads.submit(service.need_held_out, "parts").result(60) is rows
+        finally:
+            end.set()
+        assert drawing.result(60) == b"{}"
 
 
 def test_a_curve_of_a_rule_for_another_task_is_refused(asked):
