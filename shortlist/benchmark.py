@@ -14,17 +14,26 @@ from shortlist.data.target_rows import sparse_targets
 from shortlist.factory import LOSSES, make_loss
 from shortlist.nn import Task
 from shortlist.sets import (
+    AdaptiveConformal,
     AverageError,
     AverageK,
     CheapestCover,
     ClassConditional,
+    CovariateShift,
     DeepestNode,
     ExpectedF,
     ExpectedUtility,
+    GroupConditional,
+    LabelShift,
+    NoneOfThese,
+    OnlineAverageK,
+    OnlineConformal,
     PerLabelThreshold,
     PointwiseError,
+    RankCalibrated,
     RecallControl,
     RiskControl,
+    SelectiveAnswers,
     SetRule,
     TopK,
     false_discovery_rate,
@@ -154,14 +163,28 @@ def _loss_step(name: str, batch: Batch, heads: tuple[Tensor, ...], target: Tenso
 def rules(batch: Batch) -> Group:
     """Return predictions of sets from logits, by rules fitted on the same number of rows."""
     k, whole = batch.k, max(1, round(batch.k))
+    rows, labels = batch.shape
+    given: dict[str, dict[str, Any]] = {
+        "group-conditional": {"groups": torch.arange(rows) % 2},
+        "covariate-shift": {"weights": torch.ones(rows)},
+    }
     known: dict[str, Callable[[], SetRule]] = {
         "top-k": lambda: TopK(whole),
         "average-k": lambda: AverageK(k),
         "average-error": lambda: AverageError(_ALPHA),
         "pointwise-error": lambda: PointwiseError(_ALPHA),
         "class-conditional": lambda: ClassConditional(_ALPHA),
-        "deepest-node": lambda: DeepestNode(_ALPHA, _groups_of_four(batch.logits.shape[-1])),
-        "cheapest-cover": lambda: CheapestCover(_ALPHA, _groups_of_four(batch.logits.shape[-1])),
+        "rank-calibrated": lambda: RankCalibrated(_ALPHA),
+        "group-conditional": lambda: GroupConditional(_ALPHA),
+        "covariate-shift": lambda: CovariateShift(_ALPHA),
+        "label-shift": lambda: LabelShift(_ALPHA, ratios=torch.ones(labels)),
+        "adaptive-conformal": lambda: AdaptiveConformal(_ALPHA),
+        "online-conformal": lambda: OnlineConformal(_ALPHA),
+        "online-average-k": lambda: OnlineAverageK(k),
+        "selective": lambda: SelectiveAnswers(0.9),
+        "none-of-these": lambda: NoneOfThese(_ALPHA),
+        "deepest-node": lambda: DeepestNode(_ALPHA, _groups_of_four(labels)),
+        "cheapest-cover": lambda: CheapestCover(_ALPHA, _groups_of_four(labels)),
         "recall-control": lambda: RecallControl(_ALPHA),
         "risk-control": lambda: RiskControl(false_discovery_rate, 0.5, 0.1),
         "per-label": lambda: PerLabelThreshold(),
@@ -175,9 +198,10 @@ def rules(batch: Batch) -> Group:
             batch.logits,
             batch.sets if name in ("recall-control", "risk-control", "per-label") else batch.classes,
             from_logits=True,
+            **given.get(name, {}),
         )
         generator = torch.Generator().manual_seed(0)
-        return lambda: rule.predict(batch.logits, generator=generator)
+        return lambda: rule.predict(batch.logits, generator=generator, **given.get(name, {}))
 
     steps: dict[str, Callable[[], Step]] = {"topk": lambda: lambda: batch.logits.topk(whole)}
     steps |= {name: lambda name=name: make(name) for name in known}

@@ -56,4 +56,5 @@ def reason(error: BaseException) -> str:
     """
     text = getattr(error, "strerror", None) or " ".join(str(error).split())
     text = text.split(". ")[0].rstrip(".:;") or type(error).__name__
-    return f"{text[:200]}…" if len(text) > 200 else text
+    # Those of this package are one line of bounded length already.
+    return text if isinstance(error, InputError) or len(text) <= 200 else f"{text[:200]}…"

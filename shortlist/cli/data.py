@@ -146,7 +146,7 @@ def _size_of_images(dataset: Any) -> Mapping[str, Any]:
         dataset.inputs.batch(some)
     except ChoiceError as error:
         return error.choices[0]
-    except InputError:
+    except (InputError, ImportError):
         pass  # Whoever reads all of them will say what is wrong.
     return {}
 

@@ -374,6 +374,8 @@ def predict_sets(estimator: Any, X: Any) -> PredictionSets:
         >>> from sklearn.linear_model import LogisticRegression
         >>> from sklearn.pipeline import make_pipeline
         >>> from sklearn.preprocessing import StandardScaler
+        >>> from shortlist.integrations.sklearn import SetRuleClassifier, predict_sets
+        >>> from shortlist.sets import AverageK
         >>> X, y = load_iris(return_X_y=True)
         >>> model = make_pipeline(StandardScaler(), SetRuleClassifier(LogisticRegression(), AverageK(1.1))).fit(X, y)
         >>> len(predict_sets(model, X))

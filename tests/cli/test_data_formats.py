@@ -1,6 +1,7 @@
 """``shortlist data`` on samples of several formats, with the real readers; `test_contract` of data reads them all."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -70,7 +71,6 @@ def test_images_are_counted_even_if_the_library_that_reads_them_is_missing(writt
         (["."], f"`.` has no known format; `format` can be one of {', '.join(FORMATS)}."),
         (["PATH", "--format", "digits"], "`path` must be 'digits' for this format; got 'PATH'."),
         (["PATH", "--reader", "label=color"], "`PATH`: has no column 'color' for `label`; it has "),
-        (["PATH", "--reader", "text=5"], "`PATH`: has no column '5' for `text`; it has "),
         (["PATH", "--format", "voc"], "`PATH` is a file, not a folder."),
     ],
 )
@@ -78,6 +78,14 @@ def test_data_of_another_kind_are_refused_in_one_sentence(arguments, message, wr
     path = written("CSV")
     given = [argument.replace("PATH", path) for argument in arguments]
     assert refused(capsys, "inspect", *given, "--no-figure").startswith(message.replace("PATH", path))
+
+
+def test_a_text_column_that_is_not_there_is_answered_with_commands_that_work(written, capsys):
+    code, _, err = run(capsys, "inspect", written("CSV"), "--reader", "text=5", "--no-figure")
+    sentence, *offered = err.splitlines()
+    assert code == 2
+    assert "has no column '5' for `text`; it has " in sentence
+    assert any(run(capsys, *shlex.split(line)[2:])[0] == 0 for line in offered)
 
 
 def test_labels_are_summarized_without_images_that_are_missing(tmp_path, capsys):

@@ -219,8 +219,12 @@ REFUSED_OPTIONS: dict[str, tuple[Callable[[], Dataset], dict[str, Any], str]] = 
     ),
     "loss": (classes, {"loss": "zzz"}, "`loss` must be one of .*; got 'zzz'."),
     "head": (classes, {"head": "zzz"}, "`head` must be one of .*; got 'zzz'."),
-    "loss option": (classes, {"loss_options": {"zzz": 1}}, "`loss` 'cross_entropy': .*'zzz'."),
-    "head option": (classes, {"head_options": {"zzz": 1}}, "`head` 'linear': .*'zzz'."),
+    "loss option": (
+        classes,
+        {"loss_options": {"zzz": 1}},
+        "`loss_options` of 'cross_entropy' must be among .*; got 'zzz'.",
+    ),
+    "head option": (classes, {"head_options": {"zzz": 1}}, "`head_options` of 'linear' must be among .*; got 'zzz'."),
     "reduction": (
         classes,
         {"loss_options": {"reduction": "none"}},

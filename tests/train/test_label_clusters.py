@@ -116,7 +116,7 @@ def test_one_class_per_row_is_trained_with_cross_entropy():
         ({"processes": 2}, "`processes` and `nodes` must be 1 with `head` 'clusters'"),
         ({"k": 30}, "`head_options` must give a row more candidates than `k` 30 and 5.*got 24 of 3 clusters"),
         ({"monitor": "map"}, "`monitor` map needs the scores of all labels, which `head` 'clusters' does not compute"),
-        ({"head_options": {"beams": 3}}, "`head` 'clusters': .*beams"),
+        ({"head_options": {"beams": 3}}, "`head_options` of 'clusters' must be among .*beams"),
         ({"head_options": {"beam": 0}}, "`head` 'clusters': `beam` must be at least 1; got 0"),
     ],
 )

@@ -308,7 +308,9 @@ def _ahead(values: Tensor, labels: Tensor) -> Tensor:
     """Mask of the labels that rank before one label of each row."""
     at = labels.unsqueeze(-1)
     own = values.gather(-1, at)
-    return (values > own) | ((values == own) & (torch.arange(values.shape[-1], device=values.device) < at))
+    n = values.shape[-1]
+    equal = torch.where(values == own, torch.arange(n, dtype=torch.int32, device=values.device), n)
+    return (values > own) | (equal < at)
 
 
 def _ranks(ordered: Tensor) -> Tensor:

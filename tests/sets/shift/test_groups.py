@@ -63,7 +63,9 @@ def test_a_group_without_calibration_rows_is_one_sentence_and_gets_all_labels_in
     scores = torch.rand(6, 3, generator=seeded(0))
     fit = {"from_logits": False, "groups": np.array([1, 1, 2, 2, 2, 2])}
     rule = GroupConditional(0.5).fit(scores, torch.arange(6) % 3, **fit)
-    with pytest.raises(ValueError, match="`groups` must be among those of the fit; row 2 has 5, of which there was no"):
+    with pytest.raises(
+        ValueError, match="`groups` must be among those of the fit; row 2 has 5, which had no calibration row"
+    ):
         rule.predict(scores[:3], groups=np.array([1, 2, 5]))
     assert rule(scores[:3], torch.tensor([1, 2, 5])).sum(-1)[2] == 3
 
