@@ -168,6 +168,7 @@ def rules(batch: Batch) -> Group:
         "group-conditional": {"groups": torch.arange(rows) % 2},
         "covariate-shift": {"weights": torch.ones(rows)},
     }
+    top_k = lambda: TopK(whole).fit(batch.logits, from_logits=True)
     known: dict[str, Callable[[], SetRule]] = {
         "top-k": lambda: TopK(whole),
         "average-k": lambda: AverageK(k),
@@ -181,8 +182,8 @@ def rules(batch: Batch) -> Group:
         "adaptive-conformal": lambda: AdaptiveConformal(_ALPHA),
         "online-conformal": lambda: OnlineConformal(_ALPHA),
         "online-average-k": lambda: OnlineAverageK(k),
-        "selective": lambda: SelectiveAnswers(0.9, rule=TopK(whole)),
-        "none-of-these": lambda: NoneOfThese(_ALPHA, rule=TopK(whole)),
+        "selective": lambda: SelectiveAnswers(0.9, rule=top_k()),
+        "none-of-these": lambda: NoneOfThese(_ALPHA, rule=top_k()),
         "deepest-node": lambda: DeepestNode(_ALPHA, _groups_of_four(labels)),
         "cheapest-cover": lambda: CheapestCover(_ALPHA, _groups_of_four(labels)),
         "recall-control": lambda: RecallControl(_ALPHA),
