@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shortlist.cli.console import console, resumable, table
-from shortlist.cli.options import add_cluster_option, add_parser, whole_number
+from shortlist.cli.console import console, print_json, resumable, table
+from shortlist.cli.options import add_cluster_option, add_json_option, add_parser, whole_number
 from shortlist.errors import InputError
 from shortlist.extras import MissingExtraError
 from shortlist.formatting import format_duration
@@ -56,6 +56,7 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("--again", action="store_true", help="rerun finished trials")
     parser.add_argument("--jobs", type=whole_number(at_least=1), help="number of concurrent trials (default all cores)")
+    add_json_option(parser, "verdicts, or the list,")
     add_cluster_option(parser, "the folders of --experiments and --data-root, under the same paths; one thread each")
 
 
@@ -70,17 +71,25 @@ def run(options: argparse.Namespace) -> int:
     folder = Path(options.experiments)
     known = read_experiments(folder)
     if options.list:
-        return _list(known, options.scale)
+        return _list(known, options)
     chosen = _chosen(known, options)
     output = folder / "results" if options.output is None else Path(options.output)
     document = folder.parent / "docs" / "evidence.md" if options.output is None else output / "evidence.md"
     folders = Folders(folder, Path(options.data_root), output, Path(options.kept))
     with resumable(options):
         results, failed = _reproduce(chosen, folders, options)
-    for result in results:
-        for verdict, statement, why in verdict_lines(result):
-            sys.stdout.write(f"{result['name']}: {verdict}: {statement}\n    {why}\n")
-    sys.stdout.write(f"Written: {write_evidence(folders, document, leave_out=failed)}\n")
+    verdicts = [
+        {"experiment": result["name"], "verdict": verdict, "statement": statement, "reason": why}
+        for result in results
+        for verdict, statement, why in verdict_lines(result)
+    ]
+    written = write_evidence(folders, document, leave_out=failed)
+    if options.json:
+        print_json({"verdicts": verdicts, "failed": failed, "document": str(written)})
+    else:
+        for found in verdicts:
+            sys.stdout.write("{experiment}: {verdict}: {statement}\n    {reason}\n".format_map(found))
+        sys.stdout.write(f"Written: {written}\n")
     if failed:
         sys.stderr.write(
             f"shortlist: {len(failed)} of {len(chosen)} experiments could not be run: {' '.join(failed)}.\n"
@@ -158,12 +167,24 @@ def _chosen(known: dict[str, Any], options: argparse.Namespace) -> dict[str, Any
     return {name: known[name] for name in options.names}
 
 
-def _list(known: dict[str, Any], scale: str) -> int:
+def _list(known: dict[str, Any], options: argparse.Namespace) -> int:
+    rows = [
+        {
+            "experiment": name,
+            "claim": experiment.claim,
+            "title": experiment.title,
+            "minutes": experiment.scales[options.scale].minutes if options.scale in experiment.scales else None,
+        }
+        for name, experiment in known.items()
+    ]
+    if options.json:
+        print_json(rows)
+        return 0
     found = table(box=None, pad_edge=False)
     for column in ("experiment", "claim", "title", "minutes"):
         found.add_column(column, justify="right" if column in ("claim", "minutes") else "left")
-    for name, experiment in known.items():
-        minutes = experiment.scales[scale].minutes if scale in experiment.scales else 0
-        found.add_row(name, str(experiment.claim), experiment.title, f"{minutes:.1f}" if minutes else "–")
+    for row in rows:
+        minutes = f"{row['minutes']:.1f}" if row["minutes"] else "–"
+        found.add_row(row["experiment"], str(row["claim"]), row["title"], minutes)
     console(wrap=False).print(found)
     return 0

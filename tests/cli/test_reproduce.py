@@ -134,6 +134,15 @@ def test_an_experiment_that_cannot_decide_says_why_and_is_not_run(root, capsys):
     assert "| Features are better. | 80 | **? not decidable**<br>The data are not available." in re.sub(" +", " ", text)
 
 
+def test_verdicts_and_the_list_are_printed_as_json_and_nothing_else(root, capsys):
+    name = json.loads(run(capsys, "--list", "--json")[1])[0]["experiment"]
+    code, out, _ = run(capsys, name, "--json")
+    found = json.loads(out)
+    assert (code, found["failed"]) == (0, [])
+    assert {each["experiment"] for each in found["verdicts"]} == {name}
+    assert (root / found["document"]).is_file()
+
+
 def test_the_list_names_every_experiment_and_runs_none(root, capsys):
     code, out, _ = run(capsys, "--list")
     assert code == 0
