@@ -72,7 +72,8 @@ def printed_by(example: Example, names: dict[str, Any], folder: Path) -> str:
         path = os.pathsep.join([programs, str(Path(sys.executable).parent), os.environ["PATH"]])
         run = ["bash", "-eu", "-c", example.code]
         surroundings = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(run, cwd=folder, env=surroundings, capture_output=True, text=True)
+        # A command that never ends, such as a service, is an excerpt.
+        done = subprocess.run(run, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=1800)
     if done.returncode:
         raise RuntimeError(f"{example.code}\nended with {done.returncode}:\n{done.stderr}")
     return "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
