@@ -73,7 +73,7 @@ $(AXE):
 # Chromium comes from the system; on Debian and Ubuntu it is installed if it is missing.
 test-browser: $(READY) $(AXE)  ## the report, the service and the site in Chromium, with axe; needs npm
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || { apt-get update -qq && apt-get install -y -qq chromium; }
-	SHORTLIST_AXE=$(AXE) $(BIN)/python -m pytest -m browser tests/report tests/serve tests/test_site.py
+	SHORTLIST_AXE=$(AXE) $(BIN)/python -m pytest -m browser tests/journeys tests/report tests/serve tests/test_site.py
 
 MINUTES ?= 10
 SEED ?= 0

@@ -16,6 +16,7 @@ import pytest
 
 from shortlist.cli import main
 from tests.cli.trained import write_images
+from tests.report.browser import CHROMIUM, Browser
 
 QUICK = ["--tune", "0", "--epochs", "2", "--encoder-options", "hidden=[8]"]
 KINDS = ("Möbel", "Garten", "Küche")
@@ -60,6 +61,32 @@ def test_texts_from_a_csv_become_a_report_and_an_answer(user):
     model = next(Path("items-comparison").rglob("model.json")).parent
     code, out, _ = user("predict", str(model), "--text", "möbel1 möbel2 wort3")
     assert (code, json.loads(out)["labels"][0]) == (0, "Möbel")
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_the_commands_of_a_report_in_the_browser_answer_new_texts(user):
+    with open("items.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("text", "label"), *texts(200)])
+    losses = ("--losses", "cross_entropy", "lml_nll")
+    assert user("compare", "items.csv", *losses, *QUICK, "--seeds", "1", "--k", "2", "--output", "items")[0] == 0
+    assert user("report", "items")[0] == 0
+    browser = Browser()
+    try:
+        browser.open(Path("items/report.html"), width=1440)
+        command = browser.run(
+            "[...document.querySelectorAll('code')].map(each => each.textContent)"
+            ".find(text => text.startsWith('shortlist predict'))"
+        )
+        assert (browser.complaints, [url for url in browser.requests if url.startswith("http")]) == ([], [])
+    finally:
+        browser.close()
+    Path("new.csv").write_text("text\nmöbel1 möbel2 wort3\n", encoding="utf-8")
+    words = [word.replace("NEW.csv", "new.csv") for word in shlex.split(command)[1:]]
+    assert user(*words)[0] == 0
+    answers = Path(words[words.index("--output") + 1]).read_text(encoding="utf-8")
+    assert json.loads(answers.splitlines()[0])["labels"][0] == "Möbel"
 
 
 def test_a_table_of_a_german_spreadsheet_works_at_once(user):
