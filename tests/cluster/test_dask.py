@@ -76,6 +76,8 @@ def test_a_comparison_with_a_killed_worker_gives_the_figures_of_one_process(clus
     assert found.runs == compare(classes(), ways, seeds=[0, 1]).runs
     assert told == [(done, 4) for done in range(5)]
     assert {path.name for path in tmp_path.glob("*/*")} == {
+        "README.md",
+        "audit.json",
         "model.json",
         "model.safetensors",
         "rule.json",

@@ -133,6 +133,12 @@ def _search(row, x, n, k, temperature, top, bottom, guess, BLOCK: tl.constexpr, 
         good = good & ((high_base - new_base) / temperature + (high - new) > 0)
         good = good & ((number < _FREE) | (number % 2 == 0))
         half_base, half = middle(low_base, low, high_base, high, temperature)
+        # Between neighboring floats many T apart the sum moves only within T of the labels at either end.
+        width = (high_base - low_base) / temperature + (high - low)
+        ends = (half_base == low_base) & (high_base > low_base) & (width > 4.0)
+        above = (number & 2) == 0
+        half_base = tl.where(ends & above, high_base, half_base)
+        half = tl.where(ends, tl.where(above, high - 1.0, low + 1.0), half)
         stuck = (half_base == base) & (half == offset)  # the bounds are neighboring numbers
         offset = tl.where(done | stuck, offset + tl.where(inside > 0, step, 0.0), tl.where(good, new, half))
         base = tl.where(done | stuck, base, tl.where(good, new_base, half_base))
