@@ -14,6 +14,7 @@ from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
+from importlib.util import find_spec
 from pkgutil import resolve_name
 from queue import Empty, Queue
 from threading import Thread
@@ -164,8 +165,10 @@ def silence_tracker() -> None:
 
     If something kills the tracker, the next one prints a traceback for every resource that it was never told of, and
     this process warns. Nothing is lost: processes release their resources themselves, the tracker only what remains.
-    Call it in workers, too, because any of them may start the next tracker.
+    Call it in workers, too, because any of them may start the next tracker. Workers of a cluster may have no joblib.
     """
+    if find_spec("joblib") is None:
+        return
     tracker = require("joblib.externals.loky.backend.resource_tracker", extra="audit")._resource_tracker
     kind: Any = type(tracker)
 
