@@ -146,7 +146,7 @@ def _float(context: Any, bits: Any) -> Any:
 
 
 @compiled("contract")
-def _exponentials(x: Any, center: Any, temperature: Any, e: Any) -> None:
+def exponentials(x: Any, center: Any, temperature: Any, e: Any) -> None:
     """``exp((x - center) / T)`` within 3e-7, and 0 below exp(-87.7)."""
     lowest, highest = np.float32(-88 * temperature), np.float32(87 * temperature)
     inverse = np.float32(1 / temperature)
@@ -258,7 +258,7 @@ def _lml_row(x: Any, k: Any, temperature: Any, e: Any) -> Any:
     center, height = _ZERO, 0.0
     for _ in range(5):
         center, height, slope = np.float32(root - _ABOVE * temperature), _ABOVE, 0.0
-        _exponentials(x, center, temperature, e)
+        exponentials(x, center, temperature, e)
         low, high, step, enough = -80.0, 80.0, 1.0, 0.0
         for _ in range(20):
             sums = _lml_sums(e, np.float32(math.exp(height)))
@@ -356,7 +356,7 @@ def _lml_slopes(e: Any, s: Any) -> None:
 
 
 @compiled(*_SUMS)
-def _sum(values: Any) -> Any:
+def sum_of(values: Any) -> Any:
     total = 0.0
     for start in range(0, values.shape[0], _BLOCK):
         t = _ZERO
@@ -379,9 +379,9 @@ def lml_root_gradient(job: Any) -> None:
         for i in range(start, stop):
             height, total = -np.float64(per_row[i, 1]), 0.0
             if 0 <= height <= _NEAR:
-                _exponentials(x[i], per_row[i, 0], temperature, out[i])
+                exponentials(x[i], per_row[i, 0], temperature, out[i])
                 _lml_slopes(out[i], np.float32(math.exp(height)))
-                total = _sum(out[i])
+                total = sum_of(out[i])
             if x.shape[1] * _UNDERFLOW * math.exp(height) < total:
                 value, inverse = per_row[i, 2], np.float32(1 / total)
                 for j in range(x.shape[1]):

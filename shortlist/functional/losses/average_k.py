@@ -73,7 +73,7 @@ def average_k(
     entropy = log1pexp(rival_excess(data))
     # The softmax of the true class is exp(-entropy), and gives that of all others.
     log_p = z.detach() - (z.detach().gather(-1, index) + entropy.detach().unsqueeze(-1))
-    log_p = log_p.scatter(-1, index, -math.inf)
+    log_p = log_p.scatter_(-1, index, -math.inf)
     chosen, other = alpha / (k - 1) if k > 1 else 0.0, alpha / (n - k)
     most, wanted = round((k - 1) * len(log_p)), None
     if share is not None:

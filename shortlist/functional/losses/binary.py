@@ -23,7 +23,7 @@ from shortlist.functional.losses.labeled_logits import (
     weighted,
     without_unknown_entries,
 )
-from shortlist.kernels.chooser import TRITON_DEVICES, triton_kernels
+from shortlist.kernels.chooser import TRITON_DEVICES, triton_kernels, use_kernel
 from shortlist.label_axis.linear_logits import LinearLogits
 from shortlist.labels import Labels, read_labels
 from shortlist.tensors import check_number, holds, may_look, solvable
@@ -227,6 +227,9 @@ class _Terms(RowFunction):
         own = x.new_empty(*x.shape[:-2], 0)
         if indices is not None:
             x, own = hidden_and_own(x, indices, hidden)
+        if summed and present is None and options == BCE and use_kernel(1.0, x) and _is_one(absent):
+            value, slope = _negatives(x.contiguous())
+            return value, own, slope
         if not may_look(x) or x.ndim < 2 or x.numel() <= _BLOCK:
             value, slope = _combined(x, present, absent, options)
             return value.sum(-1) if summed else value, own, slope
@@ -278,6 +281,20 @@ class _Terms(RowFunction):
         if indices is not None:
             own = (torch.zeros_like(x) if tangents[0] is None else tangents[0]).flatten(-2).gather(-1, indices)
         return moved.sum(-1) if ctx.summed else moved, own, None
+
+
+def _is_one(weights: Tensor | None) -> bool:
+    return weights is None or (weights.numel() == 1 and holds((weights == 1).all()))
+
+
+def _negatives(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of the terms of each row, all negatives of the binary cross-entropy, and their slopes, by a kernel."""
+    from shortlist.kernels import binary_code, threads
+
+    value, slope = x.new_empty(x.shape[:-1]), torch.empty_like(x)
+    arrays = (x.view(-1, x.shape[-1]).numpy(), slope.view(-1, x.shape[-1]).numpy(), value.view(-1).numpy())
+    threads.run_parts(lambda *part: binary_code.negatives(*arrays, *part), value.numel(), x.numel())
+    return value, slope
 
 
 def row_sums(
@@ -381,7 +398,7 @@ def _combined(x: Tensor, present: Tensor | None, absent: Tensor | None, options:
 
 def _added(totals: tuple[Tensor | None, Tensor | None], side: Side, weights: Tensor | None) -> Side:
     """``totals``, or 0, plus a term and its slope, both times their weights."""
-    whole = weights is None or (weights.numel() == 1 and holds((weights == 1).all()))
+    whole = _is_one(weights)
 
     def plus(total: Tensor | None, part: Tensor) -> Tensor:
         if whole:
