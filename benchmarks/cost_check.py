@@ -168,6 +168,7 @@ def sharded(rank: int, processes: int, port: int, folder: str) -> None:
             ),
         }
         torch.save(found, folder)
+    dist.barrier()  # a process that leaves earlier takes the threads of the others' connections with it
     dist.destroy_process_group()
 
 

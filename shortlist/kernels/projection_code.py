@@ -130,7 +130,7 @@ def next_rows(address: Any) -> Any:
 
 
 @instruction
-def _bits(context: Any, number: Any) -> Any:
+def bits_of(context: Any, number: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(32))
 
@@ -138,7 +138,7 @@ def _bits(context: Any, number: Any) -> Any:
 
 
 @instruction
-def _float(context: Any, bits: Any) -> Any:
+def float_of(context: Any, bits: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 
@@ -160,7 +160,7 @@ def exponentials(x: Any, center: Any, temperature: Any, e: Any) -> None:
         whole = rounded - _ROUNDING
         r = (z - whole * _LN2) - whole * _LN2_REST
         power = (((((_C6 * r + _C5) * r + _C4) * r + _C3) * r + _C2) * r + _ONE) * r + _ONE
-        e[j] = power * _float(_bits(rounded) << _EXPONENT)
+        e[j] = power * float_of(bits_of(rounded) << _EXPONENT)
 
 
 @compiled(*_SUMS)
@@ -190,9 +190,9 @@ def _largest(x: Any) -> Any:
     """The largest entry; entries are compared as integers, which the compiler vectorizes."""
     best = np.int32(-(2**31))
     for j in range(x.shape[0]):
-        bits = _bits(x[j])
+        bits = bits_of(x[j])
         best = max(best, bits ^ ((bits >> np.int32(31)) & np.int32(2**31 - 1)))
-    return _float(best ^ ((best >> np.int32(31)) & np.int32(2**31 - 1)))
+    return float_of(best ^ ((best >> np.int32(31)) & np.int32(2**31 - 1)))
 
 
 @compiled(*_SUMS)

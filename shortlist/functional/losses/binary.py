@@ -227,8 +227,8 @@ class _Terms(RowFunction):
         own = x.new_empty(*x.shape[:-2], 0)
         if indices is not None:
             x, own = hidden_and_own(x, indices, hidden)
-        if summed and present is None and options == BCE and use_kernel(1.0, x) and _is_one(absent):
-            value, slope = _negatives(x.contiguous())
+        if summed and present is None and _has_kernel(x, options) and _is_one(absent):
+            value, slope = _negatives(x.contiguous(), int(gamma_negative), clip)
             return value, own, slope
         if not may_look(x) or x.ndim < 2 or x.numel() <= _BLOCK:
             value, slope = _combined(x, present, absent, options)
@@ -287,13 +287,28 @@ def _is_one(weights: Tensor | None) -> bool:
     return weights is None or (weights.numel() == 1 and holds((weights == 1).all()))
 
 
-def _negatives(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum of the terms of each row, all negatives of the binary cross-entropy, and their slopes, by a kernel."""
+def _has_kernel(x: Tensor, options: Options) -> bool:
+    """Whether the kernel knows the negatives' terms: of binary cross-entropy, or clipped ones to a whole power."""
+    gamma, clip = options[1:]
+    return use_kernel(1.0, x) and (gamma == clip == 0 or (clip > 0 and _is_small_whole(gamma)))
+
+
+def _is_small_whole(gamma: float) -> bool:
+    # Not `in range`, which the compiler does not take for a number that may vary.
+    return 1 <= gamma <= _FEW and gamma == int(gamma)
+
+
+def _negatives(x: Tensor, gamma: int, clip: float) -> tuple[Tensor, Tensor]:
+    """The sum of the terms of each row, all of them negatives, and their slopes, by a kernel."""
     from shortlist.kernels import binary_code, threads
 
     value, slope = x.new_empty(x.shape[:-1]), torch.empty_like(x)
-    arrays = (x.view(-1, x.shape[-1]).numpy(), slope.view(-1, x.shape[-1]).numpy(), value.view(-1).numpy())
-    threads.run_parts(lambda *part: binary_code.negatives(*arrays, *part), value.numel(), x.numel())
+    rows, slopes, sums = x.view(-1, x.shape[-1]).numpy(), slope.view(-1, x.shape[-1]).numpy(), value.view(-1).numpy()
+
+    def work(start: int, stop: int) -> None:
+        binary_code.negatives(rows, gamma, clip, slopes, sums, start, stop)
+
+    threads.run_parts(work, value.numel(), x.numel())
     return value, slope
 
 
@@ -440,8 +455,7 @@ def _negative_side(x: Tensor, gamma: float, clip: float) -> Side:
 
 def _clipped_side(x: Tensor, gamma: float, clip: float) -> tuple[Tensor, Tensor]:
     q = _step(-x, "sigmoid")
-    # Not `in range`, which the compiler does not take for a number that may vary.
-    if not 1 <= gamma <= _FEW or gamma != int(gamma):
+    if not _is_small_whole(gamma):
         return _clipped_side_of_any_power(q, gamma, clip)
     rest = _step(q + clip, "clamp", None, 1)
     shifted = 1 - rest
