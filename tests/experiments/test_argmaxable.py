@@ -108,7 +108,7 @@ def test_a_trial_gives_figures_losses_and_an_audit(tmp_path):
     assert len(found["curve"]) == 1
     assert sum(found["audit"]["within"].values()) + sum(found["audit"]["beyond"].values()) == 5
     assert sum(found["audit"]["ranked"].values()) == 2
-    with pytest.raises(ValueError, match="`start` must be one of text, frequencies; got 'zero'"):
+    with pytest.raises(ValueError, match="`start` must be one of paper, frequencies; got 'zero'"):
         started({**asked, "start": "zero"}, root)
 
 
