@@ -38,7 +38,7 @@ NEARLY_ALL = 0.999
 WITHIN = 0.01
 """In the paper's tables, the two counts of a bottleneck differ by at most 0.2% of the sets."""
 KINDS = {"eps": "radius above 10⁻⁸", "one": "radius at least 1"}
-STARTS = {"text": "starts of the paper", "frequencies": "both start at label frequencies"}
+STARTS = {"paper": "starts of the paper", "frequencies": "both start at label frequencies"}
 FIGURES = {
     "f1": "F1@k",
     "precision": "precision@k",
@@ -52,7 +52,7 @@ FIGURES = {
 def sets_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: Lab) -> Outcome:
     """Figure 6: test label sets that no features produce, and F1@k, by width."""
     results = measured(settings, lab)
-    narrow = {name: min(layers.widths("text")) for name, layers in results.items()}
+    narrow = {name: min(layers.widths("paper")) for name, layers in results.items()}
     claims = [
         Claim(
             f"A trained bottleneck of d = {_one_of(narrow.values())} has test label sets that no features produce.",
@@ -64,7 +64,7 @@ def sets_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: L
             published["guarantee"],
             none_impossible({name: _of_head(layers, "dft") for name, layers in results.items()}),
         ),
-        better_claim(results, "f1", "text", published["better"]),
+        better_claim(results, "f1", "paper", published["better"]),
     ]
     if any(layers.widths("frequencies") for layers in results.values()):
         claims.append(better_claim(results, "f1", "frequencies", published["equal_starts"]))
@@ -100,7 +100,7 @@ def figure_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab:
     if figure not in FIGURES:
         raise ValueError(f"`figure` must be one of {', '.join(FIGURES)}; got {figure!r}.")
     results = measured(settings, lab)
-    claims = [better_claim(results, figure, "text", published["better"])]
+    claims = [better_claim(results, figure, "paper", published["better"])]
     if any(layers.widths("frequencies") for layers in results.values()):
         claims.append(better_claim(results, figure, "frequencies", published["equal_starts"]))
     return Outcome(
@@ -126,7 +126,7 @@ def better_claim(results: Mapping[str, Layers], figure: str, start: str, publish
         for width in layers.widths(start)
     ]
     text = f"At every width, the DFT layer has a higher {FIGURES[figure]} than the bottleneck ({STARTS[start]})."
-    return _of_paper(text, published, all_of(findings)) if start == "text" else _control(text, published, findings)
+    return _of_paper(text, published, all_of(findings)) if start == "paper" else _control(text, published, findings)
 
 
 def _of_paper(text: str, published: str, finding: Finding) -> Claim:
@@ -170,7 +170,7 @@ def _range_words(name: str, runs: Sequence[Mapping[str, int]], least: int, most:
 
 
 def _counted(layers: Layers, head: str, width: int) -> list[dict[str, int]]:
-    return [values["audit"]["within"] for values in layers.found[Cell("text", head, width)]]
+    return [values["audit"]["within"] for values in layers.found[Cell("paper", head, width)]]
 
 
 def _of_head(layers: Layers, head: str) -> list[dict[str, int]]:
@@ -181,9 +181,9 @@ def _half_width(results: Mapping[str, Layers]) -> Finding | None:
     """Whether a DFT layer of half the largest width beats the bottleneck of that width."""
     findings = []
     for name, layers in results.items():
-        wide = max(layers.widths("text"))
-        if wide // 2 in layers.widths("text"):
-            half, whole = Cell("text", "dft", wide // 2), Cell("text", "bottleneck", wide)
+        wide = max(layers.widths("paper"))
+        if wide // 2 in layers.widths("paper"):
+            half, whole = Cell("paper", "dft", wide // 2), Cell("paper", "bottleneck", wide)
             saved = 1 - layers.figure(half, "parameters")[0] / layers.figure(whole, "parameters")[0]
             names = (f"{name}, {100 * saved:.0f}% fewer parameters: DFT of {wide // 2}", f"bottleneck of {wide}")
             findings.append(beats(layers.figure(half, "f1"), layers.figure(whole, "f1"), names=names, worth=WORTH))
@@ -191,7 +191,7 @@ def _half_width(results: Mapping[str, Layers]) -> Finding | None:
 
 
 def _halved_words(results: Mapping[str, Layers]) -> str:
-    wide = _one_of([max(layers.widths("text")) for layers in results.values()])
+    wide = _one_of([max(layers.widths("paper")) for layers in results.values()])
     return f"A DFT layer with half the learned columns has a higher F1@k than a bottleneck of d = {wide}."
 
 
@@ -243,8 +243,8 @@ def _audit_table(results: Mapping[str, Layers]) -> Table:
     rows = []
     for name, layers in results.items():
         for head in HEADS:
-            for width in layers.widths("text"):
-                cell = Cell("text", head, width)
+            for width in layers.widths("paper"):
+                cell = Cell("paper", head, width)
                 audits = [values["audit"] for values in layers.found[cell]]
                 beyond = [sum(each["beyond"].values()) / max(each["margins"]["sets"], 1) for each in audits]
                 ranked = [each["ranked"]["unargmaxable"] / max(sum(each["ranked"].values()), 1) for each in audits]
@@ -264,12 +264,12 @@ def loss_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: L
         _of_paper(
             "With the starts of the paper, the DFT layer begins at a lower training loss.",
             published["start"],
-            all_of([_lower_loss(name, layers, "text", 0) for name, layers in results.items()]),
+            all_of([_lower_loss(name, layers, "paper", 0) for name, layers in results.items()]),
         ),
         _of_paper(
             "With the starts of the paper, the DFT layer also ends at a lower training loss.",
             published["end"],
-            all_of([_lower_loss(name, layers, "text", -1) for name, layers in results.items()]),
+            all_of([_lower_loss(name, layers, "paper", -1) for name, layers in results.items()]),
         ),
         _control(
             "The lead comes from the start: if both start at the label frequencies, the final losses are alike.",
@@ -309,12 +309,12 @@ def steps_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: 
         _of_paper(
             "With the starts of the paper, the DFT layer needs fewer steps to come within 1% of its own best score.",
             published["faster"],
-            _all_saved(results, "text", own=True),
+            _all_saved(results, "paper", own=True),
         ),
         _of_paper(
             "With the starts of the paper, the DFT layer needs fewer steps to the score that both layers reach.",
             published["equivalent"],
-            _all_saved(results, "text", own=False),
+            _all_saved(results, "paper", own=False),
         ),
         _control(
             "If both start at the label frequencies, the DFT layer still needs fewer steps to the score that both "
@@ -323,7 +323,7 @@ def steps_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab: 
             [_all_saved(results, "frequencies", own=False)],
         ),
     ]
-    kinds = {("text", True): "own best, starts of the paper", ("text", False): "same score, starts of the paper"}
+    kinds = {("paper", True): "own best, starts of the paper", ("paper", False): "same score, starts of the paper"}
     kinds[("frequencies", False)] = "same score, both start at label frequencies"
     bars = {
         words: {name: interval(log_steps_saved(layers, start, own=own)) for name, layers in results.items()}
@@ -450,7 +450,7 @@ def margins_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab
     results = measured(settings, lab)
     claims = []
     for name, layers in results.items():
-        wide = max(layers.widths("text"))
+        wide = max(layers.widths("paper"))
         claims += [
             Claim(
                 f"{name}: the wider a bottleneck, the more test sets it can output.",
@@ -461,18 +461,18 @@ def margins_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab
                 f"{name}: a bottleneck of d = {wide} can output all test sets.",
                 _published(published, "eps", "bottleneck"),
                 at_least(
-                    layers.margin(Cell("text", "bottleneck", wide), "eps"), NEARLY_ALL, name=f"fraction at d = {wide}"
+                    layers.margin(Cell("paper", "bottleneck", wide), "eps"), NEARLY_ALL, name=f"fraction at d = {wide}"
                 ),
             ),
             Claim(
                 f"{name}: a DFT layer can output all test sets at every width.",
                 _published(published, "eps", "dft"),
-                all_of([_all_possible(layers, width) for width in layers.widths("text")]),
+                all_of([_all_possible(layers, width) for width in layers.widths("paper")]),
             ),
             Claim(
                 f"{name}: a bottleneck outputs the sets that it can output with a margin of 1.",
                 _published(published, "one", "bottleneck"),
-                all_of([_as_wide(layers, width) for width in layers.widths("text")]),
+                all_of([_as_wide(layers, width) for width in layers.widths("paper")]),
             ),
         ]
     draw_panels(
@@ -501,17 +501,17 @@ def margins_study(settings: Mapping[str, Any], published: Mapping[str, Any], lab
 
 
 def _growing(layers: Layers) -> Finding:
-    cells = {width: Cell("text", "bottleneck", width) for width in layers.widths("text")}
+    cells = {width: Cell("paper", "bottleneck", width) for width in layers.widths("paper")}
     shares = {float(width): layers.margin(cell, "eps") for width, cell in cells.items()}
     return grows(shares, name="fraction of possible sets", along="d =", worth=WITHIN)
 
 
 def _all_possible(layers: Layers, width: int) -> Finding:
-    return at_least(layers.margin(Cell("text", "dft", width), "eps"), NEARLY_ALL, name=f"fraction at d = {width}")
+    return at_least(layers.margin(Cell("paper", "dft", width), "eps"), NEARLY_ALL, name=f"fraction at d = {width}")
 
 
 def _as_wide(layers: Layers, width: int) -> Finding:
-    cell = Cell("text", "bottleneck", width)
+    cell = Cell("paper", "bottleneck", width)
     names = (f"d = {width}: fraction with radius above 10⁻⁸", "with at least 1")
     said, sure, unsure = (layers.margin(cell, kind) for kind in ("eps", "one", "open"))
     least = alike(said, sure, names=names, within=WITHIN)
@@ -528,14 +528,14 @@ def _published(published: Mapping[str, Any], kind: str, head: str) -> str:
 
 
 def _margin_lines(layers: Layers, kind: str) -> list[Line]:
-    positions = layers.widths("text")
+    positions = layers.widths("paper")
     return [
         Line(
             NAMES[head],
-            "text",
+            "paper",
             head,
             positions,
-            [interval(layers.margin(Cell("text", head, width), kind)) for width in positions],
+            [interval(layers.margin(Cell("paper", head, width), kind)) for width in positions],
         )
         for head in HEADS
     ]
@@ -544,9 +544,9 @@ def _margin_lines(layers: Layers, kind: str) -> list[Line]:
 def _table(name: str, layers: Layers, published: Mapping[str, Any]) -> Table:
     """Our fractions of the sets, and the paper's."""
     rows = []
-    for width in layers.widths("text"):
+    for width in layers.widths("paper"):
         for head in HEADS:
-            ours = [interval(layers.margin(Cell("text", head, width), kind)) for kind in KINDS]
+            ours = [interval(layers.margin(Cell("paper", head, width), kind)) for kind in KINDS]
             theirs = [published[kind][head].get(width) for kind in KINDS]
             shares = [None if count is None else count / published["sets"] for count in theirs]
             rows.append([f"d = {width}, {NAMES[head]}", ours[0], shares[0], ours[1], shares[1]])

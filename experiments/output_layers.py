@@ -37,8 +37,8 @@ from shortlist.train.inputs import prepare_inputs, settle
 from shortlist.train.model.encoders import Standardised
 from shortlist.train.model.starting_point import start_at_frequencies
 
-STARTS = ("text", "frequencies")
-"""Where logits start: as in the paper, which stored settings call "text", or at the label frequencies."""
+STARTS = ("paper", "frequencies")
+"""Where logits start: as in the paper, or at the label frequencies."""
 HEADS = ("bottleneck", "dft")
 _SHORT = (
     "Runs end after a fixed number of epochs, while the paper trains until a validation metric stops improving: a "
@@ -46,7 +46,7 @@ _SHORT = (
 )
 NAMES = {"bottleneck": "bottleneck", "dft": "DFT layer"}
 _MARKERS = ("o", "s", "D", "^")
-_DASHES = {"text": "-", "frequencies": "--"}
+_DASHES = {"paper": "-", "frequencies": "--"}
 _MIN_WIDTH = 7.6  # Room for a legend of two columns.
 EPS = 1e-8
 """The paper treats a region as empty if it contains no ball of this radius."""
@@ -84,7 +84,7 @@ def layer_trial(settings: dict[str, Any], root: Path) -> dict[str, Any]:
 def started(settings: Mapping[str, Any], root: Path) -> tuple[Run, list[float], float]:
     """Train like `shortlist.train.fit`, with a choice of the initial logits, and record the loss of every step.
 
-    ``start: text`` keeps the default initialization, as the paper does: every label near one half for a bottleneck,
+    ``start: paper`` keeps the default initialization, as the paper does: every label near one half for a bottleneck,
     near k / n for a DFT head. ``start: frequencies`` starts both at the log-odds of the labels.
 
     Returns:

@@ -25,9 +25,8 @@ What the papers claim, and what {experiments} found here. Statements about our o
 counted apart.
 
 {counts}
-`shortlist reproduce --all --scale small --data-root FOLDER` writes this document from result files, which took
-{minutes} minutes of trials (several trials run at a time; a trial that two experiments share counts in both). It
-reports what was measured, whether or not it supports the claim.
+`shortlist reproduce --all --scale small --data-root FOLDER` makes these results in about {minutes} minutes on two
+cores and writes this document. It reports what was measured, whether or not it supports the claim.
 
 **Two recipes.** *The paper's recipe*: its optimizer, learning rate, schedule and loss parameters, for all losses
 alike. *Tuned per loss*: learning rate and loss parameters chosen for each loss on rows split off from the training
@@ -44,8 +43,10 @@ and the validation rows; the test rows are the same for all seeds, so the interv
 rows.
 
 **Scale.** Networks are small, and many are trained on frozen features: a verdict is about the losses at this
-scale. The papers' own numbers (columns "paper", or "text" in earlier results) are for orientation, not for
-equality.
+scale. The papers' own numbers (columns "paper") are for orientation, not for equality.
+
+**Why not.** Below its table, each statement that does not hold everywhere has its mechanism in a sentence, with the
+figures that support it; where nothing measured here explains it, the sentence says so.
 """
 _MAX_ALIGNED_WIDTH = 40
 _SCALES = {"small": "small scale", "paper": "scale of the paper"}
@@ -64,8 +65,8 @@ def write_evidence(folders: Folders, path: Path, *, leave_out: Sequence[str] = (
     about = json.loads((folders.experiments / "claims.json").read_text(encoding="utf-8"))
     experiments = read_experiments(folders.experiments)
     results = [
-        each
-        for (name, _), each in read_results(folders.output).items()
+        {**each, **_of_design(experiments[name], scale)}
+        for (name, scale), each in read_results(folders.output).items()
         if name not in leave_out and name in experiments and is_current(each, experiments[name])
     ]
     done = {each["name"] for each in results}
@@ -76,10 +77,16 @@ def write_evidence(folders: Folders, path: Path, *, leave_out: Sequence[str] = (
     return path
 
 
+def _of_design(experiment: Experiment, scale: str) -> dict[str, Any]:
+    """What the description of an experiment says about its result."""
+    mechanisms = experiment.mechanisms if scale == "small" else {}
+    return {"mechanisms": mechanisms, "minutes": experiment.scales[scale].minutes if experiment.scales else 0.0}
+
+
 def _not_run(experiment: Experiment) -> dict[str, Any]:
     """What is known about an experiment without a result, in the form of one."""
     verdict, why = (OPEN, experiment.not_decidable) if experiment.not_decidable else (NOT_RUN, "")
-    minutes = experiment.scales["small"].minutes if experiment.scales else 0
+    design = _of_design(experiment, "small")
     claims = experiment.claims or [{"text": f"{experiment.title}.", "published": ""}]
     finding = {"verdict": verdict, "why": why, "parts": []}
     return {
@@ -91,8 +98,9 @@ def _not_run(experiment: Experiment) -> dict[str, Any]:
         "scale": "small",
         "trials": 0,
         "core_seconds": 0.0,
+        **design,
         "outcome": {
-            "setup": why or f"Not run yet; about {minutes:g} minutes on two cores.",
+            "setup": why or f"Not run yet; about {design['minutes']:g} minutes on two cores.",
             "claims": [
                 {"text": each["text"], "published": each["published"], "finding": finding, "paper": finding}
                 | {"ours": bool(each.get("ours"))}
@@ -155,7 +163,7 @@ def _head(
     return _HEAD.format(
         counts=_table(["statements of", *_MARKS], rows),
         experiments=format_count(len(results), "experiment"),
-        minutes=f"{sum(result['core_seconds'] for result in results) / 60:.0f}",
+        minutes=f"{sum(result['minutes'] for result in results if result['scale'] == 'small'):.0f}",
     )
 
 
@@ -214,6 +222,9 @@ def _experiment(result: Mapping[str, Any], about: Mapping[str, Any], figures: st
             for claim in outcome["claims"]
         ]
         parts.append(_table(["statement", "published", *columns.values()], rows))
+    if result["mechanisms"]:
+        reasons = [f"- *{text}* {why}\n" for text, why in result["mechanisms"].items()]
+        parts.append("Why not, or not everywhere:\n\n" + "".join(reasons))
     parts.extend(_result_table(table) for table in outcome["tables"])
     folder = f"{figures}/{result['scale']}/{result['name']}"
     parts.extend(

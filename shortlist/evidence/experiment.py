@@ -19,6 +19,7 @@ _OPTIONAL_KEYS = {
     "small": dict,
     "paper": dict,
     "claims": list,
+    "mechanisms": dict,
     "published": dict,
     "not_decidable": str,
 }
@@ -57,6 +58,7 @@ class Experiment:
         scales: ``small`` and, if the paper had such an experiment, ``paper``.
         claims: what the paper states: ``text`` and ``published``, and whatever the study needs to decide it. Studies
             may also make their claims themselves.
+        mechanisms: by the text of a claim that does not hold everywhere, why: one sentence that results support.
         not_decidable: why nothing that can be run here would decide the claims; then there is no study.
     """
 
@@ -69,6 +71,7 @@ class Experiment:
     published: Mapping[str, Any] = field(default_factory=dict)
     scales: Mapping[str, Scale] = field(default_factory=dict)
     claims: Sequence[Mapping[str, Any]] = ()
+    mechanisms: Mapping[str, str] = field(default_factory=dict)
     not_decidable: str = ""
 
 

@@ -33,7 +33,7 @@ def told(impossible, *, undecided=0, by_theorem=0, asked=10):
 
 def layers(**found):
     """Runs of both heads at width 4 from the start ``text``."""
-    return Layers(3, {}, {Cell("text", head, 4): runs for head, runs in found.items()})
+    return Layers(3, {}, {Cell("paper", head, 4): runs for head, runs in found.items()})
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_one_impossible_set_refutes_a_guarantee_and_an_undecided_one_leaves_it_o
 def test_a_layer_that_is_worse_on_one_data_set_is_better_in_part():
     low, high = [{"f1": value} for value in (0.1, 0.11, 0.12)], [{"f1": value} for value in (0.3, 0.31, 0.33)]
     better, worse = layers(bottleneck=low, dft=high), layers(bottleneck=high, dft=low)
-    alone, both = (better_claim(each, "f1", "text", "") for each in ({"a": better}, {"a": better, "b": worse}))
+    alone, both = (better_claim(each, "f1", "paper", "") for each in ({"a": better}, {"a": better, "b": worse}))
     assert (alone.paper.verdict, alone.finding, alone.ours) == ("holds", None, False)
     assert both.paper.headline == "holds in 1 of 2"
 
@@ -73,7 +73,7 @@ def test_steps_are_read_between_epochs_and_are_all_if_the_figure_is_never_reache
 
 def test_half_the_steps_to_the_same_figure_are_a_log_ratio_of_log_2():
     slow, fast = {"curve": [0.2, 0.4], "steps": 10}, {"curve": [0.4, 0.4], "steps": 10}
-    found = log_steps_saved(layers(bottleneck=[slow], dft=[fast]), "text", own=False)
+    found = log_steps_saved(layers(bottleneck=[slow], dft=[fast]), "paper", own=False)
     assert found == pytest.approx([math.log(2)])
 
 
@@ -102,20 +102,20 @@ def test_a_trial_gives_figures_losses_and_an_audit(tmp_path):
     root = write_data(tmp_path)
     fit = {**FIT, "head": "dft", "head_options": {"slack": 4}}
     asked = {"data": DATA, "fit": fit, "seed": 0, "part": "test", "audit": 5, "ranked": 2, "radius": 5}
-    found = layer_trial({**asked, "start": "text"}, root)
+    found = layer_trial({**asked, "start": "paper"}, root)
     assert 0 <= found["f1"] <= 1
     assert found["losses"][0][0] == 1
     assert len(found["curve"]) == 1
     assert sum(found["audit"]["within"].values()) + sum(found["audit"]["beyond"].values()) == 5
     assert sum(found["audit"]["ranked"].values()) == 2
-    with pytest.raises(ValueError, match="`start` must be one of text, frequencies; got 'zero'"):
+    with pytest.raises(ValueError, match="`start` must be one of paper, frequencies; got 'zero'"):
         started({**asked, "start": "zero"}, root)
 
 
 def test_trials_are_counted_before_they_run():
     grid = {"grid": {"learning_rate": [0.1, 0.2]}}
     settings = {"data_sets": {"a": {}, "b": {}}, "candidates": {"bottleneck": grid, "dft": grid}}
-    settings |= {"starts": {"text": [4, 8], "frequencies": [4]}, "seeds": [0, 1], "tuning_seeds": [9]}
+    settings |= {"starts": {"paper": [4, 8], "frequencies": [4]}, "seeds": [0, 1], "tuning_seeds": [9]}
     assert planned(settings) == 2 * (2 * 4 + 6 * 2)
 
 

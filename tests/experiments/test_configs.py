@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import yaml
 
 from experiments.candidates import grid_points, merged
 from experiments.data import LOADERS
@@ -14,8 +15,10 @@ from shortlist.data.opening import FORMATS
 from shortlist.evidence import Lab, Outcome, read_experiments
 from shortlist.evidence.document import write_evidence
 from shortlist.evidence.reproduction import Folders, is_current, read_results
-from shortlist.factory import LOSSES
+from shortlist.factory import HEADS, LOSSES
+from shortlist.predict import RULES
 from shortlist.train import FitOptions
+from shortlist.train.evaluation import monitor_names
 from tests.experiments.small_data import write_data
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +26,8 @@ FOLDER = ROOT / "experiments"
 EXPERIMENTS = read_experiments(FOLDER)
 RUNNABLE = [name for name, experiment in EXPERIMENTS.items() if not experiment.not_decidable]
 OPTIONS = {field.name for field in fields(FitOptions)}
+FOUND = {"verdict": "holds"}
+"""Instead of the verdict of a recipe without runs."""
 PUBLISHED = {
     "lml": ["figure-1", "figure-2", "figure-3", "figure-4", "figure-5", "figure-6", "figure-7", "table-1", "table-2"],
     "sets": [
@@ -102,6 +107,37 @@ def test_settings_name_known_data_separate_seeds_and_equal_budgets(name, scale):
                     assert FitOptions(**fit).loss in LOSSES
 
 
+@pytest.mark.parametrize("name", ["sets-table-5.1", "sets-table-5.2", "sets-figure-5.5", "sets-figure-5.6"])
+def test_sets_of_k_labels_on_average_choose_epoch_and_options_and_are_reported(name):
+    settings = EXPERIMENTS[name].scales["small"].settings
+    assert settings["figure"] in ("average", "tail")
+    assert settings["fit"]["keep"] == "best"
+    for condition in settings["conditions"].values():
+        fit = {**settings["fit"], **(condition or {}).get("fit", {})}
+        monitors = monitor_names(one_class=True, num_labels=100, k=fit["k"])
+        assert fit.get("monitor", monitors[0]) == f"average{fit['k']:g}_accuracy"
+
+
+def test_a_dft_layer_is_paired_with_a_bottleneck_as_wide_as_its_slack():
+    design = EXPERIMENTS["dft-section-5"].scales["small"].settings
+    narrow, dft = (design["candidates"][name]["at"] for name in ("bottleneck", "DFT"))
+    pairs = [
+        (narrow[each]["head_options.bottleneck"], dft[each]["head_options.slack"]) for each in design["conditions"]
+    ]
+    candidates = yaml.safe_load((ROOT / "examples" / "pubmed.yaml").read_text())["candidates"]
+    for loss in ("BCE", "two-way"):
+        options = [candidates[f"{loss} {head}"]["head_options"] for head in ("bottleneck", "DFT")]
+        pairs.append((options[0]["bottleneck"], options[1]["slack"]))
+        assert "k" not in options[1]  # The default is the largest training set.
+    assert all(width == slack for width, slack in pairs)
+
+
+def test_everything_at_small_scale_fits_in_three_hours_on_two_cores():
+    minutes = [experiment.scales["small"].minutes for experiment in EXPERIMENTS.values() if experiment.scales]
+    assert all(minutes)
+    assert sum(minutes) <= 180
+
+
 def test_the_document_is_made_from_the_stored_results(tmp_path):
     folders = Folders(FOLDER, ROOT, FOLDER / "results", tmp_path)
     # Links to pictures are relative to the document, so a copy is written next to it.
@@ -110,6 +146,25 @@ def test_the_document_is_made_from_the_stored_results(tmp_path):
         assert written.read_text() == (ROOT / "docs" / "evidence.md").read_text()
     finally:
         written.unlink()
+
+
+def test_every_statement_that_does_not_hold_everywhere_says_why_with_figures_of_the_page():
+    page = (ROOT / "docs" / "evidence.md").read_text()
+    reasons = {why for experiment in EXPERIMENTS.values() for why in experiment.mechanisms.values()}
+    for why in reasons:
+        page = page.replace(why, "")
+    results = read_results(FOLDER / "results")
+    for name, experiment in EXPERIMENTS.items():
+        claims = results[name, "small"]["outcome"]["claims"] if (name, "small") in results else []
+        negative = [
+            claim["text"]
+            for claim in claims
+            if {(claim[by] or FOUND)["verdict"] for by in ("paper", "finding")} != {"holds"}
+        ]
+        assert list(experiment.mechanisms) == negative, name
+    for why in reasons:
+        for figure in re.findall(r"\d+\.\d+(?: ± \d+\.\d+)?", re.sub(r"-[\d.]+\d", "", why)):
+            assert figure in page, why
 
 
 def test_no_result_is_older_than_its_design_or_lacks_a_picture():
@@ -128,6 +183,16 @@ def test_every_figure_of_the_page_on_choosing_is_quoted_from_a_result():
     assert len(quoted) > 10
     for name, figure in quoted:
         assert figure in (FOLDER / "results" / "small" / f"{name}.json").read_text(), f"{name}: {figure}"
+
+
+def test_the_page_on_choosing_names_every_loss_head_and_rule_with_figures_of_examples():
+    text = (ROOT / "docs" / "choosing.md").read_text()
+    assert [name for name in (*LOSSES, *HEADS, *RULES) if f"`{name}`" not in text] == []
+    rules = text.partition("\n## Rule")[2].partition("\n## ")[0]
+    shown = (ROOT / "docs" / "rules.md").read_text()
+    figures = re.findall(r"\d+\.\d+", re.sub(r"`(sets-[a-z]+-\S+)`: [^|;]+", "", rules))
+    assert len(figures) > 10
+    assert [figure for figure in figures if figure not in shown] == []
 
 
 def shrunk(settings):
