@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -13,7 +13,7 @@ from typing import Any, get_args
 from shortlist.cli.console import console, loading, note, print_json, resumable, table, text
 from shortlist.cli.options import add_parser
 from shortlist.cli.run_options import DataOptions, RunOptions, TuningOptions, add_run_options, read_run_options
-from shortlist.comparison_document import Question
+from shortlist.comparison_document import FILE_NAME, Question, read_comparison
 from shortlist.errors import InputError
 from shortlist.files import check_folder, writing
 from shortlist.fit_options import FitOptions
@@ -33,8 +33,8 @@ many trials on the validation rows as for every other loss, unless --learning-ra
 shows the score of each loss by its rate. Results are means with the half-width of Student's 95% interval. A star marks
 the best candidate and those that are not significantly worse: the interval of the difference, paired by seed, contains
 0. Candidates may differ in any option except k and the seed. With --output, all runs and their models are saved. Run an
-interrupted comparison again to resume it, even on another cluster. `shortlist report` turns a comparison into an HTML
-page.
+interrupted comparison again to resume it, even on another cluster, or run it with more candidates or seeds to extend
+it; one that leaves out some of those in the folder is refused. `shortlist report` turns a comparison into an HTML page.
 exit code: 0, 2 on errors, or 130 if interrupted.
 """
 # A folder that holds none of these is not the folder of a comparison.
@@ -110,6 +110,8 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
     """Return the document of the comparison."""
     began, base, data = time.monotonic(), given.of(FitOptions), given.of(DataOptions)
     candidates = _candidates(base, asked.losses, asked.candidates)
+    seeds = range(base.seed, base.seed + asked.seeds)
+    _check_former(asked.output, candidates, seeds)
     trials = given.of(TuningOptions).trials(base, alone=base.nodes == 1)
 
     with loading():
@@ -133,7 +135,7 @@ def _compare(given: RunOptions, asked: CompareOptions, command: str) -> Any:
         comparison = compare(
             dataset,
             candidates,
-            seeds=range(base.seed, base.seed + asked.seeds),
+            seeds=seeds,
             folder=asked.output,
             trials=trials,
             audit=asked.audit,
@@ -181,6 +183,19 @@ def _candidates(base: FitOptions, losses: Sequence[str], named: Mapping[str, Any
     if not candidates:
         raise InputError("--losses or --candidates must say what to compare.")
     return candidates
+
+
+def _check_former(folder: str | None, candidates: Collection[str], seeds: Collection[int]) -> None:
+    """Refuse a comparison that leaves out runs of the one in its folder: its table and page would lose them."""
+    if folder is None or not (Path(folder) / FILE_NAME).is_file():
+        return
+    for name, former in read_comparison(folder).candidates.items():
+        for run in former.runs:
+            if name not in candidates or run.seed not in seeds:
+                raise InputError(
+                    f"`{folder}` holds another comparison ({name!r} with seed {run.seed}); compare that again, too, or "
+                    "choose another folder."
+                )
 
 
 def exact_probabilities(format: str) -> Callable[[Any], Any] | None:

@@ -21,8 +21,9 @@ examples:
   SHORTLIST_TOKEN=... shortlist serve plants-model --host 0.0.0.0 --name plants.example.org
   curl localhost:8000/predict -H 'content-type: application/json' -d '{"texts": ["a rose is a rose"]}'
 
-FOLDER is a model saved by `shortlist fit`, or a comparison, of which each candidate's first seed is served. The page is
-at http://127.0.0.1:8000, the routes are described at /docs. Answers equal those of `shortlist predict`.
+FOLDER is a model saved by `shortlist fit`, or a comparison, of which each candidate's first seed is served; for another
+seed, name its own folder, such as out/pubmed/bce-1. The page is at http://127.0.0.1:8000, the routes are described at
+/docs. Answers equal those of `shortlist predict`.
 
 The page shows and fits rules on held-out rows: the validation and test rows of the data of the training, if they are
 still where they were, or a file with labels in --data. Without either, the models still answer and can be audited.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -33,6 +34,7 @@ from shortlist.fit_options import FitOptions
 from shortlist.sets import AverageK, PredictionSets
 from shortlist.sets.rule import SetRule
 from shortlist.sets.scores import apply_link
+from shortlist.tensors import check_number
 from shortlist.train import Fitted, fit
 from shortlist.train.evaluation import model_scores
 
@@ -141,6 +143,10 @@ class SetClassifier(_SetPredictions, BaseEstimator):
         """
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
+        rule = None if self.rule is None else _unfitted(self.rule)
+        share = self.validation_fraction
+        if check_number("validation_fraction", share, at_least=0, below=1) == 0:
+            raise ValueError(f"`validation_fraction` must be above 0; got {share}.")
         inputs, y = self._read(X, y)
         targets = self._read_targets(y)
         weights = None if sample_weight is None else self._read_weights(sample_weight, inputs)
@@ -152,13 +158,13 @@ class SetClassifier(_SetPredictions, BaseEstimator):
             raise ValueError(f"`X` must have rows to train and to validate; got n_samples = {len(inputs)}.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         names = tuple(str(name) for name in self.classes_)
-        dataset = split_at_random(Dataset(inputs, targets, names), val=self.validation_fraction, test=0.0, seed=seed)
+        dataset = split_at_random(Dataset(inputs, targets, names), val=share, test=0.0, seed=seed)
         weights = None if weights is None else weights[dataset.part_rows("train")]
         options = self._fit_options(len(names), seed)
         with isolate_rng():
             self.fitted_: Fitted = fit(dataset, options, data_name="X", row_weights=weights)
         link = loss_class(self.fitted_.plan.loss).link
-        self.rule_ = AverageK(options.k, link=link) if self.rule is None else copy.deepcopy(self.rule)
+        self.rule_ = AverageK(options.k, link=link) if rule is None else rule
         held_out = dataset.part("val")
         self.rule_.fit(self._logits(held_out.inputs), held_out.targets, from_logits=True)
         return self
@@ -180,10 +186,21 @@ class SetClassifier(_SetPredictions, BaseEstimator):
         k = min(_DEFAULT_K, max(num_labels - 1, 1)) if self.k is None else self.k
         given = {"epochs": self.epochs, "batch_size": self.batch_size, "learning_rate": self.learning_rate}
         other = {"loss": self.loss, "k": k, "encoder": self.encoder, "head": self.head, "seed": seed}
-        both = sorted((given.keys() | other.keys()) & (self.options or {}).keys())
+        more = {} if self.options is None else self.options
+        if not isinstance(more, Mapping):
+            raise TypeError(f"`options` must map names of FitOptions to values; got {type(more).__name__}.")
+        both = sorted((given.keys() | other.keys()) & more.keys())
         if both:
             raise InputError(f"`options` must not repeat arguments of the estimator; got {', '.join(both)}.")
-        return FitOptions(**given, **other, **(self.options or {}))
+        known = [each.name for each in fields(FitOptions) if each.name not in given.keys() | other.keys()]
+        for name in more:
+            if name not in known:
+                raise InputError(f"`options` must be among {', '.join(known)}; got {name!r}.")
+        # Searches draw numbers of numpy.
+        values = {**given, **other, **more}
+        return FitOptions(
+            **{name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+        )
 
     def _read(self, X: Any, y: Any = "no_validation") -> tuple[Inputs, Any]:
         """Check rows, and targets if given; return rows as the model takes them."""
@@ -302,8 +319,7 @@ class SetRuleClassifier(MetaEstimatorMixin, _SetPredictions, BaseEstimator):
         """
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
-        if not isinstance(self.rule, SetRule):
-            raise TypeError(f"`rule` must be a rule of shortlist.sets; got {type(self.rule).__name__}.")
+        rule = _unfitted(self.rule)
         if isinstance(self.cv, str) and self.cv != "prefit":
             raise ValueError(f'`cv` must be "prefit", a number of folds or a splitter; got {self.cv!r}.')
         y = _checked(y)
@@ -328,7 +344,7 @@ class SetRuleClassifier(MetaEstimatorMixin, _SetPredictions, BaseEstimator):
             targets = _positions(classes[targets.numpy()], self.classes_)
         else:
             self.classes_ = classes
-        self.rule_ = copy.deepcopy(self.rule).fit(scores, targets, from_logits=self._method != "predict_proba")
+        self.rule_ = rule.fit(scores, targets, from_logits=self._method != "predict_proba")
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
@@ -346,7 +362,12 @@ class SetRuleClassifier(MetaEstimatorMixin, _SetPredictions, BaseEstimator):
 
     @property
     def _method(self) -> str:
-        return "predict_proba" if hasattr(self.estimator, "predict_proba") else "decision_function"
+        for name in ("predict_proba", "decision_function"):
+            if hasattr(self.estimator, name):
+                return name
+        raise TypeError(
+            f"`estimator` must be a classifier with predict_proba or decision_function; got {self.estimator!r:.80}."
+        )
 
     def _scores(self, X: Any) -> Tensor:
         return self._read_output(getattr(self.estimator_, self._method)(X), self.estimator_)
@@ -406,6 +427,13 @@ def coverage(estimator: Any, X: Any, y: Any) -> float:
 def set_size(estimator: Any, X: Any, y: Any = None) -> float:
     """The average size of the sets; beside `coverage` in ``scoring={"coverage": coverage, "size": set_size}``."""
     return float(predict_sets(estimator, X).sizes.double().mean())
+
+
+def _unfitted(rule: Any) -> SetRule:
+    """A copy of a rule, to be fitted; checked here because scikit-learn wants no checks in constructors."""
+    if not isinstance(rule, SetRule):
+        raise TypeError(f"`rule` must be a rule of shortlist.sets, such as AverageK(2); got {rule!r:.80}.")
+    return copy.deepcopy(rule)
 
 
 def _are_texts(X: Any) -> bool:

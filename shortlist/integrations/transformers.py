@@ -50,7 +50,8 @@ class trainer_loss:  # noqa: N801
 
     With gradient accumulation, and on several devices, the loss of a step is that of all its rows: each part counts
     with its share of ``num_items_in_batch``, the number of labels of the whole step. That is exact for losses that are
-    a mean over rows; of losses that couple rows, such as `two_way`, it is the mean over the parts.
+    a mean over rows; of losses that couple rows, such as `two_way`, it is the mean over the parts. ``Trainer`` counts
+    entries, not rows, so index lists must be padded to one width in all parts; multi-hots have one width anyway.
 
     Args:
         loss: a loss of :mod:`shortlist.nn`, or its name.
@@ -58,7 +59,8 @@ class trainer_loss:  # noqa: N801
 
     Raises:
         InputError: for an unknown name.
-        ValueError: for losses that need two heads or the index of each row, which ``Trainer`` does not have.
+        ValueError: for losses that need two heads or the index of each row, which ``Trainer`` does not have; and, when
+            called, for parts of a step whose index lists have different widths.
 
     Example:
         >>> loss = trainer_loss("lml_nll", k=2)
@@ -72,6 +74,7 @@ class trainer_loss:  # noqa: N801
             raise ValueError(f"`options` must be empty for a loss that is built already; got {sorted(options)}.")
         if self.loss.num_heads > 1 or self.loss.needs_examples or self.loss.reduction != "mean":
             raise ValueError(f"`loss` must be a mean over rows of one head's logits; {self.loss.name!r} is not.")
+        self._width: int | None = None
 
     def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """The loss of a batch, which may be a part of a step."""
@@ -80,7 +83,20 @@ class trainer_loss:  # noqa: N801
         value = self.loss.to(logits.device)(logits.float(), labels)
         if num_items_in_batch is None:
             return value
-        return value * ((labels != _IGNORED).sum() / num_items_in_batch)
+        counted = (labels != _IGNORED).sum()
+        if labels.ndim == 2 and labels.dtype == torch.int64 and bool(counted != num_items_in_batch):
+            self._check_width(labels.shape[1])
+        return value * (counted / num_items_in_batch)
+
+    def _check_width(self, width: int) -> None:
+        """Refuse parts of a step that would count by the width of their lists."""
+        if self._width not in (None, width):
+            raise ValueError(
+                "`labels` must be index lists of one width in all parts of a step, because Trainer counts entries and "
+                f"not rows; got width {width} after {self._width}: pad all lists alike, or convert them with "
+                "`targets.to_multi_hot`."
+            )
+        self._width = width
 
 
 def compute_metrics(k: float = 3, *, link: Link | None = None) -> Callable[[Any], dict[str, float]]:

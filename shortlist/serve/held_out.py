@@ -191,7 +191,8 @@ def open_held_out(model: ServedModel, data: str | None, opened: dict[str, Datase
     source = model.source
     name = data or source.path or (source.format if source.format in BUILT_IN else None)
     if name is None:
-        raise InputError(f"`{model.folder}` does not say where its data are: --data names a file with labels.")
+        data = "its data" if source.name is None else f"`{source.name}`, its data,"
+        raise InputError(f"`{model.folder}` does not know where {data} are: --data names a file with labels.")
     how = [name, source.format, sorted(source.reader.items()), source.seed, source.digest, source.one_class]
     key = digest_values(str(how))
     if key not in opened:

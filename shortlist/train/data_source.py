@@ -1,17 +1,24 @@
-"""How the data of a model were read: kept with the model, so that new data are read the same way."""
+"""How the data of a model were read: kept with the model, so that new data are read the same way.
+
+Where the data are is kept in the user's cache, by their digest: a model's folder may be published, and a path of one
+machine tells others something about its owner, and nothing about the data.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from shortlist.data import Dataset, ImageFiles, split_at_random, split_off_validation
 from shortlist.data.formats.tables import table_roles
-from shortlist.data.opening import FORMATS, open_data, reader_options, recognize_format
+from shortlist.data.opening import BUILT_IN, FORMATS, open_data, reader_options, recognize_format
 from shortlist.errors import InputError
+from shortlist.files import cache_folder, read_document, replacing
 from shortlist.fit_options import FitOptions
 from shortlist.targets import to_class_indices
 from shortlist.train.checkpoints import run_fingerprint
@@ -21,6 +28,8 @@ from shortlist.train.saved_model import SavedModel
 from shortlist.typed_values import with_tuples
 
 _IMAGES_AT_ONCE = 16
+_PLACE = "shortlist place of data"
+_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,8 @@ class DataSource:
         digest: of labels, parts and inputs, which recognizes the same data.
         seed: of the parts that training drew because the data had none.
         one_class: whether rows had one class each; None if unknown.
-        path: of the data as it was given; None if unknown.
+        name: of the file or folder; None if unknown.
+        path: where the data are on this machine; None if unknown.
     """
 
     kind: str
@@ -45,6 +55,7 @@ class DataSource:
     digest: str | None = None
     seed: int = 0
     one_class: bool | None = None
+    name: str | None = None
     path: str | None = None
 
 
@@ -148,7 +159,7 @@ def check_test_rows(dataset: Dataset, candidates: Iterable[FitOptions], *, name:
 def describe_source(
     dataset: Dataset, path: str, *, format: str | None, reader: Mapping[str, Any], seed: int
 ) -> dict[str, Any]:
-    """Return what `save_model` keeps of how the data were read, as plain values.
+    """Return what `save_model` keeps of how the data were read, as plain values, and note where the data are.
 
     Args:
         dataset: the data, with their parts.
@@ -163,7 +174,9 @@ def describe_source(
         columns = {role: roles.pop(role) for role in ("text", "features") if roles[role] is not None}
         columns = {role: [names] if isinstance(names, str) else list(names) for role, names in columns.items()}
         options |= {role: roles[role] for role in ("label", "labels", "separator", "split") if roles[role] is not None}
-    return {
+    hints = get_type_hints(FORMATS[name].read)
+    files = {option: options.pop(option) for option in list(options) if _is_file(options[option], hints.get(option))}
+    source = {
         "kind": dataset.inputs.kind,
         "format": name,
         "reader": json.loads(json.dumps(options, default=str)),
@@ -171,8 +184,45 @@ def describe_source(
         "digest": run_fingerprint(dataset, FitOptions())["data"],
         "seed": seed,
         "one_class": is_one_class(dataset),
-        "path": path,
+        "name": Path(path).name,
     }
+    if name not in BUILT_IN:
+        note_place(source["digest"], path, files)
+    return source
+
+
+def note_place(digest: str, path: str | Path, files: Mapping[str, Any]) -> None:
+    """Note in the user's cache where data are; nothing happens if it cannot be written.
+
+    Args:
+        digest: of the data.
+        path: of the data.
+        files: options of the reader that name further files.
+    """
+    place = {
+        "path": str(Path(path).absolute()),
+        "reader": {name: str(Path(file).absolute()) for name, file in files.items()},
+    }
+    with contextlib.suppress(OSError), replacing(_place_file(digest)) as partial:
+        partial.write_text(json.dumps({"format": _PLACE, "version": _VERSION, **place}))
+
+
+def _is_file(value: Any, hint: Any) -> bool:
+    """Whether the value of an option names a further file; some take the names of labels instead."""
+    return Path in get_args(hint) and isinstance(value, str | Path) and Path(value).exists()
+
+
+def _place_file(digest: str) -> Path:
+    return cache_folder() / "places" / f"{digest}.json"
+
+
+def _noted_place(digest: Any) -> tuple[str | None, dict[str, Any]]:
+    """The path of data and the options that name further files; relative to this folder if they are inside."""
+    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]+", digest) or not _place_file(digest).is_file():
+        return None, {}
+    found = read_document(_place_file(digest), kind=_PLACE, version=_VERSION)
+    path = Path(found["path"])
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path), found["reader"]
 
 
 def saved_source(saved: SavedModel, folder: str | Path) -> DataSource:
@@ -187,15 +237,17 @@ def saved_source(saved: SavedModel, folder: str | Path) -> DataSource:
         content = saved.about.get("source")
         if content is None:
             return DataSource(kind)
+        path, files = _noted_place(content["digest"])
         found = DataSource(
             str(content["kind"]),
             content["format"],
-            {str(option): with_tuples(value) for option, value in content["reader"].items()},
+            {str(option): with_tuples(value) for option, value in {**content["reader"], **files}.items()},
             {str(role): tuple(map(str, names)) for role, names in content["columns"].items()},
             content["digest"],
             int(content["seed"]),
             content.get("one_class"),
-            None if content.get("path") is None else str(content["path"]),
+            None if content.get("name") is None else str(content["name"]),
+            path,
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"`{file}` is damaged: its `source` is not what was written.") from error

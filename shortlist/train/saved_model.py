@@ -121,7 +121,8 @@ def save_model(
         about["source"] = dict(source)
     if measured is not None:
         about[FACTS] = recorded_facts(measured.facts, parameters=parameters, rule=folder / "rule.json")
-    plan = fitted.plan.to_json()
+    about["options"] = _without_places(about.get("options", {}))
+    plan = _without_places(fitted.plan.to_json())
     if isinstance(fitted.plan.words, TfidfWords | Tokens):
         # A vocabulary is larger than everything else in the document.
         words = json.dumps(plan["words"])
@@ -142,6 +143,24 @@ def save_model(
     with replacing(folder / "model.json") as partial:
         partial.write_text(json.dumps(document, indent=1))
     return folder
+
+
+def _without_places(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep the names, not the folders, of an encoder and of the weights that it started with: others may see them."""
+    found = dict(described)
+    if "encoder" in found:
+        found["encoder"] = _without_folder(found["encoder"])
+    for name in ("encoder_options", "frozen_options"):
+        weights = found.get(name, {}).get("weights")
+        if isinstance(weights, str):
+            found[name] = {**found[name], "weights": _without_folder(weights)}
+    return found
+
+
+def _without_folder(name: str) -> str:
+    library, colon, place = name.rpartition(":")
+    is_path = place.startswith(("~", ".")) or Path(place).is_absolute() or Path(place).exists()
+    return f"{library}{colon}{Path(place).name}" if is_path else name
 
 
 def _about(fitted: Fitted) -> dict[str, Any]:

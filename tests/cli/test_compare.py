@@ -164,6 +164,20 @@ def test_every_model_of_a_comparison_is_evaluated_on_the_parts_it_was_trained_wi
         assert 1 - found["1"] == pytest.approx(figures[seed]["top1_error"])
 
 
+def test_a_comparison_grows_in_its_folder_but_loses_nothing(capsys, training_files, trained):
+    arguments = [*PARTS, "--output", "runs", "--losses"]
+    assert run(capsys, *arguments, "cross_entropy", "--seeds", "1")[0] == 0
+    assert run(capsys, *arguments, *TWO[1:], "--seeds", "2")[0] == 0
+    assert len(trained) == len(set(trained)) == 4
+    kept = comparison_file("runs").read_bytes()
+    for other, lost in ((["lml_nll", "--seeds", "2"], 0), ([*TWO[1:], "--seeds", "1"], 1)):
+        code, _, err = run(capsys, *arguments, *other)
+        assert code == 2
+        assert f"`runs` holds another comparison ('cross_entropy' with seed {lost}); compare that again, too" in err
+    assert len(trained) == 4
+    assert comparison_file("runs").read_bytes() == kept
+
+
 def test_the_report_reads_what_a_comparison_writes_and_shows_its_config(capsys, training_files):
     Path("run.yaml").write_text("losses: [lml_nll]\nseeds: 1\n")
     assert run(capsys, *PARTS, "--config", "run.yaml", "--output", "runs")[0] == 0

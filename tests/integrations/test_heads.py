@@ -64,9 +64,14 @@ def test_what_cannot_be_replaced_is_one_sentence():
 @pytest.mark.parametrize(
     ("library", "encoder"), [("timm", "timm:test_resnet"), ("torchvision", "torchvision:shufflenet_v2_x0_5")]
 )
-def test_networks_of_the_libraries_themselves_are_encoders_in_one_line(library, encoder):
-    pytest.importorskip(library, exc_type=Exception)
+def test_networks_of_the_libraries_themselves_are_encoders_in_one_line_and_take_other_heads(library, encoder):
+    models = pytest.importorskip(library, exc_type=Exception)
     pixels = torch.randint(256, (40, 32, 32, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     data = split_at_random(Dataset(ImageArray(pixels.numpy()), torch.arange(40) % 4, tuple("abcd")), seed=0)
     fitted = fit(data, FitOptions(encoder=encoder, head="dft", k=1, epochs=1))
     assert isinstance(fitted.model.head, DFTHead)
+    name = encoder.partition(":")[2]
+    model = models.create_model(name) if library == "timm" else models.models.get_model(name)
+    _, classifier = output_layer(model)
+    use_head(model, DFTHead(classifier.in_features, 50, k=2, slack=2))
+    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 50)

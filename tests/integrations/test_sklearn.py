@@ -14,7 +14,7 @@ from sklearn.datasets import make_classification, make_multilabel_classification
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
@@ -111,6 +111,36 @@ def test_sets_give_indicators_of_the_rule(sets):
     model = SetClassifier("bce", rule=AverageK(2, link="sigmoid"), **QUICK).fit(X, y)
     assert model.predict_proba(X).shape == model.predict(X).shape == y.shape
     np.testing.assert_array_equal(model.predict(X) > 0, model.predict_sets(X).to_mask().numpy())
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"loss": "zzz"}, r"`loss` must be one of .*; got 'zzz'"),
+    ({"loss": None}, r"`loss` must be text; got None"),
+    ({"k": "a"}, r"`k` must be a number; got 'a'"),
+    ({"k": 5}, r"`k` must lie in \(0, 4\], the number of labels; got 5"),
+    ({"encoder": "zzz"}, r"`encoder` must be one of .*; got 'zzz'"),
+    ({"encoder": "cnn"}, r"`encoder` 'cnn' needs images; got features"),
+    ({"head": "zzz"}, r"`head` must be one of .*; got 'zzz'"),
+    ({"epochs": 1.5}, r"`epochs` must be an integer; got 1\.5"),
+    ({"learning_rate": -1}, r"`learning_rate` must be above 0 and finite; got -1"),
+    ({"options": "patience"}, r"`options` must map names of FitOptions to values; got str"),
+    ({"options": {"foo": 1}}, r"`options` must be among recipe, frozen, .*; got 'foo'"),
+    ({"options": {"loss_options": {"foo": 1}}}, r"`loss_options` of 'cross_entropy' must be among .*; got 'foo'"),
+    ({"validation_fraction": "a"}, r"`validation_fraction` must be a number; got str"),
+    ({"validation_fraction": 1}, r"`validation_fraction` must lie in \[0, 1\); got 1"),
+    ({"validation_fraction": 0}, r"`validation_fraction` must be above 0; got 0"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[str(options) for options, _ in WRONG])
+def test_a_wrong_argument_is_one_sentence_when_the_classifier_is_fitted(classes, options, message):
+    with pytest.raises((ValueError, TypeError), match=rf"^{message}\.$"):
+        SetClassifier(**options).fit(*classes)
+
+
+def test_numbers_that_a_search_draws_are_numbers(classes):
+    drawn = {"epochs": np.int64(1), "batch_size": np.int64(64), "k": np.int64(2), "learning_rate": np.float32(0.01)}
+    assert SetClassifier(**drawn).fit(*classes).rule_.k == 2
 
 
 def test_a_fitted_estimator_survives_pickling_and_saves_as_a_model(classes, tmp_path):
@@ -279,8 +309,13 @@ def test_what_does_not_fit_is_one_sentence(classes):
     X, y = classes
     with pytest.raises(ValueError, match=r"^`options` must not repeat arguments of the estimator; got seed\.$"):
         SetClassifier(options={"seed": 1}).fit(X, y)
-    with pytest.raises(TypeError, match=r"^`rule` must be a rule of shortlist.sets; got float\.$"):
-        SetRuleClassifier(LogisticRegression(), 0.1).fit(X, y)
+    for wrong, shown in ((0.1, "0.1"), ("x", "'x'"), (AverageK, "<class '.*AverageK'>")):
+        for estimator in (SetRuleClassifier(LogisticRegression(), wrong), SetClassifier(rule=wrong)):
+            with pytest.raises(TypeError, match=rf"^`rule` must be a rule of shortlist\.sets, .*; got {shown}\.$"):
+                estimator.fit(X, y)
+    for wrong, shown in (("x", "'x'"), (LinearRegression(), r"LinearRegression\(\)")):
+        with pytest.raises(TypeError, match=rf"^`estimator` must be a classifier with .*; got {shown}\.$"):
+            SetRuleClassifier(wrong, TopK(1)).fit(X, y)
     with pytest.raises(ValueError, match=r'^`cv` must be "prefit", a number of folds or a splitter; got \'fit\'\.$'):
         SetRuleClassifier(LogisticRegression(), TopK(1), cv="fit").fit(X, y)
     model = SetRuleClassifier(LogisticRegression(), TopK(1), cv=2).fit(X, y)

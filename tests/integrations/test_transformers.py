@@ -30,6 +30,7 @@ from shortlist.integrations.transformers import (
 )
 from shortlist.nn import LMLNLL, CosineHead, DFTHead
 from shortlist.sets import AverageError, AverageK, load_rule
+from shortlist.targets import to_multi_hot
 from shortlist.train import FitOptions, evaluate, fit, load_model, save_model
 from shortlist.train.card.facts import measured
 from shortlist.train.fit import make_run
@@ -81,7 +82,7 @@ def arguments(folder: Any, **options: Any) -> TrainingArguments:
     return TrainingArguments(output_dir=str(folder), num_train_epochs=1, **{**quiet, **options})
 
 
-def trained(folder: Any, rows: Rows, loss: Any, **options: Any) -> Any:
+def trained(folder: Any, rows: Rows, loss: Any, collator: Any = None, **options: Any) -> Any:
     """One epoch of plain gradient descent, whose steps are the gradients."""
     model = bert()
     steps = (torch.optim.SGD(model.parameters(), lr=1.0), None)
@@ -89,6 +90,7 @@ def trained(folder: Any, rows: Rows, loss: Any, **options: Any) -> Any:
         model,
         arguments(folder, max_grad_norm=0.0, **options),
         train_dataset=rows,
+        data_collator=collator,
         compute_loss_func=loss,
         optimizers=steps,
     )
@@ -113,6 +115,19 @@ def test_the_loss_of_a_batch_is_the_direct_computation(name, options, direct, la
     assert trainer_loss(name, **options)(outputs, labels, num_items_in_batch=labels.numel()) == expected
 
 
+def test_the_loss_of_images_is_the_direct_computation_and_reloaded_they_have_the_same_sets(tmp_path):
+    pixels = torch.rand(7, 3, 16, 16, generator=torch.Generator().manual_seed(4))
+    for name, direct, labels in (("cross_entropy", cross_entropy, classes(7)), ("two_way", two_way, hot(7))):
+        model = vit().eval()
+        outputs = model(pixel_values=pixels)
+        assert trainer_loss(name)(outputs, labels, num_items_in_batch=labels.numel()) == direct(outputs.logits, labels)
+    rule = AverageK(2, link="sigmoid").fit(outputs.logits.detach(), hot(7), from_logits=True)
+    model.save_pretrained(tmp_path)
+    rule.save(tmp_path / "rule.json")
+    again = AutoModelForImageClassification.from_pretrained(tmp_path)(pixel_values=pixels)
+    assert load_rule(tmp_path / "rule.json").predict(again.logits) == rule.predict(outputs.logits)
+
+
 @pytest.mark.parametrize(("name", "labels"), [("cross_entropy", classes(6)), ("bce", hot(6))])
 def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path, name, labels):
     rows, loss = token_rows(6, labels), trainer_loss(name)
@@ -123,6 +138,29 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path, name, labe
     for key, value in whole.state_dict().items():
         torch.testing.assert_close(parts.state_dict()[key], value, atol=1e-6, rtol=1e-4)
     assert not torch.equal(before["classifier.weight"], whole.state_dict()["classifier.weight"])
+
+
+def padded(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """As collators often do: lists as wide as the longest of the batch."""
+    lists = torch.nn.utils.rnn.pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=-1)
+    return {"input_ids": torch.stack([row["input_ids"] for row in rows]), "labels": lists}
+
+
+def as_multi_hot(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    batch = padded(rows)
+    return {**batch, "labels": to_multi_hot(batch["labels"], LABELS)}
+
+
+def test_lists_of_different_widths_accumulate_as_multi_hots_and_are_refused_otherwise(tmp_path):
+    lists: Any = [torch.tensor(labels) for labels in ([0], [1, 2, 3], [4], [2], [0, 3], [1])]
+    rows, parts = token_rows(6, lists), {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 3}
+    whole = trained(tmp_path, rows, trainer_loss("bce"), collator=padded, per_device_train_batch_size=6)
+    accumulated = trained(tmp_path, rows, trainer_loss("bce"), collator=as_multi_hot, **parts)
+    for key, value in whole.state_dict().items():
+        torch.testing.assert_close(accumulated.state_dict()[key], value, atol=1e-6, rtol=1e-4)
+    # Their number of rows is lost: the widths 3 and 1 would count as three rows and one.
+    with pytest.raises(ValueError, match=r"^`labels` must be index lists of one width .* `targets\.to_multi_hot`\.$"):
+        trained(tmp_path, rows, trainer_loss("bce"), collator=padded, **parts)
 
 
 def test_losses_that_trainer_cannot_serve_are_refused():
@@ -221,17 +259,24 @@ def test_fit_trains_a_transformer_that_is_saved_whole(tmp_path, kind, data, fold
     dataset, source = data(), folder(tmp_path / "source")
     options = FitOptions(encoder=f"hf:{source}", head=head, k=1, epochs=2, learning_rate=1e-2)
     fitted = fit(dataset, options)
-    rule = evaluate(fitted, dataset).rule
+    rule, test = evaluate(fitted, dataset).rule, dataset.part("test")
     save_model(fitted, tmp_path / "model", rule=rule)
-    HubModel(fitted, rule).save_pretrained(tmp_path / "hub")
+    trained = HubModel(fitted, rule)
+    trained.save_pretrained(tmp_path / "hub")
+    expected = trained.predict_sets(test)
     shutil.rmtree(source)
-    saved, test = load_model(tmp_path / "model"), dataset.part("test")
+    saved = load_model(tmp_path / "model")
     logits = saved.scores(test)
     hub = HubModel.from_pretrained(tmp_path / "hub")
+    assert hub.predict_sets(test) == expected
+    assert (tmp_path / "hub" / "rule.json").read_bytes() == (tmp_path / "model" / "rule.json").read_bytes()
     assert saved.rule is not None
     assert saved.rule.predict(logits, names=dataset.label_names) == hub.predict_sets(test)
     hub.save_pretrained(tmp_path / "again")
     assert HubModel.from_pretrained(tmp_path / "again").predict_sets(test) == hub.predict_sets(test)
+    # What is published says nothing about folders of this machine.
+    for name in ("model", "hub", "again"):
+        assert not [file for file in (tmp_path / name).iterdir() if str(tmp_path).encode() in file.read_bytes()]
     page = (tmp_path / "again" / "README.md").read_text()
     assert page == (tmp_path / "hub" / "README.md").read_text()
     assert "| encoder, head | hf:source, " in page

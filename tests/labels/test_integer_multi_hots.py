@@ -56,6 +56,8 @@ quiet_tracing = pytest.mark.filterwarnings("ignore:.*should not be instantiated:
 CALLS = {
     "multi-label": (F.bce, slice(None)),
     "one class": (F.cross_entropy, slice(None)),
+    "two heads": (lambda logits, y: F.role(logits, -logits, y, 1.5), slice(None)),
+    "two labels": (lambda logits, y: F.bce(logits[:, :2], y[:, :2]), slice(None)),
     "mapped over rows": (vmap(F.bce), slice(None)),
     "mapped over logits": (vmap(F.bce, in_dims=(0, None)), 0),
     "expanded": (lambda logits, row: F.bce(logits, row.expand(4, N)), 0),
@@ -92,6 +94,20 @@ def test_compiled_for_sizes_that_vary_they_are_refused_and_other_targets_are_not
             compiled(logits[:rows], table(rows, N))
         narrow = torch.tensor([[0, 1], [2, -1], [1, 4], [5, 3]])[:rows]
         torch.testing.assert_close(compiled(logits[:rows], narrow), F.bce(logits[:rows], narrow))
+
+
+class Role(torch.nn.Module):
+    def forward(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.role(logits, -logits, target, 1.5)
+
+
+@quiet_tracing
+@pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_export_raises_the_sentence_or_an_error_of_the_compiler_that_holds_it(strict):
+    logits = torch.randn(4, N, generator=torch.Generator().manual_seed(0))
+    # The strict exporter wraps every error of the code that it traces.
+    with pytest.raises(Exception if strict else ValueError, match=REFUSED if strict else f"^{REFUSED}"):
+        torch.export.export(Role(), (logits, table(4, N)), strict=strict)
 
 
 @pytest.mark.usefixtures("fresh_compiler")

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 from unicodedata import category
 
@@ -68,9 +67,8 @@ class CardSubject:
 
     @property
     def encoder(self) -> str:
-        """Its encoder; of one that came from a folder, not where that was on the machine of training."""
-        library, _, place = self.plan["encoder"].partition(":")
-        return f"{library}:{Path(place).name}" if Path(place).is_absolute() else self.plan["encoder"]
+        """Its encoder."""
+        return self.plan["encoder"]
 
     @property
     def name(self) -> str:

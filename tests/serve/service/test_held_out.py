@@ -18,6 +18,7 @@ from shortlist.serve.curves import SLIDERS
 from shortlist.serve.service import Service
 from shortlist.sets import load_rule
 from shortlist.train import load_model
+from shortlist.train.data_source import note_place
 from tests.serve.service.conftest import running, sentence
 
 
@@ -207,13 +208,16 @@ def test_a_service_that_may_only_read_saves_nothing(folder):
         assert not asked.get("/models")["models"][0]["can_save"]
 
 
-def test_a_model_whose_data_are_gone_still_answers_and_audits(folder, tmp_path):
+@pytest.mark.parametrize("known", [True, False], ids=["moved", "trained elsewhere"])
+def test_a_model_whose_data_are_gone_still_answers_and_audits(folder, tmp_path, monkeypatch, known):
     model = shutil.copytree(folder / "parts", tmp_path / "gone")
+    monkeypatch.setenv("SHORTLIST_CACHE", str(tmp_path / "cache"))
     document = json.loads((model / "model.json").read_text())
-    document["about"]["source"]["path"] = str(tmp_path / "gone.csv")
-    (model / "model.json").write_text(json.dumps(document))
+    if known:
+        note_place(document["about"]["source"]["digest"], tmp_path / "gone.csv", {})
     with running(model) as asked:
-        assert "gone.csv" in sentence(asked.client.get("/models/gone/curve"), 422)
+        found = sentence(asked.client.get("/models/gone/curve"), 422)
+        assert ("gone.csv` does not exist" if known else "`parts.csv`, its data, are: --data names a file") in found
         assert asked.get("/models")["models"][0]["held_out"] is None
         assert asked.post("/predict", features=[[1, 2, 3, 4]])["answers"]
         assert asked.post("/audit", model="gone", labels=["fox"] if "fox" in document["label_names"] else ["0"])
@@ -224,13 +228,13 @@ def test_a_model_whose_data_are_gone_still_answers_and_audits(folder, tmp_path):
         assert found["rows"] + found["fitted_on"]["rows"] == len((folder / "plain.csv").read_text().splitlines()) - 1
 
 
-def test_other_data_in_the_place_of_the_training_data_are_not_shown(folder, tmp_path):
+def test_other_data_in_the_place_of_the_training_data_are_not_shown(folder, tmp_path, monkeypatch):
     model = shutil.copytree(folder / "parts", tmp_path / "moved")
     lines = (folder / "parts.csv").read_text().splitlines()
     (tmp_path / "secret.csv").write_text("\n".join(lines[:-1]) + "\n")
+    monkeypatch.setenv("SHORTLIST_CACHE", str(tmp_path / "cache"))
     document = json.loads((model / "model.json").read_text())
-    document["about"]["source"]["path"] = str(tmp_path / "secret.csv")
-    (model / "model.json").write_text(json.dumps(document))
+    note_place(document["about"]["source"]["digest"], tmp_path / "secret.csv", {})
     with running(model) as asked:
         assert "is not what" in sentence(asked.client.get("/models/moved/rows"), 422)
 
