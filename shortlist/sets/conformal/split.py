@@ -11,7 +11,7 @@ from torch import Tensor
 from shortlist.labels import LabelsLike, Numbers, read_scores, read_target
 from shortlist.sets.conformal.conformity import APS, LAC, ConformityScore
 from shortlist.sets.conformal.thresholds import check_shares, conformal_threshold, kept_with_ties, missing_share
-from shortlist.sets.rule import NOT_NEGATIVE, Draw, Refusal, SetRule, check_alpha, read_classes
+from shortlist.sets.rule import Draw, SetRule, check_alpha, read_classes
 from shortlist.sets.scores import Block, Link, Selection, select_where
 
 
@@ -29,6 +29,7 @@ class ConformalRule(SetRule):
         if not isinstance(score, ConformityScore):
             raise TypeError(f"`score` must be a ConformityScore such as APS(); got {score!r}.")
         self.score = score
+        self.needs_probabilities = score.needs_probabilities
         super().__init__(link=link, min_size=min_size)
 
     @classmethod
@@ -69,10 +70,6 @@ class ConformalRule(SetRule):
 
     def _read_labels(self, labels: Tensor, rows: int) -> Any:
         return read_classes(labels, rows, self.num_labels)
-
-    def _refusals(self) -> list[Refusal]:
-        any_number = self.from_logits or not self.score.needs_probabilities
-        return [*super()._refusals(), *([] if any_number else [NOT_NEGATIVE])]
 
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
         return (self._true_conformity(block, labels),)
