@@ -154,7 +154,7 @@ PEERS: dict[str, dict[str, tuple[str, Callable[[Any, Any], Rule], bool]]] = {
     "PValues": {"crepes": ("crepes", crepes_p_values, True)},
     "RecallControl": {"mapie": ("mapie.risk_control", mapie_recall, True)},
     "RiskControl, wrong labels": {"mapie": ("mapie.risk_control", mapie_precision, True)},
-    "IsotonicCalibration": {"sklearn": ("sklearn.isotonic", sklearn_isotonic, True)},
+    "IsotonicCalibration": {"sklearn": ("sklearn.isotonic", sklearn_isotonic, False)},
 }
 """By rule and library: the module, the rule, and whether it runs on few rows."""
 

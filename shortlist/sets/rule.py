@@ -88,11 +88,16 @@ class Draw:
 Refusal = tuple[str, Callable[[Tensor], Tensor], float | None]
 """Of a rule for scores: its wording, a mask of what violates it, and the limit below which all is fine."""
 _NOT_FINITE: Refusal = ("`scores` must not be NaN or infinite", lambda block: ~(block < torch.inf), torch.inf)
-_NEGATIVE: Refusal = (
-    "`scores` must be probabilities, not negative",
-    lambda block: (block < 0) & (block > -torch.inf),
-    None,
-)
+
+
+def _negative(block: Tensor) -> Tensor:
+    """Mask of negative scores; a single False if the least score of a block says that there are none."""
+    if not on_accelerator(block) and bool(block.amin() >= 0):
+        return torch.zeros(1, 1, dtype=torch.bool)
+    return (block < 0) & (block > -torch.inf)
+
+
+_NEGATIVE: Refusal = ("`scores` must be probabilities, not negative", _negative, None)
 
 
 class SetRule(FittedModule, ABC):
