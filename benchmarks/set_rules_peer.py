@@ -171,7 +171,7 @@ def measured(scores: np.ndarray, classes: np.ndarray) -> dict[str, dict[str, Any
                 continue
             if rule == "RankCalibrated" and scores.shape[1] > MOST_LABELS:
                 continue
-            rows = scores[:FEW_ROWS] if few else scores
+            rows = scores[:FEW_ROWS].copy() if few else scores.copy()  # TorchCP's Margin writes into them
             given = imported.from_numpy(rows) if module == "torch" else rows
             try:
                 fit, predict = make(imported, classes)
