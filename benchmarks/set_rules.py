@@ -111,6 +111,7 @@ def measured(scores: Tensor, peers: str | None) -> list[dict[str, Any]]:
                 predict=lambda rule=rule, x=x: rule.predict(x),
                 mask=lambda rule=rule, x=x: masks(rule, x),
             )
+            records[-1]["size"] = float(rule.predict(x[:PEER_ROWS]).sizes.double().mean())
     logits, few = logits[:CALIBRATION_ROWS], classes[:CALIBRATION_ROWS]
     for name, make in CALIBRATORS.items():
         fitted = make().fit(logits[:50], few[:50])  # what is loaded and compiled once
@@ -174,10 +175,10 @@ def main() -> None:
     records = []
     for rows, labels in SHAPES:
         records += measured(probabilities(options.rows or rows, labels), options.peers)
-    Console(width=160).print(table(records))
-    if options.rows is None:
-        content = {"machine": machine(), "calibration_rows": CALIBRATION_ROWS, "records": records}
-        write_json(content, RESULTS / "set_rules.json")
+        Console(width=160).print(table(records))
+        if options.rows is None:
+            content = {"machine": machine(), "calibration_rows": CALIBRATION_ROWS, "records": records}
+            write_json(content, RESULTS / "set_rules.json")
 
 
 if __name__ == "__main__":
