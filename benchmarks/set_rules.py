@@ -2,7 +2,8 @@
 
 On the scores of a model that is confident in some rows and not in others, one thread. ``--peers PYTHON`` names the
 interpreter of an environment with MAPIE, TorchCP, crepes or scikit-learn, whose rules run in a process of their own
-(`benchmarks.set_rules_peer`). Prints a table and writes ``benchmarks/results/set_rules.json``.
+(`benchmarks.set_rules_peer`). They answer with masks or p-values of all labels, and are compared with ours of the same
+kind. Prints a table and writes ``benchmarks/results/set_rules.json``.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ GOAL = 10.0
 """Other libraries take so many times longer."""
 SHAPES = ((ROWS, LABELS), (10_000, 8_921))
 BATCH = 512
-CALIBRATION_ROWS = 5_000
-"""Calibrators keep all held-out logits, so they are fitted on fewer rows."""
+CALIBRATION_ROWS = PEER_ROWS
+"""Calibrators keep all held-out logits, so they are fitted on fewer rows; those of scikit-learn on the same ones."""
 
 ONE_CLASS: dict[str, Callable[[int], Any]] = {
     "TopK": lambda n: sets.TopK(5),
@@ -110,6 +111,7 @@ def measured(scores: Tensor, peers: str | None) -> list[dict[str, Any]]:
                 predict=lambda rule=rule, x=x: rule.predict(x),
                 mask=lambda rule=rule, x=x: masks(rule, x),
             )
+            records[-1]["size"] = float(rule.predict(x[:PEER_ROWS]).sizes.double().mean())
     logits, few = logits[:CALIBRATION_ROWS], classes[:CALIBRATION_ROWS]
     for name, make in CALIBRATORS.items():
         fitted = make().fit(logits[:50], few[:50])  # what is loaded and compiled once
@@ -123,9 +125,10 @@ def measured(scores: Tensor, peers: str | None) -> list[dict[str, Any]]:
 
 
 def masks(rule: Any, scores: Tensor) -> None:
-    """The sets of all rows as masks, in batches, so that neither these nor what is between fills the memory."""
+    """Sets as masks, or p-values of all labels, in batches, so that neither answers nor steps fill the memory."""
+    answer = rule.predict_p if isinstance(rule, sets.PValues) else rule
     for batch in scores.split(BATCH):
-        rule(batch)
+        answer(batch)
 
 
 def peer_seconds(scores: Tensor, classes: Tensor, interpreter: str) -> dict[str, dict[str, Any]]:
@@ -145,7 +148,7 @@ def table(records: list[dict[str, Any]]) -> Table:
     for rows, labels in shapes:
         for step in ("fit", "predict", "mask"):
             view.add_column(f"{step}\n{rows:,} × {labels:,}", justify="right")
-        view.add_column("others take times ours\nto fit and to predict")
+        view.add_column("others take times ours\nto fit and to mask")
     for name in dict.fromkeys(each["rule"] for each in records):
         cells = []
         for each in (each for each in records if each["rule"] == name):
@@ -157,8 +160,8 @@ def table(records: list[dict[str, Any]]) -> Table:
 
 def _faster(record: dict[str, Any], library: str) -> str:
     theirs = record["peers"][library]
-    # Other libraries return masks.
-    ratios = (theirs["fit"] / record["fit"], theirs["predict"] / min(record["predict"], record.get("mask", 1e9)))
+    # Their answers are masks, or numbers for all labels, as calibrators give.
+    ratios = (theirs["fit"] / record["fit"], theirs["predict"] / record.get("mask", record["predict"]))
     return f"{library} " + " ".join(colored(f"{ratio:.1f}", ratio >= GOAL) for ratio in ratios)
 
 
@@ -172,10 +175,10 @@ def main() -> None:
     records = []
     for rows, labels in SHAPES:
         records += measured(probabilities(options.rows or rows, labels), options.peers)
-    Console(width=160).print(table(records))
-    if options.rows is None:
-        content = {"machine": machine(), "calibration_rows": CALIBRATION_ROWS, "records": records}
-        write_json(content, RESULTS / "set_rules.json")
+        Console(width=160).print(table(records))
+        if options.rows is None:
+            content = {"machine": machine(), "calibration_rows": CALIBRATION_ROWS, "records": records}
+            write_json(content, RESULTS / "set_rules.json")
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ PEERS: dict[str, dict[str, tuple[str, Callable[[Any, Any], Rule], bool]]] = {
     "PValues": {"crepes": ("crepes", crepes_p_values, True)},
     "RecallControl": {"mapie": ("mapie.risk_control", mapie_recall, True)},
     "RiskControl, wrong labels": {"mapie": ("mapie.risk_control", mapie_precision, True)},
-    "IsotonicCalibration": {"sklearn": ("sklearn.isotonic", sklearn_isotonic, True)},
+    "IsotonicCalibration": {"sklearn": ("sklearn.isotonic", sklearn_isotonic, False)},
 }
 """By rule and library: the module, the rule, and whether it runs on few rows."""
 
@@ -171,7 +171,7 @@ def measured(scores: np.ndarray, classes: np.ndarray) -> dict[str, dict[str, Any
                 continue
             if rule == "RankCalibrated" and scores.shape[1] > MOST_LABELS:
                 continue
-            rows = scores[:FEW_ROWS] if few else scores
+            rows = scores[:FEW_ROWS].copy() if few else scores.copy()  # TorchCP's Margin writes into them
             given = imported.from_numpy(rows) if module == "torch" else rows
             try:
                 fit, predict = make(imported, classes)

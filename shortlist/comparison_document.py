@@ -89,10 +89,17 @@ class CalibrationBin(Record):
 
 @dataclass(frozen=True)
 class Calibration(Record):
-    """A reliability diagram and its error."""
+    """A reliability diagram with its error, and the usual measures, which older documents lack.
+
+    ``top_error`` and ``adaptive_error`` are expected calibration errors of the best label, in bins of equal width and
+    of equal mass. ``brier`` is the mean over all known labels.
+    """
 
     bins: list[CalibrationBin]
     error: float | None
+    top_error: float | None = None
+    adaptive_error: float | None = None
+    brier: float | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from shortlist.calibration.held_out import HeldOut, Link, finite_range, log_odds
+from shortlist.calibration.held_out import BLOCK, HeldOut, Link, finite_range, log_odds
 from shortlist.files import decoding, read_document, replacing
 from shortlist.fitted.module import FittedModule
 from shortlist.fitted.tensor_json import decode_tensor, encode_tensor
@@ -114,7 +114,9 @@ class Calibrator(FittedModule, ABC):
         wrong = ~(x < torch.inf).all(-1).reshape(-1)
         if bool(wrong.any()):
             raise ValueError(f"`logits` must not be NaN or infinite; row {int(wrong.nonzero()[0])} violates this.")
-        return self(x)
+        rows = x.reshape(-1, x.shape[-1])
+        blocks = [self(block) for block in rows.split(max(1, BLOCK // x.shape[-1]))]
+        return torch.cat(blocks).reshape(x.shape)
 
     def save(self, path: str | Path) -> None:
         """Write options, fitted values and evidence as JSON for `load_calibrator`."""

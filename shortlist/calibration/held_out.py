@@ -13,7 +13,8 @@ from shortlist.tensors import solvable
 
 Link = Literal["softmax", "sigmoid"]
 
-_BLOCK = 1 << 20
+BLOCK = 1 << 17
+"""Block size in entries: what is between a block and its answer fits into the cache."""
 
 
 class Block(NamedTuple):
@@ -87,7 +88,7 @@ class HeldOut:
 
     def rows(self) -> Iterator[tuple[Tensor, Labels]]:
         """Logits and positives of a block of rows; absent and unknown labels have -inf."""
-        step = max(1, _BLOCK // self.num_labels)
+        step = max(1, BLOCK // self.num_labels)
         for x, labels in self.batches:
             for start in range(0, len(x), step):
                 yield x[start : start + step], labels[start : start + step]

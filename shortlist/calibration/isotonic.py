@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist.calibration.calibrator import LabelwiseCalibrator, check_shape
-from shortlist.calibration.held_out import HeldOut, Link
+from shortlist.calibration.held_out import HeldOut, Link, log_odds
 
 Array = NDArray[np.float64]
 
@@ -78,23 +78,27 @@ class IsotonicCalibration(LabelwiseCalibrator):
                 raise ValueError(f"`{name}` must lie in [0, 1]")
 
     def _settle(self, held_out: HeldOut) -> None:
-        kind = torch.float64 if held_out.precise else torch.float32
-        blocks = [(x.to(kind), true.bool(), counts.bool()) for x, true, counts in held_out.blocks()]
-        x, true, counts = (torch.cat(part) for part in zip(*blocks, strict=True))
-        del blocks
-        knots, values = isotonic_curve(x[counts].numpy(), true[counts].numpy())
-        self.knots, self.values = (torch.from_numpy(part)[None] for part in (knots, values))
+        odds = [log_odds(x, held_out.link) for x, _ in held_out.rows()]
+        labels = [rows for _, rows in held_out.rows()]
+        true = torch.cat([x[own.pairs()] for x, own in zip(odds, labels, strict=True)])
+        x, classes = torch.cat(odds), torch.cat([own.pairs()[1] for own in labels])
+        del odds
+        present = true > -torch.inf
+        true, classes = true[present], classes[present]
+        self.knots, self.values = (
+            torch.from_numpy(part)[None] for part in isotonic_curve(x[x > -torch.inf].numpy(), true.numpy())
+        )
         if not self.per_label:
             return
         curves = [
-            isotonic_curve(x[:, label][some].numpy(), true[:, label][some].numpy())
-            for label, some in enumerate(counts.unbind(-1))
+            isotonic_curve(own[own > -torch.inf].numpy(), true[classes == label].numpy())
+            for label, own in enumerate(x.T.contiguous())
         ]
         width = max(len(knots) for knots, _ in curves)
         # Repeating the last knot does not change a curve.
         padded = [[np.pad(part, (0, width - len(part)), mode="edge") for part in curve] for curve in curves]
         self.own_knots, self.own_values = (torch.from_numpy(np.stack(part)) for part in zip(*padded, strict=True))
-        positives = true.sum(0).double()
+        positives = classes.bincount(minlength=held_out.num_labels).double()
         self.own_weights = torch.where(positives > 0, positives / (positives + self.prior), 0.0)
 
     def _curve(self, odds: Tensor) -> Tensor:
@@ -106,35 +110,35 @@ class IsotonicCalibration(LabelwiseCalibrator):
         return found.log() - (1 - found).log()
 
 
-def isotonic_curve(scores: NDArray[np.floating], true: NDArray[np.bool_]) -> tuple[Array, Array]:
+def isotonic_curve(scores: NDArray[np.floating], true: NDArray[np.floating]) -> tuple[Array, Array]:
     """The ends of the blocks of an isotonic fit, ascending, and the value at each; 1/2 without scores.
 
+    Args:
+        scores: of all labels.
+        true: of the true ones among them.
+
     Example:
-        >>> isotonic_curve(np.array([3.0, 1.0, 2.0]), np.array([True, True, False]))
+        >>> isotonic_curve(np.array([3.0, 1.0, 2.0]), np.array([3.0, 1.0]))
         (array([1., 2., 3.]), array([0.5, 0.5, 1. ]))
     """
     if not len(scores):
         return np.zeros(1), np.full(1, 0.5)
-    order = np.argsort(scores, kind="stable")
-    scores, true = scores[order], true[order]
-    # Equal scores are one point.
-    starts = np.flatnonzero(np.append(True, scores[1:] > scores[:-1]))
-    positives = np.add.reduceat(true.astype(np.float64), starts)
-    totals = np.diff(np.append(starts, len(scores))).astype(np.float64)
-    points = scores[starts].astype(np.float64)
-    # Points whose share is not above that of the point before are in its block, so pooling can start from there.
-    rising = np.flatnonzero(np.append(True, positives[1:] * totals[:-1] > positives[:-1] * totals[1:]))
-    values = pool_adjacent_violators(np.add.reduceat(positives, rising), np.add.reduceat(totals, rising))
-    first = np.append(True, values[1:] > values[:-1])
-    lows = points[rising[first]]
-    highs = points[np.append(rising[first][1:], len(points)) - 1]
-    knots = np.stack([lows, highs], axis=-1).reshape(-1)
-    levels = values[first].repeat(2)
+    scores = np.sort(scores)  # of values alone: faster than an order of them
+    # Blocks begin at the lowest score or at that of a true label: after it, the share of true ones does not rise.
+    points, positives = np.unique(true, return_counts=True)
+    starts = np.searchsorted(scores, points)
+    if not len(starts) or starts[0]:
+        starts, positives = np.append(0, starts), np.append(0, positives)
+    values = pool_adjacent_violators(positives.astype(np.float64), np.diff(np.append(starts, len(scores))))
+    starts = starts[np.append(True, values[1:] > values[:-1])]
+    ends = np.append(starts[1:], len(scores)) - 1
+    knots = np.stack([scores[starts], scores[ends]], axis=-1).reshape(-1).astype(np.float64)
+    levels = np.unique(values).repeat(2)
     distinct = np.append(True, knots[1:] > knots[:-1])
     return knots[distinct], levels[distinct]
 
 
-def pool_adjacent_violators(positives: Array, totals: Array) -> Array:
+def pool_adjacent_violators(positives: Array, totals: NDArray[Any]) -> Array:
     """Isotonic regression of ``positives / totals``: adjacent blocks that violate the order are pooled."""
     blocks: list[list[float]] = []
     for positive, total in zip(positives.tolist(), totals.tolist(), strict=True):

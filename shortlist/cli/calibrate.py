@@ -35,6 +35,7 @@ examples:
   shortlist calibrate val.npz val.npz --key logits --labels-key y --logits --rule recall-control --alpha 0.2
   shortlist calibrate val.npy sets.json --logits --rule risk-control --risk precision --alpha 0.2 --delta 0.1
   shortlist calibrate val.npy sets.json --logits --rule per-label --objective f1 --output rule.json
+  shortlist calibrate val.npy labels.txt --logits --rule label-shift --alpha 0.1 --new monday.npy
   shortlist calibrate plants-model --data plants.csv --rule average-error --alpha 0.1
   shortlist calibrate plants-model --data plants.csv --rule deepest-node --alpha 0.05 --taxonomy genera.csv
   shortlist calibrate plants-model --data more.csv --recalibrate temperature
@@ -52,7 +53,7 @@ rules (`shortlist rules` says what each guarantees):
   rank-calibrated    the same for each class, without labels of low rank
   group-conditional  the same, separately for each of --groups of rows
   covariate-shift    average-error for rows of another kind, by the --weights of the calibration rows
-  label-shift        average-error for classes of another frequency, new over old, by --ratios
+  label-shift        average-error for classes of another frequency, new over old: --ratios, or by scores of --new rows
   adaptive-conformal, online-conformal, online-average-k
                      an error of --alpha, or --k labels, along a stream that `shortlist update` follows
   selective          at most --max-error of the answers given are wrong; no answer to rows in doubt
@@ -115,6 +116,7 @@ _OPTIONS = (
     "name_cost",
     "rank_share",
     "ratios",
+    "new",
     "step",
     "decay",
     "max_error",
@@ -181,6 +183,9 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--ratios", metavar="FILE", help="for label-shift: new over old frequency of each label, one per line"
     )
+    parser.add_argument(
+        "--new", metavar="FILE", help="for label-shift: scores (with a model, data) of new rows, which tell the ratios"
+    )
     parser.add_argument("--step", metavar="S", type=float, help="for online rules: how fast they follow the stream")
     parser.add_argument("--decay", metavar="D", type=float, help="for online rules: how fast steps shrink, below 1")
     parser.add_argument(
@@ -242,9 +247,14 @@ def run(options: argparse.Namespace) -> int:
     check_row_values(kind.rule, given_row_options(options), name=options.rule)
     if options.output is not None:
         read = (options.scores, options.labels, options.names, options.data, options.taxonomy, options.inner)
-        check_output(options.output, *read, options.groups, options.weights, options.ratios)
+        check_output(options.output, *read, options.groups, options.weights, options.ratios, options.new)
     model = is_model(options)
     scores, target, link = (_of_model if model else _of_file)(options, kind)
+    new = given.pop("new", None)
+    if options.rule == "label-shift":
+        if (new is None) == (options.ratios is None):
+            raise InputError("--rule label-shift needs either --ratios or --new.")
+        given["ratios"] = options.ratios if new is None else _ratios(options, scores, target)
     rule = make_rule(options.rule, scores, link=link, min_size=options.min_size, **given)
     calibrate(scores, rule, target, progress=True)
     metrics = evaluate_sets(scores, rule, target, progress=True)
@@ -257,6 +267,8 @@ def run(options: argparse.Namespace) -> int:
         with writing(options.scores):
             options.output = str(save_rule(options.scores, rule))
     guarantee, notes = kind.guarantee.format(**rule.options()), calibration_warnings(rule)
+    if new is not None:
+        notes.append(f"ratios from {min(given['ratios']):.3g} to {max(given['ratios']):.3g}, estimated from {new}")
     if options.json:
         print_json(_content(options, rule, guarantee, notes, metrics))
     else:
@@ -332,6 +344,18 @@ def _of_model(options: argparse.Namespace, kind: Any) -> tuple[Any, Any, str | N
     if found.target is not None:
         target = as_task(found.target, found.scores.num_labels, kind.one_class, options.data)
     return found.scores, target, options.link or found.link
+
+
+def _ratios(options: argparse.Namespace, scores: Any, target: Any) -> list[float]:
+    """The ratios of classes that the scores of --new tell."""
+    from shortlist.predict import estimate_ratios
+
+    rows = {"groups": None, "weights": None, "allowed": None, "part": None}
+    if is_model(options):
+        new = open_model_scores(argparse.Namespace(**{**vars(options), **rows, "data": options.new}), labelled=False)
+        return estimate_ratios(scores, target, new.scores)
+    new = open_score_file(argparse.Namespace(**{**vars(options), **rows, "scores": options.new}))
+    return estimate_ratios(scores, target, new)
 
 
 def _given(options: argparse.Namespace, kind: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 from shortlist.cli.console import print_json
@@ -26,12 +27,15 @@ from shortlist.formatting import format_count, format_percent
 _EXAMPLES = """\
 examples:
   shortlist update monday.npy monday.txt --logits --rule rule.json
+  shortlist update monday.npy monday.txt --logits --rule rule.json --alarm alarm.json
   shortlist update monday.csv --probabilities --id image --rule size.json
   shortlist update plants-model --data monday.csv --rule adaptive-conformal
 
 RULE is one of adaptive-conformal, online-conformal and online-average-k from `shortlist calibrate`; the last needs no
 LABELS. Rows are followed in the order of the file, which must be that of their arrival, each once. The file of the rule
 is replaced, so that `shortlist predict` answers with the new threshold; with --output the new rule is written there.
+--alarm, for adaptive-conformal, keeps a second file, which watches for rows that are no longer like those of the
+calibration: as long as they are, it is ever raised with probability at most 0.01.
 exit code: 0, 2 on errors, or 130 if interrupted; then the rule is as it was.
 """
 
@@ -54,6 +58,9 @@ def add_command(commands: Any) -> None:
         "--rule", metavar="RULE", help="file from `shortlist calibrate`, or the name of a rule in the model's folder"
     )
     parser.add_argument("--output", "-o", metavar="FILE", help="where to save the rule instead")
+    parser.add_argument(
+        "--alarm", metavar="FILE", help="for adaptive-conformal: the alarm, which is begun if necessary"
+    )
     add_json_option(parser, "the figures")
 
 
@@ -62,8 +69,8 @@ def run(options: argparse.Namespace) -> int:
     from shortlist.predict import read_rule, update_rule
     from shortlist.predict.calibration import OnlineRule
 
-    if options.output is not None:
-        check_output(options.output, options.scores, options.labels, options.names, options.data, options.allowed)
+    for path in filter(None, (options.output, options.alarm)):
+        check_output(path, options.scores, options.labels, options.names, options.data, options.allowed)
     file = _rule_file(options)
     scores, target = _source(options)
     rule = read_rule(file, scores)
@@ -72,10 +79,15 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"`{file}` holds {kind}, which follows no stream; see `shortlist update --help`.")
     if rule.needs_labels and target is None:
         raise InputError(f"LABELS must be given: the true labels of the rows of `{options.scores}`.")
-    found = update_rule(scores, rule, target, progress=True)
+    alarm = _alarm(options, rule)
+    found: dict[str, Any] = update_rule(scores, rule, target, alarm=alarm, progress=True)
     output = str(options.output or file)
     with writing(output):
         rule.save(output)
+    if alarm is not None:
+        with writing(options.alarm):
+            alarm.save(options.alarm)
+        found |= {"alarm_raised_at": alarm.raised_at, "alarm": options.alarm}
     if options.json:
         print_json({**found, "threshold": float(rule.threshold), "output": output})
         return 0
@@ -86,8 +98,27 @@ def run(options: argparse.Namespace) -> int:
     else:
         here, all_rows = found["average_size"], found["average_size_of_stream"]
         text = f"{rows}: {here:.4g} labels on average, and {all_rows:.4g} along the stream so far."
+    if alarm is not None:
+        raised = f"raised at row {alarm.raised_at} of the stream, from 0" if alarm.raised else "not raised"
+        text += f"\nThe alarm is {raised}: {options.alarm}"
     sys.stdout.write(f"{text}\nRule: {output}\n")
     return 0
+
+
+def _alarm(options: argparse.Namespace, rule: Any) -> Any:
+    """The alarm of the file, or a new one; None if there is to be none."""
+    from shortlist.sets import AdaptiveConformal, ShiftAlarm
+
+    if options.alarm is None:
+        return None
+    if not isinstance(rule, AdaptiveConformal):
+        raise InputError(f"--alarm is for adaptive-conformal, which keeps its calibration; got {type(rule).__name__}.")
+    if Path(options.alarm).exists():
+        return ShiftAlarm.load(options.alarm)
+    try:
+        return ShiftAlarm().fit(rule.calibration)
+    except ValueError as error:  # a true label of the calibration was absent
+        raise InputError(str(error)) from error
 
 
 def _rule_file(options: argparse.Namespace) -> Any:

@@ -44,11 +44,13 @@ from shortlist.sets import (
     RiskControl,
     SelectiveAnswers,
     SetRule,
+    ShiftAlarm,
     TopK,
     f_risk,
     f_utility,
     false_discovery_rate,
     false_negative_rate,
+    label_ratios,
     set_size,
     u65,
     u80,
@@ -110,7 +112,8 @@ RULES = {
     ),
     "label-shift": RuleKind(
         LabelShift,
-        ("alpha", "ratios"),
+        ("alpha",),
+        ("ratios", "new"),
         one_class=True,
         guarantee="if the ratios are right, the true label of a new row is missing with probability at most {alpha:g}",
     ),
@@ -211,7 +214,7 @@ def make_rule(name: str, scores: Scores, **options: Any) -> SetRule:
     """
     kind = RULES[name].rule
     given = {
-        _RENAMED.get(option, option): OPTIONS.get(option, {}).get(value, value)
+        _RENAMED.get(option, option): OPTIONS[option].get(value, value) if option in OPTIONS else value
         for option, value in options.items()
         if value is not None
     }
@@ -276,8 +279,39 @@ def calibrate(scores: Scores, rule: SetRule, target: Tensor | None = None, *, pr
         raise InputError(str(error)) from error
 
 
+def estimate_ratios(scores: Scores, target: Tensor, new: Scores) -> list[float]:
+    """How much more frequent each class is among new rows, from the best label of each row (`label_ratios`).
+
+    Args:
+        scores: of rows that the model was not trained on.
+        target: their true classes.
+        new: of new rows, which need no labels.
+
+    Example:
+        >>> from shortlist.predict import tensor_scores
+        >>> held_out = tensor_scores(torch.eye(2), from_logits=True)
+        >>> estimate_ratios(held_out, torch.tensor([0, 1]), tensor_scores(torch.eye(2)[[0, 1, 1, 1]], from_logits=True))
+        [0.5, 1.5]
+    """
+    n = scores.num_labels
+    if new.num_labels != n:
+        raise InputError(f"`{new.path}` must have the {n} labels of `{scores.path}`; it has {new.num_labels}.")
+    confusion, predicted = torch.zeros(n, n), torch.zeros(n)
+    for block in scores.blocks():
+        pairs = (block.scores.argmax(-1), labels_of(target, block))
+        confusion.index_put_(pairs, torch.tensor(1.0), accumulate=True)
+    for block in new.blocks():
+        predicted += block.scores.argmax(-1).bincount(minlength=n)
+    return label_ratios(confusion, predicted).tolist()
+
+
 def update_rule(
-    scores: Scores, rule: OnlineRule, target: Tensor | None = None, *, progress: bool = False
+    scores: Scores,
+    rule: OnlineRule,
+    target: Tensor | None = None,
+    *,
+    alarm: ShiftAlarm | None = None,
+    progress: bool = False,
 ) -> dict[str, float]:
     """Let an online rule follow rows of a stream, in the order in which they arrived.
 
@@ -285,6 +319,7 @@ def update_rule(
         scores: of the rows.
         rule: fitted; it is changed in place.
         target: their true labels, which became known since; `OnlineAverageK` needs none.
+        alarm: fitted on the conformity of calibration rows; it watches that of these.
         progress: whether to show the progress on standard error.
 
     Returns:
@@ -303,7 +338,10 @@ def update_rule(
                 elif target is None:
                     raise InputError(f"`{scores.path}` has no labels.")
                 else:
-                    found = rule.update(block.scores, labels_of(target, block))
+                    labels = labels_of(target, block)
+                    if alarm is not None:
+                        alarm.update(rule.true_conformity(block.scores, labels))
+                    found = rule.update(block.scores, labels)
                 rows, total = rows + len(found), total + float(found.sum())
     except ValueError as error:
         raise InputError(str(error)) from error

@@ -87,11 +87,17 @@ class Draw:
 
 Refusal = tuple[str, Callable[[Tensor], Tensor], float | None]
 """Of a rule for scores: its wording, a mask of what violates it, and the limit below which all is fine."""
-NOT_NEGATIVE: Refusal = (
-    "`scores` must be probabilities, not negative",
-    lambda block: (block < 0) & (block > -torch.inf),
-    None,
-)
+_NOT_FINITE: Refusal = ("`scores` must not be NaN or infinite", lambda block: ~(block < torch.inf), torch.inf)
+
+
+def _negative(block: Tensor) -> Tensor:
+    """Mask of negative scores; a single False if the least score of a block says that there are none."""
+    if not on_accelerator(block) and bool(block.amin() >= 0):
+        return torch.zeros(1, 1, dtype=torch.bool)
+    return (block < 0) & (block > -torch.inf)
+
+
+_NEGATIVE: Refusal = ("`scores` must be probabilities, not negative", _negative, None)
 
 
 class SetRule(FittedModule, ABC):
@@ -107,13 +113,17 @@ class SetRule(FittedModule, ABC):
     """
 
     needs_labels: ClassVar[bool] = True
+    needs_probabilities: bool = False
+    """Whether scores that are not logits must not be negative."""
+
     takes_shards: ClassVar[bool] = False
     """Whether scores may be a DTensor sharded along the labels."""
     threshold_name: ClassVar[str | None] = None
     """Name of the threshold buffer (one number, or one per label); None if the threshold depends on the row."""
 
     row_option: ClassVar[str | None] = None
-    """The keyword of ``fit`` and ``predict`` by which every row brings a value of its own, such as its group."""
+    """The keyword of ``fit`` and ``predict`` by which every row brings a value of its own, such as its group; rules
+    that have one read it in `_read_rows`."""
 
     other_shapes: ClassVar[tuple[str, ...]] = ()
     """Buffers that are neither one number nor one per label; `_check_buffers` checks their shape in a file."""
@@ -178,17 +188,14 @@ class SetRule(FittedModule, ABC):
             self.partial_fit(scores, labels, from_logits=from_logits)
         return self.finish()
 
-    def partial_fit(self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool) -> Self:
-        """Add one batch of held-out data; call `finish` after the last one."""
-        return self._add(scores, labels, None, from_logits=from_logits)
-
-    def _add(self, scores: Numbers, labels: LabelsLike | None, rows: Tensor | None, *, from_logits: bool) -> Self:
-        """Add one batch; ``rows`` is what blocks hold of each row besides its scores."""
+    def partial_fit(self, scores: Numbers, labels: LabelsLike | None = None, *, from_logits: bool, **rows: Any) -> Self:
+        """Add one batch of held-out data, with what its ``rows`` bring; call `finish` after the last one."""
         if self.fitted:
             self.reset()
         scores = read_scores(scores)
+        given = self._given_rows(rows, len(scores) if scores.ndim else 0)
         self._check_reading(scores, from_logits)
-        source = self._read_scores(scores, rows)
+        source = self._read_scores(scores, given)
         if self.needs_labels and labels is None:
             raise ValueError(f"`labels` must be given: {type(self).__name__} is fitted on true labels.")
         read = None
@@ -244,11 +251,13 @@ class SetRule(FittedModule, ABC):
         names: Sequence[str] | None = None,
         generator: torch.Generator | None = None,
         draw: Draw | None = None,
+        **rows: Any,
     ) -> PredictionSets:
         """Predict the set of each row.
 
         Args:
             scores: ``(B, n)``, in the forms of ``fit`` and interpreted as there.
+            rows: what rows bring besides, as in ``fit``.
             names: label names.
             generator: breaks ties at a conformal threshold; nothing else is random. By default one with a fresh seed:
                 if every call used the same seed, the guarantee would not hold for rows that arrive one at a time.
@@ -258,22 +267,23 @@ class SetRule(FittedModule, ABC):
         Returns:
             One set per row, best label first.
         """
-        return self._predict(scores, None, names, generator, draw)
+        self._check_fitted()
+        scores = read_scores(scores)
+        given = self._given_rows(rows, len(scores) if scores.ndim else 0)
+        return self._predict(scores, given, names, generator, draw)
 
     @torch.no_grad()
     def _predict(
         self,
-        scores: Numbers,
+        scores: Tensor,
         rows: Tensor | None,
         names: Sequence[str] | None,
         generator: torch.Generator | None,
         draw: Draw | None,
     ) -> PredictionSets:
-        self._check_fitted()
         if any(buffer.device.type != "cpu" for buffer in self.buffers()):
             # Scores may stay where they are, but what is selected from them is compared on the CPU.
             return copy.deepcopy(self).to("cpu")._predict(scores, rows, names, generator, draw)
-        scores = read_scores(scores)
         self._check_reading(scores, bool(self.from_logits))
         if draw is not None and generator is not None:
             raise ValueError("`generator` must be None if `draw` is given, which has its own.")
@@ -449,6 +459,16 @@ class SetRule(FittedModule, ABC):
         if scores.shape[-1:] != (self.num_labels,):
             raise ValueError(f"`scores` must have {self.num_labels} labels as before; got shape {tuple(scores.shape)}.")
 
+    def _given_rows(self, rows: dict[str, Any], count: int) -> Tensor | None:
+        """What blocks hold of each of ``count`` rows besides its scores."""
+        if unknown := rows.keys() - {self.row_option}:
+            raise TypeError(f"{type(self).__name__} takes no `{min(unknown)}`.")
+        return None if self.row_option is None else self._read_rows(rows.get(self.row_option), count)
+
+    def _read_rows(self, given: Any, count: int) -> Tensor | None:
+        """Read and check what came by `row_option`, ``(count,)`` or None, of a fit or, once `fitted`, of new rows."""
+        raise NotImplementedError
+
     def _check_labels_count(self, num_labels: int) -> None:
         if self.min_size > num_labels:
             raise ValueError(f"`min_size` must be at most the number of labels, {num_labels}; got {self.min_size}.")
@@ -466,7 +486,8 @@ class SetRule(FittedModule, ABC):
 
     def _refusals(self) -> list[Refusal]:
         """What scores are refused for."""
-        return [("`scores` must not be NaN or infinite", lambda block: ~(block < torch.inf), torch.inf)]
+        negative = self.needs_probabilities and not self.from_logits
+        return [_NOT_FINITE, *([_NEGATIVE] if negative else [])]
 
     def _check_fitted(self) -> None:
         if not self.fitted:

@@ -257,7 +257,9 @@ class Scores:
                 yield Block(None, work, rows, link)
             elif self.shards is None:
                 work = in_precision(block.cpu(), self.precision)
-                yield Block(apply_link(work, link, all_present=float(work.amin()) > -torch.inf), work, rows)
+                yield Block(
+                    apply_link(work, link, all_present=link is None or float(work.amin()) > -torch.inf), work, rows
+                )
             else:
                 work = in_precision(block, self.precision)
                 yield Block(self._sharded_values(work, link, self.shards).cpu(), work, rows)

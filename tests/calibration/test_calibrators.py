@@ -133,7 +133,7 @@ def test_no_increasing_sequence_is_closer_than_the_isotonic_curve(rows):
     generator = np.random.default_rng(rows)
     for _ in range(20):
         scores, true = generator.integers(0, 5, rows).astype(float), generator.random(rows) < 0.5
-        knots, values = isotonic_curve(scores, true)
+        knots, values = isotonic_curve(scores, scores[true])
         at = np.interp(scores, knots, values)
         # The slow definition: the maximum over starts of the minimum over ends of the mean between.
         points = np.unique(scores)

@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -35,6 +36,7 @@ from shortlist.sets import (
     SetRule,
     TopK,
     false_discovery_rate,
+    label_ratios,
     load_rule,
     set_size,
     u80,
@@ -149,6 +151,25 @@ def test_every_rule_equals_that_of_the_library_fitted_in_one_call(row_files, cap
         assert torch.equal(mine, theirs), name
     assert saved.evidence == rule.evidence == told["evidence"]
     check_figures(told["sets"], rule, scores, target, given)
+
+
+def test_the_ratios_of_classes_are_estimated_from_new_rows(row_files, capsys):
+    chosen = torch.cat([torch.arange(ROWS), (CLASSES == 1).nonzero()[:, 0].repeat(5)])
+    np.save("new.npy", LOGITS[chosen].numpy())
+    line = ("logits.npy", "y.txt", "--logits", "--rule", "label-shift", "--alpha", "0.2")
+    code, out, err = run(capsys, *line, "--new", "new.npy", "--json", "-o", "rule.json")
+    assert (code, err) == (0, "")
+    guesses = LOGITS.argmax(-1)
+    confusion = torch.zeros(6, 6).index_put((guesses, CLASSES), torch.tensor(1.0), accumulate=True)
+    wanted = label_ratios(confusion, guesses[chosen].bincount(minlength=6))
+    assert wanted.argmax() == 1
+    assert wanted.max() > 2
+    assert json.loads(out)["options"]["ratios"] == load_rule("rule.json").ratios == pytest.approx(wanted.tolist())
+    assert "estimated from new.npy" in json.loads(out)["warnings"][0]
+    assert "needs either --ratios or --new" in refused(capsys, *line)
+    assert "needs either --ratios or --new" in refused(capsys, *line, "--new", "new.npy", "--ratios", "ratios.txt")
+    np.save("new.npy", LOGITS[:, :4].numpy())
+    assert "`new.npy` must have the 6 labels of `logits.npy`; it has 4" in refused(capsys, *line, "--new", "new.npy")
 
 
 def check_figures(told: dict, rule: SetRule, scores: torch.Tensor, target: torch.Tensor | None, given: dict) -> None:

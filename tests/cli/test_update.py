@@ -2,10 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from shortlist.cli import main
-from shortlist.sets import AdaptiveConformal, OnlineAverageK, OnlineConformal, load_rule
+from shortlist.sets import AdaptiveConformal, OnlineAverageK, OnlineConformal, ShiftAlarm, load_rule
 from tests.cli.command import command
 from tests.cli.score_files import CLASSES, LOGITS
 
@@ -37,6 +38,27 @@ def test_a_stream_in_two_parts_is_that_of_the_library(score_files, capsys, name)
     code, out, _ = run(capsys, "logits.npy", *labels, "--logits", "--rule", "rule.json", "-o", "other.json")
     assert out.endswith("Rule: other.json\n")
     assert int(load_rule("rule.json").steps) == 2 * len(LOGITS)
+
+
+def test_the_alarm_watches_the_stream_and_is_kept_beside_the_rule(score_files, capsys):
+    line = ("logits.npy", "y.txt", "--logits")
+    for name, goal in (("adaptive-conformal", ["--alpha", "0.2"]), ("online-conformal", ["--alpha", "0.2"])):
+        assert main(["calibrate", *line, "--rule", name, *goal, "-o", f"{name}.json"]) == 0
+    capsys.readouterr()
+    line = (*line, "--rule", "adaptive-conformal.json", "--alarm", "alarm.json")
+    code, out, _ = run(capsys, *line, "--json")
+    assert (code, json.loads(out)["alarm_raised_at"]) == (0, None)  # the calibration rows themselves
+    assert ShiftAlarm.load("alarm.json").steps == len(LOGITS)
+    np.save("logits.npy", -LOGITS.numpy())  # the true label is among the worst
+    code, out, _ = run(capsys, *line)
+    alarm = ShiftAlarm.load("alarm.json")
+    assert code == 0
+    assert alarm.raised_at is not None
+    assert len(LOGITS) < alarm.raised_at < alarm.steps == 2 * len(LOGITS)
+    assert f"The alarm is raised at row {alarm.raised_at} of the stream, from 0: alarm.json\n" in out
+    other = ("logits.npy", "y.txt", "--logits", "--rule", "online-conformal.json", "--alarm", "alarm.json")
+    assert "--alarm is for adaptive-conformal" in refused(capsys, *other)
+    assert "`adaptive-conformal.json`" in refused(capsys, *line[:-1], "adaptive-conformal.json")
 
 
 def test_what_follows_no_stream_is_refused(score_files, capsys):

@@ -163,14 +163,14 @@ def _findings(level: float, *, ks, k, shots, num_labels) -> dict[str, Any]:
         "curves": {"sizes": sizes, "errors": {"top-k": curve, "average-k": curve, "aps": curve}},
         "by_k": by_k,
         "classes": {"count": counts, "accuracy": accuracy},
-        "calibration": {"bins": bins, "error": level / 2},
+        "calibration": {"bins": bins, "error": level / 2, "top_error": 0.2, "adaptive_error": 0.25, "brier": 0.04},
         "error_control": {"alpha": 0.1, "error": 0.09 + level / 10, "average_size": 4 * level + 3},
         "labels": {
             "recall": [[min(1.0, size / (label + 4)) for label in range(num_labels - 1)] for size in ks],
             "size": [[size + label / 10 for label in range(num_labels - 1)] for size in ks],
             "confused": [[{"label": "weed", "share": 0.25}] if label else [] for label in range(num_labels - 1)],
         },
-        "recalibrated": {"bins": bins, "error": level / 4},
+        "recalibrated": {"bins": bins, "error": level / 4, "top_error": 0.1, "adaptive_error": 0.15, "brier": 0.02},
         "advice": [
             {
                 "goal": f"about {k:g} labels per row",

@@ -42,6 +42,17 @@ def test_labels_that_are_needed_are_asked_for(rule: Rule):
 
 
 @each_rule
+def test_values_of_rows_that_a_rule_does_not_take_are_refused(rule: Rule):
+    logits, labels = rule.data()
+    other = "weights" if rule.make().row_option == "groups" else "groups"
+    for call in (rule.make().fit, rule.make().partial_fit):
+        with pytest.raises(TypeError, match=f"takes no `{other}`"):
+            call(logits, labels, from_logits=True, **{other: [1] * len(logits)})
+    with pytest.raises(TypeError, match=f"takes no `{other}`"):
+        rule.fitted().predict(logits, **{other: [1] * len(logits)})
+
+
+@each_rule
 def test_a_rule_that_is_not_fitted_says_so(rule: Rule):
     logits, labels = rule.data()
     for call in (rule.make(), rule.make().predict):

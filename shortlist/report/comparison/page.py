@@ -21,12 +21,14 @@ from shortlist.report.comparison.cards import Card, fitted_where, next_steps, re
 from shortlist.report.comparison.chart_data import chart_data
 from shortlist.report.comparison.charts import comparison_panels
 from shortlist.report.comparison.highlights import Highlight, highlight_panel, highlights_by_k, loss_sentence
-from shortlist.report.comparison.rules import GroupTable, RuleTable, group_table, rule_tables
+from shortlist.report.comparison.rules import RuleTable, group_table, rule_tables
 from shortlist.report.comparison.tables import (
     MARKS,
+    CandidateTable,
     Table,
     TableAtK,
     all_options,
+    calibration_table,
     comparison_table,
     differing_options,
     recipes,
@@ -161,7 +163,8 @@ class _Job:
     table: Table
     table_at_k: TableAtK
     rule_tables: list[RuleTable]
-    group_table: GroupTable | None
+    group_table: CandidateTable | None
+    calibration_table: CandidateTable | None
     fitted: str
     k: str
     k_index: int
@@ -206,6 +209,7 @@ def _job(document: ComparisonDocument, folder: Path | None, number: int, jobs: i
         table_at_k=table_at_k(document),
         rule_tables=rules,
         group_table=groups,
+        calibration_table=calibration_table(document),
         fitted=fitted_where(document),
         k=k,
         k_index=document.ks.index(document.k),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from shortlist.comparison_document import ComparisonDocument, GroupAnswers, RuleAdvice
 from shortlist.formatting import format_percent
+from shortlist.report.comparison.tables import CandidateTable
 from shortlist.report.comparison.winners import listed, shown_name
 
 
@@ -16,14 +17,6 @@ class RuleTable(NamedTuple):
     goal: str
     best: str
     reason: str
-    columns: list[str]
-    rows: list[list[str]]
-
-
-class GroupTable(NamedTuple):
-    """For each candidate, what its answers name and the figures of its sets by group."""
-
-    about: str
     columns: list[str]
     rows: list[list[str]]
 
@@ -49,7 +42,7 @@ def _rule_table(advice: RuleAdvice) -> RuleTable:
     )
 
 
-def group_table(document: ComparisonDocument) -> GroupTable | None:
+def group_table(document: ComparisonDocument) -> CandidateTable | None:
     """Answers by group of all candidates, means over seeds; None if the data have no groups or for older documents."""
     found = {
         name: groups
@@ -67,7 +60,7 @@ def group_table(document: ComparisonDocument) -> GroupTable | None:
     )
     named = list(first.named)
     columns = ["missed", *named, "hierarchical precision", "hierarchical recall"]
-    return GroupTable(about, columns, [[name, *_group_cells(groups, named)] for name, groups in found.items()])
+    return CandidateTable(about, columns, [[name, *_group_cells(groups, named)] for name, groups in found.items()])
 
 
 def _group_cells(groups: Sequence[GroupAnswers], named: Sequence[str]) -> list[str]:

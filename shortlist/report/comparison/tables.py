@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shortlist.comparison_document import Candidate, ComparisonDocument, MetricInfo, SetFindings
-from shortlist.formatting import format_duration
+from shortlist.formatting import format_duration, format_number
 from shortlist.report.comparison.cards import error_at_size
 from shortlist.report.comparison.winners import MetricFormat, metric_title, shown_name
 
@@ -50,6 +50,14 @@ class Table(NamedTuple):
     optimum: list[str] | None
 
 
+class CandidateTable(NamedTuple):
+    """Figures of candidates, means over seeds: each row has a name and one cell for each column."""
+
+    about: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
 class TableAtK(NamedTuple):
     """The sets of each candidate, and of the optimum; each cell has a text for every K."""
 
@@ -67,6 +75,31 @@ def comparison_table(document: ComparisonDocument) -> Table:
     if document.optimum is not None:
         optimum = [each.value(document.optimum.values.get(name)) for name, each in formats.items()]
     return Table(_about_table(document), columns, rows, optimum)
+
+
+def calibration_table(document: ComparisonDocument) -> CandidateTable | None:
+    """The usual measures of calibration before and after temperature scaling; None for older documents."""
+    measures = {"ECE": "top_error", "adaptive ECE": "adaptive_error", "Brier score": "brier"}
+    rows = []
+    for name, candidate in document.candidates.items():
+        stages = zip(*((run.sets.calibration, run.sets.recalibrated) for run in candidate.runs), strict=True)
+        means = [
+            [_mean([getattr(each, field, None) for each in stage]) for field in measures.values()] for stage in stages
+        ]
+        rows.append([name, *(" → ".join(pair) for pair in zip(*means, strict=True))])
+    if all(cell == "– → –" for row in rows for cell in row[1:]):
+        return None
+    about = (
+        "As trained → after temperature scaling on the validation rows; 0 is best. ECE compares the probability of the "
+        "best label with how often it is true, in 15 bins of equal width, or (adaptive) with equally many rows. The "
+        "Brier score is the mean squared error of all probabilities."
+    )
+    return CandidateTable(about, list(measures), rows)
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return format_number(sum(known) / len(known)) if known else "–"
 
 
 def _about_table(document: ComparisonDocument) -> str:

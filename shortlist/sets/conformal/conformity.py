@@ -250,12 +250,10 @@ class Margin(ConformityScore):
         return probs - torch.where(probs == best, second, best)
 
     def of_labels(self, block: Block, labels: Tensor) -> Tensor:
-        """By the two best labels of each row."""
-        own = block.values.gather(-1, labels.unsqueeze(-1)).clamp(min=0.0)
-        if block.values.shape[-1] == 1:
-            return own.squeeze(-1)
-        best, second = block.values.clamp(min=0.0).topk(2, dim=-1).values.split(1, dim=-1)
-        return (own - torch.where(own == best, second, best)).squeeze(-1)
+        """By the best of the other labels of each row."""
+        at = labels.unsqueeze(-1)
+        own, others = block.values.gather(-1, at).squeeze(-1), block.values.scatter(-1, at, 0.0).amax(-1)
+        return own.clamp(min=0.0) - others.clamp(min=0.0)
 
 
 @dataclass(frozen=True)

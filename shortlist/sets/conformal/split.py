@@ -11,7 +11,7 @@ from torch import Tensor
 from shortlist.labels import LabelsLike, Numbers, read_scores, read_target
 from shortlist.sets.conformal.conformity import APS, LAC, ConformityScore
 from shortlist.sets.conformal.thresholds import check_shares, conformal_threshold, kept_with_ties, missing_share
-from shortlist.sets.rule import NOT_NEGATIVE, Draw, Refusal, SetRule, check_alpha, read_classes
+from shortlist.sets.rule import Draw, SetRule, check_alpha, read_classes
 from shortlist.sets.scores import Block, Link, Selection, select_where
 
 
@@ -29,6 +29,7 @@ class ConformalRule(SetRule):
         if not isinstance(score, ConformityScore):
             raise TypeError(f"`score` must be a ConformityScore such as APS(); got {score!r}.")
         self.score = score
+        self.needs_probabilities = score.needs_probabilities
         super().__init__(link=link, min_size=min_size)
 
     @classmethod
@@ -70,10 +71,6 @@ class ConformalRule(SetRule):
     def _read_labels(self, labels: Tensor, rows: int) -> Any:
         return read_classes(labels, rows, self.num_labels)
 
-    def _refusals(self) -> list[Refusal]:
-        any_number = self.from_logits or not self.score.needs_probabilities
-        return [*super()._refusals(), *([] if any_number else [NOT_NEGATIVE])]
-
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
         return (self._true_conformity(block, labels),)
 
@@ -106,16 +103,11 @@ class ConformalRule(SetRule):
         marks = self._marks(block)
         if marks is None:
             conformity = self.score(block)
-            cut = threshold.to(conformity).expand_as(conformity)
-            found = select_where(conformity >= cut, block)
-            tied = (conformity[found.rows, found.labels] == cut[found.rows, found.labels]).cpu()
-        else:
-            found = select_where(marks, block)
-            tied = marks[found.rows, found.labels] == 2
-        present = (block.scores[found.rows, found.labels] > -torch.inf).cpu()
-        if not present.all():
-            found, tied = found.where(present), tied[present]
-        kept = kept_with_ties(tied, share.expand(block.values.shape)[found.rows, found.labels], draw)
+            cut = threshold.to(conformity)
+            marks = (conformity >= cut).byte() + (conformity == cut)
+        found = select_where((marks > 0) & (block.scores > -torch.inf), block)
+        at = found.rows, found.labels
+        kept = kept_with_ties(marks[at].cpu() == 2, share.expand(marks.shape)[at] if share.ndim else share, draw)
         return found if kept is None else found.where(kept)
 
     def _kept(self, found: Selection, draw: Draw) -> Tensor | None:

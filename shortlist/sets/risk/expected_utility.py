@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shortlist.labels import Numbers, read_numbers, read_scores
-from shortlist.sets.rule import NOT_NEGATIVE, Draw, Refusal, SetRule
+from shortlist.sets.rule import Draw, SetRule
 from shortlist.sets.scores import Block, Link
 from shortlist.tensors import check_number, check_positive, may_look
 
@@ -58,6 +58,7 @@ class ExpectedUtility(SetRule):
     """
 
     needs_labels = False
+    needs_probabilities = True
     gains: Tensor
 
     def __init__(
@@ -85,9 +86,6 @@ class ExpectedUtility(SetRule):
     def _check_buffers(self, num_labels: int) -> None:
         if self.gains.shape != (num_labels,) or not (self.gains >= 0).all() or self.gains.isinf().any():
             raise ValueError("`gains` must be finite and not negative, one for each size")
-
-    def _refusals(self) -> list[Refusal]:
-        return [*super()._refusals(), *([] if self.from_logits else [NOT_NEGATIVE])]
 
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
         return ()

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from shortlist.labels import LabelsLike, Numbers, read_numbers, read_scores
+from shortlist.labels import Numbers, read_numbers
 from shortlist.sets.conformal.conformity import LAC, ConformityScore
 from shortlist.sets.conformal.split import ConformalRule
-from shortlist.sets.prediction_sets import PredictionSets
-from shortlist.sets.rule import Draw
 from shortlist.sets.scores import Block, Link
 from shortlist.sets.shift.weighted import WeightedScores
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class CovariateShift(ConformalRule):
@@ -30,7 +24,10 @@ class CovariateShift(ConformalRule):
     densities, the set contains the true label of a new row with probability at least :math:`1 - \alpha`. With ratios
     that are estimated, for instance by `density_ratio`, what is promised holds as far as they are right. A row with a
     weight that large calibration rows cannot back gets all labels. Ties at the threshold are broken at random, with the
-    exact probability. Without weights in ``fit`` and ``predict``, all are 1.
+    exact probability.
+
+    ``fit`` and ``predict`` take ``weights``, one per row: the ratios of densities, up to a factor that both share.
+    Without weights in both, all are 1.
 
     ``evidence["effective_rows"]``, :math:`(\sum w)^2 / \sum w^2`, says how many equal rows the weighted ones are worth.
     The rule keeps only the lowest scores, with about ``alpha`` of the weight.
@@ -63,39 +60,6 @@ class CovariateShift(ConformalRule):
     ) -> None:
         super().__init__(alpha, score, link=link, min_size=min_size)
 
-    def partial_fit(
-        self,
-        scores: Numbers,
-        labels: LabelsLike | None = None,
-        *,
-        from_logits: bool,
-        weights: Numbers | None = None,
-    ) -> Self:
-        """Add one batch; ``weights``, ``(N,)``, are the ratios of densities, up to a common factor."""
-        if self.fitted:
-            self.reset()
-        if self._rows and (weights is not None) != self._weighted:
-            raise ValueError("`weights` must be given with all batches or with none.")
-        scores = read_scores(scores)
-        self._add(scores, labels, _read_weights(weights, len(scores)), from_logits=from_logits)
-        self._weighted = weights is not None
-        return self
-
-    def predict(
-        self,
-        scores: Numbers,
-        *,
-        weights: Numbers | None = None,
-        names: Sequence[str] | None = None,
-        generator: torch.Generator | None = None,
-        draw: Draw | None = None,
-    ) -> PredictionSets:
-        """Predict the set of each row; ``weights``, ``(B,)``, with the factor that those of ``fit`` had."""
-        self._check_fitted()
-        self._check_given(weights)
-        scores = read_scores(scores)
-        return self._predict(scores, _read_weights(weights, len(scores)), names, generator, draw)
-
     def forward(self, scores: Numbers, weights: Numbers | None = None) -> Tensor:
         """Bool mask of the shape of ``scores``, deterministic: includes labels that tie at the threshold."""
         self._check_fitted()
@@ -107,6 +71,15 @@ class CovariateShift(ConformalRule):
     def row_argument(self) -> str | None:
         """``"weights"`` if the rule was fitted with some."""
         return "weights" if self.evidence.get("weighted") else None
+
+    def _read_rows(self, given: Any, count: int) -> Tensor | None:
+        if self.fitted:
+            self._check_given(given)
+        elif self._rows and (given is not None) != self._weighted:
+            raise ValueError("`weights` must be given with all batches or with none.")
+        else:
+            self._weighted = given is not None
+        return None if given is None else _read_weights(given, count)
 
     def _check_given(self, weights: Numbers | None) -> None:
         if (weights is not None) != (self.row_argument is not None):
@@ -151,10 +124,8 @@ class CovariateShift(ConformalRule):
         return threshold[:, None], share[:, None]
 
 
-def _read_weights(weights: Numbers | None, rows: int) -> Tensor | None:
+def _read_weights(weights: Numbers, rows: int) -> Tensor:
     """``(rows,)`` float64 on the CPU, finite and not negative."""
-    if weights is None:
-        return None
     read = read_numbers(weights, name="weights").detach().double().cpu()
     if read.shape != (rows,):
         raise ValueError(f"`weights` must have one entry per row of scores, {rows}; got shape {tuple(read.shape)}.")

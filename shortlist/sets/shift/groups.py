@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from shortlist.labels import LabelsLike, Numbers, read_numbers, read_scores
+from shortlist.labels import Numbers, read_numbers
 from shortlist.sets.conformal.conformity import LAC, ConformityScore
 from shortlist.sets.conformal.split import ConformalRule
 from shortlist.sets.conformal.thresholds import check_shares, conformal_threshold
-from shortlist.sets.prediction_sets import PredictionSets
-from shortlist.sets.rule import Draw
 from shortlist.sets.scores import Block, Link
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 Groups = Numbers | Sequence[str]
 
@@ -35,8 +29,9 @@ class GroupConditional(ConformalRule):
     exchangeable within their group, the set contains the true label with probability between :math:`1 - \alpha` and
     :math:`1 - \alpha + 1 / (N_g + 1)` in *every* group, and the groups may become more or less frequent. Groups are
     known when predicting: a hospital, a camera, a language, a bin of the largest score; not the label, for which there
-    is `ClassConditional`. They are integers or names; of a name, the rule keeps a hash. A group with fewer than
-    1 / alpha - 1 calibration rows gets all labels.
+    is `ClassConditional`. A group with fewer than 1 / alpha - 1 calibration rows gets all labels.
+
+    ``fit`` and ``predict`` take ``groups``, an integer or a name for each row; of a name, the rule keeps a hash.
 
     Args:
         alpha: miscoverage level, in (0, 1): how often the true label may be missing.
@@ -66,40 +61,6 @@ class GroupConditional(ConformalRule):
     ) -> None:
         super().__init__(alpha, score, link=link, min_size=min_size)
 
-    def partial_fit(
-        self,
-        scores: Numbers,
-        labels: LabelsLike | None = None,
-        *,
-        from_logits: bool,
-        groups: Groups | None = None,
-    ) -> Self:
-        """Add one batch; ``groups``, ``(N,)`` integers or names, or None for one group 0."""
-        scores = read_scores(scores)
-        return self._add(scores, labels, _read_groups(groups, len(scores)), from_logits=from_logits)
-
-    def predict(
-        self,
-        scores: Numbers,
-        *,
-        groups: Groups | None = None,
-        names: Sequence[str] | None = None,
-        generator: torch.Generator | None = None,
-        draw: Draw | None = None,
-    ) -> PredictionSets:
-        """Predict the set of each row; ``groups``, ``(B,)``, must be among those of ``fit``."""
-        self._check_fitted()
-        self._check_given(groups)
-        scores = read_scores(scores)
-        read = _read_groups(groups, len(scores))
-        unseen = (~torch.isin(read, self.group_ids.cpu())).nonzero()[:1, 0].tolist()
-        if unseen:
-            row, group = unseen[0], _as_given(groups, unseen[0])
-            raise ValueError(
-                f"`groups` must be among those of the fit; row {row} has {group}, which had no calibration row."
-            )
-        return self._predict(scores, read, names, generator, draw)
-
     def forward(self, scores: Numbers, groups: Numbers | None = None) -> Tensor:
         """Bool mask of the shape of ``scores``, deterministic; rows of unknown groups get all labels."""
         self._check_given(groups)
@@ -110,6 +71,18 @@ class GroupConditional(ConformalRule):
     def row_argument(self) -> str | None:
         """``"groups"`` if the rule was fitted with several."""
         return "groups" if len(self.group_ids) > 1 else None
+
+    def _read_rows(self, given: Any, count: int) -> Tensor:
+        if self.fitted:
+            self._check_given(given)
+        read = _read_groups(given, count)
+        unseen = (~torch.isin(read, self.group_ids.cpu())).nonzero()[:1, 0].tolist() if self.fitted else []
+        if unseen:
+            row, group = unseen[0], _as_given(given, unseen[0])
+            raise ValueError(
+                f"`groups` must be among those of the fit; row {row} has {group}, which had no calibration row."
+            )
+        return read
 
     def _check_given(self, groups: Numbers | None) -> None:
         if groups is None and self.row_argument is not None:

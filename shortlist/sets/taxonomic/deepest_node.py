@@ -7,7 +7,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from shortlist.sets.rule import NOT_NEGATIVE, Refusal
 from shortlist.sets.scores import Block, Link
 from shortlist.sets.taxonomic.rule import TaxonomyRule
 from shortlist.taxonomy import Taxonomy
@@ -47,12 +46,10 @@ class DeepestNode(TaxonomyRule):
     """
 
     constraint: ClassVar[str] = "average error, with one node per answer"
+    needs_probabilities = True
 
     def __init__(self, alpha: float, taxonomy: Taxonomy, *, link: Link = "softmax", min_size: int = 0) -> None:
         super().__init__(alpha, taxonomy, link=link, min_size=min_size)
-
-    def _refusals(self) -> list[Refusal]:
-        return [*super()._refusals(), *([] if self.from_logits else [NOT_NEGATIVE])]
 
     def _entry(self, block: Block, classes: Tensor) -> Tensor:
         path, masses = self._path(block)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from shortlist.comparison_document import Calibration, CalibrationBin
 from shortlist.data import Dataset
 from shortlist.data.target_rows import take_rows
 from shortlist.functional import reliability
+from shortlist.metrics import AdaptiveCalibrationError, BrierScore, CalibrationError
 from shortlist.train.comparison.scored_rows import positive_pairs
 from shortlist.train.evaluation import Evaluation
 from shortlist.train.inputs import is_one_class
@@ -26,17 +29,22 @@ def label_reliability(probs: Tensor, rows: Dataset) -> Calibration:
     put one in ten true labels into a wrong bin.
     """
     edges, found = torch.tensor(_EDGES, dtype=probs.dtype), []
+    measures = CalibrationError(), AdaptiveCalibrationError(), BrierScore()
     for start in range(0, len(probs), _ROWS):
         values = probs[start : start + _ROWS]
         true = take_rows(rows.true_targets, torch.arange(start, start + len(values)))
         found.append(reliability(values, true, events="labels", bins=edges))
+        for measure in measures:
+            measure.update(values, true)
     counts, predicted, observed = (torch.stack(sums).sum(0) for sums in zip(*found, strict=True))
     bins = [
         CalibrationBin(float(p / count), float(o / count), int(count))
         for count, p, o in zip(counts, predicted, observed, strict=True)
         if count
     ]
-    return Calibration(bins, float((predicted - observed).abs().sum() / observed.sum().clamp(min=1) / 2))
+    error = float((predicted - observed).abs().sum() / observed.sum().clamp(min=1) / 2)
+    usual = [value if math.isfinite(value := float(measure.compute())) else None for measure in measures]
+    return Calibration(bins, error, *usual)
 
 
 def recalibrated(evaluation: Evaluation, rows: Dataset, val: Dataset) -> Calibration | None:

@@ -1,8 +1,9 @@
-"""Advice on rules, and answers by group, on the page."""
+"""Advice on rules, answers by group, and measures of calibration on the page."""
 
 from shortlist.comparison_document import ComparisonDocument
 from shortlist.report.comparison.page import report_page
 from shortlist.report.comparison.rules import group_table, rule_tables
+from shortlist.report.comparison.tables import calibration_table
 from tests.report.comparisons import comparison, document
 
 
@@ -32,6 +33,28 @@ def test_answers_by_group_are_means_over_seeds():
         "candidate": "lml", "missed": "9.0%", "one label": "60.0%", "a group": "30.0%", "anything": "10.0%",
         "hierarchical precision": "–", "hierarchical recall": "75.0%",
     }  # fmt: skip
+
+
+def test_calibration_is_measured_before_and_after_as_means_over_seeds():
+    content = document(seeds=2)
+    for run, error in zip(content["candidates"]["lml"]["runs"], (0.2, 0.4), strict=True):
+        run["sets"]["calibration"].update(top_error=error)
+        run["sets"]["recalibrated"] = None
+    read = ComparisonDocument.from_json(content)
+    table = calibration_table(read)
+    assert table is not None
+    assert table.columns == ["ECE", "adaptive ECE", "Brier score"]
+    rows = {name: cells for name, *cells in table.rows}
+    assert rows["cross_entropy"] == ["0.2 → 0.1", "0.25 → 0.15", "0.04 → 0.02"]
+    assert rows["lml"] == ["0.3 → –", "0.25 → –", "0.04 → –"]
+    assert "0.25 → 0.15" in report_page([read])
+    for candidate in content["candidates"].values():
+        for run in candidate["runs"]:
+            for key in ("calibration", "recalibrated"):
+                run["sets"][key] = {"bins": [], "error": None}
+    older = ComparisonDocument.from_json(content)
+    assert calibration_table(older) is None
+    assert "adaptive ECE" not in report_page([older])
 
 
 def test_names_of_groups_cannot_put_markup_on_the_page():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from shortlist.data import AmbiguousWorld, Dataset, Groups
+from shortlist.functional import brier_score, calibration_error
 from shortlist.sets import AverageK, DeepestNode, MissGoal, SizeGoal, choose_rule
 from shortlist.train.comparison.reliability import label_reliability, recalibrated
 from shortlist.train.comparison.rule_findings import group_answers, rule_advice
@@ -66,11 +67,15 @@ def test_without_nested_groups_of_one_class_there_are_no_such_answers(measured, 
 
 def test_temperature_scaling_mends_overconfident_probabilities(measured):
     evaluation, test, val = measured
-    before = label_reliability(evaluation.logits.softmax(-1), test).error
-    after = recalibrated(evaluation, test, val)
-    assert before is not None
-    assert after.error is not None
-    assert after.error < before / 3
+    probs = evaluation.logits.softmax(-1)
+    before, after = label_reliability(probs, test), recalibrated(evaluation, test, val)
+    assert after.error < before.error / 3
+    assert after.top_error < before.top_error / 3
+    assert after.adaptive_error < before.adaptive_error / 3
+    assert after.brier < before.brier
+    assert before.top_error == pytest.approx(float(calibration_error(probs, test.targets)))
+    assert before.adaptive_error == pytest.approx(float(calibration_error(probs, test.targets, binning="mass")))
+    assert before.brier == pytest.approx(float(brier_score(probs, test.targets)))
 
 
 def test_softmax_probabilities_of_sets_are_not_recalibrated_and_nothing_without_labels():
