@@ -1,9 +1,12 @@
 """What the tests of several packages use, and the device that they run on."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
+
+from tests.report.browser import CHROMIUM, Browser
 
 DEVICE = os.environ.get("SHORTLIST_DEVICE", "cpu")
 """Where tensors are made: `make test DEVICE=cuda` runs the tests of functional, nn, sets and metrics there."""
@@ -31,6 +34,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if DEVICE != "cpu" and item.get_closest_marker("cpu_only"):
             item.add_marker(pytest.mark.skip(reason=f"for the CPU; this run is on {DEVICE}"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium without a window, for pages that are files or sites."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here")
+    found = Browser()
+    yield found
+    found.close()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import shortlist
-from tests.report.browser import CHROMIUM, Browser
 
 # MkDocs, its theme and its plugins warn of each other.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -103,15 +102,6 @@ def address(site):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here")
-    found = Browser()
-    yield found
-    found.close()
 
 
 @pytest.mark.slow

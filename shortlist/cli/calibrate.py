@@ -6,18 +6,16 @@ import argparse
 import sys
 from typing import Any
 
-from shortlist.cli.console import console, name_value_grid, note, print_json, text
+from shortlist.cli.console import console, name_value_grid, print_json, text
 from shortlist.cli.evaluate import set_lines
 from shortlist.cli.options import (
-    add_data_options,
     add_json_option,
-    add_label_options,
+    add_labelled_score_options,
     add_parser,
-    add_restrictions,
     add_row_options,
-    add_score_options,
     given_row_options,
     is_model,
+    open_labelled_scores,
     open_model_scores,
     open_score_file,
     refuse_file_options,
@@ -124,13 +122,6 @@ _OPTIONS = (
     "familiarity",
     "inner",
 )
-FLAGS = {
-    "randomized": "--deterministic",
-    "min_count": "--min-count",
-    "name_cost": "--name-cost",
-    "rank_share": "--rank-share",
-    "max_error": "--max-error",
-}
 _CALIBRATORS = ("temperature", "vector", "isotonic", "beta")
 
 
@@ -144,10 +135,7 @@ def add_command(commands: Any) -> None:
         about="Find the thresholds that give sets of labels the requested size or error.",
         epilog=_EXAMPLES,
     )
-    add_score_options(parser, kind_required=False)
-    add_label_options(parser)
-    add_data_options(parser, part="val, or all rows if the data have no parts")
-    add_restrictions(parser, labels=True)
+    add_labelled_score_options(parser, part="val")
     parser.add_argument("--rule", type=_rule_name, choices=_RULES, metavar="RULE", help=", ".join(_RULES))
     parser.add_argument(
         "--recalibrate",
@@ -225,6 +213,11 @@ def add_command(commands: Any) -> None:
     add_json_option(parser)
 
 
+def flag(name: str) -> str:
+    """The flag of an option of a rule."""
+    return "--deterministic" if name == "randomized" else f"--{name.replace('_', '-')}"
+
+
 def _rule_name(name: str) -> str:
     return name.replace("_", "-")
 
@@ -248,14 +241,17 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         read = (options.scores, options.labels, options.names, options.data, options.taxonomy, options.inner)
         check_output(options.output, *read, options.groups, options.weights, options.ratios, options.new)
-    model = is_model(options)
-    scores, target, link = (_of_model if model else _of_file)(options, kind)
+    model, needs_labels = is_model(options), kind.rule.needs_labels
+    if needs_labels and not model and options.labels is None:
+        raise InputError(f"--rule {options.rule} is fitted on true labels: LABELS must be given.")
+    found = open_labelled_scores(options, one_class=kind.one_class, required=needs_labels)
+    scores, target = found.scores, found.target
     new = given.pop("new", None)
     if options.rule == "label-shift":
         if (new is None) == (options.ratios is None):
             raise InputError("--rule label-shift needs either --ratios or --new.")
         given["ratios"] = options.ratios if new is None else _ratios(options, scores, target)
-    rule = make_rule(options.rule, scores, link=link, min_size=options.min_size, **given)
+    rule = make_rule(options.rule, scores, link=options.link or found.link, min_size=options.min_size, **given)
     calibrate(scores, rule, target, progress=True)
     metrics = evaluate_sets(scores, rule, target, progress=True)
     if options.output is not None:
@@ -280,9 +276,8 @@ def _recalibrate(options: argparse.Namespace) -> int:
     """Calibrate the probabilities of a model, and report the likelihood before and after."""
     for name in ("rule", "output", *_OPTIONS):
         if getattr(options, name) is not None:
-            flag = FLAGS.get(name, f"--{name}")
             raise InputError(
-                f"{flag} does not apply to --recalibrate; rules are fitted afterwards, by another command."
+                f"{flag(name)} does not apply to --recalibrate; rules are fitted afterwards, by another command."
             )
     if not is_model(options):
         raise InputError(f"--recalibrate is for models, but `{options.scores}` is not a folder with a model.")
@@ -291,7 +286,7 @@ def _recalibrate(options: argparse.Namespace) -> int:
     refuse_file_options(options)
     from shortlist.predict import CALIBRATORS, fit_calibrator, save_calibrator
 
-    found = open_model_scores(options, labelled=True, usual_part="val", unseen="drop", calibrated=False)
+    found = open_model_scores(options, labelled=True, unseen="drop", calibrated=False)
     given = {"per_label": True} if options.per_label else {}
     calibrator: Any = CALIBRATORS[options.recalibrate]
     calibrator = fit_calibrator(
@@ -313,39 +308,6 @@ def _recalibrate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _of_file(options: argparse.Namespace, kind: Any) -> tuple[Any, Any, str | None]:
-    """Return scores, true labels if they are given, and the link."""
-    from shortlist.predict import read_true_labels
-
-    if kind.rule.needs_labels and options.labels is None:
-        raise InputError(f"--rule {options.rule} is fitted on true labels: LABELS must be given.")
-    if options.labels is None and options.labels_key is not None:
-        raise InputError(f"--labels-key names an array of LABELS, which are not given; got {options.labels_key!r}.")
-    scores = open_score_file(options)
-    if options.labels is None:
-        return scores, None, options.link
-    target = read_true_labels(options.labels, scores, key=options.labels_key, one_class=kind.one_class)
-    return scores, target, options.link
-
-
-def _of_model(options: argparse.Namespace, kind: Any) -> tuple[Any, Any, str | None]:
-    """Return scores of the data, true labels if it has any, and the link of the model's loss."""
-    refuse_file_options(options)
-    from shortlist.predict.true_labels import as_task
-
-    try:
-        found = open_model_scores(options, labelled=True, usual_part="val", unseen="drop")
-    except InputError as error:
-        if kind.rule.needs_labels:
-            raise
-        found = open_model_scores(options, labelled=False)
-        note(f"shortlist: the error of the sets is not reported, since no labels were read: {error}")
-    target = None
-    if found.target is not None:
-        target = as_task(found.target, found.scores.num_labels, kind.one_class, options.data)
-    return found.scores, target, options.link or found.link
-
-
 def _ratios(options: argparse.Namespace, scores: Any, target: Any) -> list[float]:
     """The ratios of classes that the scores of --new tell."""
     from shortlist.predict import estimate_ratios
@@ -360,7 +322,6 @@ def _ratios(options: argparse.Namespace, scores: Any, target: Any) -> list[float
 
 def _given(options: argparse.Namespace, kind: Any) -> dict[str, Any]:
     """Return the options of the rule that were given."""
-    flag = lambda name: FLAGS.get(name, f"--{name}")
     given = {name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None}
     for name in kind.required:
         if name not in given:

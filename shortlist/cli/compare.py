@@ -239,6 +239,7 @@ def _cells(document: Any, candidate: str, columns: Sequence[tuple[str, Any]]) ->
 
 
 def _print(document: Any, path: Path | None) -> None:
+    from shortlist.report.comparison.cards import caveats
     from shortlist.report.comparison.rate_chart import tuning_sentence
     from shortlist.report.comparison.winners import (
         MetricFormat,
@@ -248,7 +249,6 @@ def _print(document: Any, path: Path | None) -> None:
         shown_name,
         summary_sentence,
     )
-    from shortlist.train.cautions import result_cautions
 
     screen = console(wrap=False)
     columns = [(name, MetricFormat(document, name)) for name in main_metrics(document)]
@@ -276,7 +276,7 @@ def _print(document: Any, path: Path | None) -> None:
     for name, candidate in document.candidates.items():
         if candidate.audit is not None:
             screen.print(f"{shown_name(name)}: {audit_sentence(candidate.audit)}", markup=False)
-    for caution in result_cautions(document):
+    for caution in caveats(document):
         screen.print(f"Note: {caution}", markup=False)
     if path is not None:
         screen.print(f"Kept in {path.parent}; `shortlist report {path.parent}` makes a page of it.", markup=False)

@@ -9,12 +9,9 @@ from typing import Any
 
 from shortlist.cli.console import aligned, note, print_json
 from shortlist.cli.options import (
-    add_data_options,
     add_json_option,
-    add_label_options,
+    add_labelled_score_options,
     add_parser,
-    add_restrictions,
-    add_score_options,
     add_task_options,
     open_labelled_scores,
     read_task,
@@ -50,10 +47,7 @@ def add_command(commands: Any) -> None:
         about="Find annotations that are probably wrong or missing, by confident learning.",
         epilog=_EXAMPLES,
     )
-    add_score_options(parser, kind_required=False)
-    add_label_options(parser)
-    add_data_options(parser, part="test, or all rows if the data have no parts")
-    add_restrictions(parser, labels=True)
+    add_labelled_score_options(parser, part="test")
     add_task_options(parser)
     parser.add_argument(
         "--top", metavar="N", type=whole_number(at_least=1), default=20, help="how many to print (default 20)"
@@ -68,11 +62,12 @@ def run(options: argparse.Namespace) -> int:
 
     if options.output is not None:
         check_output(options.output, options.scores, options.labels, options.names, options.data)
-    scores, target, _ = open_labelled_scores(options, one_class=read_task(options), usual_part="test", unseen="drop")
-    find = find_wrong_classes if target.ndim == 1 else find_label_issues
+    found = open_labelled_scores(options, one_class=read_task(options))
+    scores = found.scores
+    find = find_wrong_classes if found.target.ndim == 1 else find_label_issues
     values, ids = scores.whole()
     try:
-        issues = find(values, target, from_logits=scores.from_logits, names=scores.names)
+        issues = find(values, found.target, from_logits=scores.from_logits, names=scores.names)
     except ValueError as error:
         raise InputError(str(error)) from error
     records = [{**each, "row": each["row"] if ids is None else ids[each["row"]]} for each in issues.to_list()]

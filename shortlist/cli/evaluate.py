@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from shortlist.cli.console import bars, console, name_value_grid, print_json, table, text
 from shortlist.cli.options import (
-    add_data_options,
+    LabelledScores,
     add_json_option,
-    add_label_options,
+    add_labelled_score_options,
     add_parser,
-    add_restrictions,
     add_row_options,
-    add_score_options,
+    add_rule_option,
     add_seed_option,
     add_task_options,
     given_row_options,
-    is_model,
-    open_model_scores,
-    open_score_file,
+    open_labelled_scores,
     read_task,
-    refuse_file_options,
+    rule_file,
 )
 from shortlist.errors import InputError
 from shortlist.formatting import format_count, format_percent
@@ -74,15 +71,8 @@ def add_command(commands: Any) -> None:
         about="Measure scores, and the sets of a rule, against true labels.",
         epilog=_EXAMPLES,
     )
-    add_score_options(parser, kind_required=False)
-    add_label_options(parser)
-    add_data_options(parser, part="test, or all rows if the data have no parts")
-    add_restrictions(parser, labels=True)
-    parser.add_argument(
-        "--rule",
-        metavar="RULE",
-        help="measure its sets, too: file from `shortlist calibrate`, or the name of a rule in the model's folder",
-    )
+    add_labelled_score_options(parser, part="test")
+    add_rule_option(parser, "measure its sets, too: ")
     add_row_options(parser)
     parser.add_argument("--k", metavar="K", type=int, nargs="+", help="set sizes to evaluate (default 1 3 5)")
     parser.add_argument(
@@ -93,61 +83,27 @@ def add_command(commands: Any) -> None:
     add_json_option(parser)
 
 
-class _Measured(NamedTuple):
-    """What to measure: scores against labels, at several set sizes, optionally with a rule."""
-
-    scores: Any
-    target: Any
-    link: str
-    rule: Any
-    ks: list[int]
-
-
 def run(options: argparse.Namespace) -> int:
     """Measure and print."""
-    from shortlist.predict import evaluate_scores, evaluate_sets
+    from shortlist.predict import evaluate_scores, evaluate_sets, read_rule
     from shortlist.predict.row_values import check_row_values
 
-    found = _of_model(options) if is_model(options) else _of_file(options)
-    if found.rule is not None:
-        check_row_values(found.rule, given_row_options(options), name=str(options.rule or options.scores))
+    found = open_labelled_scores(options, one_class=read_task(options), unseen="miss")
+    scores, target, ks = found.scores, found.target, _checked_ks(options.k, found.scores.num_labels)
+    rule = sets = None
+    if options.rule is not None or found.has_rule:
+        rule = read_rule(rule_file(options), scores, absent=found.absent)
+        check_row_values(rule, given_row_options(options), name=str(options.rule or options.scores))
     metrics = evaluate_scores(
-        found.scores, found.target, found.ks, link=found.link, threshold=options.threshold, progress=True
+        scores, target, ks, link=found.link or "softmax", threshold=options.threshold, progress=True
     )
-    sets = None
-    if found.rule is not None:
-        sets = evaluate_sets(found.scores, found.rule, found.target, seed=options.seed, progress=True)
+    if rule is not None:
+        sets = evaluate_sets(scores, rule, target, seed=options.seed, progress=True)
     if options.json:
-        print_json(_content(found, metrics, sets))
+        print_json(_content(found, ks, metrics, sets))
     else:
-        _print(found, metrics, sets)
+        _print(found, ks, metrics, sets)
     return 0
-
-
-def _of_file(options: argparse.Namespace) -> _Measured:
-    from shortlist.predict import read_rule, read_true_labels
-
-    if options.labels is None:
-        raise InputError(f"LABELS must be given: the true labels of the rows of `{options.scores}`.")
-    scores = open_score_file(options)
-    ks = _checked_ks(options.k, scores.num_labels)
-    rule = None if options.rule is None else read_rule(options.rule, scores)
-    target = read_true_labels(options.labels, scores, key=options.labels_key, one_class=read_task(options))
-    return _Measured(scores, target, "softmax", rule, ks)
-
-
-def _of_model(options: argparse.Namespace) -> _Measured:
-    refuse_file_options(options)
-    from shortlist.predict import find_rule, read_rule
-    from shortlist.predict.true_labels import as_task
-
-    found = open_model_scores(options, labelled=True, unseen="miss")
-    ks = _checked_ks(options.k, found.scores.num_labels)
-    rule = None
-    if options.rule is not None or found.rule_file is not None:
-        rule = read_rule(find_rule(options.scores, options.rule), found.scores, absent=len(found.unseen))
-    target = as_task(found.target, found.scores.num_labels, read_task(options), options.data)
-    return _Measured(found.scores, target, found.link, rule, ks)
 
 
 def _checked_ks(given: Sequence[int] | None, num_labels: int) -> list[int]:
@@ -159,7 +115,7 @@ def _checked_ks(given: Sequence[int] | None, num_labels: int) -> list[int]:
     return sorted(set(given))
 
 
-def _content(found: _Measured, metrics: Any, sets: Any) -> dict[str, Any]:
+def _content(found: LabelledScores, ks: Sequence[int], metrics: Any, sets: Any) -> dict[str, Any]:
     from shortlist.predict.evaluation import json_number
 
     return {
@@ -169,7 +125,7 @@ def _content(found: _Measured, metrics: Any, sets: Any) -> dict[str, Any]:
         "scores": "logits" if found.scores.from_logits else "probabilities",
         "task": "one class" if found.target.ndim == 1 else "sets of labels",
         "at_k": {
-            name: {str(k): json_number(value) for k, value in zip(found.ks, values, strict=True)}
+            name: {str(k): json_number(value) for k, value in zip(ks, values, strict=True)}
             for name, values in metrics.at_k.items()
         },
         "figures": {name: json_number(value) for name, value in metrics.single.items()},
@@ -177,7 +133,7 @@ def _content(found: _Measured, metrics: Any, sets: Any) -> dict[str, Any]:
     }
 
 
-def _print(found: _Measured, metrics: Any, sets: Any) -> None:
+def _print(found: LabelledScores, ks: Sequence[int], metrics: Any, sets: Any) -> None:
     screen = console(wrap=False)
     rows, labels = format_count(found.scores.num_rows, "row"), format_count(found.scores.num_labels, "label")
     task = "one class per row" if found.target.ndim == 1 else "sets of labels"
@@ -187,7 +143,7 @@ def _print(found: _Measured, metrics: Any, sets: Any) -> None:
         screen.print(text(f"{absent} without a row, left out of macro averages", "yellow"))
     at_k = table()
     at_k.add_column("")
-    for k in found.ks:
+    for k in ks:
         at_k.add_column(f"k = {k:,}", justify="right")
     for name, values in metrics.at_k.items():
         # Errors, as in the tables of `fit` and `compare`.

@@ -80,9 +80,10 @@ def run(options: argparse.Namespace) -> int:
     check_folder(to.output, own=_FILES)
 
     with loading():
+        from shortlist.comparison_document import still_improving
         from shortlist.train import evaluate, fit, save_model, tune
         from shortlist.train.card.facts import measured
-        from shortlist.train.cautions import data_cautions, still_improving
+        from shortlist.train.cautions import data_cautions
         from shortlist.train.checkpoints import RunFolder
         from shortlist.train.data_source import check_test_rows, describe_source, open_training_data
         from shortlist.train.distributed.processes import Topology

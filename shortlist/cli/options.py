@@ -7,8 +7,9 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+from shortlist.cli.console import note
 from shortlist.errors import InputError
 
 _DOTTED = re.compile(r"--([\w-]+)\.([\w.-]+)(?:=(.*))?", re.DOTALL)
@@ -74,7 +75,7 @@ def normalize_arguments(arguments: Sequence[str]) -> list[str]:
 def _former_json(following: str | None) -> list[str]:
     """Return what ``audit --json`` means: a switch, or the former name of --output if a file follows."""
     if following is not None and following.endswith(".json"):
-        sys.stderr.write("shortlist: --json FILE of audit is called --output FILE now; --json prints.\n")
+        note("shortlist: --json FILE of audit is called --output FILE now; --json prints.")
         return ["--output", following]
     return ["--json", *([] if following is None else normalize_arguments([following]))]
 
@@ -117,17 +118,15 @@ def add_cluster_option(parser: argparse.ArgumentParser, needs: str) -> None:
     )
 
 
-def add_score_options(
-    parser: argparse.ArgumentParser, *, kind_required: bool = True, scores_required: bool = True
-) -> None:
-    """Add SCORES and the options for reading it."""
+def add_score_options(parser: argparse.ArgumentParser, *, part: str, scores_required: bool = True) -> None:
+    """Add SCORES and the options for reading it; ``part`` is the default of --part, for its help."""
     parser.add_argument(
         "scores",
         metavar="SCORES",
         nargs=None if scores_required else "?",
         help=f"one row per example, one column per label: {FILE_SUFFIXES}",
     )
-    kind = parser.add_mutually_exclusive_group(required=kind_required)
+    kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--logits", action="store_true", help="the scores are logits")
     kind.add_argument("--probabilities", action="store_true", help="the scores are probabilities")
     parser.add_argument("--key", help="array in SCORES; optional if there is only one")
@@ -135,10 +134,23 @@ def add_score_options(
     parser.add_argument(
         "--names", metavar="FILE", help="label names, one per line, in the order of the columns; not needed for tables"
     )
+    add_data_options(parser, part=part)
+    parser.add_argument(
+        "--allowed",
+        metavar="FILE",
+        help="the labels that each row may have, a line per row (or .json, arrays): no other is in its set",
+    )
 
 
-def add_label_options(parser: argparse.ArgumentParser) -> None:
-    """Add LABELS and the options for reading it."""
+def add_labelled_score_options(parser: argparse.ArgumentParser, *, part: str, scores_required: bool = True) -> None:
+    """Add SCORES, LABELS and the options for reading them, for `open_labelled_scores`.
+
+    Args:
+        parser: parser of the command.
+        part: the default of --part for data with parts.
+        scores_required: whether SCORES must be given.
+    """
+    add_score_options(parser, part=f"{part}, or all rows if the data have no parts", scores_required=scores_required)
     parser.add_argument(
         "labels",
         metavar="LABELS",
@@ -146,6 +158,28 @@ def add_label_options(parser: argparse.ArgumentParser) -> None:
         help="true labels of the same rows: arrays (dense or sparse), .json, or text with one row per line",
     )
     parser.add_argument("--labels-key", metavar="KEY", help="array in LABELS; optional if there is only one")
+    parser.add_argument("--strict", action="store_true", help="with a model: refuse labels that it does not know")
+    parser.set_defaults(usual_part=part)
+
+
+def add_rule_option(parser: argparse.ArgumentParser, prefix: str = "") -> None:
+    """Add --rule, which `rule_file` reads; ``prefix`` begins its help."""
+    parser.add_argument(
+        "--rule",
+        metavar="RULE",
+        help=f"{prefix}file from `shortlist calibrate`, or the name of a rule in the model's folder",
+    )
+
+
+def rule_file(options: argparse.Namespace) -> str | Path:
+    """The file that --rule names; of a model, by default that of its own rule."""
+    if is_model(options):
+        from shortlist.predict import find_rule  # Imports training, which takes longer than to answer.
+
+        return find_rule(options.scores, options.rule)
+    if options.rule is None:
+        raise InputError("--rule must name the JSON of `shortlist calibrate`.")
+    return options.rule
 
 
 class Renamed(argparse.Action):
@@ -157,7 +191,7 @@ class Renamed(argparse.Action):
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
         """Set the option; one that may be repeated gets another value."""
-        sys.stderr.write(f"shortlist: {option_string} is called {self._now} now.\n")
+        note(f"shortlist: {option_string} is called {self._now} now.")
         before = getattr(namespace, self.dest, None)
         setattr(namespace, self.dest, [*before, values] if isinstance(before, list) else values)
 
@@ -188,17 +222,6 @@ def add_data_options(parser: argparse.ArgumentParser, *, part: str) -> None:
     parser.add_argument("--part", metavar="NAME", help=f"with a model: the part of the data (default: {part})")
     add_reader_options(parser, "DATA", "; overrides that of training")
     parser.add_argument("--data-format", metavar="NAME", action=Renamed, now="--format", help=argparse.SUPPRESS)
-
-
-def add_restrictions(parser: argparse.ArgumentParser, *, labels: bool) -> None:
-    """Add --allowed and, for a command that reads labels, --strict."""
-    parser.add_argument(
-        "--allowed",
-        metavar="FILE",
-        help="the labels that each row may have, a line per row (or .json, arrays): no other is in its set",
-    )
-    if labels:
-        parser.add_argument("--strict", action="store_true", help="with a model: refuse labels that it does not know")
 
 
 def add_row_options(parser: argparse.ArgumentParser) -> None:
@@ -269,19 +292,13 @@ def open_score_file(options: argparse.Namespace) -> Any:
 
 
 def open_model_scores(
-    options: argparse.Namespace,
-    *,
-    labelled: bool,
-    usual_part: str = "test",
-    unseen: str = "refuse",
-    calibrated: bool = True,
+    options: argparse.Namespace, *, labelled: bool, unseen: str = "refuse", calibrated: bool = True
 ) -> Any:
     """Open the data that the options of `add_data_options` name.
 
     Args:
         options: of the command.
         labelled: whether to read labels, too.
-        usual_part: the default of --part.
         unseen: what becomes of labels that the model does not know, unless --strict refuses them.
         calibrated: whether the model's calibration, if it has one, is applied.
     """
@@ -298,7 +315,7 @@ def open_model_scores(
         labelled=labelled,
         unseen="refuse" if getattr(options, "strict", False) else unseen,  # pyright: ignore[reportArgumentType]
         part=options.part,
-        usual_part=usual_part,
+        usual_part=getattr(options, "usual_part", "test"),
         format=options.format,
         reader=read_entries(options.reader, "--reader", parse=False),
         id_column=options.id,
@@ -309,28 +326,53 @@ def open_model_scores(
     return found._replace(scores=_with_rows(found.scores, options))
 
 
+class LabelledScores(NamedTuple):
+    """Scores and true labels of rows; None if there are none.
+
+    Of a model also the link of its loss, whether it has a rule, and how many labels of the data it does not know.
+    """
+
+    scores: Any
+    target: Any = None
+    link: Any = None
+    has_rule: bool = False
+    absent: int = 0
+
+
 def open_labelled_scores(
-    options: argparse.Namespace, *, one_class: bool | None, usual_part: str, unseen: str
-) -> tuple[Any, Any, Any]:
-    """Return scores of a file or a model, their true labels, and the link of the model's loss.
+    options: argparse.Namespace, *, one_class: bool | None, unseen: str = "drop", required: bool = True
+) -> LabelledScores:
+    """Open what the options of `add_labelled_score_options` name.
 
     Args:
         options: of the command.
         one_class: whether rows have one class or sets; None lets the labels decide.
-        usual_part: the default of --part.
         unseen: as in `open_model_scores`.
+        required: whether there must be labels.
     """
-    from shortlist.predict import read_true_labels
-    from shortlist.predict.true_labels import as_task
+    from shortlist.predict.true_labels import as_task, read_true_labels
 
     if is_model(options):
         refuse_file_options(options)
-        found = open_model_scores(options, labelled=True, usual_part=usual_part, unseen=unseen)
-        return found.scores, as_task(found.target, found.scores.num_labels, one_class, options.data), found.link
+        try:
+            found = open_model_scores(options, labelled=True, unseen=unseen)
+        except InputError as error:
+            if required:
+                raise
+            found = open_model_scores(options, labelled=False)
+            note(f"shortlist: the error of the sets is not reported, since no labels were read: {error}")
+        target = found.target
+        if target is not None:
+            target = as_task(target, found.scores.num_labels, one_class, options.data)
+        return LabelledScores(found.scores, target, found.link, found.rule_file is not None, len(found.unseen))
     if options.labels is None:
-        raise InputError(f"LABELS must be given: the true labels of the rows of `{options.scores}`.")
+        if required:
+            raise InputError(f"LABELS must be given: the true labels of the rows of `{options.scores}`.")
+        if options.labels_key is not None:
+            raise InputError(f"--labels-key names an array of LABELS, which are not given; got {options.labels_key!r}.")
+        return LabelledScores(open_score_file(options))
     scores = open_score_file(options)
-    return scores, read_true_labels(options.labels, scores, key=options.labels_key, one_class=one_class), None
+    return LabelledScores(scores, read_true_labels(options.labels, scores, key=options.labels_key, one_class=one_class))
 
 
 def _with_rows(scores: Any, options: argparse.Namespace) -> Any:
@@ -349,7 +391,7 @@ def _mention_unseen(unseen: Mapping[str, int], consequence: str) -> None:
     more = ", …" if len(unseen) > 5 else ""
     what = "count as missed" if consequence == "miss" else "are left out, so the guarantee is for rows without them"
     labels = f"{len(unseen)} label{'s' * (len(unseen) > 1)}"
-    sys.stderr.write(
+    note(
         f"shortlist: the model does not know {labels} of the data, with the number of their rows: {names}{more}. "
-        f"They {what}; --strict refuses them.\n"
+        f"They {what}; --strict refuses them."
     )

@@ -10,16 +10,16 @@ from typing import Any
 
 from shortlist.cli.console import note, print_json, resumable
 from shortlist.cli.options import (
-    add_data_options,
     add_parser,
-    add_restrictions,
     add_row_options,
+    add_rule_option,
     add_score_options,
     add_seed_option,
     given_row_options,
     is_model,
     open_model_scores,
     open_score_file,
+    rule_file,
 )
 from shortlist.errors import InputError
 from shortlist.files import check_output
@@ -70,16 +70,12 @@ def add_command(commands: Any) -> None:
         about=about,
         epilog=_EXAMPLES,
     )
-    add_score_options(parser, kind_required=False)
-    add_data_options(parser, part="all rows")
+    add_score_options(parser, part="all rows")
     parser.add_argument(
         "--text", metavar="TEXT", action="append", help="with a model: a text to score; may be repeated"
     )
-    add_restrictions(parser, labels=False)
     add_row_options(parser)
-    parser.add_argument(
-        "--rule", metavar="RULE", help="file from `shortlist calibrate`, or the name of a rule in the model's folder"
-    )
+    add_rule_option(parser)
     parser.add_argument("--output", "-o", metavar="FILE", help=".jsonl, .parquet or .csv (default: standard output)")
     parser.add_argument(
         "--output-format", choices=_FORMATS, help="jsonl, parquet or csv (default: from the suffix of OUTPUT, or jsonl)"
@@ -133,18 +129,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _source(options: argparse.Namespace) -> tuple[Any, Any]:
     """Open the scores of a file or a model, and the given rule or the model's own."""
-    model = is_model(options)
-    if not model and options.rule is None:
-        raise InputError("--rule must name the JSON of `shortlist calibrate`.")
     from shortlist.predict import read_rule
     from shortlist.predict.row_values import check_row_values
 
-    if not model:
-        scores, file = open_score_file(options), options.rule
-    else:
-        from shortlist.predict import find_rule  # Imports training, which takes longer than to answer.
-
-        scores, file = open_model_scores(options, labelled=False).scores, find_rule(options.scores, options.rule)
+    file = rule_file(options)
+    scores = open_model_scores(options, labelled=False).scores if is_model(options) else open_score_file(options)
     rule = read_rule(file, scores)
     check_row_values(rule, given_row_options(options), name=str(file))
     return scores, rule

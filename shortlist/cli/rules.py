@@ -7,15 +7,12 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from shortlist.cli.calibrate import FLAGS
+from shortlist.cli.calibrate import flag
 from shortlist.cli.console import aligned, print_json
 from shortlist.cli.options import (
-    add_data_options,
     add_json_option,
-    add_label_options,
+    add_labelled_score_options,
     add_parser,
-    add_restrictions,
-    add_score_options,
     add_seed_option,
     add_task_options,
     open_labelled_scores,
@@ -53,10 +50,7 @@ def add_command(commands: Any) -> None:
         about=about,
         epilog=_EXAMPLES,
     )
-    add_score_options(parser, kind_required=False, scores_required=False)
-    add_label_options(parser)
-    add_data_options(parser, part="val, or all rows if the data have no parts")
-    add_restrictions(parser, labels=True)
+    add_labelled_score_options(parser, part="val", scores_required=False)
     goal = parser.add_mutually_exclusive_group()
     goal.add_argument("--k", metavar="K", type=float, help="goal: K labels per row")
     goal.add_argument("--alpha", metavar="FRACTION", type=float, help="goal: at most this fraction of labels missed")
@@ -109,18 +103,19 @@ def _choose(options: argparse.Namespace) -> tuple[Any, list[str]]:
     from shortlist.sets.choice import choose_rule_in_blocks
 
     goal = SizeGoal(options.k) if options.alpha is None else MissGoal(options.alpha, options.per_class)
-    scores, target, link = open_labelled_scores(options, one_class=read_task(options), usual_part="val", unseen="drop")
+    found = open_labelled_scores(options, one_class=read_task(options))
+    scores = found.scores
     named = None if options.groups is None else read_row_values(scores, "groups", options.groups)
     names = list(dict.fromkeys(named or ()))
     groups = None if named is None else list(map({name: at for at, name in enumerate(names)}.__getitem__, named))
     choice = choose_rule_in_blocks(
         lambda: (block.scores for block in scores.blocks()),
-        target,
+        found.target,
         shape=(scores.num_rows, scores.num_labels),
         goal=goal,
         from_logits=scores.from_logits,
-        one_class=target.ndim == 1,
-        link=link,
+        one_class=found.target.ndim == 1,
+        link=found.link,
         groups=groups,
         seed=options.seed,
     )
@@ -136,8 +131,7 @@ def _list(options: argparse.Namespace) -> int:
         return 0
     rows = [("rule", "needs", "labels", "guarantee")]
     for rule in found:
-        flags = [FLAGS.get(name, f"--{name}") for name in rule["required"]]
-        flags += [f"[{FLAGS.get(name, f'--{name}')}]" for name in rule["optional"]]
+        flags = [*map(flag, rule["required"]), *(f"[{flag(name)}]" for name in rule["optional"])]
         rows.append((rule["name"], " ".join(flags), rule["labels"], rule["guarantee"]))
     sys.stdout.write("\n".join(aligned(rows)) + "\n")
     return 0

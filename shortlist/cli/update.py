@@ -9,16 +9,12 @@ from typing import Any
 
 from shortlist.cli.console import print_json
 from shortlist.cli.options import (
-    add_data_options,
     add_json_option,
-    add_label_options,
+    add_labelled_score_options,
     add_parser,
-    add_restrictions,
-    add_score_options,
-    is_model,
+    add_rule_option,
     open_labelled_scores,
-    open_model_scores,
-    open_score_file,
+    rule_file,
 )
 from shortlist.errors import InputError
 from shortlist.files import check_output, writing
@@ -50,13 +46,8 @@ def add_command(commands: Any) -> None:
         about="Move the threshold of an online rule by rows whose true labels became known.",
         epilog=_EXAMPLES,
     )
-    add_score_options(parser, kind_required=False)
-    add_label_options(parser)
-    add_data_options(parser, part="all rows")
-    add_restrictions(parser, labels=True)
-    parser.add_argument(
-        "--rule", metavar="RULE", help="file from `shortlist calibrate`, or the name of a rule in the model's folder"
-    )
+    add_labelled_score_options(parser, part="test")
+    add_rule_option(parser)
     parser.add_argument("--output", "-o", metavar="FILE", help="where to save the rule instead")
     parser.add_argument(
         "--alarm", metavar="FILE", help="for adaptive-conformal: the alarm, which is begun if necessary"
@@ -66,21 +57,22 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Follow the rows, save the rule, print how it fared."""
-    from shortlist.predict import read_rule, update_rule
+    from shortlist.predict import update_rule
     from shortlist.predict.calibration import OnlineRule
+    from shortlist.predict.prediction import check_rule
+    from shortlist.sets import load_rule
 
     for path in filter(None, (options.output, options.alarm)):
         check_output(path, options.scores, options.labels, options.names, options.data, options.allowed)
-    file = _rule_file(options)
-    scores, target = _source(options)
-    rule = read_rule(file, scores)
+    file = rule_file(options)
+    rule = load_rule(file)
     if not isinstance(rule, OnlineRule):
         kind = type(rule).__name__
         raise InputError(f"`{file}` holds {kind}, which follows no stream; see `shortlist update --help`.")
-    if rule.needs_labels and target is None:
-        raise InputError(f"LABELS must be given: the true labels of the rows of `{options.scores}`.")
+    new = open_labelled_scores(options, one_class=True, unseen="refuse", required=rule.needs_labels)
+    check_rule(rule, new.scores, name=str(file))
     alarm = _alarm(options, rule)
-    found: dict[str, Any] = update_rule(scores, rule, target, alarm=alarm, progress=True)
+    found: dict[str, Any] = update_rule(new.scores, rule, new.target, alarm=alarm, progress=True)
     output = str(options.output or file)
     with writing(output):
         rule.save(output)
@@ -119,27 +111,3 @@ def _alarm(options: argparse.Namespace, rule: Any) -> Any:
         return ShiftAlarm().fit(rule.calibration)
     except ValueError as error:  # a true label of the calibration was absent
         raise InputError(str(error)) from error
-
-
-def _rule_file(options: argparse.Namespace) -> Any:
-    if is_model(options):
-        from shortlist.predict import find_rule
-
-        return find_rule(options.scores, options.rule)
-    if options.rule is None:
-        raise InputError("--rule must name the JSON of `shortlist calibrate`.")
-    return options.rule
-
-
-def _source(options: argparse.Namespace) -> tuple[Any, Any]:
-    """Scores, and their classes if there are any."""
-    if is_model(options):
-        try:
-            scores, target, _ = open_labelled_scores(options, one_class=True, usual_part="test", unseen="refuse")
-        except InputError:
-            return open_model_scores(options, labelled=False).scores, None
-        return scores, target
-    if options.labels is None:
-        return open_score_file(options), None
-    scores, target, _ = open_labelled_scores(options, one_class=True, usual_part="test", unseen="refuse")
-    return scores, target

@@ -26,8 +26,7 @@ from shortlist.data.procedures.splits import (
 )
 from shortlist.data.procedures.votes import VoteResult, aggregate_votes, vote_weight
 from shortlist.data.summary.duplicates import Duplicates, find_duplicates
-from shortlist.data.summary.statistics import DatasetSummary
-from shortlist.data.summary.summarise import summarise
+from shortlist.data.summary.statistics import DatasetSummary, summarise
 from shortlist.data.worlds import AmbiguousWorld, BayesRisk, MultiLabelWorld, SceneGraphWorld
 
 __all__: list[str] = [

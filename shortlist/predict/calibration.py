@@ -195,6 +195,11 @@ _RENAMED = {"inner": "rule", "familiarity": "score"}
 """Options of the command line that would be ambiguous there by the name of the argument."""
 
 
+def kind_of(rule: SetRule) -> str:
+    """The name of a rule among `RULES`."""
+    return next(name for name, kind in RULES.items() if kind.rule is type(rule))
+
+
 def make_rule(name: str, scores: Scores, **options: Any) -> SetRule:
     """Make an unfitted rule of `RULES` for scores.
 

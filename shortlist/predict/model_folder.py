@@ -13,7 +13,7 @@ from shortlist.calibration import Calibrator
 from shortlist.data.target_rows import label_pairs
 from shortlist.errors import InputError
 from shortlist.files import replacing
-from shortlist.predict.calibration import CALIBRATORS, RULES, calibrate, fit_calibrator, make_rule
+from shortlist.predict.calibration import CALIBRATORS, RULES, calibrate, fit_calibrator, kind_of, make_rule
 from shortlist.predict.model_data import label_numbers, open_labelled, part_rows
 from shortlist.predict.model_scores import open_model
 from shortlist.predict.true_labels import as_task
@@ -73,10 +73,10 @@ def save_rule(folder: str | Path, rule: SetRule) -> Path:
     folder = Path(folder)
     usual, document = folder / "rule.json", json.loads((folder / "model.json").read_text())
     if document.get("has_rule") and usual.is_file():
-        former = folder / _RULES / f"{_name_of(load_rule(usual))}.json"
+        former = folder / _RULES / f"{kind_of(load_rule(usual))}.json"
         if not former.is_file():
             load_rule(usual).save(former)
-    file = folder / _RULES / f"{_name_of(rule)}.json"
+    file = folder / _RULES / f"{kind_of(rule)}.json"
     rule.save(file)
     rule.save(usual)
     _note(folder, has_rule=True)
@@ -95,9 +95,9 @@ def keep_rule(folder: str | Path, rule: SetRule) -> Path | None:
     usual, document = folder / "rule.json", json.loads((folder / "model.json").read_text())
     if not document.get("has_rule") or not usual.is_file():
         return None
-    former, name = load_rule(usual), _name_of(rule)
-    if _name_of(former) != name:
-        return folder / _RULES / f"{_name_of(former)}.json"  # `save_rule` keeps those of other kinds.
+    former, name = load_rule(usual), kind_of(rule)
+    if kind_of(former) != name:
+        return folder / _RULES / f"{kind_of(former)}.json"  # `save_rule` keeps those of other kinds.
     if encode_rule(former.document()) == encode_rule(rule.document()):
         return None
     number = 1
@@ -259,7 +259,3 @@ def audit_model(
     if os.access(folder, os.W_OK):
         record_audit(folder, report, data=dataset.name or Path(data).name)
     return report
-
-
-def _name_of(rule: SetRule) -> str:
-    return next(name for name, kind in RULES.items() if kind.rule is type(rule))

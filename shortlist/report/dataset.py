@@ -26,7 +26,7 @@ def draw_dataset(summary: DatasetSummary, dataset: Dataset | None = None, *, exa
     """Draw the statistics of a dataset and, if the dataset is given, random rows of it.
 
     Args:
-        summary: from `shortlist.data.summary.summarise`.
+        summary: from `shortlist.data.summarise`.
         dataset: the same dataset, to show examples; None shows none.
         examples: how many random rows.
         seed: the same seed shows the same rows.

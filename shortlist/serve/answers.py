@@ -20,7 +20,7 @@ from shortlist.sets.rule import Draw
 from shortlist.sets.scores import Link, apply_link
 
 
-class Question(NamedTuple):
+class PredictionRequest(NamedTuple):
     """What a request asks of one model.
 
     Attributes:
@@ -40,21 +40,21 @@ Answer = list[dict[str, Any]]
 """For each row its number, and its labels and scores as `shortlist predict` writes them; and the best labels."""
 
 
-def answer(model: ServedModel, questions: Sequence[Question]) -> list[Answer]:
+def answer(model: ServedModel, requests: Sequence[PredictionRequest]) -> list[Answer]:
     """Answer several requests; each gets what it would get alone.
 
     Args:
         model: that all of them ask.
-        questions: with rows of one kind and shape.
+        requests: with rows of one kind and shape.
     """
-    logits = torch.cat([block.scores for block in model.scores(joined([each.inputs for each in questions])).blocks()])
-    parts = logits.split([len(each.inputs) for each in questions])
-    found: list[Answer] = [[] for _ in questions]
+    logits = torch.cat([block.scores for block in model.scores(joined([each.inputs for each in requests])).blocks()])
+    parts = logits.split([len(each.inputs) for each in requests])
+    found: list[Answer] = [[] for _ in requests]
     alike: defaultdict[object, list[int]] = defaultdict(list)
-    for at, each in enumerate(questions):
+    for at, each in enumerate(requests):
         alike[(id(each.rule), each.top) if each.seed is None else at].append(at)
     for places in alike.values():
-        answers = _answer_alike(model, [questions[at] for at in places], [parts[at] for at in places])
+        answers = _answer_alike(model, [requests[at] for at in places], [parts[at] for at in places])
         for at, rows in zip(places, answers, strict=True):
             found[at] = rows
     return found
@@ -92,15 +92,15 @@ def joined(inputs: Sequence[Inputs]) -> Inputs:
     return ImageArray(rows.numpy().transpose(0, 2, 3, 1)) if first.kind == "images" else Features(rows)
 
 
-def _answer_alike(model: ServedModel, questions: Sequence[Question], logits: Sequence[Tensor]) -> list[Answer]:
-    """Answer questions of one rule together, unless a tie among their rows would make one depend on the others."""
-    rule, seed, top, draw = questions[0].rule, questions[0].seed, questions[0].top, Draw()
+def _answer_alike(model: ServedModel, requests: Sequence[PredictionRequest], logits: Sequence[Tensor]) -> list[Answer]:
+    """Answer requests of one rule together, unless a tie among their rows would make one depend on the others."""
+    rule, seed, top, draw = requests[0].rule, requests[0].seed, requests[0].top, Draw()
 
     def rows_of(part: Tensor, **how: Any) -> Answer:
         scores = tensor_scores(part, from_logits=True, names=model.labels)
         return answer_scores(scores, rule, top=top, link=model.link, **how)
 
-    if len(questions) > 1:
+    if len(requests) > 1:
         rows = iter(rows_of(torch.cat(list(logits)), draw=draw))
         if draw.seen == 0:
             return [[{**next(rows), "row": row} for row in range(len(part))] for part in logits]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from shortlist.errors import InputError
-from shortlist.serve.answers import Answer, Question
+from shortlist.serve.answers import Answer, PredictionRequest
 
 
 class QueueFullError(Exception):
@@ -37,8 +37,8 @@ class Runner(Protocol):
     slots: int
     replaced: int
 
-    async def run(self, slot: int, model: str, questions: Sequence[Question]) -> list[Answer]:
-        """Answer the questions of a batch; WorkerDiedError if its process died, which another one replaces."""
+    async def run(self, slot: int, model: str, requests: Sequence[PredictionRequest]) -> list[Answer]:
+        """Answer the requests of a batch; WorkerDiedError if its process died, which another one replaces."""
         ...
 
     async def close(self) -> None:
@@ -50,14 +50,14 @@ class Runner(Protocol):
 class _Waiting:
     model: str
     key: Hashable
-    question: Question
+    request: PredictionRequest
     answer: asyncio.Future[Answer]
     attempts: int = 0
     since: float = field(default_factory=time.monotonic)
 
     @property
     def rows(self) -> int:
-        return len(self.question.inputs)
+        return len(self.request.inputs)
 
 
 class Batcher:
@@ -99,13 +99,13 @@ class Batcher:
             waiting.answer.cancel()
         await self._runner.close()
 
-    async def ask(self, model: str, key: Hashable, question: Question) -> Answer:
-        """Queue a question and wait for its answer; one that is cancelled is dropped from the queue.
+    async def ask(self, model: str, key: Hashable, request: PredictionRequest) -> Answer:
+        """Queue a request and wait for its answer; one that is cancelled is dropped from the queue.
 
         Args:
             model: the name of the model.
-            key: equal for questions whose rows can be in one batch.
-            question: the question.
+            key: equal for requests whose rows can be in one batch.
+            request: the request.
 
         Raises:
             QueueFullError: if too many wait.
@@ -114,7 +114,7 @@ class Batcher:
         """
         if len(self._waiting) >= self._most_waiting:
             raise QueueFullError(1 + int(self._seconds * len(self._waiting) / self._runner.slots))
-        waiting = _Waiting(model, key, question, asyncio.get_running_loop().create_future())
+        waiting = _Waiting(model, key, request, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._filled.set()
         return await waiting.answer
@@ -149,7 +149,7 @@ class Batcher:
     async def _run(self, slot: int, batch: list[_Waiting]) -> None:
         begun = time.monotonic()
         try:
-            answers = await self._runner.run(slot, batch[0].model, [each.question for each in batch])
+            answers = await self._runner.run(slot, batch[0].model, [each.request for each in batch])
         except WorkerDiedError as error:
             self._again(batch, error)
             return

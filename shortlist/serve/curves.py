@@ -12,8 +12,9 @@ from torch import Tensor
 from shortlist.errors import InputError
 from shortlist.formatting import format_percent
 from shortlist.predict import RULES
+from shortlist.predict.calibration import kind_of
 from shortlist.serve.held_out import HeldOut, Measured, Part
-from shortlist.serve.models import ServedModel, kind_of
+from shortlist.serve.models import ServedModel
 from shortlist.sets import SetRule
 from shortlist.sets.choice import LEAST_ROWS
 

@@ -18,6 +18,7 @@ from shortlist.errors import InputError
 from shortlist.extras import MissingExtraError
 from shortlist.factory import loss_class
 from shortlist.predict import RULES, OnnxModel, Scores, tensor_scores
+from shortlist.predict.calibration import kind_of
 from shortlist.predict.model_scores import row_scores
 from shortlist.sets import SetRule, load_rule
 from shortlist.train import load_model
@@ -185,11 +186,6 @@ class ServedModel:
                 raise InputError(f"`{file}` is not an export of the whole model as it is now: export it again.")
             return None
         return found
-
-
-def kind_of(rule: SetRule) -> str:
-    """The name of a rule on the command line and in requests."""
-    return next(name for name, kind in RULES.items() if kind.rule is type(rule))
 
 
 def open_models(paths: Iterable[str | Path], *, engine: Engine = "auto") -> dict[str, ServedModel]:

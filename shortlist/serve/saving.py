@@ -13,9 +13,6 @@ from shortlist.predict import RULES, save_rule
 from shortlist.predict.model_folder import fit_model_rule, keep_rule
 from shortlist.serve.held_out import HeldOut, check_options
 
-# What the command line calls options whose name it does not derive.
-_FLAGS = {"randomized": "--deterministic"}
-
 
 def save_fitted(held_out: HeldOut, kind: str, options: Mapping[str, Any]) -> tuple[Path, Path | None]:
     """Fit a rule and save it as the one that the model answers with.
@@ -53,7 +50,7 @@ def equivalents(folder: str, data: str, kind: str, options: Mapping[str, Any]) -
     words = ["shortlist", "calibrate", folder, "--data", data, "--rule", kind]
     for name, value in plain.items():
         if name == "randomized":
-            words += [] if value else [_FLAGS[name]]
+            words += [] if value else ["--deterministic"]
         else:
             words += [f"--{name.replace('_', '-')}", str(value)]
     given = "".join(f", {name}={value!r}" for name, value in plain.items())

@@ -1,4 +1,4 @@
-"""The service itself: models, their held-out rows, the queue of questions, and the work that is done once and kept."""
+"""The service itself: models, their held-out rows, the queue of requests, and the work that is done once and kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from shortlist.data import Dataset, Inputs
 from shortlist.errors import InputError
-from shortlist.serve.answers import Answer, Question
+from shortlist.serve.answers import Answer, PredictionRequest
 from shortlist.serve.audits import Auditor
 from shortlist.serve.batching import Batcher, Runner
 from shortlist.serve.browse import place_of
@@ -166,7 +166,7 @@ class Service:
         self, name: str, inputs: Inputs, rule: SetRule, *, key: object, seed: int | None = None, top: int = 0
     ) -> Answer:
         """The answer of a model for rows; ``key`` is equal for rows that can be in one batch."""
-        return await self.batcher.ask(name, str(key), Question(inputs, rule, seed, top))
+        return await self.batcher.ask(name, str(key), PredictionRequest(inputs, rule, seed, top))
 
     def held_out(self, name: str) -> HeldOut | None:
         """The held-out rows of a model, opened once; None if its data are gone, and `notes` says why."""

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from shortlist.errors import InputError
-from shortlist.serve.answers import Answer, Question, answer
+from shortlist.serve.answers import Answer, PredictionRequest, answer
 from shortlist.serve.batching import WorkerDiedError
 from shortlist.serve.models import Engine, ServedModel
 
@@ -40,10 +40,10 @@ class ThreadRunner:
         self._models = models
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
 
-    async def run(self, slot: int, model: str, questions: Sequence[Question]) -> list[Answer]:
-        """Answer the questions of a batch."""
+    async def run(self, slot: int, model: str, requests: Sequence[PredictionRequest]) -> list[Answer]:
+        """Answer the requests of a batch."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, answer, self._models[model], questions)
+        return await loop.run_in_executor(self._thread, answer, self._models[model], requests)
 
     async def close(self) -> None:
         """Wait for the batch that is being computed."""
@@ -78,9 +78,9 @@ class ProcessRunner:
         """Of the present workers."""
         return [process.pid or 0 for process, _ in self._workers]
 
-    async def run(self, slot: int, model: str, questions: Sequence[Question]) -> list[Answer]:
-        """Answer the questions of a batch; WorkerDiedError if the process died, which a new one replaces."""
-        return await asyncio.get_running_loop().run_in_executor(self._waiting, self._ask, slot, model, questions)
+    async def run(self, slot: int, model: str, requests: Sequence[PredictionRequest]) -> list[Answer]:
+        """Answer the requests of a batch; WorkerDiedError if the process died, which a new one replaces."""
+        return await asyncio.get_running_loop().run_in_executor(self._waiting, self._ask, slot, model, requests)
 
     async def close(self) -> None:
         """Stop the processes, after the batches that they work on."""
@@ -100,11 +100,11 @@ class ProcessRunner:
         there.close()
         return process, here
 
-    def _ask(self, slot: int, model: str, questions: Sequence[Question]) -> list[Answer]:
+    def _ask(self, slot: int, model: str, requests: Sequence[PredictionRequest]) -> list[Answer]:
         process, connection = self._workers[slot]
         try:
             # Plain pickle: that of multiprocessing would pass a file descriptor for every tensor.
-            connection.send_bytes(pickle.dumps((model, list(questions)), protocol=pickle.HIGHEST_PROTOCOL))
+            connection.send_bytes(pickle.dumps((model, list(requests)), protocol=pickle.HIGHEST_PROTOCOL))
             if not connection.poll(self._seconds):
                 raise EOFError
             found: Any = pickle.loads(connection.recv_bytes())
@@ -135,9 +135,9 @@ def _work(connection: Connection, folders: Mapping[str, Path], engine: Engine, t
     models = {name: ServedModel(name, folder, engine=engine) for name, folder in folders.items()}
     with contextlib.suppress(EOFError, OSError):
         while True:
-            model, questions = pickle.loads(connection.recv_bytes())
+            model, requests = pickle.loads(connection.recv_bytes())
             try:
-                found: Any = answer(models[model], questions)
+                found: Any = answer(models[model], requests)
             except InputError as error:
                 found = error
             except Exception as error:

@@ -69,6 +69,7 @@ def test_the_table_marks_the_best_and_names_the_winner(capsys, training_files):
     assert code == 0
     assert re.search(r"^│ lml_nll  .* \d+\.\d+ ± \d+\.\d+", out, re.M)
     assert re.search(r"^(cross_entropy|lml_nll) has the lowest top-1 error: .* over 2 seeds\.", out, re.M)
+    assert "Note: 2 seeds decide little: use --seeds 5.\n" in out
     best = json.loads(run(capsys, *PARTS, *TWO, "--seeds", "2", "--json")[1])["best"]
     assert out.count("*") == sum(len(names) for names in best.values())
 

@@ -68,6 +68,8 @@ def test_what_follows_no_stream_is_refused(score_files, capsys):
     capsys.readouterr()
     assert "--rule must name" in refused(capsys, *line)
     assert "holds AverageError, which follows no stream" in refused(capsys, *line, "--rule", "average-error.json")
+    early = refused(capsys, "missing.npy", "y.txt", "--logits", "--rule", "average-error.json")
+    assert "follows no stream" in early  # before any scores are read
     assert "LABELS must be given" in refused(capsys, "logits.npy", "--logits", "--rule", "adaptive-conformal.json")
     assert "was calibrated on logits" in refused(
         capsys, "probabilities.npy", "y.txt", "--probabilities", "--rule", "adaptive-conformal.json"

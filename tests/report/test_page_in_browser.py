@@ -9,22 +9,12 @@ import pytest
 
 from shortlist.cli import main
 from shortlist.report.comparison.page import write_report
-from tests.report.browser import CHROMIUM, Browser
 from tests.report.comparisons import comparison
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 AXE = os.environ.get("SHORTLIST_AXE")
 DRAW_ALL = "dispatchEvent(new Event('beforeprint'))"
 ALL_DRAWN = "[...document.querySelectorAll('.chart')].every((chart) => chart.querySelector('svg'))"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here")
-    found = Browser()
-    yield found
-    found.close()
 
 
 @pytest.fixture(scope="module")

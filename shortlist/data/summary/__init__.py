@@ -11,8 +11,8 @@ from shortlist.data.summary.statistics import (
     Shots,
     Training,
     Unknown,
+    summarise,
 )
-from shortlist.data.summary.summarise import summarise
 from shortlist.data.summary.tally import Tally
 
 __all__ = [

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from shortlist.comparison_document import ComparisonDocument, SetFindings, Standing, Task, Tie, run_folder
+from shortlist.comparison_document import (
+    ComparisonDocument,
+    SetFindings,
+    Standing,
+    Task,
+    Tie,
+    run_folder,
+    still_improving,
+)
 from shortlist.formatting import format_count, format_percent
 from shortlist.report.comparison.winners import MetricFormat, listed, metric_title, shown_name, winners
 
@@ -240,7 +248,11 @@ def caveats(document: ComparisonDocument) -> list[str]:
             f"Validation and {shown_name(document.data.evaluated)} rows differ: answers have {min(sizes):.2f} to "
             f"{max(sizes):.2f} labels, not {document.k:g}. Compare at equal size."
         )
-    late = [name for name in document.candidates if _still_improving(document, name)]
+    late = [
+        name
+        for name, candidate in document.candidates.items()
+        if any(still_improving(run.history, run.monitor) for run in candidate.runs)
+    ]
     if late:
         found.append(f"Still improving at the last epoch: {listed(late)}. More --epochs may help.")
     classes = next(iter(document.candidates.values())).runs[0].sets.classes
@@ -254,15 +266,6 @@ def caveats(document: ComparisonDocument) -> list[str]:
     if impossible:
         found.append(f"Label sets that an output layer can never produce: {listed(impossible)}.")
     return found
-
-
-def _still_improving(document: ComparisonDocument, name: str) -> bool:
-    """Whether most runs have their best monitored value in the last epoch."""
-    last = []
-    for run in document.candidates[name].runs:
-        values = [value for row in run.history if (value := row.get(run.monitor or "")) is not None]
-        last.append(len(values) > 1 and values[-1] > max(values[:-1]))
-    return sum(last) > len(last) / 2
 
 
 def model_steps(document: ComparisonDocument, name: str, folder: Path | None) -> list[Step]:

@@ -15,7 +15,7 @@ from shortlist.report.chart import OPTIMUM, Axis, Chart, Dash, Panel, Reference,
 from shortlist.report.chart_matplotlib import draw_chart, save_figure
 from shortlist.report.comparison.rate_chart import rate_panel
 from shortlist.report.comparison.single_labels import label_panel
-from shortlist.report.comparison.winners import AUDITED, metric_title, shown_name
+from shortlist.report.comparison.winners import AUDITED, mean_of_known, metric_title, shown_name
 
 _SUFFIXES = (".png", ".svg")
 _RULES = {"average-k": "average-K", "top-k": "top-K", "aps": "APS"}  # in the order in which they are offered
@@ -96,12 +96,6 @@ def _most_seeds(document: ComparisonDocument) -> int:
     return max(len(candidate.runs) for candidate in document.candidates.values())
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean of the known values; None if there are none."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
 def _padded(values: Sequence[float], pad: float = 0.0) -> tuple[float, float]:
     """Axis limits around the values."""
     room = 0.06 * (max(values) - min(values)) + pad
@@ -159,7 +153,7 @@ def _error_lines(document: ComparisonDocument, rule: str, *, several: bool) -> I
             low = tuple(min(column) if column else None for column in known)
             high = tuple(max(column) if column else None for column in known)
             yield Series(name, "band", sizes, low, style, high, in_legend=False)
-        means = tuple(_mean(column) for column in columns)
+        means = tuple(mean_of_known(column) for column in columns)
         yield Series(name, "line", sizes, means, style, in_legend=not several or rule == "average-k", marked=True)
 
 
@@ -170,9 +164,12 @@ def _error_points(document: ComparisonDocument, rule: str, k_index: int) -> Iter
     for name, style, seeds in _findings(document):
         results = [sets.by_k[k_index] for sets in seeds]
         if rule == "average-k":
-            x, y = _mean([result.average_size for result in results]), _mean([result.error for result in results])
+            x, y = (
+                mean_of_known([result.average_size for result in results]),
+                mean_of_known([result.error for result in results]),
+            )
         else:
-            x, y = document.ks[k_index], _mean([result.top_error for result in results])
+            x, y = document.ks[k_index], mean_of_known([result.top_error for result in results])
         if x is not None and y is not None:
             note = f"{x:.3g} labels on average, {format_percent(y, 1)} missing"
             yield Series(name, "points", (x,), (y,), style, notes=(note,), in_legend=False)
@@ -267,7 +264,10 @@ def _shot_chart(document: ComparisonDocument, k_index: int, rule: str) -> Chart:
             overall, by_shot = [each.error for each in results], [each.error_by_shot for each in results]
         else:
             overall, by_shot = [each.top_error for each in results], [each.top_error_by_shot or {} for each in results]
-        values = [_mean(overall), *(_mean([found.get(shot.name) for found in by_shot]) for shot in shots)]
+        values = [
+            mean_of_known(overall),
+            *(mean_of_known([found.get(shot.name) for found in by_shot]) for shot in shots),
+        ]
         x = tuple(map(float, range(len(values))))
         series.append(Series(name, "bars", x, tuple(values), style))
     k = document.ks[k_index]
@@ -313,7 +313,7 @@ def _calibration_chart(document: ComparisonDocument, found: Mapping[str, Sequenc
             for each in found[name][0].bins
             if each.pairs and each.predicted is not None and each.observed is not None
         ]
-        error = _mean([each.error for each in found[name]])
+        error = mean_of_known([each.error for each in found[name]])
         legend = name if error is None else f"{name}: {format_number(error)}"
         predicted, observed = tuple(each[0] for each in points), tuple(each[1] for each in points)
         notes = tuple(

@@ -1,4 +1,4 @@
-"""The tables of a comparison as the page shows them: metrics, sets at every K, and settings."""
+"""The tables of a comparison as the page shows them: metrics, sets at every K, settings, rules and groups of labels."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shortlist.comparison_document import Candidate, ComparisonDocument, MetricInfo, SetFindings
-from shortlist.formatting import format_duration, format_number
+from shortlist.comparison_document import (
+    Candidate,
+    ComparisonDocument,
+    GroupAnswers,
+    MetricInfo,
+    RuleAdvice,
+    SetFindings,
+)
+from shortlist.formatting import format_duration, format_number, format_percent
 from shortlist.report.comparison.cards import error_at_size
-from shortlist.report.comparison.winners import MetricFormat, metric_title, shown_name
+from shortlist.report.comparison.winners import MetricFormat, listed, mean_of_known, metric_title, shown_name
 
 _BEST, _TIE = "★", "☆"
 MARKS = {_BEST: "best", _TIE: "not significantly different from the best"}
@@ -169,18 +176,14 @@ def table_at_k(document: ComparisonDocument) -> TableAtK:
 
 
 def _cells_at_k(document: ComparisonDocument, sets: list[SetFindings]) -> list[list[str]]:
-    def mean(values: Sequence[float | None] | None) -> float | None:
-        known = [value for value in values or () if value is not None]
-        return sum(known) / len(known) if known else None
-
     columns: list[list[float | None]] = [[], [], [], [], []]
     for at, k in enumerate(document.ks):
         results = [each.by_k[at] for each in sets]
-        columns[0].append(mean([each.average_size for each in results]))
-        columns[1].append(mean([each.error for each in results]))
-        columns[2].append(mean(error_at_size(sets, "average-k", k)))
-        columns[3].append(mean([each.top_error for each in results]))
-        columns[4].append(mean([each.empty for each in results]))
+        columns[0].append(mean_of_known([each.average_size for each in results]))
+        columns[1].append(mean_of_known([each.error for each in results]))
+        columns[2].append(mean_of_known(error_at_size(sets, "average-k", k) or ()))
+        columns[3].append(mean_of_known([each.top_error for each in results]))
+        columns[4].append(mean_of_known([each.empty for each in results]))
     sizes, *shares = columns
     texts = [["–" if size is None else f"{size:.2f}" for size in sizes]]
     return texts + [["–" if share is None else f"{100 * share:.1f}" for share in column] for column in shares]
@@ -200,3 +203,68 @@ def all_options(candidate: Candidate) -> list[tuple[str, str]]:
     rows.append(("seeds", ", ".join(str(run.seed) for run in candidate.runs)))
     seconds = [run.seconds for run in candidate.runs if run.seconds is not None]
     return rows + ([("training time", format_duration(sum(seconds)))] if seconds else [])
+
+
+class RuleTable(NamedTuple):
+    """The rules for a goal, the recommended one, and why; each row has a rule and its figures."""
+
+    goal: str
+    best: str
+    reason: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+def rule_tables(document: ComparisonDocument, name: str) -> list[RuleTable]:
+    """The advice for the first seed of a candidate, one table for each goal; older documents have none."""
+    return [_rule_table(advice) for advice in document.candidates[name].runs[0].sets.advice]
+
+
+def _rule_table(advice: RuleAdvice) -> RuleTable:
+    columns = ["rule", "labels per row", "missed", "worst class"]
+    rows = [
+        [shown_name(each.rule), f"{each.size:.2f}", _percent(each.missed), _percent(each.worst_class)]
+        for each in advice.rules
+    ]
+    kept = [at for at in range(len(columns)) if any(row[at] != "–" for row in rows)]
+    return RuleTable(
+        shown_name(advice.goal),
+        shown_name(advice.best),
+        shown_name(advice.reason),
+        [columns[at] for at in kept],
+        [[row[at] for at in kept] for row in rows],
+    )
+
+
+def group_table(document: ComparisonDocument) -> CandidateTable | None:
+    """Answers by group of all candidates, means over seeds; None if the data have no groups or for older documents."""
+    found = {
+        name: groups
+        for name, each in document.candidates.items()
+        if (groups := [run.sets.groups for run in each.runs if run.sets.groups is not None])
+    }
+    if not found:
+        return None
+    first = next(iter(found.values()))[0]
+    about = (
+        f"Answers that name one label, or else the most specific {listed(first.groups, 'or')} that holds the true "
+        f"label in all but {first.alpha:.0%} of the rows, by a rule fitted on the validation rows. Hierarchical "
+        f"precision and recall are those of sets of {document.k:g} labels on average: a wrong label of the right "
+        'group counts in part. An answer of "anything" says that the model is not sure of any group.'
+    )
+    named = list(first.named)
+    columns = ["missed", *named, "hierarchical precision", "hierarchical recall"]
+    return CandidateTable(about, columns, [[name, *_group_cells(groups, named)] for name, groups in found.items()])
+
+
+def _group_cells(groups: Sequence[GroupAnswers], named: Sequence[str]) -> list[str]:
+    def mean(values: Sequence[float | None]) -> str:
+        return _percent(mean_of_known(values))
+
+    shares = [mean([each.named.get(what) for each in groups]) for what in named]
+    precision, recall = ([getattr(each, key) for each in groups] for key in ("precision", "recall"))
+    return [mean([each.error for each in groups]), *shares, mean(precision), mean(recall)]
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else format_percent(share, 1)

@@ -65,6 +65,12 @@ def metric_title(name: str) -> str:
     return shown_name(f"{_SHORT.get(family, family)}{at}{size}".replace("_", " "))
 
 
+def mean_of_known(values: Sequence[float | None]) -> float | None:
+    """The mean over seeds of the values that are known; None if there are none."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
 class MetricFormat:
     """Formats the values of one metric, with the same number of decimals for all candidates.
 
@@ -178,7 +184,7 @@ def summary_sentence(document: ComparisonDocument) -> str:
     elif seeds > 1:
         sentences.append("Every other candidate is significantly worse (95% intervals, paired by seed).")
     if seeds == 1:
-        sentences.append("A single seed cannot separate skill from luck.")
+        sentences.append("A single seed cannot separate skill from luck: use --seeds 5.")
     return " ".join(sentences)
 
 

@@ -1,4 +1,4 @@
-"""The service over HTTP: its routes, and how requests become questions."""
+"""The service over HTTP: its routes, and how HTTP requests become predictions."""
 
 from __future__ import annotations
 

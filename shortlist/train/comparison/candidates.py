@@ -139,12 +139,12 @@ def compare(
         if progress is not None:
             progress(done, total, name)
 
-    def place(name: str, seed: int) -> Path | None:
+    def folder_of(name: str, seed: int) -> Path | None:
         return _file(folder, run_folder(name, seed))
 
     with nullcontext() if folder is None else locked(Path(folder) / ".lock", folder):
         if tell is not None and cluster == "local":
-            left = {name: [seed for seed in seeds if not is_finished(place(name, seed))] for name in settled}
+            left = {name: [seed for seed in seeds if not is_finished(folder_of(name, seed))] for name in settled}
             _tell_duration(dataset, settled, left, {spec.name: spec for spec in searches}, jobs=jobs or 1, tell=tell)
         tunings = tune_candidates(dataset, searches, jobs=jobs, cluster=cluster, report=report)
         for name, found in tunings.items():
@@ -154,7 +154,7 @@ def compare(
             RunSpec(
                 name,
                 replace(options, seed=seed),
-                place(name, seed),
+                folder_of(name, seed),
                 part,
                 audit=audit and seed == seeds[0],
                 source=source,

@@ -33,9 +33,16 @@ from shortlist.data import Dataset
 from shortlist.fit_options import FitOptions
 from shortlist.train.comparison.candidates import Comparison
 from shortlist.train.comparison.examples import picked_examples
-from shortlist.train.comparison.findings import Shots, fitted_rules, label_rows, rarest_shot, set_findings, size_grid
+from shortlist.train.comparison.findings import (
+    Shots,
+    fitted_rules,
+    label_rows,
+    positive_pairs,
+    rarest_shot,
+    set_findings,
+    size_grid,
+)
 from shortlist.train.comparison.intervals import AVERAGE_SIZE, Interval, best_candidates, better, seeds_to_tell
-from shortlist.train.comparison.scored_rows import positive_pairs
 from shortlist.train.evaluation import evaluate_scores, metric_names
 from shortlist.train.inputs import is_one_class, row_batches
 

@@ -14,8 +14,7 @@ from shortlist.data import Dataset
 from shortlist.data.draws import Draws
 from shortlist.extras import require
 from shortlist.metrics.accuracy import FEW
-from shortlist.train.comparison.findings import rounded
-from shortlist.train.comparison.scored_rows import positive_pairs
+from shortlist.train.comparison.findings import positive_pairs, rounded
 
 # Runs keep the answers for this many rows, of which the document shows some.
 _KEPT = 200

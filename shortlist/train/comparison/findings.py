@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -10,24 +11,44 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shortlist.calibration import TemperatureScaling
 from shortlist.comparison_document import (
     Answer,
+    Calibration,
+    CalibrationBin,
     ClassAccuracy,
     Confusion,
+    ErrorControl,
     ErrorCurves,
+    GroupAnswers,
     LabelRows,
     LabelSets,
+    RuleAdvice,
+    RuleFigures,
     SetFindings,
     SizeResult,
 )
 from shortlist.data import Dataset
-from shortlist.data.target_rows import sparse_targets
+from shortlist.data.draws import Draws
+from shortlist.data.target_rows import label_pairs, sparse_targets, take_rows
+from shortlist.functional import hierarchical_precision, hierarchical_recall, reliability
+from shortlist.metrics import AdaptiveCalibrationError, BrierScore, CalibrationError
 from shortlist.metrics.accuracy import FEW, MANY
-from shortlist.sets import AverageK, tradeoff
-from shortlist.train.comparison.reliability import label_reliability, recalibrated
-from shortlist.train.comparison.rule_findings import error_control, group_answers, rule_advice
-from shortlist.train.comparison.scored_rows import missed_share, positive_pairs, probabilities, unknown_pairs
+from shortlist.sets import (
+    AverageError,
+    AverageK,
+    DeepestNode,
+    MissGoal,
+    RecallControl,
+    SizeGoal,
+    choose_rule,
+    expand,
+    tradeoff,
+)
+from shortlist.targets import to_class_indices
+from shortlist.taxonomy import Taxonomy
 from shortlist.train.evaluation import Evaluation
+from shortlist.train.inputs import is_one_class
 
 _MOST_SIZES = 100
 _MOST_SHOWN = 20
@@ -35,6 +56,12 @@ _MOST_LABELS = 1000
 # Wrong labels are counted among this many best of a row.
 _MOST_WRONG = 10
 _MOST_CONFUSIONS = 3
+# Finer at low probabilities, where most labels are.
+_EDGES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_ROWS = 1024
+_ALPHA = 0.1
+# A rule is chosen on as many validation rows as have this many scores.
+_MOST_SCORES = 1 << 22
 
 
 class Shots(NamedTuple):
@@ -231,3 +258,150 @@ def _confusions(logits: Tensor, rows: Dataset, shown: Tensor) -> list[list[Confu
         [Confusion(str(names[other]), round(count / total, 3)) for other, count in found.get(label, [])]
         for label, total in zip(shown.tolist(), seen.tolist(), strict=True)
     ]
+
+
+def label_reliability(probs: Tensor, rows: Dataset) -> Calibration:
+    """Compare predicted probability and observed frequency of labels in bins; unknown labels do not count.
+
+    The error is half the sum of the gaps over bins, divided by the number of true labels: 0.1 means that probabilities
+    put one in ten true labels into a wrong bin.
+    """
+    edges, found = torch.tensor(_EDGES, dtype=probs.dtype), []
+    measures = CalibrationError(), AdaptiveCalibrationError(), BrierScore()
+    for start in range(0, len(probs), _ROWS):
+        values = probs[start : start + _ROWS]
+        true = take_rows(rows.true_targets, torch.arange(start, start + len(values)))
+        found.append(reliability(values, true, events="labels", bins=edges))
+        for measure in measures:
+            measure.update(values, true)
+    counts, predicted, observed = (torch.stack(sums).sum(0) for sums in zip(*found, strict=True))
+    bins = [
+        CalibrationBin(float(p / count), float(o / count), int(count))
+        for count, p, o in zip(counts, predicted, observed, strict=True)
+        if count
+    ]
+    error = float((predicted - observed).abs().sum() / observed.sum().clamp(min=1) / 2)
+    usual = [value if math.isfinite(value := float(measure.compute())) else None for measure in measures]
+    return Calibration(bins, error, *usual)
+
+
+def recalibrated(evaluation: Evaluation, rows: Dataset, val: Dataset) -> Calibration | None:
+    """Return the reliability after temperature scaling on the validation rows.
+
+    None if these have no true label, or several per row while the link is softmax, whose probabilities are of one.
+    """
+    link = evaluation.rule.link
+    if not len(positive_pairs(val)[0]) or (link == "softmax" and not is_one_class(val)):
+        return None
+    scaling = TemperatureScaling(link=link).fit(evaluation.val_logits, val.true_targets)
+    return label_reliability(scaling.predict(evaluation.logits), rows)
+
+
+def error_control(evaluation: Evaluation, rows: Dataset, val: Dataset) -> ErrorControl | None:
+    """Calibrate conformal sets on the validation rows; None if these have no true label."""
+    link, true = evaluation.rule.link, true_labels(val)
+    if true is None:
+        return None
+    rule = (AverageError if true.ndim == 1 else RecallControl)(_ALPHA, link=link)
+    probs = probabilities(evaluation.logits, link)
+    sets = rule.fit(probabilities(evaluation.val_logits, link), true, from_logits=False)(probs)
+    at, labels = positive_pairs(rows)
+    size = np.count_nonzero(sets.numpy()) / max(len(sets), 1)
+    return ErrorControl(_ALPHA, missed_share(sets[at, labels], at, len(sets)), size)
+
+
+def rule_advice(evaluation: Evaluation, val: Dataset) -> list[RuleAdvice]:
+    """Recommend a rule for the size, and one for the error, on the validation rows alone; none without true labels."""
+    rule, n = evaluation.rule, val.num_labels
+    order = Draws(0, "rows for the choice of a rule").order(len(val))
+    chosen = torch.from_numpy(order)[: max(_MOST_SCORES // n, 2)].sort().values
+    true = true_labels(val.subset(chosen))
+    if true is None or len(chosen) < 2:
+        return []
+    probs = probabilities(evaluation.val_logits[chosen], rule.link)
+    found = []
+    for goal in (SizeGoal(rule.k), MissGoal(_ALPHA)):
+        choice = choose_rule(probs, true, goal=goal, from_logits=False, one_class=true.ndim == 1, link=rule.link)
+        figures = [
+            RuleFigures(each.name, each.size, each.missed, each.worst_class and each.worst_class.missed)
+            for each in choice.figures
+        ]
+        found.append(RuleAdvice(str(goal), choice.best, choice.reason, figures))
+    return found
+
+
+def group_answers(evaluation: Evaluation, rows: Dataset, val: Dataset, rule: AverageK) -> GroupAnswers | None:
+    """Answer with groups of labels where single ones are too unsure; None without nested groups of one class per row.
+
+    Args:
+        evaluation: scores and link.
+        rows, val: the evaluated rows and the validation rows.
+        rule: for the requested average size; takes probabilities.
+    """
+    taxonomy, true = _taxonomy(rows), true_labels(val)
+    if taxonomy is None or true is None or true.ndim > 1:
+        return None
+    link = rule.link
+    deepest = DeepestNode(_ALPHA, taxonomy, link=link)
+    deepest.fit(probabilities(evaluation.val_logits, link), true, from_logits=False)
+    probs = probabilities(evaluation.logits, link)
+    nodes = deepest.predict_nodes(probs, generator=torch.Generator().manual_seed(0))
+    inside = expand(nodes, taxonomy).to_mask()
+    at, labels = positive_pairs(rows)
+    depth = taxonomy.depths[nodes.labels]
+    named = {
+        "one label": nodes.labels < taxonomy.num_labels,
+        "a group": (nodes.labels >= taxonomy.num_labels) & (depth > 0),
+        "anything": depth == 0,
+    }
+    sets, truth = rule(probs), rows.true_targets
+    return GroupAnswers(
+        groups=list(rows.label_groups),
+        alpha=_ALPHA,
+        error=missed_share(inside[at, labels], at, len(inside)),
+        named={what: float(mask.double().mean()) for what, mask in named.items()},
+        precision=float(hierarchical_precision(sets, truth, taxonomy)),
+        recall=float(hierarchical_recall(sets, truth, taxonomy)),
+    )
+
+
+def _taxonomy(rows: Dataset) -> Taxonomy | None:
+    """The labels below their groups; None if there are none, or if they are not inside each other."""
+    try:
+        return rows.taxonomy() if rows.label_groups else None
+    except ValueError:
+        return None
+
+
+def probabilities(logits: Tensor, link: str) -> Tensor:
+    """Apply the link, as the set rules do."""
+    return logits.softmax(-1) if link == "softmax" else logits.sigmoid()
+
+
+def positive_pairs(rows: Dataset) -> tuple[Tensor, Tensor]:
+    """Return row and label of every known positive."""
+    at, labels, present = label_pairs(rows.true_targets, rows.num_labels)
+    return at[present], labels[present]
+
+
+def unknown_pairs(rows: Dataset) -> tuple[Tensor, Tensor]:
+    """Return row and label of every unknown label."""
+    at, labels, present = label_pairs(rows.true_targets, rows.num_labels)
+    return at[~present], labels[~present]
+
+
+def true_labels(rows: Dataset) -> Tensor | None:
+    """Return classes or a sparse multi-hot, as rules read them, without unknown labels; None if no label is true."""
+    at, labels = positive_pairs(rows)
+    if not len(at):
+        return None
+    if is_one_class(rows):
+        return to_class_indices(rows.true_targets, rows.num_labels)
+    return sparse_targets(at, labels, len(rows), rows.num_labels)
+
+
+def missed_share(hit: Tensor, at: Tensor, num_rows: int) -> float:
+    """Return the fraction of a row's true labels that is missing, averaged over rows with labels."""
+    true = torch.bincount(at, minlength=num_rows).double()
+    found = torch.bincount(at, hit.double(), minlength=num_rows)
+    return float(1 - (found[true > 0] / true[true > 0]).mean())

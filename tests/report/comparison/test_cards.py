@@ -79,7 +79,8 @@ def test_caveats_say_what_the_numbers_do_not():
     quiet["data"]["parts"]["test"] = 5000
     for candidate in quiet["candidates"].values():
         for run in candidate["runs"]:
-            run["history"][-1]["average3_accuracy"] = 0.1
+            best = max(row["average3_accuracy"] for row in run["history"][:-1])
+            run["history"][-1]["average3_accuracy"] = 1.005 * best  # Better, but hardly.
             run["sets"]["classes"]["count"] = [5] * 6
     assert caveats(ComparisonDocument.from_json(quiet)) == []
     noisy = document(seeds=2, audit=True)

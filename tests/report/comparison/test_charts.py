@@ -10,7 +10,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from shortlist.comparison_document import ComparisonDocument
 from shortlist.report.chart import INK, candidate_style
 from shortlist.report.chart_matplotlib import draw_chart
-from shortlist.report.comparison.chart_data import chart_data
 from shortlist.report.comparison.charts import (
     audit_panel,
     calibration_panel,
@@ -21,6 +20,7 @@ from shortlist.report.comparison.charts import (
     size_panel,
     training_panels,
 )
+from shortlist.report.comparison.page import chart_data
 from tests.report.comparisons import DOCUMENTS, comparison, document
 
 PANELS = {"error-versus-size", "set-sizes", "accuracy-by-count", "calibration", "training-loss", "watched-metric"}

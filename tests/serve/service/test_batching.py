@@ -7,19 +7,19 @@ import torch
 
 from shortlist.data import Features, Texts
 from shortlist.errors import InputError
-from shortlist.serve.answers import Question, joined
+from shortlist.serve.answers import PredictionRequest, joined
 from shortlist.serve.batching import Batcher, QueueFullError, WorkerDiedError
 from shortlist.sets import AverageK, TopK
 
 RULE = TopK(1).fit(torch.eye(3), from_logits=False)
 
 
-def question(rows: int = 1, value: float = 0.0) -> Question:
-    return Question(Features(torch.full((rows, 1), value)), RULE)
+def request(rows: int = 1, value: float = 0.0) -> PredictionRequest:
+    return PredictionRequest(Features(torch.full((rows, 1), value)), RULE)
 
 
 class Fake:
-    """Answers each question with its own first value; keeps the batches, and waits until it is let go."""
+    """Answers each request with its own first value; keeps the batches, and waits until it is let go."""
 
     def __init__(self, *, slots: int = 1, dies: int = 0) -> None:
         self.slots, self.replaced, self.dies = slots, 0, dies
@@ -27,9 +27,9 @@ class Fake:
         self.free = asyncio.Event()
         self.free.set()
 
-    async def run(self, slot, model, questions):
+    async def run(self, slot, model, requests):
         await self.free.wait()
-        values = [float(each.inputs.batch(torch.tensor([0]))) for each in questions]
+        values = [float(each.inputs.batch(torch.tensor([0]))) for each in requests]
         self.batches.append(values)
         if self.dies:
             self.dies -= 1
@@ -59,7 +59,7 @@ def batched(work, **options):
 
 
 async def ask_all(batcher, values, key="key", rows=1):
-    asked = [asyncio.create_task(batcher.ask("model", key, question(rows, value))) for value in values]
+    asked = [asyncio.create_task(batcher.ask("model", key, request(rows, value))) for value in values]
     await asyncio.sleep(0)
     return asked
 
@@ -111,7 +111,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_again():
         await asyncio.sleep(0)
         asked += await ask_all(batcher, [1.0, 2.0])
         with pytest.raises(QueueFullError) as refused:
-            await batcher.ask("model", "key", question())
+            await batcher.ask("model", "key", request())
         assert refused.value.retry_after >= 1
         fake.free.set()
         assert len(await asyncio.gather(*asked)) == 3
@@ -158,8 +158,8 @@ def test_what_a_dead_worker_had_is_given_to_another_once_and_alone():
 def test_a_request_that_kills_two_workers_gets_one_clear_error():
     async def work(fake, batcher):
         with pytest.raises(WorkerDiedError):
-            await batcher.ask("model", "key", question())
-        assert (await batcher.ask("model", "key", question(value=4.0)))[0]["value"] == 4.0
+            await batcher.ask("model", "key", request())
+        assert (await batcher.ask("model", "key", request(value=4.0)))[0]["value"] == 4.0
 
     batched(work, dies=2)
 
@@ -193,9 +193,9 @@ def test_rows_that_tie_are_answered_as_if_their_request_were_alone(asked, monkey
     monkeypatch.setattr(type(model), "scores", lambda self, inputs: tensor_scores(
         tied[: len(inputs)], from_logits=True, names=model.labels))  # fmt: skip
     rule = AverageK(1.5).fit(tied, from_logits=True)
-    asked_alone = Question(Features(torch.zeros(1, 4)), rule)
+    asked_alone = PredictionRequest(Features(torch.zeros(1, 4)), rule)
     (alone,) = answers.answer(model, [asked_alone])
     together = answers.answer(model, [asked_alone] * 4)
     assert together == [alone] * 4
-    (at_once,) = answers.answer(model, [Question(Features(torch.zeros(4, 4)), rule)])
+    (at_once,) = answers.answer(model, [PredictionRequest(Features(torch.zeros(4, 4)), rule)])
     assert [len(row["labels"]) for row in at_once] != [len(alone[0]["labels"])] * 4
