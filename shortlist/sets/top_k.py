@@ -51,7 +51,7 @@ class TopK(SetRule):
 
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
         # The order is that of the scores, among which absent labels are marked.
-        return top_mask(block.scores, self.k) & (block.scores > -torch.inf)
+        return top_mask(block.scores, self.k)
 
     def _select_local(self, block: Block, scores: Scores, draw: Draw) -> Selection:
         return scores.only_local(self._select_all(block, scores, draw))
