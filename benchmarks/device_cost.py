@@ -122,7 +122,7 @@ class _Operations(TorchDispatchMode):
     def _add(self, func: Any, name: str, args: Any, kwargs: Any, results: list[Tensor]) -> None:
         self.cost.add(name, _moved(func, name, args, kwargs, results))
         everything = [*_tensors((args, kwargs)), *results]
-        wide = any(tensor.numel() >= self.wide for tensor in everything)
+        wide = any(_entries(tensor) >= self.wide for tensor in everything)
         # A tensor without dimensions is converted to the precision of the others, so it decides nothing.
         double = any(tensor.dtype in (torch.float64, torch.complex128) and tensor.ndim for tensor in everything)
         self.cost.wide_float64 += wide and double

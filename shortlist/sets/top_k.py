@@ -5,7 +5,6 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from shortlist.sets.rule import Draw, SetRule

@@ -98,7 +98,8 @@ class CheapestCover(TaxonomyRule):
         named = torch.zeros_like(costs, dtype=torch.bool)
         for level in reversed(tree.levels):
             nodes = level.nodes.to(active.device)
-            sums = costs[:, level.children.to(active.device)].cumsum(-1, dtype=exact)[:, level.ends.to(active.device) - 1]
+            sums = costs[:, level.children.to(active.device)].cumsum(-1, dtype=exact)
+            sums = sums[:, level.ends.to(active.device) - 1]
             apart = sums.diff(dim=-1, prepend=torch.zeros_like(sums[:, :1]))
             named[:, nodes] = (whole[nodes] <= apart) & (apart > 0)
             costs[:, nodes] = torch.minimum(apart, whole[nodes])
