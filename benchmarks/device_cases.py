@@ -165,6 +165,7 @@ PER_ROW: dict[str, Callable[[Tensor], Tensor]] = {
     "noised_kth_largest": lambda x: F.noised_kth_largest(x, K, samples=SAMPLES),
     "log_elementary_symmetric": lambda x: F.log_elementary_symmetric(x, K),
 }
+LEARNED_K = (F.lml, F.log_lml, F.lml_dual, F.sparse_top)
 LOSS_OPTIONS: dict[str, list[dict[str, Any]]] = {
     "smooth_topk_svm": [{}, {"k": 20}],
     "noised_topk": [{"samples": SAMPLES}],
@@ -177,8 +178,9 @@ def _learned(op: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Batch], Step]:
     """Forward and backward of a projection whose k is a tensor, one number for each row, and learned."""
 
     def make(batch: Batch) -> Step:
-        x, upstream = batch.logits, batch.upstream
+        x = batch.logits
         k = torch.full((batch.rows, 1), float(K), device=batch.device, requires_grad=True)
+        upstream = batch.upstream[:, 0] if op is F.lml_dual else batch.upstream
         return lambda: torch.autograd.grad(op(x, k), (x, k), upstream)
 
     return make
@@ -186,7 +188,7 @@ def _learned(op: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Batch], Step]:
 
 def _operators() -> list[Case]:
     cases = [Case(name, "projection", _operator(op)) for name, op in PROJECTIONS.items()]
-    cases += [Case(op.__name__, "projection", _learned(op), option="learned k") for op in (F.lml, F.sparse_top)]
+    cases += [Case(op.__name__, "projection", _learned(op), option="learned k") for op in LEARNED_K]
     for name, op in PER_ROW.items():
         kind: Kind = "projection" if name == "lml_dual" else "order statistic"
         cases.append(Case(name, kind, _operator(op, per_row=True)))

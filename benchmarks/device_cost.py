@@ -108,7 +108,7 @@ class _Operations(TorchDispatchMode):
             return parts
         name = func._schema.name.partition("::")[2]
         tensors = _tensors((args, kwargs))
-        reads_value = _reads_value(name, tensors, kwargs)
+        reads_value = _reads_value(name, tensors, args, kwargs)
         self.cost.host_reads += reads_value
         if reads_value and name in ("_to_copy", "copy_"):
             self.cost.wide_reads += tensors[-1].numel() >= self.wide
@@ -122,17 +122,17 @@ class _Operations(TorchDispatchMode):
     def _add(self, func: Any, name: str, args: Any, kwargs: Any, results: list[Tensor]) -> None:
         self.cost.add(name, _moved(func, name, args, kwargs, results))
         everything = [*_tensors((args, kwargs)), *results]
-        wide = any(tensor.numel() >= self.wide for tensor in everything)
+        wide = any(_entries(tensor) >= self.wide for tensor in everything)
         # A tensor without dimensions is converted to the precision of the others, so it decides nothing.
         double = any(tensor.dtype in (torch.float64, torch.complex128) and tensor.ndim for tensor in everything)
         self.cost.wide_float64 += wide and double
 
 
-def _reads_value(name: str, tensors: list[Tensor], kwargs: dict[str, Any]) -> bool:
+def _reads_value(name: str, tensors: list[Tensor], args: Any, kwargs: dict[str, Any]) -> bool:
     if name in _SIZE_BY_VALUE or (name == "repeat_interleave" and kwargs.get("output_size") is None):
         return True
     if name in ("index", "index_put_", "_unsafe_index"):
-        return any(tensor.dtype in (torch.bool, torch.uint8) for tensor in tensors[1:])
+        return any(index.dtype in (torch.bool, torch.uint8) for index in _tensors(args[1]))
     if name == "_to_copy":
         to = kwargs.get("device")
         return to is not None and torch.device(to).type == "cpu" and tensors[0].device.type != "cpu"

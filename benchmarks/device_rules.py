@@ -18,7 +18,9 @@ from torch import Tensor
 from benchmarks.device_cases import POSITIVES, Batch, K
 from benchmarks.device_cost import Cost, count
 from shortlist import functional as F
-from shortlist.sets import AverageError, AverageK, ClassConditional, PointwiseError, RecallControl, SetRule, TopK
+from shortlist import sets
+from shortlist.sets import SetRule
+from shortlist.taxonomy import Taxonomy, taxonomy_from_groups
 
 GOAL = 3.0
 """Bytes as multiples of ``torch.topk``, which reads the scores once."""
@@ -31,15 +33,41 @@ METRICS: dict[str, Callable[[Tensor, Batch], object]] = {
     "f1_score, k": lambda x, batch: F.f1_score(x, batch.lists, k=K),
     "average_k_accuracy": lambda x, batch: F.average_k_accuracy(x, batch.target("class"), k=K),
 }
-RULES: dict[str, Callable[[], SetRule]] = {
-    "TopK": lambda: TopK(K),
-    "AverageK": lambda: AverageK(K),
-    "AverageError": lambda: AverageError(0.1),
-    "PointwiseError": lambda: PointwiseError(0.1),
-    "ClassConditional": lambda: ClassConditional(0.1),
-    "RecallControl": lambda: RecallControl(0.1),
+RULES: dict[str, Callable[[int], SetRule]] = {
+    "TopK": lambda n: sets.TopK(K),
+    "AverageK": lambda n: sets.AverageK(K),
+    "AverageError": lambda n: sets.AverageError(0.1),
+    "PointwiseError": lambda n: sets.PointwiseError(0.1),
+    "SplitConformal, SAPS": lambda n: sets.SplitConformal(0.1, score=sets.SAPS(0.1)),
+    "SplitConformal, Margin": lambda n: sets.SplitConformal(0.1, score=sets.Margin()),
+    "SplitConformal, Entropy": lambda n: sets.SplitConformal(0.1, score=sets.Entropy()),
+    "ClassConditional": lambda n: sets.ClassConditional(0.1),
+    "RankCalibrated": lambda n: sets.RankCalibrated(0.1),
+    "PValues": lambda n: sets.PValues(0.1),
+    "CovariateShift": lambda n: sets.CovariateShift(0.1),
+    "LabelShift": lambda n: sets.LabelShift(0.1),
+    "GroupConditional": lambda n: sets.GroupConditional(0.1),
+    "AdaptiveConformal": lambda n: sets.AdaptiveConformal(0.1),
+    "OnlineConformal": lambda n: sets.OnlineConformal(0.1),
+    "OnlineAverageK": lambda n: sets.OnlineAverageK(K),
+    "DeepestNode": lambda n: sets.DeepestNode(0.1, genera(n)),
+    "CheapestCover": lambda n: sets.CheapestCover(0.1, genera(n)),
+    "SelectiveAnswers": lambda n: sets.SelectiveAnswers(0.4),
+    "NoneOfThese": lambda n: sets.NoneOfThese(0.1),
+    "ExpectedUtility": lambda n: sets.ExpectedUtility(sets.u65),
+    "ExpectedF": lambda n: sets.ExpectedF(),
+    "RecallControl": lambda n: sets.RecallControl(0.1),
+    "RiskControl": lambda n: sets.RiskControl(sets.false_discovery_rate, 0.5, 0.1),
+    "PerLabelThreshold": lambda n: sets.PerLabelThreshold("f1"),
 }
+OF_LABEL_SETS = ("ExpectedF", "RecallControl", "RiskControl", "PerLabelThreshold")
 ACTIONS = ("mask", "predict", "fit")
+
+
+def genera(labels: int) -> Taxonomy:
+    """Genera of four labels, in families of ten genera."""
+    groups = {"family": [f"f{i // 40}" for i in range(labels)], "genus": [f"g{i // 4}" for i in range(labels)]}
+    return taxonomy_from_groups([str(i) for i in range(labels)], groups)
 
 
 @dataclass(frozen=True)
@@ -55,11 +83,11 @@ class RuleStep:
 
     def run(self, batch: Batch) -> Callable[[], object]:
         """The step, with a rule that was fitted on other rows."""
-        x, y, make = self._scores(batch), self._labels(batch), RULES[self.rule]
+        x, y, rule = self._scores(batch), self._labels(batch), RULES[self.rule](batch.labels)
         if self.action == "fit":
-            return lambda: make().fit(x, y, from_logits=self.from_logits)
+            return lambda: rule.fit(x, y, from_logits=self.from_logits)
         small = Batch(200, batch.labels, "cpu")
-        rule = make().fit(self._scores(small), self._labels(small), from_logits=self.from_logits).to(batch.device)
+        rule.fit(self._scores(small), self._labels(small), from_logits=self.from_logits).to(batch.device)
         return (lambda: rule(x)) if self.action == "mask" else (lambda: rule.predict(x))
 
     def cost(self, rows: int, labels: int) -> Cost:
@@ -71,14 +99,23 @@ class RuleStep:
 
     def _scores(self, batch: Batch) -> Tensor:
         x = batch.logits.detach()
+        if self.rule in OF_LABEL_SETS:
+            x = x - 6  # a few true labels in each row
         return x if self.from_logits else x.softmax(-1)
 
     def _labels(self, batch: Batch) -> Tensor:
         best = batch.logits.detach().topk(POSITIVES).indices
-        return best if self.rule == "RecallControl" else best[:, 0].contiguous()
+        return best if self.rule in OF_LABEL_SETS else best[:, 0].contiguous()
 
 
-STEPS = [RuleStep(rule, action, logits) for rule in RULES for action in ACTIONS for logits in (True, False)]
+STEPS = [
+    RuleStep(rule, action, logits)
+    for rule in RULES
+    for action in ACTIONS
+    for logits in (True, False)
+    if logits or rule != "NoneOfThese"  # which is fitted on logits
+    if action != "mask" or rule != "ExpectedF"  # without reading values it takes a square number of steps
+]
 
 
 def unit(rows: int, labels: int) -> int:

@@ -313,8 +313,7 @@ class SetRule(FittedModule, ABC):
         block = Block(None, rows, per_row, self._link_used)
         mask = self._select(block, None)
         if self.min_size > 0:
-            best = top_mask(rows, min(self.min_size, rows.shape[-1]))
-            mask = mask | (best & (rows > -torch.inf))
+            mask = mask | top_mask(rows, min(self.min_size, rows.shape[-1]))
         return mask.reshape(scores.shape)
 
     def save(self, path: str | Path) -> None:

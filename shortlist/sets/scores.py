@@ -133,7 +133,8 @@ def select_top(values: Tensor, k: int) -> Selection:
     labels, chosen = labels[:, :k], largest[:, :k]
     if k < n:
         # `topk` chooses arbitrarily among scores that tie for rank k; their values are the same.
-        tied = (largest[:, k - 1] == largest[:, k]).nonzero()[:, 0]
+        last = largest[:, k - 1]
+        tied = ((last == largest[:, k]) & (last > -torch.inf)).nonzero()[:, 0]
         if len(tied):
             first = top_mask(values[tied.to(values.device)], k).nonzero()[:, 1].reshape(-1, k).cpu()
             labels = labels.index_put((tied,), first)
@@ -143,10 +144,11 @@ def select_top(values: Tensor, k: int) -> Selection:
 
 
 def top_mask(values: Tensor, k: int) -> Tensor:
-    """Mask of the k best labels of each row, k at least 1; ties by ascending label."""
+    """Mask of the k best labels of each row, k at least 1, except those with score -inf; ties by ascending label."""
     last = values.topk(k, dim=-1).values[..., -1:]
     above, equal = values > last, values == last
-    return above | (equal & (equal.cumsum(-1, dtype=torch.int32) <= k - above.sum(-1, keepdim=True)))
+    free = (k - above.sum(-1, keepdim=True)).masked_fill(last == -torch.inf, 0)
+    return above | (equal & (equal.cumsum(-1, dtype=torch.int32) <= free))
 
 
 def _select_flat(flat: Tensor, values: Tensor) -> Selection:

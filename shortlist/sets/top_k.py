@@ -5,7 +5,6 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from shortlist.sets.rule import Draw, SetRule
@@ -51,7 +50,7 @@ class TopK(SetRule):
 
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
         # The order is that of the scores, among which absent labels are marked.
-        return top_mask(block.scores, self.k) & (block.scores > -torch.inf)
+        return top_mask(block.scores, self.k)
 
     def _select_local(self, block: Block, scores: Scores, draw: Draw) -> Selection:
         return scores.only_local(self._select_all(block, scores, draw))

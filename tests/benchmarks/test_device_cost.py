@@ -72,6 +72,11 @@ def test_values_that_the_host_waits_for_are_seen_and_the_step_goes_on(step, devi
     assert cost_of(step, device).host_reads == 1
 
 
+def test_a_mask_that_is_written_at_indices_is_no_host_read():
+    at, mask = torch.arange(3, device="meta"), torch.ones(ROWS, LABELS, dtype=torch.bool, device="meta")
+    assert count(lambda: mask.index_put_((at, at), mask[0, :3]), wide=ROWS * LABELS).host_reads == 0
+
+
 def test_a_copy_to_the_host_is_a_host_read():
     cost = cost_of(lambda x: x.sum(-1).cpu().tolist())
     assert cost.host_reads == 1

@@ -387,7 +387,7 @@ class _FusedLML(RowFunction):
             to_x = torch.addcmul(to_x, share, total, value=-1)
         else:
             to_k = (share * upstream).sum(-1, keepdim=True)
-            to_x = slopes(y.sigmoid()) * (upstream - to_k)
+            to_x = by_slope(upstream - to_k, y.sigmoid())
         to_k = to_k.sum_to_size(ctx.k_shape) if to_k is not None and needs_k else None
         return _over(to_x, ctx.temperature).to(x.dtype), to_k, None, None
 
@@ -420,11 +420,12 @@ def _log_slope(y: Tensor) -> Tensor:
 
 def slopes(p: Tensor) -> Tensor:
     """``q = p (1 - p)``, in one kernel where autograd does not watch."""
-    return (1 - p) * p if torch.is_grad_enabled() else torch.ops.aten.sigmoid_backward(_one(p).expand_as(p), p)
+    return by_slope(torch.ones((), dtype=p.dtype, device=p.device).expand_as(p), p)
 
 
-def _one(like: Tensor) -> Tensor:
-    return torch.ones((), dtype=like.dtype, device=like.device)
+def by_slope(values: Tensor, p: Tensor) -> Tensor:
+    """``values * p (1 - p)``, likewise."""
+    return (1 - p) * p * values if torch.is_grad_enabled() else torch.ops.aten.sigmoid_backward(values, p)
 
 
 def shares(ctx: Any, x: Tensor, k: Tensor) -> Tensor:

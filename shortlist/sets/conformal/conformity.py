@@ -266,12 +266,12 @@ class Entropy(ConformityScore):
     Example:
         >>> probs = torch.tensor([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]])
         >>> Entropy()(Block(probs, probs))[:, 0]
-        tensor([ 0.0000, -0.3466], dtype=torch.float64)
+        tensor([ 0.0000, -0.3466])
     """
 
     def __call__(self, block: Block) -> Tensor:
-        """In float64; smaller probabilities count as 1e-37, so that a present label stays above the absent ones."""
-        probs = block.values.double().clamp(min=0.0)
+        """Smaller probabilities count as 1e-37, so that a present label stays above the absent ones."""
+        probs = block.values.clamp(min=0.0)
         logs = probs.clamp(min=1e-37).log()
         return logs - (probs * logs).sum(-1, keepdim=True)
 

@@ -14,7 +14,7 @@ from shortlist.labels import Numbers, read_scores
 from shortlist.sets.prediction_sets import PredictionSets
 from shortlist.sets.rule import Draw, SetRule, rule_of
 from shortlist.sets.rule_file import decode_rule, encode_rule
-from shortlist.sets.scores import Block, Link, top_mask
+from shortlist.sets.scores import Block, Link
 from shortlist.tensors import is_dtensor
 
 
@@ -94,8 +94,8 @@ class RejectingRule(SetRule):
         """The mask that is returned for rows with an answer."""
         if self.rule is not None:
             return self.rule(block.scores)
-        values = block.marked()
-        return top_mask(values, 1) & (values > -torch.inf)
+        best, at = block.scores.max(-1, keepdim=True)
+        return torch.arange(block.scores.shape[-1], device=at.device) == at.masked_fill(best == -torch.inf, -1)
 
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
         return self._answer(block) & self._answered(block).unsqueeze(-1)

@@ -79,7 +79,9 @@ class SelectiveAnswers(RejectingRule):
         return read_label_sets(labels, rows, self.num_labels)
 
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
-        rows, missing = labels.pairs()[0], ~self._answer(block).cpu()[labels.pairs()]
+        rows, at = labels.pairs()
+        answer = self._answer(block)
+        missing = ~answer[rows.to(answer.device), at.to(answer.device)].cpu()
         wrong = torch.zeros(len(block.values), dtype=torch.int64).index_add(0, rows, missing.long()) > 0
         return self._confidence(block), wrong
 
@@ -109,9 +111,9 @@ class SelectiveAnswers(RejectingRule):
         return self._confidence(block).double() > self.threshold.to(block.values.device)
 
     def _confidence(self, block: Block) -> Tensor:
+        if self.confidence == "best" or block.scores.shape[-1] == 1:
+            return block.values.amax(-1).masked_fill(block.scores.amax(-1) == -torch.inf, -torch.inf)
         values = block.marked()
-        if self.confidence == "best" or values.shape[-1] == 1:
-            return values.amax(-1)
         best = values.topk(2, dim=-1).values
         # With one label left, the second has probability 0.
         margin = best[..., 0] - best[..., 1].clamp(min=0.0 if self._link_used else torch.finfo(values.dtype).min)

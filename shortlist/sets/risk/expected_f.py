@@ -73,21 +73,23 @@ class ExpectedF(SetRule):
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
         values = block.marked()
         n = values.shape[-1]
-        if not may_look(values):
-            return best_labels(values, self._best(values, n)[0])
-        mask, rows, size = torch.zeros_like(values, dtype=torch.bool), torch.arange(len(values)), min(_FIRST, n)
+        look = draw is not None or may_look(values)  # `predict` reads its answer anyway
+        if not look:
+            return best_labels(values, self._best(values, n, look=False)[0], look=False)
+        mask, size = torch.zeros_like(values, dtype=torch.bool), min(_FIRST, n)
+        rows = torch.arange(len(values), device=values.device)
         while len(rows):
             rest = values[rows]
-            best, larger = self._best(rest, size)
-            mask[rows] = best_labels(rest, best)
+            best, larger = self._best(rest, size, look=True)
+            mask[rows] = best_labels(rest, best, look=True)
             rows = rows[best.utility <= larger * (1 + 1e-9)] if size < n else rows[:0]
             size = min(4 * size, n)
         return mask
 
-    def _best(self, values: Tensor, size: int) -> tuple[Best, Tensor]:
+    def _best(self, values: Tensor, size: int, *, look: bool) -> tuple[Best, Tensor]:
         """The best of the sets of at most ``size`` labels, and what no larger set exceeds."""
         ordered = values.topk(size, dim=-1).values
-        masses = _count_masses(values, _most_labels(values.clamp(min=0.0)))
+        masses = _count_masses(values, _most_labels(values.clamp(min=0.0), look=look))
         kernel = use_kernel(1.0, values)
         expected = (label_counts.expected_f if kernel else _expected_sizes)(ordered, masses, self.beta)
         utilities = torch.cat([masses[:, :1], torch.where(ordered > -torch.inf, expected, -torch.inf)], -1)
@@ -120,7 +122,7 @@ def expected_f(probs: Numbers, *, beta: float = 1.0) -> Tensor:
         tensor([[0.0000, 0.8333, 0.8333]], dtype=torch.float64)
     """
     p = read_scores(probs, name="probs")
-    masses = _count_masses(p, _most_labels(p))
+    masses = _count_masses(p, _most_labels(p, look=may_look(p)))
     return torch.cat([masses[:, :1], _expected_sizes(p, masses, beta)], -1)
 
 
@@ -161,10 +163,10 @@ def _count_masses(p: Tensor, most: int) -> Tensor:
     return pad(factors[:, 0], (0, most + 1 - factors.shape[-1]))
 
 
-def _most_labels(p: Tensor) -> int:
+def _most_labels(p: Tensor, *, look: bool) -> int:
     """A number of true labels that no row exceeds with probability above 1e-18, by Bernstein's inequality."""
     n = p.shape[-1]
-    if not may_look(p) or not len(p):
+    if not look or not len(p):
         return n
     mean = float(p.detach().sum(-1, dtype=torch.float64).amax())
     # exp(-t^2 / (2 (mean + t / 3))) = 1e-18

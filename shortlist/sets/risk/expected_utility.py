@@ -104,16 +104,18 @@ class ExpectedUtility(SetRule):
     def _select(self, block: Block, draw: Draw | None) -> Tensor:
         values, gains = self._values(block), self.gains.to(block.values.device)
         n = values.shape[-1]
-        if n <= _FIRST or not may_look(values):
-            return best_labels(values, _best(values.topk(n, dim=-1).values, gains))
+        look = draw is not None or may_look(values)  # `predict` reads its answer anyway
+        if n <= _FIRST or not look:
+            return best_labels(values, _best(values.topk(n, dim=-1).values, gains), look=look)
         best = _best(values.topk(_FIRST, dim=-1).values, gains)
-        mask = best_labels(values, best)
+        mask = best_labels(values, best, look=look)
         # No larger set gains more than everything of worth times the largest gain of those sizes.
         most = gains[_FIRST:].amax() * values.double().clamp(min=0).sum(-1)
         unsure = (best.utility <= most * (1 + 1e-9)).nonzero()[:, 0]
         if len(unsure):
             rest = values[unsure]
-            mask[unsure] = best_labels(rest, _best(rest.sort(dim=-1, descending=True).values, gains))
+            ordered = rest.sort(dim=-1, descending=True).values
+            mask[unsure] = best_labels(rest, _best(ordered, gains), look=look)
         return mask
 
     def _values(self, block: Block) -> Tensor:
@@ -155,11 +157,14 @@ def _best(ordered: Tensor, gains: Tensor) -> Best:
     return Best.of(ordered, torch.cat([torch.zeros_like(sums[..., :1]), utilities], -1))
 
 
-def best_labels(values: Tensor, best: Best) -> Tensor:
-    """Mask of the best labels of each row, as many as ``best.size``; ties by ascending label."""
+def best_labels(values: Tensor, best: Best, *, look: bool) -> Tensor:
+    """Mask of the best labels of each row, as many as ``best.size``; ties by ascending label.
+
+    With ``look``, values are read to see which rows tie.
+    """
     cut, size = best.cut.unsqueeze(-1), best.size.unsqueeze(-1)
-    mask = values >= cut
-    if may_look(values):
+    if look:
+        mask = values >= cut
         # Only rows that tie where the set ends take the further passes.
         tied = (mask.sum(-1) > best.size).nonzero()[:, 0]
         if len(tied):

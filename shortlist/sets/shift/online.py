@@ -304,7 +304,7 @@ class OnlineAverageK(SetRule):
     def _observe(self, block: Block, labels: Any) -> tuple[Tensor, ...]:
         values = block.marked()
         self._counter = self._counter or [AverageK(self.k, rows=self._expected)]
-        self._counter[0].partial_fit(values.cpu(), from_logits=False)
+        self._counter[0].partial_fit(values, from_logits=False)
         return values.amax(-1), values.masked_fill(values == -torch.inf, torch.inf).amin(-1)
 
     def _settle(self, *observed: Tensor) -> dict[str, Any]:

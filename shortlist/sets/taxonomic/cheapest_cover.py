@@ -90,14 +90,16 @@ class CheapestCover(TaxonomyRule):
     def _covered(self, active: Tensor) -> Tensor:
         """Mask of the labels in the cheapest cover of the ``active`` labels ``(rows, n)``."""
         tree, n = self.taxonomy, self.taxonomy.num_labels
-        # Costs are multiples of a small power of 2, so that sums are exact and nested sets stay nested.
-        name_cost = min(round(self.name_cost * _PARTS) / _PARTS, float(n))
-        whole = (tree.sizes + name_cost).to(active.device)
-        costs = torch.nn.functional.pad(active.double() * (1 + name_cost), (0, len(tree) - n))
+        # Costs are counted in small parts, so that sums are exact and nested sets stay nested.
+        name_cost = min(round(self.name_cost * _PARTS), n * _PARTS)
+        exact = torch.int32 if n * (_PARTS + name_cost) < 1 << 31 else torch.int64
+        whole = (tree.sizes * _PARTS + name_cost).to(active.device, exact)
+        costs = torch.nn.functional.pad(active.to(exact) * (_PARTS + name_cost), (0, len(tree) - n))
         named = torch.zeros_like(costs, dtype=torch.bool)
         for level in reversed(tree.levels):
             nodes = level.nodes.to(active.device)
-            sums = costs[:, level.children.to(active.device)].cumsum(-1)[:, level.ends.to(active.device) - 1]
+            sums = costs[:, level.children.to(active.device)].cumsum(-1, dtype=exact)
+            sums = sums[:, level.ends.to(active.device) - 1]
             apart = sums.diff(dim=-1, prepend=torch.zeros_like(sums[:, :1]))
             named[:, nodes] = (whole[nodes] <= apart) & (apart > 0)
             costs[:, nodes] = torch.minimum(apart, whole[nodes])
