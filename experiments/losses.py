@@ -341,7 +341,7 @@ def _table(name: str, recipe: str, runs: Runs, settings: Mapping[str, Any]) -> T
         return None if values is None else Interval.of(values)
 
     rows = [[who, *(cell(condition, who) for condition in conditions)] for who in settings["candidates"]]
-    title = f"{FIGURES[name]}, {RECIPES[recipe]}{'' if in_labels else ', in percent'}"
+    title = f"{FIGURES[name]}, {RECIPES[recipe]}, in {'labels' if in_labels else 'percent'}"
     return Table(title, ["loss", *conditions], rows, percent=not in_labels, digits=2)
 
 
