@@ -328,7 +328,7 @@ def _setup(settings: Mapping[str, Any]) -> str:
         words += f" {RECIPES[name].capitalize()}: {_option_words(own) or 'as above'}."
     if "tuned" in settings["recipes"]:
         figure = FIGURES[settings["figure"]]
-        words += f" The grids of all losses have the same size. {figure} on validation rows decides, for each condition."
+        words += f" All grids have the same size. {figure} on validation rows decides, for each condition."
     return f"{words} {len(settings['seeds'])} seeds."
 
 
