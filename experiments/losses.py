@@ -321,16 +321,22 @@ def _count(settings: Mapping[str, Any]) -> int:
 
 
 def _setup(settings: Mapping[str, Any]) -> str:
-    recipes = []
+    words = f"{settings['about']} Options of all runs: {_option_words(settings['fit'])}."
     for name, each in settings["recipes"].items():
-        options = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in each.get("fit", {}).items())
-        recipes.append(f"{RECIPES[name]}: {options or 'as above'}")
-    fit = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in settings["fit"].items())
-    words = f"{settings['about']} Options of all runs: {fit}. {'; '.join(recipes)}."
+        grid = {key: ", ".join(map(str, tried)) for key, tried in each.get("grid", {}).items()}
+        own = {**each.get("fit", {}), **grid}
+        words += f" {RECIPES[name].capitalize()}: {_option_words(own) or 'as above'}."
     if "tuned" in settings["recipes"]:
-        figure = FIGURES[settings["figure"]].lower()
-        words += f" The grid of every loss is as large; {figure} on validation rows decides, for each condition."
+        figure = FIGURES[settings["figure"]]
+        words += f" All grids have the same size. {figure} on validation rows decides, for each condition."
     return f"{words} {len(settings['seeds'])} seeds."
+
+
+def _option_words(options: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{key.replace('_', ' ')} {f'({_option_words(value)})' if isinstance(value, Mapping) else value}"
+        for key, value in options.items()
+    )
 
 
 def _table(name: str, recipe: str, runs: Runs, settings: Mapping[str, Any]) -> Table:
@@ -341,7 +347,7 @@ def _table(name: str, recipe: str, runs: Runs, settings: Mapping[str, Any]) -> T
         return None if values is None else Interval.of(values)
 
     rows = [[who, *(cell(condition, who) for condition in conditions)] for who in settings["candidates"]]
-    title = f"{FIGURES[name]}, {RECIPES[recipe]}{'' if in_labels else ', in percent'}"
+    title = f"{FIGURES[name]}, {RECIPES[recipe]}, in {'labels' if in_labels else 'percent'}"
     return Table(title, ["loss", *conditions], rows, percent=not in_labels, digits=2)
 
 
