@@ -217,12 +217,13 @@ def _place_file(digest: str) -> Path:
 
 
 def _noted_place(digest: Any) -> tuple[str | None, dict[str, Any]]:
-    """The path of data and the options that name further files; relative to this folder if they are inside."""
-    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]+", digest) or not _place_file(digest).is_file():
-        return None, {}
-    found = read_document(_place_file(digest), kind=_PLACE, version=_VERSION)
-    path = Path(found["path"])
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path), found["reader"]
+    """The path of data and the options that name further files, relative to this folder if inside; None if unknown."""
+    with contextlib.suppress(InputError, KeyError, TypeError):
+        if re.fullmatch("[0-9a-f]+", digest):
+            found = read_document(_place_file(digest), kind=_PLACE, version=_VERSION)
+            path = Path(found["path"])
+            return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path), dict(found["reader"])
+    return None, {}
 
 
 def saved_source(saved: SavedModel, folder: str | Path) -> DataSource:
