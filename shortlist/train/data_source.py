@@ -1,7 +1,7 @@
 """How the data of a model were read: kept with the model, so that new data are read the same way.
 
-Where the data are is kept in the user's cache, by their digest: a model's folder may be published, and a path of one
-machine tells others something about its owner, and nothing about the data.
+Where the data are is kept in the user's cache, by a digest that the model states: a model's folder may be published,
+and a path of one machine tells others something about its owner, and nothing about the data.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from shortlist.data.formats.tables import table_roles
 from shortlist.data.opening import BUILT_IN, FORMATS, open_data, reader_options, recognize_format
 from shortlist.errors import InputError
 from shortlist.files import cache_folder, read_document, replacing
+from shortlist.fingerprint import digest_values
 from shortlist.fit_options import FitOptions
 from shortlist.targets import to_class_indices
 from shortlist.train.checkpoints import run_fingerprint
@@ -186,25 +187,27 @@ def describe_source(
         "one_class": is_one_class(dataset),
         "name": Path(path).name,
     }
+    # With the path, because copies of the same data are in several places.
+    source["place"] = digest_values([path, source["digest"]])
     if name not in BUILT_IN:
-        note_place(source["digest"], path, files)
+        note_place(source["place"], path, files)
     return source
 
 
-def note_place(digest: str, path: str | Path, files: Mapping[str, Any]) -> None:
+def note_place(place: str, path: str | Path, files: Mapping[str, Any]) -> None:
     """Note in the user's cache where data are; nothing happens if it cannot be written.
 
     Args:
-        digest: of the data.
+        place: the digest under which a model finds the note.
         path: of the data.
         files: options of the reader that name further files.
     """
-    place = {
+    found = {
         "path": str(Path(path).absolute()),
         "reader": {name: str(Path(file).absolute()) for name, file in files.items()},
     }
-    with contextlib.suppress(OSError), replacing(_place_file(digest)) as partial:
-        partial.write_text(json.dumps({"format": _PLACE, "version": _VERSION, **place}))
+    with contextlib.suppress(OSError), replacing(_place_file(place)) as partial:
+        partial.write_text(json.dumps({"format": _PLACE, "version": _VERSION, **found}))
 
 
 def _is_file(value: Any, hint: Any) -> bool:
@@ -212,17 +215,18 @@ def _is_file(value: Any, hint: Any) -> bool:
     return Path in get_args(hint) and isinstance(value, str | Path) and Path(value).exists()
 
 
-def _place_file(digest: str) -> Path:
-    return cache_folder() / "places" / f"{digest}.json"
+def _place_file(place: str) -> Path:
+    return cache_folder() / "places" / f"{place}.json"
 
 
-def _noted_place(digest: Any) -> tuple[str | None, dict[str, Any]]:
-    """The path of data and the options that name further files; relative to this folder if they are inside."""
-    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]+", digest) or not _place_file(digest).is_file():
-        return None, {}
-    found = read_document(_place_file(digest), kind=_PLACE, version=_VERSION)
-    path = Path(found["path"])
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path), found["reader"]
+def _noted_place(place: Any) -> tuple[str | None, dict[str, Any]]:
+    """The path of data and the options that name further files, relative to this folder if inside; None if unknown."""
+    with contextlib.suppress(InputError, KeyError, TypeError):
+        if re.fullmatch("[0-9a-f]+", place):
+            found = read_document(_place_file(place), kind=_PLACE, version=_VERSION)
+            path = Path(found["path"])
+            return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path), dict(found["reader"])
+    return None, {}
 
 
 def saved_source(saved: SavedModel, folder: str | Path) -> DataSource:
@@ -237,7 +241,7 @@ def saved_source(saved: SavedModel, folder: str | Path) -> DataSource:
         content = saved.about.get("source")
         if content is None:
             return DataSource(kind)
-        path, files = _noted_place(content["digest"])
+        path, files = _noted_place(content.get("place"))
         found = DataSource(
             str(content["kind"]),
             content["format"],

@@ -1,5 +1,8 @@
 """Parts that published data lack are drawn from those that they have, and said; where data are is not in the model."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -73,6 +76,9 @@ def test_a_folder_of_a_model_says_what_the_data_are_and_the_cache_where(tmp_path
     found = saved_source(load_model(folder), folder)
     assert (found.name, found.path, found.reader) == ("flowers.txt", str(data), {"names_file": str(names)})
     monkeypatch.chdir(tmp_path)
+    assert saved_source(load_model(folder), folder).path == "flowers.txt"
+    copied = Path(shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("cache", "copy")))
+    describe_source(dataset, str(copied / "flowers.txt"), **reading)
     assert saved_source(load_model(folder), folder).path == "flowers.txt"
     monkeypatch.setenv("SHORTLIST_CACHE", str(tmp_path / "elsewhere"))
     there = saved_source(load_model(folder), folder)

@@ -214,10 +214,10 @@ def test_a_model_whose_data_are_gone_still_answers_and_audits(folder, tmp_path, 
     monkeypatch.setenv("SHORTLIST_CACHE", str(tmp_path / "cache"))
     document = json.loads((model / "model.json").read_text())
     if known:
-        note_place(document["about"]["source"]["digest"], tmp_path / "gone.csv", {})
+        note_place(document["about"]["source"]["place"], tmp_path / "gone.csv", {})
     with running(model) as asked:
         found = sentence(asked.client.get("/models/gone/curve"), 422)
-        assert ("gone.csv` does not exist" if known else "`parts.csv`, its data, are: --data names a file") in found
+        assert ("/gone.csv`" if known else "`parts.csv`, its data, are: --data names a file") in found
         assert asked.get("/models")["models"][0]["held_out"] is None
         assert asked.post("/predict", features=[[1, 2, 3, 4]])["answers"]
         assert asked.post("/audit", model="gone", labels=["fox"] if "fox" in document["label_names"] else ["0"])
@@ -234,7 +234,7 @@ def test_other_data_in_the_place_of_the_training_data_are_not_shown(folder, tmp_
     (tmp_path / "secret.csv").write_text("\n".join(lines[:-1]) + "\n")
     monkeypatch.setenv("SHORTLIST_CACHE", str(tmp_path / "cache"))
     document = json.loads((model / "model.json").read_text())
-    note_place(document["about"]["source"]["digest"], tmp_path / "secret.csv", {})
+    note_place(document["about"]["source"]["place"], tmp_path / "secret.csv", {})
     with running(model) as asked:
         assert "is not what" in sentence(asked.client.get("/models/moved/rows"), 422)
 
