@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shortlist.sets.conformal.conformity import LAC, ConformityScore
 from shortlist.sets.conformal.split import LabelThresholds
-from shortlist.sets.conformal.thresholds import conformal_rank, conformal_threshold
+from shortlist.sets.conformal.thresholds import conformal_rank, conformal_threshold, members
 from shortlist.sets.scores import Link
 from shortlist.tensors import as_written
 
@@ -91,15 +91,15 @@ class ClassConditional(LabelThresholds):
         """Fit the threshold of each group of classes."""
         self.groups = groups
         self.thresholds, self.tie_shares = (torch.zeros(len(groups), dtype=torch.float64) for _ in range(2))
-        member = groups[classes]
-        for group in groups.unique().tolist():
-            own = member == group
-            if group < 0 and conformal_rank(int(own.sum()), self.alpha) > own.sum():
-                own = torch.ones_like(own)
-            self._settle_group(groups == group, true[own], *(column[own] for column in rest))
+        rows = members(groups[classes])
+        for group, labels in members(groups).items():
+            own = rows.get(group, classes[:0])
+            if group < 0 and conformal_rank(len(own), self.alpha) > len(own):
+                own = torch.arange(len(true))
+            self._settle_group(labels, true[own], *(column[own] for column in rest))
 
     def _settle_group(self, labels: Tensor, true: Tensor, *rest: Tensor) -> None:
-        """Set what belongs to the labels of a mask, given the conformity of their calibration rows."""
+        """Set what belongs to some labels, given the conformity of their calibration rows."""
         self.thresholds[labels], self.tie_shares[labels] = conformal_threshold(true, self.alpha)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from shortlist.labels import Numbers, read_scores
 from shortlist.sets.conformal.conformity import LAC, ConformityScore
 from shortlist.sets.conformal.split import LabelThresholds
-from shortlist.sets.conformal.thresholds import conformal_threshold
+from shortlist.sets.conformal.thresholds import conformal_threshold, members
 from shortlist.sets.rule import Draw
 from shortlist.sets.scores import Block, Link
 
@@ -139,7 +139,8 @@ class PValues(LabelThresholds):
         step, groups = len(self.values) + 1, num_labels if self.by_class else 1
         self.places = (group * step + place).sort().values
         self.ends = torch.searchsorted(self.places, step * torch.arange(groups + 1))
-        cuts = [conformal_threshold(true[group == each], self.alpha) for each in range(groups)]
+        rows = members(group)
+        cuts = [conformal_threshold(true[rows.get(each, group[:0])], self.alpha) for each in range(groups)]
         self.thresholds, self.tie_shares = (
             torch.tensor(part, dtype=torch.float64).expand(num_labels).clone() for part in zip(*cuts, strict=True)
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,10 +31,21 @@ def threshold_at_rank(scores: Tensor, rank: int) -> tuple[float, float]:
     """The ``rank``-th largest score, and the share of ties as in `conformal_threshold`."""
     if rank > len(scores):
         return -math.inf, 1.0
-    threshold = float(scores.kthvalue(len(scores) - rank + 1).values)
-    larger = int((scores > threshold).sum())
-    equal = int((scores == threshold).sum())
-    return threshold, (rank - larger) / (equal + 1)
+    values, place = scores.numpy(), len(scores) - rank
+    threshold = np.partition(values, place)[place]
+    larger, equal = np.count_nonzero(values > threshold), np.count_nonzero(values == threshold)
+    return float(threshold), (rank - larger) / (equal + 1)
+
+
+def members(groups: Tensor) -> dict[int, Tensor]:
+    """The places of each group, ascending.
+
+    Example:
+        >>> members(torch.tensor([5, 3, 5]))
+        {3: tensor([1]), 5: tensor([0, 2])}
+    """
+    found, counts = groups.unique(return_counts=True)
+    return dict(zip(found.tolist(), groups.argsort(stable=True).split(counts.tolist()), strict=True))
 
 
 def missing_share(scores: Tensor, threshold: float) -> float:
@@ -40,6 +53,7 @@ def missing_share(scores: Tensor, threshold: float) -> float:
     return float(((scores < threshold) | (scores == -math.inf)).double().mean())
 
 
+@lru_cache(maxsize=1024)
 def conformal_rank(count: int, alpha: float) -> int:
     """``ceil((N + 1)(1 - alpha))``, computed with the exact decimal value of alpha."""
     return math.ceil((count + 1) * (1 - as_written(alpha)))

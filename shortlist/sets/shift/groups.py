@@ -12,7 +12,7 @@ from torch import Tensor
 from shortlist.labels import Numbers, read_numbers
 from shortlist.sets.conformal.conformity import LAC, ConformityScore
 from shortlist.sets.conformal.split import ConformalRule
-from shortlist.sets.conformal.thresholds import check_shares, conformal_threshold
+from shortlist.sets.conformal.thresholds import check_shares, conformal_threshold, members
 from shortlist.sets.scores import Block, Link
 
 Groups = Numbers | Sequence[str]
@@ -105,8 +105,7 @@ class GroupConditional(ConformalRule):
     def _settle(self, *observed: Tensor) -> dict[str, Any]:
         true, groups = observed
         self.group_ids, place = groups.unique(return_inverse=True)
-        members = [true[place == each] for each in range(len(self.group_ids))]
-        cuts = [conformal_threshold(own, self.alpha) for own in members]
+        cuts = [conformal_threshold(true[own], self.alpha) for own in members(place).values()]
         self.thresholds, self.tie_shares = (torch.tensor(part, dtype=torch.float64) for part in zip(*cuts, strict=True))
         missed = ((true < self.thresholds[place]) | (true == -torch.inf)).double()
         worst = torch.zeros(len(cuts), dtype=torch.float64).index_add(0, place, missed) / torch.bincount(place)
