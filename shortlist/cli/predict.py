@@ -132,8 +132,8 @@ def _source(options: argparse.Namespace) -> tuple[Any, Any]:
     from shortlist.predict import read_rule
     from shortlist.predict.row_values import check_row_values
 
-    file = rule_file(options)
     scores = open_model_scores(options, labelled=False).scores if is_model(options) else open_score_file(options)
+    file = rule_file(options)
     rule = read_rule(file, scores)
     check_row_values(rule, given_row_options(options), name=str(file))
     return scores, rule

@@ -59,7 +59,7 @@ def find_rows(held_out: HeldOut, show: str, peers: Mapping[HeldOut, SetRule], *,
         bound = support[part.support > 0].double().quantile(_RARE)
         return part.at[occurring <= bound].unique()
     if show == "label":
-        return part.at[part.labels == find_label(held_out, label)].unique()
+        return part.at[part.labels == label_number(held_out.model.labels, label)].unique()
     return torch.arange(len(part))
 
 
@@ -123,7 +123,7 @@ def labels_page(
 
 def label_page(held_out: HeldOut, rule: SetRule, label: str) -> dict[str, Any]:
     """One label: how often it occurs and is found, the sets that hold it, what comes instead, and rows that have it."""
-    at, part, names = find_label(held_out, label), held_out.shown, held_out.model.labels
+    at, part, names = label_number(held_out.model.labels, label), held_out.shown, held_out.model.labels
     found = held_out.measure(rule)
     places = part.at[part.labels == at].unique()
     confused: list[dict[str, Any]] = []
@@ -154,17 +154,12 @@ def label_page(held_out: HeldOut, rule: SetRule, label: str) -> dict[str, Any]:
     }
 
 
-def find_label(held_out: HeldOut, label: str | None) -> int:
-    """The number of a label that is given by name, or by number.
+def label_number(names: Sequence[str], label: str | None) -> int:
+    """The number of a label that is given by name, or by number where no label has that name.
 
     Raises:
         InputError: if there is none.
     """
-    return label_number(held_out.model.labels, label)
-
-
-def label_number(names: Sequence[str], label: str | None) -> int:
-    """The number of a label that is given by name, or by number where no label has that name."""
     if label is None:
         raise InputError("`label` must name a label.")
     if label in names:
