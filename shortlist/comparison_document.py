@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -469,23 +468,6 @@ class ComparisonDocument(Record):
 def run_folder(name: str, seed: int) -> str:
     """Return the folder of a run, beside the document, in which its model is saved."""
     return f"{name}-{seed}"
-
-
-def still_improving(history: Sequence[Mapping[str, float | None]], monitor: str | None) -> bool:
-    """Return whether the last of several epochs was the best one by far enough to expect more of another.
-
-    Example:
-        >>> still_improving([{"recall": 0.1}, {"recall": 0.2}, {"recall": 0.3}], "recall")
-        True
-        >>> still_improving([{"recall": 0.1}, {"recall": 0.3}, {"recall": 0.3}], "recall")
-        False
-    """
-    scores = [epoch.get(monitor or "") for epoch in history]
-    known = [score for score in scores if score is not None and math.isfinite(score)]
-    if len(known) < 2 or len(known) < len(scores):
-        return False
-    before = max(known[:-1])
-    return known[-1] > before + 0.01 * abs(before)
 
 
 def comparison_file(path: str | Path) -> Path:

@@ -306,3 +306,20 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"got {type(value).__name__}")
+
+
+def still_improving(history: Sequence[Mapping[str, float | None]], monitor: str | None) -> bool:
+    """Return whether the last of several epochs was the best one by far enough to expect more of another.
+
+    Example:
+        >>> still_improving([{"recall": 0.1}, {"recall": 0.2}, {"recall": 0.3}], "recall")
+        True
+        >>> still_improving([{"recall": 0.1}, {"recall": 0.3}, {"recall": 0.3}], "recall")
+        False
+    """
+    scores = [epoch.get(monitor or "") for epoch in history]
+    known = [score for score in scores if score is not None and math.isfinite(score)]
+    if len(known) < 2 or len(known) < len(scores):
+        return False
+    before = max(known[:-1])
+    return known[-1] > before + 0.01 * abs(before)

@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     check_folder(to.output, own=_FILES)
 
     with loading():
-        from shortlist.comparison_document import still_improving
+        from shortlist.fit_options import still_improving
         from shortlist.train import evaluate, fit, save_model, tune
         from shortlist.train.card.facts import measured
         from shortlist.train.cautions import data_cautions

@@ -15,8 +15,8 @@ from shortlist.comparison_document import (
     Task,
     Tie,
     run_folder,
-    still_improving,
 )
+from shortlist.fit_options import still_improving
 from shortlist.formatting import format_count, format_percent
 from shortlist.report.comparison.winners import MetricFormat, listed, metric_title, shown_name, winners
 
