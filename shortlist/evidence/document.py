@@ -12,7 +12,7 @@ from typing import Any
 
 from shortlist.evidence.experiment import Experiment, natural_order, read_experiments
 from shortlist.evidence.reproduction import Folders, is_current, read_results
-from shortlist.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN, PARTLY
+from shortlist.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN, PARTLY, Finding
 from shortlist.files import replacing
 from shortlist.formatting import format_count
 
@@ -78,7 +78,7 @@ def write_evidence(folders: Folders, path: Path, *, leave_out: Sequence[str] = (
 
 
 def _of_design(experiment: Experiment, scale: str) -> dict[str, Any]:
-    """What the description of an experiment says about its result."""
+    """What the description of an experiment adds to its result."""
     mechanisms = experiment.mechanisms if scale == "small" else {}
     return {"mechanisms": mechanisms, "minutes": experiment.scales[scale].minutes if experiment.scales else 0.0}
 
@@ -178,12 +178,8 @@ def _overview(claims: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], col
 def _verdict(finding: Mapping[str, Any] | None) -> str:
     if finding is None:
         return "–"
-    words = finding["verdict"]
-    if finding["parts"]:
-        counts = Counter(part["verdict"] for part in finding["parts"])
-        words = f"holds in {counts[HOLDS]} of {len(finding['parts'])}"
-        words += f" ({counts[OPEN]} undecided)" if counts[OPEN] else ""
-    return f"{_MARKS[finding['verdict']]} {words}"
+    parts = tuple(Finding(part["verdict"], part["why"]) for part in finding["parts"])
+    return f"{_MARKS[finding['verdict']]} {Finding(finding['verdict'], finding['why'], parts).headline}"
 
 
 def _reasons(finding: Mapping[str, Any] | None) -> str:
