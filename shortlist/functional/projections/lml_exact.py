@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shortlist.functional.selection import select
-from shortlist.tensors import at_most_finite
+from shortlist.tensors import at_most_finite, on_accelerator
 
 _STEPS = {torch.float32: 2, torch.float64: 3}
 """The first comes close to the root from any distance, and each other one leaves about a cube of the error."""
@@ -133,10 +133,14 @@ def _step(below: Tensor, above: Tensor, surplus: Tensor | float) -> Tensor:
 
 
 def _sums(r: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum of each row, and its mean weighted by itself; one kernel reads the row."""
+    """The sum of each row, and its mean weighted by itself."""
+    tiny = torch.finfo(r.dtype).tiny
+    if not on_accelerator(r):
+        total = r.sum(-1, keepdim=True)
+        return total, torch.linalg.vector_norm(r, dim=-1, keepdim=True).square() / total.clamp(min=tiny)
+    # One kernel reads the row; on the CPU it takes longer than two.
     variance, mean = torch.var_mean(r, dim=-1, keepdim=True, correction=0)
-    weighted = torch.addcdiv(mean, variance, mean.clamp(min=torch.finfo(r.dtype).tiny))
-    return mean * r.shape[-1], weighted
+    return mean * r.shape[-1], torch.addcdiv(mean, variance, mean.clamp(min=tiny))
 
 
 def _minus(x: Tensor, scale: Tensor | float, y: Tensor | float = 1.0) -> Tensor:
