@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numba  # noqa: F401 - before the clock starts, as models of other libraries are imported.
 import numpy as np
 import scipy.sparse as sparse
 import torch

@@ -68,7 +68,7 @@ RECIPES: dict[RecipeName, Recipe] = {
         decays=(1e-4, 1e-1),
         # The vectors of words are rarely used, so each use must count; a few epochs are enough, and more overfit.
         by_kind={
-            "text": {"epochs": 4, "batch_size": 256, "learning_rate": 5e-3},
+            "text": {"epochs": 3, "batch_size": 256, "learning_rate": 7e-3},
             "sparse features": {"epochs": 5, "learning_rate": 5e-3},
             # A pretrained transformer forgets what it knows at higher rates.
             "hf encoders": {"epochs": 3, "batch_size": 32, "learning_rate": 5e-5},
@@ -126,8 +126,8 @@ class FitOptions:
         head_options: keyword arguments of the head.
         frozen_options: keyword arguments of the frozen encoder; those of other libraries need weights.
         epochs: the maximum number of epochs.
-        batch_size: rows per step, over all processes; by default 128 (256 for text), fewer if an epoch would have fewer
-            than eight steps.
+        batch_size: rows per step, over all processes; by default 128 (256 for texts of one class each), fewer if an
+            epoch would have fewer than eight steps.
         learning_rate: the highest learning rate.
         milestones: ascending fractions of all epochs at which the learning rate is divided by ten: 0.5 and 0.75 are
             epochs 150 and 225 of 300. Without any, the rate warms up for a twentieth of the steps and then follows a

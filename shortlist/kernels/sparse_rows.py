@@ -27,21 +27,33 @@ def used_gradient(crow: Tensor, columns: Tensor, values: Tensor, gradient: Tenso
     return torch.from_numpy(used), sums
 
 
-def update_rows(matrix: Tensor, rows: Tensor, values: Tensor, decay: Tensor, factors: Tensor) -> None:
-    """``matrix[row] = decay * matrix[row] + factor * value`` for each of the distinct rows, in place.
+def update_rows(
+    matrix: Tensor,
+    rows: Tensor,
+    values: Tensor,
+    decay: Tensor,
+    state: tuple[Tensor, Tensor],
+    *,
+    rate: float,
+    beta2: float,
+    eps: float,
+) -> None:
+    """Take a step of `LazyAdamW` for each of the distinct rows, in place.
 
     Args:
         matrix: ``(m, ...)`` float32, contiguous.
         rows: ``(r,)`` distinct indices.
-        values: ``(r, ...)`` float32.
-        decay, factors: ``(r,)`` float32.
+        values: ``(r, ...)`` float32, the gradients.
+        decay: ``(r,)`` float32, what the rows are multiplied by before.
+        state: the second moment and the number of steps of each row of ``matrix``, ``(m,)`` float32; updated in place.
+        rate, beta2, eps: of the optimizer.
     """
     from shortlist.kernels import sparse_rows_code, threads
 
     flat, added = matrix.detach().reshape(len(matrix), -1).numpy(), values.reshape(len(rows), -1).numpy()
-    arrays = (rows.numpy(), added, decay.numpy(), factors.numpy())
+    arrays = (rows.numpy(), added, decay.numpy(), *(each.numpy() for each in state))
 
     def work(start: int, stop: int) -> None:
-        sparse_rows_code.update(flat, *arrays, start, stop)
+        sparse_rows_code.update(flat, *arrays, rate, beta2, eps, start, stop)
 
     threads.run_parts(work, len(rows), values.numel())

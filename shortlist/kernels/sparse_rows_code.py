@@ -45,10 +45,29 @@ def weighted_sums(starts: Any, rows: Any, weights: Any, vectors: Any, out: Any, 
                 row[column] += weight * vector[column]
 
 
-@compiled("contract")
-def update(matrix: Any, rows: Any, values: Any, decay: Any, factors: Any, start: int, stop: int) -> None:
-    """``matrix[rows[i]] = decay[i] * matrix[rows[i]] + factors[i] * values[i]``."""
+@compiled("contract", "reassoc")
+def update(
+    matrix: Any,
+    rows: Any,
+    values: Any,
+    decay: Any,
+    squares: Any,
+    steps: Any,
+    rate: float,
+    beta2: float,
+    eps: float,
+    start: int,
+    stop: int,
+) -> None:
+    """A step of `LazyAdamW` for some of the rows that have gradients, the ``values``."""
     for place in range(start, stop):
-        row, value, kept, factor = matrix[rows[place]], values[place], decay[place], factors[place]
+        at, value, kept = rows[place], values[place], decay[place]
+        total = np.float32(0)
+        for column in range(len(value)):
+            total += value[column] * value[column]
+        squares[at] += np.float32(1 - beta2) * (total / np.float32(max(len(value), 1)) - squares[at])
+        steps[at] += np.float32(1)
+        factor = np.float32(-rate / (np.sqrt(squares[at] / (1 - beta2 ** steps[at])) + eps))
+        row = matrix[at]
         for column in range(len(row)):
             row[column] = kept * row[column] + factor * value[column]

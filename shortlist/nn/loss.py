@@ -92,6 +92,8 @@ class Loss(FunctionModule):
         starts_at_frequencies: whether the head may be initialized to the label frequencies. False for losses that
             ignore negatives far above the positives: they would never push down a label that starts on top of every
             row.
+        averages_negatives: whether all negatives of a row together weigh as much as a positive; such a loss keeps
+            logits of 0 where a label is as frequent as 1 / n, and heads start there.
         takes_linear_logits: whether it accepts :class:`shortlist.functional.LinearLogits`.
         takes_dtensor: whether it accepts logits sharded along the labels.
         takes_candidates: whether it acts on the logits of each row alone, so that labels with logit -inf can be left
@@ -112,6 +114,7 @@ class Loss(FunctionModule):
     num_heads: ClassVar[int] = 1
     needs_examples: ClassVar[bool] = False
     starts_at_frequencies: ClassVar[bool] = True
+    averages_negatives: ClassVar[bool] = False
     takes_linear_logits: ClassVar[bool] = False
     takes_dtensor: ClassVar[bool] = False
     takes_candidates: ClassVar[bool] = True

@@ -299,6 +299,7 @@ class AverageK(_OneClassLoss):
     purpose = "against ambiguity that differs between rows, for k labels on average"
     cost = 7
     function = staticmethod(F.average_k)
+    averages_negatives = True
     takes_candidates = False
     couples_rows = True
     mean_over = "labeled rows"

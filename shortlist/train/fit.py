@@ -123,7 +123,8 @@ def fit(
     topology = Topology.of(options)
     if folder is None and (resume or not topology.is_alone):
         raise InputError(f"`folder` must be given {'with `resume`' if resume else 'with several nodes'}; got None.")
-    fingerprint = run_fingerprint(dataset, options)
+    # Whether a folder holds the same run; without one, the data need not be read for it.
+    fingerprint = {} if folder is None else run_fingerprint(dataset, options)
     if row_weights is not None:
         fingerprint["row_weights"] = digest(row_weights.double().numpy().tobytes())
     with quiet_lightning():
@@ -139,8 +140,10 @@ def fit(
         _standardize(module.model, train)
         if isinstance(module.model.head, ClusterHead):
             cluster_labels(module.model.head, train, seed=options.seed)
-        if options.start == "frequencies" or (options.start == "auto" and loss_class(plan.loss).starts_at_frequencies):
-            start_at_frequencies(module.model.head, train.label_counts(), len(train))
+        chosen = loss_class(plan.loss)
+        if options.start == "frequencies" or (options.start == "auto" and chosen.starts_at_frequencies):
+            relative = chosen.averages_negatives
+            start_at_frequencies(module.model.head, train.label_counts(), len(train), relative=relative)
         with TemporaryDirectory() if topology.world_size > 1 else nullcontext() as scratch:
             monitor, place = monitor_of(dataset, options), folder or scratch
             training = Training(module, train, val, options, monitor, Path(place) if place else None, topology)
@@ -394,7 +397,11 @@ class _BestInMemory(Callback):
         value = float(trainer.callback_metrics[self.monitor])
         if self.state is None or value > self.value:
             self.value, self.epoch = value, trainer.current_epoch
-            self.state = {name: each.detach().clone() for name, each in pl_module.state_dict().items()}
+            state = pl_module.state_dict()
+            if self.state is None:
+                self.state = {name: torch.empty_like(each) for name, each in state.items()}
+            for name, each in state.items():
+                self.state[name].copy_(each)
 
 
 class _BestCheckpoint(ModelCheckpoint):

@@ -73,7 +73,10 @@ def _first_not_finite(inputs: Tensor) -> int | None:
 def settle(options: FitOptions, dataset: Dataset) -> SettledOptions:
     """Return the options with none left open, for the inputs and the number of training rows of a dataset."""
     has_train = dataset.split is not None and "train" in dataset.split.names
-    return options.settled(dataset.inputs.kind, len(dataset.part_rows("train")) if has_train else 0)
+    kind = dataset.inputs.kind
+    # Sets of labels take more steps than classes do, with words as with other sparse features.
+    kind = "sparse features" if kind == "text" and not is_one_class(dataset) else kind
+    return options.settled(kind, len(dataset.part_rows("train")) if has_train else 0)
 
 
 def row_batches(num_rows: int, size: int = _ROWS) -> Iterator[Tensor]:

@@ -85,22 +85,22 @@ class LazyAdamW(torch.optim.AdamW):
         if not state:
             state["row_square"] = torch.zeros(len(parameter), device=parameter.device)
             state["step"] = torch.zeros(len(parameter), device=parameter.device)
+        moments = state["row_square"], state["step"]
         rows, values = gradient.indices()[0], gradient.values()
+        decay = torch.ones(len(rows), device=parameter.device)
+        if group["weight_decay"]:
+            decay = self._missed_decay(parameter, rows, rate * group["weight_decay"]).float()
+        if parameter.is_contiguous() and use_kernel(1.0, values, parameter, *moments):
+            update_rows(parameter, rows, values, decay, moments, rate=rate, beta2=beta2, eps=group["eps"])
+            return
         flat = values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
         mean_square = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float32).square() / max(flat.shape[1], 1)
-        square = state["row_square"][rows].lerp(mean_square, 1 - beta2)
-        steps = state["step"][rows] + 1
-        state["row_square"].index_copy_(0, rows, square)
-        state["step"].index_copy_(0, rows, steps)
+        square, steps = moments[0][rows].lerp(mean_square, 1 - beta2), moments[1][rows] + 1
+        for moment, updated in zip(moments, (square, steps), strict=True):
+            moment.index_copy_(0, rows, updated)
         factors = -rate / ((square / (1 - beta2**steps)).sqrt() + group["eps"])
-        decay = torch.ones_like(factors)
-        if group["weight_decay"]:
-            decay = self._missed_decay(parameter, rows, rate * group["weight_decay"]).to(factors.dtype)
-        if parameter.is_contiguous() and use_kernel(1.0, values, parameter):
-            update_rows(parameter, rows, values, decay, factors)
-        else:
-            updated = parameter[rows].mul_(_per_row(decay, parameter))
-            parameter.index_copy_(0, rows, updated.addcmul_(values, _per_row(factors, values)))
+        updated = parameter[rows].mul_(_per_row(decay, parameter))
+        parameter.index_copy_(0, rows, updated.addcmul_(values, _per_row(factors, values)))
 
     def _missed_decay(self, parameter: Tensor, rows: Tensor, decay: float) -> Tensor:
         """Return the factors by which rows catch up, the present step included."""

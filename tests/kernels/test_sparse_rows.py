@@ -51,12 +51,16 @@ def test_rows_are_updated_in_place_and_others_stay(shape):
     generator = torch.Generator().manual_seed(0)
     matrix, rows = torch.randn(shape, generator=generator), torch.tensor([17, 0, 5])
     values = torch.randn(3, *shape[1:], generator=generator)
-    decay, factors = torch.tensor([1.0, 0.5, 0.0]), torch.tensor([-1.0, 2.0, 3.0])
-    expected = matrix.clone()
-    for row, value, kept, factor in zip(rows, values, decay, factors, strict=True):
-        expected[row] = kept * expected[row] + factor * value
-    update_rows(matrix, rows, values, decay, factors)
+    decay, square, steps = torch.tensor([1.0, 0.5, 0.0]), torch.rand(20, generator=generator), torch.arange(20.0)
+    expected, expected_square = matrix.clone(), square.clone()
+    for row, value, kept in zip(rows, values, decay, strict=True):
+        expected_square[row] = 0.9 * square[row] + 0.1 * value.square().mean()
+        scale = (expected_square[row] / (1 - 0.9 ** (steps[row] + 1))).sqrt() + 0.01
+        expected[row] = kept * expected[row] - 0.3 * value / scale
+    update_rows(matrix, rows, values, decay, (square, steps), rate=0.3, beta2=0.9, eps=0.01)
     torch.testing.assert_close(matrix, expected)
+    torch.testing.assert_close(square, expected_square)
+    assert steps.tolist() == [number + (number in (0, 5, 17)) for number in range(20)]
 
 
 def trained(kernels, monkeypatch):

@@ -13,6 +13,7 @@ from shortlist.data.encoders.word_features import HashedWords, TfidfWords
 from shortlist.errors import InputError
 from shortlist.train import FitOptions, ModelPlan, SparseLinear, build_model, fit, load_model, save_model
 from shortlist.train.data_source import with_classes
+from shortlist.train.inputs import settle
 from tests.train.small_data import label_sets, quick, texts
 
 
@@ -136,3 +137,12 @@ def test_one_label_per_row_is_a_class_and_other_rows_stay_sets():
 def test_a_run_on_text_leaves_only_the_files_of_a_model(tmp_path: Path):
     folder = save_model(fit(texts(), quick()), tmp_path)
     assert {path.name for path in folder.iterdir()} == {"README.md", "model.json", "model.safetensors", "words.json"}
+
+
+def test_texts_with_label_sets_train_as_other_sparse_features_do():
+    sets = replace(label_sets(), inputs=texts().inputs)
+    one, several = (settle(FitOptions(), data) for data in (texts(), sets))
+    others = FitOptions().settled("sparse features", len(sets.part_rows("train")))
+    names = ("epochs", "learning_rate", "batch_size")
+    assert [getattr(several, name) for name in names] == [getattr(others, name) for name in names]
+    assert several.epochs > one.epochs

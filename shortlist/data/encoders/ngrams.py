@@ -37,8 +37,9 @@ def frequent_ngrams(texts: Sequence[str], longest: int, min_count: int) -> dict[
             nodes = _codes(nodes, words, text_of, length, len(index))
         present = nodes >= 0
         codes, inverse = np.unique(nodes[present], return_inverse=True)
-        in_text = np.unique(inverse * np.int64(len(texts)) + text_of[present])
-        counts = np.bincount(in_text // max(len(texts), 1), minlength=len(codes))
+        in_text = np.sort(inverse * np.int64(len(texts)) + text_of[present])
+        first = np.diff(in_text, prepend=-1) > 0
+        counts = np.bincount(in_text[first] // max(len(texts), 1), minlength=len(codes))
         kept = counts >= min_count
         numbers = np.cumsum(kept) - 1
         nodes = nodes.copy()

@@ -30,6 +30,9 @@ _TFIDF: dict[str, Any] = {"num_features": 100_000, "ngrams": 2}
 _CHARACTERS, _SHORT_TEXT = (3, 5), 30
 # Hidden units on sparse features: thousands of labels do not fit into a narrow layer.
 _NARROW, _WIDE, _MANY_LABELS = 256, 768, 2000
+# Few rows are memorized by two hidden layers: one that drops half of its units raises recall by two points (the average
+# of yeast, scene, emotions, enron and medical, held-out rows of train).
+_FEW_ROWS, _FEW_ROWS_MLP = 4000, {"hidden": [512], "dropout": 0.5}
 
 
 class SetModel(nn.Module):
@@ -147,12 +150,10 @@ def make_plan(dataset: Dataset, options: FitOptions, *, loss: str, data_name: st
     if chosen.startswith(PREFIX):
         # The configuration is kept, so that a saved model can be rebuilt without the files of the name.
         chosen_options = {"weights": "DEFAULT", **chosen_options, "config": read_config(chosen)}
-    if kind == "sparse features":
+    if kind in ("features", "sparse features"):
         chosen = "mlp" if chosen == "auto" else chosen
-        width = _WIDE if dataset.num_labels >= _MANY_LABELS else _NARROW
         # Without these an encoder is built as in models that were saved before the options existed.
-        usual = {"hidden": [width], "dropout": 0.3, "bag": False} if chosen == "mlp" else {}
-        chosen_options = {**usual, **chosen_options}
+        chosen_options = {**(_usual_mlp(dataset, kind) if chosen == "mlp" else {}), **chosen_options}
     return ModelPlan(
         kind,
         shape,
@@ -165,6 +166,13 @@ def make_plan(dataset: Dataset, options: FitOptions, *, loss: str, data_name: st
         words=words,
         frozen=frozen,
     )
+
+
+def _usual_mlp(dataset: Dataset, kind: str) -> Mapping[str, Any]:
+    if kind == "sparse features":
+        width = _WIDE if dataset.num_labels >= _MANY_LABELS else _NARROW
+        return {"hidden": [width], "dropout": 0.3, "bag": False}
+    return _FEW_ROWS_MLP if len(dataset.part_rows("train")) < _FEW_ROWS else {}
 
 
 def fit_words(dataset: Dataset, options: FitOptions, *, data_name: str = "dataset") -> TextEncoder:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
@@ -11,7 +13,7 @@ from shortlist.train.model.sparse_layers import SparseLinear
 
 
 @torch.no_grad()
-def start_at_frequencies(head: nn.Module, counts: Tensor, num_rows: int) -> None:
+def start_at_frequencies(head: nn.Module, counts: Tensor, num_rows: int, *, relative: bool = False) -> None:
     r"""Initialize a head so that features of 0 give the log-odds of the label frequencies.
 
     .. math:: z_j = \log \frac{c_j + 1/2}{N - c_j + 1/2}
@@ -28,6 +30,7 @@ def start_at_frequencies(head: nn.Module, counts: Tensor, num_rows: int) -> None
         head: a head of :mod:`shortlist.nn` or an ``nn.Linear``; changed in place.
         counts: ``(n,)``, the number of training rows with each label.
         num_rows: N, the number of training rows.
+        relative: whether to add log(n - 1), so that a label of frequency 1 / n starts at 0.
 
     Example:
         >>> head = BottleneckHead(8, 3, bottleneck=2)
@@ -37,6 +40,8 @@ def start_at_frequencies(head: nn.Module, counts: Tensor, num_rows: int) -> None
     """
     counts = counts.to(torch.float64)
     log_odds = ((counts + 0.5) / (num_rows - counts + 0.5)).log()
+    if relative:
+        log_odds += math.log(len(counts) - 1)
     for each in (head.prediction, head.proposal) if isinstance(head, TwoHead) else (head,):
         _initialize(each, log_odds)
 

@@ -208,3 +208,14 @@ def test_a_dft_head_is_by_default_as_large_as_the_largest_set_and_as_wide_as_a_b
     assert chosen == {"k": min(largest, 3), "slack": BOTTLENECK_WIDTH}
     given = make_plan(data, FitOptions(head="dft", head_options={"k": 1, "slack": 2}), loss="bce").head_options
     assert given == {"k": 1, "slack": 2}
+
+
+def test_few_rows_get_one_hidden_layer_that_drops_half_of_its_units(monkeypatch):
+    data = label_sets()
+    few = make_plan(data, FitOptions(), loss="bce")
+    assert few.encoder_options == {"hidden": [512], "dropout": 0.5}
+    given = make_plan(data, FitOptions(encoder_options={"dropout": 0.1}), loss="bce")
+    assert given.encoder_options == {"hidden": [512], "dropout": 0.1}
+    assert make_plan(data, FitOptions(encoder="linear"), loss="bce").encoder_options == {}
+    monkeypatch.setattr("shortlist.train.model.plan._FEW_ROWS", len(data.part_rows("train")))
+    assert make_plan(data, FitOptions(), loss="bce").encoder_options == {}

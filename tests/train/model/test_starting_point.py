@@ -1,5 +1,7 @@
 """Heads that start at the label frequencies, and others that stay as they are."""
 
+import math
+
 import pytest
 import torch
 
@@ -43,6 +45,21 @@ def test_both_of_two_heads_start_at_the_log_odds():
     start_at_frequencies(head, COUNTS, ROWS)
     for logits in head(torch.zeros(1, 5)):
         torch.testing.assert_close(logits[0].double(), ODDS, atol=1e-5, rtol=1e-5)
+
+
+def test_relative_to_a_uniform_draw_labels_of_that_frequency_start_at_zero():
+    head = TwoHead.linear(5, 7)
+    start_at_frequencies(head, torch.tensor([10, 10, 10, 10, 10, 10, 10]), 70, relative=True)
+    for logits in head(torch.zeros(1, 5)):
+        torch.testing.assert_close(logits, torch.zeros(1, 7), atol=0.05, rtol=0)
+
+
+def test_average_k_starts_where_its_averaged_negatives_leave_the_logits():
+    # From the log-odds it needs twice as many steps: its negatives hardly weigh anything there.
+    options = {"epochs": 1, "learning_rate": 1e-9}
+    layers = [fit(classes(), quick(loss=loss, **options)).model.output_layer for loss in ("average_k", "bce")]
+    average, binary = (layer.bias.detach() for layer in layers)
+    torch.testing.assert_close(average - binary, torch.full_like(binary, math.log(len(binary) - 1)))
 
 
 @pytest.mark.parametrize("head", [CosineHead(5, 7), DFTHead(5, 7, k=2), torch.nn.Linear(5, 7, bias=False)])
