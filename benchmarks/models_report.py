@@ -117,8 +117,7 @@ train on the same rows; the best epoch and the thresholds of sets come from vali
 of test rows, in percent. `shortlist` is what the defaults give; the lines below it are losses of the library.
 `average-K` is the mean share of the labels of a row that are in its set, for sets of K labels on average. The last
 column is the processor time of training and prediction in seconds, features of texts included. Other work on the
-machine lengthens it: the same training took 4.3 and 5.4 seconds. An asterisk marks an earlier run on the same rows.
-Tables without a date were measured before the kernels for sparse rows, which shorten the training of texts.
+machine lengthens it: the same training took 2.2 and 2.6 seconds. An asterisk marks an earlier run on the same rows.
 """
 
 

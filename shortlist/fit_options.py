@@ -126,8 +126,8 @@ class FitOptions:
         head_options: keyword arguments of the head.
         frozen_options: keyword arguments of the frozen encoder; those of other libraries need weights.
         epochs: the maximum number of epochs.
-        batch_size: rows per step, over all processes; by default 128 (256 for texts of one class each), fewer if an
-            epoch would have fewer than eight steps.
+        batch_size: rows per step, over all processes; by default 128 (256 for text with fewer than 2,000 labels), fewer
+            if an epoch would have fewer than eight steps.
         learning_rate: the highest learning rate.
         milestones: ascending fractions of all epochs at which the learning rate is divided by ten: 0.5 and 0.75 are
             epochs 150 and 225 of 300. Without any, the rate warms up for a twentieth of the steps and then follows a

@@ -51,7 +51,7 @@ def update_rows(
     from shortlist.kernels import sparse_rows_code, threads
 
     flat, added = matrix.detach().reshape(len(matrix), -1).numpy(), values.reshape(len(rows), -1).numpy()
-    arrays = (rows.numpy(), added, decay.numpy(), *(each.numpy() for each in state))
+    arrays = (rows.numpy(), added, decay.numpy(), state[0].numpy(), state[1].numpy())
 
     def work(start: int, stop: int) -> None:
         sparse_rows_code.update(flat, *arrays, rate, beta2, eps, start, stop)

@@ -18,7 +18,7 @@ from shortlist.errors import InputError
 from shortlist.fit_options import FitOptions, SettledOptions
 from shortlist.progress import progress_bar
 from shortlist.targets import TargetForm, target_form
-from shortlist.train.model.plan import ModelPlan, text_rows
+from shortlist.train.model.plan import MANY_LABELS, ModelPlan, text_rows
 
 _ROWS = 1024
 # A few rows at a time, so that the activations of a network for images stay in the processor's caches.
@@ -74,8 +74,8 @@ def settle(options: FitOptions, dataset: Dataset) -> SettledOptions:
     """Return the options with none left open, for the inputs and the number of training rows of a dataset."""
     has_train = dataset.split is not None and "train" in dataset.split.names
     kind = dataset.inputs.kind
-    # Sets of labels take more steps than classes do, with words as with other sparse features.
-    kind = "sparse features" if kind == "text" and not is_one_class(dataset) else kind
+    # Thousands of labels take more steps, with words as with other sparse features.
+    kind = "sparse features" if kind == "text" and dataset.num_labels >= MANY_LABELS else kind
     return options.settled(kind, len(dataset.part_rows("train")) if has_train else 0)
 
 

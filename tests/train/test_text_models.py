@@ -139,10 +139,11 @@ def test_a_run_on_text_leaves_only_the_files_of_a_model(tmp_path: Path):
     assert {path.name for path in folder.iterdir()} == {"README.md", "model.json", "model.safetensors", "words.json"}
 
 
-def test_texts_with_label_sets_train_as_other_sparse_features_do():
-    sets = replace(label_sets(), inputs=texts().inputs)
-    one, several = (settle(FitOptions(), data) for data in (texts(), sets))
-    others = FitOptions().settled("sparse features", len(sets.part_rows("train")))
+def test_texts_with_thousands_of_labels_train_as_long_as_other_sparse_features(monkeypatch):
+    few = settle(FitOptions(), texts())
+    monkeypatch.setattr("shortlist.train.inputs.MANY_LABELS", texts().num_labels)
+    many = settle(FitOptions(), texts())
+    others = FitOptions().settled("sparse features", len(texts().part_rows("train")))
     names = ("epochs", "learning_rate", "batch_size")
-    assert [getattr(several, name) for name in names] == [getattr(others, name) for name in names]
-    assert several.epochs > one.epochs
+    assert [getattr(many, name) for name in names] == [getattr(others, name) for name in names]
+    assert many.epochs > few.epochs

@@ -29,7 +29,7 @@ _TFIDF: dict[str, Any] = {"num_features": 100_000, "ngrams": 2}
 # characters would multiply the cost.
 _CHARACTERS, _SHORT_TEXT = (3, 5), 30
 # Hidden units on sparse features: thousands of labels do not fit into a narrow layer.
-_NARROW, _WIDE, _MANY_LABELS = 256, 768, 2000
+_NARROW, _WIDE, MANY_LABELS = 256, 768, 2000
 # Few rows are memorized by two hidden layers: one that drops half of its units raises recall by two points (the average
 # of yeast, scene, emotions, enron and medical, held-out rows of train).
 _FEW_ROWS, _FEW_ROWS_MLP = 4000, {"hidden": [512], "dropout": 0.5}
@@ -170,7 +170,7 @@ def make_plan(dataset: Dataset, options: FitOptions, *, loss: str, data_name: st
 
 def _usual_mlp(dataset: Dataset, kind: str) -> Mapping[str, Any]:
     if kind == "sparse features":
-        width = _WIDE if dataset.num_labels >= _MANY_LABELS else _NARROW
+        width = _WIDE if dataset.num_labels >= MANY_LABELS else _NARROW
         return {"hidden": [width], "dropout": 0.3, "bag": False}
     return _FEW_ROWS_MLP if len(dataset.part_rows("train")) < _FEW_ROWS else {}
 
