@@ -10,7 +10,7 @@ from shortlist.sets.rule import _concrete_rules
 ROWS, LABELS = 256, 1000
 UNIT = unit(ROWS, LABELS)
 
-F1_AT_K = 8.0
+F1_AT_K = 10.0
 FROM_LOGITS = {"mask": 5.3, "predict": 3.9, "fit": 3.5}
 """The link takes 2, comparing 1.25, and listing what is inside 0.25; a mask must leave absent labels out, too."""
 ABOVE_GOAL: dict[str, dict[str, float]] = {

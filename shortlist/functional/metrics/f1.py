@@ -22,8 +22,8 @@ from shortlist.label_axis.axis import row_blocks
 from shortlist.labels import LabelsLike, Numbers
 from shortlist.tensors import may_look, solvable
 
-_PARTS = 1 << 30
-"""Probabilities on an accelerator are counted in integers of this part, without wide float64 tensors."""
+_PARTS = 1 << 40
+"""Probabilities on an accelerator are counted in integers of this part, exactly and without wide float64 tensors."""
 
 
 class F1Counts(NamedTuple):
@@ -80,7 +80,7 @@ def _predicted(x: Tensor, edge: Tensor, share: Tensor | None, counted: Tensor | 
         predicted = (inside if counted is None else inside & counted).sum(0).double()
         if share is None:
             return predicted
-        parts = (share * _PARTS).round().int() * (1 if counted is None else counted)
+        parts = (share * _PARTS).round().long() * (1 if counted is None else counted)
         return predicted + torch.where(x == edge, parts, 0).sum(0).double() / _PARTS
     predicted = torch.zeros(x.shape[-1], dtype=torch.float64, device=x.device)
     for block in row_blocks(x) if x.numel() else ():

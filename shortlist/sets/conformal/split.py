@@ -103,11 +103,18 @@ class ConformalRule(SetRule):
         marks = self._marks(block)
         if marks is None:
             conformity = self.score(block)
-            cut = threshold.to(conformity)
-            marks = (conformity >= cut).byte() + (conformity == cut)
-        found = select_where((marks > 0) & (block.scores > -torch.inf), block)
-        at = found.rows, found.labels
-        kept = kept_with_ties(marks[at].cpu() == 2, share.expand(marks.shape)[at] if share.ndim else share, draw)
+            cut = threshold.to(conformity).expand_as(conformity)
+            found = select_where(conformity >= cut, block)
+            tied = (conformity[found.rows, found.labels] == cut[found.rows, found.labels]).cpu()
+        else:
+            found = select_where(marks, block)
+            tied = marks[found.rows, found.labels] == 2
+        present = (block.scores[found.rows, found.labels] > -torch.inf).cpu()
+        if not present.all():
+            found, tied = found.where(present), tied[present]
+        kept = kept_with_ties(
+            tied, share.expand(block.values.shape)[found.rows, found.labels] if share.ndim else share, draw
+        )
         return found if kept is None else found.where(kept)
 
     def _kept(self, found: Selection, draw: Draw) -> Tensor | None:
