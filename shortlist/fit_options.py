@@ -68,7 +68,7 @@ RECIPES: dict[RecipeName, Recipe] = {
         decays=(1e-4, 1e-1),
         # The vectors of words are rarely used, so each use must count; a few epochs are enough, and more overfit.
         by_kind={
-            "text": {"epochs": 3, "batch_size": 256, "learning_rate": 7e-3},
+            "text": {"epochs": 4, "batch_size": 256, "learning_rate": 5e-3},
             "sparse features": {"epochs": 5, "learning_rate": 5e-3},
             # A pretrained transformer forgets what it knows at higher rates.
             "hf encoders": {"epochs": 3, "batch_size": 32, "learning_rate": 5e-5},
