@@ -61,7 +61,7 @@ CALLS = {
     "    assert sorted(run_tasks(pow, 2, [1, 3], cluster='dask://', jobs=1)) == [(0, 2), (1, 8)]\n"
     "    import ray",
     "pubmed": "from shortlist.data import pubmed; assert pubmed().num_labels",
-    "encoders": "import torch; from shortlist.data.encoders import EfficientNetLite0\n"
+    "encoders": "import torch; from shortlist.data import EfficientNetLite0\n"
     "EfficientNetLite0()(torch.zeros(1, 3, 32, 32, dtype=torch.uint8))",
     "serve": "import multipart, shortlist.serve.audits; from shortlist.serve.http.server import guarded",
     "docs": "import ipykernel, jupytext, latex2mathml, material, mkdocs, mkdocstrings, nbclient",
