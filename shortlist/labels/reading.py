@@ -295,7 +295,7 @@ def _read_multi_hot(target: Tensor, row_shape: torch.Size, n: int, dtype: torch.
     if hot.numel() and not target.requires_grad and is_plain(hot):
         rows, labels = nonzero(target.reshape(hot.shape) if target.dtype == torch.bool else hot)
         values = torch.from_numpy(hot.numpy()[rows.numpy(), labels.numpy()])  # faster than torch for few entries
-        has_unknown, soft = _signs(values)
+        has_unknown, soft = _signs(values, name)
         if len(rows) * _RARE <= hot.numel():
             return Labels(row_shape, n, rows, labels, values, has_unknown=has_unknown, soft=soft, name=name)
         return Labels(row_shape, n, None, None, hot, has_unknown=has_unknown, soft=True, name=name)
@@ -303,11 +303,14 @@ def _read_multi_hot(target: Tensor, row_shape: torch.Size, n: int, dtype: torch.
     return Labels(row_shape, n, None, None, hot, has_unknown=floating, soft=True, name=name)
 
 
-def _signs(values: Tensor) -> tuple[bool, bool]:
+def _signs(values: Tensor, name: str) -> tuple[bool, bool]:
     """Whether readable values contain unknown labels, and whether they contain soft targets."""
     array = values.numpy()
     if (array == 1).all():
         return False, False
+    if not (array <= 1).all():
+        wrong = array[~(array <= 1)][0]
+        raise ValueError(f"`{name}`: soft targets must lie in [0, 1], and unknown labels below 0; got {wrong:g}.")
     unknown = array < 0
     return bool(unknown.any()), not (unknown | (array == 0) | (array == 1)).all()
 
@@ -330,7 +333,7 @@ def _read_sparse(target: Tensor, row_shape: torch.Size, n: int, dtype: torch.dty
         stored = values.detach() != 0
         if not stored.all():
             rows, labels, values = rows[stored], labels[stored], values[stored]
-        has_unknown, soft = _signs(values.detach())
+        has_unknown, soft = _signs(values.detach(), name)
         soft = soft or values.requires_grad
         return Labels(row_shape, n, rows, labels, values, has_unknown=has_unknown, soft=soft, name=name)
     stored = values.detach() != 0

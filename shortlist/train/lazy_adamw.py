@@ -23,13 +23,13 @@ class LazyAdamW(torch.optim.AdamW):
               w \leftarrow w - \eta g / (\sqrt{v / (1 - \beta_2^t)} + \epsilon).
 
     So the state is two numbers per row, and labels or directions with small gradients move little, which Adam's
-    moment per entry would not allow. Weight decay concerns all rows in every step; a row catches up with the product
+    moment per entry would not allow. Weight decay applies to all rows at every step; a row catches up with the product
     :math:`\prod (1 - \eta \lambda)` over the steps that it missed when it is next updated, or at `catch_up`: until then
-    it is read without. Parameters with dense gradients get torch's AdamW.
+    the stored values lack it. Parameters with dense gradients get torch's AdamW.
 
     Args:
         parameters: tensors or groups; gradients that are sparse COO tensors must have one sparse dimension.
-        options: of ``torch.optim.AdamW``.
+        options: of ``torch.optim.AdamW``, except ``maximize`` and ``amsgrad``.
 
     Example:
         >>> vectors = torch.nn.Embedding(1000, 2, sparse=True)
@@ -42,6 +42,9 @@ class LazyAdamW(torch.optim.AdamW):
     """
 
     def __init__(self, parameters: Any, **options: Any) -> None:
+        for name in ("maximize", "amsgrad"):
+            if options.get(name):
+                raise ValueError(f"`{name}` must be False, which updates of single rows rely on; got True.")
         super().__init__(parameters, **options)
         # By parameter: the log of the product up to now, and the value of it that each row has caught up with.
         self._log_decay: dict[Tensor, float] = {}
@@ -79,6 +82,14 @@ class LazyAdamW(torch.optim.AdamW):
         self.catch_up()
         return super().state_dict()
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state, in which nothing is pending."""
+        super().load_state_dict(state_dict)
+        self._log_decay, self._caught_up = {}, {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_log_decay": self._log_decay, "_caught_up": self._caught_up}
+
     def _update_rows(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         rate, beta2 = float(group["lr"]), group["betas"][1]
         state = self.state[parameter]
@@ -115,7 +126,7 @@ class LazyAdamW(torch.optim.AdamW):
 
 
 def _coalesced(gradient: Tensor) -> Tensor:
-    """Autograd forgets that a gradient is coalesced, and looking is faster than to sort it again."""
+    """Autograd forgets that a gradient is coalesced, and checking is faster than sorting again."""
     rows = gradient._indices()[0]
     return gradient._coalesced_(True) if bool((rows[1:] > rows[:-1]).all()) else gradient.coalesce()
 

@@ -1,5 +1,6 @@
 """Labels mean the same in all four forms, and errors name the row."""
 
+import math
 import re
 import warnings
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
+from shortlist import functional
 from shortlist.targets import (
     TargetForm,
     check_target,
@@ -425,6 +427,13 @@ class TestInsideLosses:
             torch.ones(1, 2).to_sparse(),
         ):
             assert sum_over_positives(values, target).tolist() == [-torch.inf]
+
+    @pytest.mark.parametrize("wrong", [2.0, 255.0, math.inf, math.nan])
+    @pytest.mark.parametrize("form", [torch.Tensor.clone, torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])
+    def test_soft_targets_above_one_are_refused(self, wrong, form):
+        target = form(torch.tensor([[0.0, 1.0, 0.5], [wrong, 0.0, -1.0]]))
+        with pytest.raises(ValueError, match=rf"`target`: soft targets must lie in \[0, 1\].*; got {wrong:g}"):
+            functional.bce(torch.zeros(2, 3), target)
 
     def test_soft_targets_weigh_and_count_as_one_each(self):
         soft = torch.tensor([[0.25, 0.75, 0.0], [0.0, 0.5, -1.0]])

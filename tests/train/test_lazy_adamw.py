@@ -2,6 +2,7 @@
 
 import copy
 import math
+import pickle
 
 import pytest
 import torch
@@ -79,6 +80,33 @@ def test_a_saved_state_continues_as_if_nothing_had_happened():
         two.catch_up()
     assert torch.equal(model["words"].weight, again["words"].weight)
     assert torch.equal(model["head"].weight, again["head"].weight)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
+def test_a_copy_continues_with_the_decay_that_is_pending(copied):
+    model, optimizer = make(weight_decay=0.5)
+    take_steps(model, optimizer, DRAWS[:2])
+    again = copied((model, optimizer))
+    for each in ((model, optimizer), again):
+        take_steps(*each, DRAWS[2:])
+        each[1].catch_up()
+    torch.testing.assert_close(again[0].state_dict(), model.state_dict(), rtol=0, atol=0)
+
+
+def test_nothing_is_pending_after_a_state_is_loaded():
+    model, optimizer = make(weight_decay=0.5)
+    state = copy.deepcopy(optimizer.state_dict())
+    take_steps(model, optimizer, DRAWS)
+    optimizer.load_state_dict(state)
+    before = model["words"].weight.detach().clone()
+    optimizer.catch_up()
+    assert torch.equal(model["words"].weight, before)
+
+
+@pytest.mark.parametrize("option", ["maximize", "amsgrad"])
+def test_options_that_rows_do_not_know_are_refused(option):
+    with pytest.raises(ValueError, match=f"`{option}` must be False"):
+        make(**{option: True})
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 2, 3)])

@@ -108,8 +108,13 @@ def asymmetric(
         check_number("gamma_negative", gamma_negative, at_least=0),
         check_number("clip", clip, at_least=0, below=1),
     )
+    if 0 < clip < _LEAST_CLIP:
+        raise ValueError(f"`clip` must be 0 or at least {_LEAST_CLIP:g}; got {clip:g}.")
     return _reduced(logits, target, options, weight, reduction)
 
+
+_LEAST_CLIP = 1e-30
+"""The logarithm of anything smaller is no longer finite in float32, or has few digits."""
 
 _FEW = 8
 """Up to this whole exponent a power is a handful of products; beyond it, an exponential of a logarithm."""

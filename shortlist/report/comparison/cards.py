@@ -246,7 +246,7 @@ def caveats(document: ComparisonDocument) -> list[str]:
     if max(abs(size / document.k - 1) for size in sizes) > _SIZE_TOLERANCE:
         found.append(
             f"Validation and {shown_name(document.data.evaluated)} rows differ: answers have {min(sizes):.2f} to "
-            f"{max(sizes):.2f} labels, not {document.k:g}. Compare at equal size."
+            f"{max(sizes):.2f} labels, not {document.k:g}. For a fair comparison, see the errors at equal size."
         )
     late = [
         name

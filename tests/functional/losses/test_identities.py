@@ -294,6 +294,15 @@ def test_two_way_is_the_sum_of_the_sample_wise_and_the_class_wise_loss(logits, h
     assert close(classes, across)
 
 
+def test_a_clip_that_float32_does_not_hold_is_refused():
+    with pytest.raises(ValueError, match="`clip` must be 0 or at least 1e-30; got 1e-40"):
+        F.asymmetric(torch.zeros(1, 2), torch.zeros(1, 2), clip=1e-40)
+    high = torch.tensor([[200.0, -200.0]], requires_grad=True)
+    loss = F.asymmetric(high, torch.zeros(1, 2), gamma_negative=1, clip=1e-30, reduction="sum")
+    assert loss.isfinite()
+    assert torch.autograd.grad(loss, high)[0].isfinite().all()
+
+
 def test_the_focus_of_the_asymmetric_loss_ignores_easy_negatives_below_the_clip():
     logits = torch.tensor([[-5.0, -3.1, 2.0]], requires_grad=True)
     values = F.asymmetric(logits, torch.tensor([[0.0, 0.0, 1.0]]), clip=0.05, reduction="none")

@@ -91,7 +91,8 @@ def test_caveats_say_what_the_numbers_do_not():
     assert caveats(ComparisonDocument.from_json(noisy)) == [
         "2 seeds decide little: use --seeds 5.",
         "Only 200 rows were evaluated.",
-        "Validation and test rows differ: answers have 2.50 to 2.50 labels, not 3. Compare at equal size.",
+        "Validation and test rows differ: answers have 2.50 to 2.50 labels, not 3. For a fair comparison, see the "
+        "errors at equal size.",
         "Still improving at the last epoch: cross_entropy, lml. More --epochs may help.",
         "1 label of the evaluated rows has no training row.",
         "Label sets that an output layer can never produce: cross_entropy 15.",
