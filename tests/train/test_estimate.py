@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from shortlist.cli import main
 from shortlist.data import AmbiguousWorld
+from shortlist.timing import threads
 from shortlist.train import FitOptions, compare, estimate, tune
 from shortlist.train.estimate import duration_sentence, estimate_seconds
 
@@ -62,6 +64,15 @@ def test_a_comparison_says_it_before_the_work_and_not_for_finished_runs(data, pa
     [(sentence, before)] = said
     assert sentence.startswith("Training will take about ")
     assert not before
+
+
+def test_a_comparison_measures_the_pace_with_the_threads_of_a_job(data, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt(torch.get_num_threads())
+
+    monkeypatch.setattr(estimate, "_seconds_per_row", stop)
+    with threads(4), pytest.raises(KeyboardInterrupt, match=r"^2$"):
+        compare(data, {"a": OPTIONS}, seeds=[0, 1], jobs=2, tell=print)
 
 
 def test_fit_says_it(pace, tmp_path, capsys):

@@ -18,6 +18,7 @@ from shortlist.data import Dataset
 from shortlist.errors import InputError
 from shortlist.files import locked
 from shortlist.fit_options import FitOptions, SettledOptions
+from shortlist.timing import threads
 from shortlist.train.comparison.intervals import Interval, best_candidates, better
 from shortlist.train.comparison.runs import RunSpec, finished_run, is_finished, run, run_on_worker, write_files
 from shortlist.train.comparison.tunings import Report, SearchSpec, tune_candidates
@@ -187,10 +188,11 @@ def _tell_duration(
 ) -> None:
     """Say how long the searches and the runs of the given seeds will take, if that is long."""
     seconds = []
-    for name, options in candidates.items():
-        search = searches.get(name)
-        about = {"trials": search.trials, "decays": search.decays, "file": search.file} if search else {}
-        seconds.append(estimate_seconds(dataset, search.options if search else options, runs=len(seeds[name]), **about))
+    with threads(max(1, torch.get_num_threads() // jobs)):  # as each job will have
+        for name, options in candidates.items():
+            search, runs = searches.get(name), len(seeds[name])
+            about = {"trials": search.trials, "decays": search.decays, "file": search.file} if search else {}
+            seconds.append(estimate_seconds(dataset, search.options if search else options, runs=runs, **about))
     sentence = duration_sentence(seconds, jobs=jobs)
     if sentence is not None:
         tell(sentence)
@@ -276,8 +278,8 @@ def _on_this_machine(dataset: Dataset, specs: Sequence[RunSpec], jobs: int) -> I
 
 
 def _run_in_process(common: tuple[Dataset, int], spec: RunSpec) -> RunDetails:
-    dataset, threads = common
-    torch.set_num_threads(threads)
+    dataset, count = common
+    torch.set_num_threads(count)
     return run(dataset, spec)
 
 
