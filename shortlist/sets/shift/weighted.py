@@ -62,11 +62,11 @@ class WeightedScores(NamedTuple):
         else:
             at = torch.searchsorted(sums, needed.contiguous(), right=True)
         at = at.clamp(max=len(self.values) - 1)
-        upto = self.cumulative.take(at)  # an index without dimensions would be read
-        equal = upto - torch.where(at > 0, self.cumulative.take((at - 1).clamp(min=0)), 0.0)
+        upto = _picked(self.cumulative, at)
+        equal = upto - torch.where(at > 0, _picked(self.cumulative, (at - 1).clamp(min=0)), 0.0)
         share = ((upto - needed / whole) / (equal + own)).clamp(0.0, 1.0)
         everything = needed < 0
-        return torch.where(everything, -torch.inf, self.values.take(at)), torch.where(everything, 1.0, share)
+        return torch.where(everything, -torch.inf, _picked(self.values, at)), torch.where(everything, 1.0, share)
 
     def lowest(self, alpha: float) -> WeightedScores:
         """Without the scores that are the threshold for no weight."""
@@ -81,3 +81,8 @@ class WeightedScores(NamedTuple):
             raise ValueError("`values` and `cumulative` must be equally many, at least one, and ascending")
         if not 0 < self.cumulative[-1] <= self.total < torch.inf:
             raise ValueError("`total` must be finite and at least the last of `cumulative`, which must be positive")
+
+
+def _picked(values: Tensor, at: Tensor) -> Tensor:
+    """``values[at]``, without reading an index that has no dimensions, and in a form that exports."""
+    return values.index_select(0, at.reshape(-1)).reshape(at.shape)
